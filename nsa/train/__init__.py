@@ -1,0 +1,1 @@
+"""The training loop: named phases, each announced to probes."""
