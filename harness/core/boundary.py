@@ -1,0 +1,98 @@
+"""Boundary: what a search along one axis found, and how strongly it may be said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from harness.core.point import Value
+
+
+class Claim(StrEnum):
+    """The three words a report may use, and no stronger one.
+
+    OBSERVED: seen once. REPRODUCED: k of n at both sides. ISOLATED: also, the control passes at the failing
+    point and nothing else differs.
+    """
+
+    OBSERVED = "observed"
+    REPRODUCED = "reproduced"
+    ISOLATED = "isolated"
+
+
+class Finding(StrEnum):
+    """What a threshold search can find."""
+
+    THRESHOLD = "threshold"
+    NO_FAILURE = "no failing value"
+    ALL_FAIL = "the smallest value already fails"
+    NO_THRESHOLD_SLOW = "no threshold: the limit ran out"
+    INCONCLUSIVE = "inconclusive"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count:
+    """The trials at one value of the axis, by answer."""
+
+    value: Value
+    good: int = 0
+    bad: int = 0
+    unresolved: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingFit:
+    """Time of passed trials against the axis: ``seconds = intercept + slope * value`` by least squares.
+
+    ``slope_low`` and ``slope_high`` are the 95 % interval, ``exponent`` the slope of log(time - intercept) where
+    it can be told (None otherwise), ``predicted`` the seconds for values that were not reached.
+    """
+
+    quantity: str
+    intercept: float
+    slope: float
+    slope_low: float
+    slope_high: float
+    r_squared: float
+    points: tuple[tuple[float, float], ...]
+    predicted: tuple[tuple[float, float], ...] = ()
+    exponent: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boundary:
+    """The answer of a threshold search, with everything that qualifies it.
+
+    ``excluded_rate``: any failure rate at least this large at or below ``last_good`` would have been seen with
+    probability ``confidence``, if the rate does not fall along the axis. ``certified`` says that the stopping
+    rule's certificate is complete.
+    """
+
+    axis: str
+    finding: Finding
+    last_good: Value = None
+    first_bad: Value = None
+    counts: tuple[Count, ...] = ()
+    unresolved: tuple[Value, ...] = ()
+    untested: tuple[Value, ...] = ()
+    certified: bool = False
+    certificate_passes: int = 0
+    excluded_rate: float | None = None
+    confidence: float = 0.95
+    posterior: float | None = None
+    non_monotone: bool = False
+    claim: Claim = Claim.OBSERVED
+    because: str = ""
+    notes: tuple[str, ...] = ()
+    fit: ScalingFit | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanEstimate:
+    """What a search expects to spend before it starts; seconds are estimates from the costs it was given."""
+
+    trials: int
+    hangs: int
+    seconds_low: float
+    seconds_high: float
+    text: str

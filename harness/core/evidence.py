@@ -1,0 +1,178 @@
+"""Evidence: everything seen of one trial, each item with an id that verdicts cite."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+EvidenceId: TypeAlias = str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """A progress mark. ``t_s`` counts from the trial's start; phase and edge are the trainer's own words."""
+
+    seq: int
+    t_s: float
+    rank: int
+    pid: int
+    phase: str
+    edge: str
+    step: int | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """One stack frame, innermost first in its thread. ``native`` frames come from C or C++."""
+
+    function: str
+    file: str
+    line: int
+    native: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.function} ({self.file}:{self.line})" if self.line else f"{self.function} ({self.file})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadStack:
+    """The stack of one thread; ``frames[0]`` is the innermost."""
+
+    tid: int
+    name: str
+    frames: tuple[Frame, ...]
+    active: bool | None = None
+    owns_gil: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackSample:
+    """The stacks of one process at one moment, from one source."""
+
+    id: EvidenceId
+    source: str
+    native: bool
+    t_s: float
+    rank: int
+    pid: int
+    threads: tuple[ThreadStack, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFailure:
+    """A source that could not be used, and why; what is missing is evidence too."""
+
+    id: EvidenceId
+    source: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadState:
+    """One thread as /proc shows it; ``cpu_s`` is user plus system time since it started."""
+
+    tid: int
+    name: str
+    state: str
+    wchan: str
+    cpu_s: float
+    voluntary_switches: int
+    involuntary_switches: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessState:
+    """One process as /proc shows it at one moment."""
+
+    id: EvidenceId
+    t_s: float
+    rank: int
+    pid: int
+    state: str
+    threads: tuple[ThreadState, ...]
+    rss_bytes: int
+    minor_faults: int
+    read_bytes: int
+    written_bytes: int
+    children: int
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time of all threads, seconds."""
+        return sum(thread.cpu_s for thread in self.threads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogTail:
+    """The end of an output stream; ``dropped_bytes`` were written beyond the bound and not kept."""
+
+    id: EvidenceId
+    stream: str
+    text: str
+    size_bytes: int
+    dropped_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelResolution:
+    """Which kernel ran an operator, and why it was chosen."""
+
+    op: str
+    kernel: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerResult:
+    """What the worker itself said last: ``finished`` or ``raised``, with the exception if there was one."""
+
+    id: EvidenceId
+    status: str
+    steps_done: int
+    phase: str | None = None
+    exception: str | None = None
+    message: str | None = None
+    traceback: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What a trial cost: seconds from start to the first step, per step, the longest silence, peak memory."""
+
+    startup_s: float | None = None
+    step_s: tuple[float, ...] = ()
+    longest_silence_s: float = 0.0
+    peak_rss_bytes: int = 0
+    facts: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Everything that was seen of one trial. Ids: ``progress exit cleanup prediction result log-* stack-* proc-*``.
+
+    ``heartbeats`` keeps the first and the last ones (``heartbeats_total`` counts all); ``silence_s`` is the time
+    without a heartbeat when the watch ended; ``config_differences`` lists requested settings that the
+    worker's own echo contradicts.
+    """
+
+    steps_wanted: int
+    steps_done: int = 0
+    heartbeats: tuple[Heartbeat, ...] = ()
+    heartbeats_total: int = 0
+    silence_s: float = 0.0
+    stacks: tuple[StackSample, ...] = ()
+    processes: tuple[ProcessState, ...] = ()
+    failures: tuple[SourceFailure, ...] = ()
+    logs: tuple[LogTail, ...] = ()
+    kernels: tuple[KernelResolution, ...] = ()
+    config_seen: bool = False
+    config_differences: tuple[str, ...] = ()
+    result: WorkerResult | None = None
+    memory_limit_hits: int = 0
+    measurement: Measurement = Measurement()
+
+    @property
+    def last(self) -> Heartbeat | None:
+        """The last heartbeat, if there was one."""
+        return self.heartbeats[-1] if self.heartbeats else None

@@ -1,0 +1,71 @@
+"""Outcome: how a process ended, and what was done to end it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Ending(StrEnum):
+    """The trial's process ... (as wait(2) tells, plus our own hand)."""
+
+    EXITED = "exited"
+    SIGNALLED = "signalled"
+    STOPPED_BY_US = "stopped by us"
+    NEVER_STARTED = "never started"
+
+
+class StopReason(StrEnum):
+    """Why we ended it: which limit ran out, or what made waiting longer pointless."""
+
+    STARTUP = "startup limit"
+    STALL = "stall limit"
+    TOTAL = "total limit"
+    CERTAIN = "evidence already certain"
+    INTERRUPT = "interrupted by the user"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exit:
+    """What wait(2) said: an exit code, or the signal that ended the process."""
+
+    code: int | None = None
+    signal: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survivor:
+    """A process of the trial that is still there after everything was tried."""
+
+    pid: int
+    state: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleanup:
+    """Proof that the whole process tree is gone, or the list of what is not.
+
+    ``signals`` are those we sent, as ``(seconds since start, signal name, number of processes)``.
+    """
+
+    signals: tuple[tuple[float, str, int], ...] = ()
+    ended: int = 0
+    survivors: tuple[Survivor, ...] = ()
+
+    @property
+    def gone(self) -> bool:
+        """Whether nothing of the trial is left."""
+        return not self.survivors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How the trial's main process ended, when, and whether anything is left of it."""
+
+    ending: Ending
+    exit: Exit | None = None
+    stopped_by: StopReason | None = None
+    duration_s: float = 0.0
+    cleanup: Cleanup = Cleanup()
+    why: str = ""

@@ -1,0 +1,86 @@
+"""Axis and Point: one named setting, and an assignment of values to settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+from harness.core.errors import SpecError, suggestion
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+Value: TypeAlias = int | float | str | bool | None
+
+
+class AxisType(StrEnum):
+    """How the values of an axis relate to each other."""
+
+    ORDERED = "ordered"
+    CATEGORICAL = "categorical"
+    FLAG = "flag"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """One setting that a search may vary.
+
+    ``values`` of an ordered axis ascend, and larger is worse: if a value fails, larger ones are expected to fail
+    at least as often. ``path`` is the dotted place in the target's configuration that the value is written to.
+    """
+
+    name: str
+    path: str
+    type: AxisType
+    values: tuple[Value, ...]
+    unit: str = ""
+    help: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.values:
+            raise SpecError(f"axis {self.name!r} has no values; give some, e.g. {self.name}=1..12")
+        if len(set(self.values)) != len(self.values):
+            raise SpecError(f"axis {self.name!r} lists a value twice: {list(self.values)}")
+        if self.type is AxisType.ORDERED and list(self.values) != sorted(self.values, key=_as_number):
+            raise SpecError(f"ordered axis {self.name!r} must ascend, got {list(self.values)}")
+
+    def index(self, value: Value) -> int:
+        """The position of ``value`` on this axis; SpecError with the nearest value when it is not on it."""
+        try:
+            return self.values.index(value)
+        except ValueError:
+            close = suggestion(str(value), [str(v) for v in self.values])
+            raise SpecError(f"{value!r} is not a value of axis {self.name!r}{close}") from None
+
+
+def _as_number(value: Value) -> float:
+    if isinstance(value, int | float):
+        return float(value)
+    raise SpecError(f"an ordered axis needs numbers, got {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """An assignment of values to named settings; equal points are the same question."""
+
+    settings: tuple[tuple[str, Value], ...] = ()
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Value]) -> Point:
+        """The point with these settings, in canonical (sorted) order."""
+        return cls(tuple(sorted(settings.items())))
+
+    def with_value(self, name: str, value: Value) -> Point:
+        """This point with one setting replaced or added."""
+        return Point.of({**dict(self.settings), name: value})
+
+    def get(self, name: str, default: Value = None) -> Value:
+        """The value of ``name``, or ``default``."""
+        return dict(self.settings).get(name, default)
+
+    def __iter__(self) -> Iterator[tuple[str, Value]]:
+        return iter(self.settings)
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={value}" for name, value in self.settings) or "(defaults)"

@@ -1,0 +1,159 @@
+"""Every interface that a plug-in implements, in one file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from harness.core.boundary import Boundary, PlanEstimate
+    from harness.core.command import Command
+    from harness.core.evidence import SourceFailure, StackSample
+    from harness.core.outcome import Cleanup, Exit
+    from harness.core.point import Value
+    from harness.core.record import Run
+    from harness.core.trial import Trial
+    from harness.core.verdict import Answer, Case, Verdict
+
+
+class Clock(Protocol):
+    """The controller's only source of time, so that tests can own it."""
+
+    def now(self) -> float:
+        """Seconds on a clock that never goes back."""
+        ...
+
+    def wall(self) -> str:
+        """The present UTC time, ISO 8601 to the millisecond."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Let ``seconds`` pass."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRef:
+    """A process that cannot be mistaken for a later one with the same PID: ``started`` is /proc's start time."""
+
+    pid: int
+    started: int
+
+
+class Handle(Protocol):
+    """A trial that was started. Its whole process tree can be listed and ended through this and nothing else."""
+
+    @property
+    def pid(self) -> int:
+        """The trial's main process (the worker, not the supervisor above it)."""
+        ...
+
+    def poll(self) -> Exit | None:
+        """How the main process ended, or None while it runs. Never blocks."""
+        ...
+
+    def processes(self) -> tuple[ProcessRef, ...]:
+        """Every live process of the trial: descendants, detached ones, other sessions; empty when all are gone."""
+        ...
+
+    def signal(self, number: int) -> None:
+        """Send one signal to the main process; nothing happens when it is gone."""
+        ...
+
+    def stop(self, *, grace_s: float, clock: Clock) -> Cleanup:
+        """CONT and TERM the whole tree, KILL after ``grace_s``, in rounds until nothing is left, and say so.
+
+        Also right after a normal exit: it then only collects what the trial left behind.
+        """
+        ...
+
+
+class Executor(Protocol):
+    """Command -> running process tree. See ``harness.testing.check_executor`` for the contract."""
+
+    @property
+    def name(self) -> str:
+        """The name it is registered under."""
+        ...
+
+    def start(self, command: Command) -> Handle:
+        """Start ``command`` in its own session; LaunchError when that fails."""
+        ...
+
+    def close(self) -> None:
+        """End everything this executor started, servers included."""
+        ...
+
+
+class StackSource(Protocol):
+    """A way to see the stacks of a process. It never raises: what it cannot do is a SourceFailure with a reason."""
+
+    @property
+    def name(self) -> str:
+        """The name it is registered under."""
+        ...
+
+    def sample(
+        self, *, pid: int, rank: int, t_s: float, native: bool, number: int, trial_dir: Path
+    ) -> StackSample | SourceFailure:
+        """The stacks of ``pid`` now, within ten seconds; ``number`` counts the samples of this trial from 1."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A strategy's next question: run the axis at ``value``. ``role`` is search, certify or confirm."""
+
+    value: Value
+    role: str
+    reason: str
+
+
+class Strategy(Protocol):
+    """A pure search: no clock, no files, no processes. Replaying the same ``tell`` calls gives the same ``ask``."""
+
+    def estimate(self) -> PlanEstimate:
+        """What is left to spend, as expected now."""
+        ...
+
+    def ask(self) -> Request | None:
+        """The next question, or None when the search is over. Asking twice asks the same."""
+        ...
+
+    def tell(self, *, value: Value, answer: Answer, seconds: float, slow: bool = False) -> None:
+        """The answer for one trial at ``value`` and what it cost; ``slow`` when progress was cut off by a limit."""
+        ...
+
+    def result(self) -> Boundary:
+        """What is known so far; final once ``ask`` returns None."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A section of a report: a heading and Markdown."""
+
+    title: str
+    markdown: str
+    folded: bool = False
+
+
+class Target(Protocol):
+    """Trial -> Command. Pure: the same trial gives the same command."""
+
+    def config(self, settings: Mapping[str, Value]) -> dict[str, object]:
+        """The target's whole configuration with these dotted paths set; SpecError for an unknown one."""
+        ...
+
+    def command(self, trial: Trial, *, trial_dir: Path, env: Mapping[str, str]) -> Command:
+        """How to start ``trial``."""
+        ...
+
+
+Rule: TypeAlias = "Callable[[Case], Verdict | None]"
+Section: TypeAlias = "Callable[[Run, Path], Block | None]"
+Progress: TypeAlias = "Callable[[str, Mapping[str, object]], None]"
+StackSources: TypeAlias = "Sequence[StackSource]"

@@ -1,0 +1,62 @@
+"""TrialRecord, Machine and Run: what is kept, and what a report is made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.core.boundary import Boundary
+from harness.core.evidence import Measurement
+from harness.core.outcome import Outcome
+from harness.core.spec import BisectSpec
+from harness.core.trial import Trial
+from harness.core.verdict import Answer, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Where a run took place: enough to know whether another observation may be counted with it."""
+
+    python: str
+    torch: str
+    platform: str
+    kernel: str
+    cpu: str
+    cores: int
+    memory_bytes: int
+    gpus: tuple[str, ...] = ()
+    packages: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def fingerprint(self) -> str:
+        """A short text that differs when a timing or a race might."""
+        return f"{self.cpu}|{self.cores}|{self.torch}|{self.python}|{self.kernel}|{','.join(self.gpus)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialRecord:
+    """One finished trial: as asked, how it ended, what we concluded. Its evidence lies in the trial's folder."""
+
+    trial: Trial
+    outcome: Outcome
+    verdict: Verdict
+    answer: Answer
+    measurement: Measurement
+    started_at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """All that a report may use. ``boundary`` is None when the search did not end (``ended`` says why)."""
+
+    id: str
+    spec: BisectSpec
+    machine: Machine
+    code: str
+    argv: tuple[str, ...]
+    started_at: str
+    records: tuple[TrialRecord, ...] = ()
+    boundary: Boundary | None = None
+    ended: str = "not finished"
+    seconds: float = 0.0
+    directory: str = ""
+    notes: tuple[str, ...] = ()

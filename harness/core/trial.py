@@ -1,0 +1,133 @@
+"""Trial: one run of one target at one point; its budget and its content-hash key."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from harness.core.point import Point, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """A time limit in seconds and where it came from (default, a flag, or learned from passed trials)."""
+
+    seconds: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """How long a trial may be silent before its first step, silent after it, and run in all."""
+
+    startup: Limit
+    stall: Limit
+    total: Limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """How long a healthy trial at this point should take, fitted from trials that passed.
+
+    ``high`` values are upper 95 % limits of the fit; ``basis`` names the points it was fitted on.
+    """
+
+    total_s: float
+    total_high_s: float
+    silence_s: float
+    silence_high_s: float
+    basis: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """A comparison on one setting: ``n_layers >= 5``."""
+
+    name: str
+    op: str
+    value: Value
+
+    def holds(self, settings: Mapping[str, Value]) -> bool:
+        """Whether ``settings`` satisfy this; a setting that is not there never does."""
+        if self.name not in settings:
+            return False
+        have = settings[self.name]
+        if self.op == "==":
+            return have == self.value
+        if self.op == "!=":
+            return have != self.value
+        if not isinstance(have, int | float) or not isinstance(self.value, int | float):
+            return False
+        return {
+            ">=": have >= self.value,
+            "<=": have <= self.value,
+            ">": have > self.value,
+            "<": have < self.value,
+        }[self.op]
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.op}{self.value}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A specimen planted into the target from outside, active where every condition holds."""
+
+    specimen: str
+    conditions: tuple[Condition, ...] = ()
+
+    def active(self, settings: Mapping[str, Value]) -> bool:
+        """Whether this fault fires at these settings."""
+        return all(condition.holds(settings) for condition in self.conditions)
+
+    def __str__(self) -> str:
+        where = ",".join(str(c) for c in self.conditions)
+        return f"{self.specimen}@{where}" if where else self.specimen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One run: the target at a point, repeat k, with the code and machine it belongs to.
+
+    ``config`` is the whole requested configuration of the target (JSON); ``fault`` is set only where its
+    conditions hold; ``role`` says why it is run: search, certify, confirm, control or selftest.
+    """
+
+    target: str
+    point: Point
+    repeat: int
+    role: str
+    config: dict[str, object]
+    seed: int
+    code: str
+    machine: str
+    fault: Fault | None = None
+    env: tuple[tuple[str, str], ...] = ()
+    budget: Budget
+    prediction: Prediction | None = None
+    key: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", self._key())
+
+    def _key(self) -> str:
+        # Limits are left out: they are learned while a run goes on, and they do not change the question.
+        question = {
+            "target": self.target,
+            "point": list(self.point.settings),
+            "repeat": self.repeat,
+            "role": self.role,
+            "config": self.config,
+            "seed": self.seed,
+            "code": self.code,
+            "machine": self.machine,
+            "fault": str(self.fault) if self.fault else None,
+            "env": list(self.env),
+        }
+        text = json.dumps(question, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,80 @@
+"""Verdict: what we conclude about one trial, and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from harness.core.evidence import Evidence, EvidenceId
+    from harness.core.outcome import Outcome
+    from harness.core.trial import Trial
+
+
+class Kind(StrEnum):
+    """The trial ended in a ..."""
+
+    PASS = "PASS"
+    HANG = "HANG"
+    SLOW = "SLOW"
+    CRASH = "CRASH"
+    OOM = "OOM"
+    NONFINITE = "NONFINITE"
+    BELOW_TARGET = "BELOW_TARGET"
+    INFRA = "INFRA"
+    UNRESOLVED = "UNRESOLVED"
+
+
+FAILURES = frozenset({Kind.HANG, Kind.CRASH, Kind.OOM, Kind.NONFINITE})
+"""Kinds that are a failure of the program itself. SLOW is not one: it would have got there."""
+
+
+class Confidence(StrEnum):
+    """How strongly the evidence carries the verdict: by rule, never by a made-up number.
+
+    PROOF: a kernel fact or a protocol contradiction (an exit status, a signal).
+    HIGH: at least three independent signals agree and none speaks against it. MEDIUM: two. LOW: one.
+    """
+
+    PROOF = "proof"
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+class Answer(StrEnum):
+    """What a verdict answers to the question being asked (Zeller's PASS/FAIL/UNRESOLVED)."""
+
+    GOOD = "good"
+    BAD = "bad"
+    UNRESOLVED = "unresolved"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What we conclude about one trial; ``because`` is one sentence that a reader can check against ``cites``."""
+
+    kind: Kind
+    rule: str
+    because: str
+    cites: tuple[EvidenceId, ...]
+    confidence: Confidence
+    cause: str | None = None
+    phase: str | None = None
+    step: int | None = None
+    rank: int | None = None
+    signature: str | None = None
+    also: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.kind} ({self.cause})" if self.cause else str(self.kind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """All a rule may look at: the trial as asked, how it ended, what was seen."""
+
+    trial: Trial
+    outcome: Outcome
+    evidence: Evidence

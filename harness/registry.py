@@ -1,0 +1,46 @@
+"""Registry: a table of interchangeable parts, name -> "module:attribute", loaded when used."""
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
+
+from harness.core.errors import unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+class Registry:
+    """A lazy table. ``group`` names the entry-point group through which other distributions add rows."""
+
+    def __init__(self, what: str, rows: Mapping[str, str], *, group: str | None = None) -> None:
+        self.what = what
+        self._rows = dict(rows)
+        self._group = group
+
+    def names(self) -> tuple[str, ...]:
+        """All names, in table order, then those that other distributions add."""
+        return tuple(self._all())
+
+    def load(self, name: str) -> Any:
+        """The part called ``name``.
+
+        Raises:
+            UnknownNameError: no such name; the message suggests the nearest and lists all.
+        """
+        rows = self._all()
+        if name not in rows:
+            raise unknown(self.what, name, rows)
+        module, _, attribute = rows[name].partition(":")
+        return getattr(importlib.import_module(module), attribute)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def _all(self) -> dict[str, str]:
+        if self._group is None:
+            return self._rows
+        added = {e.name: e.value for e in entry_points(group=self._group) if e.name not in self._rows}
+        return {**self._rows, **added}

@@ -1,0 +1,1 @@
+"""The run directory is the database: append-only, one function per path."""

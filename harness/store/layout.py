@@ -1,0 +1,98 @@
+"""The run directory, one function per path; what is written where, and by whom.
+
+runs/<id>/
+    spec.json             the question (controller)
+    machine.json          the machine and code (controller)
+    journal.jsonl         every event, fsynced (controller)
+    lock                  held by the controller that works here
+    report.md report.json (controller)
+    trials/<key>/
+        trial.json        the trial as asked (controller, before the start)
+        heartbeat_rank0.jsonl   progress marks, one JSON object a line (worker)
+        effective.json    the configuration and versions the worker really runs with (worker)
+        kernels.json      which kernel runs each operator, and why (worker)
+        result.json       what the worker said last (worker, written at once or not at all)
+        faulthandler_rank0.txt  stacks on SIGUSR1, also while C++ runs (worker)
+        stdout.txt stderr.txt   bounded output (supervisor)
+        stdout.tail stderr.tail the end of output beyond the bound (supervisor)
+        evidence.json     all that was seen (controller)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def spec(run: Path) -> Path:
+    """The question."""
+    return run / "spec.json"
+
+
+def machine(run: Path) -> Path:
+    """Machine, code and command line."""
+    return run / "machine.json"
+
+
+def journal(run: Path) -> Path:
+    """Every event of the run."""
+    return run / "journal.jsonl"
+
+
+def lock(run: Path) -> Path:
+    """Held (flock) by the controller that works in this run."""
+    return run / "lock"
+
+
+def report(run: Path, kind: str = "md") -> Path:
+    """The rendered report (``md`` or ``json``)."""
+    return run / f"report.{kind}"
+
+
+def trial(run: Path, key: str) -> Path:
+    """The folder of one trial."""
+    return run / "trials" / key
+
+
+def trial_file(trial_dir: Path) -> Path:
+    """The trial as asked."""
+    return trial_dir / "trial.json"
+
+
+def heartbeat(trial_dir: Path, rank: int = 0) -> Path:
+    """Progress marks of one rank."""
+    return trial_dir / f"heartbeat_rank{rank}.jsonl"
+
+
+def effective(trial_dir: Path) -> Path:
+    """The configuration that the worker really runs with."""
+    return trial_dir / "effective.json"
+
+
+def kernels(trial_dir: Path) -> Path:
+    """The kernel resolution table."""
+    return trial_dir / "kernels.json"
+
+
+def result(trial_dir: Path) -> Path:
+    """What the worker said last."""
+    return trial_dir / "result.json"
+
+
+def faulthandler(trial_dir: Path, rank: int = 0) -> Path:
+    """Where faulthandler writes on SIGUSR1."""
+    return trial_dir / f"faulthandler_rank{rank}.txt"
+
+
+def output(trial_dir: Path, stream: str) -> Path:
+    """The beginning of ``stdout`` or ``stderr``, up to half the bound."""
+    return trial_dir / f"{stream}.txt"
+
+
+def output_tail(trial_dir: Path, stream: str) -> Path:
+    """The end of an output stream that outgrew the first half of its bound."""
+    return trial_dir / f"{stream}.tail"
+
+
+def evidence(trial_dir: Path) -> Path:
+    """All that was seen of the trial."""
+    return trial_dir / "evidence.json"
