@@ -17,16 +17,16 @@ SCHEMA = 1
 T = TypeVar("T")
 
 
-def to_json(value: object) -> Any:
+def to_json(value: Any) -> Any:
     """``value`` as JSON-ready data: dataclasses become objects, tuples arrays, enums their value."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, list | tuple | frozenset):
-        return [to_json(item) for item in value]
+        return [to_json(item) for item in typing.cast("list[Any]", value)]
     if isinstance(value, dict):
-        return {str(key): to_json(item) for key, item in value.items()}
+        return {str(key): to_json(item) for key, item in typing.cast("dict[Any, Any]", value).items()}
     return value
 
 
@@ -64,56 +64,67 @@ def _decode(hint: Any, data: Any, *, where: str) -> Any:
     if origin in (typing.Union, types.UnionType):
         return _decode_union(args, data, where=where)
     if origin is tuple:
-        if not isinstance(data, list | tuple):
-            raise JournalError(f"{where}: expected a list, got {data!r}")
-        inner = [args[0]] * len(data) if len(args) == 2 and args[1] is Ellipsis else list(args)
-        if len(inner) != len(data):
-            raise JournalError(f"{where}: expected {len(inner)} items, got {len(data)}")
-        return tuple(_decode(h, item, where=f"{where}[{i}]") for i, (h, item) in enumerate(zip(inner, data, strict=True)))
+        return _decode_tuple(args, data, where=where)
     if origin is dict:
         return dict(data)
-    if isinstance(hint, type) and issubclass(hint, Enum):
+    if isinstance(hint, type):
+        return _decode_class(hint, data, where=where)
+    return data
+
+
+def _decode_class(cls: type[Any], data: Any, *, where: str) -> Any:
+    if issubclass(cls, Enum):
         try:
-            return hint(data)
+            return cls(data)
         except ValueError as error:
             raise JournalError(f"{where}: {error}") from error
-    if dataclasses.is_dataclass(hint):
-        return _decode_dataclass(typing.cast("type", hint), data, where=where)
-    if hint is float and isinstance(data, int):
+    if dataclasses.is_dataclass(cls):
+        return _decode_dataclass(cls, data, where=where)
+    if cls is float and isinstance(data, int):
         return float(data)
     return data
+
+
+def _decode_tuple(args: tuple[Any, ...], data: Any, *, where: str) -> Any:
+    if not isinstance(data, list | tuple):
+        raise JournalError(f"{where}: expected a list, got {data!r}")
+    items: list[Any] = list(typing.cast("list[Any]", data))
+    inner: list[Any] = [args[0]] * len(items) if len(args) == 2 and args[1] is Ellipsis else list(args)
+    if len(inner) != len(items):
+        raise JournalError(f"{where}: expected {len(inner)} items, got {len(items)}")
+    pairs = zip(inner, items, strict=True)
+    return tuple(_decode(hint, item, where=f"{where}[{i}]") for i, (hint, item) in enumerate(pairs))
 
 
 def _decode_union(args: tuple[Any, ...], data: Any, *, where: str) -> Any:
     if data is None and type(None) in args:
         return None
-    if isinstance(data, dict):
-        for arg in args:
-            if dataclasses.is_dataclass(arg):
-                return _decode(arg, data, where=where)
-    classes = [a for a in args if isinstance(a, type) and issubclass(a, Enum)]
-    if classes:
-        return _decode(classes[0], data, where=where)
-    tuples = [a for a in args if typing.get_origin(a) is tuple]
-    if tuples and isinstance(data, list):
-        return _decode(tuples[0], data, where=where)
+    for arg in args:
+        is_class = isinstance(arg, type)
+        if isinstance(data, dict) and dataclasses.is_dataclass(arg):
+            return _decode(arg, typing.cast("Any", data), where=where)
+        if isinstance(data, list) and typing.get_origin(arg) is tuple:
+            return _decode(arg, typing.cast("Any", data), where=where)
+        if is_class and issubclass(arg, Enum):
+            return _decode(arg, data, where=where)
     if float in args and int not in args and isinstance(data, int) and not isinstance(data, bool):
         return float(data)
-    return data
+    return typing.cast("Any", data)
 
 
-def _decode_dataclass(cls: type, data: Any, *, where: str) -> Any:
+def _decode_dataclass(cls: type[Any], data: Any, *, where: str) -> Any:
     if not isinstance(data, dict):
         raise JournalError(f"{where}: expected an object, got {type(data).__name__} {data!r}")
+    given = typing.cast("dict[str, Any]", data)
     fields = {f.name: f for f in dataclasses.fields(cls)}
-    for key in data:
+    for key in given:
         if key not in fields:
             raise JournalError(f"{where}: unknown key {key!r}{suggestion(key, fields)}")
     hints = _hints(cls)
     known = {
-        name: _decode(hints[name], data[name], where=f"{where}.{name}")
+        name: _decode(hints[name], given[name], where=f"{where}.{name}")
         for name, f in fields.items()
-        if name in data and f.init
+        if name in given and f.init
     }
     try:
         return cls(**known)

@@ -8,6 +8,8 @@ from harness.core.point import Axis, Point
 from harness.core.trial import Fault
 from harness.core.verdict import Kind
 
+EVERYTHING_AT_ITS_DEFAULT = Point()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -42,7 +44,7 @@ class BisectSpec:
     question: str
     target: str
     axis: Axis
-    fixed: Point = Point()
+    fixed: Point = EVERYTHING_AT_ITS_DEFAULT
     fault: Fault | None = None
     bad: tuple[Kind, ...] = ()
     limits: Limits = Limits()

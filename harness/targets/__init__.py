@@ -1,1 +1,7 @@
+"""Trial -> Command; pure. TARGETS is the table of programs that can be asked."""
 
+from __future__ import annotations
+
+from harness.registry import Registry
+
+TARGETS = Registry("target", {"nsa": "harness.targets.nsa:NsaTarget"}, group="nsa_harness.targets")

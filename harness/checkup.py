@@ -1,0 +1,165 @@
+"""What can spoil a trial on this machine, looked at one by one. Used by ``doctor``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.metadata import packages_distributions
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.machine import describe, installed
+from harness.settings import find_program, processes_with
+
+if TYPE_CHECKING:
+    from harness.settings import Settings
+
+YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing looked at; ``level`` is ok, warn (verdicts get weaker) or fail (do not trust verdicts here)."""
+
+    name: str
+    level: str
+    seen: str
+    next: str = ""
+
+
+def examine(settings: Settings) -> tuple[Finding, ...]:
+    """All findings for this machine, in the order in which they would hurt. Takes about a second."""
+    return (
+        _machine(),
+        _distributions(),
+        _torch(),
+        _bytecode(),
+        _stacks(),
+        _native(),
+        _runs(settings.runs),
+        _leftovers(),
+    )
+
+
+def _machine() -> Finding:
+    here = describe()
+    gpus = ", ".join(here.gpus) or "no GPU"
+    seen = f"{here.cores} cores, {here.memory_bytes / 2**30:.0f} GiB, {gpus}, Python {here.python}, Linux {here.kernel}"
+    return Finding(name="machine", level="ok", seen=seen)
+
+
+def _distributions() -> Finding:
+    providers = packages_distributions()
+    wrong = {
+        package: names
+        for package in ("nsa", "harness")
+        if set(names := providers.get(package, ["nothing installed"])) != {"nsa-harness"}
+    }
+    if wrong:
+        text = "; ".join(f"{package} comes from {', '.join(names)}" for package, names in wrong.items())
+        return Finding(
+            name="packages", level="warn", seen=text, next="pip install nsa-harness into a clean environment"
+        )
+    return Finding(name="packages", level="ok", seen="nsa and harness both come from nsa-harness")
+
+
+def _torch() -> Finding:
+    found = installed("torch")
+    if found is None:
+        return Finding(name="torch", level="fail", seen="not installed", next="pip install -c constraints.txt torch")
+    return Finding(name="torch", level="ok", seen=found)
+
+
+def _bytecode() -> Finding:
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None:
+        return Finding(name="bytecode", level="warn", seen="torch is not importable", next="install torch first")
+    folder = Path(spec.origin).parent
+    if not list((folder / "__pycache__").glob(f"__init__.{sys.implementation.cache_tag}*.pyc")):
+        return Finding(
+            name="bytecode",
+            level="warn",
+            seen="torch has no bytecode: every start parses it again (about twice the CPU)",
+            next=f"python -m compileall -q {folder}",
+        )
+    return Finding(name="bytecode", level="ok", seen="torch is compiled to bytecode")
+
+
+def _stacks() -> Finding:
+    program = find_program("py-spy")
+    if program is None:
+        return Finding(
+            name="py-spy", level="warn", seen="not found; faulthandler will stand in", next="pip install py-spy"
+        )
+    child = subprocess.Popen(
+        [sys.executable, "-c", "print('up', flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with child:
+        if child.stdout is not None:
+            child.stdout.readline()
+        tried = subprocess.run(
+            [program, "dump", "--nonblocking", "--pid", str(child.pid)],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+        child.kill()
+    if tried.returncode == 0 and "<module>" in tried.stdout:
+        return Finding(name="py-spy", level="ok", seen="reads the stack of a child")
+    scope = YAMA.read_text().strip() if YAMA.exists() else "no Yama"
+    return Finding(
+        name="py-spy",
+        level="warn",
+        seen=f"cannot read a child's stack (ptrace_scope: {scope}): {tried.stderr.strip().splitlines()[-1:]}",
+        next="run as the same user with ptrace_scope 0 or 1, or add --cap-add SYS_PTRACE to the container",
+    )
+
+
+def _native() -> Finding:
+    found = installed("pystack")
+    if found is None:
+        return Finding(
+            name="pystack",
+            level="ok",
+            seen="not installed; py-spy gives native frames of Python threads, pystack also those of C++ threads",
+        )
+    return Finding(name="pystack", level="ok", seen=found)
+
+
+def _runs(runs: Path) -> Finding:
+    place = runs
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    if not os.access(place, os.W_OK):
+        return Finding(
+            name="runs", level="fail", seen=f"{runs} cannot be written", next="choose another place: --runs DIR"
+        )
+    if free < 200_000_000:
+        return Finding(
+            name="runs",
+            level="warn",
+            seen=f"{free / 1e6:.0f} MB free at {place}; a trial can take 5 MB",
+            next="free some space or choose another place with --runs DIR",
+        )
+    return Finding(name="runs", level="ok", seen=f"{runs} ({free / 1e9:.0f} GB free)")
+
+
+def _leftovers() -> Finding:
+    left = [f"{pid} (run {token})" for pid, token in processes_with("NSA_HARNESS_TRIAL")]
+    if left:
+        return Finding(
+            name="leftovers",
+            level="warn",
+            seen=f"processes of earlier or running trials: {', '.join(left)}",
+            next="if no other nsa-harness is running, look at them and end them by PID",
+        )
+    return Finding(name="leftovers", level="ok", seen="no process of an earlier trial")

@@ -1,0 +1,38 @@
+"""nsa-harness doctor: is this machine fit for trustworthy trials?"""
+
+from __future__ import annotations
+
+import click
+
+from harness.cli.exit_codes import TEXT, ExitCode
+
+
+@click.command(epilog=TEXT)
+@click.option("--runs", metavar="DIR", help="Where runs go (default: ./runs, or NSA_HARNESS_RUNS).")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@click.pass_context
+def doctor(ctx: click.Context, *, runs: str | None, as_json: bool) -> None:
+    """Check this machine before you trust a verdict on it.
+
+    Each line says what was tried, what was seen, and what to do when it is not right. Nothing is changed.
+
+    \b
+    Example:
+      nsa-harness doctor
+    """
+    import json
+    from dataclasses import asdict
+
+    from harness.checkup import examine
+    from harness.settings import Settings
+
+    findings = examine(Settings.read(runs=runs))
+    if as_json:
+        click.echo(json.dumps([asdict(f) for f in findings], indent=1))
+    else:
+        for finding in findings:
+            click.echo(f"{finding.level:<5} {finding.name:<12} {finding.seen}")
+            if finding.level != "ok":
+                click.echo(f"{'':<5} {'':<12} next: {finding.next}")
+    if any(f.level == "fail" for f in findings):
+        ctx.exit(ExitCode.INFRA)

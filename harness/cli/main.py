@@ -1,0 +1,73 @@
+"""The command table; a command's module is imported only when it is chosen."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import click
+
+from harness import __version__
+from harness.core.errors import CleanupError, HarnessError, LaunchError, StoreError, suggestion
+
+COMMANDS = {
+    "bisect": ("harness.cli.bisect:bisect", "Find from which value of an axis training fails."),
+    "selftest": ("harness.cli.selftest:selftest", "Run every known fault here; expected verdict against got."),
+    "report": ("harness.cli.report:report", "Write the report of a run again, from its journal."),
+    "classify": ("harness.cli.classify:classify", "Judge the recorded evidence of a run again."),
+    "doctor": ("harness.cli.doctor:doctor", "Check this machine: py-spy, ptrace, bytecode, leftovers."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands live in modules of their own, named in COMMANDS."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All commands, in the order of use."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the chosen command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        return getattr(importlib.import_module(module), name)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """As click does, with the nearest command in the message."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise click.UsageError(f"no such command {args[0]!r}{suggestion(args[0], COMMANDS)}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table of commands, without importing any of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; our own errors become a message, the next step, and an exit code."""
+        try:
+            return super().invoke(ctx)
+        except HarnessError as error:
+            click.echo(f"nsa-harness: {error}", err=True)
+            click.echo(f"  next: {error.help}", err=True)
+            ctx.exit(6 if isinstance(error, StoreError | LaunchError | CleanupError) else 2)
+
+
+EPILOG = """\b
+Examples:
+  nsa-harness bisect --axis n_layers
+  nsa-harness bisect --axis n_layers --fault 'backward-deadlock@n_layers>=5'
+  nsa-harness selftest
+Shell completion, once:  eval "$(_NSA_HARNESS_COMPLETE=bash_source nsa-harness)"
+"""
+
+
+@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="nsa-harness")
+def main() -> None:
+    """Tell hung from slow from crashed, with evidence, and find where it begins.
+
+    Runs training as supervised trials on this machine, captures the stacks before anything is ended, and answers
+    no more strongly than the evidence carries. Needs no network and no GPU.
+    """

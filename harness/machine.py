@@ -1,0 +1,92 @@
+"""What code runs on what machine: facts for the report, fingerprints for the trial's key."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+import harness
+from harness.core.record import Machine
+
+PACKAGES = ("torch", "triton", "numpy", "py-spy", "pystack", "psutil", "click", "pydantic")
+"""Distributions whose versions a report names."""
+
+
+def installed(name: str) -> str | None:
+    """The version of a distribution, or None when it is not installed. Nothing is imported."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def describe() -> Machine:
+    """This machine. No host name, no user name, no addresses."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Machine(
+        python=platform.python_version(),
+        torch=installed("torch") or "not installed",
+        platform=f"{platform.system()} {platform.machine()}",
+        kernel=platform.release(),
+        cpu=_cpu_name(),
+        cores=len(os.sched_getaffinity(0)),
+        memory_bytes=memory,
+        gpus=_gpus(),
+        packages=tuple((name, found) for name in PACKAGES if (found := installed(name))),
+    )
+
+
+def code_fingerprint() -> str:
+    """Version and content hash of the two packages as installed, with the commit when they run from a checkout."""
+    digest = hashlib.sha256()
+    root = Path(harness.__file__).parent
+    for package in (root, _patient(root)):
+        for file in sorted(package.rglob("*.py")):
+            digest.update(str(file.relative_to(package.parent)).encode())
+            digest.update(file.read_bytes())
+    text = f"{harness.__version__}+{digest.hexdigest()[:12]}"
+    commit = _commit(root.parent)
+    return f"{text} ({commit})" if commit else text
+
+
+def _patient(root: Path) -> Path:
+    spec = find_spec("nsa")
+    return Path(spec.origin).parent if spec and spec.origin else root
+
+
+def _commit(checkout: Path) -> str | None:
+    if not (checkout / ".git").exists():
+        return None
+    try:
+        head = subprocess.run(
+            ["git", "-C", str(checkout), "rev-parse", "--short=12", "HEAD"],
+            capture_output=True, text=True, timeout=5, check=True,
+        )  # fmt: skip
+        dirty = subprocess.run(
+            ["git", "-C", str(checkout), "status", "--porcelain", "--", "nsa", "harness"],
+            capture_output=True, text=True, timeout=5, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return head.stdout.strip() + (" with uncommitted changes" if dirty.stdout.strip() else "")
+
+
+def _cpu_name() -> str:
+    for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
+
+
+def _gpus() -> tuple[str, ...]:
+    # The driver's own files name the cards without loading CUDA into the controller.
+    texts = [f.read_text(errors="replace") for f in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))]
+    models = [
+        line.partition(":")[2].strip() for text in texts for line in text.splitlines() if line.startswith("Model:")
+    ]
+    return tuple(models)

@@ -1,0 +1,94 @@
+"""Settings: what the surroundings say, each value with its source. The harness's only reader of the environment."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import shutil
+import socket
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KEPT = frozenset(
+    {"PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "USER", "LD_LIBRARY_PATH", "VIRTUAL_ENV"}
+)
+"""Variables that a trial inherits; everything else it gets is written in its command."""
+
+KEPT_PREFIXES = ("CUDA_", "NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "TRITON_", "OMP_", "MKL_", "OPENBLAS_")
+"""Families that third-party libraries read. They change what runs, so they are recorded with the trial."""
+
+OWN_PREFIX = "NSA_HARNESS_"
+"""Our own variables; any other ``NSA_*`` belongs to the patient and is read by ``nsa.env``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Where runs go, which interpreter runs trials, and what a trial inherits."""
+
+    runs: Path
+    python: str
+    child_env: tuple[tuple[str, str], ...]
+    patient_env: tuple[tuple[str, str], ...]
+    runs_source: str
+
+    @classmethod
+    def read(cls, *, runs: str | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+        """The settings: a flag wins over the environment, the environment over the default."""
+        env = dict(os.environ if environ is None else environ)
+        where, source = (
+            (runs, "flag --runs")
+            if runs
+            else (env["NSA_HARNESS_RUNS"], "env NSA_HARNESS_RUNS")
+            if env.get("NSA_HARNESS_RUNS")
+            else ("runs", "default")
+        )
+        return cls(
+            runs=Path(where).absolute(),
+            python=sys.executable,
+            child_env=tuple(sorted(kept(env).items())),
+            patient_env=tuple(
+                sorted((k, v) for k, v in env.items() if k.startswith("NSA_") and not k.startswith(OWN_PREFIX))
+            ),
+            runs_source=source,
+        )
+
+
+def kept(env: Mapping[str, str]) -> dict[str, str]:
+    """The part of ``env`` that a trial inherits."""
+    return {k: v for k, v in env.items() if k in KEPT or k.startswith(KEPT_PREFIXES)}
+
+
+def find_program(name: str) -> str | None:
+    """The path of a command: beside our interpreter first (a virtual environment's own), then on PATH."""
+    beside = Path(sys.executable).with_name(name)
+    return str(beside) if beside.is_file() else shutil.which(name)
+
+
+def identities() -> tuple[str, ...]:
+    """Names that must not reach a report: this host, this user, the home directory."""
+    names = {socket.gethostname(), platform.node(), str(Path.home())}
+    try:
+        names.add(getpass.getuser())
+    except (KeyError, OSError):  # a container without a passwd entry has no user name to leak
+        names.discard("")
+    return tuple(sorted(n for n in names if n and n not in {"root", "/", "localhost"}))
+
+
+def processes_with(name: str) -> tuple[tuple[int, str], ...]:
+    """Every process we may look at that carries the variable ``name``: (PID, its value)."""
+    found: list[tuple[int, str]] = []
+    wanted = f"{name}=".encode()
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        entries: list[bytes] = []
+        # Another user's process, or one that just ended, is not ours.
+        with suppress(PermissionError, FileNotFoundError, ProcessLookupError):
+            entries = environ.read_bytes().split(b"\0")
+        found += [(int(environ.parent.name), e[len(wanted) :].decode()) for e in entries if e.startswith(wanted)]
+    return tuple(found)

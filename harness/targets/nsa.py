@@ -1,0 +1,59 @@
+"""Our own trainer as the program under test."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from harness.core.codec import to_json
+from harness.core.command import Command
+from harness.core.errors import SpecError
+from harness.store import layout
+from nsa.config import RunConfig
+from nsa.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from harness.core.point import Value
+    from harness.core.trial import Trial
+
+
+class NsaTarget:
+    """Runs ``nsa.train`` in the worker, with the whole configuration written into the trial."""
+
+    name = "nsa"
+    executor = "forkserver"
+
+    def __init__(self, *, python: str) -> None:
+        self.python = python
+
+    def config(self, settings: Mapping[str, Value]) -> dict[str, object]:
+        """The default configuration with these dotted paths set, every setting spelled out.
+
+        Raises:
+            SpecError: an unknown path, or values that do not fit together.
+        """
+        try:
+            return dict(RunConfig().with_values(settings).to_mapping())
+        except ConfigError as error:
+            raise SpecError(str(error)) from error
+
+    def parse(self, path: str, text: str) -> Value:
+        """``text`` as the type of the setting at ``path``; SpecError when it is none, or does not fit."""
+        try:
+            return RunConfig.path(path).parsed(text)
+        except ConfigError as error:
+            raise SpecError(str(error)) from error
+
+    def command(self, trial: Trial, *, trial_dir: Path, env: Mapping[str, str]) -> Command:
+        """A fresh interpreter or a fork that runs the worker on ``trial``."""
+        trial_json = json.dumps(to_json(trial), indent=1, sort_keys=True)
+        return Command(
+            argv=(self.python, "-P", "-m", "harness.worker", str(trial_dir)),
+            env=tuple(sorted({**env, **dict(trial.env), "PYTHONUNBUFFERED": "1"}.items())),
+            trial_dir=str(trial_dir),
+            files=((layout.trial_file(trial_dir).name, trial_json),),
+            entry="harness.worker.main:run",
+        )

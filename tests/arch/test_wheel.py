@@ -1,0 +1,58 @@
+"""The wheel holds the two packages and nothing else, and works away from the checkout."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT)],
+        check=True,
+        capture_output=True,
+    )
+    (built,) = out.glob("*.whl")
+    return built
+
+
+def tops(names: list[str]) -> set[str]:
+    return {name.split("/")[0] for name in names}
+
+
+def test_the_wheel_holds_exactly_nsa_and_harness(wheel: Path):
+    names = zipfile.ZipFile(wheel).namelist()
+
+    assert {top for top in tops(names) if not top.endswith(".dist-info")} == {"nsa", "harness"}
+    assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
+
+
+def test_every_module_of_the_checkout_is_in_the_wheel(wheel: Path):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    sources = {str(p.relative_to(ROOT)) for package in ("nsa", "harness") for p in (ROOT / package).rglob("*.py")}
+
+    assert sources - names == set()
+
+
+def test_the_command_runs_from_the_wheel_in_an_empty_directory(wheel: Path, tmp_path: Path):
+    unpacked = tmp_path / "site"
+    zipfile.ZipFile(wheel).extractall(unpacked)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    code = (
+        f"import sys; sys.path.insert(0, {str(unpacked)!r}); import harness; print(harness.__file__);"
+        "from harness.cli.main import main; main(['--version'])"
+    )
+
+    done = subprocess.run([sys.executable, "-P", "-c", code], cwd=empty, capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[0].startswith(str(unpacked))
+    assert "nsa-harness" in done.stdout
