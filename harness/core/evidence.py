@@ -83,7 +83,11 @@ class ThreadState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessState:
-    """One process as /proc shows it at one moment."""
+    """One process as /proc shows it at one moment.
+
+    ``others_cpu_s`` is the CPU time of the trial's other live processes (a compiler that it waits for), None when
+    nobody looked.
+    """
 
     id: EvidenceId
     t_s: float
@@ -96,6 +100,7 @@ class ProcessState:
     read_bytes: int
     written_bytes: int
     children: int
+    others_cpu_s: float | None = None
 
     @property
     def cpu_s(self) -> float:
@@ -149,7 +154,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Everything that was seen of one trial. Ids: ``progress exit cleanup prediction result log-* stack-* proc-*``.
+    """Everything that was seen of one trial. Ids: ``progress exit cleanup prediction result config log-* stack-* proc-*``.
 
     ``heartbeats`` keeps the first and the last ones (``heartbeats_total`` counts all); ``silence_s`` is the time
     without a heartbeat when the watch ended; ``config_differences`` lists requested settings that the
