@@ -154,8 +154,9 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Everything that was seen of one trial. Ids: ``progress exit cleanup prediction result config log-* stack-* proc-*``.
+    """Everything that was seen of one trial.
 
+    Ids: ``progress exit cleanup prediction result config log-* stack-* proc-*``.
     ``heartbeats`` keeps the first and the last ones (``heartbeats_total`` counts all); ``silence_s`` is the time
     without a heartbeat when the watch ended; ``config_differences`` lists requested settings that the
     worker's own echo contradicts.
