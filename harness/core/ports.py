@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from harness.core.evidence import SourceFailure, StackSample
     from harness.core.outcome import Cleanup, Exit
     from harness.core.point import Value
-    from harness.core.record import Run
+    from harness.core.record import Run, TrialRecord
     from harness.core.trial import Trial
     from harness.core.verdict import Answer, Case, Verdict
 
@@ -153,7 +153,39 @@ class Target(Protocol):
         ...
 
 
+class Screen(Protocol):
+    """What the session tells the person who waits. Called from one thread."""
+
+    def __enter__(self) -> Screen: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def opened(self, *, question: str, directory: str, resumed: int) -> None:
+        """The question is known and the run directory open; ``resumed`` trials are already there."""
+        ...
+
+    def planned(self, estimate: PlanEstimate) -> None:
+        """What is left to spend, as expected now."""
+        ...
+
+    def started(self, trial: Trial, *, number: int, reason: str) -> None:
+        """A trial starts."""
+        ...
+
+    def watched(self, facts: Mapping[str, object]) -> None:
+        """A look at the running trial: ``elapsed_s``, ``silence_s``, ``phase``, ``step``, ``note``."""
+        ...
+
+    def judged(self, record: TrialRecord, *, number: int) -> None:
+        """A trial has its verdict."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Something worth knowing happened."""
+        ...
+
+
 Rule: TypeAlias = "Callable[[Case], Verdict | None]"
 Section: TypeAlias = "Callable[[Run, Path], Block | None]"
-Progress: TypeAlias = "Callable[[str, Mapping[str, object]], None]"
+Watched: TypeAlias = "Callable[[Mapping[str, object]], None]"
 StackSources: TypeAlias = "Sequence[StackSource]"

@@ -1,0 +1,181 @@
+"""What a person sees while a command runs: a live table on a terminal, plain lines elsewhere.
+
+Progress goes to standard error, results to standard output. This is the only module that imports rich or prints.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+from harness.core.verdict import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.console import RenderableType
+    from rich.text import Text
+
+    from harness.core.boundary import PlanEstimate
+    from harness.core.ports import Screen
+    from harness.core.record import TrialRecord
+    from harness.core.trial import Trial
+
+STYLES = {
+    Kind.PASS: "green",
+    Kind.HANG: "bold red",
+    Kind.CRASH: "bold red",
+    Kind.OOM: "bold red",
+    Kind.NONFINITE: "bold red",
+    Kind.SLOW: "yellow",
+    Kind.BELOW_TARGET: "yellow",
+    Kind.INFRA: "magenta",
+    Kind.UNRESOLVED: "yellow",
+}
+
+
+def screen(*, stream: TextIO | None = None, quiet: bool = False) -> Screen:
+    """The screen that fits ``stream`` (standard error): live on a terminal, plain lines elsewhere."""
+    out = stream or sys.stderr
+    if not quiet and out.isatty():
+        return LiveScreen(out)
+    return PlainScreen(out)
+
+
+def where(trial: Trial) -> str:
+    """The point of a trial in a few words, with its role when it is not the search itself."""
+    role = {"search": "", "certify": "  again, to certify", "confirm": "  again, to confirm"}
+    return f"{trial.point}{role.get(trial.role, f'  {trial.role}')}"
+
+
+def outcome_line(record: TrialRecord, *, number: int) -> str:
+    """One finished trial on one line."""
+    verdict = record.verdict
+    head = f"{number:>3}  {where(record.trial):<34} {verdict!s:<18} {record.outcome.duration_s:6.1f} s"
+    return head if verdict.kind is Kind.PASS else f"{head}\n       {verdict.because}"
+
+
+class PlainScreen:
+    """Lines for logs and pipes: one when a trial ends, nothing that moves."""
+
+    def __init__(self, out: TextIO) -> None:
+        self.out = out
+
+    def __enter__(self) -> PlainScreen:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.out.flush()
+
+    def opened(self, *, question: str, directory: str, resumed: int) -> None:
+        """Two lines: the question, the place."""
+        self._line(question)
+        self._line(f"run directory: {directory}" + (f" (resumed: {resumed} trials kept)" if resumed else ""))
+
+    def planned(self, estimate: PlanEstimate) -> None:
+        """The plan in one line, before the first trial."""
+        self._line(f"plan: {estimate.text}")
+
+    def started(self, trial: Trial, *, number: int, reason: str) -> None:
+        """Nothing: the line comes with the verdict."""
+
+    def watched(self, facts: Mapping[str, object]) -> None:
+        """Only notes, such as the beginning of a silence that is being looked into."""
+        if facts.get("note"):
+            self._line(f"     {facts['note']}")
+
+    def judged(self, record: TrialRecord, *, number: int) -> None:
+        """The trial's line."""
+        self._line(outcome_line(record, number=number))
+
+    def note(self, text: str) -> None:
+        """The text."""
+        self._line(text)
+
+    def _line(self, text: str) -> None:
+        print(text, file=self.out, flush=True)
+
+
+class LiveScreen:
+    """A table of finished trials that scrolls away above, one moving line for the running one, a progress bar."""
+
+    def __init__(self, out: TextIO) -> None:
+        from rich.console import Console
+        from rich.live import Live
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        self.console = Console(file=out, highlight=False)
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.completed:.0f}/~{task.total:.0f} trials"),
+            TextColumn("{task.fields[left]}"),
+            console=self.console,
+        )
+        self.task = self.bar.add_task("searching", total=None, left="")
+        self.current = ""
+        self.live = Live(console=self.console, refresh_per_second=8, get_renderable=self._render, transient=True)
+
+    def __enter__(self) -> LiveScreen:
+        self.live.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.live.__exit__(None, None, None)
+
+    def opened(self, *, question: str, directory: str, resumed: int) -> None:
+        """The question in bold, the place below."""
+        self.console.print(question, style="bold")
+        self.console.print(f"run directory: {directory}" + (f" (resumed: {resumed} trials kept)" if resumed else ""))
+
+    def planned(self, estimate: PlanEstimate) -> None:
+        """Before the first trial a line, later the bar's total."""
+        done = self.bar.tasks[0].completed
+        if not done and not self.bar.tasks[0].total:
+            self.console.print(f"plan: {estimate.text}")
+        left = f"{estimate.seconds_low:.0f}-{estimate.seconds_high:.0f} s left" if estimate.trials else ""
+        self.bar.update(self.task, total=done + estimate.trials, left=left)
+
+    def started(self, trial: Trial, *, number: int, reason: str) -> None:
+        """The moving line."""
+        self.current = f"{number:>3}  {where(trial):<34} starting: {reason}"
+
+    def watched(self, facts: Mapping[str, object]) -> None:
+        """The moving line: phase, step, time, silence."""
+        head = self.current.partition(" starting")[0].partition(" running")[0]
+        text = f" running {facts.get('elapsed_s', 0.0):.1f} s  {facts.get('phase') or 'start-up'}"
+        if facts.get("step") is not None:
+            text += f" of step {facts['step']}"
+        silence = facts.get("silence_s", 0.0)
+        if isinstance(silence, float) and silence > 1.0:
+            text += f"  silent {silence:.1f} s"
+        self.current = head + text
+        if facts.get("note"):
+            self.console.print(f"     {facts['note']}", style="dim")
+
+    def judged(self, record: TrialRecord, *, number: int) -> None:
+        """The trial's line, coloured by its verdict, printed above the bar."""
+        self.current = ""
+        self.console.print(self._coloured(record, number))
+        self.bar.advance(self.task)
+
+    def note(self, text: str) -> None:
+        """The text above the bar."""
+        self.console.print(text)
+
+    def _coloured(self, record: TrialRecord, number: int) -> Text:
+        from rich.text import Text
+
+        line = Text(outcome_line(record, number=number))
+        line.highlight_words([str(record.verdict)], style=STYLES[record.verdict.kind])
+        return line
+
+    def _render(self) -> RenderableType:
+        from rich.console import Group
+
+        return Group(self.current, self.bar)
+
+
+def result(text: str) -> None:
+    """A result on standard output."""
+    print(text)

@@ -1,0 +1,95 @@
+"""Line: a least-squares line with honest intervals, for time limits (plan) and for scaling laws (search)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """``y = intercept + slope * x`` fitted to ``n`` points; ``scatter`` is the residual standard deviation.
+
+    ``scatter`` is None when there are only two points: a line through two points says nothing about its own error.
+    """
+
+    intercept: float
+    slope: float
+    n: int
+    mean_x: float
+    spread_x: float
+    scatter: float | None
+    r_squared: float
+
+    def at(self, x: float) -> float:
+        """The fitted y at ``x``."""
+        return self.intercept + self.slope * x
+
+    def slope_error(self, *, level: float = 0.95) -> float | None:
+        """Half the width of the two-sided interval of the slope; None when it cannot be told."""
+        if self.scatter is None:
+            return None
+        return student_t(level, self.n - 2) * self.scatter / math.sqrt(self.spread_x)
+
+    def upper(self, x: float, *, level: float = 0.95) -> float | None:
+        """The upper end of the two-sided prediction interval of one new y at ``x``; None when it cannot be told."""
+        if self.scatter is None:
+            return None
+        wide = math.sqrt(1.0 + 1.0 / self.n + (x - self.mean_x) ** 2 / self.spread_x)
+        return self.at(x) + student_t(level, self.n - 2) * self.scatter * wide
+
+
+def fit_line(points: Sequence[tuple[float, float]]) -> Line | None:
+    """The least-squares line through ``points`` (x, y), or None with fewer than two different x."""
+    n = len(points)
+    if len({x for x, _ in points}) < 2:
+        return None
+    mean_x = math.fsum(x for x, _ in points) / n
+    mean_y = math.fsum(y for _, y in points) / n
+    spread_x = math.fsum((x - mean_x) ** 2 for x, _ in points)
+    spread_y = math.fsum((y - mean_y) ** 2 for _, y in points)
+    slope = math.fsum((x - mean_x) * (y - mean_y) for x, y in points) / spread_x
+    intercept = mean_y - slope * mean_x
+    left = math.fsum((y - intercept - slope * x) ** 2 for x, y in points)
+    return Line(
+        intercept=intercept,
+        slope=slope,
+        n=n,
+        mean_x=mean_x,
+        spread_x=spread_x,
+        scatter=math.sqrt(left / (n - 2)) if n > 2 else None,
+        r_squared=1.0 - left / spread_y if spread_y > 0 else 1.0,
+    )
+
+
+@cache
+def student_t(level: float, dof: int) -> float:
+    """The t with ``P(|T| <= t) = level`` for ``dof`` degrees of freedom; t(0.95, 1) = 12.706.
+
+    Bisection on the exact distribution function for whole degrees of freedom (Abramowitz and Stegun 26.7.3-4).
+    """
+    low, high = 0.0, 1.0
+    while _within(high, dof) < level:
+        high *= 2.0
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _within(middle, dof) < level else (low, middle)
+    return high
+
+
+def _within(t: float, dof: int) -> float:
+    """P(|T| <= t)."""
+    theta = math.atan(t / math.sqrt(dof))
+    sine, cosine = math.sin(theta), math.cos(theta)
+    odd = dof % 2 == 1
+    term = cosine if odd else 1.0
+    total = term if dof > 1 else 0.0
+    for k in range(3 if odd else 2, dof - 1, 2):
+        term *= cosine * cosine * ((k - 1) / k)
+        total += term
+    return (theta + sine * total) * 2 / math.pi if odd else sine * total
