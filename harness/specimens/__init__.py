@@ -1,1 +1,1 @@
-
+"""Programs with a known fault."""

@@ -1,0 +1,25 @@
+"""infinite-loop: Python code inside backward runs and never gets anywhere."""
+
+from __future__ import annotations
+
+from harness.core.verdict import Kind
+from harness.specimens.catalog import Scene, Specimen
+
+
+def spin_forever(scene: Scene) -> None:
+    """Wait in a loop for a number that does not come."""
+    turn = 0
+    while turn >= 0:
+        turn = (turn + 1) % 1000
+
+
+SPECIMEN = Specimen(
+    name="infinite-loop",
+    strike=spin_forever,
+    expect=Kind.HANG,
+    cause="infinite-loop",
+    phase="backward",
+    inside_backward=True,
+    expect_frame="spin_forever",
+    imitates="a search for something that is not there, without a bound",
+)

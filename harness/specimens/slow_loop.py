@@ -1,0 +1,34 @@
+"""slow-loop: every step takes far longer than it should; it would get there, only not in time."""
+
+from __future__ import annotations
+
+import time
+
+from harness.core.verdict import Kind
+from harness.specimens.catalog import Scene, Specimen
+
+STEP_S = 2.5
+STALL_S = 10.0
+TOTAL_S = 8.0
+"""Enough for start-up and two or three slow steps, too short for the four slow ones in a run of five."""
+
+
+def crawl(scene: Scene) -> None:
+    """Compute for ``STEP_S`` seconds what the step does not need."""
+    import torch
+
+    end_s = time.monotonic() + STEP_S
+    square = torch.randn(192, 192)
+    while time.monotonic() < end_s:
+        square = torch.linalg.qr(square @ square.T + torch.eye(192)).Q
+
+
+SPECIMEN = Specimen(
+    name="slow-loop",
+    strike=crawl,
+    expect=Kind.SLOW,
+    every_step=True,
+    stall_s=STALL_S,
+    total_s=TOTAL_S,
+    imitates="a Python loop over tokens where one tensor operation would do",
+)
