@@ -1,0 +1,1 @@
+"""The attention layer and its parts: compression, selection, gate, rotary embedding, cache."""

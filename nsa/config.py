@@ -1,0 +1,281 @@
+"""What a run is: model, kernels and training, in one frozen tree that is the same after a round trip by JSON.
+
+Every setting has a dotted path (``model.n_layers``), a type, a default, a range and one line of meaning.
+Whole-tree rules (which values fit together) are checked when the tree is built, so a ``RunConfig`` that exists
+can be run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from nsa.blocks import BlockLayout
+from nsa.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+Value = bool | int | float | str
+T = TypeVar("T", bool, int, float, str)
+
+
+def _setting(
+    default: T,
+    meaning: str,
+    *,
+    choices: tuple[T, ...] = (),
+    at_least: float | None = None,
+    at_most: float | None = None,
+) -> T:
+    metadata = {"meaning": meaning, "choices": choices, "at_least": at_least, "at_most": at_most}
+    return field(default=default, metadata=metadata)  # pyright: ignore[reportReturnType]  # a Field, as dataclass wants
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """The decoder and its attention; letters as in the paper (NSA, section 3)."""
+
+    decoder: str = _setting("tiny", "tiny: fc1-SiLU-fc2 MLP; modern: SwiGLU", choices=("tiny", "modern"))
+    vocab: int = _setting(256, "number of token ids; 256 = bytes", at_least=2)
+    dim: int = _setting(128, "width of the residual stream", at_least=1)
+    n_layers: int = _setting(4, "number of decoder blocks", at_least=1)
+    n_heads: int = _setting(8, "query heads H", at_least=1)
+    n_kv_groups: int = _setting(2, "key/value heads G; each serves H/G query heads", at_least=1)
+    d_k: int = _setting(16, "width of a query or key head; even, for the rotary embedding", at_least=2)
+    d_v: int = _setting(16, "width of a value head", at_least=1)
+    l: int = _setting(16, "tokens in a compression block (Eq. 7)", at_least=1)  # noqa: E741 - the paper's letter
+    d: int = _setting(8, "stride between compression blocks (Eq. 7)", at_least=1)
+    l_slc: int = _setting(16, "tokens in a selection block, l' (Eq. 9)", at_least=1)
+    n: int = _setting(6, "selected blocks per query: 1 initial and 2 local among them (Eq. 11)", at_least=3)
+    w: int = _setting(64, "keys in the sliding window, the query's own included", at_least=1)
+    attention: str = _setting(
+        "nsa",
+        "nsa; dense: full causal attention, the control; legacy-sequential: nsa in a Python loop over tokens",
+        choices=("nsa", "dense", "legacy-sequential"),
+    )
+    phi: str = _setting("mlp", "how a block becomes one key: a learned MLP, or its mean", choices=("mlp", "mean"))
+    branches: str = _setting(
+        "all", "isolate one branch: only it is built, computed and trained", choices=("all", "cmp", "slc", "win")
+    )
+    gate: str = _setting(
+        "learned",
+        "learned sigmoids; uniform: 1/3 each; cmp|slc|win: one-hot, the other branches still computed",
+        choices=("learned", "uniform", "cmp", "slc", "win"),
+    )
+    gate_grad: bool = _setting(default=True, meaning="let gradients reach the gate")
+    share_kv: bool = _setting(default=False, meaning="one key/value projection for the three branches, not one each")
+    rope_base: float = _setting(10000.0, "base of the rotary frequencies", at_least=1.0)
+    rope_scale: float = _setting(1.0, "positions are divided by this before rotation", at_least=1e-6)
+    tied_head: bool = _setting(default=False, meaning="use the embedding as the output head")
+
+    @property
+    def layout(self) -> BlockLayout:
+        """The block geometry of this model."""
+        return BlockLayout(l=self.l, d=self.d, l_slc=self.l_slc, n=self.n, w=self.w)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelConfig:
+    """Which implementation runs each operator; ``auto`` lets the registry choose and say why."""
+
+    policy: str = _setting(
+        "exact",
+        "exact: a named kernel that cannot run here is an error; auto: it is replaced, with the reason recorded",
+        choices=("exact", "auto"),
+    )
+    compressed: str = _setting("auto", "compressed branch")
+    scores: str = _setting("auto", "importance scores and block selection")
+    selected: str = _setting("auto", "selected branch")
+    window: str = _setting("auto", "sliding-window branch")
+    combine: str = _setting("auto", "gated sum of the branches")
+    sdpa: str = _setting(
+        "any", "which backends torch's own attention may use", choices=("any", "no-flash", "flash-only")
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig:
+    """One training run."""
+
+    steps: int = _setting(5, "optimizer steps", at_least=1)
+    seq_len: int = _setting(256, "tokens in a sequence", at_least=1)
+    batch_size: int = _setting(1, "sequences in a step", at_least=1)
+    lr: float = _setting(3e-3, "learning rate", at_least=0.0)
+    weight_decay: float = _setting(0.01, "AdamW weight decay of matrices", at_least=0.0)
+    grad_clip: float = _setting(1.0, "largest gradient norm; 0 turns clipping off", at_least=0.0)
+    seed: int = _setting(1337, "seeds weights and data", at_least=0)
+    data: str = _setting(
+        "bytes", "bytes of the Python standard library's sources, or uniform random ids", choices=("bytes", "synthetic")
+    )
+    threads: int = _setting(1, "CPU threads inside an operator; 0 leaves torch's choice", at_least=0)
+    precision: str = _setting("fp32", "fp32, or bf16 by autocast", choices=("fp32", "bf16"))
+    device: str = _setting("cpu", "where the model runs", choices=("cpu", "cuda"))
+    checkpointing: str = _setting(
+        "none", "recompute each decoder block in backward to save memory", choices=("none", "block")
+    )
+    detect_anomaly: bool = _setting(default=False, meaning="torch's anomaly mode: slow, names the faulty operator")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigPath:
+    """One setting: its dotted path and what it may hold."""
+
+    path: str
+    type: type[bool] | type[int] | type[float] | type[str]
+    default: Value
+    choices: tuple[Value, ...]
+    at_least: float | None
+    at_most: float | None
+    meaning: str
+
+    def checked(self, value: object) -> Value:
+        """Return ``value`` in this setting's type, or raise ConfigError saying what would fit."""
+        if self.type is float and type(value) is int:
+            value = float(value)
+        if type(value) is not self.type or (isinstance(value, float) and value != value):
+            raise ConfigError(f"{self.path} = {value!r} is {type(value).__name__}; it must be {self.type.__name__}")
+        if self.choices and value not in self.choices:
+            raise ConfigError(f"{self.path} = {value!r} is not a choice; {suggestion(str(value), self.choices)}")
+        if isinstance(value, int | float) and self.at_least is not None and value < self.at_least:
+            raise ConfigError(f"{self.path} = {value!r} is too small; use {self.at_least:g} or more")
+        if isinstance(value, int | float) and self.at_most is not None and value > self.at_most:
+            raise ConfigError(f"{self.path} = {value!r} is too large; use {self.at_most:g} or less")
+        return value  # pyright: ignore[reportReturnType]  # its type was compared above
+
+    def parsed(self, text: str) -> Value:
+        """Read ``text`` as this setting's type, as from a command line or the environment."""
+        if self.type is bool:
+            words = {
+                "1": True,
+                "true": True,
+                "yes": True,
+                "on": True,
+                "0": False,
+                "false": False,
+                "no": False,
+                "off": False,
+            }
+            if text.strip().lower() not in words:
+                raise ConfigError(f"{self.path} = {text!r} is not a yes or no; write true or false")
+            return words[text.strip().lower()]
+        try:
+            return self.checked(self.type(text))
+        except ConfigError:
+            raise
+        except ValueError as error:
+            raise ConfigError(f"{self.path} = {text!r} is not {self.type.__name__}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """Everything that decides what a run computes. Build it once, hand it down."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    kernels: KernelConfig = field(default_factory=KernelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+    def __post_init__(self) -> None:
+        for path, setting in _PATHS.items():
+            setting.checked(self.value(path))
+        _check_fit(self.model)
+
+    @staticmethod
+    def paths() -> Mapping[str, ConfigPath]:
+        """Every setting by its dotted path, in the order of the file."""
+        return _PATHS
+
+    @staticmethod
+    def path(name: str) -> ConfigPath:
+        """The setting called ``name``; ConfigError with the nearest known name otherwise."""
+        if name not in _PATHS:
+            raise ConfigError(f"unknown setting {name!r}; {suggestion(name, _PATHS)}")
+        return _PATHS[name]
+
+    def value(self, path: str) -> Value:
+        """The value at a dotted path."""
+        section, _, name = self.path(path).path.partition(".")
+        return getattr(getattr(self, section), name)
+
+    def with_value(self, path: str, value: object) -> RunConfig:
+        """A copy that differs at one dotted path only."""
+        section, _, name = self.path(path).path.partition(".")
+        changed = dataclasses.replace(getattr(self, section), **{name: self.path(path).checked(value)})
+        return dataclasses.replace(self, **{section: changed})
+
+    def with_values(self, changes: Mapping[str, object]) -> RunConfig:
+        """A copy with several paths changed at once, so that values which only fit together can move together."""
+        tree: dict[str, Any] = self.to_mapping()
+        for path, value in changes.items():
+            section, _, name = self.path(path).path.partition(".")
+            tree[section][name] = value
+        return self.from_mapping(tree)
+
+    def to_mapping(self) -> dict[str, dict[str, Value]]:
+        """Nested plain dicts, every setting spelled out."""
+        return dataclasses.asdict(self)
+
+    def to_json(self) -> str:
+        """The tree as indented JSON, every setting spelled out."""
+        return json.dumps(self.to_mapping(), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> RunConfig:
+        """Read what ``to_json`` wrote; missing settings take their defaults."""
+        try:
+            tree = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ConfigError(f"run configuration is not JSON: {error}; write it with RunConfig.to_json") from error
+        return cls.from_mapping(tree)
+
+    @classmethod
+    def from_mapping(cls, tree: Mapping[str, object]) -> RunConfig:
+        """Build from nested mappings; a key that is no setting is an error, never ignored."""
+        if not hasattr(tree, "items"):
+            raise ConfigError(f"a run configuration is a mapping of sections, got {type(tree).__name__}")
+        sections: dict[str, Any] = {}
+        for section, settings in tree.items():
+            if section not in _SECTIONS:
+                raise ConfigError(f"unknown section {section!r}; {suggestion(section, _SECTIONS)}")
+            if not hasattr(settings, "items"):
+                raise ConfigError(f"section {section!r} must be a mapping, got {type(settings).__name__}")
+            values = {name: cls.path(f"{section}.{name}").checked(value) for name, value in settings.items()}  # pyright: ignore[reportAttributeAccessIssue]  # checked above
+            sections[section] = _SECTIONS[section](**values)
+        return cls(**sections)
+
+
+def suggestion(word: str, known: Iterable[object]) -> str:
+    """``did you mean 'x'?`` when a known word is near, the list of known words otherwise."""
+    words = [str(k) for k in known]
+    tails = {w.rpartition(".")[2]: w for w in words}
+    near = difflib.get_close_matches(word, words, n=1, cutoff=0.6) or [
+        tails[t] for t in difflib.get_close_matches(word.rpartition(".")[2], tails, n=1, cutoff=0.6)
+    ]
+    return f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(words)
+
+
+def _check_fit(model: ModelConfig) -> None:
+    if model.n_heads % model.n_kv_groups:
+        raise ConfigError(
+            f"model.n_heads = {model.n_heads} is not a multiple of model.n_kv_groups = {model.n_kv_groups}; "
+            "every key/value head serves the same number of query heads"
+        )
+    if model.d_k % 2:
+        raise ConfigError(f"model.d_k = {model.d_k} is odd; the rotary embedding turns pairs, so use an even width")
+    _ = model.layout  # raises when l, d and l_slc do not fit
+
+
+_SECTIONS: dict[str, type[Any]] = {"model": ModelConfig, "kernels": KernelConfig, "train": TrainConfig}
+_PATHS: dict[str, ConfigPath] = {
+    f"{section}.{f.name}": ConfigPath(
+        path=f"{section}.{f.name}",
+        type=type(f.default),  # pyright: ignore[reportArgumentType]  # every setting has a default
+        default=f.default,  # pyright: ignore[reportArgumentType]  # every setting has a default
+        **f.metadata,
+    )
+    for section, cls in _SECTIONS.items()
+    for f in dataclasses.fields(cls)
+}

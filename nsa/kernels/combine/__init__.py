@@ -1,0 +1,1 @@
+"""The gated sum of the branches (Eq. 5)."""

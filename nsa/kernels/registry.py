@@ -1,0 +1,162 @@
+"""Which kernel runs each operator: decided once, when the model is built, with a reason.
+
+Nothing falls back at call time. Under policy ``exact`` a named kernel that cannot run here raises
+``KernelUnavailable``; under ``auto`` it is replaced and the reason is recorded. The choice ``auto`` takes the
+first kernel of the operator's preference list that accepts the site.
+
+To add a backend: write ``nsa/kernels/<op>/<backend>.py`` with a function that keeps the contract of ``op.py``
+and, if it cannot run everywhere, ``refuses(site) -> str | None`` beside it; add one line to ``KERNELS`` and
+its place to ``PREFERENCE``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nsa.config import suggestion
+from nsa.errors import ConfigError, KernelUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+    from nsa.blocks import BlockLayout
+    from nsa.config import KernelConfig
+
+KERNELS: dict[str, dict[str, str]] = {
+    "compressed": {
+        "masked": "nsa.kernels.compressed.masked:compressed",
+    },
+    "scores": {
+        "torch": "nsa.kernels.scores.torch:select",
+    },
+    "selected": {
+        "masked": "nsa.kernels.selected.masked:selected",
+    },
+    "window": {
+        "masked": "nsa.kernels.window.masked:window",
+    },
+    "combine": {
+        "torch": "nsa.kernels.combine.torch:combine",
+    },
+}
+"""Operator, backend name, and where its function lives (loaded on use)."""
+
+PREFERENCE: dict[str, dict[str, tuple[str, ...]]] = {
+    "cpu": {
+        "compressed": ("masked",),
+        "scores": ("torch",),
+        "selected": ("masked",),
+        "window": ("masked",),
+        "combine": ("torch",),
+    },
+    "cuda": {
+        "compressed": ("masked",),
+        "scores": ("torch",),
+        "selected": ("masked",),
+        "window": ("masked",),
+        "combine": ("torch",),
+    },
+}
+"""What ``auto`` tries, best first, per device type."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where and on what an operator will run; everything a backend needs to say yes or why not."""
+
+    device: torch.device
+    dtype: torch.dtype
+    seq_len: int
+    n_heads: int
+    n_kv_groups: int
+    d_k: int
+    d_v: int
+    layout: BlockLayout
+    sdpa: str = "any"
+
+    @property
+    def group(self) -> int:
+        """Query heads per key/value head."""
+        return self.n_heads // self.n_kv_groups
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolution:
+    """The kernel chosen for one operator, and why."""
+
+    op: str
+    kernel: str
+    reason: str
+    call: Callable[..., Any]
+
+    def row(self) -> dict[str, str]:
+        """The plain row that probes receive."""
+        return {"op": self.op, "kernel": self.kernel, "reason": self.reason}
+
+
+def resolve(op: str, *, choice: str, policy: str, site: Site) -> Resolution:
+    """Pick the kernel for one operator.
+
+    Args:
+        op: a key of ``KERNELS``.
+        choice: a backend's name, or ``auto``.
+        policy: ``exact`` or ``auto``; see the module's first lines.
+        site: where it will run.
+
+    Raises:
+        ConfigError: no backend has that name.
+        KernelUnavailable: the named kernel refuses the site under ``exact``, or every kernel refuses it.
+    """
+    known = KERNELS[op]
+    if choice not in known and choice != "auto":
+        raise ConfigError(f"kernels.{op} = {choice!r} is unknown; {suggestion(choice, ['auto', *known])}")
+    refusals: list[str] = []
+    if choice != "auto":
+        refusal = refusal_of(op, choice, site)
+        if refusal is None:
+            return _resolution(op, choice, "asked for")
+        if policy == "exact":
+            raise KernelUnavailable(
+                f"kernels.{op} = {choice!r} cannot run here: {refusal}. "
+                "Choose another kernel, or kernels.policy = 'auto' to have it replaced"
+            )
+        refusals.append(f"{choice} was asked for but {refusal}")
+    for name in PREFERENCE[site.device.type][op]:
+        if name == choice:
+            continue
+        refusal = refusal_of(op, name, site)
+        if refusal is None:
+            reason = "; ".join(refusals) or "first choice"
+            return _resolution(op, name, f"{reason} on {site.device.type}")
+        refusals.append(f"{name}: {refusal}")
+    raise KernelUnavailable(f"no kernel for {op} can run on {site.device}: " + "; ".join(refusals))
+
+
+def resolve_all(config: KernelConfig, site: Site) -> dict[str, Resolution]:
+    """Pick a kernel for every operator of the sparse attention."""
+    return {op: resolve(op, choice=getattr(config, op), policy=config.policy, site=site) for op in KERNELS}
+
+
+def refusal_of(op: str, name: str, site: Site) -> str | None:
+    """Why this backend cannot run at this site, or None if it can."""
+    path = KERNELS[op][name]
+    try:
+        module = importlib.import_module(path.partition(":")[0])
+    except ImportError as error:
+        return f"it cannot be imported ({error})"
+    refuses = getattr(module, "refuses", None)
+    return refuses(site) if refuses is not None else None
+
+
+def load(op: str, name: str) -> Callable[..., Any]:
+    """The function behind a backend's name."""
+    module, _, attribute = KERNELS[op][name].partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def _resolution(op: str, name: str, reason: str) -> Resolution:
+    return Resolution(op=op, kernel=name, reason=reason, call=load(op, name))

@@ -1,0 +1,1 @@
+"""Attention over the selected blocks (Eq. 12)."""

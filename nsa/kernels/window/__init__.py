@@ -1,0 +1,1 @@
+"""Attention over the last w keys."""

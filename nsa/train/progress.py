@@ -1,0 +1,77 @@
+"""Hooks that tell the probes how far forward and backward have come, block by block.
+
+One hook on each block's output (forward) and one on its input's gradient (backward): both are called where
+the work is anyway in Python or at a tensor boundary, so they cost microseconds per block.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from nsa.train.probe import Edge, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor, nn
+
+    from nsa.train.probe import Probe
+
+
+class Announcer:
+    """Tells several probes as one, and remembers the phase."""
+
+    def __init__(self, probes: Sequence[Probe]) -> None:
+        self.probes = tuple(probes)
+        self.phase: Phase | None = None
+        self.step: int | None = None
+
+    def begin(self, phase: Phase, step: int | None) -> None:
+        """A phase begins."""
+        self.phase, self.step = phase, step
+        self._mark(phase, Edge.BEGIN, None)
+
+    def end(self) -> None:
+        """The current phase ends."""
+        if self.phase is not None:
+            self._mark(self.phase, Edge.END, None)
+        self.phase = None
+
+    def progress(self, detail: str) -> None:
+        """Something inside the current phase is done."""
+        if self.phase is not None:
+            self._mark(self.phase, Edge.PROGRESS, detail)
+
+    def _mark(self, phase: Phase, edge: Edge, detail: str | None) -> None:
+        for probe in self.probes:
+            probe.mark(phase=phase, edge=edge, step=self.step, detail=detail)
+
+
+class BlockProgress:
+    """Announces ``blocks.<i>`` when a block has finished its forward and when it has finished its backward.
+
+    It is also where callbacks get inside the autograd engine: ``pending`` run when the last block has finished
+    its backward, while the engine still has all the others before it.
+    """
+
+    def __init__(self, blocks: Sequence[nn.Module], announcer: Announcer) -> None:
+        self.announcer = announcer
+        self.pending: list[Callable[[], None]] = []
+        for i, block in enumerate(blocks):
+            block.register_forward_pre_hook(partial(self._entered, i))
+            block.register_forward_hook(partial(self._left, i))
+
+    def _entered(self, i: int, _block: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        # Under activation checkpointing a block runs again in backward; only its first run counts.
+        if self.announcer.phase is Phase.FORWARD and inputs[0].requires_grad:
+            inputs[0].register_hook(partial(self._backward_done, i))
+
+    def _left(self, i: int, _block: nn.Module, _inputs: object, _output: object) -> None:
+        if self.announcer.phase is Phase.FORWARD:
+            self.announcer.progress(f"blocks.{i}")
+
+    def _backward_done(self, i: int, _grad: Tensor) -> None:
+        self.announcer.progress(f"blocks.{i}")
+        while self.pending:
+            self.pending.pop(0)()
