@@ -1,0 +1,166 @@
+"""History: what a run directory says happened. Reading needs no lock, and works on old, cut-off and empty runs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from harness.core.codec import from_json
+from harness.core.errors import JournalError, StoreError
+from harness.core.record import Machine, Run, TrialRecord
+from harness.core.spec import BisectSpec
+from harness.core.trial import Trial
+from harness.store import journal, layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from harness.core.boundary import Boundary
+
+NOT_FINISHED = "not finished"
+"""``Run.ended`` of a run whose controller is still working, or was killed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What ``machine.json`` holds: which run this is, and where, on what code and by which command it was begun."""
+
+    id: str
+    machine: Machine
+    code: str
+    argv: tuple[str, ...]
+    started_at: str
+
+
+class History:
+    """The events of one run, in order, and what follows from them."""
+
+    def __init__(self, run_dir: Path, *, identity: Identity, spec: BisectSpec) -> None:
+        self.run_dir = run_dir
+        self.identity = identity
+        self.spec = spec
+        self._records: dict[str, TrialRecord] = {}
+        self._pending: dict[str, Trial] = {}
+        self._notes: list[str] = []
+        self._end: tuple[Boundary | None, str] | None = None
+        self._seconds = 0.0
+        self._session: tuple[str, str] | None = None  # wall time of its first and last event
+        self.torn: journal.Torn | None = None
+
+    @classmethod
+    def read(cls, run_dir: Path) -> History:
+        """Read a run directory.
+
+        Raises:
+            JournalError: corrupt before the last line, or not what this version understands.
+            StoreError: not a run directory, or unreadable.
+        """
+        identity = from_json(Identity, _read_object(layout.machine(run_dir)))
+        spec = from_json(BisectSpec, _read_object(layout.spec(run_dir)))
+        history = cls(run_dir, identity=identity, spec=spec)
+        lines, history.torn = journal.read(layout.journal(run_dir))
+        history.extend(lines)
+        return history
+
+    def extend(self, lines: Iterable[journal.Line]) -> None:
+        """Take in events, oldest first; JournalError with file and line for one that contradicts itself."""
+        for line in lines:
+            try:
+                self._take(line)
+            except (JournalError, KeyError, TypeError) as error:
+                at = f"{layout.journal(self.run_dir)}:{line.number}"
+                what = f"lacks {error}" if isinstance(error, KeyError) else str(error)
+                raise JournalError(f"{at}: {line.event} event: {what}") from error
+
+    def records(self) -> tuple[TrialRecord, ...]:
+        """Every finished trial, in the order of finishing."""
+        return tuple(self._records.values())
+
+    def started_not_finished(self) -> tuple[Trial, ...]:
+        """Trials that were running when a controller died: to be run again."""
+        return tuple(self._pending.values())
+
+    def run(self) -> Run:
+        """The run as reports see it, also when it was cut off or nothing was tried."""
+        boundary, ended = self._end or (None, NOT_FINISHED)
+        torn = (str(self.torn),) if self.torn else ()
+        return Run(
+            id=self.identity.id,
+            spec=self.spec,
+            machine=self.identity.machine,
+            code=self.identity.code,
+            argv=self.identity.argv,
+            started_at=self.identity.started_at,
+            records=self.records(),
+            boundary=boundary,
+            ended=ended,
+            seconds=self._seconds + self._open_session_s(),
+            directory=str(self.run_dir),
+            notes=(*self._notes, *torn),
+        )
+
+    def _take(self, line: journal.Line) -> None:
+        match line.event:
+            case "header":
+                self._seconds += self._open_session_s()
+                self._session = (line.wall, line.wall)
+                self._end = None
+            case "start":
+                trial = _trial(line.data["trial"])
+                self._pending[trial.key] = trial
+                self._end = None
+            case "record":
+                record = from_json(TrialRecord, line.data["record"])
+                _keep_key(record.trial, line.data["record"]["trial"])
+                self._pending.pop(record.trial.key, None)
+                self._records[record.trial.key] = record
+            case "note":
+                self._notes.append(str(line.data["text"]))
+            case "end":
+                self._end = (from_json(_End, line.data).boundary, str(line.data["why"]))
+                self._seconds += float(line.data["seconds"])
+                self._session = None
+            case _:  # plan and decision are for people and tools; the search replays from the records
+                pass
+        if self._session is not None:
+            self._session = (self._session[0], line.wall)
+
+    def _open_session_s(self) -> float:
+        if self._session is None:
+            return 0.0
+        first, last = (datetime.fromisoformat(wall) for wall in self._session)
+        return max(0.0, (last - first).total_seconds())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _End:
+    why: str
+    seconds: float
+    boundary: Boundary | None = None
+
+
+def _trial(data: Any) -> Trial:
+    trial = from_json(Trial, data)
+    _keep_key(trial, data)
+    return trial
+
+
+def _keep_key(trial: Trial, data: Any) -> None:
+    # The key names the trial's folder. A newer version may compute another one, and hidden secrets change it too;
+    # what was written then stays the name.
+    if isinstance(data["key"], str) and data["key"]:
+        object.__setattr__(trial, "key", data["key"])
+
+
+def _read_object(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise StoreError(f"{path} is missing: {path.parent} is not a run directory, or was never begun") from error
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}. Nothing was changed.") from error
+    except ValueError as error:
+        raise JournalError(f"{path}: not JSON: {error}") from error

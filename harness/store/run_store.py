@@ -1,0 +1,355 @@
+"""RunStore: the run directory as database. One controller writes, anybody reads, nothing that was said is lost."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from harness.core.codec import from_json, to_json
+from harness.core.errors import JournalError, RunBusyError, StoreError
+from harness.core.evidence import Evidence
+from harness.store import journal, layout
+from harness.store.files import write_atomic, write_failed
+from harness.store.history import History, Identity
+from harness.store.redact import redact, redact_argv, secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from harness.core.boundary import Boundary, PlanEstimate
+    from harness.core.ports import Clock, Request
+    from harness.core.record import Machine, Run, TrialRecord
+    from harness.core.spec import BisectSpec
+    from harness.core.trial import Trial
+
+
+class RunStore:
+    """A run directory held by this controller. Use it as a context manager; leaving it gives the lock back."""
+
+    def __init__(self, run_dir: Path, *, clock: Clock, hidden: tuple[str, ...]) -> None:
+        self.run_dir = run_dir
+        self._clock = clock
+        self._hidden = hidden
+        self._lock = _lock(run_dir)
+        try:
+            self._history = History.read(run_dir)
+            self._appender = journal.Appender(layout.journal(run_dir))
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    @classmethod
+    def create(
+        cls,
+        runs_dir: Path,
+        *,
+        spec: BisectSpec,
+        machine: Machine,
+        code: str,
+        argv: Sequence[str],
+        clock: Clock,
+    ) -> RunStore:
+        """A new run directory ``runs_dir/<time>-<axis>`` with the question in it.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        wall = clock.wall()
+        run_dir = _new_folder(runs_dir, name=_name(wall, spec.axis.name))
+        hidden = secrets(spec.env)
+        identity = Identity(id=run_dir.name, machine=machine, code=code, argv=redact_argv(argv), started_at=wall)
+        _write_json(layout.spec(run_dir), redact(to_json(spec), values=hidden))
+        _write_json(layout.machine(run_dir), redact(to_json(identity), values=hidden))
+        journal.Appender(layout.journal(run_dir)).close()
+        store = cls(run_dir, clock=clock, hidden=hidden)
+        store._append("header", {"argv": list(identity.argv), "pid": os.getpid(), "resumed": False})
+        return store
+
+    @classmethod
+    def open(
+        cls,
+        run_dir: Path,
+        *,
+        clock: Clock,
+        spec: BisectSpec | None = None,
+        machine: Machine | None = None,
+        code: str | None = None,
+        argv: Sequence[str] = (),
+    ) -> RunStore:
+        """Take up a run again. A torn last line is cut off (a copy is kept) and noted.
+
+        Give ``spec``, ``machine`` and ``code`` to be sure that it is the same question, asked of the same things.
+
+        Raises:
+            RunBusyError: another controller works in it; the message names its PID.
+            JournalError: another question, another machine or other code; or corrupt before its last line.
+            StoreError: not a run directory, or not writable.
+        """
+        if not run_dir.is_dir():
+            raise StoreError(f"{run_dir} is not there. List the runs with: nsa-harness report --list")
+        store = cls(run_dir, clock=clock, hidden=secrets(spec.env) if spec else ())
+        try:
+            store._check(spec=spec, machine=machine, code=code)
+            torn = store._history.torn
+            copy = store._appender.repair(torn)
+            store._history.torn = None
+            header = {"argv": list(redact_argv(argv)), "pid": os.getpid(), "resumed": True}
+            store._append("header", header)
+            if torn is not None and copy is not None:
+                store.add_note(f"{torn}; they are kept in {copy.name}")
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    @property
+    def spec(self) -> BisectSpec:
+        """The question."""
+        return self._history.spec
+
+    @property
+    def id(self) -> str:
+        """The run's name, which is its folder's."""
+        return self._history.identity.id
+
+    def records(self) -> tuple[TrialRecord, ...]:
+        """Every finished trial, in the order of finishing."""
+        return self._history.records()
+
+    def find(self, key: str) -> TrialRecord | None:
+        """The finished trial with this key, if there is one."""
+        return next((record for record in self.records() if record.trial.key == key), None)
+
+    def started_not_finished(self) -> tuple[Trial, ...]:
+        """Trials that were running when an earlier controller died."""
+        return self._history.started_not_finished()
+
+    def run(self) -> Run:
+        """The run as reports see it, at any time."""
+        return self._history.run()
+
+    def add_plan(self, estimate: PlanEstimate) -> None:
+        """Journal what the search expects to spend."""
+        self._append("plan", to_json(estimate))
+
+    def add_decision(self, request: Request, *, left: PlanEstimate | None = None) -> None:
+        """Journal what the search asks next and why, and what it expects to spend from here."""
+        self._append("decision", {**to_json(request), "left": to_json(left)})
+
+    def add_start(self, trial: Trial) -> Path:
+        """Journal that ``trial`` starts now; its empty folder. What an earlier, cut-off attempt left is moved aside."""
+        folder = layout.trial(self.run_dir, trial.key)
+        self._append("start", {"trial": to_json(trial)})
+        try:
+            if folder.exists():
+                folder.rename(_beside(folder, "interrupted"))
+            folder.mkdir(parents=True)
+        except OSError as error:
+            raise write_failed(folder, error, safe="the journal and all finished trials") from error
+        return folder
+
+    def add_record(self, record: TrialRecord) -> None:
+        """Journal a finished trial. When this returns, no crash can lose it."""
+        self._append("record", {"record": to_json(record)})
+
+    def add_note(self, text: str) -> None:
+        """Journal something that a reader of the report should know."""
+        self._append("note", {"text": text})
+
+    def add_end(self, *, why: str, seconds: float, boundary: Boundary | None = None) -> None:
+        """Journal that this controller is done: ``why`` it ended, its seconds, and the answer if there is one."""
+        self._append("end", {"why": why, "seconds": seconds, "boundary": to_json(boundary)})
+
+    def write_evidence(self, key: str, evidence: Evidence) -> None:
+        """Keep all that was seen of a trial; at once or not at all."""
+        path = layout.evidence(layout.trial(self.run_dir, key))
+        _write_json(path, redact(to_json(evidence), values=self._hidden))
+
+    def read_evidence(self, key: str) -> Evidence | None:
+        """All that was seen of a trial, or None when it was not kept."""
+        return read_evidence(self.run_dir, key)
+
+    def close(self) -> None:
+        """Give the run back."""
+        self._appender.close()
+        os.close(self._lock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _append(self, event: str, data: dict[str, Any]) -> None:
+        wall = self._clock.wall()
+        safe_data = redact(data, values=self._hidden)
+        self._appender.append(event=event, wall=wall, data=safe_data)
+        self._history.extend([journal.Line(0, event, wall, safe_data)])
+
+    def _check(self, *, spec: BisectSpec | None, machine: Machine | None, code: str | None) -> None:
+        differences: list[str] = []
+        if spec is not None:
+            asked = redact(to_json(spec), values=self._hidden)
+            differences += _differences(to_json(self.spec), asked)
+        before = self._history.identity
+        if machine is not None and machine.fingerprint != before.machine.fingerprint:
+            differences.append(f"machine: was {before.machine.fingerprint}, now {machine.fingerprint}")
+        if code is not None and code != before.code:
+            differences.append(f"code: was {before.code}, now {code}")
+        if differences:
+            listed = "\n  ".join(differences)
+            raise JournalError(
+                f"{self.run_dir} belongs to another question, and its trials may not be counted with yours:\n"
+                f"  {listed}\nLeave --resume out to start a new run, or give the options it was begun with."
+            )
+
+
+def read_run(run_dir: Path) -> Run:
+    """The run in ``run_dir`` for a report; needs no lock and changes nothing."""
+    return History.read(run_dir).run()
+
+
+def read_evidence(run_dir: Path, key: str) -> Evidence | None:
+    """All that was seen of a trial, or None when it was not kept.
+
+    Raises:
+        JournalError: the file does not hold what this version understands.
+    """
+    path = layout.evidence(layout.trial(run_dir, key))
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}. Nothing was changed.") from error
+    except ValueError as error:
+        raise JournalError(f"{path}: not JSON: {error}") from error
+    try:
+        return from_json(Evidence, data)
+    except JournalError as error:
+        raise JournalError(f"{path}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """A row in the list of runs; ``problem`` says why a run cannot be read (its other fields are then empty)."""
+
+    directory: Path
+    question: str = ""
+    started_at: str = ""
+    ended: str = ""
+    finding: str = ""
+    trials: int = 0
+    problem: str = ""
+
+
+def list_runs(runs_dir: Path) -> tuple[RunSummary, ...]:
+    """Every run in ``runs_dir``, oldest first; those that cannot be read say why instead of hiding."""
+    folders = sorted(path.parent for path in runs_dir.glob("*/journal.jsonl"))
+    return tuple(sorted((_summary(folder) for folder in folders), key=lambda s: s.started_at))
+
+
+def find_latest(runs_dir: Path) -> Path:
+    """The run that was begun last.
+
+    Raises:
+        StoreError: there is none.
+    """
+    readable = [summary for summary in list_runs(runs_dir) if not summary.problem]
+    if not readable:
+        raise StoreError(f"no run in {runs_dir}. Begin one with: nsa-harness bisect --axis n_layers")
+    return readable[-1].directory
+
+
+def _summary(folder: Path) -> RunSummary:
+    try:
+        run = read_run(folder)
+    except StoreError as error:
+        return RunSummary(directory=folder, problem=str(error))
+    return RunSummary(
+        directory=folder,
+        question=run.spec.question,
+        started_at=run.started_at,
+        ended=run.ended,
+        finding=run.boundary.finding.value if run.boundary else "",
+        trials=len(run.records),
+    )
+
+
+def _lock(run_dir: Path) -> int:
+    # flock belongs to the open file, not to the process: it ends with the last descriptor, so it must not reach a
+    # child (O_CLOEXEC; executors start children through exec).
+    path = layout.lock(run_dir)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise write_failed(path, error, safe="nothing was changed") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except BlockingIOError as error:
+        holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+        os.close(descriptor)
+        who = f"PID {holder}" if holder else "another controller"
+        raise RunBusyError(f"{run_dir} is in use by {who}") from error
+    except OSError as error:
+        os.close(descriptor)
+        raise write_failed(path, error, safe="nothing was changed") from error
+    return descriptor
+
+
+def _name(wall: str, axis: str) -> str:
+    digits = re.sub(r"\D", "", wall)[:14].ljust(14, "0")
+    return f"{digits[:8]}-{digits[8:]}-{re.sub(r'[^A-Za-z0-9_]+', '-', axis).strip('-')}"
+
+
+def _new_folder(runs_dir: Path, *, name: str) -> Path:
+    number = 1
+    while True:
+        run_dir = runs_dir / (name if number == 1 else f"{name}-{number}")
+        try:
+            runs_dir.mkdir(parents=True, exist_ok=True)
+            run_dir.mkdir()
+        except FileExistsError:
+            if not runs_dir.is_dir():
+                raise StoreError(f"{runs_dir} is a file; choose a folder with --runs") from None
+            number += 1
+        except OSError as error:
+            raise write_failed(run_dir, error, safe="nothing was begun") from error
+        else:
+            return run_dir
+
+
+def _beside(path: Path, word: str) -> Path:
+    number = 1
+    while (other := path.with_name(f"{path.name}.{word}-{number}")).exists():
+        number += 1
+    return other
+
+
+def _write_json(path: Path, data: Any) -> None:
+    write_atomic(path, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    old, new = _leaves(before), _leaves(now)
+    return [
+        f"{name}: was {old.get(name)!r}, now {new.get(name)!r}"
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
+    ]
+
+
+def _leaves(data: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(data, dict):
+        return {prefix: data}
+    leaves: dict[str, Any] = {}
+    for key, value in cast("dict[str, Any]", data).items():
+        leaves.update(_leaves(value, f"{prefix}.{key}" if prefix else key))
+    return leaves

@@ -1,0 +1,164 @@
+"""A journal survives what disks and people do to it, or says exactly where it is broken."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+
+import pytest
+
+from harness.core.errors import JournalError, StoreError
+from harness.store import journal, layout
+from harness.store.files import write_atomic
+from harness.store.run_store import RunStore, read_run
+
+
+@pytest.fixture
+def three(create, make_record):
+    """A closed run with a header and two records."""
+    with create() as store:
+        store.add_record(make_record(1))
+        store.add_record(make_record(2))
+    return store.run_dir
+
+
+def cut(path, *, keep):
+    path.write_bytes(path.read_bytes()[:keep])
+
+
+@pytest.mark.parametrize("garbage", [b'{"event":"reco', b"\0" * 40, b"\xff\xfe\n", b"[]\n", b"nonsense\n"])
+def test_a_torn_last_line_is_dropped_and_reported(three, make_record, garbage):
+    path = layout.journal(three)
+    with path.open("ab") as file:
+        file.write(garbage)
+    run = read_run(three)
+    assert run.records == (make_record(1), make_record(2))
+    assert len(run.notes) == 1
+    assert "journal line 4 was incomplete" in run.notes[0]
+    assert f"{len(garbage)} bytes of it were dropped" in run.notes[0]
+
+
+def test_every_cut_of_the_journal_reads_as_the_events_before_it(three):
+    path = layout.journal(three)
+    whole = path.read_bytes()
+    ends = [i for i, byte in enumerate(whole) if byte == ord("\n")]
+    for size in range(len(whole) + 1):
+        path.write_bytes(whole[:size])
+        lines, torn = journal.read(path)
+        complete = sum(end <= size for end in ends)
+        assert len(lines) == complete  # a line that lacks only its newline is whole
+        assert (torn is None) == (size in {0, *ends, *(end + 1 for end in ends)})
+
+
+def test_resuming_cuts_the_torn_line_off_and_keeps_a_copy(three, clock, make_record):
+    path = layout.journal(three)
+    before = path.read_bytes()
+    path.write_bytes(before + b'{"event":"record","sch')
+    with RunStore.open(three, clock=clock) as store:
+        store.add_record(make_record(3))
+    assert (three / "journal.corrupt-1").read_bytes() == b'{"event":"record","sch'
+    assert path.read_bytes().startswith(before)
+    run = read_run(three)
+    assert [record.trial.point.get("n_layers") for record in run.records] == [1, 2, 3]
+    assert "kept in journal.corrupt-1" in run.notes[0]
+
+
+def test_reading_changes_nothing(three):
+    path = layout.journal(three)
+    with path.open("ab") as file:
+        file.write(b"torn")
+    before = path.read_bytes()
+    read_run(three)
+    assert path.read_bytes() == before
+
+
+def test_a_line_that_lost_only_its_newline_is_whole_and_can_be_continued(three, clock, make_record):
+    path = layout.journal(three)
+    cut(path, keep=path.stat().st_size - 1)
+    with RunStore.open(three, clock=clock) as store:
+        assert len(store.records()) == 2
+        store.add_record(make_record(3))
+    assert len(read_run(three).records) == 3
+
+
+def test_corruption_in_the_middle_is_refused_with_file_and_line(three, clock):
+    path = layout.journal(three)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + lines[1][:50] + b"\n" + lines[2])
+    before = path.read_bytes()
+    with pytest.raises(JournalError, match=r"journal\.jsonl:2: not JSON.* 1 lines follow"):
+        RunStore.open(three, clock=clock)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema": 99}, r"journal\.jsonl:3: schema 99.*newer nsa-harness"),
+        ({"event": "recrod"}, r"journal\.jsonl:3: unknown event 'recrod'; did you mean 'record'"),
+        ({"data": 3}, r"journal\.jsonl:3: an event needs"),
+        ({"data": {}}, r"journal\.jsonl:3: record event: lacks 'record'"),
+        ({"data": {"record": {"trail": 1}}}, r"journal\.jsonl:3: record event: .*'trail'; did you mean 'trial'"),
+    ],
+)
+def test_a_last_line_that_is_whole_but_wrong_is_not_dropped(three, change, message):
+    path = layout.journal(three)
+    lines = path.read_text().splitlines()
+    lines[2] = json.dumps({**json.loads(lines[2]), **change})
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(JournalError, match=message):
+        read_run(three)
+
+
+def test_a_disk_that_fills_up_in_the_middle_of_a_line_loses_only_that_event(create, make_record, monkeypatch):
+    real_write = os.write
+
+    def full(descriptor, data):
+        if len(data) > 100:
+            return real_write(descriptor, data[:100])  # what fitted
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with create() as store:
+        store.add_record(make_record(1))
+        before = layout.journal(store.run_dir).read_bytes()
+        with monkeypatch.context() as patch:
+            patch.setattr(journal.os, "write", lambda d, raw: full(d, raw) if len(raw) > 300 else full(d, b""))
+            with pytest.raises(StoreError) as caught:
+                store.add_record(make_record(2))
+        assert layout.journal(store.run_dir).read_bytes() == before
+        message = str(caught.value)
+        assert str(layout.journal(store.run_dir)) in message
+        assert "No space left on device" in message
+        assert "MB and" in message
+        assert "with every event before this one" in message
+        assert "--resume" in message
+        assert store.records() == (make_record(1),)
+        store.add_record(make_record(2))  # space again
+    assert len(read_run(store.run_dir).records) == 2
+
+
+def test_a_line_that_could_not_be_taken_back_is_taken_back_later(create, make_record, monkeypatch):
+    def broken(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with create() as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(journal.os, "fsync", broken)
+            patch.setattr(journal.os, "ftruncate", broken)
+            with pytest.raises(StoreError, match=r"Input/output error.*cut off on --resume.*copy the run directory"):
+                store.add_record(make_record(1))
+        assert store.records() == ()
+        store.add_record(make_record(2))
+    assert read_run(store.run_dir).records == (make_record(2),)
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "evidence.json"
+    write_atomic(path, "old")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
+        with pytest.raises(StoreError, match="the file as it was before is unchanged"):
+            write_atomic(path, "new")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,201 @@
+"""The run directory keeps every finished trial, and says so when it cannot."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+
+import pytest
+
+from harness.core.boundary import Boundary, Finding
+from harness.core.errors import JournalError, RunBusyError, StoreError
+from harness.core.evidence import Evidence, LogTail
+from harness.core.ports import Request
+from harness.core.spec import Effort
+from harness.store import layout
+from harness.store.run_store import RunStore, find_latest, list_runs, read_evidence, read_run
+
+
+def test_a_record_comes_back_as_it_was_written(create, make_record):
+    with create() as store:
+        store.add_start(make_record(4).trial)
+        store.add_record(make_record(4))
+        assert store.records() == (make_record(4),)
+    assert read_run(store.run_dir).records == (make_record(4),)
+
+
+def test_a_new_run_knows_its_question_machine_code_and_command(create, spec, machine):
+    with create() as store:
+        run = store.run()
+    assert (run.spec, run.machine, run.code) == (spec, machine, "0.1+abc")
+    assert run.argv == ("nsa-harness", "bisect", "--axis", "n_layers")
+    assert run.id == "20260102-030405-n_layers"
+    assert run.started_at == "2026-01-02T03:04:05.000Z"
+    assert (run.records, run.boundary, run.ended) == ((), None, "not finished")
+
+
+def test_two_runs_in_the_same_second_get_two_folders(create):
+    with create() as first, create() as second:
+        assert second.run_dir.name == first.run_dir.name + "-2"
+
+
+def test_the_end_gives_answer_reason_and_seconds(create, clock):
+    boundary = Boundary(axis="n_layers", finding=Finding.THRESHOLD, last_good=4, first_bad=5)
+    with create() as store:
+        clock.sleep(12)
+        store.add_end(why="answered", seconds=12.0, boundary=boundary)
+    run = read_run(store.run_dir)
+    assert (run.boundary, run.ended, run.seconds) == (boundary, "answered", 12.0)
+
+
+def test_seconds_of_a_cut_off_session_are_those_it_was_seen_at_work(create, clock):
+    with create() as store:
+        clock.sleep(7)
+        store.add_note("still here")
+    clock.sleep(1000)  # nobody works
+    with RunStore.open(store.run_dir, clock=clock) as again:
+        clock.sleep(5)
+        again.add_end(why="answered", seconds=5.0)
+        assert again.run().seconds == pytest.approx(12.0)
+
+
+def test_a_trial_that_was_running_when_the_controller_died_is_named(create, make_record, clock):
+    with create() as store:
+        store.add_start(make_record(1).trial)
+        store.add_record(make_record(1))
+        store.add_start(make_record(2).trial)
+    with RunStore.open(store.run_dir, clock=clock) as again:
+        assert again.started_not_finished() == (make_record(2).trial,)
+        assert again.find(make_record(1).trial.key) == make_record(1)
+        assert again.find(make_record(2).trial.key) is None
+
+
+def test_what_a_cut_off_attempt_left_behind_does_not_reach_the_next_one(create, make_trial, clock):
+    with create() as store:
+        folder = store.add_start(make_trial(2))
+        layout.heartbeat(folder).write_text("old marks\n")
+    with RunStore.open(store.run_dir, clock=clock) as again:
+        assert list(again.add_start(make_trial(2)).iterdir()) == []
+    assert layout.heartbeat(folder.with_name(folder.name + ".interrupted-1")).read_text() == "old marks\n"
+
+
+def test_work_after_an_end_makes_the_run_unfinished_again(create, make_trial, clock):
+    with create() as store:
+        store.add_end(why="interrupted by the user", seconds=1.0)
+    assert read_run(store.run_dir).ended == "interrupted by the user"
+    with RunStore.open(store.run_dir, clock=clock):
+        pass
+    assert read_run(store.run_dir).ended == "not finished"
+
+
+def test_every_line_is_a_json_object_with_event_schema_and_time(create, make_record):
+    with create() as store:
+        store.add_decision(Request(value=1, role="search", reason="smallest"))
+        store.add_record(make_record())
+        store.add_note("a\nnote")
+    lines = [json.loads(line) for line in layout.journal(store.run_dir).read_text().splitlines()]
+    assert [line["event"] for line in lines] == ["header", "decision", "record", "note"]
+    assert all(line["schema"] == 1 and line["wall"].endswith("Z") for line in lines)
+
+
+def test_a_second_controller_is_refused_with_the_pid_of_the_first(create, clock):
+    with create() as store, pytest.raises(RunBusyError, match=f"in use by PID {os.getpid()}"):
+        RunStore.open(store.run_dir, clock=clock)
+
+
+def test_reading_needs_no_lock(create, make_record):
+    with create() as store:
+        store.add_record(make_record())
+        assert read_run(store.run_dir).records == (make_record(),)
+
+
+def test_resuming_another_question_is_refused_with_the_differences(create, spec, clock):
+    with create() as store:
+        pass
+    other = dataclasses.replace(spec, seed=7, effort=Effort(max_trials=9))
+    with pytest.raises(JournalError) as caught:
+        RunStore.open(store.run_dir, clock=clock, spec=other)
+    assert "seed: was 0, now 7" in str(caught.value)
+    assert "effort.max_trials: was 200, now 9" in str(caught.value)
+    RunStore.open(store.run_dir, clock=clock, spec=spec).close()  # and the lock was given back
+
+
+def test_resuming_on_other_code_or_another_machine_is_refused(create, machine, clock):
+    with create() as store:
+        pass
+    with pytest.raises(JournalError, match=r"code: was 0\.1\+abc, now 0\.2"):
+        RunStore.open(store.run_dir, clock=clock, code="0.2")
+    with pytest.raises(JournalError, match=r"machine: was .* now "):
+        RunStore.open(store.run_dir, clock=clock, machine=dataclasses.replace(machine, cores=64))
+
+
+def test_evidence_is_kept_whole(create):
+    evidence = Evidence(steps_wanted=3, logs=(LogTail(id="log-stderr", stream="stderr", text="x", size_bytes=1),))
+    with create() as store:
+        assert store.read_evidence("k") is None
+        store.write_evidence("k", evidence)
+        assert store.read_evidence("k") == evidence
+    assert [path.name for path in layout.trial(store.run_dir, "k").iterdir()] == ["evidence.json"]
+
+
+def test_damaged_evidence_is_an_error_with_its_path(create):
+    with create() as store:
+        store.write_evidence("k", Evidence(steps_wanted=3))
+        path = layout.evidence(layout.trial(store.run_dir, "k"))
+        path.write_text('{"steps_wanted": 3, "stepz": 1}')
+        with pytest.raises(JournalError, match=r"evidence\.json: .*unknown key 'stepz'"):
+            read_evidence(store.run_dir, "k")
+
+
+def test_the_latest_run_is_found_and_unreadable_ones_are_listed_with_the_reason(create, clock, tmp_path):
+    with create() as first:
+        pass
+    clock.sleep(60)
+    with create() as second:
+        pass
+    layout.spec(first.run_dir).write_text("{")
+    assert find_latest(tmp_path / "runs") == second.run_dir
+    problems = {summary.directory: summary.problem for summary in list_runs(tmp_path / "runs")}
+    assert problems[second.run_dir] == ""
+    assert "spec.json: not JSON" in problems[first.run_dir]
+
+
+def test_no_run_at_all_says_how_to_begin_one(tmp_path):
+    with pytest.raises(StoreError, match="nsa-harness bisect"):
+        find_latest(tmp_path)
+
+
+def test_a_folder_that_is_no_run_is_refused_and_left_alone(tmp_path, clock):
+    with pytest.raises(StoreError, match="is not there"):
+        RunStore.open(tmp_path / "nothing", clock=clock)
+    with pytest.raises(StoreError, match="not a run directory"):
+        read_run(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_secrets_never_reach_the_disk(create, spec, make_record):
+    secret = "hf_0123456789"
+    env = (("HF_TOKEN", secret), ("OMP_NUM_THREADS", "1"))
+    record = make_record(1, env=env)
+    asked = dataclasses.replace(spec, env=env, command=("python", "t.py", f"--env=HF_TOKEN={secret}"))
+    with create(spec=asked, argv=("nsa-harness", "bisect", "--env", f"HF_TOKEN={secret}")) as store:
+        store.add_start(record.trial)
+        store.add_record(record)
+        store.add_note(f"the program printed {secret}")
+        log = LogTail(id="log-stdout", stream="stdout", text=f"using {secret}", size_bytes=20)
+        store.write_evidence(record.trial.key, Evidence(steps_wanted=1, logs=(log,)))
+    written = [path for path in store.run_dir.rglob("*") if path.is_file()]
+    assert len(written) >= 4
+    assert [path for path in written if secret in path.read_text()] == []
+    assert "OMP_NUM_THREADS" in layout.spec(store.run_dir).read_text()
+
+
+def test_a_resumed_run_finds_its_trials_although_their_secrets_were_hidden(create, spec, make_record, clock):
+    env = (("API_KEY", "0123456789"),)
+    record = make_record(1, env=env)
+    asked = dataclasses.replace(spec, env=env)
+    with create(spec=asked) as store:
+        store.add_record(record)
+    with RunStore.open(store.run_dir, clock=clock, spec=asked) as again:
+        assert again.find(record.trial.key) is not None
