@@ -44,8 +44,9 @@ class Count:
 class ScalingFit:
     """Time of passed trials against the axis: ``seconds = intercept + slope * value`` by least squares.
 
-    ``slope_low`` and ``slope_high`` are the 95 % interval, ``exponent`` the slope of log(time - intercept) where
-    it can be told (None otherwise), ``predicted`` the seconds for values that were not reached.
+    ``slope_low`` and ``slope_high`` are the 95 % interval, ``exponent`` the e of the best
+    ``seconds = c + b * value**e`` where it can be told (None otherwise), ``predicted`` the seconds for values that
+    were not reached, ``note`` what the fit cannot say.
     """
 
     quantity: str
@@ -57,6 +58,7 @@ class ScalingFit:
     points: tuple[tuple[float, float], ...]
     predicted: tuple[tuple[float, float], ...] = ()
     exponent: float | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +66,9 @@ class Boundary:
     """The answer of a threshold search, with everything that qualifies it.
 
     ``excluded_rate``: any failure rate at least this large at or below ``last_good`` would have been seen with
-    probability ``confidence``, if the rate does not fall along the axis. ``certified`` says that the stopping
-    rule's certificate is complete.
+    probability ``confidence``, if the rate does not fall along the axis. ``certificate_passes`` is how many passes
+    the stopping rule asks for at ``last_good``; ``certified`` says that it got them. ``posterior`` is the probability
+    that the first failing value lies above ``last_good`` and not above ``first_bad``.
     """
 
     axis: str

@@ -1,0 +1,176 @@
+"""What a threshold search may say: the finding, how strongly, and the sentences that carry it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.boundary import Boundary, Claim, Count, Finding
+from harness.search.posterior import excluded_rate, threshold_posterior
+from harness.search.scaling import fit_scaling
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.core.point import Value
+    from harness.search.threshold import ThresholdSearch
+
+MANY_PASSES = 9
+"""Passes without a failure above a failing value from which on the axis is called non-monotone."""
+
+
+def conclude(search: ThresholdSearch) -> Boundary:
+    """The boundary as the trials so far show it."""
+    values, tallies = search.axis.values, search.tallies
+    low, high, end = search.low, search.high, len(search.tallies)
+    finding = _finding(search)
+    seen = [i for i, t in enumerate(tallies) if t.good + t.bad + t.unresolved]
+    untested = [i for i in range(end) if i not in seen]
+    unresolved = [i for i in seen if tallies[i].unresolved and not tallies[i].good + tallies[i].bad]
+    passes = tallies[low].good if low >= 0 else 0
+    confidence = search.effort.confidence
+    chances = threshold_posterior([(t.good, t.bad) for t in tallies])
+    numbers = [float(v) if isinstance(v, int | float) else 0.0 for v in values]
+    contrary = _contrary(search)
+    return Boundary(
+        axis=search.axis.name,
+        finding=finding,
+        last_good=values[low] if low >= 0 else None,
+        first_bad=values[high] if high < end else None,
+        counts=tuple(
+            Count(value=values[i], good=tallies[i].good, bad=tallies[i].bad, unresolved=tallies[i].unresolved)
+            for i in seen
+        ),
+        unresolved=tuple(values[i] for i in unresolved),
+        untested=tuple(values[i] for i in untested),
+        certified=_certified(search, finding),
+        certificate_passes=(tallies[low].required or 0) if low >= 0 else 0,
+        excluded_rate=excluded_rate(passes, confidence=confidence),
+        confidence=confidence,
+        posterior=sum(chances[low + 1 : high + 1]),
+        non_monotone=bool(contrary),
+        claim=_claim(search, finding),
+        because=_because(search, finding, sum(chances[low + 1 : high + 1])),
+        notes=(*contrary, *_notes(search, finding, unresolved)),
+        fit=fit_scaling(
+            "seconds per trial",
+            [(value, s) for value, times in search.costs.passes.items() for s in times],
+            [numbers[i] for i in sorted({*untested, *unresolved})],
+        ),
+    )
+
+
+def _finding(search: ThresholdSearch) -> Finding:
+    low, high, end = search.low, search.high, len(search.tallies)
+    if search.open_positions():
+        return Finding.INCONCLUSIVE
+    if high == 0:
+        return Finding.ALL_FAIL
+    if high < end:
+        return Finding.THRESHOLD if low >= 0 else Finding.INCONCLUSIVE
+    if search.slow:
+        return Finding.NO_THRESHOLD_SLOW
+    return Finding.NO_FAILURE if low == end - 1 else Finding.INCONCLUSIVE
+
+
+def _certified(search: ThresholdSearch, finding: Finding) -> bool:
+    match finding:
+        case Finding.THRESHOLD | Finding.NO_FAILURE:
+            return search.tallies[search.low].certified
+        case Finding.ALL_FAIL:
+            return search.tallies[0].bad > 1
+        case _:
+            return False
+
+
+def _claim(search: ThresholdSearch, finding: Finding) -> Claim:
+    bad_twice = search.high < len(search.tallies) and search.tallies[search.high].bad > 1
+    good_twice = search.low >= 0 and search.tallies[search.low].good > 1
+    reproduced = {
+        Finding.THRESHOLD: bad_twice and good_twice,
+        Finding.ALL_FAIL: bad_twice,
+        Finding.NO_FAILURE: good_twice,
+    }
+    return Claim.REPRODUCED if reproduced.get(finding, False) else Claim.OBSERVED
+
+
+def _because(search: ThresholdSearch, finding: Finding, chance: float) -> str:
+    values, low, high = search.axis.values, search.low, search.high
+    good = _passed(search, low) if low >= 0 else ""
+    bad = _failed(search, high) if high < len(values) else ""
+    match finding:
+        case Finding.THRESHOLD:
+            which = "is" if high == low + 1 else "is one of"
+            told = f"P(the first failing value {which} {_list(values[low + 1 : high + 1])})"
+            odds = f"{told} {_probability(chance)} (prior: all values alike; 50 % deterministic, else any rate)."
+            return f"{bad}, {good}. {_excluded(search)} {odds}"
+        case Finding.ALL_FAIL:
+            return f"{bad}; it is the smallest value asked for, so where the failures begin is not known."
+        case Finding.NO_FAILURE:
+            return f"{good}, the largest value asked for. {_excluded(search)}"
+        case Finding.NO_THRESHOLD_SLOW:
+            slow = f"{_name(search, search.ceiling)} still made progress when its limit ran out"
+            return f"{slow}; {good or 'nothing smaller passed'}, and nothing smaller failed."
+        case Finding.INCONCLUSIVE:
+            parts = [part for part in (good, bad) if part] or ["no trial passed or failed"]
+            return f"{', '.join(parts)}; the values between could not all be told."
+
+
+def _notes(search: ThresholdSearch, finding: Finding, unresolved: Sequence[int]) -> list[str]:
+    values, tallies, low = search.axis.values, search.tallies, search.low
+    notes: list[str] = []
+    if search.stopped:
+        notes.append(f"The search was ended early by {search.stopped}.")
+    if unresolved:
+        notes.append(f"Neither good nor bad: {search.axis.name} {_list([values[i] for i in unresolved])}.")
+    if finding is Finding.NO_THRESHOLD_SLOW:
+        notes.append("Larger values take longer still and were not tried; nothing is claimed about them.")
+        if low >= 0:
+            notes.append(f"{_passed(search, low)}, without a certificate: a rare failure could have been missed.")
+    certifiable = finding in (Finding.THRESHOLD, Finding.NO_FAILURE)
+    if certifiable and not tallies[low].certified:
+        wanted = f"{tallies[low].good} of {tallies[low].required or 'the'} passes"
+        notes.append(f"The certificate at {_name(search, low)} is incomplete: {wanted}.")
+    high = search.high
+    if high < len(tallies) and tallies[high].good:
+        notes.append(f"{_name(search, high)} also passed {tallies[high].good} times: the failure is not deterministic.")
+    return notes
+
+
+def _contrary(search: ThresholdSearch) -> tuple[str, ...]:
+    above = [
+        f"{_passed(search, i)}, above the first failing value"
+        for i in range(search.high + 1, len(search.tallies))
+        if search.tallies[i].good >= MANY_PASSES and not search.tallies[i].bad
+    ]
+    return tuple(f"Not monotone: {text}." for text in (*search.non_monotone, *above))
+
+
+def _excluded(search: ThresholdSearch) -> str:
+    rate = excluded_rate(search.tallies[search.low].good, confidence=search.effort.confidence)
+    where = f"at {search.axis.name} <= {search.axis.values[search.low]}"
+    return (
+        f"A failure rate of {rate or 1:.2g} or more {where} would have been seen with probability "
+        f"{search.effort.confidence * 100:g} %, if the rate does not fall along the axis."
+    )
+
+
+def _passed(search: ThresholdSearch, position: int) -> str:
+    tally = search.tallies[position]
+    return f"{_name(search, position)} passed {tally.good} of {tally.good + tally.bad + tally.unresolved}"
+
+
+def _failed(search: ThresholdSearch, position: int) -> str:
+    tally = search.tallies[position]
+    return f"{_name(search, position)} failed {tally.bad} of {tally.good + tally.bad + tally.unresolved}"
+
+
+def _name(search: ThresholdSearch, position: int) -> str:
+    return f"{search.axis.name}={search.axis.values[position]}"
+
+
+def _probability(chance: float) -> str:
+    return f"= {chance:.3f}" if chance < 0.9995 else "> 0.999"
+
+
+def _list(values: Sequence[Value]) -> str:
+    return ", ".join(str(value) for value in values)

@@ -1,0 +1,61 @@
+"""Costs: what a pass and a failure are expected to cost, learned while the search runs."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from statistics import fmean, median
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+FIRST_PASS_S = 1.0
+"""Seconds that a pass is taken to cost before anything was seen."""
+FIRST_FAIL_S = 15.0
+"""Seconds that a failure is taken to cost before one was seen: a stall limit, three stack samples, the clean-up."""
+
+
+class Costs:
+    """Seconds per trial: a line over the axis for passes, a mean for failures.
+
+    The line is Theil and Sen's (median of the slopes between median times), so that one slow start of a server does
+    not bend it; it never falls along the axis.
+    """
+
+    def __init__(self, *, pass_s: float = FIRST_PASS_S, fail_s: float = FIRST_FAIL_S) -> None:
+        self._pass_s = pass_s
+        self._fail_s = fail_s
+        self._passes: dict[float, list[float]] = {}
+        self._failures: list[float] = []
+        self._slope = 0.0
+        self._intercept = pass_s
+
+    @property
+    def has_line(self) -> bool:
+        """Whether passes at two values were seen, so that other values can be predicted."""
+        return len(self._passes) > 1
+
+    @property
+    def passes(self) -> Mapping[float, Sequence[float]]:
+        """Seconds of every pass, by value."""
+        return self._passes
+
+    def passed(self, value: float, seconds: float) -> None:
+        """Learn from a pass."""
+        self._passes.setdefault(value, []).append(seconds)
+        typical = sorted((v, median(times)) for v, times in self._passes.items())
+        slopes = [(y1 - y0) / (x1 - x0) for (x0, y0), (x1, y1) in combinations(typical, 2)]
+        self._slope = max(median(slopes), 0.0) if slopes else 0.0
+        self._intercept = median(y - self._slope * x for x, y in typical)
+
+    def failed(self, seconds: float) -> None:
+        """Learn from a failure."""
+        self._failures.append(seconds)
+
+    def of_pass(self, value: float) -> float:
+        """Expected seconds of a pass at ``value``."""
+        return max(self._intercept + self._slope * value, 0.01)
+
+    def of_failure(self) -> float:
+        """Expected seconds of a failure."""
+        return max(fmean(self._failures), 0.01) if self._failures else self._fail_s

@@ -1,0 +1,69 @@
+"""How the time of passed trials grows along an axis: a line with its interval, and the exponent where it shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.boundary import ScalingFit
+from harness.core.fit import fit_line, student_t
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EXPONENTS = tuple(round(0.1 * i, 1) for i in range(1, 41))
+WIDEST_INTERVAL = 1.0
+"""An exponent is reported only when its 95 % interval is no wider than this."""
+
+
+def fit_scaling(
+    quantity: str, points: Sequence[tuple[float, float]], predict_for: Sequence[float] = ()
+) -> ScalingFit | None:
+    """The least-squares line through ``points`` (value, seconds), or None with fewer than two different values.
+
+    Two points give a line without an interval: ``slope_low == slope_high == slope``, and ``note`` says so.
+    """
+    ordered = sorted(points)
+    line = fit_line(ordered)
+    if line is None:
+        return None
+    error = line.slope_error()
+    note = "two points: no interval can be given" if error is None else ""
+    margin = error or 0.0
+    return ScalingFit(
+        quantity=quantity,
+        intercept=line.intercept,
+        slope=line.slope,
+        slope_low=line.slope - margin,
+        slope_high=line.slope + margin,
+        r_squared=line.r_squared,
+        points=tuple(ordered),
+        predicted=tuple((value, max(line.at(value), 0.0)) for value in predict_for),
+        exponent=growth_exponent(ordered),
+        note=note,
+    )
+
+
+def growth_exponent(points: Sequence[tuple[float, float]]) -> float | None:
+    """The e of the best ``seconds = c + b * value**e`` with b > 0, or None where the points do not tell it.
+
+    They tell it when there are at least four different positive values over a range of four, and the 95 % profile
+    interval of e (F test on the residual sum of squares, three parameters) lies inside 0.1..4 and is at most
+    ``WIDEST_INTERVAL`` wide.
+    """
+    values = sorted({x for x, _ in points})
+    if len(values) < 4 or values[0] <= 0 or values[-1] < 4 * values[0]:
+        return None
+    tried: list[tuple[float, float]] = []
+    for exponent in EXPONENTS:
+        line = fit_line([(x**exponent, y) for x, y in points])
+        if line is not None and line.scatter is not None and line.slope > 0:
+            tried.append((line.scatter**2 * (line.n - 2), exponent))
+    if not tried:
+        return None
+    least, best = min(tried)
+    dof = len(points) - 3
+    # With one numerator degree of freedom F is the square of t.
+    bound = least * (1 + student_t(0.95, dof) ** 2 / dof) + 1e-12 * max(y * y for _, y in points)
+    inside = [exponent for left, exponent in tried if left <= bound]
+    told = EXPONENTS[0] < inside[0] and inside[-1] < EXPONENTS[-1]
+    return best if told and inside[-1] - inside[0] <= WIDEST_INTERVAL else None

@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import pytest
+
+from harness.core.boundary import Boundary, Claim, Finding
+from harness.core.errors import SpecError
+from harness.core.point import Axis, AxisType
+from harness.core.spec import Effort
+from harness.core.verdict import Answer
+from harness.search.threshold import ThresholdSearch, certificate_passes
+
+GOOD, BAD, UNRESOLVED = Answer.GOOD, Answer.BAD, Answer.UNRESOLVED
+
+
+def layers(*values: int) -> Axis:
+    return Axis(name="n_layers", path="model.n_layers", type=AxisType.ORDERED, values=values or tuple(range(1, 13)))
+
+
+def play(search: ThresholdSearch, answers: dict[int, Answer], *, otherwise: Answer = GOOD) -> list[tuple[int, str]]:
+    """Answer every question by its value; BAD costs 12 s, anything else half a second."""
+    asked: list[tuple[int, str]] = []
+    while (request := search.ask()) is not None:
+        asked.append((int(request.value), request.role))  # type: ignore[arg-type]
+        answer = answers.get(int(request.value), otherwise)  # type: ignore[arg-type]
+        search.tell(value=request.value, answer=answer, seconds=12.0 if answer is BAD else 0.5)
+    return asked
+
+
+def from_five(axis: Axis) -> dict[int, Answer]:
+    return {v: BAD for v in axis.values if v >= 5}  # type: ignore[misc,operator]
+
+
+def test_the_smallest_value_comes_first():
+    request = ThresholdSearch(layers(), Effort()).ask()
+    assert request is not None
+    assert (request.value, request.role) == (1, "search")
+
+
+def test_a_deterministic_threshold_is_bracketed_certified_and_confirmed():
+    axis = layers()
+    search = ThresholdSearch(axis, Effort())
+    asked = play(search, from_five(axis))
+    found = search.result()
+    assert (found.finding, found.last_good, found.first_bad) == (Finding.THRESHOLD, 4, 5)
+    assert found.certified
+    assert found.claim is Claim.REPRODUCED
+    assert asked[-1] == (5, "confirm")
+    assert asked.count((4, "certify")) + 1 == found.certificate_passes
+    assert [c.value for c in found.counts if c.bad] == [5]
+
+
+def test_the_last_good_value_passing_says_which_rate_it_excludes():
+    axis = layers()
+    search = ThresholdSearch(axis, Effort(certify=29))
+    play(search, from_five(axis))
+    found = search.result()
+    assert found.excluded_rate == pytest.approx(1 - 0.05 ** (1 / 29))
+    assert "n_layers=5 failed 2 of 2, n_layers=4 passed 29 of 29" in found.because
+    assert "0.098 or more at n_layers <= 4 would have been seen with probability 95 %" in found.because
+
+
+def test_when_nothing_fails_the_largest_value_is_certified():
+    search = ThresholdSearch(layers(), Effort(certify=9))
+    asked = play(search, {})
+    found = search.result()
+    assert (found.finding, found.last_good, found.first_bad) == (Finding.NO_FAILURE, 12, None)
+    assert found.certified
+    assert asked[-8:] == [(12, "certify")] * 8
+
+
+def test_when_the_smallest_fails_it_is_confirmed_and_nothing_else_is_run():
+    search = ThresholdSearch(layers(), Effort())
+    asked = play(search, {}, otherwise=BAD)
+    found = search.result()
+    assert asked == [(1, "search"), (1, "confirm")]
+    assert (found.finding, found.first_bad, found.claim) == (Finding.ALL_FAIL, 1, Claim.REPRODUCED)
+
+
+def test_a_failing_value_that_passes_when_run_again_stays_bad_but_is_only_observed():
+    search = ThresholdSearch(layers(1, 2), Effort(certify=2))
+    search.tell(value=1, answer=GOOD, seconds=0.5)
+    search.tell(value=2, answer=BAD, seconds=12)
+    search.tell(value=1, answer=GOOD, seconds=0.5)
+    assert search.ask().role == "confirm"  # type: ignore[union-attr]
+    search.tell(value=2, answer=GOOD, seconds=0.5)
+    assert search.ask() is None
+    found = search.result()
+    assert (found.first_bad, found.claim, found.certified) == (2, Claim.OBSERVED, True)
+    assert any("not deterministic" in note for note in found.notes)
+
+
+def test_a_failure_in_the_certificate_moves_the_threshold_down_and_takes_back_single_passes():
+    search = ThresholdSearch(layers(1, 2, 3), Effort(certify=3))
+    for value in (1, 2, 3):
+        search.tell(value=value, answer=GOOD, seconds=0.5)
+    assert search.ask().value == 3  # type: ignore[union-attr]
+    search.tell(value=3, answer=BAD, seconds=12)
+    assert (search.ask().value, search.ask().role) == (1, "search")  # type: ignore[union-attr]
+    play(search, {3: BAD})
+    assert (search.result().last_good, search.result().first_bad) == (2, 3)
+
+
+def test_values_that_cannot_be_told_widen_the_answer_and_are_named():
+    axis = layers()
+    search = ThresholdSearch(axis, Effort())
+    play(search, from_five(axis) | {4: UNRESOLVED})
+    found = search.result()
+    assert (found.last_good, found.first_bad, found.unresolved) == (3, 5, (4,))
+    assert "is one of 4, 5" in found.because
+    assert any("n_layers 4" in note for note in found.notes)
+
+
+def test_an_unresolved_top_is_not_called_no_failure():
+    search = ThresholdSearch(layers(), Effort(certify=2))
+    play(search, {11: UNRESOLVED, 12: UNRESOLVED})
+    found = search.result()
+    assert (found.finding, found.last_good, found.certified) == (Finding.INCONCLUSIVE, 10, False)
+
+
+def test_a_slow_value_ends_the_way_up():
+    search = ThresholdSearch(layers(), Effort())
+    asked: list[int] = []
+    while (request := search.ask()) is not None:
+        value = int(request.value)  # type: ignore[arg-type]
+        asked.append(value)
+        if value * 4.0 > 18:
+            search.tell(value=value, answer=UNRESOLVED, seconds=18, slow=True)
+        else:
+            search.tell(value=value, answer=GOOD, seconds=value * 4.0)
+    found = search.result()
+    assert (found.finding, found.last_good, found.first_bad) == (Finding.NO_THRESHOLD_SLOW, 4, None)
+    assert max(asked) in found.unresolved
+    assert set(found.untested) == set(range(1, 13)) - set(asked)
+    assert min(set(found.untested) - {2, 3}) == 5
+    assert not found.certified
+    assert found.fit is not None
+    assert found.fit.slope == pytest.approx(4.0)
+    assert dict(found.fit.predicted)[12.0] == pytest.approx(48.0)
+    assert "made progress" in found.because
+
+
+def test_after_a_slow_value_smaller_ones_that_should_finish_are_still_asked():
+    search = ThresholdSearch(layers(1, 2, 3, 4, 5, 6), Effort())
+    search.tell(value=1, answer=GOOD, seconds=4)
+    search.tell(value=2, answer=GOOD, seconds=8)
+    search.tell(value=6, answer=UNRESOLVED, seconds=18, slow=True)
+    asked = []
+    while (request := search.ask()) is not None:
+        asked.append(request.value)
+        search.tell(value=request.value, answer=GOOD, seconds=float(request.value) * 4)  # type: ignore[arg-type]
+    assert asked
+    assert set(asked) <= {3, 4}
+    assert search.result().last_good == 4
+
+
+def test_a_failure_below_a_slow_value_is_still_a_threshold():
+    search = ThresholdSearch(layers(1, 2, 3, 4), Effort(certify=2))
+    search.tell(value=1, answer=GOOD, seconds=1)
+    search.tell(value=4, answer=UNRESOLVED, seconds=30, slow=True)
+    play(search, {3: BAD})
+    found = search.result()
+    assert (found.finding, found.last_good, found.first_bad) == (Finding.THRESHOLD, 2, 3)
+
+
+def test_a_failure_at_a_certified_value_is_called_non_monotone():
+    axis = layers(1, 2, 3, 4)
+    search = ThresholdSearch(axis, Effort(certify=3))
+    play(search, {4: BAD})
+    assert search.result().last_good == 3
+    search.tell(value=2, answer=BAD, seconds=12)
+    found = search.result()
+    assert found.non_monotone
+    assert found.first_bad == 2
+    assert any("n_layers=2 failed although 3 had passed the certificate" in note for note in found.notes)
+
+
+def test_many_passes_above_the_first_failing_value_are_called_non_monotone():
+    search = ThresholdSearch(layers(1, 2, 3), Effort(certify=20))
+    search.tell(value=2, answer=BAD, seconds=12)
+    for _ in range(8):
+        search.tell(value=3, answer=GOOD, seconds=1)
+    assert not search.result().non_monotone
+    search.tell(value=3, answer=GOOD, seconds=1)
+    assert search.result().non_monotone
+
+
+def test_a_limit_on_trials_leaves_the_answer_open_and_says_so():
+    axis = layers()
+    search = ThresholdSearch(axis, Effort(max_trials=2))
+    asked = play(search, from_five(axis))
+    found = search.result()
+    assert len(asked) == 2
+    assert found.finding is Finding.INCONCLUSIVE
+    assert any("2 trials" in note for note in found.notes)
+
+
+def test_a_limit_on_seconds_during_the_certificate_leaves_it_incomplete():
+    axis = layers()
+    search = ThresholdSearch(axis, Effort(max_seconds=20))
+    play(search, from_five(axis))
+    found = search.result()
+    assert (found.finding, found.last_good, found.first_bad) == (Finding.THRESHOLD, 4, 5)
+    assert not found.certified
+    assert any("incomplete" in note for note in found.notes)
+
+
+def test_a_certificate_that_keeps_coming_back_unresolved_is_given_up():
+    search = ThresholdSearch(layers(1), Effort())
+    search.tell(value=1, answer=GOOD, seconds=1)
+    for _ in range(3):
+        assert search.ask() is not None
+        search.tell(value=1, answer=UNRESOLVED, seconds=1)
+    assert search.ask() is None
+    assert not search.result().certified
+
+
+def test_the_estimate_covers_what_a_deterministic_search_then_spends():
+    axis = layers()
+    estimate = ThresholdSearch(axis, Effort(), pass_s=0.5, fail_s=12).estimate()
+    search = ThresholdSearch(axis, Effort(), pass_s=0.5, fail_s=12)
+    asked = play(search, from_five(axis))
+    assert estimate.seconds_low <= search.seconds <= estimate.seconds_high
+    assert estimate.hangs >= 2
+    assert str(estimate.trials) in estimate.text
+    assert len(asked) > 2
+
+
+def test_estimating_changes_nothing():
+    search = ThresholdSearch(layers(), Effort())
+    before = search.ask()
+    search.estimate()
+    assert search.ask() == before
+    assert search.result().counts == ()
+
+
+@pytest.mark.parametrize(
+    ("pass_s", "fail_s", "passes"), [(0.15, 12, 44), (1, 12, 24), (2.5, 12, 18), (200, 12, 18), (1, 15, 30)]
+)
+def test_the_certificate_costs_two_failures_within_bounds(pass_s, fail_s, passes):
+    assert certificate_passes(pass_s=pass_s, fail_s=fail_s) == passes
+
+
+def test_an_unordered_axis_is_refused():
+    axis = Axis(name="attention", path="model.attention", type=AxisType.CATEGORICAL, values=("nsa", "dense"))
+    with pytest.raises(SpecError, match="ordered"):
+        ThresholdSearch(axis, Effort())
+
+
+def test_an_empty_search_concludes_nothing():
+    found = ThresholdSearch(layers(), Effort()).result()
+    assert isinstance(found, Boundary)
+    assert found.finding is Finding.INCONCLUSIVE
+    assert found.untested == tuple(range(1, 13))
