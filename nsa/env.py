@@ -1,0 +1,141 @@
+"""The environment, read in one place: nsa-vibe's NSA_* switches as changes of the configuration.
+
+nsa-vibe, the system of the original incident reports, was steered by 145 environment variables; 40 documented
+ones were read by no code, and a misspelt one changed nothing. Here a name that is not known is an error with a
+suggestion, one without a counterpart is an error that says what to use instead, and two that disagree are an
+error. Names that begin with ``NSA_HARNESS_`` belong to the instrument and are ignored; an empty value counts
+as unset.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nsa.config import RunConfig, Value, suggestion
+from nsa.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SWITCHES: dict[str, dict[str, dict[str, Value]]] = {
+    "NSA_USE_FA2": {"1": {"kernels.compressed": "flash-attn", "kernels.window": "flash-attn"}, "0": {}},
+    "NSA_USE_FA2_CMP": {"1": {"kernels.compressed": "flash-attn"}, "0": {"kernels.compressed": "packed"}},
+    "NSA_USE_FA2_WIN": {"1": {"kernels.window": "flash-attn"}, "0": {"kernels.window": "sdpa"}},
+    "NSA_USE_TRITON_SEL": {"1": {"kernels.selected": "triton"}, "0": {}},
+    "NSA_USE_SEL_PACK": {"1": {"kernels.selected": "packed"}, "0": {}},
+    "NSA_USE_SEL_MASK": {"1": {"kernels.selected": "masked"}, "0": {}},
+    "NSA_FORCE_SEL_MASK": {"1": {"kernels.selected": "masked"}, "0": {}},
+    "NSA_USE_CMP_MASK": {"1": {"kernels.compressed": "masked"}, "0": {}},
+    "NSA_USE_WIN_MASK": {"1": {"kernels.window": "masked"}, "0": {}},
+    "NSA_FORCE_PARITY": {"1": {"kernels.selected": "gather"}, "0": {}},
+    "NSA_SDPA_NO_FLASH": {"1": {"kernels.sdpa": "no-flash"}, "0": {}},
+    "NSA_SDPA_FLASH_ONLY": {"1": {"kernels.sdpa": "flash-only"}, "0": {}},
+    "NSA_FORCE_BRANCH": {
+        "cmp": {"model.gate": "cmp"},
+        "sel": {"model.gate": "slc"},
+        "slc": {"model.gate": "slc"},
+        "win": {"model.gate": "win"},
+    },
+    "NSA_FORCE_UNIFORM_GATE": {"1": {"model.gate": "uniform"}, "0": {}},
+    "NSA_STOPGRAD_GATES": {"1": {"model.gate_grad": False}, "0": {}},
+    "NSA_PREFILL_BATCHED": {"1": {"model.attention": "nsa"}, "0": {"model.attention": "legacy-sequential"}},
+    "NSA_NO_GC": {"1": {"train.checkpointing": "none"}, "0": {"train.checkpointing": "block"}},
+    "NSA_DETECT_ANOMALY": {"1": {"train.detect_anomaly": True}, "0": {}},
+}
+"""Switch, the values it takes, and what each value changes."""
+
+NUMBERS: dict[str, str] = {
+    "NSA_SEQ_LEN": "train.seq_len",
+    "NSA_BATCH_SIZE": "train.batch_size",
+    "NSA_LR": "train.lr",
+    "NSA_ROPE_SCALE": "model.rope_scale",
+}
+"""Variables whose value is the value of one setting."""
+
+REFINES: dict[str, str] = {"NSA_USE_FA2_CMP": "NSA_USE_FA2", "NSA_USE_FA2_WIN": "NSA_USE_FA2"}
+"""A narrow switch wins over the broad one it refines."""
+
+WITHOUT_COUNTERPART: dict[str, str] = {
+    "NSA_PREFILL_TILE": "prefill has one path; feed a cache in chunks to tile it",
+    "NSA_SEL_": "choose the selected branch's kernel with kernels.selected",
+    "NSA_USE_SEL_VARLEN": "packed documents are an argument (cu_seqlens), not a switch",
+    "NSA_TRITON_SEL_FORCE": "set kernels.selected = 'triton'; under kernels.policy = 'exact' it runs or raises",
+    "NSA_FA2_": "set kernels.window or kernels.compressed to 'flash-attn'; it runs or says why it cannot",
+    "NSA_ALLOW_SLIDING_FA2": "set kernels.window = 'flash-attn'",
+    "NSA_WIN_FORCE_DENSE": "set kernels.window",
+    "NSA_DDP_": "this trainer runs one process",
+    "NSA_FSDP_": "this trainer runs one process",
+    "NSA_PG_TIMEOUT_MIN": "this trainer runs one process",
+    "NSA_GC_": "set train.checkpointing",
+    "NSA_HEARTBEAT_EVERY": "heartbeats come from a probe at every phase",
+    "NSA_MEM_DUMP_EVERY": "memory is watched from outside, by the harness",
+    "NSA_TRACE_": "progress inside forward and backward is announced to probes, block by block",
+    "NSA_WATCH_": "stalls are watched from outside, by the harness",
+    "NSA_DEBUG_": "phases and kernels are announced to probes",
+    "NSA_LOG_": "facts of every step are announced to probes",
+    "NSA_FWE_": "data is read from this machine only: train.data = 'bytes' or 'synthetic'",
+    "NSA_TOKENIZER": "one byte is one token",
+    "NSA_ENV_STATIC": "the environment is read once, when the configuration is built",
+}
+"""Names, or beginnings of names, of nsa-vibe that steer nothing here, and what does instead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvChange:
+    """One setting that an environment variable changes."""
+
+    name: str
+    text: str
+    path: str
+    value: Value
+
+
+def read_environment(environ: Mapping[str, str] | None = None) -> tuple[EnvChange, ...]:
+    """What the NSA_* variables ask for, in the order of the tables.
+
+    Args:
+        environ: variables to read; the process's own if None.
+
+    Raises:
+        ConfigError: an unknown name, a value that its switch does not take, or two that disagree.
+    """
+    source = os.environ if environ is None else environ
+    mine = {k: v for k, v in source.items() if k.startswith("NSA_") and not k.startswith("NSA_HARNESS_") and v}
+    for name in mine:
+        if name not in SWITCHES and name not in NUMBERS:
+            raise _unknown(name)
+    changes: dict[str, EnvChange] = {}
+    for name in (*SWITCHES, *NUMBERS):
+        for change in _changes_of(name, mine[name]) if name in mine else ():
+            earlier = changes.get(change.path)
+            if earlier is not None and earlier.value != change.value and REFINES.get(name) != earlier.name:
+                raise ConfigError(
+                    f"{earlier.name}={earlier.text} and {name}={change.text} disagree about {change.path} "
+                    f"({earlier.value!r} or {change.value!r}); unset one"
+                )
+            changes[change.path] = change
+    return tuple(changes.values())
+
+
+def with_environment(config: RunConfig, environ: Mapping[str, str] | None = None) -> RunConfig:
+    """``config`` with what the NSA_* variables ask for; raises as ``read_environment`` does."""
+    return config.with_values({change.path: change.value for change in read_environment(environ)})
+
+
+def _changes_of(name: str, text: str) -> list[EnvChange]:
+    if name in NUMBERS:
+        path = NUMBERS[name]
+        return [EnvChange(name=name, text=text, path=path, value=RunConfig.path(path).parsed(text))]
+    word = {"true": "1", "false": "0"}.get(text.strip().lower(), text.strip().lower())
+    if word not in SWITCHES[name]:
+        raise ConfigError(f"{name}={text!r} is not understood; use one of {', '.join(SWITCHES[name])}")
+    return [EnvChange(name=name, text=text, path=p, value=v) for p, v in SWITCHES[name][word].items()]
+
+
+def _unknown(name: str) -> ConfigError:
+    for beginning, instead in WITHOUT_COUNTERPART.items():
+        if name == beginning or (beginning.endswith("_") and name.startswith(beginning)):
+            return ConfigError(f"{name} steers nothing here: {instead}. Unset it")
+    return ConfigError(f"unknown variable {name}; {suggestion(name, [*SWITCHES, *NUMBERS])}")

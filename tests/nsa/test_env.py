@@ -1,0 +1,50 @@
+import pytest
+
+from nsa.config import RunConfig
+from nsa.env import NUMBERS, SWITCHES, read_environment, with_environment
+from nsa.errors import ConfigError
+
+
+@pytest.mark.parametrize(("name", "value"), [(n, v) for n, values in SWITCHES.items() for v in values])
+def test_every_switch_changes_what_its_table_says_and_nothing_else(name, value):
+    config = with_environment(RunConfig(), {name: value})
+    expected = RunConfig().with_values(SWITCHES[name][value])
+    assert config == expected
+
+
+@pytest.mark.parametrize(("name", "path"), NUMBERS.items())
+def test_numbers_are_read_in_the_type_of_their_setting(name, path):
+    config = with_environment(RunConfig(), {name: "3"})
+    assert config.value(path) == 3
+    assert type(config.value(path)) is RunConfig.path(path).type
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({"NSA_USE_TRITON_SELL": "1"}, "did you mean 'NSA_USE_TRITON_SEL'"),
+        ({"NSA_DDP_SAFE_MODE": "1"}, "NSA_DDP_SAFE_MODE steers nothing here: this trainer runs one process"),
+        ({"NSA_TRACE_GRADS": "1"}, "NSA_TRACE_GRADS steers nothing here"),
+        ({"NSA_FORCE_BRANCH": "selected"}, "NSA_FORCE_BRANCH='selected' is not understood; use one of cmp, sel"),
+        ({"NSA_SEQ_LEN": "many"}, "train.seq_len = 'many' is not int"),
+        ({"NSA_USE_SEL_PACK": "1", "NSA_USE_SEL_MASK": "1"}, "disagree about kernels.selected ('packed' or 'masked')"),
+    ],
+)
+def test_what_is_not_understood_is_an_error_that_helps(environ, message):
+    with pytest.raises(ConfigError) as raised:
+        read_environment(environ)
+    assert message in str(raised.value)
+
+
+def test_a_narrow_flash_switch_wins_over_the_broad_one():
+    config = with_environment(RunConfig(), {"NSA_USE_FA2": "1", "NSA_USE_FA2_WIN": "0"})
+    assert (config.kernels.compressed, config.kernels.window) == ("flash-attn", "sdpa")
+
+
+def test_the_instruments_own_variables_and_everyone_elses_are_left_alone():
+    assert read_environment({"NSA_HARNESS_RUNS": "x", "NSAX": "1", "PATH": "/", "NSA_USE_FA2": ""}) == ()
+
+
+def test_the_process_environment_is_read_when_none_is_given(monkeypatch):
+    monkeypatch.setenv("NSA_SEQ_LEN", "64")
+    assert with_environment(RunConfig()).train.seq_len == 64
