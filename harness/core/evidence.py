@@ -70,7 +70,11 @@ class SourceFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadState:
-    """One thread as /proc shows it; ``cpu_s`` is user plus system time since it started."""
+    """One thread as /proc shows it; ``cpu_s`` is its time on a CPU since it started.
+
+    ``timed`` says whether it waits with a time limit (a sleep, a poll with a time-out), so that it will move by
+    itself; None when that could not be told.
+    """
 
     tid: int
     name: str
@@ -79,14 +83,17 @@ class ThreadState:
     cpu_s: float
     voluntary_switches: int
     involuntary_switches: int
+    timed: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessState:
     """One process as /proc shows it at one moment.
 
-    ``others_cpu_s`` is the CPU time of the trial's other live processes (a compiler that it waits for), None when
-    nobody looked.
+    ``read_bytes`` and ``written_bytes`` went through read and write calls, caches and pipes included; ``children``
+    counts the trial's other live processes and ``others_cpu_s`` is their CPU time (a compiler that it waits for),
+    None when nobody looked. ``undisturbed_since`` names the earlier look from which on no stack dumper ran: only
+    such pairs say what the process did by itself (``harness.core.movement``); None for the first of a window.
     """
 
     id: EvidenceId
@@ -101,6 +108,7 @@ class ProcessState:
     written_bytes: int
     children: int
     others_cpu_s: float | None = None
+    undisturbed_since: EvidenceId | None = None
 
     @property
     def cpu_s(self) -> float:

@@ -1,1 +1,1 @@
-
+"""Handle -> Outcome and Evidence."""

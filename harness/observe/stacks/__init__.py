@@ -1,1 +1,1 @@
-
+"""Ways to see the stacks of a process."""

@@ -1,0 +1,105 @@
+"""Movement: what a process did between two looks at /proc; one definition for the watch and for the rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from harness.core.evidence import EvidenceId, ProcessState
+
+STILL_CPU_S = 0.002
+"""A window with no more CPU time than this counts as still; a sleeping process measures 0 exactly."""
+
+STILL_SWITCHES = 2
+"""A window with no more context switches than this counts as still; a poll every 5 s is told by `timed` instead."""
+
+STILL_FAULTS = 2
+"""A window with no more page faults than this counts as still."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Movement:
+    """The change between two looks at one process: ``switches`` are context switches of both kinds.
+
+    ``others_cpu_s`` is what the trial's other processes burned, None when nobody looked. ``threads_changed`` counts
+    threads that started or ended, ``running`` those in state R at either look.
+    """
+
+    first: EvidenceId
+    last: EvidenceId
+    seconds: float
+    cpu_s: float
+    switches: int
+    minor_faults: int
+    io_bytes: int
+    threads_changed: int
+    running: int
+    others_cpu_s: float | None = None
+
+    @property
+    def cpu_share(self) -> float:
+        """CPU seconds per second; 1.0 is one core kept busy."""
+        return self.cpu_s / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def still(self) -> bool:
+        """Whether nothing at all moved: no CPU, switches, faults or I/O beyond noise, in no process of the trial."""
+        return (
+            self.cpu_s <= STILL_CPU_S
+            and (self.others_cpu_s or 0.0) <= STILL_CPU_S
+            and self.switches <= STILL_SWITCHES
+            and self.minor_faults <= STILL_FAULTS
+            and self.io_bytes == 0
+            and self.threads_changed == 0
+            and self.running == 0
+        )
+
+    def __str__(self) -> str:
+        others = "" if self.others_cpu_s is None else f", other processes {self.others_cpu_s:.3f} s"
+        return (
+            f"in {self.seconds:.1f} s: CPU {self.cpu_s:.3f} s{others}, {self.switches} context switches, "
+            f"{self.minor_faults} page faults, {self.io_bytes} bytes of I/O"
+        )
+
+
+def movement(first: ProcessState, last: ProcessState) -> Movement:
+    """What happened between two looks at the same process; ``last`` is the later one."""
+    before = {thread.tid: thread for thread in first.threads}
+    after = {thread.tid: thread for thread in last.threads}
+    cpu_s, switches = 0.0, 0
+    for tid, thread in after.items():
+        old = before.get(tid)
+        cpu_s += thread.cpu_s - (old.cpu_s if old else 0.0)
+        switches += thread.voluntary_switches + thread.involuntary_switches
+        switches -= old.voluntary_switches + old.involuntary_switches if old else 0
+    others_cpu_s = None
+    if first.others_cpu_s is not None and last.others_cpu_s is not None:
+        # A child that ended takes its CPU time with it: that is a change too, hence the absolute value.
+        others_cpu_s = abs(last.others_cpu_s - first.others_cpu_s)
+    return Movement(
+        first=first.id,
+        last=last.id,
+        seconds=last.t_s - first.t_s,
+        cpu_s=cpu_s,
+        switches=switches,
+        minor_faults=last.minor_faults - first.minor_faults,
+        io_bytes=last.read_bytes - first.read_bytes + last.written_bytes - first.written_bytes,
+        threads_changed=len(before.keys() ^ after.keys()) + abs(last.children - first.children),
+        running=sum(t.state == "R" for look in (first, last) for t in look.threads),
+        others_cpu_s=others_cpu_s,
+    )
+
+
+def quiet_windows(looks: Iterable[ProcessState]) -> tuple[Movement, ...]:
+    """The movement of every window in which no stack dumper ran; a dumper itself causes switches and faults."""
+    by_id: dict[EvidenceId, ProcessState] = {}
+    windows: dict[EvidenceId, Movement] = {}
+    for look in looks:
+        by_id[look.id] = look
+        if look.undisturbed_since in by_id:
+            opening = by_id[look.undisturbed_since]
+            windows[opening.id] = movement(opening, look)  # the longest window from this opening
+    return tuple(windows.values())

@@ -1,0 +1,163 @@
+"""Reads the progress marks of a trial while they are being written.
+
+The worker appends one JSON object per line, each with a single write, so a reader sees whole lines except for the
+last one, which may be torn: it is kept until its end arrives. A line that is no mark is counted and skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from typing import TYPE_CHECKING, Any
+
+from harness.core.evidence import Heartbeat
+from harness.observe.bounded import Bounded
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FIRST_MARKS, LAST_MARKS = 50, 200
+"""How many marks and step times are kept of the beginning and of the end of a trial."""
+
+CHUNK_BYTES = 1 << 16
+MAX_LINE_BYTES = 1 << 20
+
+
+class LineReader:
+    """The whole lines that were appended to a file since the last look; the file may not exist yet."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.dropped = 0
+        self._fd: int | None = None
+        self._rest = b""
+
+    def lines(self) -> list[bytes]:
+        """New whole lines; a torn last one stays until its end arrives."""
+        if self._fd is None:
+            try:
+                self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return []
+        whole: list[bytes] = []
+        while chunk := os.read(self._fd, CHUNK_BYTES):
+            *done, self._rest = (self._rest + chunk).split(b"\n")
+            whole += done
+            if len(self._rest) > MAX_LINE_BYTES:
+                self._rest, self.dropped = b"", self.dropped + 1
+        return whole
+
+    def close(self) -> None:
+        """Give the file back."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+class Heartbeats:
+    """What a trial's progress marks have said so far; call :meth:`read` to catch up.
+
+    Times are seconds since ``started_s`` on the monotonic clock that all processes of a machine share.
+    ``longest_silence_s`` counts from the first step's first mark on: what came before is start-up.
+    """
+
+    def __init__(self, trial_dir: Path, *, started_s: float) -> None:
+        self.trial_dir = trial_dir
+        self.started_s = started_s
+        self.marks: Bounded[Heartbeat] = Bounded(first=FIRST_MARKS, last=LAST_MARKS)
+        self.step_s: Bounded[float] = Bounded(first=FIRST_MARKS, last=LAST_MARKS)
+        self.last: Heartbeat | None = None
+        self.last_t_s = 0.0
+        self.first_step_t_s: float | None = None
+        self.longest_silence_s = 0.0
+        self.facts: dict[str, float] = {}
+        self._bad_lines = 0
+        self._steps_done: dict[int, int] = {}
+        self._step_began: dict[int, float] = {}
+        self._readers: dict[str, LineReader] = {}
+
+    @property
+    def steps_done(self) -> int:
+        """Steps that every rank has finished."""
+        return min(self._steps_done.values(), default=0)
+
+    @property
+    def unreadable(self) -> int:
+        """Lines that were no marks and were skipped."""
+        return self._bad_lines + sum(reader.dropped for reader in self._readers.values())
+
+    def read(self) -> bool:
+        """Catch up with all ranks; True when there was progress."""
+        before = self.last_t_s, self.marks.total, self.steps_done
+        for reader in self._all_readers():
+            for line in reader.lines():
+                self._take(line)
+        return (self.last_t_s, self.marks.total, self.steps_done) != before
+
+    def close(self) -> None:
+        """Give the files back."""
+        for reader in self._readers.values():
+            reader.close()
+
+    def _all_readers(self) -> list[LineReader]:
+        with os.scandir(self.trial_dir) as entries:  # ranks may start at any time
+            for name in (entry.name for entry in entries):
+                if name.startswith("heartbeat_rank") and name.endswith(".jsonl") and name not in self._readers:
+                    self._readers[name] = LineReader(self.trial_dir / name)
+        return list(self._readers.values())
+
+    def _take(self, line: bytes) -> None:
+        if not line.strip():
+            return
+        try:
+            record = json.loads(line)
+            t_s = float(record["t"]) - self.started_s
+            if record.get("event") == "step":
+                self._step(record, t_s=t_s)
+            else:
+                self._mark(_heartbeat(record, t_s=t_s))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            self._bad_lines += 1
+            return
+        self._moved(t_s)
+
+    def _mark(self, mark: Heartbeat) -> None:
+        self._steps_done.setdefault(mark.rank, 0)
+        if mark.step is not None:
+            self._step_began.setdefault(mark.rank, mark.t_s)
+            if self.first_step_t_s is None:
+                self.first_step_t_s = self.last_t_s = mark.t_s
+        self.marks.add(mark)
+        self.last = mark
+
+    def _step(self, record: dict[str, Any], *, t_s: float) -> None:
+        rank, step = int(record["rank"]), int(record["step"])
+        facts = {str(name): float(value) for name, value in record["facts"].items()}
+        self.step_s.add(t_s - self._step_began.get(rank, self.first_step_t_s or 0.0))
+        self._step_began[rank] = t_s
+        self._steps_done[rank] = self._steps_done.get(rank, 0) + 1
+        odd = {
+            f"first_nonfinite_{name}_step": float(step)
+            for name, value in facts.items()
+            if not math.isfinite(value) and f"first_nonfinite_{name}_step" not in self.facts
+        }
+        self.facts.update(facts | odd)
+
+    def _moved(self, t_s: float) -> None:
+        if self.first_step_t_s is not None:
+            self.longest_silence_s = max(self.longest_silence_s, t_s - self.last_t_s)
+        self.last_t_s = max(self.last_t_s, t_s)
+
+
+def _heartbeat(record: dict[str, Any], *, t_s: float) -> Heartbeat:
+    return Heartbeat(
+        seq=int(record["seq"]),
+        t_s=t_s,
+        rank=int(record["rank"]),
+        pid=int(record["pid"]),
+        phase=str(record["phase"]),
+        edge=str(record["edge"]),
+        step=None if record["step"] is None else int(record["step"]),
+        detail=None if record.get("detail") is None else str(record["detail"]),
+    )

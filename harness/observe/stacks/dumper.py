@@ -1,0 +1,101 @@
+"""Runs a stack dumper against a process, so that neither can hang the other.
+
+Each dumper has its own process group, so that Ctrl-C in the terminal does not reach it halfway, and ten seconds: a
+dumper that stops its target waits without end for a process in disk sleep (state D).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.observe.proc import BLOCKS_DUMPERS, Proc
+
+DUMP_LIMIT_S = 10.0
+_END_LIMIT_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dump:
+    """What a dumper printed; ``failure`` says why there is nothing to be read from it, None when there is."""
+
+    text: str = ""
+    failure: str | None = None
+
+
+def find_tool(name: str) -> str | None:
+    """The tool that was installed with this interpreter, or the first on PATH."""
+    beside = Path(sys.executable).parent / name
+    return str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
+
+
+def gone(pid: int, *, proc: Proc) -> str:
+    """Why ``pid`` cannot be looked at; empty when it can."""
+    states = proc.states(pid)
+    return "" if states and states[0] not in "ZX" else f"process {pid} is gone"
+
+
+def unstoppable(pid: int, *, proc: Proc) -> str:
+    """Why ``pid`` must not be stopped by a dumper; empty when it may be.
+
+    A dumper hangs on a process in state D, and is refused by one that is stopped or traced already.
+    """
+    if why := gone(pid, proc=proc):
+        return why
+    if blocked := BLOCKS_DUMPERS.intersection(proc.states(pid)):
+        return f"no native frames: a thread is in state {min(blocked)}, and stopping it would fail or hang"
+    tracer = proc.tracer(pid)
+    return f"no native frames: process {tracer} traces it already" if tracer else ""
+
+
+def run_dumper(argv: list[str], *, pid: int, proc: Proc, limit_s: float = DUMP_LIMIT_S) -> Dump:
+    """What ``argv`` prints about ``pid``. Never raises and never takes longer than ``limit_s`` and a little."""
+    before = proc.states(pid)
+    if not before:
+        return Dump(failure=f"process {pid} is gone")
+    try:
+        dumper = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0
+        )
+    except OSError as error:
+        return Dump(failure=f"{argv[0]} cannot be started: {error.strerror}")
+    try:
+        out, err = dumper.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        return Dump(failure=_end(dumper, pid=pid, before=before, proc=proc, limit_s=limit_s))
+    if dumper.returncode == 0:
+        return Dump(text=out.decode(errors="replace"))
+    if not proc.states(pid):
+        return Dump(failure=f"process {pid} ended while it was looked at")
+    return Dump(failure=why_refused(err.decode(errors="replace"), code=dumper.returncode, proc=proc))
+
+
+def _end(dumper: subprocess.Popen[bytes], *, pid: int, before: str, proc: Proc, limit_s: float) -> str:
+    os.killpg(dumper.pid, signal.SIGKILL)
+    said = f"no answer within {limit_s:g} s (process state {before[0]}); the dumper was killed"
+    try:
+        dumper.communicate(timeout=_END_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        return f"{said} but did not end"
+    if "T" in proc.states(pid) and "T" not in before:
+        # A dumper that dies between its stop signal and the wait for it leaves its target stopped.
+        os.kill(pid, signal.SIGCONT)
+        return f"{said} and had left the process stopped; it was continued"
+    return said
+
+
+def why_refused(message: str, *, code: int, proc: Proc) -> str:
+    """A dumper's error message in one line, with the kernel's setting when it was not allowed to look."""
+    lines = [line.strip() for line in message.partition("Stack backtrace:")[0].splitlines()]
+    said = " / ".join(line for line in lines if line and line != "Caused by:") or "no message"
+    reason = f"exit {code}: {said[:400]}"
+    if any(word in said.lower() for word in ("permission", "not permitted", "ptrace")):
+        scope = proc.ptrace_scope()
+        setting = "no Yama on this kernel" if scope is None else f"kernel.yama.ptrace_scope = {scope}"
+        return f"ptrace refused ({setting}); {reason}"
+    return reason

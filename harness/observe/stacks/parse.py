@@ -1,0 +1,91 @@
+"""What the dumpers print -> threads and frames, innermost first. Every parser raises ValueError on other text."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from harness.core.evidence import Frame, ThreadStack
+
+_PYSTACK_THREAD = re.compile(r"Traceback for thread (\d+) (?:\((.*?)\) )?\[(.*?)\]")
+_PYSTACK_FRAME = re.compile(r'\s+\((Python|C|C\+\+)\) File "(.*)", line (\d+), in (.*)')
+_FAULT_THREAD = re.compile(r"(Current thread|Thread) 0x([0-9a-f]+)(?: \[(.*)\])? \(most recent call first\):")
+_FAULT_FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
+
+
+def parse_pyspy(text: str) -> tuple[ThreadStack, ...]:
+    """The threads in the output of ``py-spy dump --json``."""
+    threads = json.loads(text)
+    if not isinstance(threads, list) or not threads:
+        raise ValueError("no threads in the output of py-spy")
+    try:
+        return tuple(_pyspy_thread(thread) for thread in threads)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"the output of py-spy lacks {error}") from error
+
+
+def _pyspy_thread(thread: dict[str, Any]) -> ThreadStack:
+    return ThreadStack(
+        tid=int(thread["os_thread_id"] or thread["thread_id"]),
+        name=str(thread["thread_name"] or ""),
+        frames=tuple(
+            # Only native frames name the module (the shared library) they come from.
+            Frame(
+                function=str(frame["name"]),
+                file=str(frame["filename"]),
+                line=int(frame["line"]),
+                native=frame["module"] is not None,
+            )
+            for frame in thread["frames"]
+        ),
+        active=bool(thread["active"]),
+        owns_gil=bool(thread["owns_gil"]),
+    )
+
+
+def parse_pystack(text: str) -> tuple[ThreadStack, ...]:
+    """The threads in the output of ``pystack remote``, which prints the innermost frame last."""
+    threads: list[ThreadStack] = []
+    for block in re.split(r"(?=^Traceback for thread )", text, flags=re.MULTILINE):
+        head = _PYSTACK_THREAD.match(block)
+        if head is None:
+            continue
+        frames = [
+            Frame(function=m[4].split(" (", 1)[0], file=m[2], line=int(m[3]), native=m[1] != "Python")
+            for line in block.splitlines()
+            if (m := _PYSTACK_FRAME.match(line))
+        ]
+        threads.append(
+            ThreadStack(
+                tid=int(head[1]),
+                name=head[2] or "",
+                frames=tuple(reversed(frames)),
+                owns_gil="Has the GIL" in head[3],
+            )
+        )
+    if not threads:
+        raise ValueError("no threads in the output of pystack")
+    return tuple(threads)
+
+
+def parse_faulthandler(text: str, *, pid: int) -> tuple[ThreadStack, ...]:
+    """The threads in a dump by :mod:`faulthandler`.
+
+    It prints threads newest first, so the last one is the main thread and gets ``pid`` as its number; the others
+    have only the address that pthreads knows them by.
+    """
+    threads: list[tuple[int, list[Frame]]] = []
+    for line in text.splitlines():
+        if head := _FAULT_THREAD.match(line):
+            threads.append((int(head[2], 16), []))
+        elif (frame := _FAULT_FRAME.match(line)) and threads:
+            number = 0 if frame[2] == "???" else int(frame[2])
+            threads[-1][1].append(Frame(function=frame[3], file=frame[1], line=number))
+    if not threads:
+        raise ValueError("no threads in the output of faulthandler")
+    main = len(threads) - 1
+    return tuple(
+        ThreadStack(tid=pid if i == main else ident, name="MainThread" if i == main else "", frames=tuple(frames))
+        for i, (ident, frames) in enumerate(threads)
+    )

@@ -1,0 +1,45 @@
+"""Asks the stack sources in order until one answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.evidence import SourceFailure, StackSample
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from harness.core.ports import StackSource
+
+
+def sample_all(
+    sources: Sequence[StackSource],
+    *,
+    pid: int,
+    rank: int,
+    t_s: float,
+    native: bool,
+    number: int,
+    trial_dir: Path,
+) -> tuple[StackSample | None, tuple[SourceFailure, ...]]:
+    """The first sample that a source gives, and why those before it gave none.
+
+    With ``native``, all sources are first asked for native frames; Python frames are taken when none has them.
+    A source that can only answer by disturbing the process refuses to when native frames are asked for, so it comes
+    last of all.
+    """
+    failures: list[SourceFailure] = []
+    second_best: StackSample | None = None
+    for want_native in (True, False) if native else (False,):
+        for source in sources:
+            answer = source.sample(pid=pid, rank=rank, t_s=t_s, native=want_native, number=number, trial_dir=trial_dir)
+            if isinstance(answer, SourceFailure):
+                failures.append(answer)
+            elif answer.native or not want_native:
+                return answer, tuple(failures)
+            else:
+                second_best = second_best or answer
+        if second_best is not None:
+            break
+    return second_best, tuple(failures)

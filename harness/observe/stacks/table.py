@@ -1,0 +1,31 @@
+"""STACK_SOURCES: ways to see the stacks of a process, in order of preference."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.core.ports import StackSource
+
+STACK_SOURCES = Registry(
+    "stack source",
+    {
+        "py-spy": "harness.observe.stacks.pyspy:PySpy",
+        "pystack": "harness.observe.stacks.pystack:PyStack",
+        "faulthandler": "harness.observe.stacks.faulthandler:Faulthandler",
+    },
+)
+"""Neutral and cheap first; faulthandler last, because it sends a signal."""
+
+
+def load_sources(names: Sequence[str] = ()) -> tuple[StackSource, ...]:
+    """The sources called ``names``, or all of them, in table order.
+
+    Raises:
+        UnknownNameError: a name that is not in the table.
+    """
+    return tuple(STACK_SOURCES.load(name)() for name in (names or STACK_SOURCES.names()))
