@@ -1,1 +1,1 @@
-
+"""Command -> running process tree, and proof that it is gone."""

@@ -1,0 +1,183 @@
+"""ForkserverExecutor: trials of our own trainer in hundredths of a second, forked from a process that knows torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+from typing import TYPE_CHECKING
+
+from harness.clock import WallClock
+from harness.core.errors import LaunchError
+from harness.launch.handle import begin, lay_out
+from harness.launch.procs import TOKEN
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from harness.core.command import Command
+    from harness.core.ports import Clock, Handle
+    from harness.launch.handle import SupervisedHandle
+
+PRELOAD = (
+    "torch",
+    "torch.distributed",
+    "torch.nn.parallel",
+    "torch._dynamo",
+    "nsa.train.trainer",
+    "harness.worker.main",
+)
+"""What a server imports and never uses (optimizers and DDP import torch._dynamo, 1.5 s, on first use)."""
+
+PRELOAD_LIMIT_S = 180.0
+"""How long that may take; measured: 4 s, 10 s without bytecode on a busy machine."""
+
+SERVERS = 2
+"""How many servers are kept. Each environment has its own: libraries read variables when they are imported."""
+
+
+class ForkserverExecutor:
+    """Forks ``command.entry`` from a warm server. See :class:`harness.core.ports.Executor`.
+
+    A server is started with exactly ``command.env``, because OpenMP, MKL and torch read theirs while they are
+    imported; trials with equal environments share one.
+    """
+
+    name = "forkserver"
+
+    def __init__(
+        self,
+        *,
+        python: str = sys.executable,
+        clock: Clock | None = None,
+        preload: tuple[str, ...] = PRELOAD,
+        preload_limit_s: float = PRELOAD_LIMIT_S,
+    ) -> None:
+        self._python, self._clock = python, clock or WallClock()
+        self._preload, self._preload_limit_s = preload, preload_limit_s
+        self._servers: dict[tuple[tuple[str, str], ...], _Server] = {}
+        self._handles: list[SupervisedHandle] = []
+
+    def start(self, command: Command) -> Handle:
+        """Fork a worker for ``command``; it runs when this returns. The first one waits for the server's imports.
+
+        Raises:
+            LaunchError: the command has no entry, the server cannot preload, or the entry does not exist.
+            StoreError: the trial's folder cannot be written.
+        """
+        if command.entry is None:
+            raise LaunchError(f"{command.argv[0]!r} has no entry to fork into; use the executor 'local'")
+        lay_out(command)
+        server = self._server(command.env)
+        try:
+            handle = self._begin(server, command)
+        except LaunchError:
+            if server.alive():
+                raise
+            # It died since the last trial: once more, from a new one.
+            handle = self._begin(self._server(command.env), command)
+        self._handles = [h for h in self._handles if not h.stopped]
+        self._handles.append(handle)
+        return handle
+
+    def warm(self, env: Mapping[str, str]) -> None:
+        """Start the server for this environment now and wait until it has imported everything."""
+        self._server(tuple(sorted(env.items())))
+
+    def close(self) -> None:
+        """End every trial that is still running, then the servers."""
+        for handle in self._handles:
+            handle.stop(grace_s=0.0, clock=self._clock)
+        self._handles.clear()
+        for server in self._servers.values():
+            server.close()
+        self._servers.clear()
+
+    def _begin(self, server: _Server, command: Command) -> SupervisedHandle:
+        token = secrets.token_hex(16)
+        control = server.fork(token)
+        return begin(control, command, entry=command.entry, token=token, clock=self._clock, complaint=server.complaint)
+
+    def _server(self, env: tuple[tuple[str, str], ...]) -> _Server:
+        server = self._servers.pop(env, None)
+        if server is not None and not server.alive():
+            server.close()
+            server = None
+        if server is None:
+            while len(self._servers) >= SERVERS:
+                # Its trials go on: a supervisor needs the server only to be born.
+                self._servers.pop(next(iter(self._servers))).close()
+            server = _Server(self._python, env=env, preload=self._preload, limit_s=self._preload_limit_s)
+        self._servers[env] = server
+        return server
+
+
+class _Server:
+    """One server process with its imports done."""
+
+    def __init__(
+        self, python: str, *, env: tuple[tuple[str, str], ...], preload: tuple[str, ...], limit_s: float
+    ) -> None:
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
+        self._control, theirs = socket.socketpair()
+        argv = [python, "-P", "-m", "harness.launch.server", str(theirs.fileno()), str(os.getpid()), str(limit_s)]
+        try:
+            with theirs:
+                self._process = subprocess.Popen(
+                    [*argv, *preload],
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._log,
+                    stderr=self._log,
+                    # A place for the token, which every fork writes over with its own.
+                    env={**dict(env), TOKEN: "0" * 32},
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                )
+        except OSError as error:
+            self._control.close()
+            self._log.close()
+            raise LaunchError(f"the fork server's interpreter {python!r} cannot be started: {error}") from error
+        self._await_ready(limit_s, preload)
+
+    def _await_ready(self, limit_s: float, preload: tuple[str, ...]) -> None:
+        ready = bool(select.select([self._control], [], [], limit_s)[0])
+        line = self._control.recv(1024) if ready else b""
+        if not line:
+            said = self.complaint()
+            self.close()
+            what = f"did not import {', '.join(preload)}" + ("" if ready else f" in {limit_s:g} s")
+            raise LaunchError(f"the fork server {what}; it wrote: {said or 'nothing'}")
+        self.threads: int = json.loads(line)["threads"]
+
+    def alive(self) -> bool:
+        """Whether it can still fork."""
+        return self._process.poll() is None
+
+    def fork(self, token: str) -> socket.socket:
+        """Have a supervisor forked; our end of its socket. LaunchError when the server is gone."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                socket.send_fds(self._control, [token.encode()], [theirs.fileno()])
+            except OSError as error:
+                ours.close()
+                said = self.complaint() or "nothing"
+                raise LaunchError(f"the fork server is gone: {error}; it wrote: {said}") from error
+        return ours
+
+    def complaint(self) -> str:
+        """What it has written to its output."""
+        self._log.seek(0)
+        return self._log.read().decode(errors="replace").strip()
+
+    def close(self) -> None:
+        """End it. It holds nothing worth a grace."""
+        self._process.kill()
+        self._process.wait()
+        self._control.close()
+        self._log.close()

@@ -1,0 +1,227 @@
+"""SupervisedHandle: a running trial, seen from the controller's end of its supervisor's socket."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import signal
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.core.errors import LaunchError, StoreError
+from harness.core.outcome import Cleanup, Exit
+from harness.core.ports import ProcessRef
+from harness.launch import procs
+from harness.launch.reap import end_tree
+from harness.store import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from harness.core.command import Command
+    from harness.core.ports import Clock
+
+log = logging.getLogger(__name__)
+
+START_LIMIT_S = 30.0
+"""How long a supervisor may take to start its worker; measured: 0.02 s."""
+
+ANSWER_LIMIT_S = 5.0
+"""How long a supervisor may take to answer."""
+
+
+def lay_out(command: Command) -> None:
+    """Make the trial's folder and write the command's files.
+
+    Raises:
+        StoreError: the run directory cannot be written.
+    """
+    folder = Path(command.trial_dir)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in command.files:
+            (folder / name).write_text(text)
+    except OSError as error:
+        raise StoreError(f"the trial's folder {folder} cannot be written: {error}") from error
+
+
+def begin(
+    control: socket.socket,
+    command: Command,
+    *,
+    entry: str | None,
+    token: str,
+    clock: Clock,
+    complaint: Callable[[], str],
+) -> SupervisedHandle:
+    """Hand ``command`` to the supervisor at the other end of ``control`` and wait until its worker runs.
+
+    ``complaint`` gives what a supervisor that ended without an answer has written to its standard error.
+
+    Raises:
+        LaunchError: the program cannot be started, or the supervisor does not answer.
+    """
+    folder = Path(command.trial_dir)
+    request = {
+        "argv": command.argv,
+        "env": {**dict(command.env), procs.TOKEN: token},
+        "entry": entry,
+        "cwd": str(Path.cwd()),
+        "trial_dir": command.trial_dir,
+        "token": token,
+        "output": [
+            (str(layout.output(folder, stream)), str(layout.output_tail(folder, stream)))
+            for stream in ("stdout", "stderr")
+        ],
+        "max_output_bytes": command.max_output_bytes,
+        "max_address_space_bytes": command.max_address_space_bytes,
+    }
+    control.settimeout(START_LIMIT_S)
+    try:
+        control.sendall(json.dumps(request).encode() + b"\n")
+        data, descriptors, _, _ = socket.recv_fds(control, 1 << 16, 2)
+    except TimeoutError:
+        control.close()
+        raise LaunchError(f"the supervisor did not start {command.argv[0]!r} in {START_LIMIT_S:g} s") from None
+    except OSError as error:
+        control.close()
+        raise LaunchError(f"the supervisor was lost: {error}; it wrote: {complaint() or 'nothing'}") from error
+    line, _, rest = data.partition(b"\n")
+    answer = json.loads(line) if line else {"failed": f"the supervisor ended; it wrote: {complaint() or 'nothing'}"}
+    if "failed" in answer:
+        control.close()
+        raise LaunchError(f"cannot start {entry or command.argv[0]!r}: {answer['failed']}")
+    return SupervisedHandle(
+        control, answer, supervisor_fd=descriptors[0], worker_fd=descriptors[1], token=token, clock=clock, unread=rest
+    )
+
+
+class SupervisedHandle:
+    """A trial below a supervisor. See :class:`harness.core.ports.Handle`."""
+
+    def __init__(
+        self,
+        control: socket.socket,
+        introduction: dict[str, Any],
+        *,
+        supervisor_fd: int,
+        worker_fd: int,
+        token: str,
+        clock: Clock,
+        unread: bytes = b"",
+    ) -> None:
+        self.pid: int = introduction["pid"]
+        self._supervisor: int = introduction["supervisor"]
+        found = procs.read(self._supervisor)
+        self._supervisor_started = found.started if found else 0
+        self._control, self._supervisor_fd, self._worker_fd = control, supervisor_fd, worker_fd
+        self._token, self._started_s = token, clock.now()
+        self._unread = unread
+        self._exit: Exit | None = None
+        self._alone: bool | None = None
+        self._lost = False
+        self._cleanup: Cleanup | None = None
+        control.settimeout(0.0)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether :meth:`stop` has done its work."""
+        return self._cleanup is not None
+
+    def poll(self) -> Exit | None:
+        """How the worker ended, or None. ``Exit()`` with neither code nor signal: the supervisor was lost."""
+        if self._exit is None and self._cleanup is None:
+            self._listen()
+            if self._exit is None and self._lost and _ended(self._worker_fd):
+                self._exit = Exit()
+        return self._exit
+
+    def processes(self) -> tuple[ProcessRef, ...]:
+        """Every live process of the trial, the supervisor left out."""
+        return tuple(ProcessRef(p.pid, p.started) for p in self._live())
+
+    def signal(self, number: int) -> None:
+        """Send one signal to the worker; nothing happens when it is gone."""
+        if self._cleanup is not None:
+            return
+        try:
+            signal.pidfd_send_signal(self._worker_fd, number)
+        except ProcessLookupError:
+            log.debug("signal %d: process %d has ended", number, self.pid)
+
+    def stop(self, *, grace_s: float, clock: Clock) -> Cleanup:
+        """End the whole tree and the supervisor. A second call gives the first one's result."""
+        if self._cleanup is None:
+            self._cleanup = end_tree(
+                live=self._live,
+                confirm=lambda: self._ask(end=False),
+                grace_s=grace_s,
+                clock=clock,
+                since_s=self._started_s,
+            )
+            self._dismiss()
+        return self._cleanup
+
+    def _live(self) -> list[procs.Process]:
+        return procs.of_trial(
+            supervisor=self._supervisor, supervisor_started=self._supervisor_started, token=self._token
+        )
+
+    def _ask(self, *, end: bool) -> bool:
+        """Whether the supervisor has no descendant left; it then ends, and with ``end`` in any case.
+
+        A supervisor that is gone cannot be asked: True, the search by token has found nothing.
+        """
+        self._alone = None
+        try:
+            self._control.sendall(json.dumps({"end": end}).encode() + b"\n")
+        except OSError:
+            self._listen()
+            return True
+        while self._alone is None and not self._lost:
+            if not select.select([self._control], [], [], ANSWER_LIMIT_S)[0]:
+                log.warning("the supervisor %d of trial %d does not answer", self._supervisor, self.pid)
+                return False
+            self._listen()
+        return self._alone is not False
+
+    def _listen(self) -> None:
+        """Take in what the supervisor has said; never blocks."""
+        while not self._lost:
+            try:
+                data = self._control.recv(1 << 16)
+            except BlockingIOError:
+                break
+            except ConnectionResetError:
+                data = b""
+            self._lost = not data
+            self._unread += data
+        *lines, self._unread = self._unread.split(b"\n")
+        for line in lines:
+            message: dict[str, Any] = json.loads(line)
+            if "code" in message or "signal" in message:
+                self._exit = Exit(code=message.get("code"), signal=message.get("signal"))
+            self._alone = message.get("alone", self._alone)
+            if "output_lost" in message:
+                log.warning("output of trial process %d is not kept: %s", self.pid, message["output_lost"])
+
+    def _dismiss(self) -> None:
+        """See the supervisor gone; by then it has said how the worker ended."""
+        if not _ended(self._supervisor_fd) and not self._lost:
+            self._ask(end=True)
+        if not select.select([self._supervisor_fd], [], [], ANSWER_LIMIT_S)[0]:
+            signal.pidfd_send_signal(self._supervisor_fd, signal.SIGKILL)
+            select.select([self._supervisor_fd], [], [], ANSWER_LIMIT_S)
+        self._listen()
+        if self._exit is None and _ended(self._worker_fd):
+            self._exit = Exit()
+        self._control.close()
+        os.close(self._supervisor_fd)
+        os.close(self._worker_fd)
+
+
+def _ended(pidfd: int) -> bool:
+    return bool(select.select([pidfd], [], [], 0)[0])

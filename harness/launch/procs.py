@@ -1,0 +1,135 @@
+"""Processes as /proc shows them: who descends from whom, who carries a token; and signals that hit no stranger.
+
+Standard library only and quick to import: the supervisor of every trial uses it too.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+TOKEN = "NSA_HARNESS_TRIAL"
+"""The environment variable that every process of a trial inherits, with a value of its own per trial."""
+
+
+class Process(NamedTuple):
+    """One process at one moment. ``pid`` and ``started`` (clock ticks since boot) name it for ever."""
+
+    pid: int
+    started: int
+    parent: int
+    state: str
+    threads: int
+    command: str
+
+    @property
+    def dead(self) -> bool:
+        """Whether only its exit status is left. A zombie with further threads is a main thread that ended early."""
+        return self.state in "ZXx" and self.threads <= 1
+
+
+def read(pid: int) -> Process | None:
+    """The process ``pid`` now, or None when there is none."""
+    try:
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        text = os.read(fd, 4096).decode(errors="replace")
+    except ProcessLookupError:
+        return None
+    finally:
+        os.close(fd)
+    # The command is in parentheses and may itself hold spaces and parentheses: split at the last one.
+    head, _, tail = text.rpartition(")")
+    field = tail.split()
+    return Process(
+        pid=pid,
+        started=int(field[19]),
+        parent=int(field[1]),
+        state=field[0],
+        threads=int(field[17]),
+        command=head.partition("(")[2],
+    )
+
+
+def everything() -> dict[int, Process]:
+    """All processes of this PID namespace by PID. Not atomic: one may appear or go while we look."""
+    found = (read(int(name)) for name in os.listdir("/proc") if name.isdecimal())  # noqa: PTH208 - pathlib is slow to import
+    return {process.pid: process for process in found if process is not None}
+
+
+def descendants(root: int, table: dict[int, Process]) -> list[Process]:
+    """All live processes below ``root`` in ``table``, parents before children, ``root`` itself left out."""
+    children: dict[int, list[Process]] = {}
+    for process in table.values():
+        children.setdefault(process.parent, []).append(process)
+    found: list[Process] = []
+    frontier = [root]
+    while frontier:
+        below = [child for pid in frontier for child in children.pop(pid, ())]
+        found += below
+        frontier = [child.pid for child in below]
+    return [process for process in found if not process.dead]
+
+
+def carrying(token: str, candidates: Iterable[Process]) -> list[Process]:
+    """The live ones among ``candidates`` whose environment at exec held the trial's ``token``.
+
+    It finds what has left the tree. It does not see processes that were given another environment, nor those
+    of other users.
+    """
+    wanted = f"{TOKEN}={token}".encode()
+    return [process for process in candidates if not process.dead and wanted in _environment(process.pid)]
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        fd = os.open(f"/proc/{pid}/environ", os.O_RDONLY)
+    except (FileNotFoundError, PermissionError, ProcessLookupError):
+        return []
+    try:
+        chunks = []
+        while chunk := os.read(fd, 1 << 20):
+            chunks.append(chunk)
+    except (PermissionError, ProcessLookupError):
+        return []
+    finally:
+        os.close(fd)
+    return b"".join(chunks).split(b"\0")
+
+
+def of_trial(*, supervisor: int, supervisor_started: int, token: str) -> list[Process]:
+    """All live processes of a trial, its supervisor left out: by descent, then by token.
+
+    Only processes younger than the supervisor are asked for the token.
+    """
+    table = everything()
+    root = table.get(supervisor)
+    found = descendants(supervisor, table) if root is not None and root.started == supervisor_started else []
+    known = {process.pid for process in found} | {supervisor}
+    rest = [p for p in table.values() if p.pid not in known and p.started >= supervisor_started]
+    return found + carrying(token, rest)
+
+
+def send(process: Process, number: int) -> bool:
+    """Send a signal to exactly this process; False when it is gone or not ours to signal."""
+    try:
+        fd = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return False
+    try:
+        # The descriptor is of whoever has the PID now; only the start time says that it is still the same one.
+        now = read(process.pid)
+        if now is None or now.started != process.started:
+            return False
+        signal.pidfd_send_signal(fd, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    finally:
+        os.close(fd)
+    return True

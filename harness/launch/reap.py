@@ -1,0 +1,67 @@
+"""Ending a process tree: TERM and CONT, grace, KILL in rounds, and proof that nothing is left."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+from harness.core.outcome import Cleanup, Survivor
+from harness.launch import procs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from harness.core.ports import Clock
+    from harness.launch.procs import Process
+
+KILL_LIMIT_S = 5.0
+"""How long to go on after the first KILL; what is left then is in the kernel (state D) or not ours."""
+
+_SHORTEST_PAUSE_S = 0.002
+_LONGEST_PAUSE_S = 0.05
+
+
+def end_tree(
+    *,
+    live: Callable[[], Sequence[Process]],
+    confirm: Callable[[], bool],
+    grace_s: float,
+    clock: Clock,
+    since_s: float,
+    send: Callable[[Process, int], bool] = procs.send,
+) -> Cleanup:
+    """End everything that ``live`` lists, and look again until it lists nothing and ``confirm`` agrees.
+
+    Until ``grace_s`` is over, each process gets TERM once (CONT after it if it is stopped, or it could not act on
+    it); from then on KILL, in rounds, because a process may fork while we look. ``since_s`` is the trial's start on
+    ``clock``; the seconds in the result count from it.
+    """
+    seen: dict[tuple[int, int], set[int]] = {}
+    signals: list[tuple[float, str, int]] = []
+    begun_s = clock.now()
+    pause_s = _SHORTEST_PAUSE_S
+    killing = False
+    while True:
+        left = live()
+        now_s = clock.now()
+        for process in left:
+            seen.setdefault((process.pid, process.started), set())
+        if (not left and confirm()) or now_s - begun_s > grace_s + KILL_LIMIT_S:
+            break
+        if not killing and now_s - begun_s >= grace_s:
+            killing, pause_s = True, _SHORTEST_PAUSE_S
+        stopped = [process for process in left if process.state in "Tt"]
+        steps = ((signal.SIGKILL, left),) if killing else ((signal.SIGTERM, left), (signal.SIGCONT, stopped))
+        for number, processes in steps:
+            count = 0
+            for process in processes:
+                sent = seen[process.pid, process.started]
+                if number not in sent and send(process, number):
+                    sent.add(number)
+                    count += 1
+            if count:
+                signals.append((round(now_s - since_s, 3), number.name, count))
+        clock.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, _LONGEST_PAUSE_S)
+    survivors = tuple(Survivor(pid=p.pid, state=p.state, command=p.command) for p in left)
+    return Cleanup(signals=tuple(signals), ended=len(seen) - len(survivors), survivors=survivors)

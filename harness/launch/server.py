@@ -1,0 +1,71 @@
+"""The fork server: a process that has imported what trials need and never used it.
+
+``python -P -m harness.launch.server SOCKET PARENT MODULE...`` imports the modules, says so on the socket, and from
+then on forks a supervisor for every descriptor that it is sent. It runs no operator of any library: a fork after
+the first multi-threaded operator inherits a thread pool without its threads, and hangs. It dies with the controller.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+from harness.launch import prctl
+from harness.launch.procs import TOKEN
+from harness.launch.supervisor import supervise
+from harness.worker.environment import overwrite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HANG_DUMP_S = 0.8
+"""Share of the time limit after which a preload that is not done prints where it is."""
+
+
+def main(argv: list[str]) -> int:
+    """Preload, then serve until the controller closes the socket. In a forked worker: run the trial."""
+    descriptor, parent, limit_s = int(argv[0]), int(argv[1]), float(argv[2])
+    prctl.die_with_parent(signal.SIGKILL, parent=parent)
+    prctl.set_name("nsa-forkserver")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.set_inheritable(descriptor, False)  # noqa: FBT003 - positional only
+    control = socket.socket(fileno=descriptor)
+    faulthandler.dump_traceback_later(limit_s * HANG_DUMP_S)
+    for module in argv[3:]:
+        importlib.import_module(module)
+    faulthandler.cancel_dump_traceback_later()
+    gc.collect()
+    gc.freeze()
+    threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - one way to list /proc in this package
+    control.sendall(json.dumps({"ready": True, "threads": threads}).encode() + b"\n")
+    work = _serve(control)
+    return 0 if work is None else work()
+
+
+def _serve(control: socket.socket) -> Callable[[], int] | None:
+    """Fork for every request. None in the server when the controller is gone, the trial's work in a worker."""
+    keep = frozenset(int(name) for name in os.listdir("/proc/self/fd")) - {control.fileno()}  # noqa: PTH208 - as above
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors leave no zombies
+    while True:
+        token, descriptors, _, _ = socket.recv_fds(control, 1024, 1)
+        if not token:
+            return None
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            control.close()
+            overwrite(TOKEN, token.decode())
+            return supervise(descriptors[0], keep=keep)
+        os.close(descriptors[0])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,334 @@
+"""The supervisor: one small process per trial that owns the trial's whole process tree.
+
+It is started with one socket to the controller, leads its own session, and is the subreaper of all it starts, so
+that nothing can leave its tree by forking twice or by changing the session. On the socket, one JSON object a line:
+
+    controller -> supervisor   the request, then any number of {"end": false | true}
+    supervisor -> controller   {"failed": why}  or  {"pid": worker, "supervisor": own pid} with a pidfd of each,
+                               {"code": n} or {"signal": n} when the worker has ended,
+                               {"output_lost": why} when output could not be written,
+                               {"alone": bool} in answer to "end"
+
+It ends itself when it is asked to and nothing of the trial is left, or at once for ``{"end": true}``. When the
+controller dies (end of file on the socket), or on SIGTERM, it kills the whole tree first.
+
+Standard library only, and few modules of it: it is on the way of every trial.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from harness.launch import prctl, procs
+from harness.launch.bounded import BoundedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_CHUNK_BYTES = 1 << 16
+_PIPE_BYTES = 1 << 20
+_QUIET_MS = 50
+_FLUSH_S = 0.5
+_KILL_ROUNDS = 500
+_ROUND_S = 0.02
+_F_SETPIPE_SZ = 1031
+
+
+def supervise(control: int, *, keep: frozenset[int] = frozenset()) -> Callable[[], int]:
+    """Run a trial for the controller at the other end of the socket ``control``.
+
+    It returns only in the worker, when that was forked and not executed: with what the worker is to run. The
+    caller unwinds its own stack and then calls it, so that the worker ends like any Python program. ``keep``
+    names descriptors that a forked worker must not lose.
+    """
+    os.set_inheritable(control, False)  # noqa: FBT003 - positional only
+    if os.getsid(0) != os.getpid():
+        os.setsid()
+    prctl.become_subreaper()
+    prctl.set_name("nsa-supervisor")
+    wake = _watch_signals()
+    request = _receive_request(control)
+    if request is None:
+        os._exit(0)
+    streams = [os.pipe2(os.O_CLOEXEC) for _ in ("stdout", "stderr")]
+    try:
+        files = [
+            BoundedFile(head=head, tail=tail, bound=request["max_output_bytes"]) for head, tail in request["output"]
+        ]
+    except OSError as error:
+        _say(control, {"failed": f"the output files cannot be made: {error}"})
+        os._exit(1)
+    failed, fail = os.pipe2(os.O_CLOEXEC)
+    supervisor = os.getpid()
+    worker = os.fork()
+    if worker == 0:
+        return _become_worker(
+            request, supervisor=supervisor, output=[write for _, write in streams], fail=fail, keep=keep
+        )
+    os.close(fail)
+    for _, write in streams:
+        os.close(write)
+    why = _read_all(failed)
+    if why:
+        _say(control, {"failed": why})
+        os._exit(1)
+    _introduce(control, supervisor=supervisor, worker=worker)
+    return _Watch(
+        control=control,
+        wake=wake,
+        worker=worker,
+        token=request["token"],
+        pipes={read: file for (read, _), file in zip(streams, files, strict=True)},
+    ).run()
+
+
+def _watch_signals() -> int:
+    """Have SIGCHLD and SIGTERM wake us through a pipe; Ctrl-C and a lost terminal are the controller's business."""
+    read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    return read
+
+
+def _receive_request(control: int) -> dict[str, Any] | None:
+    text = b""
+    while not text.endswith(b"\n"):
+        chunk = os.read(control, _CHUNK_BYTES)
+        if not chunk:
+            return None
+        text += chunk
+    return json.loads(text)
+
+
+def _say(control: int, message: dict[str, Any], *, descriptors: tuple[int, ...] = ()) -> None:
+    line = json.dumps(message).encode() + b"\n"
+    end = socket.socket(fileno=os.dup(control))
+    try:
+        socket.send_fds(end, [line], descriptors)
+    except (BrokenPipeError, ConnectionResetError):
+        return  # the controller is gone; the next read says so too, and there everything is ended
+    finally:
+        end.close()
+
+
+def _introduce(control: int, *, supervisor: int, worker: int) -> None:
+    # We have not waited for the worker yet, so its PID cannot have been given to another process.
+    descriptors = (os.pidfd_open(supervisor), os.pidfd_open(worker))
+    _say(control, {"pid": worker, "supervisor": supervisor}, descriptors=descriptors)
+    for fd in descriptors:
+        os.close(fd)
+
+
+def _read_all(fd: int) -> str:
+    text = b""
+    while chunk := os.read(fd, _CHUNK_BYTES):
+        text += chunk
+    os.close(fd)
+    return text.decode(errors="replace")
+
+
+# --- the worker's side of the fork ---------------------------------------------------------------------------------
+
+
+def _become_worker(
+    request: dict[str, Any], *, supervisor: int, output: list[int], fail: int, keep: frozenset[int]
+) -> Callable[[], int]:
+    """Turn the fork into the worker: own session, no input, output into the pipes, default signals, limits."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    os.setsid()
+    prctl.die_with_parent(signal.SIGKILL, parent=supervisor)
+    os.dup2(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), 0)
+    os.dup2(output[0], 1)
+    os.dup2(output[1], 2)
+    limit = request["max_address_space_bytes"]
+    try:
+        os.chdir(request["cwd"])
+        if limit is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        if request["entry"] is None:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            os.execvpe(request["argv"][0], request["argv"], request["env"])
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        prctl.set_name("nsa-worker")
+        from harness.launch.entry import prepare
+
+        run = prepare(request)
+    except (OSError, ValueError, ImportError, AttributeError) as error:
+        os.write(fail, f"{type(error).__name__}: {error}".encode())
+        os._exit(127)
+    _close_all_but(keep | {0, 1, 2})
+    return run
+
+
+def _close_all_but(keep: frozenset[int]) -> None:
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - pathlib is slow to import
+        if int(name) not in keep:
+            with suppress(OSError):  # the descriptor of the listing itself
+                os.close(int(name))
+
+
+# --- the supervisor's side -----------------------------------------------------------------------------------------
+
+
+class _Watch:
+    """The loop: drain output for ever, reap, answer the controller."""
+
+    def __init__(self, *, control: int, wake: int, worker: int, token: str, pipes: dict[int, BoundedFile]) -> None:
+        self.control, self.wake, self.worker, self.token = control, wake, worker, token
+        self.pipes = pipes
+        self.files = tuple(pipes.values())
+        self.started = _started(os.getpid())
+        self.commands = b""
+        self.complained = False
+
+    def run(self) -> NoReturn:
+        poller = select.poll()
+        for fd in (self.control, self.wake, *self.pipes):
+            poller.register(fd, select.POLLIN)
+        for fd in self.pipes:
+            os.set_blocking(fd, False)
+            _enlarge(fd)
+        flushed_s = time.monotonic()
+        while True:
+            dirty = any(file.dirty for file in self.files)
+            ready = {fd for fd, _ in poller.poll(_QUIET_MS if dirty else None)}
+            for fd in ready & self.pipes.keys():
+                if not self.drain(fd, limit=_PIPE_BYTES):
+                    poller.unregister(fd)
+                    del self.pipes[fd]
+            if dirty and (not ready or time.monotonic() - flushed_s > _FLUSH_S):
+                self.flush()
+                flushed_s = time.monotonic()
+            if self.wake in ready:
+                self.woken()
+            if self.control in ready:
+                self.answer()
+
+    def drain(self, fd: int, *, limit: int) -> bool:
+        """Take what is in the pipe, at most about ``limit`` bytes; False when every writer has closed it."""
+        while limit > 0:
+            try:
+                data = os.read(fd, _CHUNK_BYTES)
+            except BlockingIOError:
+                return True
+            if not data:
+                return False
+            self.pipes[fd].feed(data)
+            limit -= len(data)
+        return True
+
+    def flush(self) -> None:
+        for file in self.files:
+            file.flush()
+        errors = [file.error for file in self.files if file.error]
+        if errors and not self.complained:
+            self.complained = True
+            _say(self.control, {"output_lost": errors[0]})
+
+    def woken(self) -> None:
+        numbers = os.read(self.wake, _CHUNK_BYTES)
+        if signal.SIGTERM in numbers:
+            self.end_everything()
+        self.collect()
+
+    def collect(self) -> None:
+        """Reap, and tell the controller when the worker was among the dead."""
+        status = self.reap()
+        if status is not None:
+            self.take_the_rest()
+            code = os.waitstatus_to_exitcode(status)
+            _say(self.control, {"code": code} if code >= 0 else {"signal": -code})
+
+    def take_the_rest(self) -> None:
+        """Drain what is there now; not until the end of file, which a grandchild may keep away for ever."""
+        for fd in self.pipes:
+            self.drain(fd, limit=2 * _PIPE_BYTES)
+        self.flush()
+
+    def reap(self) -> int | None:
+        """Collect every dead child; the worker's status if it is among them."""
+        found = None
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return found
+            if pid == 0:
+                return found
+            if pid == self.worker:
+                found = status
+
+    def answer(self) -> None:
+        data = os.read(self.control, _CHUNK_BYTES)
+        if not data:
+            self.end_everything()
+        self.commands += data
+        while b"\n" in self.commands:
+            line, _, self.commands = self.commands.partition(b"\n")
+            self.collect()
+            alone = _childless()
+            done = alone or json.loads(line)["end"]
+            if done:
+                self.take_the_rest()
+            _say(self.control, {"alone": alone})
+            if done:
+                os._exit(0)
+
+    def end_everything(self) -> NoReturn:
+        """Nobody is left to ask: kill the tree in rounds until nothing of it is left, then end."""
+        me = os.getpid()
+        for _ in range(_KILL_ROUNDS):
+            left = procs.of_trial(supervisor=me, supervisor_started=self.started, token=self.token)
+            for process in left:
+                procs.send(process, signal.SIGKILL)
+            self.reap()
+            if not left and _childless():
+                break
+            select.select([], [], [], _ROUND_S)
+        self.take_the_rest()
+        os._exit(1)
+
+
+def _childless() -> bool:
+    """Whether we have no child, dead or alive. For a subreaper this proves that no descendant is left."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return True
+    return False
+
+
+def _started(pid: int) -> int:
+    process = procs.read(pid)
+    return process.started if process is not None else 0
+
+
+def _enlarge(pipe: int) -> None:
+    """Give the pipe room, so that a burst of output does not make the worker wait for us."""
+    import fcntl
+
+    try:
+        fcntl.fcntl(pipe, _F_SETPIPE_SZ, _PIPE_BYTES)
+    except PermissionError:  # beyond the user's pipe quota; the default of 64 KiB works too
+        return
+
+
+def main(control: int) -> NoReturn:
+    """The whole program of a supervisor that was started as a process of its own."""
+    supervise(control)
+    raise AssertionError("a fresh supervisor executes its worker")

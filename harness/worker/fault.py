@@ -1,0 +1,64 @@
+"""The planted fault: calls a specimen at the phase and step where it strikes."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nsa.train.probe import Edge, NullProbe, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from harness.core.trial import Trial
+    from harness.specimens.catalog import Specimen
+    from nsa.train.probe import TrainingState
+
+
+@dataclass(slots=True, kw_only=True)
+class LiveScene:
+    """What the specimen may use when it strikes (``harness.specimens.catalog.Scene``)."""
+
+    trial_dir: Path
+    random: Callable[[], float]
+    step: int = 0
+    state: TrainingState | None = None
+
+
+class FaultProbe(NullProbe):
+    """Strikes when the trainer begins the specimen's phase at its step.
+
+    It runs in the trainer's own thread and lets every exception through: to the trainer, the fault is its own.
+    Whether the fault belongs at this point was decided by the controller.
+    """
+
+    def __init__(self, specimen: Specimen, *, trial: Trial, trial_dir: Path) -> None:
+        self.specimen = specimen
+        seed = f"{trial.seed}|{trial.point}|{trial.repeat}"
+        self.scene = LiveScene(trial_dir=trial_dir, random=random.Random(seed).random)
+        self._struck = False
+
+    def built(self, state: TrainingState) -> None:
+        """Keep the trainer's state for the specimen."""
+        self.scene.state = state
+
+    def mark(self, *, phase: Phase, edge: Edge, step: int | None, detail: str | None = None) -> None:
+        """Strike, if it is time."""
+        if edge != Edge.BEGIN or phase != self.specimen.phase or not self._due(step):
+            return
+        self._struck = True
+        self.scene.step = step or 0
+        if self.specimen.inside_backward and self.scene.state is not None:
+            self.scene.state.in_backward(self._strike)
+        else:
+            self._strike()
+
+    def _due(self, step: int | None) -> bool:
+        if step is None:  # the build phase has no step, and comes once
+            return not self._struck
+        return step >= self.specimen.step if self.specimen.every_step else step == self.specimen.step
+
+    def _strike(self) -> None:
+        self.specimen.strike(self.scene)

@@ -1,0 +1,81 @@
+"""One trial from the inside: make the process watchable, run the workload, say how it ended."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import io
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.core.codec import from_json
+from harness.core.errors import LaunchError
+from harness.core.trial import Trial
+from harness.specimens.catalog import SPECIMENS
+from harness.store import layout
+from harness.worker.echo import EchoProbe
+from harness.worker.fault import FaultProbe
+from harness.worker.heartbeat import HeartbeatProbe
+from harness.worker.result import LastWord
+from harness.worker.workloads import WORKLOADS
+
+if TYPE_CHECKING:
+    from harness.worker.workloads import Workload
+    from nsa.train.probe import Probe
+
+EX_IOERR = 74
+"""Exit code when training finished but its result could not be written (sysexits.h)."""
+
+_PR_SET_PTRACER = 0x59616D61
+_PR_SET_PTRACER_ANY = ctypes.c_ulong(-1)
+
+
+def run(trial_dir: str) -> int:
+    """Run the trial in ``trial_dir`` and return the exit code; 0 only when every step is done.
+
+    An exception is written to ``result.json`` and goes on to the caller: as the program's end it gives a
+    traceback on standard error and exit code 1.
+
+    Raises:
+        LaunchError: there is no readable trial in ``trial_dir``.
+    """
+    folder = Path(trial_dir)
+    trial = read_trial(folder)
+    be_watchable(folder)
+    heartbeat = HeartbeatProbe(layout.heartbeat(folder))
+    with LastWord(folder, heartbeat) as last_word:
+        workload: Workload = WORKLOADS.load(trial.target)(trial.config)
+        probes: list[Probe] = [heartbeat, EchoProbe(folder, config=workload.effective())]
+        if trial.fault is not None:
+            # Last, so that the mark at which it strikes has been written.
+            probes.append(FaultProbe(SPECIMENS.load(trial.fault.specimen), trial=trial, trial_dir=folder))
+        workload.train(probes)
+    return 0 if last_word.written else EX_IOERR
+
+
+def read_trial(folder: Path) -> Trial:
+    """The trial as the controller wrote it; LaunchError when it is missing or torn."""
+    path = layout.trial_file(folder)
+    try:
+        return from_json(Trial, json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, json.JSONDecodeError) as error:
+        raise LaunchError(f"no readable trial at {path}: {error}") from error
+
+
+def be_watchable(folder: Path) -> None:
+    """Let stack dumpers in: faulthandler on SIGUSR1 (C code included), ptrace by any process, whole lines out."""
+    faulthandler.enable()
+    try:
+        file = layout.faulthandler(folder).open("a", encoding="utf-8")
+    except OSError as error:
+        sys.stderr.write(f"nsa-harness: no stacks on SIGUSR1: {error.strerror}\n")
+    else:
+        faulthandler.register(signal.SIGUSR1, file=file, all_threads=True)
+    # Yama lets only ancestors look by default. Kernels without Yama answer EINVAL, and need no permission.
+    ctypes.CDLL(None).prctl(_PR_SET_PTRACER, _PR_SET_PTRACER_ANY, 0, 0, 0)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)

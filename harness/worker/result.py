@@ -1,0 +1,50 @@
+"""The worker's last word: ``result.json``, whether training finished or raised."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from typing import TYPE_CHECKING
+
+from harness.core.codec import SCHEMA
+from harness.store import layout
+from harness.worker.files import put
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    from harness.worker.heartbeat import HeartbeatProbe
+
+
+class LastWord:
+    """A context that writes the result when it is left, and lets every exception pass.
+
+    ``written`` tells whether it could; a process that ends inside (``os._exit``, a signal) leaves no result.
+    """
+
+    def __init__(self, trial_dir: Path, progress: HeartbeatProbe) -> None:
+        self._trial_dir, self._progress = trial_dir, progress
+        self.written = False
+
+    def __enter__(self) -> LastWord:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        progress = self._progress
+        lost = f"{progress.lost} heartbeats were lost: {progress.lost_why}"
+        result = {
+            "schema": SCHEMA,
+            "status": "finished" if error is None else "raised",
+            "steps_done": progress.steps_done,
+            "phase": progress.phase,
+            "exception": None if kind is None else _name(kind),
+            "message": None if error is None else str(error),
+            "traceback": None if error is None else "".join(traceback.format_exception(kind, error, tb)),
+            "notes": [lost] if progress.lost else [],
+        }
+        self.written = put(layout.result(self._trial_dir), json.dumps(result, indent=1))
+
+
+def _name(kind: type[BaseException]) -> str:
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
