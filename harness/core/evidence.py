@@ -147,6 +147,7 @@ class WorkerResult:
     exception: str | None = None
     message: str | None = None
     traceback: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
