@@ -1,1 +1,1 @@
-
+"""Requests -> trials with budgets; pure."""

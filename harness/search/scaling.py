@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import ScalingFit
 from harness.core.fit import fit_line, student_t
+from harness.core.verdict import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from harness.core.point import Axis
+    from harness.core.record import TrialRecord
 
 EXPONENTS = tuple(round(0.1 * i, 1) for i in range(1, 41))
 WIDEST_INTERVAL = 1.0
@@ -67,3 +72,20 @@ def growth_exponent(points: Sequence[tuple[float, float]]) -> float | None:
     inside = [exponent for left, exponent in tried if left <= bound]
     told = EXPONENTS[0] < inside[0] and inside[-1] < EXPONENTS[-1]
     return best if told and inside[-1] - inside[0] <= WIDEST_INTERVAL else None
+
+
+def scaling_of(records: Sequence[TrialRecord], *, axis: Axis) -> ScalingFit | None:
+    """How the time of one training step grows along ``axis``, from the search's passed trials.
+
+    Each trial counts once, with its median step, so that a first step that warms up does not bend the line. Where
+    steps were not measured, the whole trial's time is fitted instead. Values that never passed are predicted.
+    """
+    passed = [r for r in records if r.verdict.kind is Kind.PASS and not r.trial.role.startswith("control")]
+    timed = [(r.trial.point.get(axis.name), r) for r in passed]
+    numbered = [(float(value), r) for value, r in timed if isinstance(value, int | float)]
+    seen = {value for value, _ in numbered}
+    missing = [float(v) for v in axis.values if isinstance(v, int | float) and float(v) not in seen]
+    steps = [(value, median(r.measurement.step_s)) for value, r in numbered if r.measurement.step_s]
+    if len({value for value, _ in steps}) > 1:
+        return fit_scaling("seconds per step", steps, missing)
+    return fit_scaling("seconds per trial", [(value, r.outcome.duration_s) for value, r in numbered], missing)

@@ -1,1 +1,1 @@
-
+"""Flags and YAML -> core.spec."""

@@ -1,0 +1,61 @@
+"""Budgets: how long a trial may be silent and run, each limit with its source in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.trial import Budget, Limit
+
+if TYPE_CHECKING:
+    from harness.core.spec import Limits
+    from harness.core.trial import Prediction
+
+STARTUP_S = 120.0
+STALL_S = 30.0
+TOTAL_S = 600.0
+STALL_FACTOR = 10.0
+LEAST_STALL_S = 4.0
+MOST_STALL_S = 300.0
+TOTAL_FACTOR = 5.0
+LEAST_TOTAL_S = 30.0
+
+
+def budget(limits: Limits, prediction: Prediction | None) -> Budget:
+    """The limits of one trial: what the user set, else what passed trials teach, else the defaults."""
+    return Budget(
+        startup=_given("startup_s", limits.startup_s) or _default(STARTUP_S),
+        stall=_given("stall_s", limits.stall_s) or _stall(prediction),
+        total=_given("total_s", limits.total_s) or _total(prediction),
+    )
+
+
+def _given(name: str, seconds: float | None) -> Limit | None:
+    return None if seconds is None else Limit(seconds=seconds, source=f"set by the user ({name})")
+
+
+def _default(seconds: float) -> Limit:
+    return Limit(seconds=seconds, source="default: no comparable trial has passed yet")
+
+
+def _stall(prediction: Prediction | None) -> Limit:
+    if prediction is None:
+        return _default(STALL_S)
+    learned = STALL_FACTOR * prediction.silence_high_s
+    seconds = min(max(learned, LEAST_STALL_S), MOST_STALL_S)
+    how = f"learned: {STALL_FACTOR:g} x {prediction.silence_high_s:.3g} s, longest silence of {prediction.basis}"
+    return Limit(seconds=seconds, source=how + _bounded(learned, seconds))
+
+
+def _total(prediction: Prediction | None) -> Limit:
+    if prediction is None:
+        return _default(TOTAL_S)
+    learned = TOTAL_FACTOR * prediction.total_high_s
+    seconds = max(learned, LEAST_TOTAL_S)
+    how = f"learned: {TOTAL_FACTOR:g} x {prediction.total_high_s:.3g} s, whole time of {prediction.basis}"
+    return Limit(seconds=seconds, source=how + _bounded(learned, seconds))
+
+
+def _bounded(learned: float, seconds: float) -> str:
+    if seconds > learned:
+        return f", at least {seconds:g} s"
+    return f", at most {seconds:g} s" if seconds < learned else ""

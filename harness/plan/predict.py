@@ -1,0 +1,94 @@
+"""How long a healthy trial should take: learned from trials that passed, more careful the further it reaches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.fit import fit_line
+from harness.core.trial import Prediction
+from harness.core.verdict import Kind
+from harness.plan.settings import flatten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from harness.core.point import Axis, Value
+    from harness.core.record import TrialRecord
+    from harness.core.trial import Trial
+
+INSIDE = 3.0
+"""Within the values seen, and up to four times the largest, an upper limit is at most this many times the fit."""
+FAR = 6.0
+"""The same beyond four times the largest value seen: a line may miss that the time grows faster than linearly."""
+FAR_RATIO = 4.0
+
+
+def predict(
+    records: Sequence[TrialRecord], *, axis: Axis, value: Value, target: Trial | None = None
+) -> Prediction | None:
+    """What a healthy trial at ``value`` should take, or None when no comparable trial has passed.
+
+    Comparable are trials of the same program that differ along ``axis`` only; ``target`` names the program (None:
+    every passed trial is taken to be comparable). The upper limits are those of the 95 % prediction interval of a
+    line, at least the largest time seen; while there are too few trials for an interval, three times the line.
+    """
+    passed = [r for r in records if r.verdict.kind is Kind.PASS and _comparable(r.trial, target, axis)]
+    if not isinstance(value, int | float):
+        passed = [r for r in passed if r.trial.point.get(axis.name) == value]
+    if not passed:
+        return None
+    total_s, total_high_s = _estimate(passed, axis, value, lambda r: r.outcome.duration_s)
+    silence_s, silence_high_s = _estimate(passed, axis, value, lambda r: r.measurement.longest_silence_s)
+    return Prediction(
+        total_s=total_s,
+        total_high_s=total_high_s,
+        silence_s=silence_s,
+        silence_high_s=silence_high_s,
+        basis=_basis(passed, axis),
+    )
+
+
+def _estimate(
+    records: Sequence[TrialRecord], axis: Axis, value: Value, seconds_of: Callable[[TrialRecord], float]
+) -> tuple[float, float]:
+    points = [(_number(r.trial.point.get(axis.name)), seconds_of(r)) for r in records]
+    x = _number(value)
+    largest_x = max(seen for seen, _ in points)
+    largest_s = max(seconds for _, seconds in points)
+    line = fit_line(points)
+    if line is None:
+        # One value seen: in proportion for larger ones, no less than what was seen for smaller ones.
+        ratio = x / largest_x if largest_x > 0 and x > largest_x else 1.0
+        expected = ratio * sum(seconds for _, seconds in points) / len(points)
+        upper = None
+    else:
+        # A line through noise may cross zero; a smaller value never takes less than nothing.
+        expected = max(line.at(x), min(seconds for _, seconds in points) if x <= largest_x else largest_s)
+        upper = line.upper(x)
+    high = INSIDE * expected if upper is None else min(max(upper, expected), INSIDE * expected)
+    if x > FAR_RATIO * largest_x:
+        high *= FAR / INSIDE
+    return expected, max(high, largest_s)
+
+
+def _comparable(trial: Trial, target: Trial | None, axis: Axis) -> bool:
+    if target is None:
+        return True
+    return trial.target == target.target and _without(trial, axis) == _without(target, axis)
+
+
+def _without(trial: Trial, axis: Axis) -> dict[str, Value]:
+    return {path: value for path, value in flatten(trial.config).items() if path != axis.path}
+
+
+def _basis(records: Sequence[TrialRecord], axis: Axis) -> str:
+    values = sorted({_number(r.trial.point.get(axis.name)) for r in records})
+    span = f"{values[0]:g}..{values[-1]:g}" if len(values) > 1 else f"{values[0]:g}"
+    if not isinstance(records[0].trial.point.get(axis.name), int | float):
+        span = str(records[0].trial.point.get(axis.name))
+    plural = "s" if len(records) > 1 else ""
+    return f"{len(records)} passed trial{plural} at {axis.name} {span}"
+
+
+def _number(value: Value) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
