@@ -1,0 +1,95 @@
+"""The worker's own files: the configuration it ran with, the kernels it chose, what it said last."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from harness.core.codec import from_json
+from harness.core.errors import JournalError
+from harness.core.evidence import KernelResolution, SourceFailure, WorkerResult
+from harness.store import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from harness.core.trial import Trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """What the worker wrote about itself; ``failures`` names files that are there but make no sense."""
+
+    config_seen: bool
+    config_differences: tuple[str, ...]
+    kernels: tuple[KernelResolution, ...]
+    result: WorkerResult | None
+    failures: tuple[SourceFailure, ...]
+
+
+def read_answers(trial_dir: Path, *, requested: Mapping[str, object]) -> Answers:
+    """All of the worker's files, each of which may be missing."""
+    failures: list[SourceFailure] = []
+
+    def read(path: Path) -> Any:
+        try:
+            return json.loads(path.read_text())
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            failures.append(_unreadable(path, error))
+            return None
+
+    effective = read(layout.effective(trial_dir))
+    ran = effective.get("config") if isinstance(effective, dict) else None
+    table, kernels = read(layout.kernels(trial_dir)), ()
+    said, result = read(layout.result(trial_dir)), None
+    try:
+        kernels = tuple(from_json(KernelResolution, row) for row in table or ())
+    except JournalError as error:
+        failures.append(_unreadable(layout.kernels(trial_dir), error))
+    try:
+        result = None if said is None else from_json(WorkerResult, {**said, "id": "result"})
+    except (JournalError, TypeError) as error:
+        failures.append(_unreadable(layout.result(trial_dir), error))
+    return Answers(
+        config_seen=isinstance(ran, dict),
+        config_differences=differences(requested, ran) if isinstance(ran, dict) else (),
+        kernels=kernels,
+        result=result,
+        failures=tuple(failures),
+    )
+
+
+def differences(requested: Mapping[str, object], ran: Mapping[str, object]) -> tuple[str, ...]:
+    """Each requested setting that the echo contradicts: ``"train.steps: requested 5, ran 3"``.
+
+    Settings that were not requested are the target's own business and are not compared.
+    """
+    echo = dict(_leaves(ran))
+    return tuple(
+        f"{path}: requested {value!r}, ran {echo[path]!r}" if path in echo else f"{path}: requested {value!r}, not run"
+        for path, value in _leaves(requested)
+        if path not in echo or echo[path] != value
+    )
+
+
+def steps_wanted(trial: Trial) -> int:
+    """How many steps the trial was asked for: ``train.steps`` or ``steps``; 0 for a target that counts none."""
+    settings = dict(_leaves(trial.config))
+    steps = settings.get("train.steps", settings.get("steps", 0))
+    return steps if isinstance(steps, int) else 0
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", list(value) if isinstance(value, tuple) else value
+
+
+def _unreadable(path: Path, error: Exception) -> SourceFailure:
+    return SourceFailure(id=f"failure-{path.stem}", source=path.name, reason=f"it cannot be read: {error}")

@@ -1,0 +1,81 @@
+"""Whether a silent process can be known to make no progress without watching it any longer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.core.movement import quiet_windows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.core.evidence import ProcessState, StackSample
+
+SAMPLES = 3
+"""Stack samples that must agree."""
+
+WAITS_FOR_OTHERS = ("sk_wait", "skb_wait", "wait_woken", "inet_", "unix_", "tcp_", "poll", "rpc_", "nfs", "pipe_read")
+"""Parts of the names of kernel functions in which a thread waits for something that another program may send."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certainty:
+    """Whether waiting longer is pointless, and why or why not, in one sentence."""
+
+    certain: bool
+    because: str
+
+
+def nothing_moves(*, pid: int, looks: Sequence[ProcessState], stacks: Sequence[StackSample]) -> Certainty:
+    """Certain when counters, thread states and the last three stacks say that all threads wait without a limit.
+
+    Not certain, however still: a thread in a timed wait (it will wake by itself), in state D (a device may answer),
+    a main thread that waits for a socket or pipe (the other end may answer), or stacks without native
+    frames (a Python stack does not change while C++ works).
+    """
+    since_s = stacks[-SAMPLES - 1].t_s if len(stacks) > SAMPLES else 0.0
+    looks = [look for look in looks if look.pid == pid and look.t_s >= since_s]
+    windows = quiet_windows(looks)
+    if len(windows) < 2:
+        return _not("fewer than two undisturbed looks at /proc")
+    if moved := [window for window in windows if not window.still]:
+        return _not(f"it moved {moved[-1]}")
+    threads = [thread for look in looks for thread in look.threads]
+    if all(thread.state == "T" for thread in looks[-1].threads):
+        return Certainty(certain=True, because=f"the process is stopped (state T) and nothing moved {windows[-1]}")
+    if any(thread.state == "D" for thread in threads):
+        return _not("a thread is in uninterruptible sleep (state D), which a device may end")
+    if timed := [thread for thread in threads if thread.timed]:
+        return _not(f"thread {timed[0].tid} waits with a time limit ({timed[0].wchan}) and will wake by itself")
+    main = next((thread for thread in looks[-1].threads if thread.tid == pid), None)
+    if main is not None and any(part in main.wchan for part in WAITS_FOR_OTHERS):
+        return _not(f"the main thread waits for another program ({main.wchan})")
+    return _stacks_agree(stacks, moved_not=str(windows[-1]))
+
+
+def _stacks_agree(stacks: Sequence[StackSample], *, moved_not: str) -> Certainty:
+    last = stacks[-SAMPLES:]
+    native = [sample for sample in last if sample.native]
+    if len(last) < SAMPLES or len(native) < 2:
+        return _not(f"only {len(last)} stack samples, {len(native)} with native frames")
+    if len({_shape(sample, native=True) for sample in native}) > 1:
+        return _not("the native stacks differ")
+    if len({_shape(sample, native=False) for sample in last}) > 1:
+        return _not("the Python stacks differ")
+    return Certainty(
+        certain=True, because=f"{len(last)} identical stacks, {len(native)} of them native; nothing moved {moved_not}"
+    )
+
+
+def _shape(sample: StackSample, *, native: bool) -> frozenset[tuple[int, tuple[object, ...]]]:
+    """The stacks by thread, Python frames only unless ``native``; comparable between samples of one process."""
+    return frozenset(
+        (thread.tid, tuple(frame for frame in thread.frames if native or not frame.native))
+        for thread in sample.threads
+        if native or any(not frame.native for frame in thread.frames)
+    )
+
+
+def _not(because: str) -> Certainty:
+    return Certainty(certain=False, because=because)

@@ -1,0 +1,51 @@
+"""The end of what a trial printed, from the bounded files that its supervisor keeps."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from harness.core.evidence import LogTail
+from harness.store import layout
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TAIL_BYTES = 16_384
+"""How much of the end of each stream becomes evidence; the files themselves keep more."""
+
+_DROPPED = re.compile(rb"\A\[\.\.\. (\d+) bytes dropped \.\.\.\]\n")
+
+
+def log_tails(trial_dir: Path) -> tuple[LogTail, ...]:
+    """The ends of ``stdout`` and ``stderr``; a stream that was never opened is left out."""
+    return tuple(tail for stream in ("stdout", "stderr") if (tail := log_tail(trial_dir, stream)) is not None)
+
+
+def log_tail(trial_dir: Path, stream: str) -> LogTail | None:
+    """The end of one stream; None when there is no such file.
+
+    ``size_bytes`` is what the trial wrote in all, ``dropped_bytes`` what the supervisor could not keep of it.
+    """
+    head = _read(layout.output(trial_dir, stream))
+    if head is None:
+        return None
+    tail, dropped = _read(layout.output_tail(trial_dir, stream)) or b"", 0
+    if mark := _DROPPED.match(tail):
+        dropped, tail = int(mark[1]), tail[mark.end() :]
+    # With bytes lost between the two, the end of the head does not belong before the tail.
+    text = tail if dropped else head + tail
+    return LogTail(
+        id=f"log-{stream}",
+        stream=stream,
+        text=text[-TAIL_BYTES:].decode(errors="replace"),
+        size_bytes=len(head) + dropped + len(tail),
+        dropped_bytes=dropped,
+    )
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None

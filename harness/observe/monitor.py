@@ -1,0 +1,317 @@
+"""The watch: follows a running trial until it ends, or ends it when one of its limits runs out.
+
+Nothing is ended before it was examined. A silent process in which nothing moves is ended at once; one that still
+moves is watched on to four times the limit. What the samples mean is for ``classify`` to say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from harness.core.evidence import Evidence, Measurement, SourceFailure
+from harness.core.outcome import Cleanup, Ending, Exit, Outcome, StopReason
+from harness.observe.answers import read_answers, steps_wanted
+from harness.observe.certainty import SAMPLES, nothing_moves
+from harness.observe.heartbeat import Heartbeats
+from harness.observe.logs import log_tails
+from harness.observe.oom import OomKills
+from harness.observe.proc import Proc
+from harness.observe.sampler import ProcessView, Sampler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from harness.core.ports import Clock, Handle, StackSource, Watched
+    from harness.core.trial import Limit, Trial
+
+SHORTEST_POLL_S, LONGEST_POLL_S = 0.02, 0.2
+"""How often the trial is looked after: 20 ms at first, 5 % of its age later, five times a second at last."""
+
+WATCH_ON = 4
+"""A silent process that still moves is watched on to this many times its limit."""
+
+SETTLE_S = 0.1
+"""Time after a stack dump before /proc is looked at again: threads that the dump woke have gone back to sleep."""
+
+BETWEEN_SAMPLES_S = 1.1
+"""Undisturbed time between two stack samples."""
+
+GRACE_S = 3.0
+"""Time between TERM and KILL when a trial is ended."""
+
+
+def watch(
+    *,
+    handle: Handle,
+    trial: Trial,
+    trial_dir: Path,
+    clock: Clock,
+    sources: Sequence[StackSource],
+    progress: Watched | None,
+    started_s: float,
+    interrupted: Callable[[], bool],
+    view: ProcessView | None = None,
+) -> tuple[Outcome, Evidence]:
+    """Watch ``trial`` to its end and leave nothing of it running.
+
+    ``started_s`` is ``clock.now()`` at its start. ``progress`` is told at every look how the trial stands:
+    ``elapsed_s silence_s steps_done steps_wanted phase step``, and a ``note`` when there is news. ``view`` stands
+    for /proc in tests.
+    """
+    return _Watch(
+        handle=handle,
+        trial=trial,
+        trial_dir=trial_dir,
+        clock=clock,
+        sources=sources,
+        progress=progress,
+        started_s=started_s,
+        interrupted=interrupted,
+        view=view or Proc(),
+    ).run()
+
+
+class _Event(Enum):
+    """What made the watch stop waiting."""
+
+    NOTHING = auto()
+    PROGRESS = auto()
+    EXIT = auto()
+    INTERRUPT = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    """The decision to end the trial, and its reason."""
+
+    reason: StopReason
+    why: str
+
+
+class _Watch:
+    def __init__(
+        self,
+        *,
+        handle: Handle,
+        trial: Trial,
+        trial_dir: Path,
+        clock: Clock,
+        sources: Sequence[StackSource],
+        progress: Watched | None,
+        started_s: float,
+        interrupted: Callable[[], bool],
+        view: ProcessView,
+    ) -> None:
+        self.handle, self.trial, self.trial_dir, self.clock = handle, trial, trial_dir, clock
+        self.progress, self.started_s, self.interrupted, self.view = progress, started_s, interrupted, view
+        self.beats = Heartbeats(trial_dir, started_s=started_s)
+        self.sampler = Sampler(
+            handle=handle, trial_dir=trial_dir, clock=clock, started_s=started_s, sources=sources, view=view
+        )
+        self.steps_wanted = steps_wanted(trial)
+        self.exit: Exit | None = None
+        self.peak_rss_bytes = 0
+        self.next_round = 1
+        self.time_is_up = False
+        self.oom_kills = OomKills(handle.pid)
+
+    # -- the loop
+
+    def run(self) -> tuple[Outcome, Evidence]:
+        stop: _Stop | None = None
+        while stop is None:
+            event = self.look_after()
+            if event is _Event.EXIT:
+                break
+            if event is _Event.INTERRUPT:
+                stop = _Stop(StopReason.INTERRUPT, "the user asked to stop")
+            elif self.age_s() >= self.trial.budget.total.seconds:
+                stop = self.total_limit()
+            elif (stop := self.silence_limit()) is None:
+                self.tell()
+                self.clock.sleep(min(max(0.05 * self.age_s(), SHORTEST_POLL_S), LONGEST_POLL_S))
+        return self.finish(stop)
+
+    def look_after(self) -> _Event:
+        """Catch up with the trial: its end, its marks, its memory, the user."""
+        self.exit = self.exit or self.handle.poll()
+        progressed = self.beats.read()
+        if progressed and not self.time_is_up:
+            self.sampler.progress()
+            self.next_round = 1
+        if self.exit is not None:
+            return _Event.EXIT
+        self.peak_rss_bytes = max(self.peak_rss_bytes, self.view.peak_rss_bytes(self.handle.pid))
+        if self.interrupted():
+            return _Event.INTERRUPT
+        return _Event.PROGRESS if progressed else _Event.NOTHING
+
+    # -- the limits
+
+    def silence_limit(self) -> _Stop | None:
+        """Examine a silence that has become too long; the decision to end it, or None to watch on."""
+        limit, reason = self.limit()
+        if self.silence_s() < limit.seconds / 2:
+            return None
+        if not self.sampler.looks:
+            # The first look of a long undisturbed window: what a process does by itself shows best before any dump.
+            self.sampler.look()
+        if self.silence_s() < limit.seconds * self.next_round:
+            return None
+        last = self.next_round >= WATCH_ON
+        if self.examine(samples=SAMPLES if last or self.next_round == 1 else 1) is not _Event.NOTHING:
+            return None
+        verdict = nothing_moves(pid=self.handle.pid, looks=self.sampler.looks, stacks=self.sampler.stacks)
+        said = f"silent for {self.silence_s():.1f} s (limit {limit.seconds:g} s, {limit.source}); {verdict.because}"
+        if verdict.certain or last:
+            return _Stop(reason, said)
+        self.next_round = min(max(int(self.silence_s() / limit.seconds), self.next_round) + 1, WATCH_ON)
+        return None
+
+    def total_limit(self) -> _Stop | None:
+        """Examine a trial whose time is up, then end it; None when it ended by itself meanwhile."""
+        limit, self.time_is_up = self.trial.budget.total, True
+        event = self.examine(samples=1 if len(self.sampler.stacks) >= SAMPLES else SAMPLES)
+        if event is _Event.EXIT:
+            return None
+        if event is _Event.INTERRUPT:
+            return _Stop(StopReason.INTERRUPT, "the user asked to stop")
+        last = f"last sign of progress {self.silence_s():.1f} s before"
+        why = f"it ran for {self.age_s():.1f} s (limit {limit.seconds:g} s, {limit.source}), {last}"
+        return _Stop(StopReason.TOTAL, why)
+
+    def limit(self) -> tuple[Limit, StopReason]:
+        """The limit that silence is held against now."""
+        if self.beats.first_step_t_s is None:
+            return self.trial.budget.startup, StopReason.STARTUP
+        return self.trial.budget.stall, StopReason.STALL
+
+    # -- looking closely
+
+    def examine(self, *, samples: int) -> _Event:
+        """Take stack samples with undisturbed windows between them; stops at whatever happens first.
+
+        The first of several samples leaves the process alone, the others show native frames. Progress does not stop
+        it once the trial's time is up.
+        """
+        event = _Event.NOTHING
+        for number in range(1, samples + 1):
+            cause = "its time is up" if self.time_is_up else f"silent for {self.silence_s():.1f} s"
+            self.tell(note=f"{cause}: stack sample {number} of {samples}")
+            self.sampler.look()
+            self.sampler.dump(native=number > 1 or samples == 1)
+            event = self.wait(SETTLE_S)
+            if event is not _Event.NOTHING:
+                break
+            self.sampler.look()
+            event = self.wait(BETWEEN_SAMPLES_S if number < samples else 0)
+            if event is not _Event.NOTHING:
+                break
+        return event
+
+    def wait(self, seconds: float) -> _Event:
+        """Let ``seconds`` pass while looking after the trial."""
+        until = self.clock.now() + seconds
+        while True:
+            event = self.look_after()
+            if event in (_Event.EXIT, _Event.INTERRUPT) or (event is _Event.PROGRESS and not self.time_is_up):
+                return event
+            if (left := until - self.clock.now()) <= 0:
+                return _Event.NOTHING
+            self.clock.sleep(min(left, LONGEST_POLL_S))
+
+    # -- the end
+
+    def finish(self, stop: _Stop | None) -> tuple[Outcome, Evidence]:
+        """End what is left of the trial and put everything together."""
+        self.exit = self.exit or self.handle.poll()
+        if self.exit is not None:
+            stop = None
+        if stop is not None:
+            self.tell(note=f"ending it: {stop.why}")
+        duration_s, silence_s = self.age_s(), self.silence_s()
+        cleanup = self.handle.stop(grace_s=GRACE_S, clock=self.clock)
+        self.beats.read()
+        self.beats.close()
+        outcome = self.outcome(stop, cleanup=cleanup, duration_s=duration_s)
+        return outcome, self.evidence(silence_s=silence_s, ended_by_itself=stop is None, duration_s=duration_s)
+
+    def outcome(self, stop: _Stop | None, *, cleanup: Cleanup, duration_s: float) -> Outcome:
+        """How it ended."""
+        left = f"; {cleanup.ended} processes that it left behind were ended" if cleanup.ended and not stop else ""
+        if stop is not None:
+            ending, why = Ending.STOPPED_BY_US, stop.why
+        elif self.exit is not None and self.exit.signal is not None:
+            ending, why = Ending.SIGNALLED, f"signal {self.exit.signal}{left}"
+        else:
+            ending, why = Ending.EXITED, f"exit code {self.exit.code if self.exit else None}{left}"
+        return Outcome(
+            ending=ending,
+            exit=self.exit or self.handle.poll(),
+            stopped_by=stop.reason if stop else None,
+            duration_s=duration_s,
+            cleanup=cleanup,
+            why=why,
+        )
+
+    def evidence(self, *, silence_s: float, ended_by_itself: bool, duration_s: float) -> Evidence:
+        """Everything that was seen."""
+        answers = read_answers(self.trial_dir, requested=self.trial.config)
+        failures = (*self.sampler.failures(), *answers.failures)
+        if self.beats.unreadable:
+            reason = f"{self.beats.unreadable} lines are no marks and were skipped"
+            failures += (SourceFailure(id="failure-heartbeat", source="heartbeat", reason=reason),)
+        longest_s = self.beats.longest_silence_s
+        if ended_by_itself and self.beats.first_step_t_s is not None:
+            longest_s = max(longest_s, silence_s)
+        return Evidence(
+            steps_wanted=self.steps_wanted,
+            steps_done=self.beats.steps_done,
+            heartbeats=self.beats.marks.items(),
+            heartbeats_total=self.beats.marks.total,
+            silence_s=silence_s,
+            stacks=self.sampler.all_stacks(),
+            processes=self.sampler.all_looks(),
+            failures=failures,
+            logs=log_tails(self.trial_dir),
+            kernels=answers.kernels,
+            config_seen=answers.config_seen,
+            config_differences=answers.config_differences,
+            result=answers.result,
+            memory_limit_hits=self.oom_kills.since_start(),
+            measurement=Measurement(
+                startup_s=self.beats.first_step_t_s,
+                step_s=self.beats.step_s.items(),
+                longest_silence_s=longest_s,
+                peak_rss_bytes=self.peak_rss_bytes,
+                facts=tuple(sorted(self.beats.facts.items())),
+            ),
+        )
+
+    # -- small change
+
+    def age_s(self) -> float:
+        """Seconds since the trial's start."""
+        return self.clock.now() - self.started_s
+
+    def silence_s(self) -> float:
+        """Seconds since the last sign of progress, or since the start."""
+        return max(self.age_s() - self.beats.last_t_s, 0.0)
+
+    def tell(self, *, note: str = "") -> None:
+        """Let the user know how the trial stands."""
+        if self.progress is None:
+            return
+        last = self.beats.last
+        facts: dict[str, object] = {
+            "elapsed_s": self.age_s(),
+            "silence_s": self.silence_s(),
+            "steps_done": self.beats.steps_done,
+            "steps_wanted": self.steps_wanted,
+            "phase": last.phase if last else None,
+            "step": last.step if last else None,
+        }
+        self.progress(facts | {"note": note} if note else facts)

@@ -1,0 +1,119 @@
+"""Looks at a trial's process: /proc and stacks, numbered, with the windows in which nothing disturbed it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from harness.observe.bounded import Bounded
+from harness.observe.stacks.pick import sample_all
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from harness.core.evidence import ProcessState, SourceFailure, StackSample
+    from harness.core.ports import Clock, Handle, StackSource
+
+
+class ProcessView(Protocol):
+    """What the watch wants to know of a process; ``harness.observe.proc.Proc`` in earnest."""
+
+    def look(
+        self, pid: int, *, id: str, t_s: float, rank: int = 0, others: Iterable[int] = (), since: str | None = None
+    ) -> ProcessState | None:
+        """The process with all its threads; None when it is gone."""
+        ...
+
+    def peak_rss_bytes(self, pid: int) -> int:
+        """The most memory it ever held; 0 when it is gone."""
+        ...
+
+    def parent(self, pid: int) -> int | None:
+        """Its parent's PID; None when it is gone."""
+        ...
+
+
+class Sampler:
+    """Takes and keeps samples. Those of the present silence are in :attr:`looks` and :attr:`stacks`.
+
+    A look that no stack dump followed is forgotten when the silence ends: a healthy trial leaves none.
+    """
+
+    def __init__(
+        self,
+        *,
+        handle: Handle,
+        trial_dir: Path,
+        clock: Clock,
+        started_s: float,
+        sources: Sequence[StackSource],
+        view: ProcessView,
+    ) -> None:
+        self._handle, self._trial_dir, self._clock, self._started_s = handle, trial_dir, clock, started_s
+        self._sources, self._view = sources, view
+        self.looks: list[ProcessState] = []
+        self.stacks: list[StackSample] = []
+        self._kept_looks: Bounded[ProcessState] = Bounded(first=12, last=24)
+        self._kept_stacks: Bounded[StackSample] = Bounded(first=6, last=12)
+        self._failures: dict[tuple[str, str], SourceFailure] = {}
+        self._numbers = {"look": 0, "stack": 0}
+        self._opening: str | None = None
+        self._disturbed = False
+
+    def look(self) -> None:
+        """Look at /proc, which does not disturb the process."""
+        pid = self._handle.pid
+        supervisor = self._view.parent(pid)
+        others = [ref.pid for ref in self._handle.processes() if ref.pid not in (pid, supervisor)]
+        number = self._numbers["look"] + 1
+        state = self._view.look(pid, id=f"proc-{number}", t_s=self._now(), others=others, since=self._opening)
+        if state is None:
+            return
+        self._numbers["look"] = number
+        self._opening = self._opening or state.id
+        self.looks.append(state)
+
+    def dump(self, *, native: bool) -> StackSample | None:
+        """Take the stacks from the first source that can; what could not is kept with its reason."""
+        self._numbers["stack"] += 1
+        self._opening, self._disturbed = None, True
+        sample, failures = sample_all(
+            self._sources,
+            pid=self._handle.pid,
+            rank=0,
+            t_s=self._now(),
+            native=native,
+            number=self._numbers["stack"],
+            trial_dir=self._trial_dir,
+        )
+        for failure in failures:
+            numbered = replace(failure, id=f"failure-{len(self._failures) + 1}")
+            self._failures.setdefault((failure.source, failure.reason), numbered)
+        if sample is not None:
+            self.stacks.append(sample)
+        return sample
+
+    def progress(self) -> None:
+        """The silence is over: keep what was taken during it if it was examined, and begin anew."""
+        if self._disturbed:
+            for look in self.looks:
+                self._kept_looks.add(look)
+            for stack in self.stacks:
+                self._kept_stacks.add(stack)
+        self.looks, self.stacks, self._opening, self._disturbed = [], [], None, False
+
+    def all_looks(self) -> tuple[ProcessState, ...]:
+        """Every look that was kept, in order."""
+        return (*self._kept_looks.items(), *self.looks)
+
+    def all_stacks(self) -> tuple[StackSample, ...]:
+        """Every stack sample that was kept, in order."""
+        return (*self._kept_stacks.items(), *self.stacks)
+
+    def failures(self) -> tuple[SourceFailure, ...]:
+        """Each reason why a source could not be used, once."""
+        return tuple(self._failures.values())
+
+    def _now(self) -> float:
+        return self._clock.now() - self._started_s
