@@ -1,1 +1,1 @@
-
+"""Run -> Markdown, JSON, terminal text."""

@@ -91,7 +91,7 @@ class RunStore:
             StoreError: not a run directory, or not writable.
         """
         if not run_dir.is_dir():
-            raise StoreError(f"{run_dir} is not there. List the runs with: nsa-harness report --list")
+            raise StoreError(f"{run_dir} is not there. Continue the latest run with a plain --resume")
         store = cls(run_dir, clock=clock, hidden=secrets(spec.env) if spec else ())
         try:
             store._check(spec=spec, machine=machine, code=code)
@@ -111,6 +111,16 @@ class RunStore:
     def spec(self) -> BisectSpec:
         """The question."""
         return self._history.spec
+
+    @property
+    def code(self) -> str:
+        """Fingerprint of the code that the run was begun with."""
+        return self._history.identity.code
+
+    @property
+    def machine(self) -> Machine:
+        """The machine that the run was begun on."""
+        return self._history.identity.machine
 
     @property
     def id(self) -> str:

@@ -1,1 +1,1 @@
-
+"""Report -> bytes."""

@@ -1,0 +1,151 @@
+"""What to do next: trials that would decide something, never guesses about causes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.core.boundary import Claim, Finding
+from harness.core.verdict import Kind
+from harness.report.facts import cell, controls, failing, groups
+from harness.report.text import seconds
+from harness.report.words import at
+
+if TYPE_CHECKING:
+    from harness.core.boundary import Boundary
+    from harness.core.record import Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Something to do, what it would tell, and the command for it where there is one."""
+
+    text: str
+    command: tuple[str, ...] = ()
+
+
+def next_steps(run: Run) -> tuple[Step, ...]:
+    """What would decide most, first."""
+    boundary = run.boundary
+    if boundary is None or run.ended not in ("answered", "finished"):
+        return (Step(text="Continue; finished trials are not run again.", command=resume(run)),)
+    steps = _for(run, boundary)
+    return tuple(step for step in steps if step is not None)
+
+
+def _for(run: Run, boundary: Boundary) -> list[Step | None]:
+    match boundary.finding:
+        case Finding.THRESHOLD | Finding.ALL_FAIL:
+            return [_look(run), _repeat(run, boundary), _control(run, boundary), _certify(run, boundary), _other(run)]
+        case Finding.NO_FAILURE:
+            return [_certify(run, boundary), _further(run), _longer(run)]
+        case Finding.NO_THRESHOLD_SLOW:
+            return [_more_time(run, boundary)]
+        case Finding.INCONCLUSIVE:
+            return [_unresolved(run), _more_time(run, boundary), Step(text="Ask again.", command=run.argv)]
+
+
+def resume(run: Run) -> tuple[str, ...]:
+    """The command that continues this run."""
+    return ("nsa-harness", "bisect", "--resume", run.directory or run.id)
+
+
+def _look(run: Run) -> Step | None:
+    group = failing(run)
+    if group is None:
+        return None
+    kind = group.first.verdict.kind
+    where = "the function that waits" if kind is Kind.HANG else "where it ended"
+    return Step(text=f"Look at {where}, under {at(run, group.value)} below.")
+
+
+def _repeat(run: Run, boundary: Boundary) -> Step | None:
+    if boundary.claim is not Claim.OBSERVED:
+        return None
+    return Step(text="Run it again: at least one side was seen only once.", command=run.argv)
+
+
+def _control(run: Run, boundary: Boundary) -> Step | None:
+    if controls(run) or run.spec.target != "nsa":
+        return None
+    name = "no-fault" if run.spec.fault else "dense"
+    return Step(
+        text=f"Run a control: whether {at(run, boundary.first_bad)} passes with only that one thing changed.",
+        command=(*run.argv, "--control", name),
+    )
+
+
+def _certify(run: Run, boundary: Boundary) -> Step | None:
+    if boundary.certified or boundary.last_good is None:
+        return None
+    passes = max(boundary.certificate_passes, 9)
+    return Step(
+        text=f"Complete the certificate: a rare failure at {at(run, boundary.last_good)} is not ruled out yet.",
+        command=(*run.argv, "--certify", str(passes)),
+    )
+
+
+def _other(run: Run) -> Step | None:
+    group = failing(run)
+    if group is None or run.spec.target != "nsa" or group.value is None:
+        return None
+    other = "seq_len" if run.spec.axis.name != "seq_len" else "n_layers"
+    held = (f"--set={path}={value}" for path, value in run.spec.fixed if not path.endswith(f".{other}"))
+    fault = ("--fault", str(run.spec.fault)) if run.spec.fault else ()
+    return Step(
+        text=f"Vary another axis at the failing value: whether {other} matters too is not known.",
+        command=(
+            "nsa-harness",
+            "bisect",
+            "--axis",
+            other,
+            f"--set={run.spec.axis.path}={group.value}",
+            *held,
+            *fault,
+        ),
+    )
+
+
+def _further(run: Run) -> Step | None:
+    last = run.spec.axis.values[-1]
+    if not isinstance(last, int) or isinstance(last, bool):
+        return None
+    return Step(
+        text=f"Go further: nothing above {at(run, last)} was tried.",
+        command=(*run.argv, "--axis", f"{run.spec.axis.name}={last}..{2 * last}"),
+    )
+
+
+def _longer(run: Run) -> Step | None:
+    steps = max((len(record.measurement.step_s) for record in run.records), default=0)
+    if not steps or run.spec.target != "nsa":
+        return None
+    return Step(
+        text=f"Train longer: a failure after step {steps} of a trial would not have been seen.",
+        command=(*run.argv, "--steps", str(10 * steps)),
+    )
+
+
+def _more_time(run: Run, boundary: Boundary) -> Step | None:
+    fit = boundary.fit
+    slow = any(group.first.verdict.kind is Kind.SLOW for group in groups(run))
+    if fit is None or not slow:
+        return None
+    last = run.spec.axis.values[-1]
+    if not isinstance(last, int | float):
+        return None
+    predicted = fit.intercept + fit.slope * last
+    enough = math.ceil(max(2 * predicted, 1) / 10) * 10
+    return Step(
+        text=f"Give it time: {at(run, last)} is predicted to need about {seconds(predicted)}; this allows twice that.",
+        command=(*run.argv, "--total", f"{enough}s"),
+    )
+
+
+def _unresolved(run: Run) -> Step | None:
+    group = next((g for g in groups(run) if not g.is_bad), None)
+    if group is None:
+        return None
+    many = cell(run, group.value).total
+    return Step(text=f"See why {at(run, group.value)} could not be told ({many} tried), below.")

@@ -1,0 +1,70 @@
+"""Terminal: the answer in a few lines of at most 80 columns, without colour; whoever prints may add it by role."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.report.next_steps import next_steps
+from harness.report.sections import strip
+from harness.report.text import clean, command, wrap
+from harness.report.words import certificate, chance, claim, headline, per_step, planted, tally
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.core.record import Run
+
+WIDTH = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of text; ``role`` is answer, claim, strip, fact, next, path, command or blank."""
+
+    role: str
+    text: str
+
+
+def lines(run: Run, report_path: Path, *, width: int = WIDTH) -> tuple[Line, ...]:
+    """Answer, claim, strip, counts, scaling, what next, the report's path, the command to reproduce.
+
+    Only a path or a single word of a command can be wider than ``width``: neither can be broken and still be used.
+    """
+    found = [Line("answer", text) for text in wrap(clean(headline(run)), width=width)]
+    for sentence in (planted(run), claim(run), certificate(run), chance(run)):
+        found += [Line("claim", text) for text in wrap(clean(sentence), width=width, indent="  ")]
+    found.append(Line("blank", ""))
+    if run.records:
+        found += [Line("strip", f"  {text}") for text in strip.text(run, width=width - 2).splitlines()]
+        found += [Line("fact", text) for text in wrap(strip.legend(run).replace("`", ""), width=width, indent="  ")]
+        found.append(Line("blank", ""))
+    found += [Line("fact", text) for text in wrap(tally(run), width=width, indent="  ")]
+    if run.boundary and run.boundary.fit:
+        found += [
+            Line("fact", text)
+            for text in wrap(f"Time grows by {per_step(run, run.boundary.fit)}.", width=width, indent="  ")
+        ]
+    for note in (*(run.boundary.notes if run.boundary else ()), *run.notes):
+        found += [Line("fact", text) for text in wrap(f"note: {clean(note)}", width=width, indent="  ")]
+    for step in next_steps(run)[:1]:
+        found += [Line("next", text) for text in wrap(f"next: {step.text}", width=width, indent="  ")]
+        found += [Line("command", f"    {text}") for text in command(step.command, width=width - 4)]
+    found += [Line("blank", ""), *_place("report", str(report_path), width)]
+    return (
+        *found,
+        Line("fact", "reproduce:"),
+        *(Line("command", f"  {t}") for t in command(run.argv, width=width - 2)),
+    )
+
+
+def text(run: Run, report_path: Path, *, width: int = WIDTH) -> str:
+    """The lines as plain text."""
+    return "\n".join(line.text for line in lines(run, report_path, width=width))
+
+
+def _place(name: str, path: str, width: int) -> list[Line]:
+    one = f"{name}: {path}"
+    if len(one) <= width:
+        return [Line("path", one)]
+    return [Line("fact", f"{name}:"), Line("path", f"  {path}")]

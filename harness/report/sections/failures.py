@@ -1,0 +1,91 @@
+"""Failures: for each value that did not pass, what was seen and why it is called what it is called."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.ports import Block
+from harness.core.verdict import Kind
+from harness.report import seen
+from harness.report.facts import cell, groups
+from harness.report.sections.trials import ended
+from harness.report.text import code, listed, md, table
+from harness.report.words import at, of
+from harness.store.run_store import read_evidence
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.core.record import Run
+    from harness.report.facts import Group
+
+IN_FULL = 4
+"""Groups of trials that are shown with all their evidence; the others in one line each."""
+
+
+def section(run: Run, run_dir: Path) -> Block | None:
+    """Evidence for every group of trials that did not pass; None when all passed."""
+    found = groups(run)
+    if not found:
+        return None
+    parts = [_in_full(run, run_dir, group) for group in found[:IN_FULL]]
+    if found[IN_FULL:]:
+        parts.append("### Others\n\n" + _in_short(run, found[IN_FULL:]))
+    return Block(title="Evidence", markdown="\n\n".join(parts))
+
+
+def _in_full(run: Run, run_dir: Path, group: Group) -> str:
+    trial = group.first
+    verdict = trial.verdict
+    evidence = read_evidence(run_dir, trial.record.trial.key)
+    here = cell(run, group.value)
+    head = f"### {md(at(run, group.value))}: {md(verdict)}, {of(len(group.trials), here.total)}"
+    parts = [head, _facts(group)]
+    if evidence is None:
+        parts.append(f"The evidence of trial {trial.number} was not kept (no {code('evidence.json')} in its folder).")
+        return "\n\n".join(parts)
+    parts += [
+        seen.where(evidence, trial.record) if verdict.kind in (Kind.HANG, Kind.SLOW, Kind.UNRESOLVED) else "",
+        seen.raised(evidence),
+        seen.threads(evidence),
+        seen.timeline(evidence, trial.record.outcome),
+        seen.logs(evidence),
+        seen.unusable(evidence),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _facts(group: Group) -> str:
+    record, verdict = group.first.record, group.first.verdict
+    rows = [
+        ("why", md(verdict.because)),
+        ("rule", f"{code(verdict.rule)}, confidence {md(verdict.confidence)}"),
+        ("evidence", listed(map(code, verdict.cites))),
+        ("phase", md(verdict.phase or "-") + (f", step {verdict.step}" if verdict.step is not None else "")),
+        ("steps done", f"{len(record.measurement.step_s)}"),
+        ("ended", md(ended(record.outcome))),
+        ("limits", seen.limits(record.trial.budget)),
+        ("healthy time", seen.healthy(record.trial.prediction)),
+        ("cleaned up", seen.cleanup(record.outcome.cleanup)),
+        ("trials", listed(trial.number for trial in group.trials)),
+        ("folder", code(f"trials/{record.trial.key}")),
+    ]
+    if verdict.signature:
+        same = sum(t.verdict.signature == verdict.signature for t in group.trials)
+        rows.append(("signature", f"{code(verdict.signature)} ({same} of {len(group.trials)} alike)"))
+    if verdict.also:
+        rows.append(("also noted", md("; ".join(verdict.also))))
+    return table(("", f"trial {group.first.number}"), rows)
+
+
+def _in_short(run: Run, found: tuple[Group, ...]) -> str:
+    rows = (
+        (
+            md(group.value),
+            md(group.first.verdict),
+            listed(t.number for t in group.trials),
+            md(group.first.verdict.because),
+        )
+        for group in found
+    )
+    return table((run.spec.axis.name, "verdict", "trials", "why"), rows, right=(0,))

@@ -1,0 +1,65 @@
+"""Not tested: what this run cannot say, and the trials that would."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from harness.core.ports import Block
+from harness.report.facts import cells, leaves
+from harness.report.next_steps import next_steps
+from harness.report.text import code, command, count, details, fence, listed, md, ranges
+from harness.report.words import not_searched
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.core.record import Run
+
+
+def section(run: Run, run_dir: Path) -> Block | None:
+    """Gaps first, then what would close them."""
+    gaps = "\n".join(f"- {text}" for text in _gaps(run))
+    parts = [gaps, _never_varied(run), "**What would decide next:**", _steps(run)]
+    return Block(title="Not tested", markdown="\n\n".join(part for part in parts if part))
+
+
+def _gaps(run: Run) -> list[str]:
+    name, values = md(run.spec.axis.name), run.spec.axis.values
+    gaps: list[str] = []
+    untried = not_searched(run)
+    if untried:
+        gaps.append(f"{name} {md(ranges(untried))}: no trial. Nothing is claimed about them.")
+    gaps.append(f"{name} below {values[0]} or above {values[-1]}: not asked for.")
+    once = [cell.value for cell in cells(run) if cell.total == 1]
+    if once:
+        gaps.append(f"{name} {md(ranges(once))}: one trial each; a rare failure there would be missed.")
+    boundary = run.boundary
+    if boundary is not None and boundary.excluded_rate and boundary.last_good is not None:
+        rate = math.ceil(boundary.excluded_rate * 100 - 1e-9)
+        gaps.append(f"A failure in fewer than {rate} % of the runs at {name} <= {boundary.last_good}.")
+    steps = max((len(record.measurement.step_s) for record in run.records), default=0)
+    if steps:
+        gaps.append(f"Anything after step {steps}: the longest trial ended there.")
+    gaps.append("Other machines, versions and seeds than those below.")
+    return gaps
+
+
+def _never_varied(run: Run) -> str:
+    if not run.records:
+        return ""
+    config = leaves(run.records[0].trial.config)
+    others = [f"{name}={value}" for name, value in sorted(config.items()) if name != run.spec.axis.path]
+    if not others:
+        return ""
+    summary = f"{count(len(others), 'other setting')} had one value only; whether they matter is not known"
+    return details(summary, listed(map(code, others), most=200))
+
+
+def _steps(run: Run) -> str:
+    items: list[str] = []
+    for number, step in enumerate(next_steps(run), start=1):
+        block = fence("\n".join(command(step.command)), "bash") if step.command else ""
+        indented = "".join(f"\n   {line}" for line in block.splitlines())
+        items.append(f"{number}. {md(step.text)}{indented}")
+    return "\n".join(items)

@@ -1,0 +1,42 @@
+"""Reproduce: the commands, ready to copy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.ports import Block
+from harness.report.facts import failing
+from harness.report.next_steps import resume
+from harness.report.text import command, fence, md, seconds
+from harness.report.words import at, of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.core.record import Run
+
+
+def section(run: Run, run_dir: Path) -> Block | None:
+    """The exact command, what to expect of it, and how to continue this run or render it again."""
+    again = "\n".join(command(run.argv))
+    others = "\n".join(
+        [
+            "# continue this run; finished trials are not run again",
+            *command(resume(run)),
+            "# write this report again from the recorded evidence",
+            *command(("nsa-harness", "report", run.directory or run.id)),
+        ]
+    )
+    return Block(title="Reproduce", markdown=f"{fence(again, 'bash')}\n\n{expect(run)}\n\n{fence(others, 'bash')}")
+
+
+def expect(run: Run) -> str:
+    """How long it took here, and how often the failure showed."""
+    text = f"It took {seconds(run.seconds)} here, with seed {run.spec.seed}."
+    group = failing(run)
+    if group is not None:
+        from harness.report.facts import cell
+
+        here = cell(run, group.value)
+        text += f" At {md(at(run, group.value))} the failure showed in {of(here.bad, here.total)}."
+    return text

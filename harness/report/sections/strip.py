@@ -1,0 +1,76 @@
+"""Strip: the axis at a glance, readable without colour."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.ports import Block
+from harness.core.verdict import Kind
+from harness.report.facts import Cell, cells
+from harness.report.text import fence
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from harness.core.record import Run
+
+LEGEND = {
+    ".": "passed every time",
+    "X": "failed every time",
+    "x": "failed in some trials",
+    "s": "ran out of time, still making progress",
+    "?": "could not be told",
+    " ": "blank: not tried",
+    "|": "the boundary",
+}
+"""What the marks mean; each mark is a different character, so that colour is never needed."""
+
+WIDTH = 76
+
+
+def section(run: Run, run_dir: Path) -> Block | None:
+    """The threshold strip with its legend; None when nothing was tried."""
+    if not run.records:
+        return None
+    return Block(title="Threshold", markdown=f"{fence(text(run))}\n\n{legend(run)}")
+
+
+def text(run: Run, *, width: int = WIDTH) -> str:
+    """``n_layers  1 . 2 . 3 . 4 . | 5 X 6   7   8   12``, in as many lines as it needs."""
+    name = f"{run.spec.axis.name}  "
+    lines = [""]
+    for item in _items(run):
+        if lines[-1] and len(name) + len(lines[-1]) + len(item) > width:
+            lines.append("")
+        lines[-1] += item
+    return "\n".join((name if i == 0 else " " * len(name)) + line.rstrip() for i, line in enumerate(lines))
+
+
+def mark(cell: Cell) -> str:
+    """The character that stands for what the trials at one value showed."""
+    if not cell.total:
+        return " "
+    if cell.bad:
+        return "x" if cell.good else "X"
+    if cell.good:
+        return "."
+    return "s" if all(t.verdict.kind is Kind.SLOW for t in cell.trials) else "?"
+
+
+def legend(run: Run) -> str:
+    """The marks that occur, with their meaning."""
+    found = {mark(cell) for cell in cells(run)} | ({"|"} if "|" in text(run) else set())
+    return " · ".join(
+        f"`{sign}` {meaning}" if sign != " " else meaning for sign, meaning in LEGEND.items() if sign in found
+    )
+
+
+def _items(run: Run) -> Sequence[str]:
+    boundary = run.boundary
+    items: list[str] = []
+    for cell in cells(run):
+        if boundary is not None and boundary.first_bad is not None and cell.value == boundary.first_bad:
+            items.append("| ")
+        items.append(f"{cell.value} {mark(cell)} ")
+    return items

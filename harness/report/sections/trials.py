@@ -1,0 +1,82 @@
+"""Trials: counts per value, then every trial in a folded list."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.outcome import Ending
+from harness.core.ports import Block
+from harness.core.verdict import Kind
+from harness.report.facts import cells, numbered, value_of
+from harness.report.text import code, count, details, md, seconds, size, table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.core.outcome import Outcome
+    from harness.core.record import Run
+    from harness.report.facts import Cell, Numbered
+
+ROLES = {
+    "search": "search",
+    "certify": "repeat at the last good value",
+    "confirm": "repeat at the first bad value",
+}
+
+
+def section(run: Run, run_dir: Path) -> Block | None:
+    """The table of values that were tried, and all trials; None when there are none."""
+    if not run.records:
+        return None
+    tried = [cell for cell in cells(run) if cell.total]
+    head = (run.spec.axis.name, "passed", "failed", "neither", "verdicts", "a pass takes", "peak memory")
+    counts = table(head, (_row(cell) for cell in tried), right=(0, 1, 2, 3, 5, 6))
+    every = table(
+        ("#", run.spec.axis.name, "why", "verdict", "seconds", "steps", "silent up to", "ended", "folder"),
+        (_trial_row(run, trial) for trial in numbered(run)),
+        right=(0, 1, 4, 5, 6),
+    )
+    folded = details(f"All {count(len(run.records), 'trial')}, in the order they were run", every)
+    return Block(title="Trials", markdown=f"{counts}\n\n{folded}")
+
+
+def _row(cell: Cell) -> tuple[object, ...]:
+    kinds = ", ".join(f"{n} {md(kind)}" for kind, n in cell.kinds.items())
+    return (
+        cell.value,
+        f"{cell.good}/{cell.total}",
+        f"{cell.bad}/{cell.total}",
+        f"{cell.total - cell.good - cell.bad}/{cell.total}",
+        kinds,
+        seconds(cell.pass_s) if cell.pass_s is not None else "-",
+        size(cell.peak_bytes) if cell.peak_bytes else "-",
+    )
+
+
+def _trial_row(run: Run, trial: Numbered) -> tuple[object, ...]:
+    record = trial.record
+    measured = record.measurement
+    return (
+        trial.number,
+        md(value_of(run, trial)),
+        md(ROLES.get(record.trial.role, record.trial.role)),
+        md(trial.verdict) if trial.verdict.kind is Kind.PASS else f"**{md(trial.verdict)}**",
+        f"{record.outcome.duration_s:.2f}",
+        len(measured.step_s),
+        seconds(measured.longest_silence_s),
+        md(ended(record.outcome)),
+        code(f"trials/{record.trial.key}"),
+    )
+
+
+def ended(outcome: Outcome) -> str:
+    """How the process ended, in words: ``exit 0``, ``signal 11``, ``ended by us: stall limit``."""
+    match outcome.ending:
+        case Ending.EXITED:
+            return f"exit {outcome.exit.code if outcome.exit else '?'}"
+        case Ending.SIGNALLED:
+            return f"signal {outcome.exit.signal if outcome.exit else '?'}"
+        case Ending.STOPPED_BY_US:
+            return f"ended by us: {outcome.stopped_by or 'no reason kept'}"
+        case Ending.NEVER_STARTED:
+            return f"never started: {outcome.why}"

@@ -1,0 +1,142 @@
+"""What was seen of one trial, piece by piece, as Markdown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.movement import movement
+from harness.report.stacks import deciding_sample, deciding_thread, lines, place, same_in, telling_frame
+from harness.report.text import code, count, details, fence, md, seconds, size, table
+
+if TYPE_CHECKING:
+    from harness.core.evidence import Evidence, ProcessState, StackSample
+    from harness.core.outcome import Cleanup, Outcome
+    from harness.core.record import TrialRecord
+    from harness.core.trial import Budget, Prediction
+
+LOG_LINES = 30
+MARKS = 6
+
+
+def where(evidence: Evidence, record: TrialRecord) -> str:
+    """The deciding thread's stack, the function that waits pointed at; all other threads folded."""
+    sample = deciding_sample(evidence, record.verdict)
+    thread = deciding_thread(sample) if sample else None
+    if sample is None or thread is None:
+        return "No stack could be taken (see below for why)."
+    same, alike = same_in(evidence, sample)
+    frame = telling_frame(thread)
+    title = f"**Where it was:** {code(place(frame))}" if frame else "**Where it was**"
+    how = (
+        f"thread {md(thread.name or thread.tid)} ({thread.tid}) of rank {sample.rank}, {seconds(sample.t_s)} after the "
+        f"start, by {md(sample.source)}{' with C frames' if sample.native else ''}, {code(sample.id)}. "
+        f"The same stack in {same} of {count(alike, 'sample')}. Innermost first; `=>` is the frame to look at"
+        f"{', `[C]` is compiled code' if sample.native else ''}."
+    )
+    others = _others(sample, thread.tid)
+    return "\n\n".join(part for part in (f"{title}: {how}", fence(lines(thread)), others) if part)
+
+
+def _others(sample: StackSample, tid: int) -> str:
+    blocks = [f"{md(t.name or 'thread')} ({t.tid})\n\n{fence(lines(t))}" for t in sample.threads if t.tid != tid]
+    return details(f"The other {count(len(blocks), 'thread')} at that moment", "\n\n".join(blocks)) if blocks else ""
+
+
+def raised(evidence: Evidence) -> str:
+    """The worker's last word when it was an exception."""
+    result = evidence.result
+    if result is None or result.exception is None:
+        return ""
+    title = f"**Raised:** {code(result.exception)}: {md((result.message or '')[:300])}"
+    return f"{title}\n\n{details('Traceback', fence(result.traceback))}" if result.traceback else title
+
+
+def threads(evidence: Evidence) -> str:
+    """What each thread did between two looks at /proc during which no stack dumper ran."""
+    pair = _pair(evidence.processes)
+    if pair is None:
+        return ""
+    first, last = pair
+    before = {thread.tid: thread for thread in first.threads}
+    rows: list[tuple[object, ...]] = []
+    for thread in sorted(last.threads, key=lambda t: -(t.cpu_s - (before[t.tid].cpu_s if t.tid in before else 0.0))):
+        old = before.get(thread.tid)
+        switches = thread.voluntary_switches + thread.involuntary_switches
+        switched = switches - (old.voluntary_switches + old.involuntary_switches) if old else switches
+        cpu_s = thread.cpu_s - old.cpu_s if old else thread.cpu_s
+        rows.append(
+            (thread.tid, md(thread.name), md(thread.state), code(thread.wchan or "-"), f"{cpu_s:.3f}", switched)
+        )
+    head = ("thread", "name", "state", "waits in the kernel at", "CPU s", "switches")
+    moved = f"**Between {code(first.id)} and {code(last.id)}:** {md(movement(first, last))}."
+    memory = f"Memory {size(last.rss_bytes)}, {count(last.children, 'other process')}."
+    body = table(head, rows, right=(0, 4, 5))
+    return f"{moved} {memory}\n\n{details(f'Threads: state and CPU time ({len(rows)})', body)}"
+
+
+def _pair(looks: tuple[ProcessState, ...]) -> tuple[ProcessState, ProcessState] | None:
+    by_id = {look.id: look for look in looks}
+    pairs = [(by_id[b.undisturbed_since], b) for b in looks if b.undisturbed_since in by_id]
+    if not pairs and len(looks) > 1:
+        pairs = [(looks[0], looks[-1])]
+    return max(pairs, key=lambda pair: pair[1].t_s - pair[0].t_s, default=None)
+
+
+def timeline(evidence: Evidence, outcome: Outcome) -> str:
+    """The last marks, the samples, the signals that we sent, and the end, by the clock of the trial."""
+    events = [
+        (mark.t_s, f"{mark.phase} {mark.edge}" + (f", step {mark.step}" if mark.step is not None else ""))
+        for mark in evidence.heartbeats[-MARKS:]
+    ]
+    events += [(sample.t_s, f"stacks taken by {sample.source} ({sample.id})") for sample in evidence.stacks]
+    events += [(t_s, f"we sent {name} to {count(n, 'process')}") for t_s, name, n in outcome.cleanup.signals]
+    events.append((outcome.duration_s, "end"))
+    text = "\n".join(f"{t_s:9.2f} s  {what}" for t_s, what in sorted(events, key=lambda event: event[0]))
+    summary = f"Timeline: {evidence.heartbeats_total} marks, silent for the last {seconds(evidence.silence_s)}"
+    return details(summary, fence(text))
+
+
+def logs(evidence: Evidence) -> str:
+    """The end of what the program printed."""
+    parts: list[str] = []
+    for log in evidence.logs:
+        if not log.text.strip():
+            continue
+        shown = log.text.strip("\n").splitlines()[-LOG_LINES:]
+        dropped = f", {size(log.dropped_bytes)} not kept" if log.dropped_bytes else ""
+        summary = f"Last {count(len(shown), 'line')} of {md(log.stream)} ({size(log.size_bytes)}{dropped})"
+        parts.append(details(summary, fence("\n".join(shown))))
+    return "\n\n".join(parts) if parts else "It printed nothing."
+
+
+def unusable(evidence: Evidence) -> str:
+    """Sources that could not be used, and why."""
+    if not evidence.failures:
+        return ""
+    rows = "\n".join(f"- {md(f.source)} ({code(f.id)}): {md(f.reason)}" for f in evidence.failures)
+    return f"Not available:\n\n{rows}"
+
+
+def limits(budget: Budget) -> str:
+    """Every limit with where it came from."""
+    named = (("start-up", budget.startup), ("stall", budget.stall), ("total", budget.total))
+    return "; ".join(f"{name} {seconds(limit.seconds)} ({md(limit.source)})" for name, limit in named)
+
+
+def healthy(prediction: Prediction | None) -> str:
+    """How long a healthy trial should take here."""
+    if prediction is None:
+        return "not predicted: no trial had passed before"
+    return (
+        f"{seconds(prediction.total_s)} predicted, at most {seconds(prediction.total_high_s)} (95 %); longest silence "
+        f"{seconds(prediction.silence_s)}, at most {seconds(prediction.silence_high_s)} ({md(prediction.basis)})"
+    )
+
+
+def cleanup(done: Cleanup) -> str:
+    """What was sent, what ended, what is left."""
+    sent = ", ".join(f"{name} to {n} at {seconds(t_s)}" for t_s, name, n in done.signals) or "no signal needed"
+    if done.gone:
+        return f"{sent}; {count(done.ended, 'process')} ended, nothing left"
+    left = "; ".join(f"PID {s.pid} in state {s.state}: {s.command}" for s in done.survivors)
+    return f"{sent}; **still there:** {md(left)}"

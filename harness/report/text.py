@@ -1,0 +1,130 @@
+"""Text: numbers with their units, GitHub-flavoured Markdown, and quoting of what other programs said."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]|[\ud800-\udfff]")
+_LIBRARY = re.compile(r"^.*/(?:site-packages|dist-packages|python3\.\d+)/")
+_PACKAGE = re.compile(r"^.*/((?:harness|nsa)/.*)$")
+
+
+def seconds(value: float) -> str:
+    """A duration that can be read at a glance: ``0.042 s``, ``7.3 s``, ``2 min 5 s``, ``3 h 4 min``."""
+    if value < 0.0995:
+        return f"{value:.3f} s"
+    if value < 10:
+        return f"{value:.1f} s" if value >= 0.995 else f"{value:.2f} s"
+    whole = round(value)
+    if whole < 120:
+        return f"{whole} s"
+    if whole < 7200:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def size(value: int) -> str:
+    """Bytes in binary units: ``412 MiB``."""
+    amount, unit = float(value), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024:
+            break
+        amount, unit = amount / 1024, larger
+    return f"{amount:.0f} {unit}" if amount >= 10 or unit == "B" else f"{amount:.1f} {unit}"
+
+
+def count(number: int, noun: str) -> str:
+    """``1 trial``, ``2 trials``, ``2 processes``."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {noun}es" if noun.endswith("s") else f"{number} {noun}s"
+
+
+def listed(items: Iterable[object], *, most: int = 12) -> str:
+    """``1, 2, 3``; with more than ``most`` items the rest is counted."""
+    texts = [str(item) for item in items]
+    shown = ", ".join(texts[:most])
+    return f"{shown} and {len(texts) - most} more" if len(texts) > most else shown
+
+
+def ranges(values: Sequence[object]) -> str:
+    """Whole numbers with runs folded, ``6..12``; anything else as it is."""
+    runs: list[list[int]] = []
+    for value in values:
+        if not isinstance(value, int) or isinstance(value, bool):
+            return listed(values)
+        if runs and value == runs[-1][-1] + 1:
+            runs[-1].append(value)
+        else:
+            runs.append([value])
+    return ", ".join(f"{run[0]}..{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
+
+
+def clean(text: str) -> str:
+    """``text`` without terminal control sequences, so that quoting a log cannot repaint a screen."""
+    return _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def md(text: object) -> str:
+    """``text`` as literal Markdown prose, on one line."""
+    flat = " ".join(clean(str(text)).split())
+    return re.sub(r"([\\`*<\[\]|])", r"\\\1", flat)
+
+
+def code(text: object) -> str:
+    """``text`` as inline code."""
+    flat = " ".join(clean(str(text)).split()).replace("|", "\\|")
+    ticks = "`" * (1 + max((len(run) for run in re.findall("`+", flat)), default=0))
+    return f"{ticks}{flat}{ticks}" if len(ticks) == 1 else f"{ticks} {flat} {ticks}"
+
+
+def fence(text: str, language: str = "text") -> str:
+    """``text`` as a code block that nothing in it can close."""
+    body = clean(text).strip("\n")
+    ticks = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", body)), default=0))
+    return f"{ticks}{language}\n{body}\n{ticks}"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[int] = ()) -> str:
+    """A table; the columns numbered in ``right`` are right-aligned. Cells are Markdown already."""
+    numeric = set(right)
+    lines = [f"| {' | '.join(head)} |"]
+    lines.append("|" + "|".join("--:" if i in numeric else ":--" for i in range(len(head))) + "|")
+    lines += ["| " + " | ".join(str(cell).replace("\n", " ") for cell in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def details(summary: str, body: str) -> str:
+    """A block that GitHub shows folded."""
+    return f"<details>\n<summary>{summary}</summary>\n\n{body}\n\n</details>"
+
+
+def short_path(path: str) -> str:
+    """A source path as one would say it: ``torch/autograd/graph.py``, ``harness/worker/main.py``."""
+    own = _PACKAGE.match(path)
+    return own[1] if own else _LIBRARY.sub("", path)
+
+
+def wrap(text: str, *, width: int = 80, indent: str = "") -> list[str]:
+    """``text`` in lines of at most ``width`` columns, words whole."""
+    return textwrap.wrap(
+        text, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def command(argv: Sequence[str], *, width: int = 80) -> list[str]:
+    """A command to copy: shell-quoted, continued with a backslash where it would be too wide."""
+    import shlex
+
+    lines: list[str] = []
+    for word in [shlex.quote(argument) for argument in argv]:
+        if lines and len(lines[-1]) + 1 + len(word) <= width - 2:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(f"    {word}" if lines else word)
+    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]

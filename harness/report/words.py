@@ -1,0 +1,236 @@
+"""Words: the sentences of a report. Each states counts that were seen, and what would have been seen otherwise."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from harness.core.boundary import Claim, Finding
+from harness.core.verdict import Kind
+from harness.report.facts import cell, cells, controls, failing, groups, numbered, searched
+from harness.report.text import count, listed, ranges, seconds
+
+if TYPE_CHECKING:
+    from harness.core.boundary import Boundary, ScalingFit
+    from harness.core.point import Value
+    from harness.core.record import Run
+    from harness.report.facts import Cell, Group, Numbered
+
+ENDS = {
+    Kind.PASS: "passes",
+    Kind.HANG: "hangs",
+    Kind.SLOW: "ran out of time while still making progress",
+    Kind.CRASH: "crashes",
+    Kind.OOM: "runs out of memory",
+    Kind.NONFINITE: "reaches a loss that is not finite",
+    Kind.BELOW_TARGET: "finishes below its target",
+    Kind.INFRA: "was spoiled by the machine",
+    Kind.UNRESOLVED: "could not be judged",
+}
+"""What a trial of each kind does, to follow ``n_layers=5``."""
+
+
+def of(part: int, whole: int) -> str:
+    """``2 of 2 trials``."""
+    return f"{part} of {count(whole, 'trial')}"
+
+
+def at(run: Run, value: Value) -> str:
+    """``n_layers=5``."""
+    return f"{run.spec.axis.name}={value}"
+
+
+def headline(run: Run) -> str:
+    """The answer in one sentence or two."""
+    boundary = run.boundary
+    if boundary is None:
+        return _unfinished(run)
+    text = _found(run, boundary)
+    if run.ended not in ("answered", "finished"):
+        text = f"Partial ({run.ended}): {text}"
+    return text
+
+
+def _found(run: Run, boundary: Boundary) -> str:
+    match boundary.finding:
+        case Finding.THRESHOLD:
+            gap = _between(run, boundary)
+            unsure = f" Between them: {ranges(gap)} not told." if gap else ""
+            return f"{_fails(run)} {_passes(run, boundary.last_good)}{unsure}"
+        case Finding.NO_FAILURE:
+            values = run.spec.axis.values
+            return (
+                f"No failing value of {run.spec.axis.name} in {values[0]}..{values[-1]}. "
+                f"{_passes(run, boundary.last_good)}"
+            )
+        case Finding.ALL_FAIL:
+            return f"{_fails(run)} It is the smallest value asked for, so no threshold was found."
+        case Finding.NO_THRESHOLD_SLOW:
+            return f"No threshold: nothing hung or crashed. {_grows(run, boundary)}{_ran_out(run)}"
+        case Finding.INCONCLUSIVE:
+            low = _passes(run, boundary.last_good) if boundary.last_good is not None else ""
+            high = _fails(run) if failing(run) else ""
+            return " ".join(part for part in ("Inconclusive.", high, low, _not_told(run, boundary)) if part)
+
+
+def _unfinished(run: Run) -> str:
+    if not run.records:
+        return f"No answer: {run.ended}, and no trial was finished."
+    failed = [c for c in cells(run) if c.bad]
+    passed = [c for c in cells(run) if c.good and not c.bad]
+    parts = [f"No answer yet: {run.ended} after {count(len(run.records), 'trial')}."]
+    if failed:
+        parts.append(f"Failing so far: {_counts(run, failed)}.")
+    if passed:
+        parts.append(f"Passing so far: {_counts(run, passed)}.")
+    return " ".join(parts)
+
+
+def _counts(run: Run, some: list[Cell]) -> str:
+    return f"{run.spec.axis.name} " + listed(f"{c.value} ({c.bad or c.good} of {c.total})" for c in some)
+
+
+def _fails(run: Run) -> str:
+    group = failing(run)
+    if group is None:
+        return "No trial failed."
+    here = cell(run, group.value)
+    return f"{at(run, group.value)} {what(group)}: {of(here.bad, here.total)}."
+
+
+def what(group: Group) -> str:
+    """``hangs (deadlock) in backward``."""
+    verdict = group.first.verdict
+    cause = f" ({verdict.cause})" if verdict.cause else ""
+    phases = {t.verdict.phase for t in group.trials}
+    phase = f" in {verdict.phase}" if verdict.phase and len(phases) == 1 else ""
+    return f"{ENDS[verdict.kind]}{cause}{phase}"
+
+
+def _passes(run: Run, value: Value) -> str:
+    here = cell(run, value)
+    return f"{at(run, value)} passes: {of(here.good, here.total)}."
+
+
+def _between(run: Run, boundary: Boundary) -> list[Value]:
+    values = run.spec.axis.values
+    if boundary.last_good not in values or boundary.first_bad not in values:
+        return []
+    return list(values[values.index(boundary.last_good) + 1 : values.index(boundary.first_bad)])
+
+
+def _grows(run: Run, boundary: Boundary) -> str:
+    return f"Time grows by {per_step(run, boundary.fit)}. " if boundary.fit else ""
+
+
+def _ran_out(run: Run) -> str:
+    slow = [g for g in groups(run) if g.first.verdict.kind is Kind.SLOW]
+    if not slow:
+        return "A limit shorter than the healthy time kept the larger values from being judged."
+    limit = slow[0].first.record.trial.budget.total
+    return (
+        f"From {at(run, slow[0].value)} on, trials ran out of time while still making progress "
+        f"(limit {seconds(limit.seconds)})."
+    )
+
+
+def _not_told(run: Run, boundary: Boundary) -> str:
+    gap = _between(run, boundary) or list(boundary.unresolved)
+    return f"Not told: {run.spec.axis.name} {ranges(gap)}." if gap else boundary.because
+
+
+def per_step(run: Run, fit: ScalingFit) -> str:
+    """``1.2 s per n_layers (95 %: 1.1 .. 1.3)``."""
+    interval = f" (95 %: {fit.slope_low:.3g} .. {fit.slope_high:.3g})" if fit.slope_low != fit.slope_high else ""
+    return f"{fit.slope:.3g} s per unit of {run.spec.axis.name}{interval}"
+
+
+def planted(run: Run) -> str:
+    """A reminder that the failure was planted; empty for a real question."""
+    return f"The fault {run.spec.fault} was planted on purpose." if run.spec.fault else ""
+
+
+def claim(run: Run) -> str:
+    """One of the three words, with the counts that carry it; empty when nothing is claimed."""
+    boundary = run.boundary
+    if boundary is None or boundary.finding in (Finding.INCONCLUSIVE, Finding.NO_THRESHOLD_SLOW):
+        return _claim_of_less(run)
+    sides = _sides(run, boundary)
+    match boundary.claim:
+        case Claim.OBSERVED:
+            return f"Observed: {sides}. One side at least was seen only once."
+        case Claim.REPRODUCED:
+            return f"Reproduced: {sides}."
+        case Claim.ISOLATED:
+            names = "; ".join(f"{name} passes {_good(trials)}" for name, trials in controls(run).items())
+            return f"Isolated: {sides}, and with one thing changed at {at(run, boundary.first_bad)}: {names}."
+
+
+def _claim_of_less(run: Run) -> str:
+    slow = [g for g in groups(run) if g.first.verdict.kind is Kind.SLOW]
+    if slow:
+        return "Observed: " + "; ".join(
+            f"{at(run, g.value)} {of(len(g.trials), cell(run, g.value).total)}" for g in slow
+        )
+    found = failing(run)
+    return f"Observed: {_fails(run)} No boundary is claimed." if found else ""
+
+
+def _sides(run: Run, boundary: Boundary) -> str:
+    parts: list[str] = []
+    if boundary.finding in (Finding.THRESHOLD, Finding.ALL_FAIL):
+        here = cell(run, boundary.first_bad)
+        parts.append(f"{at(run, boundary.first_bad)} failed {here.bad} of {here.total}")
+    if boundary.finding in (Finding.THRESHOLD, Finding.NO_FAILURE):
+        here = cell(run, boundary.last_good)
+        parts.append(f"{at(run, boundary.last_good)} passed {here.good} of {here.total}")
+    return ", ".join(parts)
+
+
+def _good(trials: tuple[Numbered, ...]) -> str:
+    return f"{sum(t.verdict.kind is Kind.PASS for t in trials)} of {len(trials)}"
+
+
+def certificate(run: Run) -> str:
+    """What the passes rule out, at which confidence, and whether the search was content with it."""
+    boundary = run.boundary
+    if boundary is None or boundary.last_good is None or not boundary.excluded_rate:
+        return ""
+    here = cell(run, boundary.last_good)
+    rate = math.ceil(boundary.excluded_rate * 100 - 1e-9) / 100  # rounded up: a smaller rate was not ruled out
+    text = (
+        f"{at(run, boundary.last_good)} passed {here.good}/{here.total}: any failure rate >= {rate:.2f} at "
+        f"<= {boundary.last_good} would have been seen with probability >= {boundary.confidence * 100:.0f} % "
+        f"(if the rate does not fall as {run.spec.axis.name} grows)."
+    )
+    if not boundary.certified and boundary.certificate_passes > here.good:
+        text += f" The certificate is incomplete: {here.good} of {boundary.certificate_passes} passes."
+    return text
+
+
+def chance(run: Run) -> str:
+    """The posterior of the threshold with its prior, where there is one."""
+    boundary = run.boundary
+    if boundary is None or boundary.finding is not Finding.THRESHOLD or boundary.posterior is None:
+        return ""
+    gap = [*_between(run, boundary), boundary.first_bad]
+    where = f"is {gap[0]}" if len(gap) == 1 else f"lies in {ranges(gap)}"
+    number = math.floor(boundary.posterior * 1000) / 1000
+    return (
+        f"P(the first failing {run.spec.axis.name} {where}) = {number:.3f} "
+        "(prior: all values alike; with even odds a failing value fails always, else at any rate)."
+    )
+
+
+def tally(run: Run) -> str:
+    """``19 trials in 72 s: 17 PASS, 2 HANG``."""
+    kinds: dict[str, int] = {}
+    for trial in numbered(run):
+        kinds[trial.verdict.kind.value] = kinds.get(trial.verdict.kind.value, 0) + 1
+    split = f": {', '.join(f'{n} {kind}' for kind, n in kinds.items())}" if kinds else ""
+    return f"{count(len(run.records), 'trial')} in {seconds(run.seconds)}{split}"
+
+
+def not_searched(run: Run) -> tuple[Value, ...]:
+    """Values of the axis without a single trial."""
+    return tuple(c.value for c in cells(run) if not c.total) if searched(run) else run.spec.axis.values
