@@ -73,7 +73,7 @@ def _fixed(given: Mapping[str, Value], lines: Lines) -> dict[str, Value]:
         with _at(lines.place("fixed", name)):
             where = setting(name)
             if where.path in fixed:
-                raise SpecError(f"{name} is {where.path}, which is given already")
+                raise SpecError(f"{where.path} is given twice")
             fixed[where.path] = where.checked(value)
     return fixed
 

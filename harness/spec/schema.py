@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from harness.spec.yaml_file import Key, Lines
 
+DEFAULT = Effort()
+
 
 def validated(data: Mapping[str, Any], lines: Lines) -> Any:
     """``data`` as the question model: every key known, every value of its type, defaults filled in.
@@ -36,37 +38,37 @@ def question_model() -> type[BaseModel]:
     """The pydantic model of a question file (its ``model_json_schema()`` serves editors)."""
     from typing import Literal
 
-    from pydantic import BaseModel, ConfigDict, Field, create_model
+    from pydantic import BaseModel, ConfigDict, Field
 
     class Strict(BaseModel):
         model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
-    seconds = (float | None, Field(default=None, gt=0))
-    limits = create_model("limits", __base__=Strict, startup_s=seconds, stall_s=seconds, total_s=seconds)
-    effort = create_model(
-        "effort",
-        __base__=Strict,
-        confidence=(float, Field(default=Effort().confidence, gt=0, lt=1)),
-        certify=(int | None, Field(default=None, ge=1)),
-        max_trials=(int, Field(default=Effort().max_trials, ge=1)),
-        max_seconds=seconds,
-    )
-    return create_model(
-        "question",
-        __base__=Strict,
-        question=(str, Field(min_length=1)),
-        target=(Literal["nsa"], "nsa"),
-        axis=(str, ...),
-        fixed=(dict[str, Any], Field(default_factory=dict)),
-        fault=(str | None, None),
-        bad=(list[str], Field(default_factory=list)),
-        limits=(limits, Field(default_factory=limits)),
-        effort=(effort, Field(default_factory=effort)),
-        controls=(list[str], Field(default_factory=list)),
-        executor=(Literal["forkserver", "local"], "forkserver"),
-        seed=(int, Field(default=0, ge=0)),
-        env=(dict[str, str], Field(default_factory=dict)),
-    )
+    class LimitKeys(Strict):
+        startup_s: float | None = Field(default=None, gt=0)
+        stall_s: float | None = Field(default=None, gt=0)
+        total_s: float | None = Field(default=None, gt=0)
+
+    class EffortKeys(Strict):
+        confidence: float = Field(default=DEFAULT.confidence, gt=0, lt=1)
+        certify: int | None = Field(default=None, ge=1)
+        max_trials: int = Field(default=DEFAULT.max_trials, ge=1)
+        max_seconds: float | None = Field(default=None, gt=0)
+
+    class Question(Strict):
+        question: str = Field(min_length=1)
+        target: Literal["nsa"] = "nsa"
+        axis: str
+        fixed: dict[str, Any] = Field(default_factory=dict)
+        fault: str | None = None
+        bad: list[str] = Field(default_factory=list)
+        limits: LimitKeys = Field(default_factory=LimitKeys)
+        effort: EffortKeys = Field(default_factory=EffortKeys)
+        controls: list[str] = Field(default_factory=list)
+        executor: Literal["forkserver", "local"] = "forkserver"
+        seed: int = Field(default=0, ge=0)
+        env: dict[str, str] = Field(default_factory=dict)
+
+    return Question
 
 
 def _explain(error: Any, model: type[BaseModel], lines: Lines) -> str:
@@ -77,7 +79,8 @@ def _explain(error: Any, model: type[BaseModel], lines: Lines) -> str:
         return f"{place}: unknown key {where!r}{suggestion(str(key[-1]), known)} Known here: {', '.join(known)}."
     if error["type"] == "missing":
         return f"{place}: {where!r} is missing"
-    return f"{place}: {where} = {error['input']!r}: {error['msg'][0].lower()}{error['msg'][1:]}"
+    message = error["msg"].partition(" or instance of ")[0].replace("dictionary", "mapping")
+    return f"{place}: {where} = {error['input']!r}: {message[0].lower()}{message[1:]}"
 
 
 def _keys(model: type[BaseModel], key: Key) -> tuple[str, ...]:
