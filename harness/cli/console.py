@@ -60,6 +60,7 @@ class PlainScreen:
 
     def __init__(self, out: TextIO) -> None:
         self.out = out
+        self.is_planned = False
 
     def __enter__(self) -> PlainScreen:
         return self
@@ -74,7 +75,9 @@ class PlainScreen:
 
     def planned(self, estimate: PlanEstimate) -> None:
         """The plan in one line, before the first trial."""
-        self._line(f"plan: {estimate.text}")
+        if not self.is_planned:
+            self._line(f"plan: {estimate.text}")
+        self.is_planned = True
 
     def started(self, trial: Trial, *, number: int, reason: str) -> None:
         """Nothing: the line comes with the verdict."""

@@ -10,6 +10,7 @@ from harness.core.command import Command
 from harness.core.errors import SpecError
 from harness.store import layout
 from nsa.config import RunConfig
+from nsa.env import read_environment
 from nsa.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,10 +41,14 @@ class NsaTarget:
         except ConfigError as error:
             raise SpecError(str(error)) from error
 
-    def parse(self, path: str, text: str) -> Value:
-        """``text`` as the type of the setting at ``path``; SpecError when it is none, or does not fit."""
+    def from_environment(self, environ: Mapping[str, str]) -> dict[str, Value]:
+        """The settings that the patient's own switches (``NSA_*``) in ``environ`` change, by dotted path.
+
+        Raises:
+            SpecError: an unknown switch or value, with a suggestion, or two switches that disagree.
+        """
         try:
-            return RunConfig.path(path).parsed(text)
+            return {change.path: change.value for change in read_environment(environ)}
         except ConfigError as error:
             raise SpecError(str(error)) from error
 

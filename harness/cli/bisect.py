@@ -1,0 +1,193 @@
+"""nsa-harness bisect: from which value of an axis does training fail?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.cli.exit_codes import TEXT, ExitCode
+from harness.cli.options import ASSIGNMENT, DURATION
+
+if TYPE_CHECKING:
+    from harness.core.record import Run
+    from harness.core.spec import BisectSpec
+    from harness.settings import Settings
+    from harness.store.run_store import RunStore
+
+EXAMPLES = """\b
+Examples:
+  nsa-harness bisect --axis n_layers
+  nsa-harness bisect --axis n_layers=1..24 --attention dense
+  nsa-harness bisect --axis n_layers --fault 'backward-deadlock@n_layers>=5'
+  nsa-harness bisect --axis n_layers --attention legacy-sequential \\
+                     --seq-len 512 --total 20s
+  nsa-harness bisect matrices/layers.yaml
+  nsa-harness bisect --resume
+
+"""
+
+
+@click.command(epilog=EXAMPLES + TEXT)
+@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--axis", metavar="NAME[=VALUES]", help="What to vary: n_layers, n_layers=1..24, seq_len=128,512,2048.")
+@click.option("--fault", metavar="NAME[@COND,..]", help="Plant a known fault, e.g. backward-deadlock@n_layers>=5.")
+@click.option("--attention", type=click.Choice(["nsa", "dense", "legacy-sequential"]), help="Attention of the model.")
+@click.option("--seq-len", type=click.IntRange(min=1), help="Tokens in a sequence.")
+@click.option("--steps", type=click.IntRange(min=1), help="Optimizer steps of a trial.")
+@click.option("--set", "settings", multiple=True, type=ASSIGNMENT, help="Hold any other setting, e.g. model.dim=256.")
+@click.option("--startup", type=DURATION, help="Longest silence before the first step (default: 120s).")
+@click.option("--stall", type=DURATION, help="Longest silence after it (default: learned from passed trials).")
+@click.option("--total", type=DURATION, help="Longest trial; a hard limit if given (default: learned).")
+@click.option("--bad", multiple=True, metavar="KIND", help="What counts as failing: hang, crash, oom, nonfinite.")
+@click.option("--certify", type=click.IntRange(min=1), help="Passes asked of the last good value (default: by cost).")
+@click.option("--max-trials", type=click.IntRange(min=1), default=200, show_default=True, help="End after this many.")
+@click.option("--budget", type=DURATION, help="End the search after this time, with a partial report.")
+@click.option("--control", "controls", multiple=True, help="no-fault, dense or none (default: what fits the question).")
+@click.option("--executor", metavar="NAME", help="How trials start: forkserver (default) or local.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything random.")
+@click.option("--resume", is_flag=False, flag_value="latest", metavar="[RUN]", help="Continue the last run, or RUN.")
+@click.option("--runs", metavar="DIR", help="Where runs go (default: ./runs, or NSA_HARNESS_RUNS).")
+@click.option("--dry-run", is_flag=True, help="Print the plan and its cost, run nothing.")
+@click.option("--json", "as_json", is_flag=True, help="The report as JSON on standard output.")
+@click.option("--list-axes", is_flag=True, help="Every axis there is.")
+@click.option("--list-faults", is_flag=True, help="Every fault that can be planted.")
+@click.pass_context
+def bisect(ctx: click.Context, **options: object) -> None:
+    """Find from which value of an axis on training fails, or that none does.
+
+    Small values first: a pass costs seconds, a hang costs a whole limit. The last passing value must then pass
+    often enough to rule out a rare failure, and the failing one is run once more. Limits are learned from trials
+    that passed; a limit that ran out is never by itself a hang.
+    """
+    if options["list_axes"] or options["list_faults"]:
+        _print_tables(axes=bool(options["list_axes"]), faults=bool(options["list_faults"]))
+        return
+    from harness.settings import Settings
+
+    settings = Settings.read(runs=_text(options["runs"]))
+    if options["resume"]:
+        run = _resume(settings, name=str(options["resume"]))
+    else:
+        spec = _spec(settings, options)
+        if options["dry_run"]:
+            _print_plan(spec)
+            return
+        run = _begin(settings, spec)
+    _finish(ctx, run, as_json=bool(options["as_json"]))
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _spec(settings: Settings, options: dict[str, object]) -> BisectSpec:
+    from harness.cli.question import question_of
+
+    return question_of(settings, options)
+
+
+def _begin(settings: Settings, spec: BisectSpec) -> Run:
+    import sys
+
+    from harness.clock import WallClock
+    from harness.machine import code_fingerprint, describe
+    from harness.store.run_store import RunStore
+
+    with RunStore.create(
+        settings.runs,
+        spec=spec,
+        machine=describe(),
+        code=code_fingerprint(),
+        argv=("nsa-harness", *sys.argv[1:]),
+        clock=WallClock(),
+    ) as store:
+        return _search(settings, store)
+
+
+def _resume(settings: Settings, *, name: str) -> Run:
+    import sys
+
+    from harness.clock import WallClock
+    from harness.machine import code_fingerprint, describe
+    from harness.store.run_store import RunStore, find_latest
+
+    directory = find_latest(settings.runs) if name == "latest" else _run_directory(settings, name)
+    with RunStore.open(
+        directory,
+        clock=WallClock(),
+        machine=describe(),
+        code=code_fingerprint(),
+        argv=("nsa-harness", *sys.argv[1:]),
+    ) as store:
+        return _search(settings, store)
+
+
+def _run_directory(settings: Settings, name: str) -> Path:
+    return Path(name) if Path(name).is_dir() else settings.runs / name
+
+
+def _search(settings: Settings, store: RunStore) -> Run:
+    from harness.cli.console import screen
+    from harness.cli.wiring import Interrupt, parts
+    from harness.report.write import write
+    from harness.session import Session
+
+    spec = store.spec
+    with (
+        Interrupt() as interrupted,
+        screen() as view,
+        parts(settings, target=spec.target, executor=spec.executor) as tools,
+    ):
+        view.opened(question=spec.question, directory=str(store.run_dir), resumed=len(store.records()))
+        run = Session(store=store, parts=tools, screen=view, interrupted=interrupted).bisect()
+    write(run, store.run_dir)
+    return run
+
+
+def _print_plan(spec: BisectSpec) -> None:
+    from harness.search.threshold import ThresholdSearch
+
+    estimate = ThresholdSearch(spec.axis, spec.effort).estimate()
+    click.echo(spec.question)
+    click.echo(f"plan: {estimate.text} (before anything was measured)")
+    click.echo(f"held fixed: {spec.fixed}")
+    click.echo(f"fault: {spec.fault or 'none'}; controls: {', '.join(spec.controls) or 'none'}")
+
+
+def _print_tables(*, axes: bool, faults: bool) -> None:
+    if axes:
+        from harness.spec.axes import AXES
+
+        for axis in AXES.values():
+            values = f"{axis.values[0]}..{axis.values[-1]}"
+            click.echo(f"{axis.name:<12} {axis.path:<20} {values:<12} {axis.help}")
+    if faults:
+        from harness.specimens.catalog import SPECIMENS
+
+        for name in SPECIMENS:
+            specimen = SPECIMENS.load(name)
+            click.echo(f"{name:<18} {specimen.expect:<11} {specimen.imitates}")
+
+
+def _finish(ctx: click.Context, run: Run, *, as_json: bool) -> None:
+    from harness.cli.console import result
+    from harness.report.write import summary_json, summary_text
+
+    result(summary_json(run) if as_json else summary_text(run))
+    ctx.exit(exit_code(run))
+
+
+def exit_code(run: Run) -> ExitCode:
+    """What the end of a run means to a script."""
+    from harness.core.boundary import Finding
+
+    if run.ended == "interrupted":
+        return ExitCode.INTERRUPTED
+    boundary = run.boundary
+    if boundary is None or run.ended != "answered":
+        return ExitCode.BUDGET
+    if boundary.finding is Finding.ALL_FAIL:
+        return ExitCode.BASELINE
+    return ExitCode.OK if boundary.certified else ExitCode.FINDINGS

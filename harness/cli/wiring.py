@@ -1,0 +1,54 @@
+"""Put the parts of a run together: target, executor, stack sources, clock, interrupt flag."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from harness.clock import WallClock
+from harness.conduct import Parts
+from harness.launch.table import EXECUTORS
+from harness.observe.stacks.table import load_sources
+from harness.targets import TARGETS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+    from harness.core.ports import Executor, Target
+    from harness.settings import Settings
+
+
+@contextmanager
+def parts(settings: Settings, *, target: str, executor: str) -> Iterator[Parts]:
+    """The parts for trials of ``target``; everything the executor started is gone when the block is left."""
+    clock = WallClock()
+    runner: Executor = EXECUTORS.load(executor)(python=settings.python, clock=clock)
+    program: Target = TARGETS.load(target)(python=settings.python)
+    try:
+        yield Parts(target=program, executor=runner, sources=load_sources(), clock=clock, child_env=dict(settings.child_env))
+    finally:
+        runner.close()
+
+
+class Interrupt:
+    """Ctrl-C and SIGTERM as a flag: the running trial is ended properly, the journal is whole, nothing is lost."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    def __call__(self) -> bool:
+        """Whether the user asked to stop."""
+        return self.signal is not None
+
+    def __enter__(self) -> Interrupt:
+        self._before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.signal = number

@@ -1,0 +1,170 @@
+"""THE LOOP: ask, plan, launch, watch, classify, record, tell; then the controls. Read this after core/."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from harness.conduct import Conducted, Parts, conduct
+from harness.core.boundary import Claim, Finding
+from harness.core.errors import CleanupError, HarnessError
+from harness.core.outcome import StopReason
+from harness.core.record import TrialRecord
+from harness.core.verdict import Kind
+from harness.plan.budget import budget
+from harness.plan.predict import predict
+from harness.plan.trials import Planner
+from harness.search.oracle import Oracle
+from harness.search.scaling import scaling_of
+from harness.search.threshold import ThresholdSearch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from harness.core.boundary import Boundary
+    from harness.core.ports import Screen
+    from harness.core.record import Run
+    from harness.core.trial import Trial
+    from harness.store.run_store import RunStore
+
+SEARCHING = frozenset({"search", "certify", "confirm"})
+"""Roles whose answers the search is told; a control's are not."""
+
+INFRA_RETRIES = 2
+"""A trial that the machine spoiled is run again this often before its value counts as unresolved."""
+
+
+class Interrupted(HarnessError):
+    """The user asked to stop; everything up to the running trial is kept."""
+
+    help = "Continue with --resume."
+
+
+class Session:
+    """One question, asked of one target on one machine."""
+
+    def __init__(
+        self, *, store: RunStore, parts: Parts, screen: Screen, interrupted: Callable[[], bool] = lambda: False
+    ) -> None:
+        self.store = store
+        self.spec = store.spec
+        self.parts = parts
+        self.screen = screen
+        self.interrupted = interrupted
+        self.search = ThresholdSearch(self.spec.axis, self.spec.effort)
+        self.oracle = Oracle(self.spec.bad)
+        self.planner = Planner(self.spec, target=parts.target, code=store.code, machine=store.machine.fingerprint)
+        self.began_s = parts.clock.now()
+
+    def bisect(self) -> Run:
+        """Search to the end, run the controls, write the conclusion; what was recorded before is not run again."""
+        try:
+            self._replay()
+            self._search()
+            boundary = self._control(self._with_scaling(self.search.result()))
+            ended = "answered" if self.search.ask() is None else "budget used up"
+        except (Interrupted, KeyboardInterrupt):
+            boundary, ended = None, "interrupted"
+        self.store.add_end(why=ended, seconds=self.parts.clock.now() - self.began_s, boundary=boundary)
+        return self.store.run()
+
+    def _replay(self) -> None:
+        for record in self.store.records():
+            self.planner.note(record.trial)
+            self._learn(record)
+
+    def _search(self) -> None:
+        self.store.add_plan(self.search.estimate())
+        while (request := self.search.ask()) is not None and not self._spent():
+            left = self.search.estimate()
+            self.screen.planned(left)
+            self.store.add_decision(request, left=left)
+            self._learn(self._answered(self.planner.search(request), reason=request.reason))
+
+    def _learn(self, record: TrialRecord) -> None:
+        answer = self.oracle.answer(record.verdict)
+        if record.trial.role in SEARCHING and record.verdict.kind is not Kind.INFRA:
+            self.search.tell(
+                value=record.trial.point.get(self.spec.axis.name),
+                answer=answer,
+                seconds=record.outcome.duration_s,
+                slow=record.verdict.kind is Kind.SLOW or record.verdict.cause == "limit-too-short",
+            )
+
+    def _answered(self, trial: Trial, *, reason: str) -> TrialRecord:
+        for _ in range(INFRA_RETRIES):
+            record = self._run(trial, reason=reason)
+            if record.verdict.kind is not Kind.INFRA:
+                return record
+            self.screen.note(f"the machine spoiled this trial ({record.verdict.because}); running it again")
+            trial = self.planner.again(trial)
+        return self._run(trial, reason=reason)
+
+    def _run(self, trial: Trial, *, reason: str) -> TrialRecord:
+        trial = self._with_budget(trial)
+        number = len(self.store.records()) + 1
+        trial_dir = self.store.add_start(trial)
+        self.screen.started(trial, number=number, reason=reason)
+        done = conduct(
+            trial,
+            trial_dir=trial_dir,
+            parts=self.parts,
+            watched=self.screen.watched,
+            interrupted=self.interrupted,
+        )
+        self._refuse_to_go_on(done)
+        record = TrialRecord(
+            trial=trial,
+            outcome=done.outcome,
+            verdict=done.verdict,
+            answer=self.oracle.answer(done.verdict),
+            measurement=done.evidence.measurement,
+            started_at=done.started_at,
+        )
+        self.store.write_evidence(trial.key, done.evidence)
+        self.store.add_record(record)
+        self.screen.judged(record, number=number)
+        return record
+
+    def _with_budget(self, trial: Trial) -> Trial:
+        value = trial.point.get(self.spec.axis.name)
+        prediction = predict(self.store.records(), axis=self.spec.axis, value=value, target=trial)
+        return replace(trial, budget=budget(self.spec.limits, prediction), prediction=prediction)
+
+    def _refuse_to_go_on(self, done: Conducted) -> None:
+        if done.outcome.stopped_by is StopReason.INTERRUPT:
+            raise Interrupted("stopped by the user")
+        if not done.outcome.cleanup.gone:
+            left = "; ".join(f"PID {s.pid} in state {s.state}: {s.command}" for s in done.outcome.cleanup.survivors)
+            raise CleanupError(f"a trial left processes that cannot be ended: {left}")
+
+    def _spent(self) -> bool:
+        if len(self.store.records()) >= self.spec.effort.max_trials:
+            return True
+        most = self.spec.effort.max_seconds
+        return most is not None and self.parts.clock.now() - self.began_s >= most
+
+    def _with_scaling(self, boundary: Boundary) -> Boundary:
+        return replace(boundary, fit=scaling_of(self.store.records(), axis=self.spec.axis))
+
+    def _control(self, boundary: Boundary) -> Boundary:
+        """At the failing value, change one thing and run again; the claim grows only if that passes."""
+        if boundary.finding not in (Finding.THRESHOLD, Finding.ALL_FAIL) or not self.spec.controls:
+            return boundary
+        passed = [name for name in self.spec.controls if self._control_passes(name, boundary)]
+        failed = [name for name in self.spec.controls if name not in passed]
+        notes = (
+            *boundary.notes,
+            *(f"control {name} passes at {boundary.axis}={boundary.first_bad}" for name in passed),
+            *(f"control {name} does not pass at {boundary.axis}={boundary.first_bad}" for name in failed),
+        )
+        isolated = bool(passed) and not failed and boundary.claim is Claim.REPRODUCED
+        return replace(boundary, notes=notes, claim=Claim.ISOLATED if isolated else boundary.claim)
+
+    def _control_passes(self, name: str, boundary: Boundary) -> bool:
+        flaky = any(c.good and c.bad for c in boundary.counts)
+        wanted = boundary.certificate_passes if flaky else 3
+        done = [r for r in self.store.records() if r.trial.role == f"control {name}"]
+        while len(done) < wanted and all(r.verdict.kind is Kind.PASS for r in done):
+            done.append(self._answered(self.planner.control(name, boundary.first_bad), reason=f"control: {name}"))
+        return all(r.verdict.kind is Kind.PASS for r in done)
