@@ -1,0 +1,156 @@
+"""A running trial by script: it beats, works, falls silent and ends at fake times, without a process."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from harness.core.evidence import ProcessState, ThreadState
+from harness.core.outcome import Cleanup, Exit, Survivor
+from harness.core.ports import ProcessRef
+from harness.store import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from harness.core.ports import Clock
+    from harness.testing.clock import FakeClock
+
+NO_PID = 2**22 + 1
+"""Above the kernel's largest PID, so that no real process is ever meant."""
+
+
+class ScriptedHandle:
+    """A trial that does what it is told. ``ignores_stop`` makes it survive everything that ends processes."""
+
+    def __init__(
+        self, *, clock: FakeClock, trial_dir: Path, pid: int = NO_PID, ignores_stop: bool = False, leaves: int = 0
+    ) -> None:
+        self.clock, self.trial_dir, self.pid, self.ignores_stop, self.leaves = (
+            clock,
+            trial_dir,
+            pid,
+            ignores_stop,
+            leaves,
+        )
+        self.signals: list[int] = []
+        self.stops = 0
+        self._exit: Exit | None = None
+        self._seq = 0
+
+    # -- the script
+
+    def beat(
+        self, *, phase: str, step: int | None = None, edge: str = "begin", detail: str | None = None, rank: int = 0
+    ) -> None:
+        """Write a mark now."""
+        self._write({"phase": phase, "edge": edge, "step": step, "detail": detail}, rank=rank)
+
+    def finish_step(self, *, step: int, facts: Mapping[str, float] | None = None, rank: int = 0) -> None:
+        """Write a finished step now."""
+        self._write({"event": "step", "step": step, "facts": dict(facts or {})}, rank=rank)
+
+    def train(self, *, steps: int, step_s: float, start_s: float = 1.0) -> None:
+        """Beat through ``steps`` steps, the first one after ``start_s``; it does not exit."""
+        self.clock.at(0.0, lambda: self.beat(phase="build"))
+        for step in range(steps):
+            begin_s = start_s + step * step_s
+            self.clock.at(begin_s, lambda step=step: self.beat(phase="forward", step=step))
+            self.clock.at(begin_s + step_s / 2, lambda step=step: self.beat(phase="backward", step=step))
+            self.clock.at(begin_s + step_s, lambda step=step: self.finish_step(step=step, facts={"loss": 1.0}))
+
+    def exit(self, *, code: int | None = None, signal: int | None = None) -> None:
+        """End now."""
+        self._exit = self._exit or Exit(code=code, signal=signal)
+
+    def exit_at(self, seconds: float, *, code: int | None = None, signal: int | None = None) -> None:
+        """End when ``seconds`` have passed since the clock began."""
+        self.clock.at(seconds, lambda: self.exit(code=code, signal=signal))
+
+    # -- core.ports.Handle
+
+    def poll(self) -> Exit | None:
+        """How it ended."""
+        return self._exit
+
+    def processes(self) -> tuple[ProcessRef, ...]:
+        """Itself while it lives."""
+        return () if self._exit else (ProcessRef(self.pid, 1),)
+
+    def signal(self, number: int) -> None:
+        """Remember the signal."""
+        self.signals.append(number)
+
+    def stop(self, *, grace_s: float, clock: Clock) -> Cleanup:
+        """End it, unless it ignores that; what it left behind is counted."""
+        self.stops += 1
+        if self.ignores_stop and self._exit is None:
+            clock.sleep(grace_s)
+            return Cleanup(survivors=(Survivor(pid=self.pid, state="D", command="scripted"),))
+        ended = self.leaves + (self._exit is None)
+        self._exit = self._exit or Exit(signal=15)
+        return Cleanup(signals=((clock.now(), "SIGTERM", ended),) if ended else (), ended=ended)
+
+    def _write(self, facts: Mapping[str, object], *, rank: int) -> None:
+        self._seq += 1
+        record = {"seq": self._seq, "t": self.clock.now(), "rank": rank, "pid": self.pid, **facts}
+        with layout.heartbeat(self.trial_dir, rank).open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+
+@dataclass
+class ScriptedView:
+    """What /proc would say of a scripted trial: one thread that sleeps, or burns ``cpu_share`` of a core."""
+
+    state: str = "S"
+    wchan: str = "futex_do_wait"
+    timed: bool | None = False
+    cpu_share: float = 0.0
+    others_cpu_share: float = 0.0
+    gone: bool = False
+    looks: list[ProcessState] = field(default_factory=list)
+
+    def look(
+        self, pid: int, *, id: str, t_s: float, rank: int = 0, others: Iterable[int] = (), since: str | None = None
+    ) -> ProcessState | None:
+        """The scripted state; CPU time is proportional to time."""
+        if self.gone:
+            return None
+        cpu_s = self.cpu_share * t_s
+        thread = ThreadState(
+            tid=pid,
+            name="python",
+            state=self.state,
+            wchan=self.wchan,
+            cpu_s=cpu_s,
+            voluntary_switches=1,
+            involuntary_switches=0,
+            timed=self.timed,
+        )
+        look = ProcessState(
+            id=id,
+            t_s=t_s,
+            rank=rank,
+            pid=pid,
+            state=self.state,
+            threads=(thread,),
+            rss_bytes=1 << 20,
+            minor_faults=0,
+            read_bytes=0,
+            written_bytes=0,
+            children=len(tuple(others)),
+            others_cpu_s=self.others_cpu_share * t_s,
+            undisturbed_since=since,
+        )
+        self.looks.append(look)
+        return look
+
+    def peak_rss_bytes(self, pid: int) -> int:
+        """One mebibyte."""
+        return 0 if self.gone else 1 << 20
+
+    def parent(self, pid: int) -> int | None:
+        """Init."""
+        return None if self.gone else 1
