@@ -246,8 +246,10 @@ class _Watch:
             ending, why = Ending.STOPPED_BY_US, stop.why
         elif self.exit is not None and self.exit.signal is not None:
             ending, why = Ending.SIGNALLED, f"signal {self.exit.signal}{left}"
+        elif self.exit is not None and self.exit.code is not None:
+            ending, why = Ending.EXITED, f"exit code {self.exit.code}{left}"
         else:
-            ending, why = Ending.EXITED, f"exit code {self.exit.code if self.exit else None}{left}"
+            ending, why = Ending.EXITED, f"its supervisor was lost, and with it how the trial ended{left}"
         return Outcome(
             ending=ending,
             exit=self.exit or self.handle.poll(),
