@@ -1,1 +1,1 @@
-
+"""Evidence -> Verdict; pure."""

@@ -1,1 +1,1 @@
-
+"""One rule a file; the order stands in the engine."""

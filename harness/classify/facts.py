@@ -1,0 +1,115 @@
+"""What several rules ask of a case: which limit silence is held against, where the trial was, what may be cited."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.outcome import Ending, StopReason
+from harness.core.verdict import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from harness.core.evidence import EvidenceId
+    from harness.core.trial import Limit
+    from harness.core.verdict import Case, Confidence, Kind
+
+LIMITS = frozenset({StopReason.STARTUP, StopReason.STALL, StopReason.TOTAL, StopReason.CERTAIN})
+"""Reasons for which we ended a trial that did not end by itself."""
+
+PATIENCE = 4.0
+"""Times its limit that a silence must last where one limit's worth of evidence is not decisive."""
+
+
+def known_ids(case: Case) -> frozenset[EvidenceId]:
+    """Every id that a verdict on ``case`` may cite."""
+    evidence = case.evidence
+    ids = {"progress", "exit", "cleanup"}
+    ids.update(item.id for item in (*evidence.stacks, *evidence.processes, *evidence.failures, *evidence.logs))
+    if evidence.result is not None:
+        ids.add(evidence.result.id)
+    if evidence.config_seen:
+        ids.add("config")
+    if case.trial.prediction is not None:
+        ids.add("prediction")
+    return frozenset(ids)
+
+
+def stopped_by_limit(case: Case) -> bool:
+    """Whether we ended the trial because of a limit (not because the user asked)."""
+    return case.outcome.ending is Ending.STOPPED_BY_US and case.outcome.stopped_by in LIMITS
+
+
+def begun(case: Case) -> bool:
+    """Whether the first step was reached."""
+    return any(mark.step is not None for mark in case.evidence.heartbeats)
+
+
+def silence_limit(case: Case) -> Limit:
+    """The limit for silence where the trial was: start-up before the first step's first mark, stall after it."""
+    budget = case.trial.budget
+    return budget.stall if begun(case) else budget.startup
+
+
+def silent_too_long(case: Case) -> bool:
+    """Whether we ended the trial and it had been silent for at least its limit."""
+    return stopped_by_limit(case) and case.evidence.silence_s >= silence_limit(case).seconds
+
+
+def silence_began_s(case: Case) -> float:
+    """When the last mark was made, seconds since the trial's start; 0 when there was none."""
+    last = case.evidence.last
+    return last.t_s if last else 0.0
+
+
+def main_pid(case: Case) -> int | None:
+    """The PID of the process that trains, as its own marks say, or else the first one that was looked at."""
+    evidence = case.evidence
+    seen: Iterable[int] = (item.pid for item in (*evidence.heartbeats, *evidence.processes, *evidence.stacks))
+    return next(iter(seen), None)
+
+
+def place(case: Case) -> str:
+    """Where the trial was by its last mark: ``in backward of step 1``, ``before its first mark``."""
+    last = case.evidence.last
+    if last is None:
+        return "before its first mark"
+    preposition = "after" if last.edge == "end" else "in"
+    return f"{preposition} {last.phase}" if last.step is None else f"{preposition} {last.phase} of step {last.step}"
+
+
+def silence(case: Case) -> str:
+    """``rank 0 silent for 9.2 s in backward of step 1 (stall limit 4.0 s)``."""
+    last = case.evidence.last
+    limit = silence_limit(case)
+    name = "stall limit" if begun(case) else "start-up limit"
+    rank = last.rank if last else 0
+    return f"rank {rank} silent for {case.evidence.silence_s:.1f} s {place(case)} ({name} {limit.seconds:.1f} s)"
+
+
+def conclude(
+    case: Case,
+    kind: Kind,
+    *,
+    rule: str,
+    because: str,
+    cites: Iterable[EvidenceId],
+    confidence: Confidence,
+    cause: str | None = None,
+    signature: str | None = None,
+    phase: str | None = None,
+) -> Verdict:
+    """A verdict with phase, step and rank filled in from the last mark, and each citation once."""
+    last = case.evidence.last
+    return Verdict(
+        kind=kind,
+        rule=rule,
+        because=because,
+        cites=tuple(dict.fromkeys(cites)),
+        confidence=confidence,
+        cause=cause,
+        phase=phase or (last.phase if last else None),
+        step=last.step if last else None,
+        rank=last.rank if last else None,
+        signature=signature,
+    )

@@ -1,0 +1,95 @@
+"""The program raised, was ended by a signal that we did not send, or exited with an error status."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+from harness.classify.facts import conclude, place
+from harness.classify.rules.nonfinite import nonfinite
+from harness.classify.rules.oom import first_line, oom
+from harness.classify.signature import fatal_names, signature, traceback_names
+from harness.core.outcome import Ending
+from harness.core.verdict import Confidence, Kind
+
+if TYPE_CHECKING:
+    from harness.core.evidence import WorkerResult
+    from harness.core.verdict import Case, Verdict
+
+
+def crashed(case: Case) -> Verdict | None:
+    """An exception counts also when the process had to be stopped afterwards: it is what came first."""
+    result, outcome = case.evidence.result, case.outcome
+    if oom(case) is not None or nonfinite(case) is not None:
+        return None
+    if result is not None and result.status == "raised":
+        return _raised(case, result)
+    if outcome.exit is None or outcome.ending not in (Ending.EXITED, Ending.SIGNALLED):
+        return None
+    if outcome.exit.signal is not None:
+        return _signalled(case, outcome.exit.signal)
+    return _error_status(case, outcome.exit.code) if outcome.exit.code else None
+
+
+def _raised(case: Case, result: WorkerResult) -> Verdict:
+    bare = (result.exception or "an exception").rpartition(".")[2]
+    names = traceback_names(result.traceback or "")
+    where = f" in {names[0]}" if names else ""
+    return conclude(
+        case,
+        Kind.CRASH,
+        rule="crashed",
+        cause=bare,
+        because=f"raised {bare}{where}, {place(case)}: {first_line(result.message)}",
+        cites=(result.id, "exit"),
+        confidence=Confidence.PROOF,
+        phase=result.phase,
+        signature=signature(Kind.CRASH, bare, names),
+    )
+
+
+def _signalled(case: Case, number: int) -> Verdict:
+    name = signal_name(number)
+    log = next((log for log in case.evidence.logs if fatal_names(log.text)), None)
+    names = fatal_names(log.text) if log else ()
+    where = f" in {names[0]}" if names else ""
+    hint = "; nothing says who sent it (the kernel's out-of-memory killer does)" if number == signal.SIGKILL else ""
+    return conclude(
+        case,
+        Kind.CRASH,
+        rule="crashed",
+        cause=name,
+        because=f"ended by {name}{where}, {place(case)}, not sent by us{hint}",
+        cites=("exit", "progress", *((log.id,) if log else ())),
+        confidence=Confidence.PROOF,
+        signature=signature(Kind.CRASH, name, names),
+    )
+
+
+def _error_status(case: Case, code: int) -> Verdict:
+    log = next((log for log in case.evidence.logs if traceback_names(log.text)), None)
+    names = traceback_names(log.text) if log else ()
+    said = f"; {log.stream} ends: {_last_line(log.text)}" if log else ""
+    return conclude(
+        case,
+        Kind.CRASH,
+        rule="crashed",
+        cause=f"exit-{code}",
+        because=f"exit status {code} {place(case)}, without a result{said}",
+        cites=("exit", "progress", *((log.id,) if log else ())),
+        confidence=Confidence.PROOF,
+        signature=signature(Kind.CRASH, f"exit-{code}", names),
+    )
+
+
+def signal_name(number: int) -> str:
+    """``SIGSEGV`` for 11; ``signal 40`` for one without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else ""

@@ -1,0 +1,139 @@
+"""It burns CPU and goes nowhere: one Python function, no compiled work inside it, no counter that moves."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from harness.classify.facts import PATIENCE, conclude, silence, silence_limit, silent_too_long
+from harness.classify.frames import (
+    is_compiled_work,
+    is_noise,
+    native_leaf,
+    native_samples,
+    python_frames,
+    silent_samples,
+    spell,
+)
+from harness.classify.motion import motion
+from harness.classify.signature import signature, stack_names
+from harness.core.verdict import Confidence, Kind
+
+if TYPE_CHECKING:
+    from harness.classify.motion import Motion
+    from harness.core.evidence import Frame, ThreadStack
+    from harness.core.verdict import Case, Verdict
+
+LONGER = 10.0
+"""Times the longest healthy silence that a busy silence must last."""
+SAMPLES = 3
+BUSY_SHARE = 0.2
+LEAF_BITS = 1.0
+"""Entropy of the native leaf below which it stays in place; measured: loops 0 to 0.9, healthy backward 3.9 to 5.7."""
+
+
+def hung_busy(case: Case) -> Verdict | None:
+    """Needs a yardstick for healthy silence (a prediction, or the same phase earlier): without one, no verdict."""
+    yardstick = healthy_silence_s(case)
+    moved = motion(case)
+    silence_s = case.evidence.silence_s
+    if not silent_too_long(case) or yardstick is None or moved is None:
+        return None
+    if silence_s < PATIENCE * silence_limit(case).seconds or silence_s <= LONGER * yardstick[0]:
+        return None
+    threads = confined(case, moved)
+    if not threads or moved.cpu_share < BUSY_SHARE or not moved.counters_still or not moved.others_still:
+        return None
+    cause = _cause(threads)
+    healthy_s, basis, cited = yardstick
+    because = (
+        f"{silence(case)}, {silence_s / max(healthy_s, 0.01):.0f} times the longest healthy silence "
+        f"({healthy_s:.2f} s, {basis}); {moved.cpu_s:.1f} s CPU in {moved.seconds:.1f} s, and in {len(threads)} of "
+        f"{len(threads)} samples it is in {spell(python_frames(threads[-1])[0])} called from the same place, "
+        "with no compiled work inside it; memory, page faults and I/O do not move"
+    )
+    return conclude(
+        case,
+        Kind.HANG,
+        rule="hung_busy",
+        cause=cause,
+        because=because,
+        cites=(*(s.id for s in native_samples(silent_samples(case))), *moved.ids, cited, "progress"),
+        confidence=Confidence.HIGH if cited == "prediction" else Confidence.MEDIUM,
+        signature=signature(Kind.HANG, cause, stack_names(threads[-1])),
+    )
+
+
+def healthy_silence_s(case: Case) -> tuple[float, str, str] | None:
+    """The longest silence of a healthy trial here: seconds, where that comes from, and what to cite.
+
+    It comes from the prediction, or else from the same phase in earlier steps of this very trial.
+    """
+    prediction = case.trial.prediction
+    if prediction is not None:
+        return prediction.silence_high_s, f"predicted from {prediction.basis}", "prediction"
+    marks, last = case.evidence.heartbeats, case.evidence.last
+    if last is None or last.step is None:
+        return None
+    gaps = [
+        after.t_s - before.t_s
+        for before, after in itertools.pairwise(marks)
+        if after.seq == before.seq + 1
+        and before.phase == last.phase
+        and before.step is not None
+        and before.step < last.step
+    ]
+    return (max(gaps), f"{last.phase} of earlier steps", "progress") if gaps else None
+
+
+def confined(case: Case, moved: Motion) -> tuple[ThreadStack, ...]:
+    """The stacks of the thread that burns the CPU, one a sample, if they show one place and no compiled work.
+
+    Empty otherwise, and always without native frames: a Python stack alone cannot tell a loop from a long operator.
+    """
+    samples = native_samples(silent_samples(case))
+    if len(samples) < SAMPLES:
+        return ()
+    threads = tuple(t for s in samples for t in s.threads if t.tid == moved.busiest_tid)
+    if len(threads) != len(samples) or not all(python_frames(t) for t in threads):
+        return ()
+    if len({_where(t) for t in threads}) != 1:
+        return ()
+    innermost = python_frames(threads[0])[0]
+    if "/site-packages/torch/" in innermost.file:
+        return ()
+    if any(is_compiled_work(frame) for t in threads for frame in native_leaf(t)):
+        return ()
+    return threads if leaf_bits(threads) < LEAF_BITS else ()
+
+
+def leaf_bits(threads: tuple[ThreadStack, ...]) -> float:
+    """Entropy in bits of the innermost native frame over the samples; the interpreter's own functions count as one."""
+    leaves = Counter(_leaf(t) for t in threads)
+    total = sum(leaves.values())
+    return sum(-n / total * math.log2(n / total) for n in leaves.values())
+
+
+def _leaf(thread: ThreadStack) -> str:
+    leaf = native_leaf(thread)
+    if not leaf or is_noise(leaf[0]):
+        return "interpreter"
+    return f"{PurePosixPath(leaf[0].file).name}:{leaf[0].function}"
+
+
+def _where(thread: ThreadStack) -> tuple[tuple[str, str, int], ...]:
+    innermost, *callers = python_frames(thread)
+    return ((innermost.function, innermost.file, 0), *((f.function, f.file, f.line) for f in callers))
+
+
+def _cause(threads: tuple[ThreadStack, ...]) -> str:
+    inside = [frozenset(_c_functions(native_leaf(t))) for t in threads]
+    stays = frozenset.intersection(*inside)
+    return "gil-held" if stays and all(t.owns_gil for t in threads) else "infinite-loop"
+
+
+def _c_functions(leaf: tuple[Frame, ...]) -> list[str]:
+    return [f.function for f in leaf if not f.function.startswith(("0x", "_Py", "Py")) and "Eval" not in f.function]

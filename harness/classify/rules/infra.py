@@ -1,0 +1,95 @@
+"""The trial says nothing about the program: it was interrupted, never ran, was lost, or could not be ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.classify.facts import conclude, stopped_by_limit
+from harness.core.outcome import Ending, StopReason
+from harness.core.verdict import Confidence, Kind
+
+if TYPE_CHECKING:
+    from harness.core.verdict import Case, Verdict
+
+DISK_FULL = ("No space left on device", "Disk quota exceeded")
+MARKS_LOST = "heartbeats cannot be written"
+"""What the worker says on standard error when nobody can see its progress any more."""
+NO_TRIAL = "LaunchError: no readable trial"
+EX_IOERR = 74
+"""The worker's exit code when it could not write its result."""
+
+
+def interrupted(case: Case) -> Verdict | None:
+    """The user ended it."""
+    if case.outcome.stopped_by is not StopReason.INTERRUPT:
+        return None
+    because = f"the user interrupted the trial after {case.outcome.duration_s:.1f} s, before anything was decided"
+    return conclude(
+        case,
+        Kind.UNRESOLVED,
+        rule="interrupted",
+        cause="interrupted",
+        because=because,
+        cites=("exit",),
+        confidence=Confidence.PROOF,
+    )
+
+
+def infra(case: Case) -> Verdict | None:
+    """The instrument or the machine failed, not the program."""
+    found = _never_started(case) or _lost(case) or _survivors(case) or _unseen(case) or _not_written(case)
+    if found is None:
+        return None
+    cause, because, cites = found
+    return conclude(
+        case, Kind.INFRA, rule="infra", cause=cause, because=because, cites=cites, confidence=Confidence.PROOF
+    )
+
+
+def _never_started(case: Case) -> tuple[str, str, tuple[str, ...]] | None:
+    if case.outcome.ending is not Ending.NEVER_STARTED:
+        return None
+    return "never-started", f"the trial never started: {case.outcome.why or 'no reason was given'}", ("exit",)
+
+
+def _lost(case: Case) -> tuple[str, str, tuple[str, ...]] | None:
+    outcome = case.outcome
+    if outcome.ending is Ending.STOPPED_BY_US or outcome.exit is not None:
+        return None
+    why = f": {outcome.why}" if outcome.why else ""
+    return "supervisor-lost", f"nobody saw how the process ended after {outcome.duration_s:.1f} s{why}", ("exit",)
+
+
+def _survivors(case: Case) -> tuple[str, str, tuple[str, ...]] | None:
+    survivors = case.outcome.cleanup.survivors
+    if not survivors:
+        return None
+    names = ", ".join(f"PID {s.pid} ({s.command}, state {s.state})" for s in survivors)
+    return "survivors", f"{len(survivors)} process(es) of the trial could not be ended: {names}", ("cleanup",)
+
+
+def _unseen(case: Case) -> tuple[str, str, tuple[str, ...]] | None:
+    if not stopped_by_limit(case):
+        return None
+    log = next((log for log in case.evidence.logs if MARKS_LOST in log.text), None)
+    if log is None:
+        return None
+    line = next(line.strip() for line in log.text.splitlines() if MARKS_LOST in line)
+    return "marks-lost", f"its silence is ours: {log.stream} says {line!r}", (log.id, "progress")
+
+
+def _not_written(case: Case) -> tuple[str, str, tuple[str, ...]] | None:
+    result = case.evidence.result
+    if result is not None and result.status == "raised" and any(text in (result.message or "") for text in DISK_FULL):
+        return "disk-full", f"the worker could not write: {result.exception}: {result.message}", (result.id, "exit")
+    exit_ = case.outcome.exit
+    if result is not None or exit_ is None or exit_.code in (0, None):
+        return None
+    if exit_.code == EX_IOERR:
+        return "result-lost", f"exit code {EX_IOERR}: the worker was done but could not write its result", ("exit",)
+    for log in case.evidence.logs:
+        for text in (*DISK_FULL, NO_TRIAL):
+            if text in log.text:
+                cause = "no-trial" if text == NO_TRIAL else "disk-full"
+                return cause, f"the worker left no result, and {log.stream} says {text!r}", (log.id, "exit")
+    return None

@@ -1,0 +1,60 @@
+"""Signature: the same text for the same failure, whatever the addresses, lines, processes and paths."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from harness.classify.frames import is_noise, native_leaf, plain, python_frames
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from harness.core.evidence import Frame, ThreadStack
+    from harness.core.verdict import Kind
+
+FRAMES = 6
+"""Innermost frames that identify a failure: enough to tell call paths apart, few enough to survive refactoring."""
+
+_TRACEBACK_LINE = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+,? in (?P<function>.+?)\s*$', re.MULTILINE)
+_FATAL = re.compile(r"most recent call first\):\n(?P<frames>(?:\s+File .*\n?)+)")
+
+
+def signature(kind: Kind, cause: str | None, names: Iterable[str]) -> str:
+    """``HANG deadlock: backward_deadlock.acquire_forever < probe.strike < ...``, innermost first."""
+    head = f"{kind} {cause}" if cause else str(kind)
+    path = " < ".join(list(names)[:FRAMES])
+    return f"{head}: {path}" if path else head
+
+
+def stack_names(thread: ThreadStack) -> tuple[str, ...]:
+    """What a stack is known by: the named native frames inside its innermost Python frame, then the Python frames.
+
+    Native frames further out are left out, so that a source without native frames gives the same names for the
+    same wait in Python.
+    """
+    native = tuple(frame for frame in native_leaf(thread) if not is_noise(frame))
+    return tuple(_name(frame) for frame in (*native, *python_frames(thread)))
+
+
+def traceback_names(text: str) -> tuple[str, ...]:
+    """The frames of the last traceback in ``text``, innermost first."""
+    last = text.rpartition("Traceback (most recent call last):")[2]
+    found = [_python_name(m["function"], m["file"]) for m in _TRACEBACK_LINE.finditer(last)]
+    return tuple(reversed(found))
+
+
+def fatal_names(text: str) -> tuple[str, ...]:
+    """The frames of the first thread in a faulthandler dump within ``text``, innermost first; empty without one."""
+    block = _FATAL.search(text)
+    lines = _TRACEBACK_LINE.finditer(block["frames"]) if block else ()
+    return tuple(_python_name(m["function"], m["file"]) for m in lines)
+
+
+def _name(frame: Frame) -> str:
+    return plain(frame.function) if frame.native else _python_name(frame.function, frame.file)
+
+
+def _python_name(function: str, file: str) -> str:
+    return f"{PurePosixPath(file).stem}.{plain(function)}"

@@ -1,0 +1,684 @@
+"""Every rule fires on evidence of its own kind, stays silent on all other, and cites only what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from harness.classify.engine import RULES, classify
+from harness.classify.facts import known_ids
+from harness.core.evidence import (
+    Evidence,
+    Frame,
+    Heartbeat,
+    LogTail,
+    Measurement,
+    ProcessState,
+    SourceFailure,
+    StackSample,
+    ThreadStack,
+    ThreadState,
+    WorkerResult,
+)
+from harness.core.outcome import Cleanup, Ending, Exit, Outcome, StopReason, Survivor
+from harness.core.point import Point
+from harness.core.trial import Budget, Limit, Prediction, Trial
+from harness.core.verdict import Case, Confidence, Kind
+
+PID = 100
+STALL_S, STARTUP_S, TOTAL_S = 4.0, 20.0, 60.0
+LAST_MARK_S = 3.0
+
+# --- Evidence, piece by piece --------------------------------------------------------------------------------------
+
+LIBC = "/lib/x86_64-linux-gnu/libc.so.6"
+LIBPYTHON = "/opt/python/lib/libpython3.11.so.1.0"
+TORCH = "/venv/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so"
+SITE = "/venv/lib/python3.11/site-packages"
+
+
+def native(function: str, file: str = TORCH) -> Frame:
+    return Frame(function=function, file=file, line=0, native=True)
+
+
+def python(function: str, file: str, line: int) -> Frame:
+    return Frame(function=function, file=file, line=line)
+
+
+LOCK_LEAF = (
+    native("0x7fa62c0a3e96", LIBC),
+    native("PyThread_acquire_lock_timed", LIBPYTHON),
+    native("lock_PyThread_acquire_lock", LIBPYTHON),
+)
+HOOK = (
+    python("acquire_forever", "/src/harness/specimens/backward_deadlock.py", 21),
+    python("FaultProbe._strike", "/src/harness/worker/fault.py", 60),
+)
+ENGINE_NATIVE = (native("torch::autograd::Engine::evaluate_function"), native("THPEngine_run_backward"))
+BACKWARD = (
+    python("_engine_run_backward", f"{SITE}/torch/autograd/graph.py", 979),
+    python("Tensor.backward", f"{SITE}/torch/_tensor.py", 623),
+    python("train", "/src/nsa/train/trainer.py", 88),
+)
+IN_LOCK = (*LOCK_LEAF, *HOOK, *ENGINE_NATIVE, *BACKWARD)
+IN_BACKWARD_PYTHON = BACKWARD
+
+
+def in_operator(number: int) -> tuple[Frame, ...]:
+    """A healthy, slow backward: the Python frames stay, the native ones do not."""
+    node = ("MmBackward0::apply", "mkl_blas_sgemm", "at::native::add_kernel", "SoftmaxBackward0::apply")[number % 4]
+    return (native(node), *ENGINE_NATIVE, *BACKWARD)
+
+
+def spinning(line: int, *, inside: tuple[Frame, ...] = ()) -> tuple[Frame, ...]:
+    loop = python("spin_forever", "/src/harness/specimens/infinite_loop.py", line)
+    return (*inside, loop, HOOK[1], *ENGINE_NATIVE, *BACKWARD)
+
+
+def stacks(
+    frames: Iterable[tuple[Frame, ...]],
+    *,
+    is_native: bool = True,
+    source: str = "py-spy",
+    owns_gil: bool | None = False,
+    start_s: float = LAST_MARK_S + STALL_S,
+) -> tuple[StackSample, ...]:
+    return tuple(
+        StackSample(
+            id=f"stack-{i}",
+            source=source,
+            native=is_native,
+            t_s=start_s + 1.2 * i,
+            rank=0,
+            pid=PID,
+            threads=(
+                ThreadStack(tid=PID, name="MainThread", frames=stack, owns_gil=owns_gil),
+                ThreadStack(tid=PID + 1, name="holder", frames=(*LOCK_LEAF, python("hold", "/src/x.py", 3))),
+            ),
+        )
+        for i, stack in enumerate(frames, start=1)
+    )
+
+
+def looks(
+    *,
+    state: str = "S",
+    wchan: str = "futex_do_wait",
+    cpu_share: float = 0.0,
+    faults_per_s: float = 0.0,
+    switches_per_s: float = 0.0,
+    rss_per_s: int = 0,
+    children: int = 0,
+    others_share: float | None = 0.0,
+    timed: bool | None = False,
+    side_timed: bool | None = False,
+    pairs: int = 3,
+    start_s: float = LAST_MARK_S + 2.0,
+) -> tuple[ProcessState, ...]:
+    """``pairs`` undisturbed windows of one second, a stack dump (0.2 s) between them."""
+    found = []
+    for i in range(2 * pairs):
+        t_s = start_s + (i // 2) * 1.2 + (i % 2)
+        past_s = t_s - start_s
+        main = ThreadState(
+            tid=PID,
+            name="python",
+            state=state,
+            wchan=wchan,
+            cpu_s=2.0 + cpu_share * past_s,
+            voluntary_switches=80 + int(switches_per_s * past_s),
+            involuntary_switches=7,
+            timed=timed,
+        )
+        side = ThreadState(
+            tid=PID + 1,
+            name="holder",
+            state="T" if state == "T" else "S",
+            wchan="futex_do_wait",
+            cpu_s=0.1,
+            voluntary_switches=3,
+            involuntary_switches=0,
+            timed=side_timed,
+        )
+        found.append(
+            ProcessState(
+                id=f"proc-{i + 1}",
+                t_s=t_s,
+                rank=0,
+                pid=PID,
+                state=state,
+                threads=(main, side),
+                rss_bytes=300_000_000 + int(rss_per_s * past_s),
+                minor_faults=int(1000 + faults_per_s * past_s),
+                read_bytes=50,
+                written_bytes=60,
+                children=children,
+                others_cpu_s=None if others_share is None else 9.0 + others_share * past_s,
+                undisturbed_since=f"proc-{i}" if i % 2 else None,
+            )
+        )
+    return tuple(found)
+
+
+PHASES = ("data", "forward", "backward", "optim")
+
+
+def marks(*, steps: int = 2, phase: str = "backward", step_s: float = 1.0, last_s: float = LAST_MARK_S) -> tuple:
+    """Marks of whole steps, then of a last one that stops at the beginning of ``phase``; the last at ``last_s``."""
+    names = [(s, p, e) for s in range(steps) for p in PHASES for e in ("begin", "end")]
+    stop = names.index((steps - 1, phase, "begin"))
+    names = names[: stop + 1]
+    gap_s = step_s / (2 * len(PHASES))
+    first_s = last_s - gap_s * (len(names) - 1)
+    return tuple(
+        Heartbeat(seq=i + 1, t_s=first_s + i * gap_s, rank=0, pid=PID, phase=p, edge=e, step=s)
+        for i, (s, p, e) in enumerate(names)
+    )
+
+
+PREDICTED = Prediction(total_s=5.0, total_high_s=6.0, silence_s=0.3, silence_high_s=0.4, basis="n_layers=1,2,3")
+PREDICTED_LONG = Prediction(total_s=400.0, total_high_s=450.0, silence_s=200.0, silence_high_s=230.0, basis="5x512")
+ENDED_BY_US = Cleanup(signals=((9.0, "SIGTERM", 1),), ended=1)
+
+
+def case(
+    *,
+    ending: Ending = Ending.STOPPED_BY_US,
+    stopped_by: StopReason | None = None,
+    exit: Exit | None = None,
+    prediction: Prediction | None = None,
+    cleanup: Cleanup = ENDED_BY_US,
+    duration_s: float = 12.0,
+    why: str = "",
+    **evidence: object,
+) -> Case:
+    limits = Budget(
+        startup=Limit(seconds=STARTUP_S, source="default"),
+        stall=Limit(seconds=STALL_S, source="default"),
+        total=Limit(seconds=TOTAL_S, source="default"),
+    )
+    trial = Trial(
+        target="nsa",
+        point=Point.of({"n_layers": 5}),
+        repeat=0,
+        role="search",
+        config={"train": {"steps": 5}},
+        seed=1,
+        code="c",
+        machine="m",
+        budget=limits,
+        prediction=prediction,
+    )
+    outcome = Outcome(ending=ending, exit=exit, stopped_by=stopped_by, duration_s=duration_s, cleanup=cleanup, why=why)
+    seen = {"steps_wanted": 5, "steps_done": 1, "config_seen": True, "heartbeats": marks(), "heartbeats_total": 13}
+    return Case(trial=trial, outcome=outcome, evidence=Evidence(**{**seen, **evidence}))
+
+
+def silent(*, times: float = 1.5, prediction: Prediction | None = None, **evidence: object) -> Case:
+    """A trial that we ended by its stall limit after ``times`` that limit without a mark."""
+    return case(
+        stopped_by=StopReason.STALL,
+        exit=Exit(signal=15),
+        prediction=prediction,
+        duration_s=LAST_MARK_S + times * STALL_S,
+        silence_s=times * STALL_S,
+        **evidence,
+    )
+
+
+def exited(code: int, **changes: object) -> Case:
+    return case(ending=Ending.EXITED, exit=Exit(code=code), cleanup=Cleanup(), **changes)
+
+
+def signalled(number: int, **changes: object) -> Case:
+    return case(ending=Ending.SIGNALLED, exit=Exit(signal=number), cleanup=Cleanup(), **changes)
+
+
+def result(status: str = "raised", steps_done: int = 1, **said: str) -> WorkerResult:
+    return WorkerResult(id="result", status=status, steps_done=steps_done, phase="forward", **said)
+
+
+def log(text: str, stream: str = "stderr") -> tuple[LogTail, ...]:
+    return (LogTail(id=f"log-{stream}", stream=stream, text=text, size_bytes=len(text)),)
+
+
+TRACEBACK = """Traceback (most recent call last):
+  File "/src/nsa/train/trainer.py", line 70, in train
+    loss = self.forward(batch)
+  File "/src/nsa/model/transformer.py", line 31, in forward
+    raise ValueError(why)
+ValueError: shapes (3, 4) and (5, 6) cannot be multiplied
+"""
+FATAL = """Fatal Python error: Segmentation fault
+
+Current thread 0x00007f0a (most recent call first):
+  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at
+  File "/src/harness/specimens/segfault.py", line 13 in read_address_zero
+"""
+OOM_TEXT = "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried 1 GB"
+
+BUSY = {"cpu_share": 0.97, "state": "R", "wchan": "0"}
+LOOP = {"processes": looks(**BUSY), "stacks": stacks([spinning(19), spinning(20), spinning(19)])}
+
+CANNED: dict[str, list[Case]] = {
+    "interrupted": [
+        case(stopped_by=StopReason.INTERRUPT, exit=Exit(signal=15), silence_s=0.4),
+        # However sure a hang looks: the user ended it, so nothing is claimed.
+        case(stopped_by=StopReason.INTERRUPT, silence_s=9.0, processes=looks(), stacks=stacks([IN_LOCK] * 3)),
+    ],
+    "infra": [
+        case(ending=Ending.NEVER_STARTED, why="no such file: /nowhere/python", heartbeats=(), heartbeats_total=0),
+        case(ending=Ending.EXITED, exit=None, why="the supervisor was killed by signal 9"),
+        case(
+            ending=Ending.EXITED,
+            exit=Exit(code=1),
+            cleanup=Cleanup(survivors=(Survivor(pid=7, state="D", command="python"),)),
+        ),
+        exited(1, result=result(exception="OSError", message="[Errno 28] No space left on device: 'x'")),
+        exited(1, logs=log("OSError: [Errno 28] No space left on device\n")),
+        exited(74, steps_done=5),
+        exited(1, heartbeats=(), logs=log("harness.core.errors.LaunchError: no readable trial at x\n")),
+        silent(
+            processes=looks(),
+            stacks=stacks([IN_LOCK] * 3),
+            logs=log("nsa-harness: heartbeats cannot be written: No space left on device; training goes on unseen\n"),
+        ),
+    ],
+    "misconfigured": [
+        exited(
+            0,
+            steps_done=5,
+            result=result("finished", 5),
+            config_differences=("model.n_layers: requested 5, ran 12",),
+        )
+    ],
+    "passed": [
+        exited(0, steps_done=5, result=result("finished", 5)),
+        case(
+            ending=Ending.EXITED,
+            exit=Exit(code=0),
+            cleanup=Cleanup(signals=((5.0, "SIGKILL", 1),), ended=1),
+            steps_done=5,
+            result=result("finished", 5),
+        ),
+        exited(0, steps_wanted=0, steps_done=0, heartbeats=(), heartbeats_total=0),
+    ],
+    "early_exit": [exited(0), exited(0, result=result("finished", 2))],
+    "nonfinite": [
+        exited(1, result=result(exception="nsa.errors.NonFiniteLoss", message="step 1: loss is nan")),
+        # It raised, and then a thread that nobody joins kept the process: the exception came first.
+        silent(result=result(exception="nsa.errors.NonFiniteLoss", message="step 1: loss is nan")),
+    ],
+    "oom": [
+        exited(1, result=result(exception="RuntimeError", message=OOM_TEXT)),
+        exited(1, result=result(exception="MemoryError", message="")),
+        exited(1, result=result(exception="torch.OutOfMemoryError", message="CUDA out of memory. Tried 2 GiB")),
+        signalled(9, memory_limit_hits=1),
+        signalled(6, logs=log("terminate called after throwing an instance of 'std::bad_alloc'\n")),
+    ],
+    "crashed": [
+        exited(1, result=result(exception="ValueError", message="shapes", traceback=TRACEBACK)),
+        signalled(11, logs=log(FATAL)),
+        signalled(6, logs=log("Fatal Python error: Aborted\n")),
+        signalled(9),
+        exited(3, logs=log(TRACEBACK)),
+    ],
+    "stopped": [silent(processes=looks(state="T", wchan="do_signal_stop"), stacks=stacks([IN_LOCK] * 3))],
+    "hung_waiting": [
+        silent(processes=looks(), stacks=stacks([IN_LOCK] * 3)),
+        # A healthy trial may be silent for longer, but not asleep.
+        silent(processes=looks(), stacks=stacks([IN_LOCK] * 3), prediction=PREDICTED_LONG),
+        # A waiting main thread beside one that wakes now and then by itself: after four limits.
+        silent(times=4.1, processes=looks(side_timed=True), stacks=stacks([IN_LOCK] * 6)),
+        # No native frames to be had: the kernel's account carries it, after four limits.
+        silent(times=4.1, processes=looks(), stacks=stacks([(*HOOK, *BACKWARD)] * 3, is_native=False)),
+        # A child that rests as well.
+        silent(times=4.1, processes=looks(wchan="do_wait", children=1), stacks=stacks([IN_LOCK] * 4)),
+    ],
+    "limit_too_short": [
+        silent(
+            times=4.1,
+            prediction=PREDICTED_LONG,
+            processes=looks(**BUSY),
+            stacks=stacks([IN_BACKWARD_PYTHON] * 3, is_native=False),
+        ),
+        silent(times=4.1, prediction=PREDICTED_LONG, **LOOP),
+        case(
+            stopped_by=StopReason.TOTAL,
+            duration_s=TOTAL_S,
+            silence_s=TOTAL_S - LAST_MARK_S,
+            prediction=PREDICTED_LONG,
+            processes=looks(**BUSY),
+        ),
+    ],
+    "hung_busy": [
+        silent(times=4.1, prediction=PREDICTED, **LOOP),
+        # Without a prediction, the same phase in step 0 is the yardstick: 0.125 s.
+        silent(times=4.1, **LOOP),
+        silent(
+            times=4.1,
+            prediction=PREDICTED,
+            processes=looks(**BUSY),
+            stacks=stacks([spinning(19, inside=(native("sre_ucs1_match", LIBPYTHON),))] * 3, owns_gil=True),
+        ),
+    ],
+    "slow": [
+        case(
+            stopped_by=StopReason.TOTAL,
+            duration_s=TOTAL_S,
+            silence_s=0.3,
+            steps_done=2,
+            heartbeats=marks(steps=3, step_s=20.0, last_s=TOTAL_S - 0.3),
+            heartbeats_total=21,
+            measurement=Measurement(startup_s=2.0, step_s=(20.0, 22.0)),
+            prediction=PREDICTED,
+        ),
+        # A prediction that exceeds the limit does not turn progress into "limit too short".
+        case(
+            stopped_by=StopReason.TOTAL,
+            duration_s=TOTAL_S,
+            silence_s=1.5,
+            steps_done=0,
+            heartbeats=marks(steps=1, step_s=8.0, last_s=TOTAL_S - 1.5),
+            heartbeats_total=5,
+            prediction=PREDICTED_LONG,
+        ),
+    ],
+    "unresolved": [
+        silent(times=4.1, processes=looks(**BUSY), stacks=stacks(in_operator(i) for i in range(5))),
+        silent(failures=(SourceFailure(id="failure-1-py-spy", source="py-spy", reason="it is not installed"),)),
+    ],
+}
+
+EVERY = [(rule, i, c) for rule, cases in CANNED.items() for i, c in enumerate(cases)]
+IDS = [f"{rule}-{i}" for rule, i, _ in EVERY]
+
+
+# --- The contract --------------------------------------------------------------------------------------------------
+
+
+def test_every_rule_has_canned_evidence_of_its_own():
+    assert tuple(CANNED) == RULES.names()
+
+
+@pytest.mark.parametrize(("rule", "_i", "canned"), EVERY, ids=IDS)
+def test_a_rule_fires_on_its_own_evidence(rule, _i, canned):
+    verdict = RULES.load(rule)(canned)
+    assert verdict is not None
+    assert verdict.rule == rule
+    assert verdict.because
+
+
+# What precedes another rule in the table on purpose, and is compatible with it.
+BOTH = {
+    ("misconfigured", 0): {"passed"},
+    ("infra", 2): {"crashed"},
+    ("infra", 3): {"crashed"},
+    ("infra", 4): {"crashed"},
+    ("infra", 5): {"crashed"},
+    ("infra", 6): {"crashed"},
+    ("infra", 7): {"hung_waiting"},
+}
+
+
+@pytest.mark.parametrize(("rule", "i", "canned"), EVERY, ids=IDS)
+def test_a_rule_stays_silent_on_the_evidence_of_all_others(rule, i, canned):
+    fired = {name for name in RULES if RULES.load(name)(canned) is not None}
+    assert fired - {"unresolved"} == ({rule} | BOTH.get((rule, i), set())) - {"unresolved"}
+
+
+@pytest.mark.parametrize(("rule", "_i", "canned"), EVERY, ids=IDS)
+def test_the_first_rule_wins_and_cites_what_is_there(rule, _i, canned):
+    verdict = classify(canned)
+    assert verdict.rule == rule
+    assert verdict.cites
+    assert set(verdict.cites) <= known_ids(canned)
+    assert set(verdict.also) == BOTH.get((rule, _i), set())
+
+
+@pytest.mark.parametrize(("rule", "_i", "canned"), EVERY, ids=IDS)
+def test_nothing_is_a_hang_while_it_moves(rule, _i, canned):
+    """The same evidence with marks up to the end is never a HANG."""
+    lively = replace(canned, evidence=replace(canned.evidence, silence_s=0.0))
+    assert classify(lively).kind is not Kind.HANG
+
+
+# --- Each rule's words ---------------------------------------------------------------------------------------------
+
+
+def test_a_deadlock_names_the_function_that_waits_and_the_numbers():
+    verdict = classify(silent(processes=looks(), stacks=stacks([IN_LOCK] * 3)))
+    assert (verdict.kind, verdict.cause, verdict.confidence) == (Kind.HANG, "deadlock", Confidence.HIGH)
+    assert verdict.because == (
+        "rank 0 silent for 6.0 s in backward of step 1 (stall limit 4.0 s); at 6 of 6 looks all 2 threads sleep, and "
+        "in 3 of 3 samples the main thread waits in acquire_forever (harness/specimens/backward_deadlock.py:21) "
+        "(kernel: futex_do_wait); 0.00 s CPU in 3.0 s"
+    )
+    assert verdict.signature == (
+        "HANG deadlock: backward_deadlock.acquire_forever < fault._strike < graph._engine_run_backward < "
+        "_tensor.backward < trainer.train"
+    )
+    assert (verdict.phase, verdict.step, verdict.rank) == ("backward", 1, 0)
+    assert set(verdict.cites) >= {"stack-1", "stack-3", "proc-1", "proc-6", "progress"}
+
+
+@pytest.mark.parametrize(
+    ("wchan", "leaf", "owns_gil", "cause"),
+    [
+        ("futex_do_wait", LOCK_LEAF, False, "deadlock"),
+        (
+            "futex_do_wait",
+            (native("pthread_mutex_lock", LIBC), native("ffi_call", "/lib/libffi.so.8")),
+            True,
+            "gil-held",
+        ),
+        ("futex_do_wait", (native("pthread_mutex_lock", LIBC), native("my_queue::take")), False, "native-wait"),
+        ("anon_pipe_write", (native("write", LIBC), native("os_write", LIBPYTHON)), False, "blocked-pipe"),
+    ],
+)
+def test_the_cause_of_a_wait_is_read_from_kernel_stack_and_gil(wchan, leaf, owns_gil, cause):
+    waiting = stacks([(*leaf, *HOOK, *BACKWARD)] * 3, owns_gil=owns_gil)
+    verdict = classify(silent(processes=looks(wchan=wchan), stacks=waiting))
+    assert (verdict.kind, verdict.cause) == (Kind.HANG, cause)
+
+
+@pytest.mark.parametrize(
+    ("wchan", "state", "leaf", "children", "cause"),
+    [
+        ("do_wait", "S", native("wait4", LIBC), 1, "waiting-for-child"),
+        ("anon_pipe_read", "S", native("read", LIBC), 1, "waiting-for-child"),
+        ("anon_pipe_read", "S", native("read", LIBC), 0, "blocked-io"),
+        ("do_epoll_wait", "S", native("epoll_wait", LIBC), 0, "blocked-io"),
+        ("nfs_wait_bit_killable", "D", native("open64", LIBC), 0, "blocked-io"),
+    ],
+)
+def test_a_wait_that_the_outside_may_end_is_a_hang_only_after_four_limits(wchan, state, leaf, children, cause):
+    evidence = {
+        "processes": looks(wchan=wchan, state=state, children=children),
+        "stacks": stacks([(leaf, *HOOK, *BACKWARD)] * 4),
+    }
+    assert classify(silent(times=1.5, **evidence)).kind is Kind.UNRESOLVED
+    late = classify(silent(times=4.1, **evidence))
+    assert (late.kind, late.cause, late.confidence) == (Kind.HANG, cause, Confidence.MEDIUM)
+
+
+def test_without_native_frames_the_reason_says_so():
+    verdict = classify(
+        silent(
+            times=4.1,
+            processes=looks(),
+            stacks=stacks([(*HOOK, *BACKWARD)] * 3, is_native=False, source="faulthandler (SIGUSR1 was sent)"),
+        )
+    )
+    assert verdict.confidence is Confidence.MEDIUM
+    assert "as faulthandler (SIGUSR1 was sent) says without native frames" in verdict.because
+
+
+def test_one_python_sample_beside_native_ones_is_compared_by_its_python_frames():
+    mixed = (*stacks([(*HOOK, *BACKWARD)], is_native=False), *stacks([IN_LOCK] * 3)[1:])
+    assert classify(silent(processes=looks(), stacks=mixed)).kind is Kind.HANG
+    elsewhere = (*stacks([BACKWARD], is_native=False), *stacks([IN_LOCK] * 3)[1:])
+    assert classify(silent(processes=looks(), stacks=elsewhere)).kind is Kind.UNRESOLVED
+
+
+def test_an_infinite_loop_needs_words_about_what_does_not_move():
+    verdict = classify(silent(times=4.1, prediction=PREDICTED, **LOOP))
+    assert (verdict.kind, verdict.cause, verdict.confidence) == (Kind.HANG, "infinite-loop", Confidence.HIGH)
+    assert "spin_forever (harness/specimens/infinite_loop.py:19)" in verdict.because
+    assert "41 times the longest healthy silence (0.40 s, predicted from n_layers=1,2,3)" in verdict.because
+    assert "prediction" in verdict.cites
+
+
+def test_a_c_function_that_keeps_the_gil_is_named_as_the_cause():
+    assert classify(CANNED["hung_busy"][2]).cause == "gil-held"
+
+
+def test_slow_says_what_it_would_have_needed():
+    verdict = classify(CANNED["slow"][0])
+    assert "2 of 5 steps done" in verdict.because
+    assert "at 21.00 s a step it would have needed about 107.0 s" in verdict.because
+    assert "predicted for a healthy trial: 5.0 s" in verdict.because
+
+
+def test_slow_without_a_whole_step_gives_a_lower_bound():
+    assert "no step was done in" in classify(CANNED["slow"][1]).because
+    assert "more than" in classify(CANNED["slow"][1]).because
+
+
+def test_a_crash_names_exception_and_place():
+    verdict = classify(CANNED["crashed"][0])
+    assert verdict.cause == "ValueError"
+    assert verdict.because == "raised ValueError in transformer.forward, in backward of step 1: shapes"
+    assert verdict.signature == "CRASH ValueError: transformer.forward < trainer.train"
+
+
+def test_a_signal_is_named_with_the_function_that_faulthandler_saw():
+    verdict = classify(CANNED["crashed"][1])
+    assert verdict.cause == "SIGSEGV"
+    assert verdict.signature == "CRASH SIGSEGV: __init__.string_at < segfault.read_address_zero"
+    assert verdict.cites == ("exit", "progress", "log-stderr")
+
+
+def test_a_pass_that_left_a_process_behind_says_so():
+    verdict = classify(CANNED["passed"][1])
+    assert verdict.kind is Kind.PASS
+    assert "left 1 process(es) behind" in verdict.because
+    assert "cleanup" in verdict.cites
+
+
+# --- Where one step further would be wrong -------------------------------------------------------------------------
+
+
+def test_silence_with_cpu_burning_and_no_yardstick_is_unresolved():
+    first_step = {"heartbeats": marks(steps=1), "heartbeats_total": 5, "steps_done": 0}
+    verdict = classify(silent(times=4.1, **LOOP, **first_step))
+    assert (verdict.kind, verdict.cause) == (Kind.UNRESOLVED, "busy")
+    assert "missing: a prediction, or the same phase in an earlier step" in verdict.because
+    assert "for slow: 2.9 s CPU in 3.0 s" in verdict.because
+
+
+def test_a_slow_backward_with_one_python_stack_and_many_native_ones_is_never_a_hang():
+    moving = stacks(in_operator(i) for i in range(6))
+    for prediction in (None, PREDICTED):
+        verdict = classify(silent(times=40.0, prediction=prediction, processes=looks(**BUSY), stacks=moving))
+        assert (verdict.kind, verdict.cause) == (Kind.UNRESOLVED, "busy")
+        assert "4 different native stacks in 6 samples" in verdict.because
+
+
+def test_a_slow_backward_seen_by_python_frames_only_is_never_a_hang():
+    still = stacks([IN_BACKWARD_PYTHON] * 6, is_native=False)
+    verdict = classify(silent(times=40.0, prediction=PREDICTED, processes=looks(**BUSY), stacks=still))
+    assert verdict.kind is Kind.UNRESOLVED
+    assert "Python frames only, which proves nothing" in verdict.because
+
+
+def test_a_slow_operator_with_one_native_stack_is_never_a_hang():
+    """One long matrix product looks the same in every sample."""
+    product = stacks([(native("mkl_blas_sgemm"), *HOOK, *BACKWARD)] * 6)
+    verdict = classify(silent(times=40.0, prediction=PREDICTED, processes=looks(**BUSY), stacks=product))
+    assert verdict.kind is Kind.UNRESOLVED
+
+
+@pytest.mark.parametrize("is_native", [False, True])
+def test_a_limit_shorter_than_the_prediction_decides_nothing(is_native):
+    still = stacks([IN_BACKWARD_PYTHON] * 3, is_native=is_native)
+    verdict = classify(silent(times=4.1, prediction=PREDICTED_LONG, processes=looks(**BUSY), stacks=still))
+    assert (verdict.kind, verdict.cause) == (Kind.UNRESOLVED, "limit-too-short")
+    assert "a healthy trial may be silent for 230.0 s" in verdict.because
+
+
+def test_a_wait_for_a_child_that_works_is_not_a_hang():
+    compiling = looks(wchan="anon_pipe_read", children=2, others_share=0.9)
+    verdict = classify(silent(times=4.1, processes=compiling, stacks=stacks([IN_LOCK] * 4)))
+    assert (verdict.kind, verdict.cause) == (Kind.UNRESOLVED, "waits-for-child")
+    assert "its other processes used 2.7 s CPU" in verdict.because
+
+
+def test_a_wait_while_nobody_looked_at_the_children_is_not_a_hang():
+    unseen = looks(children=1, others_share=None)
+    verdict = classify(silent(times=4.1, processes=unseen, stacks=stacks([IN_LOCK] * 4)))
+    assert verdict.kind is Kind.UNRESOLVED
+    assert "missing: a look at its 1 child process(es)" in verdict.because
+
+
+def test_a_main_thread_that_sleeps_on_a_timer_is_not_a_hang():
+    verdict = classify(silent(times=4.1, processes=looks(timed=True), stacks=stacks([IN_LOCK] * 4)))
+    assert (verdict.kind, verdict.cause) == (Kind.UNRESOLVED, "timed-wait")
+
+
+def test_a_thread_that_is_woken_again_and_again_is_not_a_hang():
+    polling = looks(switches_per_s=800.0, cpu_share=0.03)
+    assert classify(silent(times=4.1, processes=polling, stacks=stacks([IN_LOCK] * 4))).kind is Kind.UNRESOLVED
+
+
+def test_looks_that_a_dump_disturbed_do_not_count():
+    disturbed = tuple(replace(look, undisturbed_since=None) for look in looks())
+    assert classify(silent(processes=disturbed, stacks=stacks([IN_LOCK] * 3))).kind is Kind.UNRESOLVED
+
+
+def test_what_was_seen_before_the_last_mark_does_not_count():
+    before = {"processes": looks(start_s=LAST_MARK_S - 9), "stacks": stacks([IN_LOCK] * 3, start_s=LAST_MARK_S - 9)}
+    assert classify(silent(times=4.1, **before)).kind is Kind.UNRESOLVED
+
+
+@pytest.mark.parametrize(
+    "change", [{"faults_per_s": 5000.0}, {"rss_per_s": 2_000_000}, {"children": 1, "others_share": 0.5}]
+)
+def test_a_busy_loop_beside_a_counter_that_moves_is_unresolved(change):
+    evidence = LOOP | {"processes": looks(**BUSY, **change)}
+    assert classify(silent(times=4.1, prediction=PREDICTED, **evidence)).kind is Kind.UNRESOLVED
+
+
+def test_a_busy_loop_is_not_judged_before_four_limits():
+    assert classify(silent(times=3.9, prediction=PREDICTED, **LOOP)).kind is Kind.UNRESOLVED
+
+
+def test_a_busy_loop_no_longer_than_ten_healthy_silences_is_not_judged():
+    healthy = replace(PREDICTED, silence_s=1.6, silence_high_s=1.7)
+    assert classify(silent(times=4.1, prediction=healthy, **LOOP)).kind is Kind.UNRESOLVED
+
+
+def test_a_total_limit_in_a_silence_longer_than_any_before_is_not_slow():
+    cut = case(stopped_by=StopReason.TOTAL, duration_s=TOTAL_S, silence_s=3.5, heartbeats=marks(last_s=TOTAL_S - 3.5))
+    verdict = classify(cut)
+    assert (verdict.kind, verdict.cause) == (Kind.UNRESOLVED, "cut-off-in-silence")
+
+
+def test_a_total_limit_during_a_standstill_is_not_slow():
+    last_s = TOTAL_S - 3.9
+    standing = case(
+        stopped_by=StopReason.TOTAL,
+        duration_s=TOTAL_S,
+        silence_s=3.9,
+        heartbeats=marks(step_s=20.0, last_s=last_s),
+        heartbeats_total=13,
+        processes=looks(start_s=last_s + 0.1),
+    )
+    assert classify(standing).kind is Kind.UNRESOLVED
+
+
+def test_a_sigkill_that_we_sent_is_not_the_kernels():
+    ours = case(stopped_by=StopReason.STALL, exit=Exit(signal=9), silence_s=6.0, memory_limit_hits=1)
+    assert classify(ours).kind is Kind.UNRESOLVED
