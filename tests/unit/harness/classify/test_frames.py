@@ -37,7 +37,7 @@ def python(function: str, file: str, line: int = 1) -> Frame:
         ("<module>", "<module>"),
         (
             "at::(anonymous namespace)::add_kernel<float, std::pair<int, int> >(at::Tensor&)",
-            "at::native::add_kernel",
+            "at::add_kernel",
         ),
         ("torch::autograd::PyFunctionTensorPreHook::operator()", "torch::autograd::PyFunctionTensorPreHook::operator"),
         ("gemm_nn.isra.0", "gemm_nn"),
