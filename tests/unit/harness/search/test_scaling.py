@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from harness.core.evidence import Measurement
+from harness.core.fit import fit_line, student_t
+from harness.core.outcome import Ending, Outcome
+from harness.core.point import Axis, AxisType, Point
+from harness.core.record import TrialRecord
+from harness.core.trial import Budget, Limit, Trial
+from harness.core.verdict import Answer, Confidence, Kind, Verdict
+from harness.search.scaling import fit_scaling, growth_exponent, scaling_of
+
+AXIS = Axis(name="n_layers", path="model.n_layers", type=AxisType.ORDERED, values=tuple(range(1, 13)))
+
+
+@pytest.mark.parametrize(
+    ("level", "dof", "t"),
+    [(0.95, 1, 12.706), (0.95, 2, 4.303), (0.95, 3, 3.182), (0.95, 10, 2.228), (0.95, 121, 1.980), (0.99, 4, 4.604)],
+)
+def test_student_s_t_agrees_with_the_printed_tables(level, dof, t):
+    assert student_t(level, dof) == pytest.approx(t, abs=5e-4)
+
+
+def test_a_line_is_recovered_with_its_interval():
+    # NIST Norris-style check by hand: y = 1 + 2x with residuals +-0.1.
+    points = [(1.0, 3.1), (2.0, 4.9), (3.0, 6.9), (4.0, 9.1)]
+    fit = fit_scaling("s", points, [10.0])
+    assert fit is not None
+    assert (fit.slope, fit.intercept) == (pytest.approx(2.0), pytest.approx(1.0))
+    half = 4.3027 * (0.04 / 2 / 5) ** 0.5
+    assert (fit.slope_low, fit.slope_high) == (pytest.approx(2 - half, abs=1e-3), pytest.approx(2 + half, abs=1e-3))
+    assert fit.predicted == ((10.0, pytest.approx(21.0)),)
+    assert fit.r_squared == pytest.approx(1 - 0.04 / 20.04)
+    assert fit.note == ""
+
+
+def test_two_points_have_no_interval_and_say_so():
+    fit = fit_scaling("s", [(1, 1.0), (2, 3.0)])
+    assert fit is not None
+    assert fit.slope == fit.slope_low == fit.slope_high == 2.0
+    assert "no interval" in fit.note
+    assert fit.exponent is None
+
+
+@pytest.mark.parametrize("points", [[], [(1.0, 1.0)], [(2.0, 1.0), (2.0, 1.5), (2.0, 1.1)]])
+def test_one_value_is_no_line(points):
+    assert fit_scaling("s", points) is None
+
+
+def test_equal_times_are_a_perfect_flat_line():
+    fit = fit_scaling("s", [(1, 2.0), (2, 2.0), (3, 2.0)])
+    assert fit is not None
+    assert (fit.slope, fit.r_squared) == (0.0, 1.0)
+
+
+def test_a_prediction_is_never_negative():
+    fit = fit_scaling("s", [(5, 1.0), (6, 2.0)], [1.0])
+    assert fit is not None
+    assert fit.predicted == ((1.0, 0.0),)
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.0, 1.5, 2.0, 3.0])
+def test_the_exponent_is_told_from_a_wide_clean_range(exponent):
+    noise = random.Random(1)
+    points = [(v, 0.3 + 0.02 * v**exponent * (1 + 0.01 * noise.gauss(0, 1))) for v in (1, 2, 4, 8, 16, 32)]
+    assert growth_exponent(points) == pytest.approx(exponent, abs=0.11)
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        [(v, 1.0 * v) for v in (1, 2, 3)],
+        [(v, 1.0 * v) for v in (4, 5, 6, 7)],
+        [(v, 2.0) for v in (1, 2, 4, 8)],
+        [(v, 9.0 - v) for v in (1, 2, 4, 8)],
+        [(1, 1.0), (2, 3.0), (3, 2.0), (4, 5.0), (8, 6.0)],
+    ],
+    ids=["three values", "narrow range", "flat", "falling", "noisy"],
+)
+def test_the_exponent_is_not_told_where_it_does_not_show(points):
+    assert growth_exponent(points) is None
+
+
+def test_a_line_needs_two_different_x():
+    assert fit_line([(1, 1), (1, 2)]) is None
+    line = fit_line([(0, 1), (2, 5)])
+    assert line is not None
+    assert line.at(3) == pytest.approx(7)
+    assert line.upper(3) is None
+    assert line.slope_error() is None
+
+
+def passed(value: int, *, steps: tuple[float, ...], total_s: float = 9.0, role: str = "search") -> TrialRecord:
+    limit = Limit(seconds=1, source="")
+    trial = Trial(
+        target="nsa",
+        point=Point.of({"n_layers": value}),
+        repeat=0,
+        role=role,
+        config={},
+        seed=0,
+        code="",
+        machine="",
+        budget=Budget(startup=limit, stall=limit, total=limit),
+    )
+    return TrialRecord(
+        trial=trial,
+        outcome=Outcome(ending=Ending.EXITED, duration_s=total_s),
+        verdict=Verdict(kind=Kind.PASS, rule="r", because="b", cites=("exit",), confidence=Confidence.PROOF),
+        answer=Answer.GOOD,
+        measurement=Measurement(step_s=steps),
+        started_at="",
+    )
+
+
+def test_records_are_fitted_by_their_median_step_and_the_rest_predicted():
+    records = [passed(v, steps=(5.0, 0.1 * v, 0.1 * v)) for v in (1, 2, 4)]
+    records.append(passed(12, steps=(50.0,), role="control dense"))
+    records.append(replace(passed(11, steps=(70.0,)), verdict=replace(records[0].verdict, kind=Kind.SLOW)))
+    fit = scaling_of(records, axis=AXIS)
+    assert fit is not None
+    assert fit.quantity == "seconds per step"
+    assert fit.slope == pytest.approx(0.1)
+    assert dict(fit.predicted)[12.0] == pytest.approx(1.2)
+    assert set(dict(fit.predicted)) == set(range(1, 13)) - {1, 2, 4}
+
+
+def test_without_steps_the_whole_trial_is_fitted():
+    fit = scaling_of([passed(v, steps=(), total_s=2.0 * v) for v in (1, 2, 3)], axis=AXIS)
+    assert fit is not None
+    assert fit.quantity == "seconds per trial"
+    assert fit.slope == pytest.approx(2.0)
+
+
+def test_no_passes_no_fit():
+    assert scaling_of([], axis=AXIS) is None
