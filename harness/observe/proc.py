@@ -126,8 +126,8 @@ class Proc:
 
     def _stat(self, at: str) -> list[str] | None:
         """The fields of ``stat`` after the name: [0] state, [1] parent, [7] faults, [11] [12] CPU, [21] pages."""
-        text = self._text(f"{at}/stat")
-        fields = text[text.rindex(")") + 2 :].split() if text else []
+        # The name is in parentheses and may hold spaces and parentheses itself.
+        fields = (self._text(f"{at}/stat") or "").rpartition(")")[2].split()
         return fields if len(fields) > 21 else None
 
     def _fields(self, at: str) -> dict[str, int]:

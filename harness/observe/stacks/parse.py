@@ -10,6 +10,9 @@ from harness.core.evidence import Frame, ThreadStack
 
 _PYSTACK_THREAD = re.compile(r"Traceback for thread (\d+) (?:\((.*?)\) )?\[(.*?)\]")
 _PYSTACK_FRAME = re.compile(r'\s+\((Python|C|C\+\+)\) File "(.*)", line (\d+), in (.*)')
+_LIBRARY = re.compile(r"( \(inlined\))?( \([^()]*/[^()]*\))?$")
+"""What pystack puts behind the name of a C function."""
+
 _FAULT_THREAD = re.compile(r"(Current thread|Thread) 0x([0-9a-f]+)(?: \[(.*)\])? \(most recent call first\):")
 _FAULT_FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
 
@@ -52,7 +55,7 @@ def parse_pystack(text: str) -> tuple[ThreadStack, ...]:
         if head is None:
             continue
         frames = [
-            Frame(function=m[4].split(" (", 1)[0], file=m[2], line=int(m[3]), native=m[1] != "Python")
+            Frame(function=_LIBRARY.sub("", m[4]), file=m[2], line=int(m[3]), native=m[1] != "Python")
             for line in block.splitlines()
             if (m := _PYSTACK_FRAME.match(line))
         ]

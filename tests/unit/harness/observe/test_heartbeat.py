@@ -1,0 +1,127 @@
+"""Progress marks are read while they are written: torn, corrupt, late and very many."""
+
+import json
+
+import pytest
+
+from harness.observe.heartbeat import FIRST_MARKS, LAST_MARKS, Heartbeats
+from harness.store import layout
+
+
+def mark(seq, t, *, step=0, phase="forward", rank=0):
+    record = {"seq": seq, "t": t, "rank": rank, "pid": 7, "phase": phase, "edge": "begin", "step": step, "detail": None}
+    return json.dumps(record) + "\n"
+
+
+def step_done(seq, t, *, step, rank=0, **facts):
+    return (
+        json.dumps({"seq": seq, "t": t, "rank": rank, "pid": 7, "event": "step", "step": step, "facts": facts}) + "\n"
+    )
+
+
+@pytest.fixture
+def beats(tmp_path):
+    beats = Heartbeats(tmp_path, started_s=1000.0)
+    yield beats
+    beats.close()
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text, *, rank=0):
+        with layout.heartbeat(tmp_path, rank).open("a") as file:
+            file.write(text)
+
+    return write
+
+
+def test_no_file_is_no_progress(beats):
+    assert not beats.read()
+    assert beats.last is None
+
+
+def test_times_count_from_the_start_of_the_trial(beats, write):
+    write(mark(1, 1001.5, step=None, phase="build"))
+    assert beats.read()
+    assert (beats.last.t_s, beats.last.phase, beats.last.step) == (1.5, "build", None)
+    assert beats.first_step_t_s is None
+    assert not beats.read()
+
+
+def test_torn_last_line_waits_for_its_end(beats, write):
+    line = mark(2, 1002.0)
+    write(mark(1, 1001.0) + line[:25])
+    assert beats.read()
+    assert beats.last.seq == 1
+    write(line[25:-1])
+    assert not beats.read()
+    write("\n")
+    assert beats.read()
+    assert (beats.last.seq, beats.unreadable) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    "line", ["{nonsense\n", "[1, 2]\n", "{}\n", '{"t": "x"}\n', "\0\0\0\n", '{"t": 1001}\n', "7\n"]
+)
+def test_corrupt_line_is_counted_and_skipped(beats, write, line):
+    write(mark(1, 1001.0) + line + mark(2, 1002.0))
+    assert beats.read()
+    assert beats.marks.total == 2
+    assert beats.unreadable == 1
+    assert beats.last_t_s == 2.0
+
+
+def test_endless_line_is_dropped_and_what_follows_is_read(beats, write):
+    write(mark(1, 1001.0) + "x" * 1_200_000)
+    beats.read()
+    write("\n" + mark(2, 1002.0))
+    beats.read()
+    assert beats.last.seq == 2
+    assert beats.unreadable >= 1
+
+
+def test_steps_have_durations_and_the_first_counts_from_its_first_mark(beats, write):
+    write(mark(1, 1001.0, step=None, phase="build") + mark(2, 1010.0, step=0) + step_done(3, 1012.0, step=0, loss=2.0))
+    write(mark(4, 1012.1, step=1) + step_done(5, 1015.0, step=1, loss=1.5))
+    beats.read()
+    assert beats.steps_done == 2
+    assert beats.step_s.items() == pytest.approx((2.0, 3.0))
+    assert beats.first_step_t_s == 10.0
+    assert beats.facts == {"loss": 1.5}
+    assert beats.marks.total == 3
+
+
+def test_longest_silence_leaves_out_the_startup_and_counts_steps_as_progress(beats, write):
+    write(mark(1, 1001.0, step=None, phase="build") + mark(2, 1060.0, step=0) + step_done(3, 1064.0, step=0))
+    write(mark(4, 1065.0, step=1) + mark(5, 1067.0, step=1))
+    beats.read()
+    assert beats.longest_silence_s == 4.0
+    assert beats.last_t_s == 67.0
+
+
+def test_first_step_with_a_fact_that_is_no_number_is_remembered(beats, write):
+    write(mark(1, 1001.0) + step_done(2, 1002.0, step=0, loss=1.0) + step_done(3, 1003.0, step=1, loss=float("nan")))
+    write(step_done(4, 1004.0, step=2, loss=float("nan")))
+    beats.read()
+    assert beats.facts["first_nonfinite_loss_step"] == 1.0
+    assert beats.unreadable == 0
+
+
+def test_memory_is_bounded_and_both_ends_are_kept(beats, write):
+    write("".join(mark(i, 1000.0 + i, step=i) + step_done(i, 1000.5 + i, step=i) for i in range(1000)))
+    beats.read()
+    kept = [beat.seq for beat in beats.marks.items()]
+    assert len(kept) == FIRST_MARKS + LAST_MARKS
+    assert (kept[0], kept[FIRST_MARKS - 1], kept[FIRST_MARKS], kept[-1]) == (0, 49, 800, 999)
+    assert (beats.marks.total, beats.steps_done) == (1000, 1000)
+    assert len(beats.step_s.items()) == FIRST_MARKS + LAST_MARKS
+
+
+def test_a_step_is_done_when_every_rank_has_done_it(beats, write):
+    write(mark(1, 1001.0) + step_done(2, 1002.0, step=0))
+    write(mark(1, 1001.0, rank=1), rank=1)
+    beats.read()
+    assert beats.steps_done == 0
+    write(step_done(2, 1003.0, step=0, rank=1), rank=1)
+    assert beats.read()
+    assert beats.steps_done == 1

@@ -1,0 +1,315 @@
+"""Stack dumpers: what they print is read right, and whatever they do, the watch gets an answer in time."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from harness.core.evidence import Frame, SourceFailure, StackSample
+from harness.observe.proc import Proc
+from harness.observe.stacks.dumper import find_tool, run_dumper, why_refused
+from harness.observe.stacks.faulthandler import Faulthandler
+from harness.observe.stacks.parse import parse_faulthandler, parse_pyspy, parse_pystack
+from harness.observe.stacks.pick import sample_all
+from harness.observe.stacks.pyspy import PySpy
+from harness.observe.stacks.pystack import PyStack
+from harness.observe.stacks.table import load_sources
+from harness.testing.clock import FakeClock
+from harness.testing.sources import ScriptedSource
+
+PYSTACK = """Traceback for thread 7849 (python) [Has the GIL] (most recent call last):
+    (C) File "???", line 0, in _start (/usr/bin/python3.11)
+    (Python) File "/t.py", line 5, in <module>
+        stuck_here()
+    (Python) File "/t.py", line 4, in stuck_here
+        print("File x, line 3, in y")
+    (C) File "./nptl/futex.c", line 103, in __futex_wait (inlined) (/usr/lib/libc.so.6)
+
+Traceback for thread 7850 (pt_gloo_runloop) [] (most recent call last):
+    (C) File "???", line 0, in gloo::ring(int, char (*)[2]) (/usr/lib/libtorch.so)
+"""
+
+FAULTHANDLER = """Thread 0x00007f5c3c7fe6c0 [tick] (most recent call first):
+  File "/lib/threading.py", line 331 in wait
+  File "/t.py", line 9 in tick
+
+Current thread 0x00007f5c41e2b740 (most recent call first):
+  File "/a dir/t.py", line 4 in stuck_here
+  File "/a dir/t.py", line ??? in <module>
+"""
+
+
+def frame(name, **changes):
+    base = {"name": name, "filename": "/t.py", "module": None, "short_filename": "t.py", "line": 4, "locals": None}
+    return base | changes
+
+
+def thread(*frames, tid=7):
+    return {
+        "pid": 7,
+        "thread_id": 1,
+        "thread_name": None,
+        "os_thread_id": tid,
+        "active": True,
+        "owns_gil": False,
+        "frames": list(frames),
+    }
+
+
+def test_pyspy_frames_are_native_when_they_name_a_library():
+    libc = frame("futex", module="/lib/libc.so.6", filename="/lib/libc.so.6", line=0)
+    (only,) = parse_pyspy(json.dumps([thread(libc, frame("f"))]))
+    assert [(f.function, f.native) for f in only.frames] == [("futex", True), ("f", False)]
+    assert (only.tid, only.name, only.active, only.owns_gil) == (7, "", True, False)
+
+
+@pytest.mark.parametrize("text", ["", "no json", "[]", "{}", "[7]", '[{"os_thread_id": 7}]'])
+def test_other_output_of_pyspy_is_refused(text):
+    with pytest.raises(ValueError, match=r".+"):
+        parse_pyspy(text)
+
+
+def test_pystack_frames_come_innermost_first_with_their_library_left_out():
+    main, gloo = parse_pystack(PYSTACK)
+    assert (main.tid, main.name, main.owns_gil) == (7849, "python", True)
+    assert main.frames == (
+        Frame(function="__futex_wait", file="./nptl/futex.c", line=103, native=True),
+        Frame(function="stuck_here", file="/t.py", line=4),
+        Frame(function="<module>", file="/t.py", line=5),
+        Frame(function="_start", file="???", line=0, native=True),
+    )
+    assert (gloo.name, gloo.owns_gil) == ("pt_gloo_runloop", False)
+    assert gloo.frames[0].function == "gloo::ring(int, char (*)[2])"
+
+
+def test_faulthandler_lists_the_main_thread_last():
+    other, main = parse_faulthandler(FAULTHANDLER, pid=7)
+    assert (main.tid, main.name) == (7, "MainThread")
+    assert main.frames[0] == Frame(function="stuck_here", file="/a dir/t.py", line=4)
+    assert main.frames[1].line == 0
+    assert (other.tid, other.frames[1].function) == (0x7F5C3C7FE6C0, "tick")
+
+
+@pytest.mark.parametrize("parse", [parse_pystack, lambda text: parse_faulthandler(text, pid=7)])
+def test_output_without_threads_is_refused(parse):
+    with pytest.raises(ValueError, match="no threads"):
+        parse("nothing here\n")
+
+
+@pytest.fixture
+def tool(tmp_path):
+    def tool(script):
+        path = tmp_path / "dumper"
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        return str(path)
+
+    return tool
+
+
+@pytest.fixture
+def child():
+    """A Python process that waits on its standard input."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        yield child.pid
+        child.kill()
+
+
+def sample(source, pid, tmp_path, *, native=False):
+    return source.sample(pid=pid, rank=0, t_s=1.0, native=native, number=1, trial_dir=tmp_path)
+
+
+@pytest.mark.parametrize("source", [PySpy, PyStack])
+def test_missing_tool_is_a_failure_that_says_how_to_get_it(source, child, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    failure = sample(source(), child, tmp_path)
+    assert isinstance(failure, SourceFailure)
+    assert "not installed; install it with: pip install" in failure.reason
+
+
+def test_tool_beside_the_interpreter_comes_before_the_one_on_path(tmp_path, monkeypatch):
+    for folder in ("beside", "path"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "py-spy").touch(mode=0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "beside" / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    assert find_tool("py-spy") == str(tmp_path / "beside" / "py-spy")
+    (tmp_path / "beside" / "py-spy").unlink()
+    assert find_tool("py-spy") == str(tmp_path / "path" / "py-spy")
+
+
+@pytest.mark.parametrize(("scope", "said"), [("1\n", "kernel.yama.ptrace_scope = 1"), (None, "no Yama")])
+def test_refusal_names_the_kernel_setting(tmp_path, scope, said):
+    if scope:
+        (tmp_path / "sys/kernel/yama").mkdir(parents=True)
+        (tmp_path / "sys/kernel/yama/ptrace_scope").write_text(scope)
+    message = "Permission Denied: Try running again with elevated permissions\n\nStack backtrace:\n 0: x\n"
+    reason = why_refused(message, code=1, proc=Proc(str(tmp_path)))
+    assert reason.startswith(f"ptrace refused ({said}")
+    assert "Try running again" in reason
+    assert "backtrace" not in reason
+
+
+def test_dumper_that_is_refused_is_a_failure_in_its_own_words(tool, child, tmp_path):
+    refuses = tool("echo 'Error: Operation not permitted (os error 1)' >&2; exit 1")
+    failure = sample(PySpy(tool=refuses), child, tmp_path)
+    assert failure.reason.startswith("ptrace refused")
+    assert "Operation not permitted" in failure.reason
+
+
+def test_dumper_that_prints_nonsense_is_a_failure(tool, child, tmp_path):
+    assert "unreadable output" in sample(PySpy(tool=tool("echo hello")), child, tmp_path).reason
+    assert "unreadable output" in sample(PyStack(tool=tool("echo hello")), child, tmp_path).reason
+
+
+def test_dumper_that_cannot_be_started_is_a_failure(child, tmp_path):
+    (tmp_path / "dumper").write_text("no program")
+    assert "cannot be started" in sample(PySpy(tool=str(tmp_path / "dumper")), child, tmp_path).reason
+
+
+def test_dumper_that_hangs_is_killed_with_its_children(tool, child, tmp_path):
+    hangs = tool(f"sleep 1000 & echo $! > {tmp_path}/grandchild; wait")
+    dump = run_dumper([hangs], pid=child, proc=Proc(), limit_s=0.5)
+    assert "no answer within 0.5 s" in dump.failure
+    assert "was killed" in dump.failure
+    grandchild = int((tmp_path / "grandchild").read_text())
+    assert Proc().states(grandchild) in {"", "Z"}
+
+
+def test_process_that_a_killed_dumper_left_stopped_is_continued(tool, child):
+    stops = tool(f"kill -STOP {child}; sleep 1000")
+    dump = run_dumper([stops], pid=child, proc=Proc(), limit_s=0.5)
+    assert "it was continued" in dump.failure
+    os.waitid(os.P_PID, child, os.WCONTINUED)
+    assert "T" not in Proc().states(child)
+
+
+def test_process_that_ends_while_it_is_looked_at_is_gone_not_an_error(tool):
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True)
+    dump = run_dumper([tool(f"kill -KILL {child.pid}; exit 1")], pid=child.pid, proc=Reaping(child))
+    assert "ended while it was looked at" in dump.failure
+    child.communicate()
+
+
+class Reaping(Proc):
+    """/proc as seen by somebody whose children are reaped at once."""
+
+    def __init__(self, child):
+        super().__init__()
+        self.child, self.calls = child, 0
+
+    def states(self, pid):
+        self.calls += 1
+        if self.calls > 1:
+            self.child.wait()
+        return super().states(pid)
+
+
+@pytest.mark.parametrize("source", [PySpy, PyStack])
+def test_native_frames_are_not_asked_of_a_process_in_disk_sleep(source, tool, tmp_path):
+    class DiskSleep(Proc):
+        def states(self, pid):
+            return "SD"
+
+    ran = tool(f"touch {tmp_path}/ran; exit 1")
+    failure = sample(source(tool=ran, proc=DiskSleep()), os.getpid(), tmp_path, native=True)
+    assert "state D" in failure.reason
+    assert not (tmp_path / "ran").exists()
+    sample(source(tool=ran, proc=DiskSleep()), os.getpid(), tmp_path, native=False)
+    assert (tmp_path / "ran").exists()
+
+
+def test_native_frames_are_not_asked_of_a_traced_process(tool, child, tmp_path):
+    class Traced(Proc):
+        def tracer(self, pid):
+            return 4711
+
+    assert (
+        "process 4711 traces it"
+        in sample(PySpy(tool=tool("exit 1"), proc=Traced()), child, tmp_path, native=True).reason
+    )
+
+
+def test_faulthandler_never_signals_a_process_that_would_die_of_it(child, tmp_path):
+    failure = sample(Faulthandler(), child, tmp_path)
+    assert "no handler for SIGUSR1" in failure.reason
+    assert Proc().states(child)
+
+
+def test_faulthandler_that_gets_no_answer_gives_up(tmp_path):
+    (tmp_path / "faulthandler_rank0.txt").touch()
+    clock = FakeClock()
+    previous = signal.signal(signal.SIGUSR1, lambda *_: None)
+    try:
+        failure = sample(Faulthandler(clock=clock), os.getpid(), tmp_path)
+    finally:
+        signal.signal(signal.SIGUSR1, previous)
+    assert "nothing was printed within 3 s" in failure.reason
+    assert clock.now() - clock.began_s == pytest.approx(3.0, abs=0.1)
+
+
+def pick(*sources, native=True, tmp_path):
+    return sample_all(sources, pid=7, rank=0, t_s=1.0, native=native, number=1, trial_dir=tmp_path)
+
+
+def test_first_source_with_native_frames_wins(tmp_path):
+    python = ScriptedSource(native=False, name="python")
+    answer, failures = pick(
+        ScriptedSource(fail="no", name="broken"), python, ScriptedSource(name="c"), tmp_path=tmp_path
+    )
+    assert (answer.source, answer.native) == ("c", True)
+    assert [failure.source for failure in failures] == ["broken"]
+
+
+def test_python_frames_are_taken_when_nobody_has_native_ones(tmp_path):
+    answer, failures = pick(ScriptedSource(native=False, name="python"), ScriptedSource(fail="no"), tmp_path=tmp_path)
+    assert (answer.source, answer.native) == ("python", False)
+    assert len(failures) == 1
+
+
+def test_source_that_refuses_native_frames_is_asked_last(tmp_path):
+    class Refuses(ScriptedSource):
+        def sample(self, *, native, number, **rest):
+            if native:
+                self.samples.append((number, native))
+                return SourceFailure(id="failure-1", source=self.name, reason="Python frames only")
+            return super().sample(native=native, number=number, **rest)
+
+    neutral, disturbs = Refuses(name="neutral"), Refuses(name="disturbs")
+    answer, _ = pick(neutral, disturbs, tmp_path=tmp_path)
+    assert answer.source == "neutral"
+    assert disturbs.samples == [(1, True)]
+
+
+def test_nobody_can_and_everybody_says_why(tmp_path):
+    answer, failures = pick(ScriptedSource(fail="a"), ScriptedSource(fail="b"), native=False, tmp_path=tmp_path)
+    assert answer is None
+    assert [failure.reason for failure in failures] == ["a", "b"]
+
+
+def test_table_gives_all_sources_in_order_of_preference():
+    assert [source.name for source in load_sources()] == ["py-spy", "pystack", "faulthandler"]
+    assert [source.name for source in load_sources(["pystack"])] == ["pystack"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to become somebody else")
+@pytest.mark.parametrize("name", ["py-spy", "pystack"])
+def test_process_of_another_user_is_refused_and_the_reason_said(name, child, tmp_path):
+    tool = find_tool(name)
+    if tool is None:
+        pytest.skip(f"{name} is not installed")
+    setpriv = ["/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"]
+    if not os.access(setpriv[0], os.X_OK):
+        pytest.skip("needs setpriv")
+    wrapper = tmp_path / "as-nobody"
+    wrapper.write_text(f'#!/bin/sh\nexec {" ".join(setpriv)} {tool} "$@"\n')
+    wrapper.chmod(0o755)
+    source = {"py-spy": PySpy, "pystack": PyStack}[name](tool=str(wrapper))
+    answer = sample(source, child, tmp_path)
+    assert not isinstance(answer, StackSample)
+    assert "ptrace refused" in answer.reason
