@@ -51,13 +51,27 @@ def resume(run: Run) -> tuple[str, ...]:
     return ("nsa-harness", "bisect", "--resume", run.directory or run.id)
 
 
+def changed(argv: tuple[str, ...], option: str, value: str) -> tuple[str, ...]:
+    """``argv`` with ``option`` set to ``value`` in place of what it was; other options are left alone."""
+    kept: list[str] = []
+    skip = False
+    for word in argv:
+        if skip:
+            skip = False
+        elif word == option:
+            skip = True
+        elif not word.startswith(f"{option}="):
+            kept.append(word)
+    return (*kept, option, value)
+
+
 def _look(run: Run) -> Step | None:
     group = failing(run)
     if group is None:
         return None
     kind = group.first.verdict.kind
     where = "the function that waits" if kind is Kind.HANG else "where it ended"
-    return Step(text=f"Look at {where}, under {at(run, group.value)} below.")
+    return Step(text=f"Look at {where} (Evidence, {at(run, group.value)}).")
 
 
 def _repeat(run: Run, boundary: Boundary) -> Step | None:
@@ -72,7 +86,7 @@ def _control(run: Run, boundary: Boundary) -> Step | None:
     name = "no-fault" if run.spec.fault else "dense"
     return Step(
         text=f"Run a control: whether {at(run, boundary.first_bad)} passes with only that one thing changed.",
-        command=(*run.argv, "--control", name),
+        command=changed(run.argv, "--control", name),
     )
 
 
@@ -82,7 +96,7 @@ def _certify(run: Run, boundary: Boundary) -> Step | None:
     passes = max(boundary.certificate_passes, 9)
     return Step(
         text=f"Complete the certificate: a rare failure at {at(run, boundary.last_good)} is not ruled out yet.",
-        command=(*run.argv, "--certify", str(passes)),
+        command=changed(run.argv, "--certify", str(passes)),
     )
 
 
@@ -113,7 +127,7 @@ def _further(run: Run) -> Step | None:
         return None
     return Step(
         text=f"Go further: nothing above {at(run, last)} was tried.",
-        command=(*run.argv, "--axis", f"{run.spec.axis.name}={last}..{2 * last}"),
+        command=changed(run.argv, "--axis", f"{run.spec.axis.name}={last}..{2 * last}"),
     )
 
 
@@ -123,7 +137,7 @@ def _longer(run: Run) -> Step | None:
         return None
     return Step(
         text=f"Train longer: a failure after step {steps} of a trial would not have been seen.",
-        command=(*run.argv, "--steps", str(10 * steps)),
+        command=changed(run.argv, "--steps", str(10 * steps)),
     )
 
 
@@ -139,7 +153,7 @@ def _more_time(run: Run, boundary: Boundary) -> Step | None:
     enough = math.ceil(max(2 * predicted, 1) / 10) * 10
     return Step(
         text=f"Give it time: {at(run, last)} is predicted to need about {seconds(predicted)}; this allows twice that.",
-        command=(*run.argv, "--total", f"{enough}s"),
+        command=changed(run.argv, "--total", f"{enough}s"),
     )
 
 
@@ -148,4 +162,4 @@ def _unresolved(run: Run) -> Step | None:
     if group is None:
         return None
     many = cell(run, group.value).total
-    return Step(text=f"See why {at(run, group.value)} could not be told ({many} tried), below.")
+    return Step(text=f"See why {at(run, group.value)} could not be told ({many} tried; Evidence).")

@@ -23,7 +23,7 @@ def where(evidence: Evidence, record: TrialRecord) -> str:
     sample = deciding_sample(evidence, record.verdict)
     thread = deciding_thread(sample) if sample else None
     if sample is None or thread is None:
-        return "No stack could be taken (see below for why)."
+        return "No stack could be taken; why, is below." if evidence.failures else "No stack was taken."
     same, alike = same_in(evidence, sample)
     frame = telling_frame(thread)
     title = f"**Where it was:** {code(place(frame))}" if frame else "**Where it was**"

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]|[\ud800-\udfff]")
+_MARKUP = re.compile(r"[\\`*|]|<(?=[A-Za-z/!?])|\[(?=[^\]]*\][(\[])")
 _LIBRARY = re.compile(r"^.*/(?:site-packages|dist-packages|python3\.\d+)/")
 _PACKAGE = re.compile(r"^.*/((?:harness|nsa)/.*)$")
 
@@ -73,7 +74,7 @@ def clean(text: str) -> str:
 def md(text: object) -> str:
     """``text`` as literal Markdown prose, on one line."""
     flat = " ".join(clean(str(text)).split())
-    return re.sub(r"([\\`*<\[\]|])", r"\\\1", flat)
+    return _MARKUP.sub(lambda match: f"\\{match[0]}", flat)
 
 
 def code(text: object) -> str:

@@ -56,7 +56,7 @@ def _found(run: Run, boundary: Boundary) -> str:
         case Finding.THRESHOLD:
             gap = _between(run, boundary)
             unsure = f" Between them: {ranges(gap)} not told." if gap else ""
-            return f"{_fails(run)} {_passes(run, boundary.last_good)}{unsure}"
+            return f"{_fails(run, end=';')} {_passes(run, boundary.last_good)}{unsure}"
         case Finding.NO_FAILURE:
             values = run.spec.axis.values
             return (
@@ -64,9 +64,11 @@ def _found(run: Run, boundary: Boundary) -> str:
                 f"{_passes(run, boundary.last_good)}"
             )
         case Finding.ALL_FAIL:
-            return f"{_fails(run)} It is the smallest value asked for, so no threshold was found."
+            return f"{_fails(run)} It is the smallest value asked for: where the failures begin is not known."
         case Finding.NO_THRESHOLD_SLOW:
-            return f"No threshold: nothing hung or crashed. {_grows(run, boundary)}{_ran_out(run)}"
+            only_slow = all(group.first.verdict.kind is Kind.SLOW for group in groups(run))
+            nothing = "nothing hung or crashed" if only_slow else "no trial showed the failure being sought"
+            return f"No threshold: {nothing}. {_grows(run, boundary)}{_ran_out(run)}"
         case Finding.INCONCLUSIVE:
             low = _passes(run, boundary.last_good) if boundary.last_good is not None else ""
             high = _fails(run) if failing(run) else ""
@@ -75,10 +77,10 @@ def _found(run: Run, boundary: Boundary) -> str:
 
 def _unfinished(run: Run) -> str:
     if not run.records:
-        return f"No answer: {run.ended}, and no trial was finished."
+        return f"No answer ({run.ended}): no trial was finished."
     failed = [c for c in cells(run) if c.bad]
     passed = [c for c in cells(run) if c.good and not c.bad]
-    parts = [f"No answer yet: {run.ended} after {count(len(run.records), 'trial')}."]
+    parts = [f"No answer yet ({run.ended}), {count(len(run.records), 'trial')} so far."]
     if failed:
         parts.append(f"Failing so far: {_counts(run, failed)}.")
     if passed:
@@ -90,12 +92,12 @@ def _counts(run: Run, some: list[Cell]) -> str:
     return f"{run.spec.axis.name} " + listed(f"{c.value} ({c.bad or c.good} of {c.total})" for c in some)
 
 
-def _fails(run: Run) -> str:
+def _fails(run: Run, *, end: str = ".") -> str:
     group = failing(run)
     if group is None:
         return "No trial failed."
     here = cell(run, group.value)
-    return f"{at(run, group.value)} {what(group)}: {of(here.bad, here.total)}."
+    return f"{at(run, group.value)} {what(group)}, {of(here.bad, here.total)}{end}"
 
 
 def what(group: Group) -> str:
@@ -109,7 +111,7 @@ def what(group: Group) -> str:
 
 def _passes(run: Run, value: Value) -> str:
     here = cell(run, value)
-    return f"{at(run, value)} passes: {of(here.good, here.total)}."
+    return f"{at(run, value)} passes, {of(here.good, here.total)}."
 
 
 def _between(run: Run, boundary: Boundary) -> list[Value]:
@@ -140,9 +142,19 @@ def _not_told(run: Run, boundary: Boundary) -> str:
 
 
 def per_step(run: Run, fit: ScalingFit) -> str:
-    """``1.2 s per n_layers (95 %: 1.1 .. 1.3)``."""
+    """``1.2 s per layer (95 %: 1.1 .. 1.3)``; no interval where two points cannot give one."""
     interval = f" (95 %: {fit.slope_low:.3g} .. {fit.slope_high:.3g})" if fit.slope_low != fit.slope_high else ""
-    return f"{fit.slope:.3g} s per unit of {run.spec.axis.name}{interval}"
+    return f"{fit.slope:.3g} s per {_unit(run)}{interval}"
+
+
+def _unit(run: Run) -> str:
+    name = run.spec.axis.name
+    return name[2:-1] if name.startswith("n_") and name.endswith("s") else f"unit of {name}"
+
+
+def claim_word(run: Run) -> str:
+    """``Isolated``, ``Reproduced`` or ``Observed``; empty when nothing is claimed."""
+    return claim(run).partition(":")[0].rstrip(".")
 
 
 def planted(run: Run) -> str:
@@ -155,36 +167,27 @@ def claim(run: Run) -> str:
     boundary = run.boundary
     if boundary is None or boundary.finding in (Finding.INCONCLUSIVE, Finding.NO_THRESHOLD_SLOW):
         return _claim_of_less(run)
-    sides = _sides(run, boundary)
+    if boundary.finding is Finding.NO_FAILURE:  # the certificate gives the counts
+        return f"{boundary.claim.capitalize()}."
+    here = cell(run, boundary.first_bad)
+    times = f"{at(run, boundary.first_bad)} failed {here.bad} of {here.total}"
     match boundary.claim:
         case Claim.OBSERVED:
-            return f"Observed: {sides}. One side at least was seen only once."
+            return f"Observed: {times}. At least one side was seen only once."
         case Claim.REPRODUCED:
-            return f"Reproduced: {sides}."
+            return f"Reproduced: {times}."
         case Claim.ISOLATED:
             names = "; ".join(f"{name} passes {_good(trials)}" for name, trials in controls(run).items())
-            return f"Isolated: {sides}, and with one thing changed at {at(run, boundary.first_bad)}: {names}."
+            return f"Isolated: {times}; with one thing changed there: {names}."
 
 
 def _claim_of_less(run: Run) -> str:
     slow = [g for g in groups(run) if g.first.verdict.kind is Kind.SLOW]
-    if slow:
-        return "Observed: " + "; ".join(
-            f"{at(run, g.value)} {of(len(g.trials), cell(run, g.value).total)}" for g in slow
-        )
+    if slow and failing(run) is None:
+        seen = (f"{at(run, g.value)} {what(g)}, {of(len(g.trials), cell(run, g.value).total)}" for g in slow)
+        return f"Observed: {'; '.join(seen)}."
     found = failing(run)
     return f"Observed: {_fails(run)} No boundary is claimed." if found else ""
-
-
-def _sides(run: Run, boundary: Boundary) -> str:
-    parts: list[str] = []
-    if boundary.finding in (Finding.THRESHOLD, Finding.ALL_FAIL):
-        here = cell(run, boundary.first_bad)
-        parts.append(f"{at(run, boundary.first_bad)} failed {here.bad} of {here.total}")
-    if boundary.finding in (Finding.THRESHOLD, Finding.NO_FAILURE):
-        here = cell(run, boundary.last_good)
-        parts.append(f"{at(run, boundary.last_good)} passed {here.good} of {here.total}")
-    return ", ".join(parts)
 
 
 def _good(trials: tuple[Numbered, ...]) -> str:
@@ -195,6 +198,8 @@ def certificate(run: Run) -> str:
     """What the passes rule out, at which confidence, and whether the search was content with it."""
     boundary = run.boundary
     if boundary is None or boundary.last_good is None or not boundary.excluded_rate:
+        return ""
+    if boundary.finding not in (Finding.THRESHOLD, Finding.NO_FAILURE):
         return ""
     here = cell(run, boundary.last_good)
     rate = math.ceil(boundary.excluded_rate * 100 - 1e-9) / 100  # rounded up: a smaller rate was not ruled out

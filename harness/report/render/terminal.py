@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from harness.report.facts import failing
 from harness.report.next_steps import next_steps
 from harness.report.sections import strip
 from harness.report.text import clean, command, wrap
-from harness.report.words import certificate, chance, claim, headline, per_step, planted, tally
+from harness.report.words import at, certificate, chance, claim, headline, per_step, planted, tally
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,6 +35,10 @@ def lines(run: Run, report_path: Path, *, width: int = WIDTH) -> tuple[Line, ...
     found = [Line("answer", text) for text in wrap(clean(headline(run)), width=width)]
     for sentence in (planted(run), claim(run), certificate(run), chance(run)):
         found += [Line("claim", text) for text in wrap(clean(sentence), width=width, indent="  ")]
+    group = failing(run)
+    if group is not None:
+        story = f"{at(run, group.value)}, trial {group.first.number}: {clean(group.first.verdict.because)}"
+        found += [Line("fact", text) for text in wrap(story, width=width, indent="  ")]
     found.append(Line("blank", ""))
     if run.records:
         found += [Line("strip", f"  {text}") for text in strip.text(run, width=width - 2).splitlines()]

@@ -10,7 +10,7 @@ from harness.report.facts import failing, groups
 from harness.report.next_steps import next_steps
 from harness.report.stacks import deciding_sample, deciding_thread, place, telling_frame
 from harness.report.text import code, md, short_path
-from harness.report.words import at, certificate, chance, claim, headline, planted, tally
+from harness.report.words import at, certificate, chance, claim, claim_word, headline, planted, tally
 from harness.store.run_store import read_evidence
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 def section(run: Run, run_dir: Path) -> Block | None:
     """The block that stands right under the title."""
     sure = [md(text) for text in (claim(run), certificate(run), chance(run)) if text]
-    todo = next_steps(run)[:1]
+    todo = next_steps(run)[:2]
+    word = f" *{claim_word(run)}.*" if claim_word(run) else ""
     bullets = [
         _bullet("What happened", [md(text) for text in (planted(run),) if text] + _happened(run, run_dir)),
         _bullet("How sure", sure or ["Nothing is claimed."]),
@@ -33,7 +34,7 @@ def section(run: Run, run_dir: Path) -> Block | None:
     noted = list(run.boundary.notes) if run.boundary else []
     notes = [_bullet("Note", [md(note)]) for note in (*noted, *run.notes)]
     body = "\n".join(bullet for bullet in (*bullets, *notes) if bullet)
-    return Block(title="", markdown=f"**{md(headline(run))}**\n\n{body}")
+    return Block(title="", markdown=f"**{md(headline(run))}**{word}\n\n{body}")
 
 
 def _bullet(name: str, sentences: list[str]) -> str:

@@ -33,7 +33,7 @@ def section(run: Run, run_dir: Path) -> Block | None:
     parts = [table(("setting", "value"), rows), _effective(run, run_dir)]
     if run.records:
         config = json.dumps(run.records[0].trial.config, indent=1, sort_keys=True)
-        varied = f"The whole configuration of trial 1; only {code(spec.axis.path)} was varied"
+        varied = f"The whole configuration of trial 1; the search varied only {code(spec.axis.path)}"
         parts.append(details(varied, fence(config, "json")))
     return Block(title="Held fixed", markdown="\n\n".join(part for part in parts if part))
 

@@ -9,7 +9,7 @@ from harness.core.ports import Block
 from harness.report.facts import cells, leaves
 from harness.report.next_steps import next_steps
 from harness.report.text import code, command, count, details, fence, listed, md, ranges
-from harness.report.words import not_searched
+from harness.report.words import certificate, not_searched
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,11 +33,11 @@ def _gaps(run: Run) -> list[str]:
     gaps.append(f"{name} below {values[0]} or above {values[-1]}: not asked for.")
     once = [cell.value for cell in cells(run) if cell.total == 1]
     if once:
-        gaps.append(f"{name} {md(ranges(once))}: one trial each; a rare failure there would be missed.")
+        gaps.append(f"{name} {md(ranges(once))}: one trial each, so a rare failure there could have been missed.")
     boundary = run.boundary
-    if boundary is not None and boundary.excluded_rate and boundary.last_good is not None:
+    if boundary is not None and boundary.excluded_rate and certificate(run):
         rate = math.ceil(boundary.excluded_rate * 100 - 1e-9)
-        gaps.append(f"A failure in fewer than {rate} % of the runs at {name} <= {boundary.last_good}.")
+        gaps.append(f"{name} <= {boundary.last_good}: a failure in fewer than {rate} % of the runs is not ruled out.")
     steps = max((len(record.measurement.step_s) for record in run.records), default=0)
     if steps:
         gaps.append(f"Anything after step {steps}: the longest trial ended there.")

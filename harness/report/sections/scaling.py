@@ -29,7 +29,7 @@ def section(run: Run, run_dir: Path) -> Block | None:
 def sentence(run: Run, fit: ScalingFit) -> str:
     """The fit in words, with its interval and how well it describes the points."""
     text = (
-        f"{md(fit.quantity)} = {fit.intercept:.3g} s + {md(per_step(run, fit))}; "
+        f"{md(fit.quantity.capitalize())} = {fit.intercept:.3g} s + {md(per_step(run, fit))}; "
         f"least squares over {count(len(fit.points), 'passed trial')}, R² = {fit.r_squared:.3f}."
     )
     if fit.exponent is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from harness.core.boundary import Finding
 from harness.core.ports import Block
 from harness.core.verdict import Kind
 from harness.report.facts import Cell, cells
@@ -22,7 +23,7 @@ LEGEND = {
     "s": "ran out of time, still making progress",
     "?": "could not be told",
     " ": "blank: not tried",
-    "|": "the boundary",
+    "|": "the first failing value follows",
 }
 """What the marks mean; each mark is a different character, so that colour is never needed."""
 
@@ -70,7 +71,7 @@ def _items(run: Run) -> Sequence[str]:
     boundary = run.boundary
     items: list[str] = []
     for cell in cells(run):
-        if boundary is not None and boundary.first_bad is not None and cell.value == boundary.first_bad:
+        if boundary is not None and boundary.finding is Finding.THRESHOLD and cell.value == boundary.first_bad:
             items.append("| ")
         items.append(f"{cell.value} {mark(cell)} ")
     return items

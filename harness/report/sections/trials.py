@@ -8,7 +8,7 @@ from harness.core.outcome import Ending
 from harness.core.ports import Block
 from harness.core.verdict import Kind
 from harness.report.facts import cells, numbered, value_of
-from harness.report.text import code, count, details, md, seconds, size, table
+from harness.report.text import code, details, md, seconds, size, table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +36,7 @@ def section(run: Run, run_dir: Path) -> Block | None:
         (_trial_row(run, trial) for trial in numbered(run)),
         right=(0, 1, 4, 5, 6),
     )
-    folded = details(f"All {count(len(run.records), 'trial')}, in the order they were run", every)
+    folded = details(f"Every trial ({len(run.records)}), in the order of running", every)
     return Block(title="Trials", markdown=f"{counts}\n\n{folded}")
 
 

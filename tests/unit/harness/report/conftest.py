@@ -80,8 +80,8 @@ def make_trial(value, repeat=0, *, role="search", fault=None, attention="nsa", p
     )
 
 
-def passed(value, repeat=0, *, role="search", **changes):
-    total_s = round(0.4 + 0.2 * value + 0.01 * (repeat % 3), 3)
+def passed(value, repeat=0, *, role="search", each_s=0.2, **changes):
+    total_s = round(0.4 + each_s * value + 0.01 * (repeat % 3), 3)
     measurement = Measurement(
         startup_s=0.2, step_s=(0.1,) * 8, longest_silence_s=0.12, peak_rss_bytes=(300 + 2 * value) * 2**20
     )
@@ -111,9 +111,7 @@ KERNELS = (
 STACK = (
     Frame(function="__futex_abstimed_wait_common64", file="/usr/lib/libc.so.6", line=0, native=True),
     Frame(function="PyThread_acquire_lock_timed", file="/opt/v/bin/python3.12", line=0, native=True),
-    Frame(
-        function="acquire_forever", file="/home/ada/nsa-harness/harness/specimens/backward_deadlock.py", line=26
-    ),
+    Frame(function="acquire_forever", file="/home/ada/nsa-harness/harness/specimens/backward_deadlock.py", line=26),
     Frame(function="in_engine", file="/home/ada/nsa-harness/nsa/train/trainer.py", line=140),
     Frame(
         function="_engine_run_backward", file="/opt/v/lib/python3.12/site-packages/torch/autograd/graph.py", line=841
@@ -149,9 +147,7 @@ def sample(number, t_s):
         ThreadStack(tid=4100, name="MainThread", frames=STACK),
         ThreadStack(tid=4107, name="holder", frames=(holder,)),
     )
-    return StackSample(
-        id=f"stack-{number}", source="py-spy", native=True, t_s=t_s, rank=0, pid=4100, threads=threads
-    )
+    return StackSample(id=f"stack-{number}", source="py-spy", native=True, t_s=t_s, rank=0, pid=4100, threads=threads)
 
 
 def hung(value, repeat=0, *, role="search"):
@@ -209,10 +205,12 @@ def hung(value, repeat=0, *, role="search"):
     return record, evidence
 
 
-def slow(value, *, limit=20.0, kind=Kind.SLOW):
-    measurement = Measurement(startup_s=0.3, step_s=(9.0, 9.1), longest_silence_s=9.1, peak_rss_bytes=400 * 2**20)
+def slow(value, *, limit=60.0, kind=Kind.SLOW):
+    measurement = Measurement(
+        startup_s=0.3, step_s=(19.0, 20.1, 19.9), longest_silence_s=2.4, peak_rss_bytes=400 * 2**20
+    )
     because = (
-        f"3 of 8 steps in 20.0 s, the last 0.2 s before the limit; at this pace it needs {value * 9} s"
+        f"3 of 8 steps in 60.0 s, the last 0.2 s before the limit; at this pace it needs {value * 20} s"
         if kind is Kind.SLOW
         else "silent for 40 s, but threads were still running when the limit ended it; the limit may be too short"
     )
@@ -221,8 +219,8 @@ def slow(value, *, limit=20.0, kind=Kind.SLOW):
         outcome=Outcome(
             ending=Ending.STOPPED_BY_US,
             stopped_by=StopReason.TOTAL,
-            duration_s=20.4,
-            cleanup=Cleanup(signals=((20.0, "SIGTERM", 1), (22.0, "SIGKILL", 1)), ended=1),
+            duration_s=62.3,
+            cleanup=Cleanup(signals=((60.0, "SIGTERM", 1), (62.0, "SIGKILL", 1)), ended=1),
         ),
         verdict=Verdict(
             kind=kind,
@@ -237,19 +235,27 @@ def slow(value, *, limit=20.0, kind=Kind.SLOW):
         measurement=measurement,
         started_at="2026-01-02T03:04:11.000Z",
     )
-    return record, Evidence(steps_wanted=8, steps_done=3, config_seen=True, measurement=measurement)
+    marks = tuple(
+        Heartbeat(seq=seq, t_s=t_s, rank=0, pid=4100, phase="forward", edge="progress", step=3, detail=f"block {seq}")
+        for seq, t_s in enumerate((57.1, 58.4, 59.8))
+    )
+    evidence = Evidence(
+        steps_wanted=8, steps_done=3, heartbeats=marks, heartbeats_total=90, silence_s=0.2, config_seen=True,
+        measurement=measurement,
+    )  # fmt: skip
+    return record, evidence
 
 
-def fit(points, predicted=()):
+def fit(points, predicted=(), *, each_s=0.2):
     return ScalingFit(
         quantity="seconds per trial",
         intercept=0.4,
-        slope=0.2,
-        slope_low=0.18,
-        slope_high=0.22,
+        slope=each_s,
+        slope_low=round(0.9 * each_s, 3),
+        slope_high=round(1.1 * each_s, 3),
         r_squared=0.998,
-        points=tuple((float(v), 0.4 + 0.2 * v) for v in points),
-        predicted=tuple((float(v), round(0.4 + 0.2 * v, 3)) for v in predicted),
+        points=tuple((float(v), 0.4 + each_s * v) for v in points),
+        predicted=tuple((float(v), round(0.4 + each_s * v, 3)) for v in predicted),
         exponent=1.0,
     )
 
@@ -324,7 +330,7 @@ def all_fail():
 
 
 def no_threshold_slow():
-    trials = [passed(v, attention="legacy-sequential") for v in (1, 2, 4)] + [slow(8)]
+    trials = [passed(v, attention="legacy-sequential", each_s=9.0) for v in (1, 2, 4)] + [slow(8)]
     boundary = Boundary(
         axis="n_layers",
         finding=Finding.NO_THRESHOLD_SLOW,
@@ -334,9 +340,9 @@ def no_threshold_slow():
         unresolved=(8,),
         because="n_layers=8 still made progress when its limit ran out; n_layers=4 passed 1 of 1.",
         notes=("Larger values take longer still and were not tried; nothing is claimed about them.",),
-        fit=fit([1, 2, 4], (3, 5, 6, 7, 8, 9, 10, 11, 12)),
+        fit=fit([1, 2, 4], (3, 5, 6, 7, 8, 9, 10, 11, 12), each_s=9.0),
     )
-    return Canned(make_spec(limits=Limits(total_s=20.0)), trials, boundary)
+    return Canned(make_spec(limits=Limits(total_s=60.0)), trials, boundary, seconds=127.0)
 
 
 def inconclusive():

@@ -1,0 +1,311 @@
+"""What reports promise: the claim that was earned, the evidence in its place, no names, no surprises."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness.core.boundary import Claim, Finding
+from harness.core.evidence import Frame, LogTail, StackSample, ThreadStack
+from harness.core.ports import Block
+from harness.core.record import Run
+from harness.report.build import build
+from harness.report.claims import lint
+from harness.report.facts import cell, groups
+from harness.report.hide import Hider
+from harness.report.next_steps import changed, next_steps
+from harness.report.render import json as json_render
+from harness.report.render import markdown
+from harness.report.sections import SECTIONS, strip
+from harness.report.sections.controls import differences
+from harness.report.stacks import deciding_thread, telling_frame
+from harness.report.text import code, command, details, fence, md, ranges, seconds, short_path, table
+from harness.report.words import certificate, claim, headline
+from harness.report.write import summary_json, summary_text, write
+from harness.store import layout
+
+NAMES = ("threshold", "no_failure", "all_fail", "no_threshold_slow", "inconclusive", "aborted", "empty")
+
+
+def with_boundary(run: Run, **changes: object) -> Run:
+    assert run.boundary is not None
+    return dataclasses.replace(run, boundary=dataclasses.replace(run.boundary, **changes))
+
+
+@pytest.mark.parametrize("section", list(SECTIONS))
+@pytest.mark.parametrize("name", NAMES)
+def test_every_section_bears_every_run(section, name, make_run):
+    run, run_dir = make_run(name)
+    block = SECTIONS.load(section)(run, run_dir)
+    assert block is None or (isinstance(block, Block) and block.markdown.strip())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_report_can_be_made_after_the_trial_folders_are_gone(name, make_run):
+    run, run_dir = make_run(name)
+    shutil.rmtree(run_dir / "trials", ignore_errors=True)
+    text = markdown.render(build(run, run_dir))
+    assert headline(run).split(",")[0].split(" (")[0] in text
+    if name == "threshold":
+        assert "The evidence of trial 5 was not kept" in text
+
+
+def test_damaged_evidence_spoils_its_own_section_only(make_run):
+    run, run_dir = make_run("threshold")
+    bad = layout.evidence(layout.trial(run_dir, run.records[4].trial.key))
+    bad.write_text("{")
+    text = markdown.render(build(run, run_dir))
+    assert "Not readable:" in text
+    assert "## Trials" in text
+    assert "## Reproduce" in text
+
+
+def test_the_claim_word_is_the_one_that_the_search_earned(make_run):
+    run, _ = make_run("threshold")
+    assert claim(run) == ("Isolated: n_layers=5 failed 2 of 2; with one thing changed there: no-fault passes 3 of 3.")
+    assert claim(with_boundary(run, claim=Claim.REPRODUCED)) == "Reproduced: n_layers=5 failed 2 of 2."
+    assert claim(with_boundary(run, claim=Claim.OBSERVED)).startswith("Observed: n_layers=5 failed 2 of 2.")
+
+
+def test_an_inconclusive_run_claims_no_boundary_whatever_its_claim_field_says(make_run):
+    run, _ = make_run("inconclusive")
+    assert "No boundary is claimed" in claim(with_boundary(run, claim=Claim.ISOLATED))
+
+
+def test_the_certificate_rounds_the_excluded_rate_up(make_run):
+    run, _ = make_run("threshold")
+    text = certificate(run)
+    assert "n_layers=4 passed 15/15: any failure rate >= 0.19 at <= 4 would have been seen" in text
+    stated = 0.19
+    assert 1 - (1 - stated) ** 15 >= 0.95  # the sentence is true of the number it states
+    assert 1 - (1 - (stated - 0.01)) ** 15 < 0.95
+
+
+def test_an_incomplete_certificate_is_called_that(make_run):
+    run, _ = make_run("threshold")
+    unfinished = with_boundary(run, certified=False, certificate_passes=29)
+    assert "The certificate is incomplete: 15 of 29 passes." in certificate(unfinished)
+    assert any("--certify" in step.command for step in next_steps(unfinished))
+
+
+def test_a_planted_fault_is_named_in_the_first_lines(make_run):
+    run, run_dir = make_run("threshold")
+    top = "\n".join(markdown.render(build(run, run_dir)).splitlines()[:8])
+    assert "was planted on purpose" in top
+    assert "was planted on purpose" in summary_text(run)
+
+
+def test_control_trials_do_not_count_for_the_threshold(make_run):
+    run, _ = make_run("threshold")
+    assert len(run.records) == 23
+    assert (cell(run, 5).total, cell(run, 5).bad, cell(run, 5).good) == (2, 2, 0)
+
+
+def test_a_control_shows_everything_in_which_it_differs(make_run, parts):
+    run, _ = make_run("threshold")
+    failed, control = run.records[4].trial, run.records[-1].trial
+    assert differences(failed, control) == ["fault: backward-deadlock@n_layers>=5 -> none"]
+    other = dataclasses.replace(control, config={**control.config, "train": {"seq_len": 64, "steps": 8}})
+    assert "train.seq_len: 128 -> 64" in differences(failed, other)
+
+
+def test_the_strip_marks_every_state_with_its_own_character(make_run, parts):
+    trials = [parts["passed"](1), parts["slow"](2), parts["hung"](3), parts["passed"](4), parts["hung"](4)]
+    run, _ = make_run(parts["Canned"](parts["spec"](), trials, None, "interrupted"))
+    assert strip.text(run).startswith("n_layers  1 . 2 s 3 X 4 x 5   6 ")
+    assert strip.legend(run) == (
+        "`.` passed every time · `X` failed every time · `x` failed in some trials · "
+        "`s` ran out of time, still making progress · blank: not tried"
+    )
+
+
+def test_the_strip_has_a_bar_only_where_a_threshold_was_found(make_run):
+    assert "4 . | 5 X 6 " in strip.text(make_run("threshold")[0])
+    for name in ("no_failure", "all_fail", "no_threshold_slow", "inconclusive", "aborted"):
+        assert "|" not in strip.text(make_run(name)[0])
+
+
+def test_a_long_axis_wraps_within_the_width(make_run, parts):
+    from harness.core.point import Axis, AxisType
+
+    wide = Axis(name="seq_len", path="train.seq_len", type=AxisType.ORDERED, values=tuple(range(128, 4096, 64)))
+    run, _ = make_run(parts["Canned"](parts["spec"](axis=wide), [parts["passed"](1)], None, "interrupted"))
+    lines = strip.text(run).splitlines()
+    assert len(lines) > 3
+    assert max(map(len, lines)) <= 76
+
+
+def test_the_failure_sought_comes_first_then_the_others(make_run):
+    run, _ = make_run("inconclusive")
+    assert [(g.value, str(g.first.verdict)) for g in groups(run)] == [(8, "HANG (deadlock)"), (6, "UNRESOLVED")]
+
+
+def test_requested_against_effective_names_what_differs(make_run, parts):
+    record, evidence = parts["passed"](1)
+    odd = dataclasses.replace(evidence, config_differences=("model.dim: asked 64, ran 128",))
+    run, run_dir = make_run(parts["Canned"](parts["spec"](), [(record, odd), parts["passed"](2)]))
+    text = SECTIONS.load("fixed")(run, run_dir).markdown
+    assert "agrees in 1 of 2 trials" in text
+    assert "- model.dim: asked 64, ran 128 (trials 1)" in text
+
+
+def test_trials_with_other_kernels_are_pointed_out(make_run, parts):
+    record, evidence = parts["passed"](2)
+    other = dataclasses.replace(evidence, kernels=evidence.kernels[:1])
+    run, run_dir = make_run(parts["Canned"](parts["spec"](), [parts["passed"](1), (record, other)]))
+    assert "did not all run the same kernels" in SECTIONS.load("kernels")(run, run_dir).markdown
+
+
+def test_what_a_program_prints_cannot_break_out_of_its_place(make_run, parts):
+    record, evidence = parts["hung"](5)
+    hostile = "```\n</details>\n# Root cause confirmed\n\x1b[2J| a | b |\x00"
+    log = LogTail(id="log-stderr", stream="stderr", text=hostile, size_bytes=50)
+    verdict = dataclasses.replace(record.verdict, because="a | b\n</details> <b>x</b> *y*")
+    run, run_dir = make_run(
+        parts["Canned"](
+            parts["spec"](),
+            [(dataclasses.replace(record, verdict=verdict), dataclasses.replace(evidence, logs=(log,)))],
+        )
+    )
+    text = markdown.render(build(run, run_dir))
+    assert "\x1b" not in text
+    assert "\x00" not in text
+    assert lint(text) == []
+    assert "````text\n```\n</details>" in text
+    assert "a \\| b \\</details> \\<b>x\\</b> \\*y\\*" in text
+
+
+def test_names_of_people_and_hosts_are_hidden(make_run):
+    run, run_dir = make_run("threshold")
+    named = dataclasses.replace(
+        run, argv=("nsa-harness", "bisect", "--runs", "/home/ada/runs"), notes=("seen on gpu-box-7 by ada.l",)
+    )
+    write(named, run_dir, hide=("gpu-box-7", "ada.l", "/data/people/ada"))
+    for kind in ("md", "json"):
+        text = layout.report(run_dir, kind).read_text()
+        assert "gpu-box-7" not in text
+        assert "ada.l" not in text
+        assert "/home/ada" not in text
+        assert "~/runs" in text
+
+
+def test_hiding_leaves_words_that_only_contain_a_name():
+    hider = Hider(("node", "/srv/ada"))
+    assert hider.text("node nodes /srv/ada/x /srv/adam") == "(hidden) nodes ~/x /srv/adam"
+    assert hider.text("at C:/x and ./home/y.py") == "at C:/x and ./home/y.py"
+
+
+def test_the_json_twin_is_strict_json_and_holds_the_run(make_run):
+    run, run_dir = make_run("threshold")
+    odd = dataclasses.replace(run.records[0].measurement, facts=(("loss", math.nan),))
+    records = (dataclasses.replace(run.records[0], measurement=odd), *run.records[1:])
+    document = json_render.dump(json_render.data(build(dataclasses.replace(run, records=records), run_dir)))
+    data = json.loads(document, parse_constant=lambda name: pytest.fail(f"not JSON: {name}"))
+    assert data["answer"] == headline(run)
+    assert data["run"]["boundary"]["first_bad"] == 5
+    assert len(data["run"]["records"]) == 23
+    assert [s["name"] for s in data["sections"]] == [n for n in SECTIONS if n in {s["name"] for s in data["sections"]}]
+
+
+def test_write_puts_both_files_beside_the_journal(make_run):
+    run, run_dir = make_run("no_failure")
+    assert write(run, run_dir) == layout.report(run_dir)
+    assert json.loads(layout.report(run_dir, "json").read_text())["claim"] == "Reproduced."
+    assert json.loads(summary_json(dataclasses.replace(run, directory=str(run_dir))))["title"] == run.spec.question
+
+
+def test_500_trials_read_their_evidence_a_bounded_number_of_times(make_run, parts, monkeypatch):
+    trials = [parts["passed"](1 + k % 4, k) for k in range(490)] + [parts["hung"](5, k) for k in range(10)]
+    canned = parts["threshold"]()
+    run, run_dir = make_run(dataclasses.replace(canned, trials=trials))
+    reads = 0
+    real = Path.read_text
+
+    def counting(self, *args, **kwargs):
+        nonlocal reads
+        reads += 1
+        return real(self, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "read_text", counting)
+    text = markdown.render(build(run, run_dir))
+    assert reads <= 2 * 500 + 10
+    assert text.count("\n| 5") >= 1
+
+
+def test_the_waiting_function_is_the_innermost_of_ours(make_run):
+    def frame(function, file, *, native=False):
+        return Frame(function=function, file=file, line=3, native=native)
+
+    lib = "/opt/v/lib/python3.12"
+    main = ThreadStack(
+        tid=1,
+        name="MainThread",
+        frames=(
+            frame("futex", "libc.so.6", native=True),
+            frame("wait", f"{lib}/threading.py"),
+            frame("get_batch", "/x/nsa/train/data.py"),
+            frame("main", "/x/nsa/train/trainer.py"),
+        ),
+    )
+    assert telling_frame(main).function == "get_batch"
+    engine = ThreadStack(
+        tid=1,
+        name="MainThread",
+        frames=(
+            frame("torch::autograd::ReadyQueue::pop()", "libtorch.so", native=True),
+            frame("backward", f"{lib}/site-packages/torch/_tensor.py"),
+        ),
+    )
+    worker = ThreadStack(tid=2, name="pt_autograd_0", frames=(frame("hook", "/x/model.py"),))
+    sample = StackSample(id="s", source="py-spy", native=True, t_s=1, rank=0, pid=1, threads=(engine, worker))
+    assert deciding_thread(sample) is worker
+
+
+def test_a_changed_option_replaces_the_old_one():
+    argv = ("nsa-harness", "bisect", "--axis", "n_layers", "--total=20s", "--seed", "3")
+    assert changed(argv, "--total", "60s") == (
+        "nsa-harness", "bisect", "--axis", "n_layers", "--seed", "3", "--total", "60s",
+    )  # fmt: skip
+    assert changed(argv, "--axis", "n_layers=1..3")[2:4] == ("--total=20s", "--seed")
+
+
+def test_more_time_is_proposed_from_what_was_predicted(make_run):
+    run, _ = make_run("no_threshold_slow")
+    assert run.boundary.finding is Finding.NO_THRESHOLD_SLOW
+    assert next_steps(run)[0].command[-2:] == ("--total", "220s")  # twice 108.4 s, to the next 10
+
+
+@pytest.mark.parametrize("word", ["confirmed", "Definitively", "proven", "root cause", "fundamental", "certainly"])
+def test_the_linter_sees_words_that_claim_too_much(word):
+    assert lint(f"fine\n\nthis is {word} now") == [
+        f"line 3: {word!r} claims too much; say observed, reproduced or isolated"
+    ]
+    assert lint(f"```text\nthis is {word}\n```\nand `{word}` quoted") == []
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0421, "0.042 s"), (0.1, "0.10 s"), (0.999, "1.0 s"), (7.31, "7.3 s"), (72, "72 s"), (125, "2 min 5 s"),
+     (11045, "3 h 4 min")],
+)  # fmt: skip
+def test_durations_read_at_a_glance(value, text):
+    assert seconds(value) == text
+
+
+def test_markdown_pieces():
+    assert ranges([1, 2, 3, 5, 7, 8]) == "1..3, 5, 7, 8"
+    assert ranges([0.5, 1]) == "0.5, 1"
+    assert code("a`b|c") == "`` a`b\\|c ``"
+    assert md("x <= 3 [see](y) a|b") == "x <= 3 \\[see](y) a\\|b"
+    assert fence("a\n```b", "text") == "````text\na\n```b\n````"
+    assert table(("a", "b"), [(1, "x")], right=(0,)) == "| a | b |\n|--:|:--|\n| 1 | x |"
+    assert details("s", "b") == "<details>\n<summary>s</summary>\n\nb\n\n</details>"
+    assert short_path("/opt/v/lib/python3.12/site-packages/torch/_tensor.py") == "torch/_tensor.py"
+    assert short_path("/home/x/src/nsa/train/trainer.py") == "nsa/train/trainer.py"
+    wide = command(("nsa-harness", "--fault", "a b>=5", "x" * 70))
+    assert wide == ["nsa-harness --fault 'a b>=5' \\", "    " + "x" * 70]
