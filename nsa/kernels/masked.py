@@ -45,8 +45,8 @@ def masked_attention(
     lse_BTH = q_BTHD.new_empty(B, T, H, dtype=accumulation_dtype(q_BTHD.dtype))
     for rows in _chunks(B * H * k_BSGD.shape[1], T):
         s_BGRTS = _scores(q_BTHD[:, rows], k_BGSD, visible_BGTS[:, :, rows], scale)
-        p_BGRTS = _probabilities(s_BGRTS, visible_BGTS[:, :, rows])
-        lse_BGRT = _log_sum_exp(s_BGRTS, p_BGRTS)
+        p_BGRTS = softmax_or_zero(s_BGRTS, visible_BGTS[:, :, None, rows])
+        lse_BGRT = log_sum_exp(s_BGRTS, p_BGRTS)
         o_BGRTE = _times(p_BGRTS.to(v_BGSE.dtype), v_BGSE)
         is_spoiled_BGT = (visible_BGTS[:, :, rows] & is_bad_BGS[:, :, None]).any(-1)
         o_BGRTE = o_BGRTE.masked_fill(is_spoiled_BGT[:, :, None, :, None], torch.nan)
@@ -77,7 +77,7 @@ def masked_attention_backward(
     for rows in _chunks(B * H * k_BSGD.shape[1], T):
         q_BGRTD, do_BGRTE = _grouped(q_BTHD[:, rows], G), _grouped(do_BTHE[:, rows], G)
         s_BGRTS = _scores(q_BTHD[:, rows], k_BGSD, visible_BGTS[:, :, rows], scale)
-        p_BGRTS = _probabilities(s_BGRTS, visible_BGTS[:, :, rows])
+        p_BGRTS = softmax_or_zero(s_BGRTS, visible_BGTS[:, :, None, rows])
         ds_BGRTS = _times(do_BGRTE, v_BGSE.transpose(2, 3)).to(acc)
         ds_BGRTS = ds_BGRTS.sub_(_grouped(delta_BTH[:, rows, :, None], G)).mul_(p_BGRTS).to(q_BTHD.dtype)
         dq_BGRTD = _times(ds_BGRTS, k_BGSD) * scale
@@ -97,18 +97,17 @@ def _scores(q_BTHD: Tensor, k_BGSD: Tensor, visible_BGTS: Tensor, scale: float) 
     return s_BGRTS.masked_fill_(~visible_BGTS[:, :, None], -torch.inf)
 
 
-def _probabilities(s_BGRTS: Tensor, visible_BGTS: Tensor) -> Tensor:
-    """Softmax over keys; all zero for a query that sees none (the softmax of nothing is NaN)."""
-    sees_none_BG1T1 = ~visible_BGTS[:, :, None].any(-1, keepdim=True)
-    return s_BGRTS.softmax(-1).masked_fill_(sees_none_BG1T1, 0.0)
+def softmax_or_zero(s: Tensor, visible: Tensor) -> Tensor:
+    """Softmax over the last axis; all zero for a query that sees nothing (the softmax of nothing is NaN)."""
+    return s.softmax(-1).masked_fill_(~visible.any(-1, keepdim=True), 0.0)
 
 
-def _log_sum_exp(s_BGRTS: Tensor, p_BGRTS: Tensor) -> Tensor:
+def log_sum_exp(s: Tensor, p: Tensor) -> Tensor:
     """The softmax's normaliser, from its largest entry: p = exp(s - lse), so lse = max s - log(max p)."""
-    if s_BGRTS.shape[-1] == 0:
-        return s_BGRTS.new_full(s_BGRTS.shape[:-1], -torch.inf)
-    top = s_BGRTS.amax(-1)
-    return torch.where(top == -torch.inf, top, top - p_BGRTS.amax(-1).log())
+    if s.shape[-1] == 0:
+        return s.new_full(s.shape[:-1], -torch.inf)
+    top = s.amax(-1)
+    return torch.where(top == -torch.inf, top, top - p.amax(-1).log())
 
 
 def _grouped(x_BTHD: Tensor, n_groups: int) -> Tensor:

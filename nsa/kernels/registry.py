@@ -5,8 +5,8 @@ Nothing falls back at call time. Under policy ``exact`` a named kernel that cann
 first kernel of the operator's preference list that accepts the site.
 
 To add a backend: write ``nsa/kernels/<op>/<backend>.py`` with a function that keeps the contract of ``op.py``
-and, if it cannot run everywhere, ``refuses(site) -> str | None`` beside it; add one line to ``KERNELS`` and
-its place to ``PREFERENCE``.
+and, beside it where needed, ``refuses(site) -> str | None`` (why it cannot run there) and ``bind(call, site)``
+(the function with build-time settings fixed); add one line to ``KERNELS`` and its place to ``PREFERENCE``.
 """
 
 from __future__ import annotations
@@ -29,36 +29,47 @@ if TYPE_CHECKING:
 KERNELS: dict[str, dict[str, str]] = {
     "compressed": {
         "masked": "nsa.kernels.compressed.masked:compressed",
+        "packed": "nsa.kernels.compressed.packed:compressed",
+        "flash-attn": "nsa.kernels.compressed.flash_attn:compressed",
     },
     "scores": {
         "torch": "nsa.kernels.scores.torch:select",
+        "triton": "nsa.kernels.scores.triton:select_blocks",
     },
     "selected": {
         "masked": "nsa.kernels.selected.masked:selected",
+        "gather": "nsa.kernels.selected.gather:selected",
+        "packed": "nsa.kernels.selected.packed:selected",
+        "triton": "nsa.kernels.selected.triton:selected_attention",
     },
     "window": {
         "masked": "nsa.kernels.window.masked:window",
+        "sdpa": "nsa.kernels.window.sdpa:window",
+        "flex": "nsa.kernels.window.flex:window",
+        "flash": "nsa.kernels.window.flash:window",
+        "flash-attn": "nsa.kernels.window.flash_attn:window",
     },
     "combine": {
         "torch": "nsa.kernels.combine.torch:combine",
+        "triton": "nsa.kernels.combine.triton:combine",
     },
 }
 """Operator, backend name, and where its function lives (loaded on use)."""
 
 PREFERENCE: dict[str, dict[str, tuple[str, ...]]] = {
     "cpu": {
-        "compressed": ("masked",),
+        "compressed": ("packed", "masked"),
         "scores": ("torch",),
-        "selected": ("masked",),
-        "window": ("masked",),
+        "selected": ("masked", "gather"),
+        "window": ("sdpa", "masked"),
         "combine": ("torch",),
     },
     "cuda": {
-        "compressed": ("masked",),
-        "scores": ("torch",),
-        "selected": ("masked",),
-        "window": ("masked",),
-        "combine": ("torch",),
+        "compressed": ("packed", "masked"),
+        "scores": ("triton", "torch"),
+        "selected": ("triton", "gather"),
+        "window": ("flash", "flex", "sdpa", "masked"),
+        "combine": ("triton", "torch"),
     },
 }
 """What ``auto`` tries, best first, per device type."""
@@ -118,7 +129,7 @@ def resolve(op: str, *, choice: str, policy: str, site: Site) -> Resolution:
     if choice != "auto":
         refusal = refusal_of(op, choice, site)
         if refusal is None:
-            return _resolution(op, choice, "asked for")
+            return _resolution(op, choice, "asked for", site)
         if policy == "exact":
             raise KernelUnavailable(
                 f"kernels.{op} = {choice!r} cannot run here: {refusal}. "
@@ -131,7 +142,7 @@ def resolve(op: str, *, choice: str, policy: str, site: Site) -> Resolution:
         refusal = refusal_of(op, name, site)
         if refusal is None:
             reason = "; ".join(refusals) or "first choice"
-            return _resolution(op, name, f"{reason} on {site.device.type}")
+            return _resolution(op, name, f"{reason} on {site.device.type}", site)
         refusals.append(f"{name}: {refusal}")
     raise KernelUnavailable(f"no kernel for {op} can run on {site.device}: " + "; ".join(refusals))
 
@@ -143,6 +154,8 @@ def resolve_all(config: KernelConfig, site: Site) -> dict[str, Resolution]:
 
 def refusal_of(op: str, name: str, site: Site) -> str | None:
     """Why this backend cannot run at this site, or None if it can."""
+    if name == "triton" and site.device.type != "cuda":
+        return f"Triton compiles for a GPU, and this is a {site.device.type}"
     path = KERNELS[op][name]
     try:
         module = importlib.import_module(path.partition(":")[0])
@@ -158,5 +171,7 @@ def load(op: str, name: str) -> Callable[..., Any]:
     return getattr(importlib.import_module(module), attribute)
 
 
-def _resolution(op: str, name: str, reason: str) -> Resolution:
-    return Resolution(op=op, kernel=name, reason=reason, call=load(op, name))
+def _resolution(op: str, name: str, reason: str, site: Site) -> Resolution:
+    module = importlib.import_module(KERNELS[op][name].partition(":")[0])
+    call, bind = load(op, name), getattr(module, "bind", None)
+    return Resolution(op=op, kernel=name, reason=reason, call=call if bind is None else bind(call, site))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nsa.kernels.masked import masked_attention
+from nsa.kernels.scale import scale_of
 from nsa.kernels.visibility import cmp_visible
 
 if TYPE_CHECKING:
@@ -27,4 +28,4 @@ def compressed(
     visible_11TC = cmp_visible(
         q_BTHD.shape[1], kc_BCGD.shape[1], layout, device=q_BTHD.device, offset=offset, cu_seqlens=cu_seqlens
     )
-    return masked_attention(q_BTHD, kc_BCGD, vc_BCGE, visible_11TC, scale or q_BTHD.shape[-1] ** -0.5)
+    return masked_attention(q_BTHD, kc_BCGD, vc_BCGE, visible_11TC, scale_of(q_BTHD, scale))

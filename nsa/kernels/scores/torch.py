@@ -13,6 +13,7 @@ from torch import Tensor
 from nsa.blocks import N_INITIAL, N_LOCAL, BlockLayout
 from nsa.kernels.documents import block_documents, token_documents
 from nsa.kernels.masked import SCORES_AT_ONCE
+from nsa.kernels.scale import scale_of
 from nsa.kernels.visibility import cmp_visible
 
 
@@ -28,7 +29,7 @@ def select(
 ) -> Tensor:
     """Contract: ``nsa.kernels.scores.op.SelectBlocks``."""
     sizes = [layout.l, layout.d, layout.l_slc, layout.n, layout.w]
-    scale = scale or q_BTHD.shape[-1] ** -0.5
+    scale = scale_of(q_BTHD, scale)
     return _select_blocks(q_BTHD.detach(), kc_BCGD.detach(), lse_BTH.detach(), cu_seqlens, sizes, scale, offset)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nsa.kernels.masked import masked_attention
+from nsa.kernels.scale import scale_of
 from nsa.kernels.visibility import slc_visible
 
 if TYPE_CHECKING:
@@ -24,4 +25,4 @@ def selected(
 ) -> tuple[Tensor, Tensor]:
     """Contract: ``nsa.kernels.selected.op.SelectedAttention``."""
     visible_BGTS = slc_visible(index_BTGN, k_BSGD.shape[1], l_slc=l_slc, offset=offset, cu_seqlens=cu_seqlens)
-    return masked_attention(q_BTHD, k_BSGD, v_BSGE, visible_BGTS, scale or q_BTHD.shape[-1] ** -0.5)
+    return masked_attention(q_BTHD, k_BSGD, v_BSGE, visible_BGTS, scale_of(q_BTHD, scale))

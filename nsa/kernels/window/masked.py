@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nsa.kernels.masked import masked_attention
+from nsa.kernels.scale import scale_of
 from nsa.kernels.visibility import win_visible
 
 if TYPE_CHECKING:
@@ -32,4 +33,4 @@ def window(
         k_offset=k_offset,
         cu_seqlens=cu_seqlens,
     )
-    return masked_attention(q_BTHD, k_BSGD, v_BSGE, visible_11TS, scale or q_BTHD.shape[-1] ** -0.5)[0]
+    return masked_attention(q_BTHD, k_BSGD, v_BSGE, visible_11TS, scale_of(q_BTHD, scale))[0]

@@ -1,0 +1,70 @@
+"""torch's own attention kernels, where the layer needs more than ``scaled_dot_product_attention`` returns.
+
+Shape letters: H query heads, G key/value heads, J queries, C keys; head first, as torch wants it.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+HALF_TYPES = (torch.float16, torch.bfloat16)
+
+
+def allowed_backends(sdpa: str, device: torch.device) -> AbstractContextManager[object]:
+    """Restrict torch's choice as ``kernels.sdpa`` says: any, no-flash or flash-only."""
+    if sdpa == "any":
+        return nullcontext()
+    if sdpa == "flash-only":
+        return sdpa_kernel([SDPBackend.FLASH_ATTENTION])
+    others = [SDPBackend.MATH]
+    if device.type == "cuda":
+        others = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION, SDPBackend.MATH]
+    return sdpa_kernel(others)
+
+
+def causal_with_lse(
+    q_BHJD: Tensor, k_BGJD: Tensor, v_BGJE: Tensor, *, scale: float, sdpa: str = "any"
+) -> tuple[Tensor, Tensor]:
+    """Causal attention with as many keys as queries, and its lse; o is differentiable, lse is not.
+
+    Head widths may differ: the narrower side is padded with zeros, which changes nothing.
+
+    Returns:
+        o_BHJE and lse_BHJ (natural log; fp32, or fp64 for fp64 on a CPU).
+    """
+    width = -(-max(q_BHJD.shape[-1], v_BGJE.shape[-1]) // 8) * 8
+    n_v = v_BGJE.shape[-1]
+    q_BHJD, k_BGJD, v_BGJE = (_widened(x, width) for x in (q_BHJD, k_BGJD, v_BGJE))
+    is_flash = q_BHJD.dtype in HALF_TYPES and sdpa != "no-flash"
+    if q_BHJD.is_cuda and is_flash:
+        o_BHJE, lse_BHJ = torch.ops.aten._scaled_dot_product_flash_attention(
+            q_BHJD, k_BGJD, v_BGJE, is_causal=True, scale=scale
+        )[:2]
+    elif q_BHJD.is_cuda:
+        k_BHJD, v_BHJE = (_repeated(x, q_BHJD.shape[1]) for x in (k_BGJD, v_BGJE))
+        o_BHJE, lse_BHJ = torch.ops.aten._scaled_dot_product_efficient_attention(
+            q_BHJD, k_BHJD, v_BHJE, None, compute_log_sumexp=True, is_causal=True, scale=scale
+        )[:2]
+    else:
+        k_BHJD, v_BHJE = (_repeated(x, q_BHJD.shape[1]) for x in (k_BGJD, v_BGJE))
+        o_BHJE, lse_BHJ = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            q_BHJD, k_BHJD, v_BHJE, is_causal=True, scale=scale
+        )
+    return o_BHJE[..., :n_v], lse_BHJ[..., : q_BHJD.shape[2]]
+
+
+def _widened(x: Tensor, width: int) -> Tensor:
+    return x if x.shape[-1] == width else torch.nn.functional.pad(x, (0, width - x.shape[-1]))
+
+
+def _repeated(x_BGJD: Tensor, n_heads: int) -> Tensor:
+    """[B, G, J, D] as [B, H, J, D]; a copy, since the kernels read past a stride of zero."""
+    return x_BGJD.repeat_interleave(n_heads // x_BGJD.shape[1], dim=1)

@@ -1,0 +1,208 @@
+"""The contract of every backend of every operator: equal to the fp64 reference, forward and gradients."""
+
+import pytest
+import torch
+
+from nsa.errors import ConfigError, KernelUnavailable
+from nsa.kernels import registry
+from nsa.kernels.combine.reference import combine as combine_reference
+from nsa.kernels.compressed.reference import compressed as compressed_reference
+from nsa.kernels.samples import BY_NAME, CASES, boundaries, random_index, tensors
+from nsa.kernels.selected.reference import selected as selected_reference
+from nsa.kernels.window.reference import window as window_reference
+
+HAS_GPU = torch.cuda.is_available()
+ON_GPU = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="no CUDA device")]
+DEVICES = ["cpu", pytest.param("cuda", marks=ON_GPU)]
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12, torch.float16: 2e-3, torch.bfloat16: 8e-3}
+
+
+def backends(op):
+    """Every torch backend of an operator; Triton has a suite of its own, in shapes that its interpreter can bear."""
+    return [name for name in registry.KERNELS[op] if name != "triton"]
+
+
+@pytest.fixture
+def _nan_filled_memory():
+    """Every new tensor starts as NaN, so that an element nobody wrote shows."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def run(op, name, case, x, index, *, dtype=torch.float32, device="cpu"):
+    site = case.site(device=device, dtype=dtype)
+    refusal = registry.refusal_of(op, name, site)
+    if refusal is not None:
+        pytest.skip(refusal)
+    call = registry.resolve(op, choice=name, policy="exact", site=site).call
+    return apply(op, call, case, x, index)
+
+
+def apply(op, call, case, x, index):
+    where = {"offset": case.offset, "cu_seqlens": boundaries(case, device=x["q"].device)}
+    if op == "compressed":
+        return call(x["q"], x["kc"], x["vc"], case.layout, **where)
+    if op == "selected":
+        return call(x["q"], x["k"], x["v"], index, l_slc=case.l_slc, **where)
+    return call(x["q"], x["k"], x["v"], w=case.w, **where), None
+
+
+REFERENCE = {"compressed": compressed_reference, "selected": selected_reference, "window": window_reference}
+INPUTS = {"compressed": ("q", "kc", "vc"), "selected": ("q", "k", "v"), "window": ("q", "k", "v")}
+
+
+def relative(got, want):
+    return ((got.double() - want.double()).norm() / want.double().norm().clamp(min=1e-6)).item()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+@pytest.mark.parametrize(("op", "name"), [(op, n) for op in REFERENCE for n in backends(op)])
+@pytest.mark.usefixtures("_nan_filled_memory")
+def test_backend_equals_the_reference_forward_and_backward(op, name, case, device):
+    dtypes = [torch.float32] if device == "cpu" else [torch.float32, torch.float16, torch.bfloat16]
+    ran = []
+    for dtype in dtypes:
+        if registry.refusal_of(op, name, case.site(device=device, dtype=dtype)) is None:
+            check_against_reference(op, name, case, device, dtype)
+            ran.append(dtype)
+    if not ran:
+        pytest.skip(registry.refusal_of(op, name, case.site(device=device, dtype=dtypes[0])))
+
+
+def check_against_reference(op, name, case, device, dtype):
+    x, index = tensors(case, device=device, dtype=dtype), random_index(case, device=device)
+    y = {k: v.detach().double().requires_grad_() for k, v in x.items()}
+    o, lse = run(op, name, case, x, index, dtype=dtype, device=device)
+    o_want, lse_want = apply(op, REFERENCE[op], case, y, index)
+    tolerance = TOLERANCE[dtype]
+    assert o.dtype == dtype
+    assert o.shape == o_want.shape
+    assert relative(o, o_want) < tolerance
+    assert (o.double() - o_want).norm(dim=-1).max() < 10 * tolerance * o_want.norm(dim=-1).max().clamp(min=1e-3)
+    if lse is not None:
+        torch.testing.assert_close(lse.double(), lse_want, rtol=tolerance, atol=10 * tolerance)
+    do = torch.randn(o.shape, generator=torch.Generator().manual_seed(1)).to(device, dtype)
+    o.backward(do)
+    o_want.backward(do.double())
+    for key in INPUTS[op]:
+        assert x[key].grad is not None, key
+        want = y[key].grad if y[key].grad is not None else torch.zeros_like(y[key])
+        if want.norm() < 1e-9:
+            assert not x[key].grad.abs().max() > 1e-6 if x[key].numel() else True
+        else:
+            assert relative(x[key].grad, want) < 2 * tolerance, key
+
+
+@pytest.mark.parametrize("name", ["masked", "gather"])
+def test_gradients_through_lse_are_right_where_the_backend_offers_them(name):
+    case = BY_NAME["plain"]
+    x, index = tensors(case, dtype=torch.float64), random_index(case)
+    y = {k: v.detach().clone().requires_grad_() for k, v in x.items()}
+    _, lse = run("selected", name, case, x, index, dtype=torch.float64)
+    _, lse_want = selected_reference(y["q"], y["k"], y["v"], index, l_slc=case.l_slc)
+    weight = torch.randn(lse.shape, dtype=torch.float64)
+    (lse * weight).sum().backward()
+    (lse_want * weight).sum().backward()
+    torch.testing.assert_close(x["q"].grad, y["q"].grad)
+    torch.testing.assert_close(x["k"].grad, y["k"].grad)
+
+
+@pytest.mark.parametrize("op", list(REFERENCE))
+@pytest.mark.parametrize("case", [BY_NAME["ragged-prime"], BY_NAME["documents"]], ids=lambda c: c.name)
+def test_strided_inputs_give_the_same_numbers(op, case):
+    for name in backends(op):
+        if registry.refusal_of(op, name, case.site()) is not None:
+            continue
+        index = random_index(case)
+        plain = run(op, name, case, tensors(case), index)[0]
+        strided = run(op, name, case, tensors(case, is_contiguous=False), index)[0]
+        torch.testing.assert_close(plain, strided, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("op", list(REFERENCE))
+def test_the_same_inputs_give_the_same_bits(op):
+    case = BY_NAME["ragged-prime"]
+    for name in backends(op):
+        if registry.refusal_of(op, name, case.site()) is not None:
+            continue
+        runs = []
+        for _ in range(2):
+            x, index = tensors(case), random_index(case)
+            o, _ = run(op, name, case, x, index)
+            o.square().sum().backward()
+            runs.append([o, *(x[key].grad for key in INPUTS[op])])
+        for first, second in zip(*runs, strict=True):
+            assert torch.equal(first, second), name
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.T > 8], ids=lambda c: c.name)
+def test_small_chunks_of_queries_change_nothing(case, monkeypatch):
+    for op, name in (("compressed", "masked"), ("selected", "masked"), ("selected", "gather"), ("window", "masked")):
+        results = []
+        for limit in (1 << 24, 1500):
+            monkeypatch.setattr("nsa.kernels.masked.SCORES_AT_ONCE", limit)
+            monkeypatch.setattr("nsa.kernels.selected.gather.SCORES_AT_ONCE", limit)
+            x, index = tensors(case), random_index(case)
+            o, _ = run(op, name, case, x, index)
+            o.square().sum().backward()
+            results.append([o, *(x[key].grad for key in INPUTS[op])])
+        for whole, pieces in zip(*results, strict=True):
+            torch.testing.assert_close(whole, pieces, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [n for n in registry.KERNELS["combine"] if n != "triton"])
+def test_the_gated_sum_equals_its_reference(name):
+    branches = [torch.randn(2, 9, 4, 8, requires_grad=True) for _ in range(3)]
+    gate = torch.rand(2, 9, 4, 3, requires_grad=True)
+    copies = [t.detach().double().requires_grad_() for t in (*branches, gate)]
+    o = registry.load("combine", name)(*branches, gate)
+    want = combine_reference(*copies)
+    torch.testing.assert_close(o.double(), want, rtol=1e-6, atol=1e-6)
+    do = torch.randn_like(o)
+    o.backward(do)
+    want.backward(do.double())
+    for got, copy in zip((*branches, gate), copies, strict=True):
+        torch.testing.assert_close(got.grad.double(), copy.grad, rtol=1e-5, atol=1e-5)
+
+
+# The registry
+
+
+def test_exact_raises_when_the_named_kernel_cannot_run_and_says_what_to_do():
+    with pytest.raises(KernelUnavailable, match=r"kernels.window = 'flex' cannot run here: flex_attention has no"):
+        registry.resolve("window", choice="flex", policy="exact", site=CASES[0].site())
+
+
+def test_auto_replaces_it_and_records_why():
+    resolution = registry.resolve("window", choice="flex", policy="auto", site=CASES[0].site())
+    assert resolution.kernel == "sdpa"
+    assert "flex was asked for but flex_attention has no backward on a CPU" in resolution.reason
+
+
+def test_flash_attn_says_why_it_is_not_used():
+    refusal = registry.refusal_of("window", "flash-attn", CASES[0].site())
+    assert refusal in ("the package flash-attn is not installed", "flash-attn runs on a GPU only")
+
+
+def test_an_unknown_kernel_is_an_error_with_a_suggestion():
+    with pytest.raises(ConfigError, match="did you mean 'gather'"):
+        registry.resolve("selected", choice="gater", policy="auto", site=CASES[0].site())
+
+
+@pytest.mark.parametrize(("op", "name"), [(op, n) for op in registry.KERNELS for n in registry.KERNELS[op]])
+def test_every_backend_either_loads_or_says_why_not(op, name):
+    refusal = registry.refusal_of(op, name, CASES[0].site())
+    if refusal is None:
+        assert callable(registry.load(op, name))
+    else:
+        assert len(refusal) > 10
+
+
+def test_every_preferred_kernel_is_in_the_table():
+    for lists in registry.PREFERENCE.values():
+        assert set(lists) == set(registry.KERNELS)
+        for op, names in lists.items():
+            assert set(names) <= set(registry.KERNELS[op])
