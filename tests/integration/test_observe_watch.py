@@ -1,0 +1,192 @@
+"""The watch on real processes, started by a real executor, with the real stack dumpers."""
+
+import signal
+import subprocess
+import sys
+from contextlib import closing
+
+import pytest
+
+from harness.clock import WallClock
+from harness.core.command import Command
+from harness.core.movement import quiet_windows
+from harness.core.outcome import Ending, StopReason
+from harness.core.point import Point
+from harness.core.trial import Budget, Limit, Trial
+from harness.launch.local import LocalExecutor
+from harness.observe.monitor import watch
+from harness.observe.proc import Proc
+from harness.observe.stacks.faulthandler import Faulthandler
+from harness.observe.stacks.pyspy import PySpy
+from harness.observe.stacks.table import load_sources
+
+PRELUDE = """
+import ctypes, faulthandler, json, os, signal, subprocess, sys, threading, time
+from pathlib import Path
+here, seq = Path(sys.argv[1]), 0
+ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(-1), 0, 0, 0)
+faulthandler.register(signal.SIGUSR1, file=open(here / "faulthandler_rank0.txt", "w"), all_threads=True)
+beats = os.open(here / "heartbeat_rank0.jsonl", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+def write(**facts):
+    global seq
+    seq += 1
+    facts = {"seq": seq, "t": time.monotonic(), "rank": 0, "pid": os.getpid(), **facts}
+    os.write(beats, (json.dumps(facts) + "\\n").encode())
+def mark(phase, step):
+    write(phase=phase, edge="begin", step=step, detail=None)
+mark("build", None)
+mark("forward", 0)
+write(event="step", step=0, facts={"loss": 1.0})
+mark("backward", 1)
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    clock = WallClock()
+    with closing(LocalExecutor(python=sys.executable, clock=clock)) as executor:
+
+        def run(program, *, sources=None, stall_s=0.5, interrupted=lambda: False):
+            (tmp_path / "program.py").write_text(PRELUDE + program)
+            argv = (sys.executable, str(tmp_path / "program.py"), str(tmp_path))
+            started_s = clock.now()
+            handle = executor.start(Command(argv=argv, env=(), trial_dir=str(tmp_path)))
+            return watch(
+                handle=handle,
+                trial=trial(stall_s=stall_s),
+                trial_dir=tmp_path,
+                clock=clock,
+                sources=load_sources() if sources is None else sources,
+                progress=None,
+                started_s=started_s,
+                interrupted=interrupted,
+            )
+
+        yield run
+
+
+def trial(*, stall_s):
+    startup, stall, total = (Limit(seconds=s, source="test") for s in (120.0, stall_s, 300.0))
+    return Trial(
+        target="script",
+        point=Point(settings=()),
+        repeat=0,
+        role="search",
+        config={"steps": 2},
+        seed=0,
+        code="c",
+        machine="m",
+        budget=Budget(startup=startup, stall=stall, total=total),
+    )
+
+
+def functions(stack):
+    return [frame.function for frame in stack.threads[0].frames]
+
+
+def can_dump():
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    answer = PySpy().sample(pid=child.pid, rank=0, t_s=0.0, native=True, number=1, trial_dir=None)
+    child.communicate(b"\n")
+    return not hasattr(answer, "reason")
+
+
+@pytest.fixture
+def dumper():
+    if not can_dump():
+        pytest.skip("no process may look into another one here (ptrace)")
+
+
+@pytest.mark.usefixtures("dumper")
+def test_deadlock_is_certain_at_once_and_its_frame_is_seen(run):
+    outcome, evidence = run("def take_it_twice():\n    a = threading.Lock(); a.acquire(); a.acquire()\ntake_it_twice()")
+    assert outcome.stopped_by is StopReason.STALL
+    assert "nothing moved" in outcome.why
+    assert outcome.cleanup.gone
+    assert [stack.native for stack in evidence.stacks] == [False, True, True]
+    assert all("take_it_twice" in functions(stack) for stack in evidence.stacks)
+    windows = quiet_windows(evidence.processes)
+    assert len(windows) == 3
+    assert all(window.still for window in windows)
+    assert (evidence.steps_done, evidence.steps_wanted, evidence.last.phase) == (1, 2, "backward")
+
+
+@pytest.mark.usefixtures("dumper")
+def test_stopped_process_is_recorded_as_stopped(run):
+    outcome, evidence = run("os.kill(os.getpid(), signal.SIGSTOP)")
+    assert outcome.stopped_by is StopReason.STALL
+    assert "state T" in outcome.why
+    assert {look.state for look in evidence.processes} == {"T"}
+    assert any("state T" in failure.reason for failure in evidence.failures)
+    assert outcome.cleanup.gone
+
+
+@pytest.mark.slow
+def test_busy_loop_is_watched_on_and_its_cpu_time_seen(run):
+    outcome, evidence = run("while True: pass")
+    assert outcome.stopped_by is StopReason.STALL
+    assert evidence.silence_s >= 2.0
+    assert "CPU" in outcome.why
+    assert not any(window.still for window in quiet_windows(evidence.processes))
+    assert any(thread.state == "R" for look in evidence.processes for thread in look.threads)
+
+
+@pytest.mark.slow
+def test_wait_for_a_working_child_is_not_certain(run):
+    child = "subprocess.run([sys.executable, '-c', 'while True: pass'])"
+    outcome, evidence = run(child)
+    assert evidence.silence_s >= 2.0
+    last = evidence.processes[-1]
+    assert last.children == 1
+    assert last.others_cpu_s > 0.1
+    assert outcome.cleanup.gone
+
+
+@pytest.mark.slow
+def test_faulthandler_is_the_recorded_substitute(run, tmp_path):
+    no_dumper = PySpy(tool=str(tmp_path / "no-py-spy"))
+    outcome, evidence = run("threading.Event().wait()", sources=(no_dumper, Faulthandler()))
+    assert outcome.stopped_by is StopReason.STALL
+    assert evidence.silence_s >= 2.0  # without native frames it is watched on
+    assert {stack.source for stack in evidence.stacks} == {"faulthandler (SIGUSR1 was sent)"}
+    assert "wait" in functions(evidence.stacks[0])
+    assert any(failure.source == "py-spy" and "cannot be started" in failure.reason for failure in evidence.failures)
+
+
+def test_killed_in_the_middle_of_a_line_keeps_what_came_before(run):
+    outcome, evidence = run('os.write(beats, b\'{"seq": 9, "t"\'); os.kill(os.getpid(), signal.SIGKILL)')
+    assert (outcome.ending, outcome.exit.signal) == (Ending.SIGNALLED, signal.SIGKILL)
+    assert (evidence.heartbeats_total, evidence.last.phase) == (3, "backward")
+    assert evidence.failures == ()
+    assert evidence.stacks == ()
+
+
+def test_what_is_left_behind_after_a_normal_exit_is_swept(run):
+    grandchild = "print(subprocess.Popen(['/bin/sleep', '1000'], start_new_session=True).pid, flush=True)"
+    outcome, evidence = run(grandchild, stall_s=60.0)
+    assert (outcome.ending, outcome.exit.code) == (Ending.EXITED, 0)
+    assert outcome.cleanup.ended == 1
+    assert "left behind" in outcome.why
+    (pid,) = (int(log.text) for log in evidence.logs if log.stream == "stdout")
+    assert Proc().states(pid) == ""
+
+
+def test_interrupt_ends_the_whole_tree(run):
+    outcome, evidence = run("signal.pause()", stall_s=60.0, interrupted=lambda: True)
+    assert outcome.stopped_by is StopReason.INTERRUPT
+    assert outcome.cleanup.gone
+    assert evidence.stacks == ()
+
+
+@pytest.mark.parametrize(
+    ("program", "timed"), [("time.sleep(1000)", True), ("threading.Event().wait(1000)", True), ("a.acquire()", False)]
+)
+def test_kernel_says_which_waits_end_by_themselves(program, timed):
+    code = f"import threading, time; a = threading.Lock(); a.acquire(); print(flush=True); {program}"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
+        assert child.stdout.readline() == b"\n"
+        proc, look = Proc(), None
+        while look is None or look.state != "S":
+            look = proc.look(child.pid, id="proc-1", t_s=0.0)
+        child.kill()
+    assert look.threads[0].timed is timed
