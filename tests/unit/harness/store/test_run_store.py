@@ -154,11 +154,13 @@ def test_the_latest_run_is_found_and_unreadable_ones_are_listed_with_the_reason(
     clock.sleep(60)
     with create() as second:
         pass
-    layout.spec(first.run_dir).write_text("{")
+    first_dir = first.run_dir.rename(first.run_dir.with_name("zzz-renamed"))  # names do not decide, times do
+    assert find_latest(tmp_path / "runs") == second.run_dir
+    layout.spec(first_dir).write_text("{")
     assert find_latest(tmp_path / "runs") == second.run_dir
     problems = {summary.directory: summary.problem for summary in list_runs(tmp_path / "runs")}
     assert problems[second.run_dir] == ""
-    assert "spec.json: not JSON" in problems[first.run_dir]
+    assert "spec.json: not JSON" in problems[first_dir]
 
 
 def test_no_run_at_all_says_how_to_begin_one(tmp_path):
