@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from harness.launch import prctl
 from harness.launch.procs import TOKEN
-from harness.launch.supervisor import supervise
+from harness.launch.supervisor import open_descriptors, supervise
 from harness.worker.environment import overwrite
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
 
 def _serve(control: socket.socket) -> Callable[[], int] | None:
     """Fork for every request. None in the server when the controller is gone, the trial's work in a worker."""
-    keep = frozenset(int(name) for name in os.listdir("/proc/self/fd")) - {control.fileno()}  # noqa: PTH208 - as above
+    keep = open_descriptors() - {control.fileno()}
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors leave no zombies
     while True:
         token, descriptors, _, _ = socket.recv_fds(control, 1024, 1)

@@ -171,15 +171,19 @@ def _become_worker(
     except (OSError, ValueError, ImportError, AttributeError) as error:
         os.write(fail, f"{type(error).__name__}: {error}".encode())
         os._exit(127)
-    _close_all_but(keep | {0, 1, 2})
+    for fd in open_descriptors() - keep - {0, 1, 2}:
+        os.close(fd)
     return run
 
 
-def _close_all_but(keep: frozenset[int]) -> None:
+def open_descriptors() -> frozenset[int]:
+    """The descriptors of this process that are open now."""
+    found = set()
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - pathlib is slow to import
-        if int(name) not in keep:
-            with suppress(OSError):  # the descriptor of the listing itself
-                os.close(int(name))
+        with suppress(OSError):  # the listing's own descriptor is in it, and closed by now
+            os.fstat(int(name))
+            found.add(int(name))
+    return frozenset(found)
 
 
 # --- the supervisor's side -----------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ import json
 import traceback
 from typing import TYPE_CHECKING
 
-from harness.core.codec import SCHEMA
+from harness.core.codec import to_json
+from harness.core.evidence import WorkerResult
 from harness.store import layout
 from harness.worker.files import put
 
@@ -33,17 +34,17 @@ class LastWord:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         progress = self._progress
         lost = f"{progress.lost} heartbeats were lost: {progress.lost_why}"
-        result = {
-            "schema": SCHEMA,
-            "status": "finished" if error is None else "raised",
-            "steps_done": progress.steps_done,
-            "phase": progress.phase,
-            "exception": None if kind is None else _name(kind),
-            "message": None if error is None else str(error),
-            "traceback": None if error is None else "".join(traceback.format_exception(kind, error, tb)),
-            "notes": [lost] if progress.lost else [],
-        }
-        self.written = put(layout.result(self._trial_dir), json.dumps(result, indent=1))
+        result = WorkerResult(
+            id="result",
+            status="finished" if error is None else "raised",
+            steps_done=progress.steps_done,
+            phase=progress.phase,
+            exception=None if kind is None else _name(kind),
+            message=None if error is None else str(error),
+            traceback=None if error is None else "".join(traceback.format_exception(kind, error, tb)),
+            notes=(lost,) if progress.lost else (),
+        )
+        self.written = put(layout.result(self._trial_dir), json.dumps(to_json(result), indent=1))
 
 
 def _name(kind: type[BaseException]) -> str:

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from harness.launch import procs
+from harness.launch.procs import Process
+
+
+def row(pid: int, parent: int, *, state: str = "S", threads: int = 1) -> Process:
+    return Process(pid=pid, started=pid, parent=parent, state=state, threads=threads, command=f"p{pid}")
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    code = "import sys; print('(odd) name', flush=True); sys.stdin.read()"
+    env = {procs.TOKEN: "a token"}
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def test_descendants_are_found_through_dead_parents_and_never_the_root():
+    table = {p.pid: p for p in (row(1, 0), row(10, 1), row(11, 10, state="Z"), row(12, 11), row(20, 1), row(21, 20))}
+
+    assert [p.pid for p in procs.descendants(10, table)] == [12]
+    assert {p.pid for p in procs.descendants(1, table)} == {10, 12, 20, 21}
+
+
+@pytest.mark.parametrize(
+    ("state", "threads", "dead"), [("Z", 1, True), ("Z", 3, False), ("X", 0, True), ("S", 1, False), ("T", 1, False)]
+)
+def test_a_zombie_whose_other_threads_run_is_alive(state: str, threads: int, *, dead: bool):
+    assert row(5, 1, state=state, threads=threads).dead is dead
+
+
+def test_read_gives_the_parent_and_none_for_a_pid_nobody_has(child: subprocess.Popen[bytes]):
+    found = procs.read(child.pid)
+
+    assert found is not None
+    assert found.parent == os.getpid()
+    assert found.state in "SRD"
+    assert procs.read(2**22 + 1) is None
+
+
+def test_only_the_very_token_is_found(child: subprocess.Popen[bytes]):
+    found = procs.read(child.pid)
+    assert found is not None
+
+    assert procs.carrying("a token", [found]) == [found]
+    assert procs.carrying("a toke", [found]) == []
+
+
+def test_a_signal_does_not_reach_a_later_process_with_the_same_pid(child: subprocess.Popen[bytes]):
+    found = procs.read(child.pid)
+    assert found is not None
+
+    assert not procs.send(found._replace(started=found.started - 1), signal.SIGKILL)
+    assert child.poll() is None
+    assert procs.send(found, signal.SIGKILL)
+    assert child.wait() == -signal.SIGKILL
+    assert not procs.send(found, signal.SIGKILL)

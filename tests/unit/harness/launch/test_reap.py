@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, field
+
+from harness.launch.procs import Process
+from harness.launch.reap import KILL_LIMIT_S, end_tree
+from harness.testing.clock import FakeClock
+
+
+@dataclass
+class Tree:
+    """Processes that react to signals: pid -> the signals that end it."""
+
+    ends_on: dict[int, set[int]]
+    states: dict[int, str] = field(default_factory=dict)
+    sent: list[tuple[int, int]] = field(default_factory=list)
+    forks: dict[int, int] = field(default_factory=dict)
+
+    def live(self) -> list[Process]:
+        return [
+            Process(pid=pid, started=1, parent=1, state=self.states.get(pid, "S"), threads=1, command=f"p{pid}")
+            for pid in self.ends_on
+        ]
+
+    def send(self, process: Process, number: int) -> bool:
+        self.sent.append((process.pid, number))
+        if number == signal.SIGCONT:
+            self.states.pop(process.pid, None)
+        if number in self.ends_on[process.pid] and "T" not in self.states.get(process.pid, ""):
+            del self.ends_on[process.pid]
+            if process.pid in self.forks:
+                self.ends_on[self.forks[process.pid]] = {signal.SIGKILL}
+        return True
+
+
+BOTH = {int(signal.SIGTERM), int(signal.SIGKILL)}
+KILL = {int(signal.SIGKILL)}
+
+
+def end(tree: Tree, *, grace_s: float = 5.0, confirm=lambda: True, clock: FakeClock | None = None):
+    return end_tree(
+        live=tree.live, confirm=confirm, grace_s=grace_s, clock=clock or FakeClock(100.0), since_s=90.0, send=tree.send
+    )
+
+
+def test_nothing_left_means_nothing_sent():
+    cleanup = end(Tree({}))
+
+    assert (cleanup.signals, cleanup.ended, cleanup.survivors) == ((), 0, ())
+
+
+def test_polite_processes_get_term_once_and_no_kill():
+    tree = Tree({1: BOTH, 2: BOTH})
+    cleanup = end(tree)
+
+    assert cleanup.signals == ((10.0, "SIGTERM", 2),)
+    assert cleanup.ended == 2
+
+
+def test_a_deaf_process_is_killed_when_the_grace_is_over_and_not_before():
+    clock = FakeClock(100.0)
+    cleanup = end(Tree({1: KILL}), grace_s=5.0, clock=clock)
+
+    assert [(name, count) for _, name, count in cleanup.signals] == [("SIGTERM", 1), ("SIGKILL", 1)]
+    assert 15.0 <= cleanup.signals[1][0] <= 15.1
+    assert cleanup.gone
+
+
+def test_without_grace_nobody_is_asked():
+    cleanup = end(Tree({1: BOTH}), grace_s=0.0)
+
+    assert [name for _, name, _ in cleanup.signals] == ["SIGKILL"]
+
+
+def test_a_stopped_process_gets_cont_after_term():
+    tree = Tree({1: BOTH, 2: KILL}, states={2: "T"})
+    end(tree)
+
+    assert tree.sent.index((2, signal.SIGTERM)) < tree.sent.index((2, signal.SIGCONT))
+    assert (1, signal.SIGCONT) not in tree.sent
+
+
+def test_what_is_forked_while_we_look_is_found_in_the_next_round():
+    tree = Tree({1: BOTH}, forks={1: 2})
+    cleanup = end(tree)
+
+    assert cleanup.gone
+    assert cleanup.ended == 2
+
+
+def test_an_empty_list_that_is_not_confirmed_is_looked_at_again():
+    answers = iter([False, False, True])
+    cleanup = end(Tree({}), confirm=lambda: next(answers))
+
+    assert cleanup.gone
+    assert next(answers, None) is None
+
+
+def test_what_kill_does_not_end_is_named_and_given_up_after_the_limit():
+    clock = FakeClock(100.0)
+    tree = Tree({7: set()}, states={7: "D"})
+    cleanup = end(tree, grace_s=1.0, clock=clock)
+
+    assert not cleanup.gone
+    assert [(s.pid, s.state, s.command) for s in cleanup.survivors] == [(7, "D", "p7")]
+    assert cleanup.ended == 0
+    assert 1.0 + KILL_LIMIT_S <= clock.now() - 100.0 <= 1.2 + KILL_LIMIT_S

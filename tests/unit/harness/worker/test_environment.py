@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+CODE = """
+import json, os, subprocess, sys
+from harness.worker.environment import overwrite, seen
+try:
+    overwrite("NSA_TEST", "longer than it was")
+except ValueError as error:
+    refused = str(error)
+overwrite("NSA_TEST", "after!")
+own = open("/proc/self/environ").read().split("\\0")
+child = subprocess.run(["env"], capture_output=True, text=True).stdout.split("\\n")
+pid = os.fork()
+if pid == 0:
+    os._exit("NSA_TEST=after!" not in open("/proc/self/environ").read().split("\\0"))
+forked = os.waitpid(pid, 0)[1]
+print(json.dumps(dict(refused=refused, own=own, child=child, forked=forked, seen=seen("NSA_"))))
+"""
+
+
+def test_an_overwritten_variable_is_seen_by_the_kernel_by_children_and_by_forks():
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", CODE],
+        env={"NSA_TEST": "before", "PATH": "/usr/bin:/bin", "OTHER": "x"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    said = json.loads(done.stdout)
+
+    assert "NSA_TEST=after!" in said["own"]
+    assert "NSA_TEST=before" not in said["own"]
+    assert "NSA_TEST=after!" in said["child"]
+    assert said["forked"] == 0
+    assert said["seen"] == {"NSA_TEST": "after!"}
+    assert "must be in the environment" in said["refused"]
