@@ -65,8 +65,8 @@ def blocks_of(x_BSGD: Tensor, layout: BlockLayout, cu_seqlens: Tensor | None = N
     return x_BSGD[:, token_CL].transpose(2, 3)
 
 
-def block_positions(n_blocks: int, layout: BlockLayout, x: Tensor, cu_seqlens: Tensor | None, n_tokens: int) -> Tensor:
-    """Where a compressed key stands for the rotary embedding: at its block's last token."""
+def block_numbers(n_blocks: int, layout: BlockLayout, x_BSGD: Tensor, cu_seqlens: Tensor | None) -> Tensor:
+    """The number, within its document, of every block that ``blocks_of`` cut from ``x_BSGD``."""
     if cu_seqlens is None:
-        return torch.arange(n_blocks, device=x.device) * layout.d + layout.l - 1
-    return block_documents(cu_seqlens, n_tokens, layout).number_C * layout.d + layout.l - 1
+        return torch.arange(n_blocks, device=x_BSGD.device)
+    return block_documents(cu_seqlens, x_BSGD.shape[1], layout).number_C

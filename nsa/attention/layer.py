@@ -7,12 +7,13 @@ C compression blocks, N selected slots.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from nsa.attention.compress import block_positions, blocks_of, make_phi
+from nsa.attention.cache import Keys
+from nsa.attention.compress import block_numbers, blocks_of, make_phi
 from nsa.attention.gate import BRANCHES, Gate
 from nsa.attention.rope import rotate
 from nsa.kernels.documents import token_documents
@@ -20,13 +21,14 @@ from nsa.kernels.documents import token_documents
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from nsa.attention.cache import LayerCache
     from nsa.config import ModelConfig
     from nsa.kernels.registry import Resolution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heads:
-    """Queries, and keys and values per branch, after projection; queries and cmp-free keys are rotated."""
+    """Queries, and keys and values per branch; queries and slc and win keys are rotated."""
 
     q_BTHD: Tensor
     k: Mapping[str, Tensor]
@@ -63,18 +65,30 @@ class NsaAttention(nn.Module):
         elif only == "slc":
             self.phi_k = make_phi("mean", l=config.l, width=config.d_k)
 
-    def forward(self, x_BTX: Tensor, *, cu_seqlens: Tensor | None = None) -> Tensor:
-        """Attend causally; with ``cu_seqlens`` (B = 1) within each packed document."""
-        heads = self.project(x_BTX, cu_seqlens)
+    def forward(self, x_BTX: Tensor, *, cu_seqlens: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:
+        """Attend causally.
+
+        Args:
+            x_BTX: one row per token; with a cache the tokens that follow those it holds.
+            cu_seqlens: document boundaries of a packed row (then B is 1); attention stays within documents.
+            cache: keys and values of earlier tokens; it takes in the new ones. Not with ``cu_seqlens``.
+        """
+        heads = self.project(x_BTX, cu_seqlens, cache)
+        keys = self._keys(heads, cu_seqlens) if cache is None else self._cached_keys(heads, cache)
+        where: dict[str, Any] = {"cu_seqlens": cu_seqlens, "offset": 0 if cache is None else cache.n_tokens}
+        outputs = self._branches(heads.q_BTHD, keys, where)
+        if cache is not None:
+            cache.advance(x_BTX.shape[1])
         if self.config.branches != "all":
-            return self.o_proj(self._branch(self.config.branches, heads, cu_seqlens).flatten(2))
-        cmp_BTHE, slc_BTHE, win_BTHE = self._all_branches(heads, cu_seqlens)
-        o_BTHE = self.kernels["combine"](cmp_BTHE, slc_BTHE, win_BTHE, self.gate(x_BTX))
+            return self.o_proj(outputs[self.config.branches].flatten(2))
+        o_BTHE = self.kernels["combine"](outputs["cmp"], outputs["slc"], outputs["win"], self.gate(x_BTX))
         return self.o_proj(o_BTHE.flatten(2))
 
-    def project(self, x_BTX: Tensor, cu_seqlens: Tensor | None = None) -> Heads:
+    def project(self, x_BTX: Tensor, cu_seqlens: Tensor | None = None, cache: LayerCache | None = None) -> Heads:
         """Queries, and keys and values per branch; slc and win keys rotated, cmp keys raw for phi."""
-        position_T = self._positions(x_BTX, cu_seqlens)
+        if cache is not None:
+            cache.room_for(x_BTX.shape[1])
+        position_T = self._positions(x_BTX, cu_seqlens, 0 if cache is None else cache.n_tokens)
         q_BTHD = self.rotated(self.q_proj(x_BTX).unflatten(-1, (self.config.n_heads, -1)), position_T)
         k = self._split(self.k_proj(x_BTX), self.k_branches)
         v = self._split(self.v_proj(x_BTX), self.v_branches)
@@ -85,50 +99,64 @@ class NsaAttention(nn.Module):
         """Rotary embedding with this model's base and scale."""
         return rotate(x_BTHD, position_T, base=self.config.rope_base, scale=self.config.rope_scale)
 
-    def compressed_keys(self, k_BSGD: Tensor, cu_seqlens: Tensor | None = None) -> Tensor:
+    def compressed_keys(self, k_BSGD: Tensor, *, cu_seqlens: Tensor | None = None, first_block: int = 0) -> Tensor:
         """Phi over raw keys, then rotated to the block's position: pooling rotated keys would blur them."""
         kc_BCGD = self.phi_k(blocks_of(k_BSGD, self.layout, cu_seqlens))
-        position_C = block_positions(kc_BCGD.shape[1], self.layout, k_BSGD, cu_seqlens, k_BSGD.shape[1])
-        return self.rotated(kc_BCGD, position_C)
+        number_C = block_numbers(kc_BCGD.shape[1], self.layout, k_BSGD, cu_seqlens) + first_block
+        return self.rotated(kc_BCGD, number_C * self.layout.d + self.layout.l - 1)
 
-    def compressed_values(self, v_BSGE: Tensor, cu_seqlens: Tensor | None = None) -> Tensor:
-        """Phi over values; values carry no position."""
+    def compressed_values(self, v_BSGE: Tensor, *, cu_seqlens: Tensor | None = None, first_block: int = 0) -> Tensor:
+        """Phi over values; values carry no position, whatever ``first_block`` is."""
         return self.phi_v(blocks_of(v_BSGE, self.layout, cu_seqlens))
 
-    def _all_branches(self, heads: Heads, cu_seqlens: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        kc_BCGD = self.compressed_keys(heads.k["cmp"], cu_seqlens)
-        vc_BCGE = self.compressed_values(heads.v["cmp"], cu_seqlens)
-        cmp_BTHE, lse_BTH = self.kernels["compressed"](
-            heads.q_BTHD, kc_BCGD, vc_BCGE, self.layout, cu_seqlens=cu_seqlens
-        )
-        slc_BTHE = self._selected(heads, kc_BCGD, lse_BTH, cu_seqlens)
-        return cmp_BTHE, slc_BTHE, self._window(heads, cu_seqlens)
-
-    def _branch(self, branch: str, heads: Heads, cu_seqlens: Tensor | None) -> Tensor:
-        if branch == "win":
-            return self._window(heads, cu_seqlens)
-        kc_BCGD = self.compressed_keys(heads.k["cmp"], cu_seqlens)
-        # Alone, slc needs only the lse of the compressed scores: the keys stand in for values.
-        vc_BCGE = self.compressed_values(heads.v["cmp"], cu_seqlens) if branch == "cmp" else kc_BCGD
-        cmp_BTHE, lse_BTH = self.kernels["compressed"](
-            heads.q_BTHD, kc_BCGD, vc_BCGE, self.layout, cu_seqlens=cu_seqlens
-        )
-        return cmp_BTHE if branch == "cmp" else self._selected(heads, kc_BCGD, lse_BTH, cu_seqlens)
-
-    def _selected(self, heads: Heads, kc_BCGD: Tensor, lse_BTH: Tensor, cu_seqlens: Tensor | None) -> Tensor:
-        index_BTGN = self.kernels["scores"](heads.q_BTHD, kc_BCGD, lse_BTH, self.layout, cu_seqlens=cu_seqlens)
-        return self.kernels["selected"](
-            heads.q_BTHD, heads.k["slc"], heads.v["slc"], index_BTGN, l_slc=self.layout.l_slc, cu_seqlens=cu_seqlens
-        )[0]
-
-    def _window(self, heads: Heads, cu_seqlens: Tensor | None) -> Tensor:
-        return self.kernels["window"](
-            heads.q_BTHD, heads.k["win"], heads.v["win"], w=self.layout.w, cu_seqlens=cu_seqlens
+    def _keys(self, heads: Heads, cu_seqlens: Tensor | None) -> Keys:
+        """What a whole sequence attends to."""
+        has_k, has_v = "cmp" in heads.k, "cmp" in heads.v
+        return Keys(
+            kc_BCGD=self.compressed_keys(heads.k["cmp"], cu_seqlens=cu_seqlens) if has_k else None,
+            vc_BCGE=self.compressed_values(heads.v["cmp"], cu_seqlens=cu_seqlens) if has_v else None,
+            k_slc=heads.k.get("slc"),
+            v_slc=heads.v.get("slc"),
+            k_win=heads.k.get("win"),
+            v_win=heads.v.get("win"),
         )
 
-    def _positions(self, x_BTX: Tensor, cu_seqlens: Tensor | None) -> Tensor:
+    def _cached_keys(self, heads: Heads, cache: LayerCache) -> Keys:
+        """What new tokens attend to: the cache with their own keys and values added."""
+        found: dict[str, Any] = {}
+        if "cmp" in heads.k:
+            found["kc_BCGD"] = cache.extend_compressed("kc", heads.k["cmp"], self.compressed_keys)
+        if "cmp" in heads.v:
+            found["vc_BCGE"] = cache.extend_compressed("vc", heads.v["cmp"], self.compressed_values)
+        if "slc" in heads.v:
+            found["k_slc"] = cache.extend_whole("k_slc", heads.k["slc"])
+            found["v_slc"] = cache.extend_whole("v_slc", heads.v["slc"])
+        if "win" in heads.v:
+            found["k_win"], found["win_first"] = cache.extend_window("k_win", heads.k["win"])
+            found["v_win"], _ = cache.extend_window("v_win", heads.v["win"])
+        return Keys(**found)
+
+    def _branches(self, q_BTHD: Tensor, keys: Keys, where: dict[str, Any]) -> dict[str, Tensor]:
+        """Each branch's output [B, T, H, E]; only the branches that were built."""
+        outputs: dict[str, Tensor] = {}
+        if keys.kc_BCGD is not None:
+            # Without the cmp branch only the lse of its scores is needed, to rank blocks: keys stand in for values.
+            vc_BCGE = keys.kc_BCGD if keys.vc_BCGE is None else keys.vc_BCGE
+            outputs["cmp"], lse_BTH = self.kernels["compressed"](q_BTHD, keys.kc_BCGD, vc_BCGE, self.layout, **where)
+            if keys.k_slc is not None:
+                index_BTGN = self.kernels["scores"](q_BTHD, keys.kc_BCGD, lse_BTH, self.layout, **where)
+                outputs["slc"], _ = self.kernels["selected"](
+                    q_BTHD, keys.k_slc, keys.v_slc, index_BTGN, l_slc=self.layout.l_slc, **where
+                )
+        if keys.k_win is not None:
+            outputs["win"] = self.kernels["window"](
+                q_BTHD, keys.k_win, keys.v_win, w=self.layout.w, k_offset=keys.win_first, **where
+            )
+        return outputs
+
+    def _positions(self, x_BTX: Tensor, cu_seqlens: Tensor | None, first: int) -> Tensor:
         if cu_seqlens is None:
-            return torch.arange(x_BTX.shape[1], device=x_BTX.device)
+            return torch.arange(first, first + x_BTX.shape[1], device=x_BTX.device)
         return token_documents(cu_seqlens, x_BTX.shape[1]).position_S
 
     def _split(self, x_BTY: Tensor, branches: tuple[str, ...]) -> dict[str, Tensor]:

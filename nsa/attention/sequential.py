@@ -7,6 +7,8 @@ that is far too slow. Never a fallback; choose it with ``model.attention = "lega
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
@@ -14,14 +16,19 @@ from nsa.attention.layer import Heads, NsaAttention
 from nsa.errors import ConfigError
 from nsa.kernels.scores.torch import block_scores
 
+if TYPE_CHECKING:
+    from nsa.attention.cache import LayerCache
+
 
 class SequentialAttention(NsaAttention):
     """Same parameters and same result as ``NsaAttention``, one token at a time."""
 
-    def forward(self, x_BTX: Tensor, *, cu_seqlens: Tensor | None = None) -> Tensor:
-        """Attend token by token; packed documents and isolated branches are not supported."""
-        if cu_seqlens is not None or self.config.branches != "all":
-            raise ConfigError("legacy-sequential attention takes one document and all branches; use attention = 'nsa'")
+    def forward(self, x_BTX: Tensor, *, cu_seqlens: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:
+        """Attend token by token; one document, all branches, no cache."""
+        if cu_seqlens is not None or cache is not None or self.config.branches != "all":
+            raise ConfigError(
+                "legacy-sequential attention takes one document, all branches and no cache; use model.attention = 'nsa'"
+            )
         heads, gate_BTHC = self.project(x_BTX), self.gate(x_BTX)
         compressed = self.compressed_keys(heads.k["cmp"]), self.compressed_values(heads.v["cmp"])
         rows = [

@@ -35,7 +35,7 @@ class Case:
     l: int = 8  # noqa: E741 - the paper's letter
     d: int = 4
     l_slc: int = 8
-    n: int = 3
+    n: int = 4
     w: int = 8
     offset: int = 0
     cu: tuple[int, ...] | None = None
@@ -80,24 +80,24 @@ CASES = [
     Case(name="shorter-than-l", T=7),
     Case(name="exactly-l", T=8),
     Case(name="one-past-l", T=9),
-    Case(name="ragged-prime", T=37, B=2),
-    Case(name="mha-one-head-per-group", T=26, H=2, G=2),
-    Case(name="mqa-group-of-6", T=26, H=6, G=1),
+    Case(name="ragged-prime", T=53, B=2),
+    Case(name="mha-one-head-per-group", T=50, H=2, G=2),
+    Case(name="mqa-group-of-6", T=50, H=6, G=1),
     Case(name="wide-keys", T=30, D=16, E=8),
     Case(name="wide-values", T=30, D=8, E=24),
     Case(name="l-above-l_slc", T=40, l=16, d=4, l_slc=8),
     Case(name="l-equals-d-equals-l_slc", T=40, l=8, d=8, l_slc=8),
     Case(name="l-and-d-are-1", T=20, l=1, d=1, l_slc=4),
     Case(name="all-blocks-selected", T=24, n=5),
-    Case(name="just-past-n-blocks", T=25, n=3),
+    Case(name="just-past-n-blocks", T=33),
     Case(name="window-of-1", T=20, w=1),
     Case(name="window-beyond-sequence", T=20, w=64),
     Case(name="window-not-a-tile", T=45, w=13),
-    Case(name="behind-a-cache", T=5, offset=29),
-    Case(name="one-token-behind-a-cache", T=1, offset=40, B=2),
-    Case(name="documents", T=40, cu=(0, 13, 40)),
-    Case(name="documents-of-0-1-and-short", T=33, cu=(0, 0, 1, 6, 6, 33, 33)),
-    Case(name="documents-at-block-edges", T=48, cu=(0, 8, 16, 48)),
+    Case(name="behind-a-cache", T=5, offset=41),
+    Case(name="one-token-behind-a-cache", T=1, offset=56, B=2),
+    Case(name="documents", T=60, cu=(0, 13, 60)),
+    Case(name="documents-of-0-1-and-short", T=50, cu=(0, 0, 1, 6, 6, 50, 50)),
+    Case(name="documents-at-block-edges", T=64, cu=(0, 8, 16, 64)),
 ]
 BY_NAME = {case.name: case for case in CASES}
 

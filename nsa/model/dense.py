@@ -13,6 +13,7 @@ from nsa.kernels.masked import masked_attention
 from nsa.kernels.visibility import win_visible
 
 if TYPE_CHECKING:
+    from nsa.attention.cache import LayerCache
     from nsa.config import ModelConfig
 
 
@@ -27,18 +28,24 @@ class DenseAttention(nn.Module):
         self.v_proj = nn.Linear(config.dim, config.n_kv_groups * config.d_v, bias=False)
         self.o_proj = nn.Linear(config.n_heads * config.d_v, config.dim, bias=False)
 
-    def forward(self, x_BTX: Tensor, *, cu_seqlens: Tensor | None = None) -> Tensor:
-        """Attend to everything before, within each document."""
+    def forward(self, x_BTX: Tensor, *, cu_seqlens: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:
+        """Attend to everything before, within each document; with a cache, to what it holds as well."""
         T, config = x_BTX.shape[1], self.config
+        first = 0 if cache is None else cache.n_tokens
         if cu_seqlens is None:
-            position_T = torch.arange(T, device=x_BTX.device)
+            position_T = torch.arange(first, first + T, device=x_BTX.device)
         else:
             position_T = token_documents(cu_seqlens, T).position_S
         q_BTHD = self.q_proj(x_BTX).unflatten(-1, (config.n_heads, config.d_k))
-        k_BTGD = self.k_proj(x_BTX).unflatten(-1, (config.n_kv_groups, config.d_k))
-        v_BTGE = self.v_proj(x_BTX).unflatten(-1, (config.n_kv_groups, config.d_v))
+        k_BSGD = self.k_proj(x_BTX).unflatten(-1, (config.n_kv_groups, config.d_k))
+        v_BSGE = self.v_proj(x_BTX).unflatten(-1, (config.n_kv_groups, config.d_v))
         q_BTHD = rotate(q_BTHD, position_T, base=config.rope_base, scale=config.rope_scale)
-        k_BTGD = rotate(k_BTGD, position_T, base=config.rope_base, scale=config.rope_scale)
-        visible = win_visible(T, T, T, device=x_BTX.device, offset=0, k_offset=0, cu_seqlens=cu_seqlens)
-        o_BTHE, _ = masked_attention(q_BTHD, k_BTGD, v_BTGE, visible, config.d_k**-0.5)
+        k_BSGD = rotate(k_BSGD, position_T, base=config.rope_base, scale=config.rope_scale)
+        if cache is not None:
+            cache.room_for(T)
+            k_BSGD, v_BSGE = cache.extend_whole("k", k_BSGD), cache.extend_whole("v", v_BSGE)
+            cache.advance(T)
+        S = k_BSGD.shape[1]
+        visible = win_visible(T, S, S, device=x_BTX.device, offset=first, k_offset=0, cu_seqlens=cu_seqlens)
+        o_BTHE, _ = masked_attention(q_BTHD, k_BSGD, v_BSGE, visible, config.d_k**-0.5)
         return self.o_proj(o_BTHE.flatten(2))

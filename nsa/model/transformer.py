@@ -6,12 +6,13 @@ Parameter order is part of the interface: block by block norm1, attn, norm2, mlp
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from nsa.attention.cache import DecoderCache
 from nsa.attention.layer import NsaAttention
 from nsa.attention.sequential import SequentialAttention
 from nsa.model.dense import DenseAttention
@@ -19,6 +20,7 @@ from nsa.model.dense import DenseAttention
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from nsa.attention.cache import LayerCache
     from nsa.config import ModelConfig
     from nsa.kernels.registry import Resolution
 
@@ -67,9 +69,9 @@ class Block(nn.Module):
         self.norm2 = nn.RMSNorm(config.dim, eps=1e-6)
         self.mlp = TinyMlp(config.dim) if config.decoder == "tiny" else SwiGlu(config.dim)
 
-    def forward(self, x_BTX: Tensor, **where: Any) -> Tensor:
-        """One decoder block; keyword arguments go to the attention."""
-        x_BTX = x_BTX + self.attn(self.norm1(x_BTX), **where)
+    def forward(self, x_BTX: Tensor, *, cu_seqlens: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:
+        """One decoder block over [B, T, X]."""
+        x_BTX = x_BTX + self.attn(self.norm1(x_BTX), cu_seqlens=cu_seqlens, cache=cache)
         return x_BTX + self.mlp(self.norm2(x_BTX))
 
 
@@ -89,15 +91,26 @@ class Decoder(nn.Module):
         if config.tied_head:
             self.lm_head.weight = self.embed.weight
 
-    def forward(self, ids_BT: Tensor, **where: Any) -> Tensor:
-        """Logits [B, T, vocab]; keyword arguments (``cu_seqlens``) go to every block."""
+    def forward(self, ids_BT: Tensor, *, cu_seqlens: Tensor | None = None, cache: DecoderCache | None = None) -> Tensor:
+        """Logits [B, T, vocab] for the token after each of ``ids_BT``.
+
+        Args:
+            ids_BT: token ids; with a cache those that follow what it holds.
+            cu_seqlens: document boundaries when documents are packed in one row.
+            cache: from ``new_cache``; takes in the new tokens.
+        """
         x_BTX = self.embed(ids_BT)
-        for block in self.blocks:
+        for i, block in enumerate(self.blocks):
+            layer_cache = None if cache is None else cache.layers[i]
             if self.has_checkpointing and torch.is_grad_enabled():
-                x_BTX = checkpoint(block, x_BTX, use_reentrant=False, **where)
+                x_BTX = checkpoint(block, x_BTX, use_reentrant=False, cu_seqlens=cu_seqlens, cache=layer_cache)
             else:
-                x_BTX = block(x_BTX, **where)
+                x_BTX = block(x_BTX, cu_seqlens=cu_seqlens, cache=layer_cache)
         return self.lm_head(self.norm_f(x_BTX))
+
+    def new_cache(self, max_tokens: int, *, rollback: int = 0) -> DecoderCache:
+        """An empty cache for ``max_tokens`` tokens, of which the last ``rollback`` may be taken back."""
+        return DecoderCache(self.config.layout, n_layers=self.config.n_layers, max_tokens=max_tokens, rollback=rollback)
 
     @torch.no_grad()
     def _initialise(self) -> None:
