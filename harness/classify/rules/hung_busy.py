@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 LONGER = 10.0
 """Times the longest healthy silence that a busy silence must last."""
 SAMPLES = 3
-BUSY_SHARE = 0.2
+BUSY_SHARE = 0.02
+"""CPU seconds per second of a thread that is never seen waiting: what is left to it on a machine with 50 rivals."""
 LEAF_BITS = 1.0
 """Entropy of the native leaf below which it stays in place; measured: loops 0 to 0.9, healthy backward 3.9 to 5.7."""
 
@@ -45,7 +46,7 @@ def hung_busy(case: Case) -> Verdict | None:
     if silence_s < PATIENCE * silence_limit(case).seconds or silence_s <= LONGER * yardstick[0]:
         return None
     threads = confined(case, moved)
-    if not threads or moved.cpu_share < BUSY_SHARE or not moved.counters_still or not moved.others_still:
+    if not threads or not is_busy(moved) or not moved.counters_still or not moved.others_still:
         return None
     cause = _cause(threads)
     healthy_s, basis, cited = yardstick
@@ -65,6 +66,11 @@ def hung_busy(case: Case) -> Verdict | None:
         confidence=Confidence.HIGH if cited == "prediction" else Confidence.MEDIUM,
         signature=signature(Kind.HANG, cause, stack_names(threads[-1])),
     )
+
+
+def is_busy(moved: Motion) -> bool:
+    """Whether one thread computes, or would if it were its turn, at every look."""
+    return moved.busiest_runs and moved.cpu_share >= BUSY_SHARE
 
 
 def healthy_silence_s(case: Case) -> tuple[float, str, str] | None:

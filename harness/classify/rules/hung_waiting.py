@@ -58,7 +58,7 @@ def hung_waiting(case: Case) -> Verdict | None:
     which = "the main thread" if thread.name == "MainThread" or thread.tid == sample.pid else f"thread {thread.name}"
     weaker = "" if native else f", as {sample.source} says without native frames"
     because = (
-        f"{silence(case)}; at {moved.looks} of {moved.looks} looks all {moved.threads} threads sleep, and in "
+        f"{silence(case)}; at {moved.looks} of {moved.looks} looks {_all(moved.threads)}, and in "
         f"{len(samples)} of {len(samples)} samples {which} waits in {spell(telling_frame(thread))}{weaker}"
         f"{_kernel_wait(moved)}; {moved.cpu_s:.2f} s CPU in {moved.seconds:.1f} s"
     )
@@ -100,6 +100,10 @@ def waiting_cause(moved: Motion, thread: ThreadStack, samples: tuple[StackSample
 
 def _tells_gil(sample: StackSample) -> bool:
     return any(thread.owns_gil is not None for thread in sample.threads)
+
+
+def _all(threads: int) -> str:
+    return "its only thread sleeps" if threads == 1 else f"all {threads} threads sleep"
 
 
 def _kernel_wait(moved: Motion) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.classify.facts import begun, conclude, silence_limit, stopped_by_limit
 from harness.classify.motion import motion
+from harness.core.outcome import StopReason
 from harness.core.verdict import Confidence, Kind
 
 if TYPE_CHECKING:
@@ -24,7 +25,10 @@ def slow(case: Case) -> Verdict | None:
     if not progressed(case):
         return None
     evidence, outcome, prediction = case.evidence, case.outcome, case.trial.prediction
+    limit_s = case.trial.budget.total.seconds
     limit = outcome.stopped_by.value if outcome.stopped_by else "limit"
+    if outcome.stopped_by is StopReason.TOTAL:
+        limit += f" ({limit_s:.1f} s)"
     predicted = f" (predicted for a healthy trial: {prediction.total_s:.1f} s)" if prediction else ""
     because = (
         f"the {limit} ended it after {outcome.duration_s:.1f} s while it progressed: {evidence.steps_done} of "

@@ -15,7 +15,7 @@ from harness.classify.frames import (
     telling_frame,
 )
 from harness.classify.motion import motion
-from harness.classify.rules.hung_busy import BUSY_SHARE, LONGER, healthy_silence_s
+from harness.classify.rules.hung_busy import LONGER, healthy_silence_s, is_busy
 from harness.core.verdict import Confidence, Kind
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _cause(case: Case, moved: Motion | None, samples: tuple[StackSample, ...]) -
         return "waits-for-child"
     if moved.asleep and moved.main_timed:
         return "timed-wait"
-    return "busy" if moved.cpu_share >= BUSY_SHARE else "undecided"
+    return "busy" if is_busy(moved) else "undecided"
 
 
 def _groups(case: Case, moved: Motion | None, samples: tuple[StackSample, ...]) -> list[str]:
@@ -66,9 +66,9 @@ def _groups(case: Case, moved: Motion | None, samples: tuple[StackSample, ...]) 
 
 def _for_slow(moved: Motion | None, samples: tuple[StackSample, ...]) -> list[str]:
     found: list[str] = []
-    if moved is not None and moved.cpu_share >= BUSY_SHARE:
+    if moved is not None and is_busy(moved):
         found.append(f"{moved.cpu_s:.1f} s CPU in {moved.seconds:.1f} s")
-    if moved is not None and moved.cpu_share < BUSY_SHARE and not moved.asleep:
+    if moved is not None and not is_busy(moved) and not moved.asleep:
         found.append(f"woken {moved.switches} times in {moved.seconds:.1f} s, {moved.cpu_s:.2f} s CPU")
     if moved is not None and not moved.counters_still:
         found.append(f"{moved.faults} page faults, {moved.rss_bytes / 1e6:+.1f} MB, {moved.io_bytes} bytes of I/O")
