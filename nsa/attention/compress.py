@@ -37,9 +37,10 @@ class MlpPhi(nn.Module):
 
     def forward(self, block_BCGLD: Tensor) -> Tensor:
         """[B, C, G, l, D] to [B, C, G, D]."""
-        block_BCGLD = block_BCGLD + self.pe
-        hidden = nn.functional.silu(self.fc1(block_BCGLD.flatten(3)))
-        return block_BCGLD.mean(3) + self.fc2(hidden)
+        placed_BCGLD = block_BCGLD + self.pe
+        hidden = nn.functional.silu(self.fc1(placed_BCGLD.flatten(3)))
+        # Under autocast the encoding is fp32 and keys are not: one type for all keys of the attention.
+        return (placed_BCGLD.mean(3) + self.fc2(hidden)).to(block_BCGLD.dtype)
 
 
 def make_phi(kind: str, *, l: int, width: int) -> MeanPhi | MlpPhi:  # noqa: E741 - the paper's letter
