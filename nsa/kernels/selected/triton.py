@@ -1,0 +1,388 @@
+"""Selected attention in Triton: forward, backward, and their registration as torch operators.
+
+The forward runs query-major or KV-major, whichever moves fewer bytes; the backward is one KV-major pass for dQ, dK
+and dV. Scratch is bounded by ``SLOT_BYTES`` whatever the length. Nothing here reads data on the host.
+
+We differ from the paper's Fig. 3 in the loop order (see ``triton_kernels``), not in the result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+import triton
+
+from nsa.kernels.selected import triton_kernels as kernels
+from nsa.kernels.selected.triton_csr import Csr, Documents, Plan, build, documents
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from nsa.kernels.registry import Site
+
+SLOT_BYTES = 1 << 30  # scratch for partial results of one launch
+ROWS_PER_ITEM = 4096  # (pair, head) rows that one program works through at most
+TILE_LIMIT = 256  # largest padded head size with blocks of 64 keys; above it accumulators do not fit the registers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """How one kernel is compiled; pinned per shape, never searched at run time."""
+
+    rows: int
+    num_warps: int
+    num_stages: int
+
+
+def refuses(site: Site) -> str | None:
+    """Why these kernels cannot serve this site, if they cannot."""
+    if site.dtype not in (torch.bfloat16, torch.float16, torch.float32):
+        return f"the kernels take bf16, fp16 or fp32, not {site.dtype}"
+    return _too_large(d=site.d_k, e=site.d_v, l_slc=site.layout.l_slc)
+
+
+def _too_large(*, d: int, e: int, l_slc: int) -> str | None:
+    if max(d, e) <= TILE_LIMIT and _pow2(l_slc) * max(_pow2(d), _pow2(e)) <= TILE_LIMIT * 64:
+        return None
+    return (
+        f"a block of {l_slc} keys of size {d} and values of size {e} does not fit on chip; "
+        f"64 of size {TILE_LIMIT} or 128 of size {TILE_LIMIT // 2} do"
+    )
+
+
+def _pow2(x: int, least: int = 16) -> int:
+    return max(least, triton.next_power_of_2(x))
+
+
+def forward_tile(*, d: int, e: int, l_slc: int, itemsize: int) -> Tile:
+    """Give the KV-major forward's tile; small, so that several programs on one processor hide the gathers."""
+    bd, be, bl = _pow2(d), _pow2(e), _pow2(l_slc)
+    wide = bd > 128 or be > 128 or bl > 64
+    return Tile(rows=64 if itemsize < 4 else 16 if wide else 32, num_warps=8 if wide else 4, num_stages=1)
+
+
+def backward_tile(*, d: int, e: int, l_slc: int, itemsize: int, smem_bytes: int) -> Tile:
+    """Give the backward's tile: dK and dV stay in registers, Q and dO stream; the most that fits in shared memory."""
+    bd, be, bl = _pow2(d), _pow2(e), _pow2(l_slc)
+    wide = bd + be > 256 or bl > 64
+    if itemsize == 4:
+        return Tile(rows=16 if wide else 32, num_warps=8 if wide else 4, num_stages=1)
+    choices = ((64, 8, 2), (64, 8, 1), (32, 8, 1)) if wide else ((128, 8, 2), (64, 4, 1), (32, 4, 1))
+    for rows, num_warps, num_stages in choices:
+        # K, its transpose (a copy of its own before Hopper), V, the streams, P and dS.
+        if itemsize * (bl * (2 * bd + be) + num_stages * rows * (bd + be) + 2 * rows * bl) <= smem_bytes:
+            return Tile(rows=rows, num_warps=num_warps, num_stages=num_stages)
+    return Tile(rows=16, num_warps=8 if wide else 4, num_stages=1)
+
+
+def query_tile(*, d: int, e: int, group: int, itemsize: int) -> Tile:
+    """Give the query-major forward's tile: the heads of a group, 16 at least for the tensor cores."""
+    rows = min(_pow2(group), 64 if itemsize < 4 else 16)
+    wide = _pow2(d) > 128 or _pow2(e) > 128 or itemsize == 4
+    return Tile(rows=rows, num_warps=4 if wide or rows > 16 else 2, num_stages=1 if itemsize == 4 else 2)
+
+
+def plan(
+    *, B: int, T: int, S: int, G: int, N: int, group: int, width: int, itemsize: int, l_slc: int, n_docs: int
+) -> Plan:
+    """Split a call so that one launch's slots (``width`` numbers per pair and head) fit ``SLOT_BYTES``."""
+    rows = max(1, SLOT_BYTES // (N * group * width * itemsize))  # (query, kv head) pairs per launch
+    t_chunk = triton.cdiv(T, triton.cdiv(T, rows))
+    return Plan(
+        B=B,
+        T=T,
+        S=S,
+        G=G,
+        N=N,
+        n_blocks=triton.cdiv(S, l_slc) + n_docs,
+        t_chunk=t_chunk,
+        bg_chunk=min(B * G, max(1, rows // t_chunk)),
+        seg=max(1, triton.cdiv(ROWS_PER_ITEM, group)),
+    )
+
+
+def _smem_bytes(device: torch.device) -> int:
+    if device.type != "cuda":
+        return 227 << 10
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+
+
+def _slot_dtype(dtype: torch.dtype, *, is_gradient: bool) -> torch.dtype:
+    """fp16 keeps three more bits than bf16 and the forward scales into its range; gradients may be tiny."""
+    if dtype == torch.bfloat16 and not is_gradient:
+        return torch.float16
+    return dtype
+
+
+def _check(q: Tensor, k: Tensor, v: Tensor, index: Tensor, l_slc: int, offset: int, cu: Tensor | None) -> None:
+    B, T, H, D = q.shape
+    S, G = k.shape[1], k.shape[2]
+    if k.shape != (B, S, G, D) or v.shape[:3] != (B, S, G) or H % G != 0:
+        raise ValueError(f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)} do not fit together")
+    if index.shape[:3] != (B, T, G) or index.dtype != torch.int32:
+        raise ValueError(f"index must be int32 [{B}, {T}, {G}, n], got {index.dtype} {tuple(index.shape)}")
+    if q.dtype != k.dtype or q.dtype != v.dtype:
+        raise ValueError(f"q, k and v must share one dtype, got {q.dtype}, {k.dtype}, {v.dtype}")
+    too_large = _too_large(d=D, e=v.shape[3], l_slc=l_slc)
+    if too_large:
+        raise ValueError(too_large)
+    if cu is not None and (B != 1 or T != S or offset != 0):
+        raise ValueError(f"packed documents need B = 1, T = S, offset = 0; got {B}, {T} and {S}, {offset}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Launch:
+    number: int
+    t0: int
+    bg0: int
+    n_t: int
+    n_bg: int
+    is_first: bool  # of those that share its kv heads
+    is_last: bool
+
+
+def _launches(plan: Plan) -> list[_Launch]:
+    heads = plan.B * plan.G
+    return [
+        _Launch(
+            number=i * plan.n_bg + j,
+            t0=i * plan.t_chunk,
+            bg0=j * plan.bg_chunk,
+            n_t=min(plan.t_chunk, plan.T - i * plan.t_chunk),
+            n_bg=min(plan.bg_chunk, heads - j * plan.bg_chunk),
+            is_first=i == 0,
+            is_last=i == plan.n_t - 1,
+        )
+        for i in range(plan.n_t)
+        for j in range(plan.n_bg)
+    ]
+
+
+def is_kv_major(*, T: int, group: int) -> bool:
+    """Whether the KV-major forward is the faster one; decode steps have too few queries per block."""
+    return T >= 256 and group < 16
+
+
+def _forward_query_major(
+    q: Tensor, k: Tensor, v: Tensor, index: Tensor, o: Tensor, lse: Tensor, docs: Documents | None,
+    *, l_slc: int, scale: float, offset: int,
+) -> None:  # fmt: skip
+    B, T, H, D = q.shape
+    S, G, E = v.shape[1:]
+    tile = query_tile(d=D, e=E, group=H // G, itemsize=q.element_size())
+    grid = (T, B * G, triton.cdiv(H // G, tile.rows))
+    kernels.query_major_forward_kernel[grid](
+        q, k, v, index, o, lse, docs.start_T if docs else index, docs.block_T if docs else index,
+        T, S, offset, scale * kernels.LOG2E.value,
+        D=D, E=E, BD=_pow2(D), BE=_pow2(E), L=l_slc, BL=_pow2(l_slc), G=G, GROUP=H // G, BG=tile.rows,
+        N=index.shape[3], VARLEN=docs is not None, num_warps=tile.num_warps, num_stages=tile.num_stages,
+    )  # fmt: skip
+
+
+def _forward_kv_major(
+    q: Tensor, k: Tensor, v: Tensor, index: Tensor, o: Tensor, lse: Tensor, docs: Documents | None, work: Plan,
+    *, l_slc: int, scale: float, offset: int,
+) -> None:  # fmt: skip
+    D, H = q.shape[3], q.shape[2]
+    S, G, E = v.shape[1:]
+    group, N = H // G, index.shape[3]
+    csr = build(index, work, docs, l_slc=l_slc, offset=offset)
+    tile = forward_tile(d=D, e=E, l_slc=l_slc, itemsize=q.element_size())
+    n_slots = work.t_chunk * work.bg_chunk * N * group
+    o_slot = q.new_empty(n_slots, E, dtype=_slot_dtype(q.dtype, is_gradient=False))
+    lse_slot = q.new_empty(n_slots, dtype=torch.float32)
+    v_scale = q.new_empty(work.buckets, dtype=torch.float32)
+    lo, hi = (docs.block_lo, docs.block_hi) if docs else (index, index)
+    doc_start, doc_block = (docs.start_T, docs.block_T) if docs else (index, index)
+    heads = min(_pow2(group, 1), 16)
+    for at in _launches(work):
+        kernels.kv_major_forward_kernel[(work.items,)](
+            q, k, v, o_slot, lse_slot, v_scale, csr.pairs, csr.start, csr.item_start, csr.item_bucket, lo, hi,
+            at.number, at.bg0, at.t0, work.buckets, work.items, work.n_blocks, work.bg_chunk, work.T, S, offset,
+            scale * kernels.LOG2E.value,
+            D=D, E=E, BD=_pow2(D), BE=_pow2(E), L=l_slc, BL=_pow2(l_slc), G=G, GROUP=group, N=N, SEG=work.seg,
+            BM=tile.rows, VARLEN=docs is not None, num_warps=tile.num_warps, num_stages=tile.num_stages,
+        )  # fmt: skip
+        kernels.combine_slots_kernel[(at.n_t, at.n_bg, triton.cdiv(group, heads))](
+            index, o_slot, lse_slot, v_scale, o, lse, doc_start, doc_block,
+            at.bg0, at.t0, work.n_blocks, work.bg_chunk, work.T, S, offset,
+            E=E, BE=_pow2(E), L=l_slc, G=G, GROUP=group, BG=heads, N=N, BN=_pow2(N, 1),
+            VARLEN=docs is not None, num_warps=4 if heads >= 8 else 1,
+        )  # fmt: skip
+
+
+def _docs(cu: Tensor | None, *, T: int, S: int, l_slc: int) -> tuple[Documents | None, int]:
+    if cu is None:
+        return None, 0
+    n_docs = cu.numel() - 1
+    return documents(cu, T=T, n_blocks=triton.cdiv(S, l_slc) + n_docs, l_slc=l_slc), n_docs
+
+
+_SCHEMA = (
+    "(Tensor q, Tensor k, Tensor v, Tensor index, int l_slc, float scale, int offset, Tensor? cu_seqlens, "
+    "bool? kv_major) -> (Tensor, Tensor)"
+)
+
+
+@torch.library.custom_op("nsa::selected_attention_triton", mutates_args=(), schema=_SCHEMA)
+def _forward_op(
+    q: Tensor, k: Tensor, v: Tensor, index: Tensor, l_slc: int, scale: float, offset: int,
+    cu_seqlens: Tensor | None, kv_major: bool | None,  # noqa: FBT001 - an operator's schema is positional
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    _check(q, k, v, index, l_slc, offset, cu_seqlens)
+    B, T, H, _ = q.shape
+    S, G, E = v.shape[1:]
+    q, k, v, index = (x.contiguous() for x in (q, k, v, index))
+    o = q.new_empty(B, T, H, E)
+    lse = q.new_empty(B, T, H, dtype=torch.float32)
+    if o.numel() == 0 or S == 0 or index.numel() == 0:
+        return o.zero_(), lse.fill_(float("-inf"))
+    docs, n_docs = _docs(cu_seqlens, T=T, S=S, l_slc=l_slc)
+    if kv_major is None:
+        kv_major = is_kv_major(T=T, group=H // G)
+    if not kv_major:
+        _forward_query_major(q, k, v, index, o, lse, docs, l_slc=l_slc, scale=scale, offset=offset)
+        return o, lse
+    work = plan(
+        B=B, T=T, S=S, G=G, N=index.shape[3], group=H // G, width=E, itemsize=min(q.element_size(), 4),
+        l_slc=l_slc, n_docs=n_docs,
+    )  # fmt: skip
+    _forward_kv_major(q, k, v, index, o, lse, docs, work, l_slc=l_slc, scale=scale, offset=offset)
+    return o, lse
+
+
+@_forward_op.register_fake
+def _(
+    q: Tensor, k: Tensor, v: Tensor, index: Tensor, l_slc: int, scale: float, offset: int,
+    cu_seqlens: Tensor | None, kv_major: bool | None,  # noqa: FBT001
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    return q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+@torch.library.custom_op(
+    "nsa::selected_attention_triton_backward",
+    mutates_args=(),
+    schema="(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor do, Tensor dlse, Tensor index, int l_slc, "
+    "float scale, int offset, Tensor? cu_seqlens) -> (Tensor, Tensor, Tensor)",
+)
+def _backward_op(
+    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, dlse: Tensor, index: Tensor,
+    l_slc: int, scale: float, offset: int, cu_seqlens: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    B, T, H, D = q.shape
+    S, G, E = v.shape[1:]
+    group, N = H // G, index.shape[3]
+    q, k, v, o, lse, do, dlse, index = (x.contiguous() for x in (q, k, v, o, lse, do, dlse, index))
+    dq = torch.empty_like(q)
+    dk, dv = torch.empty_like(k), torch.empty_like(v)
+    if q.numel() == 0 or S == 0 or N == 0:
+        return dq.zero_(), dk.zero_(), dv.zero_()
+    docs, n_docs = _docs(cu_seqlens, T=T, S=S, l_slc=l_slc)
+    if docs:
+        # Rows after the last document belong to no block.
+        dk.zero_()
+        dv.zero_()
+    work = plan(B=B, T=T, S=S, G=G, N=N, group=group, width=D, itemsize=q.element_size(), l_slc=l_slc, n_docs=n_docs)
+    csr = build(index, work, docs, l_slc=l_slc, offset=offset)
+    delta = torch.empty_like(lse)
+    kernels.delta_kernel[(triton.cdiv(lse.numel(), 32),)](
+        o, do, dlse, delta, lse.numel(), E=E, BE=_pow2(E), BM=32, num_warps=4
+    )
+    tile = backward_tile(d=D, e=E, l_slc=l_slc, itemsize=q.element_size(), smem_bytes=_smem_bytes(q.device))
+    dq_slot = q.new_empty(work.t_chunk * work.bg_chunk * N * group, D, dtype=_slot_dtype(q.dtype, is_gradient=True))
+    dk_part = q.new_empty(work.items, l_slc, D, dtype=torch.float32)
+    dv_part = q.new_empty(work.items, l_slc, E, dtype=torch.float32)
+    dk_sum = dk if work.n_t == 1 else torch.empty_like(k, dtype=torch.float32)
+    dv_sum = dv if work.n_t == 1 else torch.empty_like(v, dtype=torch.float32)
+    lo, hi = (docs.block_lo, docs.block_hi) if docs else (index, index)
+    doc_start, doc_block = (docs.start_T, docs.block_T) if docs else (index, index)
+    heads = min(_pow2(group, 1), 16)
+    varlen = docs is not None
+    for at in _launches(work):
+        kernels.kv_major_backward_kernel[(work.items,)](
+            q, k, v, do, lse, delta, dq_slot, dk_part, dv_part,
+            csr.pairs, csr.start, csr.item_start, csr.item_bucket, lo, hi,
+            at.number, at.bg0, at.t0, work.buckets, work.items, work.n_blocks, work.bg_chunk, T, S, offset, scale,
+            D=D, E=E, BD=_pow2(D), BE=_pow2(E), L=l_slc, BL=_pow2(l_slc), G=G, GROUP=group, N=N, SEG=work.seg,
+            BM=tile.rows, VARLEN=varlen, num_warps=tile.num_warps, num_stages=tile.num_stages,
+        )  # fmt: skip
+        for part, total, out, width in ((dk_part, dk_sum, dk, D), (dv_part, dv_sum, dv, E)):
+            wide = min(_pow2(width), 64)
+            kernels.sum_items_kernel[(at.n_bg * work.n_blocks, triton.cdiv(width, wide))](
+                part, total, out, csr.item_start, lo, hi,
+                at.number, at.bg0, work.buckets, work.n_blocks, S,
+                D=width, BD=wide, L=l_slc, BL=_pow2(l_slc), G=G, FIRST=at.is_first, LAST=at.is_last,
+                VARLEN=varlen, num_warps=4,
+            )  # fmt: skip
+        kernels.sum_slots_kernel[(at.n_t, at.n_bg, triton.cdiv(group, heads))](
+            index, dq_slot, dq, doc_start, doc_block, at.bg0, at.t0, work.bg_chunk, T, S, offset,
+            D=D, BD=_pow2(D), L=l_slc, G=G, GROUP=group, BG=heads, N=N, VARLEN=varlen,
+            num_warps=4 if heads >= 8 else 1,
+        )  # fmt: skip
+    return dq, dk, dv
+
+
+@_backward_op.register_fake
+def _(
+    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, dlse: Tensor, index: Tensor,
+    l_slc: int, scale: float, offset: int, cu_seqlens: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    return tuple(x.new_empty(x.shape) for x in (q, k, v))  # type: ignore[return-value]
+
+
+def _save(ctx: torch.autograd.function.FunctionCtx, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
+    q, k, v, index, ctx.l_slc, ctx.scale, ctx.offset, cu_seqlens, _ = inputs
+    ctx.save_for_backward(q, k, v, *output, index, cu_seqlens)
+
+
+def _backward(ctx: torch.autograd.function.FunctionCtx, do: Tensor, dlse: Tensor) -> tuple:
+    q, k, v, o, lse, index, cu_seqlens = ctx.saved_tensors
+    grads = _backward_op(q, k, v, o, lse, do, dlse, index, ctx.l_slc, ctx.scale, ctx.offset, cu_seqlens)
+    return *grads, None, None, None, None, None, None
+
+
+_forward_op.register_autograd(_backward, setup_context=_save)
+
+
+def selected_attention(
+    q_BTHD: Tensor,
+    k_BSGD: Tensor,
+    v_BSGE: Tensor,
+    index_BTGN: Tensor,
+    *,
+    l_slc: int,
+    scale: float | None = None,
+    offset: int = 0,
+    cu_seqlens: Tensor | None = None,
+    kv_major: bool | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Attend to the chosen key blocks only (NSA Eq. 1-2 with the keys of Eq. 11-12).
+
+    Args:
+        q_BTHD: queries; query head h uses kv head h // (H / G). Query t stands at position ``offset + t``.
+        k_BSGD: keys from position 0 on, same dtype as q (bf16, fp16 or fp32).
+        v_BSGE: values; E may differ from D.
+        index_BTGN: int32 numbers of the chosen blocks, distinct, -1 where unused. With ``cu_seqlens`` they count
+            from the start of the query's document.
+        l_slc: keys per block (l').
+        scale: factor on q.k; 1 / sqrt(D) when None.
+        offset: position of the first query.
+        cu_seqlens: int32 [documents + 1] bounds of documents packed into one row (B = 1, T = S).
+        kv_major: loop order of the forward; None takes the faster one for the shape.
+
+    Returns:
+        o_BTHE in q's dtype, and lse_BTH in fp32, natural logarithm. A query that sees no key gets o = 0,
+        lse = -inf and zero gradients. Both are differentiable in q, k and v.
+
+    Raises:
+        ValueError: shapes, dtypes or sizes that do not fit together or the kernels.
+    """
+    scale = q_BTHD.shape[-1] ** -0.5 if scale is None else scale
+    return torch.ops.nsa.selected_attention_triton(
+        q_BTHD, k_BSGD, v_BSGE, index_BTGN, l_slc, scale, offset, cu_seqlens, kv_major
+    )
+
+
+__all__ = ["Csr", "Tile", "backward_tile", "forward_tile", "plan", "query_tile", "selected_attention"]

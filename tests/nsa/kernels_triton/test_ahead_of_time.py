@@ -1,0 +1,146 @@
+"""Every kernel compiles for Ampere and Hopper without a GPU, fits its memory, and does not spill beyond reason."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from nsa.kernels.combine import triton as combine
+from nsa.kernels.scores import triton as scores
+from nsa.kernels.selected import triton as selected
+from nsa.kernels.selected import triton_csr as csr
+from nsa.kernels.selected import triton_kernels as kernels
+
+SMEM_BYTES = {80: 163 << 10, 90: 227 << 10}
+CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+FLOATS = {"scale", "qk_scale"}
+FP32 = {
+    "lse_ptr", "lse_slot_ptr", "v_scale_ptr", "delta_ptr", "dlse_ptr", "dk_part_ptr", "dv_part_ptr", "part_ptr",
+    "acc_ptr", "score_ptr",
+}  # fmt: skip
+INT32 = {
+    "index_ptr", "key_ptr", "doc_start_ptr", "doc_block_ptr", "document_ptr", "position_ptr", "first_slot_ptr",
+    "pairs", "start", "item_start", "item_bucket", "block_lo", "block_hi", "doc_start", "doc_block",
+}  # fmt: skip
+
+
+def compiled(kernel, capability, tile, constants, element="bf16"):
+    """Compile with every pointer aligned, as the allocator gives it."""
+    signature = {}
+    for parameter in kernel.params:
+        name = parameter.name
+        if parameter.is_constexpr:
+            signature[name] = "constexpr"
+        elif name in FP32:
+            signature[name] = "*fp32"
+        elif name in INT32:
+            signature[name] = "*i32"
+        elif name == "o_slot_ptr":
+            signature[name] = "*fp16" if element == "bf16" else f"*{element}"
+        elif name.endswith("_ptr"):
+            signature[name] = f"*{element}"
+        else:
+            signature[name] = "fp32" if name in FLOATS else "i32"
+    wanted = {name for name, kind in signature.items() if kind == "constexpr"}
+    assert wanted <= constants.keys(), wanted - constants.keys()
+    return triton.compile(
+        ASTSource(
+            kernel,
+            signature,
+            constexprs={name: constants[name] for name in wanted},
+            attrs={(i,): [["tt.divisibility", 16]] for i, kind in enumerate(signature.values()) if kind[0] == "*"},
+        ),
+        target=GPUTarget("cuda", capability, 32),
+        options={"num_warps": tile.num_warps, "num_stages": tile.num_stages},
+    )
+
+
+def stack_bytes(binary, tmp_path):
+    """Bytes per thread that did not fit in registers."""
+    file = tmp_path / "kernel.cubin"
+    file.write_bytes(binary.asm["cubin"])
+    report = subprocess.run([CUOBJDUMP, "-res-usage", file], capture_output=True, text=True, check=True).stdout
+    return int(re.search(r"STACK:(\d+)", report).group(1))
+
+
+def constants(D, E, L, group, tile, **others):
+    pow2 = triton.next_power_of_2
+    return {
+        "D": D, "E": E, "BD": max(16, pow2(D)), "BE": max(16, pow2(E)), "L": L, "BL": max(16, pow2(L)), "G": 4,
+        "GROUP": group, "N": 16, "BN": 16, "SEG": 256, "BM": tile.rows, "BG": tile.rows, "VARLEN": True,
+    } | others  # fmt: skip
+
+
+MAIN = {
+    "KV-major forward": (kernels.kv_major_forward_kernel, 0),
+    "KV-major backward": (kernels.kv_major_backward_kernel, 512),
+    "query-major forward": (kernels.query_major_forward_kernel, 0),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", SMEM_BYTES)
+@pytest.mark.parametrize(("D", "E", "group"), [(128, 128, 16), (192, 128, 6)])
+@pytest.mark.parametrize("name", MAIN)
+def test_selected_attention_fits_the_machine(name, D, E, group, capability, tmp_path):
+    kernel, stack_limit = MAIN[name]
+    tile = {
+        "KV-major forward": selected.forward_tile(d=D, e=E, l_slc=64, itemsize=2),
+        "KV-major backward": selected.backward_tile(d=D, e=E, l_slc=64, itemsize=2, smem_bytes=SMEM_BYTES[capability]),
+        "query-major forward": selected.query_tile(d=D, e=E, group=group, itemsize=2),
+    }[name]
+    binary = compiled(kernel, capability, tile, constants(D, E, 64, group, tile))
+    assert binary.metadata.shared <= SMEM_BYTES[capability]
+    assert stack_bytes(binary, tmp_path) <= stack_limit
+    if capability == 90 and name.startswith("KV-major"):
+        assert "wgmma.mma_async" in binary.asm["ptx"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", SMEM_BYTES)
+def test_fp32_fits_the_machine_and_rounds_nothing_away(capability):
+    tile = selected.backward_tile(d=32, e=32, l_slc=32, itemsize=4, smem_bytes=SMEM_BYTES[capability])
+    binary = compiled(
+        kernels.kv_major_backward_kernel, capability, tile, constants(32, 32, 32, 16, tile), element="fp32"
+    )
+    assert binary.metadata.shared <= SMEM_BYTES[capability]
+    assert "tf32" not in binary.asm["ptx"]
+
+
+def small_kernels():
+    tile = selected.Tile(rows=16, num_warps=4, num_stages=3)
+    both = constants(128, 128, 64, 16, tile, BLOCK=1024, FIRST=False, LAST=True)
+    score = both | {
+        "GP": 16, "BT": 8, "STRIDE": 16, "L": 32, "L_SLC": 64, "R": 4, "RP": 4, "BJ": 16, "SPILLS": 1,
+        "INITIAL": 1, "LOCAL": 2,
+    }  # fmt: skip
+    return {
+        "pair keys": (csr.pair_keys_kernel, both),
+        "combine slots": (kernels.combine_slots_kernel, both),
+        "delta": (kernels.delta_kernel, both),
+        "sum items": (kernels.sum_items_kernel, both),
+        "sum slots": (kernels.sum_slots_kernel, both),
+        "block scores": (scores.block_scores_kernel, score),
+        "top blocks": (scores.top_blocks_kernel, score | {"BJ": 1024}),
+        "gated sum": (combine.combine_kernel, both),
+        "gated sum backward": (combine.combine_backward_kernel, both),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", SMEM_BYTES)
+@pytest.mark.parametrize("name", small_kernels())
+def test_the_smaller_kernels_fit_the_machine(name, capability, tmp_path):
+    kernel, values = small_kernels()[name]
+    binary = compiled(kernel, capability, selected.Tile(rows=16, num_warps=4, num_stages=2), values)
+    assert binary.metadata.shared <= SMEM_BYTES[capability]
+    assert stack_bytes(binary, tmp_path) == 0
