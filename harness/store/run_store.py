@@ -91,7 +91,7 @@ class RunStore:
             StoreError: not a run directory, or not writable.
         """
         if not run_dir.is_dir():
-            raise StoreError(f"{run_dir} is not there. Continue the latest run with a plain --resume")
+            raise StoreError(f"{run_dir} is not there. List the runs with: nsa-harness report --list")
         store = cls(run_dir, clock=clock, hidden=secrets(spec.env) if spec else ())
         try:
             store._check(spec=spec, machine=machine, code=code)
@@ -257,11 +257,17 @@ class RunSummary:
     trials: int = 0
     problem: str = ""
 
+    def __str__(self) -> str:
+        """One line: name, trials, finding or how it ended, question; or what is wrong with it."""
+        if self.problem:
+            return f"{self.directory.name}  cannot be read: {self.problem}"
+        return f"{self.directory.name}  {self.trials:>4} trials  {self.finding or self.ended}  {self.question}"
+
 
 def list_runs(runs_dir: Path) -> tuple[RunSummary, ...]:
-    """Every run in ``runs_dir``, oldest first; those that cannot be read say why instead of hiding."""
+    """Every run in ``runs_dir``, newest first; those that cannot be read say why instead of hiding."""
     folders = sorted(path.parent for path in runs_dir.glob("*/journal.jsonl"))
-    return tuple(sorted((_summary(folder) for folder in folders), key=lambda s: s.started_at))
+    return tuple(sorted((_summary(folder) for folder in folders), key=lambda s: s.started_at, reverse=True))
 
 
 def find_latest(runs_dir: Path) -> Path:
@@ -273,7 +279,7 @@ def find_latest(runs_dir: Path) -> Path:
     readable = [summary for summary in list_runs(runs_dir) if not summary.problem]
     if not readable:
         raise StoreError(f"no run in {runs_dir}. Begin one with: nsa-harness bisect --axis n_layers")
-    return readable[-1].directory
+    return readable[0].directory
 
 
 def _summary(folder: Path) -> RunSummary:

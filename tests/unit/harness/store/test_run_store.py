@@ -158,6 +158,9 @@ def test_the_latest_run_is_found_and_unreadable_ones_are_listed_with_the_reason(
     assert find_latest(tmp_path / "runs") == second.run_dir
     layout.spec(first_dir).write_text("{")
     assert find_latest(tmp_path / "runs") == second.run_dir
+    listed = [str(summary) for summary in list_runs(tmp_path / "runs")]
+    assert listed[0] == f"{second.run_dir.name}     0 trials  not finished  {second.spec.question}"
+    assert listed[1].startswith("zzz-renamed  cannot be read: ")
     problems = {summary.directory: summary.problem for summary in list_runs(tmp_path / "runs")}
     assert problems[second.run_dir] == ""
     assert "spec.json: not JSON" in problems[first_dir]
