@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 FRAMES = 6
 """Innermost frames that identify a failure: enough to tell call paths apart, few enough to survive refactoring."""
 
+_INLINED = frozenset({"<listcomp>", "<dictcomp>", "<setcomp>"})
+"""Functions that exist up to Python 3.11 and are part of the one around them from 3.12 on."""
+
 _TRACEBACK_LINE = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+,? in (?P<function>.+?)\s*$', re.MULTILINE)
 _FATAL = re.compile(r"most recent call first\):\n(?P<frames>(?:\s+File .*\n?)+)")
 
@@ -35,21 +38,25 @@ def stack_names(thread: ThreadStack) -> tuple[str, ...]:
     same wait in Python.
     """
     native = tuple(frame for frame in native_leaf(thread) if not is_noise(frame))
-    return tuple(_name(frame) for frame in (*native, *python_frames(thread)))
+    python = tuple(frame for frame in python_frames(thread) if plain(frame.function) not in _INLINED)
+    return tuple(_name(frame) for frame in (*native, *python))
 
 
 def traceback_names(text: str) -> tuple[str, ...]:
     """The frames of the last traceback in ``text``, innermost first."""
     last = text.rpartition("Traceback (most recent call last):")[2]
-    found = [_python_name(m["function"], m["file"]) for m in _TRACEBACK_LINE.finditer(last)]
-    return tuple(reversed(found))
+    return tuple(reversed(_names(last)))
 
 
 def fatal_names(text: str) -> tuple[str, ...]:
     """The frames of the first thread in a faulthandler dump within ``text``, innermost first; empty without one."""
     block = _FATAL.search(text)
-    lines = _TRACEBACK_LINE.finditer(block["frames"]) if block else ()
-    return tuple(_python_name(m["function"], m["file"]) for m in lines)
+    return _names(block["frames"]) if block else ()
+
+
+def _names(text: str) -> tuple[str, ...]:
+    found = ((m["function"], m["file"]) for m in _TRACEBACK_LINE.finditer(text))
+    return tuple(_python_name(function, file) for function, file in found if plain(function) not in _INLINED)
 
 
 def _name(frame: Frame) -> str:

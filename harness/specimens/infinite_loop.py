@@ -6,6 +6,10 @@ from harness.core.verdict import Kind
 from harness.specimens.catalog import Scene, Specimen
 
 
+STALL_S = 4.0
+"""It is watched for four times this."""
+
+
 def spin_forever(scene: Scene) -> None:
     """Wait in a loop for a number that does not come."""
     turn = 0
@@ -20,6 +24,7 @@ SPECIMEN = Specimen(
     cause="infinite-loop",
     phase="backward",
     inside_backward=True,
+    stall_s=STALL_S,
     expect_frame="spin_forever",
     imitates="a search for something that is not there, without a bound",
 )

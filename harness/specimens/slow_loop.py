@@ -7,10 +7,10 @@ import time
 from harness.core.verdict import Kind
 from harness.specimens.catalog import Scene, Specimen
 
-STEP_S = 2.5
-STALL_S = 10.0
-TOTAL_S = 6.0
-"""Enough for start-up and two slow steps; a run of four steps has three."""
+STEP_S = 6.0
+STALL_S = 20.0
+TOTAL_S = 7.0
+"""Enough for start-up and one slow step of the three that a run of four steps has: two are left to be cut off in."""
 
 
 def crawl(scene: Scene) -> None:

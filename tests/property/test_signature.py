@@ -95,3 +95,13 @@ def test_only_the_last_of_chained_tracebacks_counts():
     second = 'Traceback (most recent call last):\n  File "/x/b.py", line 1, in b\nValueError: 2\n'
     joined = f"{first}\nDuring handling of the above exception, another exception occurred:\n\n{second}"
     assert traceback_names(joined) == ("b.b",)
+
+
+@given(stack=python_stacks, depth=st.integers(min_value=0, max_value=9), kind=st.sampled_from(["list", "dict", "set"]))
+def test_a_comprehension_is_part_of_the_function_around_it(stack, depth, kind):
+    frames = [Frame(function=f, file=f"/x/{m}.py", line=1) for m, f in stack]
+    depth = min(depth, len(frames) - 1)
+    around = frames[depth]
+    inside = replace(around, function=f"{around.function}.<locals>.<{kind}comp>")
+    older = [*frames[:depth], inside, *frames[depth:]]
+    assert text_of(thread(older)) == text_of(thread(frames))
