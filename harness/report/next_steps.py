@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Claim, Finding
 from harness.core.verdict import Kind
 from harness.report.facts import cell, controls, failing, groups
 from harness.report.text import seconds
-from harness.report.words import at
+from harness.report.words import at, per_step
 
 if TYPE_CHECKING:
-    from harness.core.boundary import Boundary
+    from harness.core.boundary import Boundary, ScalingFit
     from harness.core.record import Run
 
 
@@ -51,8 +52,8 @@ def resume(run: Run) -> tuple[str, ...]:
     return ("nsa-harness", "bisect", "--resume", run.directory or run.id)
 
 
-def changed(argv: tuple[str, ...], option: str, value: str) -> tuple[str, ...]:
-    """``argv`` with ``option`` set to ``value`` in place of what it was; other options are left alone."""
+def without(argv: tuple[str, ...], option: str) -> tuple[str, ...]:
+    """``argv`` less ``option`` and its value, wherever it stands; other options are left alone."""
     kept: list[str] = []
     skip = False
     for word in argv:
@@ -62,7 +63,12 @@ def changed(argv: tuple[str, ...], option: str, value: str) -> tuple[str, ...]:
             skip = True
         elif not word.startswith(f"{option}="):
             kept.append(word)
-    return (*kept, option, value)
+    return tuple(kept)
+
+
+def changed(argv: tuple[str, ...], option: str, value: str) -> tuple[str, ...]:
+    """``argv`` with ``option`` set to ``value`` in place of what it was."""
+    return (*without(argv, option), option, value)
 
 
 def _look(run: Run) -> Step | None:
@@ -104,9 +110,11 @@ def _other(run: Run) -> Step | None:
     group = failing(run)
     if group is None or run.spec.target != "nsa" or group.value is None:
         return None
+    if run.spec.fault:
+        real = without(run.argv, "--fault")
+        return Step(text="Ask the real question: the same without the planted fault.", command=real)
     other = "seq_len" if run.spec.axis.name != "seq_len" else "n_layers"
     held = (f"--set={path}={value}" for path, value in run.spec.fixed if not path.endswith(f".{other}"))
-    fault = ("--fault", str(run.spec.fault)) if run.spec.fault else ()
     return Step(
         text=f"Vary another axis at the failing value: whether {other} matters too is not known.",
         command=(
@@ -116,7 +124,6 @@ def _other(run: Run) -> Step | None:
             other,
             f"--set={run.spec.axis.path}={group.value}",
             *held,
-            *fault,
         ),
     )
 
@@ -149,12 +156,23 @@ def _more_time(run: Run, boundary: Boundary) -> Step | None:
     last = run.spec.axis.values[-1]
     if not isinstance(last, int | float):
         return None
-    predicted = fit.intercept + fit.slope * last
+    predicted = whole_trial_s(run, fit, at_value=last)
     enough = math.ceil(max(2 * predicted, 1) / 10) * 10
     return Step(
         text=f"Give it time: {at(run, last)} is predicted to need about {seconds(predicted)}; this allows twice that.",
         command=changed(run.argv, "--total", f"{enough}s"),
     )
+
+
+def whole_trial_s(run: Run, fit: ScalingFit, *, at_value: float) -> float:
+    """Seconds that a healthy trial at ``at_value`` should take, from the fit; steps are counted, overhead added."""
+    fitted = fit.intercept + fit.slope * at_value
+    if not per_step(fit):
+        return fitted
+    passed = [record for record in run.records if record.verdict.kind is Kind.PASS and record.measurement.step_s]
+    steps = max((len(record.measurement.step_s) for record in passed), default=1)
+    overheads = [record.outcome.duration_s - sum(record.measurement.step_s) for record in passed]
+    return fitted * steps + (median(overheads) if overheads else 0.0)
 
 
 def _unresolved(run: Run) -> Step | None:

@@ -27,10 +27,11 @@ def where(evidence: Evidence, record: TrialRecord) -> str:
     same, alike = same_in(evidence, sample)
     frame = telling_frame(thread)
     title = f"**Where it was:** {code(place(frame))}" if frame else "**Where it was**"
+    with_c = " with C frames" if sample.native else ""
     how = (
         f"thread {md(thread.name or thread.tid)} ({thread.tid}) of rank {sample.rank}, {seconds(sample.t_s)} after the "
-        f"start, by {md(sample.source)}{' with C frames' if sample.native else ''}, {code(sample.id)}. "
-        f"The same stack in {same} of {count(alike, 'sample')}. Innermost first; `=>` is the frame to look at"
+        f"start, by {md(sample.source)}{with_c}, {code(sample.id)}. The same stack in {same} of "
+        f"{count(alike, 'sample')}{with_c}. Innermost first; `=>` is the frame to look at"
         f"{', `[C]` is compiled code' if sample.native else ''}."
     )
     others = _others(sample, thread.tid)
@@ -85,7 +86,12 @@ def _pair(looks: tuple[ProcessState, ...]) -> tuple[ProcessState, ProcessState] 
 def timeline(evidence: Evidence, outcome: Outcome) -> str:
     """The last marks, the samples, the signals that we sent, and the end, by the clock of the trial."""
     events = [
-        (mark.t_s, f"{mark.phase} {mark.edge}" + (f", step {mark.step}" if mark.step is not None else ""))
+        (
+            mark.t_s,
+            f"{mark.phase} {mark.edge}"
+            + (f", step {mark.step}" if mark.step is not None else "")
+            + (f", {mark.detail}" if mark.detail else ""),
+        )
         for mark in evidence.heartbeats[-MARKS:]
     ]
     events += [(sample.t_s, f"stacks taken by {sample.source} ({sample.id})") for sample in evidence.stacks]

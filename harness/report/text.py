@@ -108,7 +108,11 @@ def details(summary: str, body: str) -> str:
 def short_path(path: str) -> str:
     """A source path as one would say it: ``torch/autograd/graph.py``, ``harness/worker/main.py``."""
     own = _PACKAGE.match(path)
-    return own[1] if own else _LIBRARY.sub("", path)
+    if own:
+        return own[1]
+    short = _LIBRARY.sub("", path)
+    is_binary = ".so" in path or "." not in path.rpartition("/")[2]
+    return short.rpartition("/")[2] if is_binary and short == path else short
 
 
 def wrap(text: str, *, width: int = 80, indent: str = "") -> list[str]:

@@ -122,7 +122,7 @@ def _between(run: Run, boundary: Boundary) -> list[Value]:
 
 
 def _grows(run: Run, boundary: Boundary) -> str:
-    return f"Time grows by {per_step(run, boundary.fit)}. " if boundary.fit else ""
+    return f"{grows(run, boundary.fit)} " if boundary.fit else ""
 
 
 def _ran_out(run: Run) -> str:
@@ -141,13 +141,19 @@ def _not_told(run: Run, boundary: Boundary) -> str:
     return f"Not told: {run.spec.axis.name} {ranges(gap)}." if gap else boundary.because
 
 
-def per_step(run: Run, fit: ScalingFit) -> str:
-    """``1.2 s per layer (95 %: 1.1 .. 1.3)``; no interval where two points cannot give one."""
+def grows(run: Run, fit: ScalingFit) -> str:
+    """``A step takes 1.2 s more per layer (95 %: 1.1 .. 1.3).``; no interval where two points cannot give one."""
     interval = f" (95 %: {fit.slope_low:.3g} .. {fit.slope_high:.3g})" if fit.slope_low != fit.slope_high else ""
-    return f"{fit.slope:.3g} s per {_unit(run)}{interval}"
+    return f"A {'step' if per_step(fit) else 'trial'} takes {fit.slope:.3g} s more per {unit(run)}{interval}."
 
 
-def _unit(run: Run) -> str:
+def per_step(fit: ScalingFit) -> bool:
+    """Whether the fit is of single training steps, not of whole trials."""
+    return "step" in fit.quantity
+
+
+def unit(run: Run) -> str:
+    """What one more of the axis is called: ``layer`` for n_layers, ``unit of seq_len``."""
     name = run.spec.axis.name
     return name[2:-1] if name.startswith("n_") and name.endswith("s") else f"unit of {name}"
 
@@ -225,6 +231,11 @@ def chance(run: Run) -> str:
         f"P(the first failing {run.spec.axis.name} {where}) = {number:.3f} "
         "(prior: all values alike; with even odds a failing value fails always, else at any rate)."
     )
+
+
+def day(wall: str) -> str:
+    """``2026-01-02 03:04 UTC`` for an ISO time."""
+    return f"{wall[:10]} {wall[11:16]} UTC"
 
 
 def tally(run: Run) -> str:

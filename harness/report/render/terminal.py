@@ -9,7 +9,7 @@ from harness.report.facts import failing
 from harness.report.next_steps import next_steps
 from harness.report.sections import strip
 from harness.report.text import clean, command, wrap
-from harness.report.words import at, certificate, chance, claim, headline, per_step, planted, tally
+from harness.report.words import at, certificate, chance, claim, grows, headline, planted, tally
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,11 +45,8 @@ def lines(run: Run, report_path: Path, *, width: int = WIDTH) -> tuple[Line, ...
         found += [Line("fact", text) for text in wrap(strip.legend(run).replace("`", ""), width=width, indent="  ")]
         found.append(Line("blank", ""))
     found += [Line("fact", text) for text in wrap(tally(run), width=width, indent="  ")]
-    if run.boundary and run.boundary.fit:
-        found += [
-            Line("fact", text)
-            for text in wrap(f"Time grows by {per_step(run, run.boundary.fit)}.", width=width, indent="  ")
-        ]
+    if run.boundary and run.boundary.fit and grows(run, run.boundary.fit) not in headline(run):
+        found += [Line("fact", text) for text in wrap(grows(run, run.boundary.fit), width=width, indent="  ")]
     for note in (*(run.boundary.notes if run.boundary else ()), *run.notes):
         found += [Line("fact", text) for text in wrap(f"note: {clean(note)}", width=width, indent="  ")]
     for step in next_steps(run)[:1]:

@@ -10,7 +10,7 @@ from harness.report.facts import failing, groups
 from harness.report.next_steps import next_steps
 from harness.report.stacks import deciding_sample, deciding_thread, place, telling_frame
 from harness.report.text import code, md, short_path
-from harness.report.words import at, certificate, chance, claim, claim_word, headline, planted, tally
+from harness.report.words import at, certificate, chance, claim, claim_word, day, headline, planted, tally
 from harness.store.run_store import read_evidence
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def section(run: Run, run_dir: Path) -> Block | None:
         _bullet("What happened", [md(text) for text in (planted(run),) if text] + _happened(run, run_dir)),
         _bullet("How sure", sure or ["Nothing is claimed."]),
         _bullet("What next", [md(step.text) for step in todo]),
-        _bullet("Run", [f"{md(tally(run))}; {md(run.started_at)}; {code(run.id)}; ended: {md(run.ended)}."]),
+        _bullet("Run", [f"{md(tally(run))}; {md(day(run.started_at))}; {code(run.id)}; ended: {md(run.ended)}."]),
     ]
     noted = list(run.boundary.notes) if run.boundary else []
     notes = [_bullet("Note", [md(note)]) for note in (*noted, *run.notes)]

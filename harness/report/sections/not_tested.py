@@ -31,10 +31,14 @@ def _gaps(run: Run) -> list[str]:
     if untried:
         gaps.append(f"{name} {md(ranges(untried))}: no trial. Nothing is claimed about them.")
     gaps.append(f"{name} below {values[0]} or above {values[-1]}: not asked for.")
-    once = [cell.value for cell in cells(run) if cell.total == 1]
-    if once:
-        gaps.append(f"{name} {md(ranges(once))}: one trial each, so a rare failure there could have been missed.")
     boundary = run.boundary
+    once = [cell.value for cell in cells(run) if cell.total == 1]
+    if once and certificate(run) and boundary is not None:
+        once = [value for value in once if values.index(value) < values.index(boundary.last_good)]
+        rests = f"for a rare failure they rest on the passes at {boundary.last_good}"
+        gaps += [f"{name} {md(ranges(once))}: one trial each; {rests}."] if once else []
+    elif once:
+        gaps.append(f"{name} {md(ranges(once))}: one trial each, so a rare failure there could have been missed.")
     if boundary is not None and boundary.excluded_rate and certificate(run):
         rate = math.ceil(boundary.excluded_rate * 100 - 1e-9)
         gaps.append(f"{name} <= {boundary.last_good}: a failure in fewer than {rate} % of the runs is not ruled out.")

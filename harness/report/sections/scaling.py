@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import TYPE_CHECKING
 
 from harness.core.ports import Block
-from harness.report.facts import cells
 from harness.report.text import count, md, seconds, table
-from harness.report.words import per_step
+from harness.report.words import grows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,16 +21,16 @@ def section(run: Run, run_dir: Path) -> Block | None:
     fit = run.boundary.fit if run.boundary else None
     if fit is None:
         return None
-    rows = [(value, count(n, "pass"), median, fitted) for value, n, median, fitted in _rows(run, fit)]
-    body = table((run.spec.axis.name, "passed", "measured (median)", "line"), rows, right=(0, 2, 3))
+    head = (run.spec.axis.name, "passed", f"measured {fit.quantity} (median)", "line")
+    body = table(head, _rows(run, fit), right=(0, 2, 3))
     return Block(title="Time along the axis", markdown=f"{sentence(run, fit)}\n\n{body}")
 
 
 def sentence(run: Run, fit: ScalingFit) -> str:
     """The fit in words, with its interval and how well it describes the points."""
     text = (
-        f"{md(fit.quantity.capitalize())} = {fit.intercept:.3g} s + {md(per_step(run, fit))}; "
-        f"least squares over {count(len(fit.points), 'passed trial')}, R² = {fit.r_squared:.3f}."
+        f"{md(grows(run, fit))} {md(fit.quantity.capitalize())} = {fit.intercept:.3g} + {fit.slope:.3g} x "
+        f"{run.spec.axis.name}; least squares over {count(len(fit.points), 'passed trial')}, R² = {fit.r_squared:.3f}."
     )
     if fit.exponent is not None:
         text += f" The best power of {run.spec.axis.name} is {fit.exponent:.1f} (1 is a line)."
@@ -39,16 +39,19 @@ def sentence(run: Run, fit: ScalingFit) -> str:
     return text
 
 
-def _rows(run: Run, fit: ScalingFit) -> list[tuple[object, int, str, str]]:
+def _rows(run: Run, fit: ScalingFit) -> list[tuple[object, ...]]:
+    measured: dict[float, list[float]] = {}
+    for value, time_s in fit.points:
+        measured.setdefault(value, []).append(time_s)
     predicted = dict(fit.predicted)
-    rows: list[tuple[object, int, str, str]] = []
-    for cell in cells(run):
-        if not isinstance(cell.value, int | float):
+    rows: list[tuple[object, ...]] = []
+    for value in run.spec.axis.values:
+        if not isinstance(value, int | float):
             continue
-        passed = sum(t.verdict.kind == "PASS" for t in cell.trials)
-        line = fit.intercept + fit.slope * cell.value
-        if cell.pass_s is not None:
-            rows.append((cell.value, passed, seconds(cell.pass_s), seconds(max(line, 0.0))))
-        elif cell.value in predicted:
-            rows.append((cell.value, 0, "-", f"{seconds(predicted[cell.value])} (predicted)"))
+        times = measured.get(float(value), [])
+        line = seconds(max(fit.intercept + fit.slope * value, 0.0))
+        if times:
+            rows.append((value, count(len(times), "pass"), seconds(median(times)), line))
+        elif float(value) in predicted:
+            rows.append((value, "-", "-", f"{line} (predicted)"))
     return rows

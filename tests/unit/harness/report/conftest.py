@@ -83,7 +83,10 @@ def make_trial(value, repeat=0, *, role="search", fault=None, attention="nsa", p
 def passed(value, repeat=0, *, role="search", each_s=0.2, **changes):
     total_s = round(0.4 + each_s * value + 0.01 * (repeat % 3), 3)
     measurement = Measurement(
-        startup_s=0.2, step_s=(0.1,) * 8, longest_silence_s=0.12, peak_rss_bytes=(300 + 2 * value) * 2**20
+        startup_s=0.2,
+        step_s=(each_s * value / 8,) * 8,
+        longest_silence_s=0.12,
+        peak_rss_bytes=(300 + 2 * value) * 2**20,
     )
     record = TrialRecord(
         trial=make_trial(value, repeat, role=role, **changes),
@@ -248,14 +251,14 @@ def slow(value, *, limit=60.0, kind=Kind.SLOW):
 
 def fit(points, predicted=(), *, each_s=0.2):
     return ScalingFit(
-        quantity="seconds per trial",
-        intercept=0.4,
-        slope=each_s,
-        slope_low=round(0.9 * each_s, 3),
-        slope_high=round(1.1 * each_s, 3),
+        quantity="seconds per step",
+        intercept=0.0,
+        slope=each_s / 8,
+        slope_low=0.9 * each_s / 8,
+        slope_high=1.1 * each_s / 8,
         r_squared=0.998,
-        points=tuple((float(v), 0.4 + each_s * v) for v in points),
-        predicted=tuple((float(v), round(0.4 + each_s * v, 3)) for v in predicted),
+        points=tuple((float(v), each_s * v / 8) for v in points),
+        predicted=tuple((float(v), each_s * v / 8) for v in predicted),
         exponent=1.0,
     )
 

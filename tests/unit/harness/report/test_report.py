@@ -277,7 +277,24 @@ def test_a_changed_option_replaces_the_old_one():
 def test_more_time_is_proposed_from_what_was_predicted(make_run):
     run, _ = make_run("no_threshold_slow")
     assert run.boundary.finding is Finding.NO_THRESHOLD_SLOW
-    assert next_steps(run)[0].command[-2:] == ("--total", "220s")  # twice 108.4 s, to the next 10
+    # 12 layers: 8 steps of 12 * 9/8 s and 0.4 s beside them make 108.4 s; twice that, up to the next 10
+    assert next_steps(run)[0].command[-2:] == ("--total", "220s")
+    whole = dataclasses.replace(run.boundary.fit, quantity="seconds per trial", intercept=0.4, slope=9.0)
+    assert next_steps(with_boundary(run, fit=whole))[0].command[-2:] == ("--total", "220s")
+
+
+def test_a_fit_of_steps_is_not_taken_for_one_of_trials(make_run):
+    run, run_dir = make_run("no_threshold_slow")
+    assert "A step takes 1.12 s more per layer" in headline(run)
+    text = SECTIONS.load("scaling")(run, run_dir).markdown
+    assert "measured seconds per step (median)" in text
+    assert "| 4 | 1 pass | 4.5 s | 4.5 s |" in text  # the step, not the 36.4 s of the trial
+    assert "| 12 | - | - | 14 s (predicted) |" in text
+
+
+def test_a_planted_fault_leads_to_the_real_question(make_run):
+    run, _ = make_run("threshold")
+    assert next_steps(run)[1].command == ("nsa-harness", "bisect", "--axis", "n_layers")
 
 
 @pytest.mark.parametrize("word", ["confirmed", "Definitively", "proven", "root cause", "fundamental", "certainly"])
@@ -306,6 +323,8 @@ def test_markdown_pieces():
     assert table(("a", "b"), [(1, "x")], right=(0,)) == "| a | b |\n|--:|:--|\n| 1 | x |"
     assert details("s", "b") == "<details>\n<summary>s</summary>\n\nb\n\n</details>"
     assert short_path("/opt/v/lib/python3.12/site-packages/torch/_tensor.py") == "torch/_tensor.py"
+    assert short_path("/usr/lib/x86_64-linux-gnu/libc.so.6") == "libc.so.6"
+    assert short_path("/opt/v/lib/python3.12/site-packages/torch/lib/libtorch_cpu.so") == "torch/lib/libtorch_cpu.so"
     assert short_path("/home/x/src/nsa/train/trainer.py") == "nsa/train/trainer.py"
     wide = command(("nsa-harness", "--fault", "a b>=5", "x" * 70))
     assert wide == ["nsa-harness --fault 'a b>=5' \\", "    " + "x" * 70]
