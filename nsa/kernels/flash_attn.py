@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from nsa.kernels.sdpa import HALF_TYPES
 
 if TYPE_CHECKING:
@@ -33,9 +31,3 @@ def refusal(site: Site) -> str | None:
 def package() -> ModuleType | Any:
     """The imported package; ask ``refusal`` first."""
     return importlib.import_module("flash_attn")
-
-
-def same_width(*tensors: torch.Tensor) -> list[torch.Tensor]:
-    """Pad head widths with zeros to one multiple of 8, as flash-attn wants; results are unchanged."""
-    width = -(-max(x.shape[-1] for x in tensors) // 8) * 8
-    return [torch.nn.functional.pad(x, (0, width - x.shape[-1])) for x in tensors]

@@ -40,9 +40,8 @@ def causal_with_lse(
     Returns:
         o_BHJE and lse_BHJ (natural log; fp32, or fp64 for fp64 on a CPU).
     """
-    width = -(-max(q_BHJD.shape[-1], v_BGJE.shape[-1]) // 8) * 8
     n_v = v_BGJE.shape[-1]
-    q_BHJD, k_BGJD, v_BGJE = (_widened(x, width) for x in (q_BHJD, k_BGJD, v_BGJE))
+    q_BHJD, k_BGJD, v_BGJE = same_width(q_BHJD, k_BGJD, v_BGJE)
     is_flash = q_BHJD.dtype in HALF_TYPES and sdpa != "no-flash"
     if q_BHJD.is_cuda and is_flash:
         o_BHJE, lse_BHJ = torch.ops.aten._scaled_dot_product_flash_attention(
@@ -61,8 +60,13 @@ def causal_with_lse(
     return o_BHJE[..., :n_v], lse_BHJ[..., : q_BHJD.shape[2]]
 
 
-def _widened(x: Tensor, width: int) -> Tensor:
-    return x if x.shape[-1] == width else torch.nn.functional.pad(x, (0, width - x.shape[-1]))
+def same_width(*tensors: Tensor) -> list[Tensor]:
+    """Pad head widths with zeros to one multiple of 8, which changes no result.
+
+    Flash kernels want it, and torch leaves them for its slowest path where widths of keys and values differ.
+    """
+    width = -(-max(x.shape[-1] for x in tensors) // 8) * 8
+    return [x if x.shape[-1] == width else torch.nn.functional.pad(x, (0, width - x.shape[-1])) for x in tensors]
 
 
 def _repeated(x_BGJD: Tensor, n_heads: int) -> Tensor:

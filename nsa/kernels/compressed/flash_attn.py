@@ -6,7 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from nsa.kernels.compressed import packed
-from nsa.kernels.flash_attn import package, refusal, same_width
+from nsa.kernels.flash_attn import package, refusal
+from nsa.kernels.sdpa import same_width
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -12,7 +12,7 @@ import torch
 
 from nsa.kernels.masked import accumulation_dtype
 from nsa.kernels.scale import scale_of
-from nsa.kernels.sdpa import allowed_backends
+from nsa.kernels.sdpa import allowed_backends, same_width
 from nsa.kernels.selected.blocks import gathered, listed_keys
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ def refuses(site: Site) -> str | None:
     """Why torch's attention cannot serve this site, if it cannot."""
     if site.sdpa == "flash-only" and site.device.type == "cuda":
         return "torch's flash attention takes no mask on a GPU, and the last block needs one"
-    if site.sdpa == "flash-only" and site.d_k != site.d_v:
-        return "torch's flash attention on a CPU needs d_k = d_v"
     return None
 
 
@@ -51,12 +49,13 @@ def selected(
     sdpa: str = "any",
 ) -> tuple[Tensor, Tensor]:
     """Contract: ``nsa.kernels.selected.op.SelectedAttention``; lse is not differentiable here."""
-    B, T, H, D = q_BTHD.shape
-    G = k_BSGD.shape[2]
+    B, T, H, _ = q_BTHD.shape
+    G, E = v_BSGE.shape[2:]
     scale = scale_of(q_BTHD, scale)
+    q_BTHD, k_BSGD, v_BSGE = same_width(q_BTHD, k_BSGD, v_BSGE)
     key_BTGK, visible_BTGK = listed_keys(index_BTGN, k_BSGD.shape[1], l_slc=l_slc, offset=offset, cu_seqlens=cu_seqlens)
     sees_none_BTG1 = ~visible_BTGK.any(-1, keepdim=True)
-    q_N1RD = q_BTHD.reshape(B * T * G, 1, H // G, D)
+    q_N1RD = q_BTHD.reshape(B * T * G, 1, H // G, -1)
     k_N1KD = gathered(k_BSGD, key_BTGK).flatten(0, 2)[:, None]
     v_N1KE = gathered(v_BSGE, key_BTGK).flatten(0, 2)[:, None]
     # A row that sees nothing is let see everything, so that its softmax exists, and then set to zero.
@@ -66,7 +65,7 @@ def selected(
             q_N1RD, k_N1KD, v_N1KE, attn_mask=visible_N11K, scale=scale
         )
     sees_none_BTH = sees_none_BTG1.expand(B, T, G, H // G).reshape(B, T, H)
-    o_BTHE = o_N1RE.reshape(B, T, H, -1).masked_fill(sees_none_BTH[..., None], 0.0)
+    o_BTHE = o_N1RE.reshape(B, T, H, -1)[..., :E].masked_fill(sees_none_BTH[..., None], 0.0)
     with torch.no_grad():
         s_N1RK = (q_N1RD @ k_N1KD.transpose(2, 3)).to(accumulation_dtype(q_BTHD.dtype)) * scale
         lse_BTH = s_N1RK.masked_fill(~visible_N11K, -torch.inf).logsumexp(-1).reshape(B, T, H)

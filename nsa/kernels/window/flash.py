@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from nsa.kernels.scale import scale_of
-from nsa.kernels.sdpa import HALF_TYPES
+from nsa.kernels.sdpa import HALF_TYPES, same_width
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,8 +47,7 @@ def window(
     T, S, E = q_BTHD.shape[1], k_BSGD.shape[1], v_BSGE.shape[3]
     if offset + T != k_offset + S:
         raise ValueError(f"queries end at {offset + T} and keys at {k_offset + S}; cut the keys to the queries' end")
-    width = -(-max(q_BTHD.shape[3], E) // 8) * 8
-    q, k, v = (torch.nn.functional.pad(x, (0, width - x.shape[-1])) for x in (q_BTHD, k_BSGD, v_BSGE))
+    q, k, v = same_width(q_BTHD, k_BSGD, v_BSGE)
     scale = scale_of(q_BTHD, scale)
     cu = None
     if cu_seqlens is not None:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from nsa.kernels.flash_attn import package, refusal, same_width
+from nsa.kernels.flash_attn import package, refusal
 from nsa.kernels.scale import scale_of
+from nsa.kernels.sdpa import same_width
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from nsa.kernels.documents import token_documents
-from nsa.kernels.sdpa import allowed_backends
+from nsa.kernels.scale import scale_of
+from nsa.kernels.sdpa import allowed_backends, same_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,8 +30,6 @@ def refuses(site: Site) -> str | None:
     """Why torch's attention cannot serve this site, if it cannot."""
     if site.sdpa == "flash-only" and site.device.type == "cuda":
         return "torch's flash attention takes no mask on a GPU, and the band needs one"
-    if site.sdpa == "flash-only" and site.d_k != site.d_v:
-        return "torch's flash attention on a CPU needs d_k = d_v"
     return None
 
 
@@ -53,7 +52,9 @@ def window(
 ) -> Tensor:
     """Contract: ``nsa.kernels.window.op.WindowAttention``."""
     B, T, H, _ = q_BTHD.shape
-    S = k_BSGD.shape[1]
+    S, E = k_BSGD.shape[1], v_BSGE.shape[3]
+    scale = scale_of(q_BTHD, scale)
+    q_BTHD, k_BSGD, v_BSGE = same_width(q_BTHD, k_BSGD, v_BSGE)
     chunk = min(max(w, SMALLEST_CHUNK), T)
     n_chunks = -(-T // chunk)
     first_key = offset - k_offset - (w - 1)  # the first query's oldest key, as an index into k
@@ -68,7 +69,7 @@ def window(
         o_NHcE = torch.nn.functional.scaled_dot_product_attention(
             q_NHcD, k_NGKD, v_NGKE, attn_mask=visible_N1cK, scale=scale, enable_gqa=k_BSGD.shape[2] != H
         )
-    return o_NHcE.transpose(1, 2).unflatten(0, (B, n_chunks)).flatten(1, 2)[:, :T]
+    return o_NHcE.transpose(1, 2).unflatten(0, (B, n_chunks)).flatten(1, 2)[:, :T, :, :E]
 
 
 def _beside(x_BSGD: Tensor, first_key: int, n_keys: int, chunk: int, w: int) -> Tensor:
