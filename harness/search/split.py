@@ -52,8 +52,6 @@ def next_probe(
     weights = tuple(edges[i + 1] - edges[i] for i in range(len(edges) - 1))
     costs = tuple(_rounded(pass_s[i]) for i in kept)
     best = _best(weights, costs, _rounded(fail_s), min(max(failures, 1), len(kept)))
-    if failures <= 1:
-        return probes[0]
     return chosen[best]
 
 

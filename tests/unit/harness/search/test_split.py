@@ -100,6 +100,13 @@ def test_holes_are_never_chosen():
     assert chosen in probes
 
 
+def test_a_wide_gap_of_values_that_cannot_be_asked_weighs_what_it_holds():
+    # 99 of 101 thresholds lie above position 1, so one pass there decides nearly all of them.
+    common = {"unknown_below": -1, "pass_s": [1.0, 1.0], "fail_s": 1.0, "failures": 9}
+    assert next_probe([0, 1], unknown_above=100, **common) == 1
+    assert next_probe([98, 99], unknown_above=100, **common) == 98
+
+
 def test_a_long_axis_is_thinned_and_still_searched():
     n = 1024
     chosen = first_of(n, pass_s=1, fail_s=1)

@@ -34,6 +34,9 @@ def test_the_smallest_value_comes_first():
     request = ThresholdSearch(layers(), Effort()).ask()
     assert request is not None
     assert (request.value, request.role) == (1, "search")
+    dear_passes = ThresholdSearch(layers(), Effort(), pass_s=10, fail_s=1).ask()
+    assert dear_passes is not None
+    assert dear_passes.value == 1
 
 
 def test_a_deterministic_threshold_is_bracketed_certified_and_confirmed():
@@ -170,7 +173,8 @@ def test_a_failure_at_a_certified_value_is_called_non_monotone():
     search.tell(value=2, answer=BAD, seconds=12)
     found = search.result()
     assert found.non_monotone
-    assert found.first_bad == 2
+    assert (found.last_good, found.first_bad) == (None, 2)
+    assert search.ask().value == 1  # type: ignore[union-attr]
     assert any("n_layers=2 failed although 3 had passed the certificate" in note for note in found.notes)
 
 

@@ -1,0 +1,89 @@
+"""Whatever the core types hold survives a round trip by JSON text."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from enum import Enum
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from harness.core import boundary, evidence, outcome, point, record, spec, trial, verdict
+from harness.core.codec import from_json, to_json
+from harness.core.errors import JournalError
+from harness.core.point import Axis, AxisType, Point
+
+MODULES = (boundary, evidence, outcome, point, record, spec, trial, verdict)
+NAMES = {name: value for module in MODULES for name, value in vars(module).items()}
+CORE = sorted(
+    {c for c in NAMES.values() if dataclasses.is_dataclass(c) and isinstance(c, type) and c is not verdict.Case},
+    key=lambda c: c.__name__,
+)
+
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+SCALARS = st.none() | st.booleans() | st.integers() | NUMBERS | st.text(max_size=8)
+TEXT = st.text(max_size=6)
+LEAVES: dict[Any, st.SearchStrategy[Any]] = {
+    int: st.integers(),
+    float: NUMBERS,
+    str: TEXT,
+    bool: st.booleans(),
+    type(None): st.none(),
+    dict: st.dictionaries(TEXT, SCALARS | st.dictionaries(TEXT, SCALARS, max_size=2), max_size=3),
+    Point: st.dictionaries(TEXT, SCALARS, max_size=3).map(Point.of),
+    Axis: st.lists(st.integers(), min_size=1, max_size=4, unique=True).map(
+        lambda values: Axis(name="x", path="a.x", type=AxisType.ORDERED, values=tuple(sorted(values)))
+    ),
+}
+
+
+@cache
+def anything(hint: Any) -> st.SearchStrategy[Any]:
+    """Values of ``hint``, with every field of a dataclass drawn, also those that have a default."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if (origin or hint) in LEAVES:
+        return LEAVES[origin or hint]
+    if origin in (typing.Union, types.UnionType):
+        return st.one_of([anything(arg) for arg in args])
+    if origin is tuple and args[1:] == (...,):
+        return st.lists(anything(args[0]), max_size=2).map(tuple)
+    if origin is tuple:
+        return st.tuples(*[anything(arg) for arg in args])
+    if issubclass(hint, Enum):
+        return st.sampled_from(list(hint))
+    hints = typing.get_type_hints(hint, localns=NAMES)
+    return st.builds(hint, **{f.name: anything(hints[f.name]) for f in dataclasses.fields(hint) if f.init})
+
+
+def test_the_core_types_are_all_here():
+    assert {"Trial", "Verdict", "Evidence", "Boundary", "Run", "BisectSpec", "TrialRecord"} <= {
+        c.__name__ for c in CORE
+    }
+
+
+@pytest.mark.parametrize("cls", CORE, ids=lambda cls: cls.__name__)
+@given(data=st.data())
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+def test_core_types_survive_json(cls: type, data: st.DataObject):
+    value = data.draw(anything(cls))
+    assert from_json(cls, json.loads(json.dumps(to_json(value)))) == value
+
+
+@given(anything(verdict.Verdict))
+@settings(max_examples=20)
+def test_a_key_that_the_type_does_not_have_is_refused_with_the_nearest(value: verdict.Verdict):
+    written = {**to_json(value), "becaus": "x"}
+    with pytest.raises(JournalError, match="did you mean 'because'"):
+        from_json(verdict.Verdict, written)
+
+
+@given(anything(trial.Trial))
+@settings(max_examples=20)
+def test_a_trial_has_the_same_key_after_a_round_trip(value: trial.Trial):
+    assert from_json(trial.Trial, json.loads(json.dumps(to_json(value)))).key == value.key
