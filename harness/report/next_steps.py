@@ -150,9 +150,15 @@ def _longer(run: Run) -> Step | None:
 
 def _more_time(run: Run, boundary: Boundary) -> Step | None:
     fit = boundary.fit
-    slow = any(group.first.verdict.kind is Kind.SLOW for group in groups(run))
-    if fit is None or not slow:
+    slow = [group for group in groups(run) if group.first.verdict.kind is Kind.SLOW]
+    if not slow:
         return None
+    if fit is None:
+        limit_s = slow[0].first.record.trial.budget.total.seconds
+        return Step(
+            text=f"Give it time: four times the limit of {seconds(limit_s)}, to see how the time grows.",
+            command=changed(run.argv, "--total", f"{math.ceil(4 * limit_s)}s"),
+        )
     last = run.spec.axis.values[-1]
     if not isinstance(last, int | float):
         return None

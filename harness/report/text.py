@@ -127,9 +127,20 @@ def command(argv: Sequence[str], *, width: int = 80) -> list[str]:
     import shlex
 
     lines: list[str] = []
-    for word in [shlex.quote(argument) for argument in argv]:
+    for word in _with_values([shlex.quote(argument) for argument in argv]):
         if lines and len(lines[-1]) + 1 + len(word) <= width - 2:
             lines[-1] += f" {word}"
         else:
             lines.append(f"    {word}" if lines else word)
     return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
+
+
+def _with_values(words: list[str]) -> list[str]:
+    """``words`` with each ``--option`` joined to the value after it, so that a line never ends between them."""
+    joined: list[str] = []
+    for word in words:
+        if joined and joined[-1].startswith("--") and " " not in joined[-1] and not word.startswith("-"):
+            joined[-1] += f" {word}"
+        else:
+            joined.append(word)
+    return joined

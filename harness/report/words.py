@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from harness.core.record import Run
     from harness.report.facts import Cell, Group, Numbered
 
+RAN_OUT = "ran out of time while still making progress"
+
 ENDS = {
     Kind.PASS: "passes",
     Kind.HANG: "hangs",
-    Kind.SLOW: "ran out of time while still making progress",
+    Kind.SLOW: RAN_OUT,
     Kind.CRASH: "crashes",
     Kind.OOM: "runs out of memory",
     Kind.NONFINITE: "reaches a loss that is not finite",
@@ -190,8 +192,9 @@ def claim(run: Run) -> str:
 def _claim_of_less(run: Run) -> str:
     slow = [g for g in groups(run) if g.first.verdict.kind is Kind.SLOW]
     if slow and failing(run) is None:
-        seen = (f"{at(run, g.value)} {what(g)}, {of(len(g.trials), cell(run, g.value).total)}" for g in slow)
-        return f"Observed: {'; '.join(seen)}."
+        ran, total = (sum(n) for n in zip(*((len(g.trials), cell(run, g.value).total) for g in slow), strict=True))
+        where = f"{run.spec.axis.name} {ranges([g.value for g in slow])}"
+        return f"Observed: at {where}, {of(ran, total)} {RAN_OUT}."
     found = failing(run)
     return f"Observed: {_fails(run)} No boundary is claimed." if found else ""
 

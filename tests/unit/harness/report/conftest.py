@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -397,6 +398,12 @@ def keep(canned: Canned, runs: Path) -> tuple[Run, Path]:
         store.add_end(why=canned.ended, seconds=canned.seconds, boundary=canned.boundary)
         run = store.run()
     return dataclasses.replace(run, directory=f"runs/{run.id}"), store.run_dir
+
+
+@pytest.fixture(autouse=True)
+def _disk_without_waiting(monkeypatch):
+    """Canned runs need not survive a power cut; the store's own tests see to that."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 @pytest.fixture

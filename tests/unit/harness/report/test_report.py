@@ -283,6 +283,17 @@ def test_more_time_is_proposed_from_what_was_predicted(make_run):
     assert next_steps(with_boundary(run, fit=whole))[0].command[-2:] == ("--total", "220s")
 
 
+def test_without_a_fit_more_time_is_a_multiple_of_the_limit(make_run):
+    run, _ = make_run("no_threshold_slow")
+    assert next_steps(with_boundary(run, fit=None))[0].command[-2:] == ("--total", "240s")
+
+
+def test_several_slow_values_make_one_sentence(make_run, parts):
+    canned = parts["no_threshold_slow"]()
+    run, _ = make_run(dataclasses.replace(canned, trials=[*canned.trials, parts["slow"](10)]))
+    assert claim(run) == "Observed: at n_layers 8, 10, 2 of 2 trials ran out of time while still making progress."
+
+
 def test_a_fit_of_steps_is_not_taken_for_one_of_trials(make_run):
     run, run_dir = make_run("no_threshold_slow")
     assert "A step takes 1.12 s more per layer" in headline(run)
@@ -326,5 +337,6 @@ def test_markdown_pieces():
     assert short_path("/usr/lib/x86_64-linux-gnu/libc.so.6") == "libc.so.6"
     assert short_path("/opt/v/lib/python3.12/site-packages/torch/lib/libtorch_cpu.so") == "torch/lib/libtorch_cpu.so"
     assert short_path("/home/x/src/nsa/train/trainer.py") == "nsa/train/trainer.py"
+    assert command(("x", "--seq-len", "512", "--on"), width=16) == ["x \\", "    --seq-len 512 \\", "    --on"]
     wide = command(("nsa-harness", "--fault", "a b>=5", "x" * 70))
     assert wide == ["nsa-harness --fault 'a b>=5' \\", "    " + "x" * 70]
