@@ -45,14 +45,22 @@ def begun(case: Case) -> bool:
     return any(mark.step is not None for mark in case.evidence.heartbeats)
 
 
+def training(case: Case) -> bool:
+    """Whether it was between the first step's first mark and the end of its last step."""
+    wanted = case.evidence.steps_wanted
+    return begun(case) and not 0 < wanted <= case.evidence.steps_done
+
+
 def silence_limit(case: Case) -> Limit:
-    """The limit for silence where the trial was: start-up before the first step's first mark, stall after it."""
+    """The limit for silence where the trial was: stall while it trained, start-up before that and while it ended."""
     budget = case.trial.budget
-    return budget.stall if begun(case) else budget.startup
+    return budget.stall if training(case) else budget.startup
 
 
 def silent_too_long(case: Case) -> bool:
-    """Whether we ended the trial and it had been silent for at least its limit."""
+    """Whether we ended the trial after a silence as long as its limit, or a standstill for which no limit matters."""
+    if case.outcome.stopped_by is StopReason.CERTAIN:
+        return True
     return stopped_by_limit(case) and case.evidence.silence_s >= silence_limit(case).seconds
 
 
@@ -82,9 +90,11 @@ def silence(case: Case) -> str:
     """``rank 0 silent for 9.2 s in backward of step 1 (stall limit 4.0 s)``."""
     last = case.evidence.last
     limit = silence_limit(case)
-    name = "stall limit" if begun(case) else "start-up limit"
+    name = "stall limit" if training(case) else "start-up limit"
     rank = last.rank if last else 0
-    return f"rank {rank} silent for {case.evidence.silence_s:.1f} s {place(case)} ({name} {limit.seconds:.1f} s)"
+    waited = ", not waited for" if case.outcome.stopped_by is StopReason.CERTAIN else ""
+    text = f"rank {rank} silent for {case.evidence.silence_s:.1f} s {place(case)}"
+    return f"{text} ({name} {limit.seconds:.1f} s{waited})"
 
 
 def conclude(

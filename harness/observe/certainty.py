@@ -27,12 +27,15 @@ class Certainty:
     because: str
 
 
-def nothing_moves(*, pid: int, looks: Sequence[ProcessState], stacks: Sequence[StackSample]) -> Certainty:
+def nothing_moves(
+    *, pid: int, looks: Sequence[ProcessState], stacks: Sequence[StackSample], alone: bool = False
+) -> Certainty:
     """Certain when counters, thread states and the last three stacks say that all threads wait without a limit.
 
     Not certain, however still: a thread in a timed wait (it will wake by itself), in state D (a device may answer),
     a main thread that waits for a socket or pipe (the other end may answer), or stacks without native
-    frames (a Python stack does not change while C++ works).
+    frames (a Python stack does not change while C++ works). With ``alone``, for a decision before any limit, neither
+    is a process that is stopped (somebody may continue it) nor one in which any thread waits for something outside.
     """
     since_s = stacks[-SAMPLES - 1].t_s if len(stacks) > SAMPLES else 0.0
     looks = [look for look in looks if look.pid == pid and look.t_s >= since_s]
@@ -43,6 +46,8 @@ def nothing_moves(*, pid: int, looks: Sequence[ProcessState], stacks: Sequence[S
         return _not(f"it moved {moved[-1]}")
     threads = [thread for look in looks for thread in look.threads]
     if all(thread.state == "T" for thread in looks[-1].threads):
+        if alone:
+            return _not("the process is stopped (state T), and somebody may continue it")
         return Certainty(certain=True, because=f"the process is stopped (state T) and nothing moved {windows[-1]}")
     if any(thread.state == "D" for thread in threads):
         return _not("a thread is in uninterruptible sleep (state D), which a device may end")
@@ -51,6 +56,9 @@ def nothing_moves(*, pid: int, looks: Sequence[ProcessState], stacks: Sequence[S
     main = next((thread for thread in looks[-1].threads if thread.tid == pid), None)
     if main is not None and any(part in main.wchan for part in WAITS_FOR_OTHERS):
         return _not(f"the main thread waits for another program ({main.wchan})")
+    outside = [t for t in looks[-1].threads if any(part in t.wchan for part in WAITS_FOR_OTHERS)]
+    if alone and outside:
+        return _not(f"thread {outside[0].tid} waits for another program ({outside[0].wchan})")
     return _stacks_agree(stacks, moved_not=str(windows[-1]))
 
 

@@ -1,7 +1,8 @@
 """The watch: follows a running trial until it ends, or ends it when one of its limits runs out.
 
-Nothing is ended before it was examined. A silent process in which nothing moves is ended at once; one that still
-moves is watched on to four times the limit. What the samples mean is for ``classify`` to say.
+Nothing is ended before it was examined. A silent process in which nothing moves is ended at once, and if nothing
+outside it could wake it either, without waiting for its limit; one that still moves is watched on to four times the
+limit. What the samples mean is for ``classify`` to say.
 """
 
 from __future__ import annotations
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
 SHORTEST_POLL_S, LONGEST_POLL_S = 0.02, 0.2
 """How often the trial is looked after: 20 ms at first, 5 % of its age later, five times a second at last."""
 
+SUSPICIOUS_S = 3.0
+"""From this silence on, /proc is asked whether anything moves at all; only a standstill is looked into early."""
+
+STANDSTILL_S = 1.0
+"""Time over which nothing may have moved before a standstill is looked into."""
+
 WATCH_ON = 4
 """A silent process that still moves is watched on to this many times its limit."""
 
@@ -54,6 +61,7 @@ def watch(
     started_s: float,
     interrupted: Callable[[], bool],
     view: ProcessView | None = None,
+    suspicious_s: float = SUSPICIOUS_S,
 ) -> tuple[Outcome, Evidence]:
     """Watch ``trial`` to its end and leave nothing of it running.
 
@@ -71,6 +79,7 @@ def watch(
         started_s=started_s,
         interrupted=interrupted,
         view=view or Proc(),
+        suspicious_s=suspicious_s,
     ).run()
 
 
@@ -104,9 +113,11 @@ class _Watch:
         started_s: float,
         interrupted: Callable[[], bool],
         view: ProcessView,
+        suspicious_s: float,
     ) -> None:
         self.handle, self.trial, self.trial_dir, self.clock = handle, trial, trial_dir, clock
         self.progress, self.started_s, self.interrupted, self.view = progress, started_s, interrupted, view
+        self.suspicious_s = suspicious_s
         self.beats = Heartbeats(trial_dir, started_s=started_s)
         self.sampler = Sampler(
             handle=handle, trial_dir=trial_dir, clock=clock, started_s=started_s, sources=sources, view=view
@@ -115,7 +126,7 @@ class _Watch:
         self.exit: Exit | None = None
         self.peak_rss_bytes = 0
         self.next_round = 1
-        self.time_is_up = False
+        self.time_is_up = self.suspected = False
         self.oom_kills = OomKills(handle.pid)
 
     # -- the loop
@@ -141,7 +152,7 @@ class _Watch:
         progressed = self.beats.read()
         if progressed and not self.time_is_up:
             self.sampler.progress()
-            self.next_round = 1
+            self.next_round, self.suspected = 1, False
         if self.exit is not None:
             return _Event.EXIT
         self.peak_rss_bytes = max(self.peak_rss_bytes, self.view.peak_rss_bytes(self.handle.pid))
@@ -154,6 +165,8 @@ class _Watch:
     def silence_limit(self) -> _Stop | None:
         """Examine a silence that has become too long; the decision to end it, or None to watch on."""
         limit, reason = self.limit()
+        if (stop := self.standstill(limit)) is not None:
+            return stop
         if self.silence_s() < limit.seconds / 2:
             return None
         if not self.sampler.looks:
@@ -171,6 +184,28 @@ class _Watch:
         self.next_round = min(max(int(self.silence_s() / limit.seconds), self.next_round) + 1, WATCH_ON)
         return None
 
+    def standstill(self, limit: Limit) -> _Stop | None:
+        """End a trial before its limit when it stands still so completely that no limit could matter.
+
+        Asked once a silence, and of /proc alone unless nothing at all moves: a healthy trial that is merely slow is
+        not disturbed by it.
+        """
+        if self.suspected or self.beats.last is None or not self.suspicious_s <= self.silence_s() < limit.seconds:
+            return None
+        self.suspected = True
+        self.sampler.look()
+        event = self.wait(STANDSTILL_S)
+        self.sampler.look()
+        if event is not _Event.NOTHING or not self.sampler.stands_still():
+            return None
+        if self.examine(samples=SAMPLES) is not _Event.NOTHING:
+            return None
+        verdict = nothing_moves(pid=self.handle.pid, looks=self.sampler.looks, stacks=self.sampler.stacks, alone=True)
+        if not verdict.certain:
+            return None
+        said = f"silent for {self.silence_s():.1f} s (limit {limit.seconds:g} s, not waited for); {verdict.because}"
+        return _Stop(StopReason.CERTAIN, said)
+
     def total_limit(self) -> _Stop | None:
         """Examine a trial whose time is up, then end it; None when it ended by itself meanwhile."""
         limit, self.time_is_up = self.trial.budget.total, True
@@ -184,8 +219,9 @@ class _Watch:
         return _Stop(StopReason.TOTAL, why)
 
     def limit(self) -> tuple[Limit, StopReason]:
-        """The limit that silence is held against now."""
-        if self.beats.first_step_t_s is None:
+        """The limit that silence is held against now: ending, like starting, may take long and is not training."""
+        finished = 0 < self.steps_wanted <= self.beats.steps_done
+        if self.beats.first_step_t_s is None or finished:
             return self.trial.budget.startup, StopReason.STARTUP
         return self.trial.budget.stall, StopReason.STALL
 
@@ -266,9 +302,6 @@ class _Watch:
         if self.beats.unreadable:
             reason = f"{self.beats.unreadable} lines are no marks and were skipped"
             failures += (SourceFailure(id="failure-heartbeat", source="heartbeat", reason=reason),)
-        longest_s = self.beats.longest_silence_s
-        if ended_by_itself and self.beats.first_step_t_s is not None:
-            longest_s = max(longest_s, silence_s)
         return Evidence(
             steps_wanted=self.steps_wanted,
             steps_done=self.beats.steps_done,
@@ -287,7 +320,7 @@ class _Watch:
             measurement=Measurement(
                 startup_s=self.beats.first_step_t_s,
                 step_s=self.beats.step_s.items(),
-                longest_silence_s=longest_s,
+                longest_silence_s=self.beats.longest_silence_s,
                 peak_rss_bytes=self.peak_rss_bytes,
                 facts=tuple(sorted(self.beats.facts.items())),
             ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from harness.core.movement import movement
 from harness.observe.bounded import Bounded
 from harness.observe.stacks.pick import sample_all
 
@@ -93,6 +94,10 @@ class Sampler:
         if sample is not None:
             self.stacks.append(sample)
         return sample
+
+    def stands_still(self) -> bool:
+        """Whether nothing at all moved between the last two looks."""
+        return len(self.looks) > 1 and movement(self.looks[-2], self.looks[-1]).still
 
     def progress(self) -> None:
         """The silence is over: keep what was taken during it if it was examined, and begin anew."""

@@ -18,14 +18,16 @@ LEAST_STALL_S = 4.0
 MOST_STALL_S = 300.0
 TOTAL_FACTOR = 5.0
 LEAST_TOTAL_S = 30.0
+WATCHED_STALLS = 5.0
 
 
 def budget(limits: Limits, prediction: Prediction | None) -> Budget:
     """The limits of one trial: what the user set, else what passed trials teach, else the defaults."""
+    stall = _given("stall_s", limits.stall_s) or _stall(prediction)
     return Budget(
         startup=_given("startup_s", limits.startup_s) or _default(STARTUP_S),
-        stall=_given("stall_s", limits.stall_s) or _stall(prediction),
-        total=_given("total_s", limits.total_s) or _total(prediction),
+        stall=stall,
+        total=_given("total_s", limits.total_s) or _total(prediction, stall),
     )
 
 
@@ -46,12 +48,17 @@ def _stall(prediction: Prediction | None) -> Limit:
     return Limit(seconds=seconds, source=how + _bounded(learned, seconds))
 
 
-def _total(prediction: Prediction | None) -> Limit:
+def _total(prediction: Prediction | None, stall: Limit) -> Limit:
     if prediction is None:
         return _default(TOTAL_S)
-    learned = TOTAL_FACTOR * prediction.total_high_s
+    # A silence that is still being watched must not be cut off: the watch may last four times the stall limit.
+    watched = WATCHED_STALLS * stall.seconds
+    learned = TOTAL_FACTOR * prediction.total_high_s + watched
     seconds = max(learned, LEAST_TOTAL_S)
-    how = f"learned: {TOTAL_FACTOR:g} x {prediction.total_high_s:.3g} s, whole time of {prediction.basis}"
+    how = (
+        f"learned: {TOTAL_FACTOR:g} x {prediction.total_high_s:.3g} s, whole time of {prediction.basis}, "
+        f"and {watched:.3g} s to watch a silence"
+    )
     return Limit(seconds=seconds, source=how + _bounded(learned, seconds))
 
 

@@ -1,6 +1,7 @@
 """The watch, in fake time: when it looks, when it stops, and what it refuses to call certain."""
 
 import json
+import math
 from itertools import pairwise
 
 import pytest
@@ -50,7 +51,7 @@ def view():
 
 @pytest.fixture
 def run(clock, handle, view, tmp_path):
-    def run(asked=None, *, source=None, sources=None, interrupted=lambda: False, progress=None):
+    def run(asked=None, *, source=None, sources=None, interrupted=lambda: False, progress=None, early=False):
         return watch(
             handle=handle,
             trial=asked or trial(),
@@ -61,6 +62,7 @@ def run(clock, handle, view, tmp_path):
             started_s=clock.began_s,
             interrupted=interrupted,
             view=view,
+            suspicious_s=3.0 if early else math.inf,
         )
 
     return run
@@ -148,6 +150,60 @@ def test_startup_limit_counts_from_the_last_mark_of_the_build(clock, handle, run
         clock.at(second, lambda: handle.beat(phase="build", edge="progress"))
     outcome, _ = run(trial(startup_s=60.0))
     assert outcome.duration_s == pytest.approx(140.0, abs=5.0)
+
+
+def test_standstill_is_ended_long_before_its_limit(handle, run):
+    falls_silent(handle)
+    source = ScriptedSource()
+    outcome, evidence = run(trial(stall_s=7200.0, total_s=86400.0), source=source, early=True)
+    assert outcome.stopped_by is StopReason.CERTAIN
+    assert "limit 7200 s, not waited for" in outcome.why
+    assert evidence.silence_s < 10.0
+    assert [native for _, native in source.samples] == [False, True, True]
+
+
+def test_merely_slow_process_is_asked_once_and_never_dumped_before_its_limit(clock, handle, view, run):
+    falls_silent(handle)
+    view.cpu_share, view.state = 1.0, "R"
+    source = ScriptedSource()
+    clock.at(34.0, lambda: handle.exit(code=0))
+    outcome, _ = run(source=source, early=True)
+    assert outcome.ending is Ending.EXITED
+    assert source.samples == []
+
+
+@pytest.mark.parametrize(
+    ("state", "wchan", "timed"),
+    [
+        ("T", "do_signal_stop", None),
+        ("S", "hrtimer_nanosleep", True),
+        ("D", "rpc_wait_bit_killable", None),
+        ("S", "sk_wait_data", False),
+        ("S", "ep_poll", False),
+    ],
+    ids=["stopped", "sleeps", "waits for a device", "waits for a socket", "polls"],
+)
+def test_what_something_outside_could_wake_is_never_ended_before_its_limit(handle, view, run, state, wchan, timed):
+    falls_silent(handle)
+    view.state, view.wchan, view.timed = state, wchan, timed
+    outcome, evidence = run(early=True)
+    assert outcome.stopped_by is StopReason.STALL
+    assert evidence.silence_s >= 30.0
+
+
+def test_still_process_without_native_frames_is_not_ended_before_its_limit(handle, run):
+    falls_silent(handle)
+    outcome, evidence = run(source=ScriptedSource(native=False), early=True)
+    assert outcome.stopped_by is StopReason.STALL
+    assert evidence.silence_s >= 30.0
+
+
+def test_silence_after_the_last_step_is_held_against_the_startup_limit(handle, run):
+    handle.train(steps=3, step_s=1.0)
+    outcome, evidence = run(trial(startup_s=100.0, stall_s=10.0))
+    assert outcome.stopped_by is StopReason.STARTUP
+    assert evidence.silence_s == pytest.approx(100.0, abs=5.0)
+    assert evidence.measurement.longest_silence_s < 2.0
 
 
 def test_busy_process_is_watched_on_to_four_times_the_limit(handle, view, run):

@@ -27,8 +27,9 @@ def test_limits_are_learned_and_name_what_they_were_learned_from():
     limits = budget(Limits(), healthy(total_high_s=20, silence_high_s=0.52))
     assert limits.stall.seconds == pytest.approx(5.2)
     assert limits.stall.source == "learned: 10 x 0.52 s, longest silence of 3 passed trials at n_layers 1..4"
-    assert limits.total.seconds == pytest.approx(100)
-    assert limits.total.source == "learned: 5 x 20 s, whole time of 3 passed trials at n_layers 1..4"
+    assert limits.total.seconds == pytest.approx(126)
+    said = "learned: 5 x 20 s, whole time of 3 passed trials at n_layers 1..4, and 26 s to watch a silence"
+    assert limits.total.source == said
 
 
 @pytest.mark.parametrize(
@@ -41,9 +42,14 @@ def test_the_stall_limit_stays_within_bounds(silence_high_s, stall_s, words):
 
 
 def test_the_total_limit_has_a_floor():
-    total = budget(Limits(), healthy(total_high_s=1, silence_high_s=1)).total
+    total = budget(Limits(), healthy(total_high_s=1, silence_high_s=0.1)).total
     assert total.seconds == 30
     assert total.source.endswith(", at least 30 s")
+
+
+def test_a_silence_can_be_watched_to_four_times_its_limit_before_the_total_limit_cuts_it_off():
+    limits = budget(Limits(), healthy(total_high_s=0.5, silence_high_s=3))
+    assert limits.total.seconds > 4 * limits.stall.seconds
 
 
 def test_what_the_user_set_wins_over_what_was_learned():
