@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PID_FILE = "grandchild.pid"
 
 
-def detach_grandchild() -> None:
-    """Leave a grandchild behind that is nobody's child, has its own session, and ignores SIGTERM and SIGHUP."""
+def detach_grandchild(folder: Path) -> None:
+    """Leave a grandchild behind that is nobody's child, has its own session, and ignores SIGTERM and SIGHUP.
+
+    Its PID is in ``folder`` when this returns, so that anybody can see whether it is gone in the end.
+    """
     child = os.fork()
     if child == 0:
         os.setsid()
-        if os.fork() == 0:
+        grandchild = os.fork()
+        if grandchild == 0:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
             wait_for_no_signal()
+        (folder / PID_FILE).write_text(str(grandchild))
         os._exit(0)
     os.waitpid(child, 0)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from harness.core.verdict import Kind
 from harness.specimens.catalog import Scene, Specimen
 
-
 STALL_S = 4.0
 """It is watched for four times this."""
 

@@ -9,7 +9,7 @@ from harness.specimens.family import detach_grandchild
 
 def leave_a_grandchild(scene: Scene) -> None:
     """Start something that outlives the training."""
-    detach_grandchild()
+    detach_grandchild(scene.trial_dir)
 
 
 SPECIMEN = Specimen(

@@ -13,7 +13,7 @@ from harness.specimens.family import detach_grandchild
 def acquire_twice_deaf_to_sigterm(scene: Scene) -> None:
     """Block in a way that only SIGKILL ends, with company that only SIGKILL ends."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    detach_grandchild()
+    detach_grandchild(scene.trial_dir)
     lock = threading.Lock()
     lock.acquire()
     lock.acquire()
