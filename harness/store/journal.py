@@ -79,7 +79,7 @@ def _parse(raw: bytes) -> dict[str, Any] | str:
     except UnicodeDecodeError as error:
         return f"not UTF-8 at byte {error.start}"
     except json.JSONDecodeError as error:
-        return f"not JSON: {error.msg} at column {error.colno}"
+        return f"not JSON: {error.msg}, column {error.colno}"
     return cast("dict[str, Any]", value) if isinstance(value, dict) else f"not a JSON object but {type(value).__name__}"
 
 

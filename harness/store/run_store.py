@@ -209,7 +209,7 @@ class RunStore:
         before = self._history.identity
         if machine is not None and machine.fingerprint != before.machine.fingerprint:
             differences.append(f"machine: was {before.machine.fingerprint}, now {machine.fingerprint}")
-        if code is not None and code != before.code:
+        if code is not None and _content(code) != _content(before.code):
             differences.append(f"code: was {before.code}, now {code}")
         if differences:
             listed = "\n  ".join(differences)
@@ -360,6 +360,11 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
         for name in sorted(old.keys() | new.keys())
         if old.get(name) != new.get(name)
     ]
+
+
+def _content(code: str) -> str:
+    # "0.1.0+<hash of the sources> (<commit>)": the same sources under another commit are the same code.
+    return code.partition(" (")[0]
 
 
 def _leaves(data: Any, prefix: str = "") -> dict[str, Any]:

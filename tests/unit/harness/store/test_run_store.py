@@ -130,6 +130,14 @@ def test_resuming_on_other_code_or_another_machine_is_refused(create, machine, c
         RunStore.open(store.run_dir, clock=clock, machine=dataclasses.replace(machine, cores=64))
 
 
+def test_the_same_sources_under_another_commit_may_be_resumed(create, clock):
+    with create(code="0.1+abc (1111 with uncommitted changes)") as store:
+        pass
+    RunStore.open(store.run_dir, clock=clock, code="0.1+abc (2222)").close()
+    with pytest.raises(JournalError, match="code: was"):
+        RunStore.open(store.run_dir, clock=clock, code="0.1+abd (2222)")
+
+
 def test_evidence_is_kept_whole(create):
     evidence = Evidence(steps_wanted=3, logs=(LogTail(id="log-stderr", stream="stderr", text="x", size_bytes=1),))
     with create() as store:
