@@ -1,7 +1,8 @@
 """The supervisor: one small process per trial that owns the trial's whole process tree.
 
-It is started with one socket to the controller, leads its own session, and is the subreaper of all it starts, so
-that nothing can leave its tree by forking twice or by changing the session. On the socket, one JSON object a line:
+It is started with one socket to the controller and nothing on its standard input, leads its own session, and is the
+subreaper of all it starts, so that nothing can leave its tree by forking twice or by changing the session. On the
+socket, one JSON object a line:
 
     controller -> supervisor   the request, then any number of {"end": false | true}
     supervisor -> controller   {"failed": why}  or  {"pid": worker, "supervisor": own pid} with a pidfd of each,
@@ -145,13 +146,12 @@ def _read_all(fd: int) -> str:
 def _become_worker(
     request: dict[str, Any], *, supervisor: int, output: list[int], fail: int, keep: frozenset[int]
 ) -> Callable[[], int]:
-    """Turn the fork into the worker: own session, no input, output into the pipes, default signals, limits."""
+    """Turn the fork into the worker: own session, output into the pipes, default signals, limits."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     os.setsid()
     prctl.die_with_parent(signal.SIGKILL, parent=supervisor)
-    os.dup2(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), 0)
     os.dup2(output[0], 1)
     os.dup2(output[1], 2)
     limit = request["max_address_space_bytes"]

@@ -225,7 +225,7 @@ say(
     env=dict(os.environ), at_exec=Path("/proc/self/environ").read_bytes().decode().split("\\0")[:-1],
     stdin=sys.stdin.read(), cwd=os.getcwd(), leads=os.getsid(0) == os.getpid(),
     limit=resource.getrlimit(resource.RLIMIT_AS),
-    inherited=[int(n) for n in os.listdir("/proc/self/fd") if int(n) > 2 and Path("/proc/self/fd", n).exists()],
+    inherited=[int(n) for n in os.listdir("/proc/self/fd") if int(n) > 2 and Path("/proc/self/fd", n).is_symlink()],
     ignored=[s.name for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
              if signal.getsignal(s) is signal.SIG_IGN],
 )

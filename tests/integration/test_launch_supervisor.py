@@ -1,0 +1,82 @@
+"""What the supervisor says on its socket, and what it does while nobody listens."""
+
+from __future__ import annotations
+
+import select
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.core.outcome import Exit
+from harness.launch.local import LocalExecutor
+from harness.store import layout
+from harness.testing.executors import PATIENCE_S, running, stop, wait_exit
+
+
+@pytest.fixture
+def executor() -> Iterator[LocalExecutor]:
+    made = LocalExecutor(python=sys.executable)
+    yield made
+    made.close()
+
+
+def test_it_is_not_alone_while_anything_of_the_trial_lives(executor: LocalExecutor, tmp_path: Path):
+    code = "detached(lambda: (say(pid=os.getpid()), wait()))"
+    with running(executor, tmp_path / "t", code) as (handle, ear):
+        ear.hear()
+        wait_exit(handle)
+
+        assert handle._ask(end=False) is False
+        assert stop(handle, grace_s=PATIENCE_S).ended == 1
+
+
+def test_output_is_on_disk_while_the_trial_still_runs(executor: LocalExecutor, tmp_path: Path):
+    folder = tmp_path / "t"
+    code = """
+sys.stdout.write("x" * 600 + "the end of it")
+sys.stdout.flush()
+say(pid=os.getpid())
+wait()
+"""
+    with running(executor, folder, code, max_output_bytes=1000) as (_, ear):
+        ear.hear()
+        tail = layout.output_tail(folder, "stdout")
+        clock = executor._clock
+        until_s = clock.now() + PATIENCE_S
+        while not (tail.exists() and tail.read_text().endswith("the end of it")):
+            assert clock.now() < until_s
+            clock.sleep(0.002)
+        assert layout.output(folder, "stdout").read_text() == "x" * 500
+
+
+def test_a_worker_never_waits_for_a_reader_of_its_output(executor: LocalExecutor, tmp_path: Path):
+    code = """
+for _ in range(200):
+    os.write(1, bytes(1 << 20))
+sys.exit(6)
+"""
+    with running(executor, tmp_path / "t", code) as (handle, _):
+        # The controller looks away: it reads nothing until the worker has written 200 MB and left.
+        assert select.select([handle._worker_fd], [], [], PATIENCE_S)[0]
+        assert wait_exit(handle) == Exit(code=6)
+
+
+def test_a_process_that_keeps_changing_its_pid_is_caught(executor: LocalExecutor, tmp_path: Path):
+    code = """
+def comet():
+    first = True
+    while True:
+        if os.fork():
+            os._exit(0)
+        if first:
+            say(pid=os.getpid())
+            first = False
+        os.sched_yield()
+detached(comet)
+wait()
+"""
+    with running(executor, tmp_path / "t", code) as (handle, ear):
+        ear.hear()
+        assert stop(handle, grace_s=0.0).gone
