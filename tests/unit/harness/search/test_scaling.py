@@ -78,8 +78,9 @@ def test_the_exponent_is_told_from_a_wide_clean_range(exponent):
         [(v, 2.0) for v in (1, 2, 4, 8)],
         [(v, 9.0 - v) for v in (1, 2, 4, 8)],
         [(1, 1.0), (2, 3.0), (3, 2.0), (4, 5.0), (8, 6.0)],
+        [(1, 0.42), (2, 0.5), (4, 0.99), (8, 2.73), (16, 5.4)],
     ],
-    ids=["three values", "narrow range", "flat", "falling", "noisy"],
+    ids=["three values", "narrow range", "flat", "falling", "noisy", "between linear and quadratic"],
 )
 def test_the_exponent_is_not_told_where_it_does_not_show(points):
     assert growth_exponent(points) is None

@@ -49,6 +49,9 @@ def test_a_deterministic_threshold_is_bracketed_certified_and_confirmed():
     assert found.claim is Claim.REPRODUCED
     assert asked[-1] == (5, "confirm")
     assert asked.count((4, "certify")) + 1 == found.certificate_passes
+    assert found.posterior is not None
+    assert found.posterior > 0.999
+    assert "P(the first failing value is 5) > 0.999" in found.because
     assert [c.value for c in found.counts if c.bad] == [5]
 
 
@@ -196,6 +199,16 @@ def test_a_limit_on_trials_leaves_the_answer_open_and_says_so():
     assert len(asked) == 2
     assert found.finding is Finding.INCONCLUSIVE
     assert any("2 trials" in note for note in found.notes)
+
+
+def test_a_bracket_with_values_left_to_ask_is_no_threshold_yet():
+    search = ThresholdSearch(layers(), Effort(max_trials=2))
+    search.tell(value=1, answer=GOOD, seconds=1)
+    search.tell(value=5, answer=BAD, seconds=12)
+    assert search.ask() is None
+    found = search.result()
+    assert (found.finding, found.last_good, found.first_bad) == (Finding.INCONCLUSIVE, 1, 5)
+    assert not found.certified
 
 
 def test_a_limit_on_seconds_during_the_certificate_leaves_it_incomplete():
