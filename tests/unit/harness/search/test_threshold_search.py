@@ -129,6 +129,7 @@ def test_a_slow_value_ends_the_way_up():
     while (request := search.ask()) is not None:
         value = int(request.value)  # type: ignore[arg-type]
         asked.append(value)
+        assert request.role == "search"  # a certificate of slow passes would buy no answer
         if value * 4.0 > 18:
             search.tell(value=value, answer=UNRESOLVED, seconds=18, slow=True)
         else:
