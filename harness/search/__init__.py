@@ -1,1 +1,1 @@
-
+"""Answers -> next question or Boundary; pure."""
