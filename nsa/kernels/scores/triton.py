@@ -190,14 +190,14 @@ def _select_op(
                 t0, t1, T, C, offset, n_slc, scale * LOG2E.value, score.stride(0),
                 D=D, BD=max(16, triton.next_power_of_2(D)), G=G, GROUP=group, GP=group_pow2, BT=tile_t,
                 L=l, STRIDE=d, L_SLC=l_slc, N=n, R=strides, RP=strides_pow2, BJ=tile_j, SPILLS=spills,
-                LOCAL=N_LOCAL, VARLEN=is_varlen, num_warps=8, num_stages=3 if q.element_size() == 2 else 1,
+                LOCAL=N_LOCAL, VARLEN=is_varlen, num_warps=4, num_stages=2 if q.element_size() == 2 else 1,
             )  # fmt: skip
         elif needs_ranking:
             score.zero_()
         top_blocks_kernel[(t1 - t0, B * G)](
             score, index, position, t0, T, offset, n_slc, score.stride(0),
             G=G, L_SLC=l_slc, N=n, BN=triton.next_power_of_2(n), BJ=n_slc_pow2, SPILLS=spills,
-            INITIAL=N_INITIAL, LOCAL=N_LOCAL, VARLEN=is_varlen, num_warps=max(1, min(8, n_slc_pow2 // 512)),
+            INITIAL=N_INITIAL, LOCAL=N_LOCAL, VARLEN=is_varlen, num_warps=max(1, min(8, n_slc_pow2 // 1024)),
         )  # fmt: skip
     return index
 

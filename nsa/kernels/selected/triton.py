@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nsa.kernels.registry import Site
 
 SLOT_BYTES = 1 << 30  # scratch for partial results of one launch
-ROWS_PER_ITEM = 4096  # (pair, head) rows that one program works through at most
+ROWS_PER_ITEM = 8192  # (pair, head) rows that one program works through at most
 TILE_LIMIT = 256  # largest padded head size with blocks of 64 keys; above it accumulators do not fit the registers
 
 
@@ -69,7 +69,7 @@ def backward_tile(*, d: int, e: int, l_slc: int, itemsize: int, smem_bytes: int)
     wide = bd + be > 256 or bl > 64
     if itemsize == 4:
         return Tile(rows=16 if wide else 32, num_warps=8 if wide else 4, num_stages=1)
-    choices = ((64, 8, 2), (64, 8, 1), (32, 8, 1)) if wide else ((128, 8, 2), (64, 4, 1), (32, 4, 1))
+    choices = ((64, 8, 2), (64, 8, 1), (32, 8, 1)) if wide else ((64, 4, 2), (64, 4, 1), (32, 4, 1))
     for rows, num_warps, num_stages in choices:
         # K, its transpose (a copy of its own before Hopper), V, the streams, P and dS.
         if itemsize * (bl * (2 * bd + be) + num_stages * rows * (bd + be) + 2 * rows * bl) <= smem_bytes:
