@@ -117,6 +117,9 @@ class TrainConfig:
     checkpointing: str = _setting(
         "none", "recompute each decoder block in backward to save memory", choices=("none", "block")
     )
+    deterministic: bool = _setting(
+        default=False, meaning="the same bits in every run on a GPU too, where faster kernels add in any order"
+    )
     detect_anomaly: bool = _setting(default=False, meaning="torch's anomaly mode: slow, names the faulty operator")
 
 

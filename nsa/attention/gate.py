@@ -40,4 +40,5 @@ class Gate(nn.Module):
             case "uniform":
                 return learned * 0.0 + 1.0 / len(BRANCHES)
             case branch:
-                return learned * 0.0 + learned.new_tensor([float(branch == name) for name in BRANCHES])
+                is_on_C = torch.arange(len(BRANCHES), device=learned.device) == BRANCHES.index(branch)
+                return learned * 0.0 + is_on_C

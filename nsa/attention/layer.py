@@ -89,10 +89,13 @@ class NsaAttention(nn.Module):
         if cache is not None:
             cache.room_for(x_BTX.shape[1])
         position_T = self._positions(x_BTX, cu_seqlens, 0 if cache is None else cache.n_tokens)
-        q_BTHD = self.rotated(self.q_proj(x_BTX).unflatten(-1, (self.config.n_heads, -1)), position_T)
+        q_BTHD = self.q_proj(x_BTX).unflatten(-1, (self.config.n_heads, -1))
         k = self._split(self.k_proj(x_BTX), self.k_branches)
         v = self._split(self.v_proj(x_BTX), self.v_branches)
-        k = {branch: t if branch == "cmp" else self.rotated(t, position_T) for branch, t in k.items()}
+        turned = [branch for branch in k if branch != "cmp"]
+        together = self.rotated(torch.cat([q_BTHD, *(k[branch] for branch in turned)], 2), position_T)
+        q_BTHD, *rest = together.split([t.shape[2] for t in (q_BTHD, *(k[branch] for branch in turned))], 2)
+        k |= dict(zip(turned, rest, strict=True))
         return Heads(q_BTHD=q_BTHD, k=k, v=v)
 
     def rotated(self, x_BTHD: Tensor, position_T: Tensor) -> Tensor:

@@ -38,6 +38,7 @@ KERNELS: dict[str, dict[str, str]] = {
     },
     "selected": {
         "masked": "nsa.kernels.selected.masked:selected",
+        "sdpa": "nsa.kernels.selected.sdpa:selected",
         "gather": "nsa.kernels.selected.gather:selected",
         "packed": "nsa.kernels.selected.packed:selected",
         "triton": "nsa.kernels.selected.triton:selected_attention",
@@ -60,7 +61,7 @@ PREFERENCE: dict[str, dict[str, tuple[str, ...]]] = {
     "cpu": {
         "compressed": ("packed", "masked"),
         "scores": ("torch",),
-        "selected": ("masked", "gather"),
+        "selected": ("sdpa", "masked", "gather"),
         "window": ("sdpa", "masked"),
         "combine": ("torch",),
     },

@@ -48,12 +48,12 @@ def causal_with_lse(
             q_BHJD, k_BGJD, v_BGJE, is_causal=True, scale=scale
         )[:2]
     elif q_BHJD.is_cuda:
-        k_BHJD, v_BHJE = (_repeated(x, q_BHJD.shape[1]) for x in (k_BGJD, v_BGJE))
+        k_BHJD, v_BHJE = (_expanded(x, q_BHJD.shape[1]) for x in (k_BGJD, v_BGJE))
         o_BHJE, lse_BHJ = torch.ops.aten._scaled_dot_product_efficient_attention(
             q_BHJD, k_BHJD, v_BHJE, None, compute_log_sumexp=True, is_causal=True, scale=scale
         )[:2]
     else:
-        k_BHJD, v_BHJE = (_repeated(x, q_BHJD.shape[1]) for x in (k_BGJD, v_BGJE))
+        k_BHJD, v_BHJE = (_expanded(x, q_BHJD.shape[1]) for x in (k_BGJD, v_BGJE))
         o_BHJE, lse_BHJ = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             q_BHJD, k_BHJD, v_BHJE, is_causal=True, scale=scale
         )
@@ -61,14 +61,17 @@ def causal_with_lse(
 
 
 def same_width(*tensors: Tensor) -> list[Tensor]:
-    """Pad head widths with zeros to one multiple of 8, which changes no result.
+    """Pad head widths with zeros to one multiple of 8, which changes no result, and let rows lie in one piece.
 
-    Flash kernels want it, and torch leaves them for its slowest path where widths of keys and values differ.
+    Flash kernels want both: torch leaves them for its slowest path where widths differ, and those called
+    directly read a row's elements side by side whatever its stride says.
     """
     width = -(-max(x.shape[-1] for x in tensors) // 8) * 8
-    return [x if x.shape[-1] == width else torch.nn.functional.pad(x, (0, width - x.shape[-1])) for x in tensors]
+    padded = [torch.nn.functional.pad(x, (0, width - x.shape[-1])) if x.shape[-1] != width else x for x in tensors]
+    return [x if x.stride(-1) == 1 else x.contiguous() for x in padded]
 
 
-def _repeated(x_BGJD: Tensor, n_heads: int) -> Tensor:
-    """[B, G, J, D] as [B, H, J, D]; a copy, since the kernels read past a stride of zero."""
-    return x_BGJD.repeat_interleave(n_heads // x_BGJD.shape[1], dim=1)
+def _expanded(x_BGJD: Tensor, n_heads: int) -> Tensor:
+    """[B, G, J, D] as [B, H, J, D]: each key/value head beside all its query heads, without a copy for G = 1."""
+    B, G, J, D = x_BGJD.shape
+    return x_BGJD[:, :, None].expand(B, G, n_heads // G, J, D).flatten(1, 2)

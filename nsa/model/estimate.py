@@ -1,6 +1,6 @@
 """How many parameters a model has (exactly) and how much memory training takes (about), without building it.
 
-Memory is counted for fp32 and for the kernels that ``auto`` takes on a CPU: packed, masked and sdpa. What is
+Memory is counted for fp32 and for the kernels that ``auto`` takes on a CPU: packed and sdpa. What is
 counted is what autograd keeps between forward and backward; short-lived buffers inside an operator are not.
 Letters: X model width, T tokens in the batch, H, G heads, D, E head widths.
 """
@@ -98,8 +98,9 @@ def _attention_bytes(config: RunConfig) -> int:
     width = max(D, E)
     phi = n_blocks * G * (model.l * (D + E) + 2 * (D + E)) if model.phi == "mlp" else 0
     compressed = T * H * 4 * width + T * H
-    selected = T * (H * D + G * D + 3 * G * E + H * E)
+    turned = (H + 2 * G) * D if width == D else (H + G) * width  # one tensor, or its padded copies
+    selected = T * (turned + 3 * G * E + H * width + H + H // 4) + G * B * S * S
     window = T * (2 * H * width + H + reach * 2 * G * width) + S * reach * chunk
     gate = T * (2 * max(8, model.dim // 4) + 3 * H)
     combined = T * 2 * H * E
-    return int(FP32 * (3 * rotations + phi + compressed + selected + window + gate + combined)) + G * B * S * S
+    return int(FP32 * (2 * rotations + phi + compressed + selected + window + gate + combined))

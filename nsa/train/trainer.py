@@ -83,6 +83,7 @@ def train(config: RunConfig, probes: Sequence[Probe] = ()) -> TrainResult:
     announcer = Announcer(probes)
     with _phase(announcer, Phase.BUILD, None):
         torch.manual_seed(config.train.seed)
+        torch.use_deterministic_algorithms(config.train.deterministic)
         model, resolutions = build_model(config)
         optimizer = make_optimizer(model, config.train)
         batch = batches(config)

@@ -68,7 +68,7 @@ def test_the_choice_of_blocks(fla):
     assert len({tuple(row) for row in rows.flatten(0, 1).tolist()}) > 10, "too little choice to tell apart"
 
 
-@pytest.mark.parametrize("name", ["masked", "gather", "packed"])
+@pytest.mark.parametrize("name", ["masked", "sdpa", "gather", "packed"])
 def test_selected_branch_with_gradients(fla, name):
     mine, copies = inputs(), inputs()
     kc = pooled(mine[1].detach())

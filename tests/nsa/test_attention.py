@@ -140,7 +140,7 @@ def test_the_selected_branch_is_dense_while_every_block_fits():
     dense = torch.nn.functional.scaled_dot_product_attention(
         q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True, enable_gqa=True
     ).transpose(1, 2)
-    for name in ("masked", "gather", "packed"):
+    for name in ("masked", "sdpa", "gather", "packed"):
         o, _ = registry.load("selected", name)(q, k, v, every[None, :, None].expand(1, 24, 2, 3), l_slc=8)
         torch.testing.assert_close(o, dense, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(window(q, k, v, w=24), dense, rtol=1e-5, atol=1e-5)
@@ -245,7 +245,7 @@ def test_a_block_that_nobody_selects_gets_no_gradient_and_one_that_all_select_ge
     index = torch.tensor([[0, t // 8] if t >= 8 else [0, -1] for t in range(32)], dtype=torch.int32)
     index = index[None, :, None].expand(1, 32, 2, 2).contiguous()
     index[:, 24:, :, 1] = -1  # block 3 is never listed
-    for name in ("masked", "gather", "packed"):
+    for name in ("masked", "sdpa", "gather", "packed"):
         inputs = [x.clone().requires_grad_() for x in (q, k, v)]
         copies = [x.double().requires_grad_() for x in (q, k, v)]
         registry.load("selected", name)(*inputs, index, l_slc=8)[0].square().sum().backward()
@@ -284,7 +284,7 @@ def test_recomputing_blocks_gives_the_same_gradients_bit_by_bit(attention):
 # 14: shift, scale, rotation
 
 
-@pytest.mark.parametrize("name", ["masked", "gather", "packed"])
+@pytest.mark.parametrize("name", ["masked", "sdpa", "gather", "packed"])
 def test_one_vector_added_to_all_keys_changes_nothing_and_values_pass_linearly(name):
     attend = registry.load("selected", name)
     q, k, v = torch.randn(1, 32, 2, 8), torch.randn(1, 32, 2, 8), torch.randn(1, 32, 2, 8)
@@ -295,7 +295,7 @@ def test_one_vector_added_to_all_keys_changes_nothing_and_values_pass_linearly(n
     torch.testing.assert_close(attend(q, k, 2 * v + 3, index, l_slc=8)[0], 2 * o + 3, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("op", "name"), [("selected", n) for n in ("masked", "gather", "packed")])
+@pytest.mark.parametrize(("op", "name"), [("selected", n) for n in ("masked", "sdpa", "gather", "packed")])
 def test_scores_of_a_thousand_stay_finite(op, name):
     q = (100 * torch.randn(1, 32, 2, 8)).requires_grad_()
     k = (30 * torch.randn(1, 32, 2, 8)).requires_grad_()
@@ -316,6 +316,27 @@ def test_the_product_of_rotated_query_and_key_depends_on_their_distance_only(a, 
         return (rotated_q * rotated_k).sum(-1)
 
     torch.testing.assert_close(product(a, b), product(a + shift, b + shift), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("branch", ["slc", "win"])
+def test_scores_of_the_layer_depend_on_distance_only_for_every_head(branch):
+    layer = layer_of(configured(), dtype=torch.float64)
+    heads = layer.project(torch.randn(1, 1, 24, dtype=torch.float64).expand(1, 30, 24))
+    k_BSHD = heads.k[branch].repeat_interleave(2, dim=2)
+    score_HTS = torch.einsum("bthd,bshd->hts", heads.q_BTHD, k_BSHD)
+    for distance in (0, 1, 5, 17):
+        along = score_HTS.diagonal(-distance, 1, 2)
+        torch.testing.assert_close(along, along[:, :1].expand_as(along), rtol=1e-9, atol=1e-9)
+
+
+def test_a_compressed_key_scores_by_its_distance_only():
+    layer = layer_of(configured(), dtype=torch.float64)
+    heads = layer.project(torch.randn(1, 1, 24, dtype=torch.float64).expand(1, 48, 24))
+    kc_BCHD = layer.compressed_keys(heads.k["cmp"]).repeat_interleave(2, dim=2)
+    score_HTC = torch.einsum("bthd,bchd->htc", heads.q_BTHD, kc_BCHD)
+    for shift in range(1, 6):
+        moved, fixed = score_HTC[:, 12 + 4 * shift :, shift], score_HTC[:, 12 : 48 - 4 * shift, 0]
+        torch.testing.assert_close(moved, fixed, rtol=1e-9, atol=1e-9)
 
 
 def test_rotation_keeps_lengths_and_position_0_is_the_identity():

@@ -110,6 +110,26 @@ def test_gradients_through_lse_are_right_where_the_backend_offers_them(name):
     torch.testing.assert_close(x["k"].grad, y["k"].grad)
 
 
+@pytest.mark.parametrize("name", backends("selected"))
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_query_without_blocks_gets_zero_and_gives_zero_gradients(name, device):
+    case = BY_NAME["ragged-prime"]
+    refusal = registry.refusal_of("selected", name, case.site(device=device))
+    if refusal is not None:
+        pytest.skip(refusal)
+    x, index = tensors(case, device=device), random_index(case, device=device)
+    index[0, 20:23], index[1, 7, 1] = -1, -1
+    o, lse = run("selected", name, case, x, index, device=device)
+    o.square().sum().backward()
+    assert o[0, 20:23].abs().max() == 0
+    assert (lse[0, 20:23] == -torch.inf).all()
+    assert x["q"].grad[0, 20:23].abs().max() == 0
+    group = case.H // case.G
+    assert o[1, 7, group:].abs().max() == 0
+    assert (o[1, 7, :group].abs().sum(-1) > 0).all()
+    assert all(torch.isfinite(x[key].grad).all() for key in "qkv")
+
+
 @pytest.mark.parametrize("op", list(REFERENCE))
 @pytest.mark.parametrize("case", [BY_NAME["ragged-prime"], BY_NAME["documents"]], ids=lambda c: c.name)
 def test_strided_inputs_give_the_same_numbers(op, case):

@@ -33,15 +33,16 @@ def select(
     return _select_blocks(q_BTHD.detach(), kc_BCGD.detach(), lse_BTH.detach(), cu_seqlens, sizes, scale, offset)
 
 
-def stride_weights(layout: BlockLayout) -> list[float]:
+def stride_weights(layout: BlockLayout, like: Tensor) -> Tensor:
     """Weights of Eq. 9 over the compression blocks that touch one selection block, first to last.
 
-    Selection block j takes blocks j l_slc/d - (l/d - 1) onward; for l=32, d=16, l_slc=64: 1 2 2 2 1.
+    Selection block j takes blocks j l_slc/d - (l/d - 1) onward, each with the strides they share
+    (``BlockLayout.overlap``): for l=32, d=16, l_slc=64 these are 1 2 2 2 1. Computed where ``like`` is, so that
+    nothing is copied from the host.
     """
-    before = layout.l // layout.d - 1
-    per_block = layout.l_slc // layout.d
-    j = before + 1  # far enough from the start that every touching block has a number
-    return [float(layout.overlap(j * per_block - before + k, j)) for k in range(per_block + before)]
+    per_cmp, per_slc = layout.l // layout.d, layout.l_slc // layout.d
+    rising = torch.arange(1, per_cmp + per_slc, device=like.device)
+    return torch.minimum(rising, rising.flip(0)).clamp(max=min(per_cmp, per_slc)).to(like.dtype)
 
 
 def block_scores(p_cmp: Tensor, n_blocks: int, layout: BlockLayout) -> Tensor:
@@ -50,7 +51,7 @@ def block_scores(p_cmp: Tensor, n_blocks: int, layout: BlockLayout) -> Tensor:
     Not normalised: overlapping blocks count once per shared stride. Written as products and sums, not as a
     matrix product or a convolution, so that no setting can lower its precision.
     """
-    weights = p_cmp.new_tensor(stride_weights(layout))
+    weights = stride_weights(layout, p_cmp)
     before = layout.l // layout.d - 1
     per_block = layout.l_slc // layout.d
     needed = (n_blocks - 1) * per_block + len(weights)
