@@ -29,20 +29,33 @@ def end_tree(
     clock: Clock,
     since_s: float,
     send: Callable[[Process, int], bool] = procs.send,
+    read: Callable[[int], Process | None] = procs.read,
 ) -> Cleanup:
     """End everything that ``live`` lists, and look again until it lists nothing and ``confirm`` agrees.
+
+    What was seen once must be seen dead: a process that is on its way out has lost its environment, and with it
+    its token, while a driver may still hold it in the kernel.
 
     Until ``grace_s`` is over, each process gets TERM once (CONT after it if it is stopped, or it could not act on
     it); from then on KILL, in rounds, because a process may fork while we look. ``since_s`` is the trial's start on
     ``clock``; the seconds in the result count from it.
     """
     seen: dict[tuple[int, int], set[int]] = {}
+
+    def left_now() -> list[Process]:
+        listed = {(process.pid, process.started): process for process in live()}
+        for pid, started in seen.keys() - listed.keys():
+            now = read(pid)
+            if now is not None and now.started == started and not now.dead:
+                listed[pid, started] = now
+        return list(listed.values())
+
     signals: list[tuple[float, str, int]] = []
     begun_s = clock.now()
     pause_s = _SHORTEST_PAUSE_S
     killing = False
     while True:
-        left = live()
+        left = left_now()
         now_s = clock.now()
         for process in left:
             seen.setdefault((process.pid, process.started), set())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from harness.core.errors import LaunchError
 from harness.launch import procs
 from harness.launch.forkserver import ForkserverExecutor
-from harness.testing.executors import ENV, program, running, wait_exit, wait_gone
+from harness.testing.executors import ENV, Ear, program, running, wait_exit, wait_gone
 
 
 @pytest.fixture
@@ -74,6 +75,25 @@ def test_an_import_that_hangs_is_a_launch_error_that_shows_where(tmp_path: Path,
         command = program(tmp_path / "t", "", env=tuple(modules.items()))
         with pytest.raises(LaunchError, match=r"(?s)did not import waits_forever in 2 s.*waits_forever\.py"):
             executor.start(command)
+
+
+def test_a_server_that_hangs_in_an_import_dies_with_its_controller(tmp_path: Path, modules: dict[str, str]):
+    with closing(Ear(tmp_path)) as ear:
+        (tmp_path / "modules" / "says_and_waits.py").write_text(
+            f"import os, threading\n"
+            f"open({str(tmp_path / 'ear')!r}, 'w').write('{{\"pid\": %d}}\\n' % os.getpid())\n"
+            f"threading.Event().wait()\n"
+        )
+        code = (
+            "import sys; from harness.launch.forkserver import ForkserverExecutor; "
+            "ForkserverExecutor(python=sys.executable, preload=('says_and_waits',)).warm(dict(PYTHONPATH=sys.argv[1]))"
+        )
+        argv = [sys.executable, "-P", "-c", code, modules["PYTHONPATH"]]
+        with subprocess.Popen(argv) as controller:
+            (server,) = ear.hear_processes(1)
+            assert server.command == "nsa-forkserver"
+            controller.kill()
+        wait_gone([server])
 
 
 def test_what_cannot_be_forked_is_refused_with_the_way_out(tmp_path: Path):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.outcome import Exit
+from harness.core.outcome import Cleanup, Exit, Survivor
 from harness.core.ports import Executor
 from harness.launch import procs
 from harness.launch.forkserver import ForkserverExecutor
@@ -45,6 +45,22 @@ def test_a_lost_supervisor_takes_the_worker_along_and_leaves_nothing(executor: E
         cleanup = stop(handle, grace_s=60.0)
         assert (cleanup.ended, cleanup.gone) == (1, True)
         assert is_gone(escaped)
+
+
+def test_a_trial_that_cannot_be_ended_is_reported_and_its_supervisor_leaves(
+    executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    survivor = Survivor(pid=1, state="D", command="stuck")
+    monkeypatch.setattr("harness.launch.handle.end_tree", lambda **_: Cleanup(survivors=(survivor,)))
+    with running(executor, tmp_path / "stuck", "say(pid=os.getpid()); wait()") as (handle, ear):
+        (worker,) = ear.hear_processes(1)
+        supervisor = procs.read(worker.parent)
+        assert supervisor is not None
+        cleanup = stop(handle, grace_s=0.0)
+
+        assert cleanup.survivors == (survivor,)
+        assert is_gone(supervisor)
+        wait_gone([worker])  # a real one would stay; this one can die with its supervisor
 
 
 def test_term_to_a_supervisor_ends_its_trial(executor: Executor, tmp_path: Path):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.core.outcome import Exit
+from harness.launch.handle import SupervisedHandle
 from harness.launch.local import LocalExecutor
 from harness.store import layout
 from harness.testing.executors import PATIENCE_S, running, stop, wait_exit
@@ -28,6 +29,7 @@ def test_it_is_not_alone_while_anything_of_the_trial_lives(executor: LocalExecut
         ear.hear()
         wait_exit(handle)
 
+        assert isinstance(handle, SupervisedHandle)
         assert handle._ask(end=False) is False
         assert stop(handle, grace_s=PATIENCE_S).ended == 1
 
@@ -59,6 +61,7 @@ sys.exit(6)
 """
     with running(executor, tmp_path / "t", code) as (handle, _):
         # The controller looks away: it reads nothing until the worker has written 200 MB and left.
+        assert isinstance(handle, SupervisedHandle)
         assert select.select([handle._worker_fd], [], [], PATIENCE_S)[0]
         assert wait_exit(handle) == Exit(code=6)
 

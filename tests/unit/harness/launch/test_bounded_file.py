@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.launch.bounded import DROPPED, BoundedFile
@@ -21,6 +21,7 @@ def kept(folder: Path) -> tuple[bytes, int, bytes]:
     return (head, int(mark[1]), tail[mark.end() :]) if mark else (head, 0, tail)
 
 
+@settings(deadline=None)  # a disk may be slow
 @given(chunks=st.lists(st.binary(min_size=1, max_size=400), max_size=20), bound=st.integers(130, 900))
 def test_head_dropped_and_tail_account_for_every_byte(chunks: list[bytes], bound: int):
     with tempfile.TemporaryDirectory() as name:

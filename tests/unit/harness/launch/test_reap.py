@@ -16,12 +16,16 @@ class Tree:
     states: dict[int, str] = field(default_factory=dict)
     sent: list[tuple[int, int]] = field(default_factory=list)
     forks: dict[int, int] = field(default_factory=dict)
+    leaving: list[Process] = field(default_factory=list)
 
     def live(self) -> list[Process]:
         return [
             Process(pid=pid, started=1, parent=1, state=self.states.get(pid, "S"), threads=1, command=f"p{pid}")
             for pid in self.ends_on
         ]
+
+    def read(self, pid: int) -> Process | None:
+        return next((process for process in self.live() + self.leaving if process.pid == pid), None)
 
     def send(self, process: Process, number: int) -> bool:
         self.sent.append((process.pid, number))
@@ -40,7 +44,13 @@ KILL = {int(signal.SIGKILL)}
 
 def end(tree: Tree, *, grace_s: float = 5.0, confirm=lambda: True, clock: FakeClock | None = None):
     return end_tree(
-        live=tree.live, confirm=confirm, grace_s=grace_s, clock=clock or FakeClock(100.0), since_s=90.0, send=tree.send
+        live=tree.live,
+        confirm=confirm,
+        grace_s=grace_s,
+        clock=clock or FakeClock(100.0),
+        since_s=90.0,
+        send=tree.send,
+        read=tree.read,
     )
 
 
@@ -95,6 +105,18 @@ def test_an_empty_list_that_is_not_confirmed_is_looked_at_again():
 
     assert cleanup.gone
     assert next(answers, None) is None
+
+
+def test_a_process_on_its_way_out_that_is_listed_no_more_is_waited_for():
+    clock = FakeClock(100.0)
+    tree = Tree({1: BOTH})
+    tree.leaving = tree.live()  # the kernel still shows it, without an environment to find it by
+    clock.at(3.0, tree.leaving.clear)
+    cleanup = end(tree, clock=clock)
+
+    assert cleanup.gone
+    assert cleanup.ended == 1
+    assert clock.now() - 100.0 >= 3.0
 
 
 def test_what_kill_does_not_end_is_named_and_given_up_after_the_limit():
