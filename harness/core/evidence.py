@@ -92,7 +92,8 @@ class ProcessState:
 
     ``read_bytes`` and ``written_bytes`` went through read and write calls, caches and pipes included; ``children``
     counts the trial's other live processes and ``others_cpu_s`` is their CPU time (a compiler that it waits for),
-    None when nobody looked. ``undisturbed_since`` names the earlier look from which on no stack dumper ran: only
+    None when nobody looked; ``others_may_move`` says which of their threads may move by itself and how, empty when
+    none may. ``undisturbed_since`` names the earlier look from which on no stack dumper ran: only
     such pairs say what the process did by itself (``harness.core.movement``); None for the first of a window.
     """
 
@@ -108,6 +109,7 @@ class ProcessState:
     written_bytes: int
     children: int
     others_cpu_s: float | None = None
+    others_may_move: str | None = None
     undisturbed_since: EvidenceId | None = None
 
     @property

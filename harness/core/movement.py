@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from harness.core.evidence import EvidenceId, ProcessState
+    from harness.core.evidence import EvidenceId, ProcessState, ThreadState
 
 STILL_CPU_S = 0.002
 """A window with no more CPU time than this counts as still; a sleeping process measures 0 exactly."""
@@ -18,6 +18,9 @@ STILL_SWITCHES = 2
 
 STILL_FAULTS = 2
 """A window with no more page faults than this counts as still."""
+
+OUTSIDE_WAITS = ("sk_wait", "skb_wait", "wait_woken", "inet_", "tcp_", "rpc_", "nfs")
+"""Parts of the names of kernel functions in which a thread waits for another machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +94,19 @@ def movement(first: ProcessState, last: ProcessState) -> Movement:
         running=sum(t.state == "R" for look in (first, last) for t in look.threads),
         others_cpu_s=others_cpu_s,
     )
+
+
+def may_move(thread: ThreadState) -> str:
+    """How ``thread`` may come to move though no other thread of the trial does; empty when it cannot."""
+    if thread.state == "R":
+        return "runs"
+    if thread.state == "D":
+        return f"waits for a device (state D, {thread.wchan})"
+    if thread.timed:
+        return f"waits with a time limit ({thread.wchan})"
+    if any(part in thread.wchan for part in OUTSIDE_WAITS):
+        return f"waits for another machine ({thread.wchan})"
+    return ""
 
 
 def quiet_windows(looks: Iterable[ProcessState]) -> tuple[Movement, ...]:

@@ -5,18 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from harness.core.movement import quiet_windows
+from harness.core.movement import OUTSIDE_WAITS, quiet_windows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.core.evidence import ProcessState, StackSample
+    from harness.core.evidence import ProcessState, StackSample, ThreadState
 
 SAMPLES = 3
 """Stack samples that must agree."""
 
-WAITS_FOR_OTHERS = ("sk_wait", "skb_wait", "wait_woken", "inet_", "unix_", "tcp_", "poll", "rpc_", "nfs", "pipe_read")
+WAITS_FOR_OTHERS = (*OUTSIDE_WAITS, "unix_", "poll", "pipe_read")
 """Parts of the names of kernel functions in which a thread waits for something that another program may send."""
+
+WAITS_FOR_A_CHILD = frozenset({"do_wait", "kernel_wait4"})
+"""Kernel functions in which a thread waits for a child to end. (futex_do_wait is another thing.)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +35,11 @@ def nothing_moves(
 ) -> Certainty:
     """Certain when counters, thread states and the last three stacks say that all threads wait without a limit.
 
-    Not certain, however still: a thread in a timed wait (it will wake by itself), in state D (a device may answer),
-    a main thread that waits for a socket or pipe (the other end may answer), or stacks without native
-    frames (a Python stack does not change while C++ works). With ``alone``, for a decision before any limit, neither
-    is a process that is stopped (somebody may continue it) nor one in which any thread waits for something outside.
+    Not certain, however still: another process of the trial that may move, a thread in a timed wait (it will wake by
+    itself), in state D (a device may answer), a main thread that waits for a socket, a pipe or a child (the other end
+    may answer), or stacks without native frames (a Python stack does not change while C++ works). With ``alone``, for
+    a decision before any limit, neither is a process that is stopped (somebody may continue it) nor one in which any
+    thread waits for something outside.
     """
     since_s = stacks[-SAMPLES - 1].t_s if len(stacks) > SAMPLES else 0.0
     looks = [look for look in looks if look.pid == pid and look.t_s >= since_s]
@@ -49,17 +53,24 @@ def nothing_moves(
         if alone:
             return _not("the process is stopped (state T), and somebody may continue it")
         return Certainty(certain=True, because=f"the process is stopped (state T) and nothing moved {windows[-1]}")
+    if others := next((look.others_may_move for look in looks if look.others_may_move), None):
+        return _not(f"another process of the trial may move: {others}")
     if any(thread.state == "D" for thread in threads):
         return _not("a thread is in uninterruptible sleep (state D), which a device may end")
     if timed := [thread for thread in threads if thread.timed]:
         return _not(f"thread {timed[0].tid} waits with a time limit ({timed[0].wchan}) and will wake by itself")
     main = next((thread for thread in looks[-1].threads if thread.tid == pid), None)
-    if main is not None and any(part in main.wchan for part in WAITS_FOR_OTHERS):
+    if main is not None and waits_for_others(main):
         return _not(f"the main thread waits for another program ({main.wchan})")
-    outside = [t for t in looks[-1].threads if any(part in t.wchan for part in WAITS_FOR_OTHERS)]
+    outside = [thread for thread in looks[-1].threads if waits_for_others(thread)]
     if alone and outside:
         return _not(f"thread {outside[0].tid} waits for another program ({outside[0].wchan})")
     return _stacks_agree(stacks, moved_not=str(windows[-1]))
+
+
+def waits_for_others(thread: ThreadState) -> bool:
+    """Whether another program may wake this thread."""
+    return thread.wchan in WAITS_FOR_A_CHILD or any(part in thread.wchan for part in WAITS_FOR_OTHERS)
 
 
 def _stacks_agree(stacks: Sequence[StackSample], *, moved_not: str) -> Certainty:

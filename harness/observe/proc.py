@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from harness.core.evidence import ProcessState, ThreadState
+from harness.core.movement import may_move
 from harness.observe.syscalls import timed_wait
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Proc:
         stat = self._stat(f"{pid}")
         if stat is None:
             return None
-        threads = tuple(t for tid in self._tids(pid) if (t := self._thread(pid, tid)) is not None)
+        threads = self._threads(pid)
         counters = self._fields(f"{pid}/io")
         others = tuple(others)
         return ProcessState(
@@ -50,6 +51,7 @@ class Proc:
             written_bytes=counters.get("wchar", 0),
             children=len(others),
             others_cpu_s=sum(self._process_cpu_s(other) for other in others),
+            others_may_move=self._may_move(others),
             undisturbed_since=since,
         )
 
@@ -82,6 +84,17 @@ class Proc:
             if line.startswith(f"{kind}:"):
                 return int(line.split()[1], 16)
         return 0
+
+    def _threads(self, pid: int) -> tuple[ThreadState, ...]:
+        return tuple(t for tid in self._tids(pid) if (t := self._thread(pid, tid)) is not None)
+
+    def _may_move(self, pids: Iterable[int]) -> str:
+        """The first thread of these processes that may move by itself, and how; empty when none may."""
+        for pid in pids:
+            for thread in self._threads(pid):
+                if how := may_move(thread):
+                    return f"{thread.name} (process {pid}) {how}"
+        return ""
 
     def _thread(self, pid: int, tid: int) -> ThreadState | None:
         at = f"{pid}/task/{tid}"

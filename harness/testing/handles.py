@@ -109,6 +109,7 @@ class ScriptedView:
     timed: bool | None = False
     cpu_share: float = 0.0
     others_cpu_share: float = 0.0
+    others_may_move: str = ""
     gone: bool = False
     looks: list[ProcessState] = field(default_factory=list)
 
@@ -142,6 +143,7 @@ class ScriptedView:
             written_bytes=0,
             children=len(tuple(others)),
             others_cpu_s=self.others_cpu_share * t_s,
+            others_may_move=self.others_may_move,
             undisturbed_since=since,
         )
         self.looks.append(look)

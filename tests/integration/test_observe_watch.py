@@ -143,6 +143,15 @@ def test_wait_for_a_working_child_is_not_certain(run):
 
 
 @pytest.mark.slow
+def test_wait_for_a_child_that_sleeps_is_not_certain(run):
+    outcome, evidence = run("subprocess.run(['/bin/sleep', '1000'])")
+    assert evidence.silence_s >= 2.0
+    assert "sleep (process" in evidence.processes[-1].others_may_move
+    assert "nothing moved" not in outcome.why
+    assert outcome.cleanup.gone
+
+
+@pytest.mark.slow
 def test_faulthandler_is_the_recorded_substitute(run, tmp_path):
     no_dumper = PySpy(tool=str(tmp_path / "no-py-spy"))
     outcome, evidence = run("threading.Event().wait()", sources=(no_dumper, Faulthandler()))

@@ -180,8 +180,9 @@ def test_merely_slow_process_is_asked_once_and_never_dumped_before_its_limit(clo
         ("D", "rpc_wait_bit_killable", None),
         ("S", "sk_wait_data", False),
         ("S", "ep_poll", False),
+        ("S", "do_wait", False),
     ],
-    ids=["stopped", "sleeps", "waits for a device", "waits for a socket", "polls"],
+    ids=["stopped", "sleeps", "waits for a device", "waits for a socket", "polls", "waits for a child"],
 )
 def test_what_something_outside_could_wake_is_never_ended_before_its_limit(handle, view, run, state, wchan, timed):
     falls_silent(handle)
@@ -227,14 +228,28 @@ def test_process_that_waits_for_a_working_child_is_watched_on(handle, view, run)
 
 @pytest.mark.parametrize(
     ("state", "wchan", "timed"),
-    [("S", "hrtimer_nanosleep", True), ("D", "rpc_wait_bit_killable", None), ("S", "sk_wait_data", False)],
-    ids=["sleeps", "waits for a device", "waits for a socket"],
+    [
+        ("S", "hrtimer_nanosleep", True),
+        ("D", "rpc_wait_bit_killable", None),
+        ("S", "sk_wait_data", False),
+        ("S", "do_wait", False),
+    ],
+    ids=["sleeps", "waits for a device", "waits for a socket", "waits for a child"],
 )
 def test_process_that_may_wake_by_itself_is_watched_on(handle, view, run, state, wchan, timed):
     falls_silent(handle)
     view.state, view.wchan, view.timed = state, wchan, timed
     _, evidence = run()
     assert evidence.silence_s == pytest.approx(120.0, abs=5.0)
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_still_process_with_a_child_that_will_wake_is_watched_on(handle, view, run, early):
+    falls_silent(handle)
+    view.others_may_move = "sleep (process 8) waits with a time limit (hrtimer_nanosleep)"
+    outcome, evidence = run(early=early)
+    assert evidence.silence_s == pytest.approx(120.0, abs=5.0)
+    assert "sleep (process 8)" in outcome.why
 
 
 def test_stopped_process_is_ended_at_once_without_native_frames(handle, view, run):

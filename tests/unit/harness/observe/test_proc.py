@@ -66,6 +66,26 @@ def test_cpu_time_of_other_processes_is_counted(root):
     put(root, "99", stat=STAT.format(pid=99, state="R", faults=0, utime=120, stime=30, pages=1))
     state = Proc(str(root)).look(7, id="proc-1", t_s=3.0, others=(99,))
     assert state.others_cpu_s == pytest.approx(1.5)
+    assert state.others_may_move == ""
+
+
+@pytest.mark.parametrize(
+    ("state", "wchan", "syscall", "how"),
+    [
+        ("R", "0", "running", "runs"),
+        ("D", "nfs_wait", "0 0x1 0x2 0x3 0x0 0x0 0x0 0x7f 0x7f", "waits for a device (state D, nfs_wait)"),
+        ("S", "hrtimer_nanosleep", "", "waits with a time limit (hrtimer_nanosleep)"),
+        ("S", "sk_wait_data", "45 0x1 0x2 0x3 0x0 0x0 0x0 0x7f 0x7f", "waits for another machine (sk_wait_data)"),
+        ("S", "futex_do_wait", "", None),
+        ("T", "do_signal_stop", "", None),
+    ],
+)
+def test_thread_of_another_process_that_may_move_by_itself_is_named(root, state, wchan, syscall, how):
+    stat = STAT.format(pid=99, state=state, faults=0, utime=0, stime=0, pages=1)
+    put(root, "99", stat=stat)
+    put(root, "99/task/99", stat=stat, comm="child\n", wchan=wchan, syscall=syscall)
+    look = Proc(str(root)).look(7, id="proc-1", t_s=3.0, others=(99,))
+    assert look.others_may_move == (f"child (process 99) {how}" if how else "")
 
 
 def test_ticks_stand_in_where_the_kernel_has_no_schedstat(root):

@@ -185,7 +185,7 @@ def test_process_that_a_killed_dumper_left_stopped_is_continued(tool, child):
     stops = tool(f"kill -STOP {child}; sleep 1000")
     dump = run_dumper([stops], pid=child, proc=Proc(), limit_s=0.5)
     assert "it was continued" in dump.failure
-    os.waitid(os.P_PID, child, os.WCONTINUED)
+    assert os.waitid(os.P_PID, child, os.WCONTINUED | os.WNOHANG) is not None
     assert "T" not in Proc().states(child)
 
 
