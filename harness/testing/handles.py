@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -102,12 +103,13 @@ class ScriptedHandle:
 
 @dataclass
 class ScriptedView:
-    """What /proc would say of a scripted trial: one thread that sleeps, or burns ``cpu_share`` of a core."""
+    """What /proc would say of a scripted trial: one thread that sleeps, or burns ``cpu_share`` of a core for a time."""
 
     state: str = "S"
     wchan: str = "futex_do_wait"
     timed: bool | None = False
     cpu_share: float = 0.0
+    rests_from_s: float = math.inf
     others_cpu_share: float = 0.0
     others_may_move: str = ""
     gone: bool = False
@@ -119,7 +121,7 @@ class ScriptedView:
         """The scripted state; CPU time is proportional to time."""
         if self.gone:
             return None
-        cpu_s = self.cpu_share * t_s
+        cpu_s = self.cpu_share * min(t_s, self.rests_from_s)
         thread = ThreadState(
             tid=pid,
             name="python",

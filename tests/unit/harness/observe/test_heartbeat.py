@@ -74,10 +74,10 @@ def test_corrupt_line_is_counted_and_skipped(beats, write, line):
 def test_endless_line_is_dropped_and_what_follows_is_read(beats, write):
     write(mark(1, 1001.0) + "x" * 1_200_000)
     beats.read()
+    assert beats.unreadable >= 1
     write("\n" + mark(2, 1002.0))
     beats.read()
     assert beats.last.seq == 2
-    assert beats.unreadable >= 1
 
 
 def test_steps_have_durations_and_the_first_counts_from_its_first_mark(beats, write):
@@ -92,7 +92,8 @@ def test_steps_have_durations_and_the_first_counts_from_its_first_mark(beats, wr
 
 
 def test_longest_silence_leaves_out_the_startup_and_counts_steps_as_progress(beats, write):
-    write(mark(1, 1001.0, step=None, phase="build") + mark(2, 1060.0, step=0) + step_done(3, 1064.0, step=0))
+    write(mark(0, 1001.0, step=None, phase="build") + mark(1, 1031.0, step=None, phase="build"))
+    write(mark(2, 1060.0, step=0) + step_done(3, 1064.0, step=0))
     write(mark(4, 1065.0, step=1) + mark(5, 1067.0, step=1))
     beats.read()
     assert beats.longest_silence_s == 4.0
@@ -115,6 +116,13 @@ def test_memory_is_bounded_and_both_ends_are_kept(beats, write):
     assert (kept[0], kept[FIRST_MARKS - 1], kept[FIRST_MARKS], kept[-1]) == (0, 49, 800, 999)
     assert (beats.marks.total, beats.steps_done) == (1000, 1000)
     assert len(beats.step_s.items()) == FIRST_MARKS + LAST_MARKS
+
+
+def test_first_step_of_each_rank_counts_from_its_own_first_mark(beats, write):
+    write(mark(1, 1001.0))
+    write(mark(1, 1005.0, rank=1) + step_done(2, 1006.0, step=0, rank=1), rank=1)
+    beats.read()
+    assert beats.step_s.items() == (1.0,)
 
 
 def test_a_step_is_done_when_every_rank_has_done_it(beats, write):

@@ -9,6 +9,7 @@ import pytest
 from harness.core.movement import quiet_windows
 from harness.core.outcome import Ending, Exit, StopReason
 from harness.core.point import Point
+from harness.core.ports import ProcessRef
 from harness.core.trial import Budget, Limit, Trial
 from harness.observe.monitor import watch
 from harness.store import layout
@@ -230,7 +231,7 @@ def test_process_that_waits_for_a_working_child_is_watched_on(handle, view, run)
     ("state", "wchan", "timed"),
     [
         ("S", "hrtimer_nanosleep", True),
-        ("D", "rpc_wait_bit_killable", None),
+        ("D", "folio_wait_bit_common", None),
         ("S", "sk_wait_data", False),
         ("S", "do_wait", False),
     ],
@@ -276,6 +277,46 @@ def test_native_stack_that_changes_is_watched_on(handle, run):
     assert "native stacks differ" in outcome.why
 
 
+def test_python_stack_that_changes_is_watched_on(handle, run):
+    falls_silent(handle)
+    outcome, evidence = run(source=ScriptedSource(("one", "f"), ("two", "f"), ("two", "f"), ("one", "f"), ("two", "f")))
+    assert evidence.silence_s == pytest.approx(120.0, abs=5.0)
+    assert outcome.stopped_by is StopReason.STALL
+
+
+def test_process_that_comes_to_rest_while_it_is_watched_is_judged_by_its_rest(handle, view, run):
+    falls_silent(handle)
+    view.cpu_share, view.rests_from_s = 1.0, 40.0
+    outcome, evidence = run()
+    assert evidence.silence_s == pytest.approx(120.0, abs=5.0)
+    assert "nothing moved" in outcome.why
+
+
+def test_long_silence_that_ends_before_the_limit_leaves_no_trace(clock, handle, run):
+    falls_silent(handle)
+    clock.at(30.0, lambda: handle.beat(phase="backward", edge="end", step=2))
+    handle.exit_at(31.0, code=0)
+    outcome, evidence = run()
+    assert outcome.ending is Ending.EXITED
+    assert evidence.processes == ()
+
+
+def test_look_after_a_dump_waits_until_its_effect_is_over(handle, run):
+    falls_silent(handle)
+    _, evidence = run()
+    for stack in evidence.stacks:
+        later = [look.t_s for look in evidence.processes if look.t_s > stack.t_s]
+        assert min(later) >= stack.t_s + 0.099
+
+
+def test_supervisor_is_none_of_the_others(handle, view, run, monkeypatch):
+    falls_silent(handle)
+    processes = (ProcessRef(handle.pid, 1), ProcessRef(view.parent(handle.pid), 1), ProcessRef(77, 1))
+    monkeypatch.setattr(handle, "processes", lambda: processes)
+    _, evidence = run()
+    assert {look.children for look in evidence.processes} == {1}
+
+
 def test_heartbeat_while_it_is_examined_lets_the_watch_go_on(clock, handle, run):
     falls_silent(handle)
     clock.at(36.5, lambda: handle.beat(phase="backward", edge="end", step=2))
@@ -314,6 +355,11 @@ def test_exit_while_the_last_sample_is_taken_at_the_total_limit_is_an_exit(clock
     assert (outcome.ending, outcome.stopped_by) == (Ending.EXITED, None)
 
 
+def test_exit_at_the_moment_of_an_interrupt_is_an_exit(handle, run):
+    outcome, _ = run(interrupted=lambda: handle.exit(code=0) or True)
+    assert (outcome.ending, outcome.exit, outcome.stopped_by) == (Ending.EXITED, Exit(code=0), None)
+
+
 def test_process_that_vanishes_from_proc_is_no_error(handle, view, run):
     falls_silent(handle)
     view.gone = True
@@ -333,6 +379,13 @@ def test_total_limit_ends_a_trial_that_still_progresses_after_looking_at_it(hand
     assert evidence.steps_done == 12
     assert evidence.silence_s < 5.0
     assert all(window.cpu_share > 0.9 for window in quiet_windows(evidence.processes))
+
+
+def test_marks_do_not_cut_the_look_at_a_trial_whose_time_is_up(handle, view, run):
+    handle.train(steps=1000, step_s=0.4)
+    view.cpu_share, view.state = 1.0, "R"
+    _, evidence = run(trial(total_s=60.0))
+    assert [window.seconds for window in quiet_windows(evidence.processes)] == pytest.approx([1.1, 1.1], abs=0.01)
 
 
 def test_total_limit_comes_before_a_longer_stall_limit(handle, run):

@@ -241,6 +241,22 @@ def test_faulthandler_never_signals_a_process_that_would_die_of_it(child, tmp_pa
     assert Proc().states(child)
 
 
+def test_faulthandler_prints_each_time_what_is_new(tmp_path):
+    path = tmp_path / "faulthandler_rank0.txt"
+    code = "import faulthandler, signal, sys; faulthandler.register(signal.SIGUSR1, file=open(sys.argv[1], 'w'));"
+    argv = [sys.executable, "-c", f"{code} print(flush=True); input()", str(path)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        first, second = (sample(Faulthandler(), child.pid, tmp_path) for _ in range(2))
+        written = path.stat().st_size
+        refused = sample(Faulthandler(), child.pid, tmp_path, native=True)
+        child.kill()
+    assert (first.source, first.native) == ("faulthandler (SIGUSR1 was sent)", False)
+    assert [thread.tid for thread in second.threads] == [child.pid]
+    assert "Python frames only" in refused.reason
+    assert path.stat().st_size == written
+
+
 def test_faulthandler_that_gets_no_answer_gives_up(tmp_path):
     (tmp_path / "faulthandler_rank0.txt").touch()
     clock = FakeClock()
@@ -267,8 +283,10 @@ def test_first_source_with_native_frames_wins(tmp_path):
 
 
 def test_python_frames_are_taken_when_nobody_has_native_ones(tmp_path):
-    answer, failures = pick(ScriptedSource(native=False, name="python"), ScriptedSource(fail="no"), tmp_path=tmp_path)
+    python = ScriptedSource(native=False, name="python")
+    answer, failures = pick(python, ScriptedSource(fail="no"), tmp_path=tmp_path)
     assert (answer.source, answer.native) == ("python", False)
+    assert python.samples == [(1, True)]
     assert len(failures) == 1
 
 
