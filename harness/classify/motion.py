@@ -29,6 +29,7 @@ class Motion:
 
     ``main_timed`` says whether the main thread waits with a time limit, ``any_timed`` whether any thread does;
     ``busiest_tid`` used most CPU time, and ``busiest_runs`` says whether it was running or ready at every look.
+    ``others_may_move`` names another process of the trial that will wake by itself, or is empty.
     ``rss_bytes`` grew within the windows: a dump moves it too (py-spy --native measured +1.3 MB without a page fault).
     """
 
@@ -44,6 +45,7 @@ class Motion:
     busiest_runs: bool
     rss_bytes: int
     children: int
+    others_may_move: str
 
     @property
     def seconds(self) -> float:
@@ -126,6 +128,7 @@ def motion(case: Case) -> Motion | None:
         busiest_runs=all(t.state == "R" for look in looks for t in look.threads if t.tid == busiest),
         rss_bytes=sum(by_id[w.last].rss_bytes - by_id[w.first].rss_bytes for w in windows),
         children=max(look.children for look in looks),
+        others_may_move=next((look.others_may_move for look in looks if look.others_may_move), ""),
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from harness.classify.engine import RULES, classify
 from harness.classify.facts import known_ids
+from harness.classify.rules.hung_busy import healthy_silence_s
 from harness.core.evidence import (
     Evidence,
     Frame,
@@ -84,6 +85,7 @@ def stacks(
     source: str = "py-spy",
     owns_gil: bool | None = False,
     start_s: float = LAST_MARK_S + STALL_S,
+    pid: int = PID,
 ) -> tuple[StackSample, ...]:
     return tuple(
         StackSample(
@@ -92,10 +94,10 @@ def stacks(
             native=is_native,
             t_s=start_s + 1.2 * i,
             rank=0,
-            pid=PID,
+            pid=pid,
             threads=(
-                ThreadStack(tid=PID, name="MainThread", frames=stack, owns_gil=owns_gil),
-                ThreadStack(tid=PID + 1, name="holder", frames=(*LOCK_LEAF, python("hold", "/src/x.py", 3))),
+                ThreadStack(tid=pid, name="MainThread", frames=stack, owns_gil=owns_gil),
+                ThreadStack(tid=pid + 1, name="holder", frames=(*LOCK_LEAF, python("hold", "/src/x.py", 3))),
             ),
         )
         for i, stack in enumerate(frames, start=1)
@@ -110,6 +112,9 @@ def looks(
     faults_per_s: float = 0.0,
     switches_per_s: float = 0.0,
     rss_per_s: int = 0,
+    io_per_s: int = 0,
+    others_may_move: str = "",
+    pid: int = PID,
     children: int = 0,
     others_share: float | None = 0.0,
     timed: bool | None = False,
@@ -123,7 +128,7 @@ def looks(
         t_s = start_s + (i // 2) * 1.2 + (i % 2)
         past_s = t_s - start_s
         main = ThreadState(
-            tid=PID,
+            tid=pid,
             name="python",
             state=state,
             wchan=wchan,
@@ -133,7 +138,7 @@ def looks(
             timed=timed,
         )
         side = ThreadState(
-            tid=PID + 1,
+            tid=pid + 1,
             name="holder",
             state="T" if state == "T" else "S",
             wchan="futex_do_wait",
@@ -147,15 +152,16 @@ def looks(
                 id=f"proc-{i + 1}",
                 t_s=t_s,
                 rank=0,
-                pid=PID,
+                pid=pid,
                 state=state,
                 threads=(main, side),
                 rss_bytes=300_000_000 + int(rss_per_s * past_s),
                 minor_faults=int(1000 + faults_per_s * past_s),
-                read_bytes=50,
+                read_bytes=50 + int(io_per_s * past_s),
                 written_bytes=60,
                 children=children,
                 others_cpu_s=None if others_share is None else 9.0 + others_share * past_s,
+                others_may_move=others_may_move,
                 undisturbed_since=f"proc-{i}" if i % 2 else None,
             )
         )
@@ -226,6 +232,12 @@ def silent(*, times: float = 1.5, prediction: Prediction | None = None, **eviden
         silence_s=times * STALL_S,
         **evidence,
     )
+
+
+def certain(**evidence: object) -> Case:
+    """A trial that we ended before its limit because it stood still, soon after a mark."""
+    before = {"stopped_by": StopReason.CERTAIN, "exit": Exit(signal=15), "silence_s": 3.5}
+    return case(**before, heartbeats=marks(step_s=16.0, steps=1), heartbeats_total=5, **evidence)
 
 
 def exited(code: int, **changes: object) -> Case:
@@ -325,9 +337,14 @@ CANNED: dict[str, list[Case]] = {
         signalled(9),
         exited(3, logs=log(TRACEBACK)),
     ],
-    "stopped": [silent(processes=looks(state="T", wchan="do_signal_stop"), stacks=stacks([IN_LOCK] * 3))],
+    "stopped": [
+        silent(processes=looks(state="T", wchan="do_signal_stop"), stacks=stacks([IN_LOCK] * 3)),
+        certain(processes=looks(state="T", wchan="do_signal_stop")),
+    ],
     "hung_waiting": [
         silent(processes=looks(), stacks=stacks([IN_LOCK] * 3)),
+        # So complete a standstill that nobody waited for the limit.
+        certain(processes=looks(), stacks=stacks([IN_LOCK] * 3)),
         # A healthy trial may be silent for longer, but not asleep.
         silent(processes=looks(), stacks=stacks([IN_LOCK] * 3), prediction=PREDICTED_LONG),
         # A waiting main thread beside one that wakes now and then by itself: after four limits.
@@ -441,6 +458,8 @@ def test_the_first_rule_wins_and_cites_what_is_there(rule, _i, canned):
 @pytest.mark.parametrize(("rule", "_i", "canned"), EVERY, ids=IDS)
 def test_nothing_is_a_hang_while_it_moves(rule, _i, canned):
     """The same evidence with marks up to the end is never a HANG."""
+    if canned.outcome.stopped_by is StopReason.CERTAIN:
+        return
     lively = replace(canned, evidence=replace(canned.evidence, silence_s=0.0))
     assert classify(lively).kind is not Kind.HANG
 
@@ -616,6 +635,33 @@ def test_a_wait_for_a_child_that_works_is_not_a_hang():
     assert "its other processes used 2.7 s CPU" in verdict.because
 
 
+def test_a_wait_for_a_child_that_sleeps_on_a_timer_is_not_a_hang():
+    sleeping = looks(wchan="do_wait", children=1, others_may_move="PID 120 waits with a time limit")
+    verdict = classify(silent(times=9.0, processes=sleeping, stacks=stacks([IN_LOCK] * 4)))
+    assert (verdict.kind, verdict.cause) == (Kind.UNRESOLVED, "waits-for-child")
+    assert "another of its processes may move: PID 120 waits with a time limit" in verdict.because
+
+
+def test_a_lock_beside_a_process_that_sleeps_on_a_timer_asks_for_four_limits():
+    evidence = {
+        "processes": looks(children=1, others_may_move="PID 120 waits with a time limit"),
+        "stacks": stacks([IN_LOCK] * 4),
+    }
+    assert classify(silent(times=1.5, **evidence)).kind is Kind.UNRESOLVED
+    late = classify(silent(times=4.1, **evidence))
+    assert (late.kind, late.confidence) == (Kind.HANG, Confidence.MEDIUM)
+
+
+def test_silence_before_the_first_step_and_after_the_last_is_held_against_the_start_up_limit():
+    standing = {"processes": looks(), "stacks": stacks([IN_LOCK] * 3)}
+    build = (Heartbeat(seq=1, t_s=LAST_MARK_S, rank=0, pid=PID, phase="build", edge="begin", step=None),)
+    for evidence in ({"heartbeats": build}, {"steps_done": 5}):
+        early = silent(times=1.5, **standing, **evidence)
+        assert classify(early).kind is Kind.UNRESOLVED
+        late = silent(times=1.1 * STARTUP_S / STALL_S, **standing, **evidence)
+        assert classify(late).kind is Kind.HANG
+
+
 def test_a_wait_while_nobody_looked_at_the_children_is_not_a_hang():
     unseen = looks(children=1, others_share=None)
     verdict = classify(silent(times=4.1, processes=unseen, stacks=stacks([IN_LOCK] * 4)))
@@ -639,12 +685,120 @@ def test_looks_that_a_dump_disturbed_do_not_count():
 
 
 def test_what_was_seen_before_the_last_mark_does_not_count():
-    before = {"processes": looks(start_s=LAST_MARK_S - 9), "stacks": stacks([IN_LOCK] * 3, start_s=LAST_MARK_S - 9)}
-    assert classify(silent(times=4.1, **before)).kind is Kind.UNRESOLVED
+    later = {"heartbeats": marks(last_s=30.0), "heartbeats_total": 13}
+    for seen in ({"processes": looks(start_s=40.0)}, {"stacks": stacks([IN_LOCK] * 3, start_s=40.0)}):
+        before = {"processes": looks(), "stacks": stacks([IN_LOCK] * 3)}
+        assert classify(silent(times=9.0, **later, **(before | seen))).kind is Kind.UNRESOLVED
+
+
+def test_what_was_seen_of_another_process_does_not_count():
+    for seen in ({"processes": looks(pid=7)}, {"stacks": stacks([IN_LOCK] * 3, pid=7)}):
+        own = {"processes": looks(), "stacks": stacks([IN_LOCK] * 3)}
+        assert classify(silent(times=4.1, **(own | seen))).kind is Kind.UNRESOLVED
 
 
 @pytest.mark.parametrize(
-    "change", [{"faults_per_s": 5000.0}, {"rss_per_s": 2_000_000}, {"children": 1, "others_share": 0.5}]
+    "weaker",
+    [
+        {"processes": looks(pairs=1)},
+        {"stacks": stacks([IN_LOCK])},
+        {"stacks": stacks([IN_LOCK, (native("my_wait"), *HOOK, *BACKWARD), IN_LOCK])},
+    ],
+    ids=["one window", "one stack", "native stacks that differ"],
+)
+def test_a_standstill_takes_two_windows_and_two_stacks_that_agree(weaker):
+    evidence = {"processes": looks(), "stacks": stacks([IN_LOCK] * 3)} | weaker
+    assert classify(silent(times=4.1, **evidence)).kind is Kind.UNRESOLVED
+
+
+def test_a_side_thread_on_a_timer_asks_for_four_limits():
+    evidence = {"processes": looks(side_timed=True), "stacks": stacks([IN_LOCK] * 3)}
+    assert classify(silent(times=1.5, **evidence)).kind is Kind.UNRESOLVED
+
+
+def test_a_process_that_was_continued_is_not_stopped():
+    waking = (*looks(state="T")[:3], *looks()[3:])
+    assert classify(silent(times=4.1, processes=waking)).kind is Kind.UNRESOLVED
+
+
+ZLIB = "/lib/x86_64-linux-gnu/libz.so.1"
+ELSEWHERE = (python("parse", "/src/nsa/train/data.py", 5), *spinning(19)[1:])
+IN_TORCH = (python("_single_tensor_adamw", f"{SITE}/torch/optim/adamw.py", 400), *BACKWARD)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        stacks([spinning(19), spinning(20)]),
+        stacks([spinning(19)] * 4, is_native=False),
+        stacks([spinning(19), ELSEWHERE, spinning(19)]),
+        stacks([IN_TORCH] * 3),
+        stacks(spinning(19, inside=(native(f, ZLIB),)) for f in ("inflate_fast", "crc32", "adler32", "inflate")),
+    ],
+    ids=["two samples", "no native frames", "another function", "torch's own Python", "native leaves that differ"],
+)
+def test_a_busy_loop_takes_three_native_stacks_in_one_place_of_the_program(seen):
+    verdict = classify(silent(times=4.1, prediction=PREDICTED, processes=looks(**BUSY), stacks=seen))
+    assert (verdict.kind, verdict.cause) == (Kind.UNRESOLVED, "busy")
+
+
+def test_the_yardstick_of_a_trial_without_prediction_is_the_same_phase_of_earlier_steps():
+    times = {"data": 0.0, "forward": 5.0, "backward": 7.0, "optim": 9.0}
+    first = [(0, p, e, t + (0.5 if e == "end" else 0.0)) for p, t in times.items() for e in ("begin", "end")]
+    second = [(1, "backward", "begin", 10.0), (1, "backward", "progress", 16.0)]
+    beats = tuple(
+        Heartbeat(seq=i + 1, t_s=t, rank=0, pid=PID, phase=p, edge=e, step=s)
+        for i, (s, p, e, t) in enumerate([*first, *second])
+    )
+    yardstick = healthy_silence_s(silent(heartbeats=beats))
+    # 1.5 s from the end of backward to the optimizer; neither the other phases nor the present step count.
+    assert yardstick == (1.5, "backward of earlier steps", "progress")
+
+
+def cut_off(silence_s: float, beats: tuple, **evidence: object) -> Case:
+    total = {"stopped_by": StopReason.TOTAL, "duration_s": TOTAL_S, "silence_s": silence_s}
+    return case(**total, heartbeats=beats, heartbeats_total=len(beats), **evidence)
+
+
+def test_a_silence_beyond_its_limit_is_not_slow_even_if_there_were_long_ones_before():
+    assert classify(cut_off(4.5, marks(step_s=16.0, last_s=TOTAL_S - 4.5))).kind is Kind.UNRESOLVED
+
+
+def test_marks_of_start_up_are_no_progress():
+    build = tuple(
+        Heartbeat(seq=i, t_s=TOTAL_S - 3 + i, rank=0, pid=PID, phase="build", edge=e, step=None)
+        for i, e in ((1, "begin"), (2, "end"))
+    )
+    assert classify(cut_off(0.9, build)).kind is Kind.UNRESOLVED
+
+
+def test_a_long_start_up_is_no_measure_for_silence_between_steps():
+    build = Heartbeat(seq=0, t_s=0.1, rank=0, pid=PID, phase="build", edge="end", step=None)
+    beats = (build, *marks(steps=1, step_s=1.0, last_s=TOTAL_S - 3.5))
+    assert classify(cut_off(3.5, beats)).kind is Kind.UNRESOLVED
+
+
+def test_an_exception_is_a_crash_whatever_the_exit_status_says():
+    for done in (1, 5):
+        swallowed = exited(0, result=result("raised", done, exception="ValueError", message="x"))
+        assert classify(swallowed).rule == "crashed"
+
+
+def test_a_trial_that_we_ended_did_not_pass():
+    """All steps done, but then it did not exit; at our TERM it did, with status 0."""
+    done = silent(result=result("finished", 5), steps_done=5)
+    ended = replace(done, outcome=replace(done.outcome, exit=Exit(code=0)))
+    assert classify(ended).kind is Kind.UNRESOLVED
+
+
+def test_lost_marks_do_not_matter_to_a_trial_that_finished():
+    text = "nsa-harness: heartbeats cannot be written: No space left on device; training goes on unseen\n"
+    assert classify(exited(0, steps_done=5, result=result("finished", 5), logs=log(text))).kind is Kind.PASS
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"faults_per_s": 5000.0}, {"rss_per_s": 2_000_000}, {"io_per_s": 100}, {"children": 1, "others_share": 0.5}],
 )
 def test_a_busy_loop_beside_a_counter_that_moves_is_unresolved(change):
     evidence = LOOP | {"processes": looks(**BUSY, **change)}

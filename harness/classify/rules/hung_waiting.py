@@ -38,8 +38,9 @@ def hung_waiting(case: Case) -> Verdict | None:
     """Every thread sleeps, none is woken, no other process of the trial works, and the stacks stay.
 
     Certain at the limit when the wait is for something inside the process. A wait that something outside may end (a
-    device, a pipe, a socket, a child), a side thread that will wake by itself, or stacks without native frames: only
-    after four times the limit. A main thread that sleeps on a timer never: it wakes by itself.
+    device, a pipe, a socket, a child), a side thread or process that will wake by itself, or stacks without native
+    frames: only after four times the limit. A main thread that sleeps on a timer never: it wakes by itself; nor one
+    that waits for the outside while another process of the trial does.
     """
     moved, samples = motion(case), silent_samples(case)
     if not silent_too_long(case) or moved is None or not moved.asleep or not moved.others_still or moved.main_timed:
@@ -52,7 +53,9 @@ def hung_waiting(case: Case) -> Verdict | None:
     if thread is None:
         return None
     cause = waiting_cause(moved, thread, samples)
-    certain = len(native) >= 2 and cause not in OUTSIDE and not moved.any_timed
+    if cause in OUTSIDE and moved.others_may_move:
+        return None
+    certain = len(native) >= 2 and cause not in OUTSIDE and not moved.any_timed and not moved.others_may_move
     if not certain and case.evidence.silence_s < PATIENCE * silence_limit(case).seconds:
         return None
     which = "the main thread" if thread.name == "MainThread" or thread.tid == sample.pid else f"thread {thread.name}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from harness.classify.facts import begun, conclude, silence_limit, stopped_by_limit
+from harness.classify.facts import begun, conclude, silent_too_long, stopped_by_limit
 from harness.classify.motion import motion
 from harness.core.outcome import StopReason
 from harness.core.verdict import Confidence, Kind
@@ -48,7 +48,7 @@ def progressed(case: Case) -> bool:
     not a standstill.
     """
     evidence = case.evidence
-    if not stopped_by_limit(case) or evidence.silence_s >= silence_limit(case).seconds or not begun(case):
+    if not stopped_by_limit(case) or silent_too_long(case) or not begun(case):
         return False
     if evidence.heartbeats_total < 2:
         return False

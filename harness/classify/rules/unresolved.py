@@ -48,7 +48,7 @@ def _cause(case: Case, moved: Motion | None, samples: tuple[StackSample, ...]) -
         return "cut-off-in-silence"
     if moved is None or not samples:
         return "not-seen"
-    if moved.asleep and not moved.others_still:
+    if moved.asleep and (moved.others_may_move or not moved.others_still):
         return "waits-for-child"
     if moved.asleep and moved.main_timed:
         return "timed-wait"
@@ -77,6 +77,8 @@ def _for_slow(moved: Motion | None, samples: tuple[StackSample, ...]) -> list[st
         found.append(f"{distinct(native)} different native stacks in {len(native)} samples")
     if moved is not None and moved.others_cpu_s is not None and not moved.others_still:
         found.append(f"its other processes used {moved.others_cpu_s:.1f} s CPU")
+    if moved is not None and moved.others_may_move:
+        found.append(f"another of its processes may move: {moved.others_may_move}")
     if moved is not None and moved.asleep and moved.main_timed:
         found.append("it sleeps on a timer, which ends by itself")
     return found
