@@ -60,6 +60,8 @@ def conduct(
     command = parts.target.command(trial, trial_dir=trial_dir, env=parts.child_env)
     started_at, started_s = parts.clock.wall(), parts.clock.now()
     try:
+        parts.executor.prepare(command)
+        started_at, started_s = parts.clock.wall(), parts.clock.now()
         handle = parts.executor.start(command)
     except LaunchError as error:
         outcome = Outcome(ending=Ending.NEVER_STARTED, why=str(error))

@@ -32,7 +32,7 @@ def describe() -> Machine:
         python=platform.python_version(),
         torch=installed("torch") or "not installed",
         platform=f"{platform.system()} {platform.machine()}",
-        kernel=platform.release(),
+        kernel=platform.release().partition("-")[0],  # the build's own name says where, not what
         cpu=_cpu_name(),
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=memory,

@@ -62,7 +62,7 @@ class Session:
             self._replay()
             self._search()
             boundary = self._control(self._with_scaling(self.search.result()))
-            ended = "answered" if self.search.ask() is None else "budget used up"
+            ended = "budget used up" if self.search.stopped or self.search.ask() is not None else "answered"
         except (Interrupted, KeyboardInterrupt):
             boundary, ended = None, "interrupted"
         self.store.add_end(why=ended, seconds=self.parts.clock.now() - self.began_s, boundary=boundary)

@@ -79,6 +79,14 @@ class Executor(Protocol):
         """The name it is registered under."""
         ...
 
+    def prepare(self, command: Command) -> None:
+        """Do now what would otherwise count as the trial's own time, such as importing torch once for all trials.
+
+        Raises:
+            LaunchError: it cannot be done; neither could ``command`` be started.
+        """
+        ...
+
     def start(self, command: Command) -> Handle:
         """Start ``command`` in its own session; LaunchError when that fails."""
         ...

@@ -18,8 +18,6 @@ from harness.launch.handle import begin, lay_out
 from harness.launch.procs import TOKEN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from harness.core.command import Command
     from harness.core.ports import Clock, Handle
     from harness.launch.handle import SupervisedHandle
@@ -85,9 +83,9 @@ class ForkserverExecutor:
         self._handles.append(handle)
         return handle
 
-    def warm(self, env: Mapping[str, str]) -> None:
-        """Start the server for this environment now and wait until it has imported everything."""
-        self._server(tuple(sorted(env.items())))
+    def prepare(self, command: Command) -> None:
+        """Start the server for the command's environment now and wait until it has imported everything."""
+        self._server(command.env)
 
     def close(self) -> None:
         """End every trial that is still running, then the servers."""

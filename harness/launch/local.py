@@ -36,6 +36,9 @@ class LocalExecutor:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         self._running: list[tuple[SupervisedHandle, subprocess.Popen[bytes]]] = []
 
+    def prepare(self, command: Command) -> None:
+        """Nothing: trials share nothing, so nothing can be done once for all."""
+
     def start(self, command: Command) -> Handle:
         """Start ``command``; it runs when this returns.
 

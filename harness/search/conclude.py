@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Boundary, Claim, Count, Finding
@@ -146,10 +147,11 @@ def _contrary(search: ThresholdSearch) -> tuple[str, ...]:
 
 
 def _excluded(search: ThresholdSearch) -> str:
-    rate = excluded_rate(search.tallies[search.low].good, confidence=search.effort.confidence)
+    rate = excluded_rate(search.tallies[search.low].good, confidence=search.effort.confidence) or 1.0
+    at_least = math.ceil(rate * 100) / 100  # rounded up: never more than what was ruled out
     where = f"at {search.axis.name} <= {search.axis.values[search.low]}"
     return (
-        f"A failure rate of {rate or 1:.2g} or more {where} would have been seen with probability "
+        f"A failure rate of {at_least:g} or more {where} would have been seen with probability "
         f"{search.effort.confidence * 100:g} %, if the rate does not fall along the axis."
     )
 

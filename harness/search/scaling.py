@@ -75,17 +75,27 @@ def growth_exponent(points: Sequence[tuple[float, float]]) -> float | None:
 
 
 def scaling_of(records: Sequence[TrialRecord], *, axis: Axis) -> ScalingFit | None:
-    """How the time of one training step grows along ``axis``, from the search's passed trials.
+    """How the time of one training step grows along ``axis``, from the search's trials that passed or were slow.
 
-    Each trial counts once, with its median step, so that a first step that warms up does not bend the line. Where
-    steps were not measured, the whole trial's time is fitted instead. Values that never passed are predicted.
+    Each trial counts once, with its median step, so that a first step that warms up does not bend the line. The
+    finished steps of a trial that a limit cut off are as good as any other. Where steps were not measured, the
+    whole time of passed trials is fitted instead. Values at which no step was finished are predicted.
     """
-    passed = [r for r in records if r.verdict.kind is Kind.PASS and not r.trial.role.startswith("control")]
-    timed = [(r.trial.point.get(axis.name), r) for r in passed]
-    numbered = [(float(value), r) for value, r in timed if isinstance(value, int | float)]
-    seen = {value for value, _ in numbered}
-    missing = [float(v) for v in axis.values if isinstance(v, int | float) and float(v) not in seen]
-    steps = [(value, median(r.measurement.step_s)) for value, r in numbered if r.measurement.step_s]
-    if len({value for value, _ in steps}) > 1:
-        return fit_scaling("seconds per step", steps, missing)
-    return fit_scaling("seconds per trial", [(value, r.outcome.duration_s) for value, r in numbered], missing)
+    mine = [r for r in records if not r.trial.role.startswith("control")]
+    measured = [r for r in mine if r.measurement.step_s and r.verdict.kind in (Kind.PASS, Kind.SLOW)]
+    steps = [(x, median(r.measurement.step_s)) for r in measured if (x := _number(r, axis)) is not None]
+    if len({x for x, _ in steps}) > 1:
+        return fit_scaling("seconds per step", steps, _missing(axis, steps))
+    passed = [r for r in mine if r.verdict.kind is Kind.PASS]
+    whole = [(x, r.outcome.duration_s) for r in passed if (x := _number(r, axis)) is not None]
+    return fit_scaling("seconds per trial", whole, _missing(axis, whole))
+
+
+def _number(record: TrialRecord, axis: Axis) -> float | None:
+    value = record.trial.point.get(axis.name)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _missing(axis: Axis, points: Sequence[tuple[float, float]]) -> list[float]:
+    seen = {x for x, _ in points}
+    return [float(v) for v in axis.values if isinstance(v, int | float) and float(v) not in seen]

@@ -20,7 +20,10 @@ runs/<id>/
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def spec(run: Path) -> Path:

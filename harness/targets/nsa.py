@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from harness.core.codec import to_json
 from harness.core.command import Command
 from harness.core.errors import SpecError
+from harness.specimens.catalog import SPECIMENS
 from harness.store import layout
+from harness.store.redact import redact, secrets
 from nsa.config import RunConfig
 from nsa.env import read_environment
 from nsa.errors import ConfigError
@@ -54,11 +56,17 @@ class NsaTarget:
 
     def command(self, trial: Trial, *, trial_dir: Path, env: Mapping[str, str]) -> Command:
         """A fresh interpreter or a fork that runs the worker on ``trial``."""
-        trial_json = json.dumps(to_json(trial), indent=1, sort_keys=True)
+        trial_json = json.dumps(redact(to_json(trial), values=secrets(trial.env)), indent=1, sort_keys=True)
         return Command(
             argv=(self.python, "-P", "-m", "harness.worker", str(trial_dir)),
             env=tuple(sorted({**env, **dict(trial.env), "PYTHONUNBUFFERED": "1"}.items())),
             trial_dir=str(trial_dir),
             files=((layout.trial_file(trial_dir).name, trial_json),),
             entry="harness.worker.main:run",
+            max_address_space_bytes=_memory_limit(trial),
         )
+
+
+def _memory_limit(trial: Trial) -> int | None:
+    """The address space that the planted specimen, if any, is meant to run out of."""
+    return SPECIMENS.load(trial.fault.specimen).max_address_space_bytes if trial.fault else None

@@ -67,7 +67,7 @@ def trial_processes(cwd: Path) -> list[int]:
     found = []
     for pid, _ in processes_with("NSA_HARNESS_TRIAL"):
         with contextlib.suppress(OSError):
-            links = [os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir()]
+            links = [str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir()]
             if any(link.startswith(str(cwd)) for link in links):
                 found.append(pid)
     return found

@@ -85,8 +85,10 @@ def test_a_server_that_hangs_in_an_import_dies_with_its_controller(tmp_path: Pat
             f"threading.Event().wait()\n"
         )
         code = (
-            "import sys; from harness.launch.forkserver import ForkserverExecutor; "
-            "ForkserverExecutor(python=sys.executable, preload=('says_and_waits',)).warm(dict(PYTHONPATH=sys.argv[1]))"
+            "import sys; from harness.core.command import Command; "
+            "from harness.launch.forkserver import ForkserverExecutor; "
+            "command = Command(argv=(), env=(('PYTHONPATH', sys.argv[1]),), trial_dir='', entry='says_and_waits:run'); "
+            "ForkserverExecutor(python=sys.executable, preload=('says_and_waits',)).prepare(command)"
         )
         argv = [sys.executable, "-P", "-c", code, modules["PYTHONPATH"]]
         with subprocess.Popen(argv) as controller:

@@ -80,8 +80,8 @@ def test_an_exception_in_a_forked_worker_is_exit_code_1(executor: ForkserverExec
     assert "planted" in layout.output(tmp_path, "stderr").read_text()
 
 
-def test_a_server_with_everything_imported_has_one_thread(executor: ForkserverExecutor):
-    executor.warm({**ENV, "PYTHONUNBUFFERED": "1"})
+def test_a_server_with_everything_imported_has_one_thread(executor: ForkserverExecutor, tmp_path: Path):
+    executor.prepare(NsaTarget(python=sys.executable).command(trial(), trial_dir=tmp_path, env=ENV))
     servers = [
         process for process in procs.descendants(os.getpid(), procs.everything()) if process.command == "nsa-forkserver"
     ]

@@ -121,13 +121,23 @@ def passed(value: int, *, steps: tuple[float, ...], total_s: float = 9.0, role: 
 def test_records_are_fitted_by_their_median_step_and_the_rest_predicted():
     records = [passed(v, steps=(5.0, 0.1 * v, 0.1 * v)) for v in (1, 2, 4)]
     records.append(passed(12, steps=(50.0,), role="control dense"))
-    records.append(replace(passed(11, steps=(70.0,)), verdict=replace(records[0].verdict, kind=Kind.SLOW)))
+    records.append(replace(passed(11, steps=(70.0,)), verdict=replace(records[0].verdict, kind=Kind.HANG)))
     fit = scaling_of(records, axis=AXIS)
     assert fit is not None
     assert fit.quantity == "seconds per step"
     assert fit.slope == pytest.approx(0.1)
     assert dict(fit.predicted)[12.0] == pytest.approx(1.2)
     assert set(dict(fit.predicted)) == set(range(1, 13)) - {1, 2, 4}
+
+
+def test_the_finished_steps_of_a_trial_that_its_limit_cut_off_count():
+    records = [passed(v, steps=(0.1 * v,)) for v in (1, 2)]
+    slow = passed(8, steps=(0.8, 0.8))
+    records.append(replace(slow, verdict=replace(slow.verdict, kind=Kind.SLOW)))
+    fit = scaling_of(records, axis=AXIS)
+    assert fit is not None
+    assert (8.0, pytest.approx(0.8)) in fit.points
+    assert 8.0 not in dict(fit.predicted)
 
 
 def test_without_steps_the_whole_trial_is_fitted():

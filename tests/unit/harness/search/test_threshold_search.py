@@ -62,7 +62,7 @@ def test_the_last_good_value_passing_says_which_rate_it_excludes():
     found = search.result()
     assert found.excluded_rate == pytest.approx(1 - 0.05 ** (1 / 29))
     assert "n_layers=5 failed 2 of 2, n_layers=4 passed 29 of 29" in found.because
-    assert "0.098 or more at n_layers <= 4 would have been seen with probability 95 %" in found.because
+    assert "0.1 or more at n_layers <= 4 would have been seen with probability 95 %" in found.because
 
 
 def test_when_nothing_fails_the_largest_value_is_certified():
