@@ -69,7 +69,7 @@ PREFERENCE: dict[str, dict[str, tuple[str, ...]]] = {
         "compressed": ("packed", "masked"),
         "scores": ("triton", "torch"),
         "selected": ("triton", "gather"),
-        "window": ("flash", "flex", "sdpa", "masked"),
+        "window": ("flash", "sdpa", "masked"),
         "combine": ("triton", "torch"),
     },
 }

@@ -37,6 +37,7 @@ SIZES = {
 }
 ROUTES = [
     {"compressed": "masked", "selected": "masked", "window": "masked"},
+    {"compressed": "packed", "selected": "sdpa", "window": "sdpa"},
     {"compressed": "packed", "selected": "gather", "window": "sdpa"},
     {"compressed": "packed", "selected": "packed", "window": "sdpa"},
 ]

@@ -44,16 +44,15 @@ def selected(
     G, E = v_BSGE.shape[2:]
     scale = scale_of(q_BTHD, scale)
     visible_BGTS = slc_visible(index_BTGN, k_BSGD.shape[1], l_slc=l_slc, offset=offset, cu_seqlens=cu_seqlens)
-    sees_none_BGT1 = ~visible_BGTS.any(-1, keepdim=True)
     q, k, v = same_width(q_BTHD, k_BSGD, v_BSGE)
     q_NRTD = q.unflatten(2, (G, H // G)).permute(0, 2, 3, 1, 4).flatten(0, 1)
     k_NRSD, v_NRSD = (x.transpose(1, 2).flatten(0, 1)[:, None].expand(-1, H // G, -1, -1) for x in (k, v))
-    # A row that sees nothing is let see everything, so that its softmax exists, and then set to zero.
-    mask_N1TS = torch.zeros((), dtype=q.dtype).where((visible_BGTS | sees_none_BGT1).flatten(0, 1)[:, None], -torch.inf)
+    mask_N1TS = torch.zeros((), dtype=q.dtype).where(visible_BGTS.flatten(0, 1)[:, None], -torch.inf)
     o_NRTD, lse_NRT = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         q_NRTD, k_NRSD, v_NRSD, attn_mask=mask_N1TS, scale=scale
     )
     o_BTHE = o_NRTD.unflatten(0, (B, G)).permute(0, 3, 1, 2, 4).flatten(2, 3)[..., :E]
     lse_BTH = lse_NRT.unflatten(0, (B, G)).permute(0, 3, 1, 2).flatten(2, 3)
-    sees_none_BTH = sees_none_BGT1[..., 0].transpose(1, 2).repeat_interleave(H // G, dim=2)
-    return o_BTHE.masked_fill(sees_none_BTH[..., None], 0.0), lse_BTH.masked_fill(sees_none_BTH, -torch.inf)
+    # The kernel gives a row that sees nothing an output and gradients of zero, but no lse.
+    sees_none_BTH = (~visible_BGTS.any(-1)).transpose(1, 2).repeat_interleave(H // G, dim=2)
+    return o_BTHE, lse_BTH.masked_fill(sees_none_BTH, -torch.inf)

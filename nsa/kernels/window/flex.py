@@ -1,4 +1,7 @@
-"""Window branch by torch's flex_attention, compiled: a block-sparse band on a GPU."""
+"""Window branch by torch's flex_attention, compiled: a block-sparse band on a GPU.
+
+Compiled anew for every pair of lengths, so it suits training at one length, not decoding; ``auto`` never takes it.
+"""
 
 from __future__ import annotations
 
@@ -53,13 +56,15 @@ def window(
         block_mask=block_mask,
         scale=scale,
         enable_gqa=q_BTHD.shape[2] != k_BSGD.shape[2],
+        kernel_options={"BACKEND": "TRITON"},
     )
     return o_BHTE.transpose(1, 2)
 
 
 @cache
 def _compiled() -> Callable[..., Any]:
-    return torch.compile(flex_attention)
+    # One compilation per shape: torch 2.11 finds no kernel for fp32 once lengths are symbols.
+    return torch.compile(flex_attention, dynamic=False)
 
 
 @cache
