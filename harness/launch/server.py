@@ -7,6 +7,7 @@ the first multi-threaded operator inherits a thread pool without its threads, an
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import gc
 import importlib
@@ -15,7 +16,8 @@ import os
 import signal
 import socket
 import sys
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, NoReturn
 
 from harness.launch import prctl
 from harness.launch.procs import TOKEN
@@ -46,7 +48,22 @@ def main(argv: list[str]) -> int:
     threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - one way to list /proc in this package
     control.sendall(json.dumps({"ready": True, "threads": threads}).encode() + b"\n")
     work = _serve(control)
-    return 0 if work is None else work()
+    if work is not None:
+        leave(work())
+    return 0
+
+
+def leave(code: int) -> NoReturn:
+    """End a forked worker: join its threads, run its exit handlers, flush; but take no module apart.
+
+    Tearing down every imported module touches all the memory that the fork shares with the server: 0.25 s a trial
+    for torch. What hangs in C++ destructors at the very end shows only in a fresh interpreter.
+    """
+    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue] - what multiprocessing calls in its forks
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _serve(control: socket.socket) -> Callable[[], int] | None:

@@ -47,7 +47,7 @@ def supervise(control: int, *, keep: frozenset[int] = frozenset()) -> Callable[[
     """Run a trial for the controller at the other end of the socket ``control``.
 
     It returns only in the worker, when that was forked and not executed: with what the worker is to run. The
-    caller unwinds its own stack and then calls it, so that the worker ends like any Python program. ``keep``
+    caller unwinds its own stack and then calls it, so that no frame of ours is below the trial's. ``keep``
     names descriptors that a forked worker must not lose.
     """
     os.set_inheritable(control, False)  # noqa: FBT003 - positional only

@@ -270,6 +270,23 @@ for stream in (sys.stdout, sys.stderr):
             assert len(head) + int(mark[1]) + len(tail) - mark.end() == count * len(line % 0)
 
 
+def check_end_of_the_program(executor: Executor, tmp_path: Path) -> None:
+    """A program that returns is not over yet: threads that still work, then exit handlers, then what was printed."""
+    code = """
+import atexit
+atexit.register(lambda: print("handler"))
+go = threading.Event()
+threading.Thread(target=lambda: (go.wait(), print("thread"))).start()
+say(pid=os.getpid())
+threading.Timer(0.01, go.set).start()
+"""
+    folder = tmp_path / "end"
+    with running(executor, folder, code) as (handle, ear):
+        ear.hear()
+        assert wait_exit(handle).code == 0
+        assert layout.output(folder, "stdout").read_text() == "thread\nhandler\n"
+
+
 def check_held_pipe(executor: Executor, tmp_path: Path) -> None:
     """A grandchild that keeps the pipe open delays neither the end nor the output, and is collected after it."""
     code = """
@@ -413,6 +430,7 @@ CHECKS: tuple[Callable[[Executor, Path], None], ...] = (
     check_missing_program,
     check_surroundings,
     check_bounded_output,
+    check_end_of_the_program,
     check_held_pipe,
     check_polite_end,
     check_nasty_tree,
