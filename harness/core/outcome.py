@@ -27,7 +27,7 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
-    """What wait(2) said: an exit code, or the signal that ended the process."""
+    """What wait(2) said: an exit code, or the signal that ended the process; neither when nobody was left to ask."""
 
     code: int | None = None
     signal: int | None = None
