@@ -105,7 +105,7 @@ class Heartbeats:
             for name in (entry.name for entry in entries):
                 if name.startswith("heartbeat_rank") and name.endswith(".jsonl") and name not in self._readers:
                     self._readers[name] = LineReader(self.trial_dir / name)
-        return list(self._readers.values())
+        return [reader for _, reader in sorted(self._readers.items())]
 
     def _take(self, line: bytes) -> None:
         if not line.strip():
@@ -127,7 +127,8 @@ class Heartbeats:
         if mark.step is not None:
             self._step_began.setdefault(mark.rank, mark.t_s)
             if self.first_step_t_s is None:
-                self.first_step_t_s = self.last_t_s = mark.t_s
+                self.last_t_s = mark.t_s
+            self.first_step_t_s = min(self.first_step_t_s or mark.t_s, mark.t_s)
         self.marks.add(mark)
         self.last = mark
 

@@ -1,0 +1,78 @@
+"""When waiting longer is pointless: what the watch in fake time cannot show, because it has one thread only."""
+
+from dataclasses import replace
+
+import pytest
+
+from harness.core.evidence import Frame, ProcessState, StackSample, ThreadStack, ThreadState
+from harness.observe.certainty import nothing_moves
+
+MAIN = ThreadState(
+    tid=7,
+    name="python",
+    state="S",
+    wchan="futex_do_wait",
+    cpu_s=1.5,
+    voluntary_switches=10,
+    involuntary_switches=5,
+    timed=False,
+)
+
+
+def looks(*others):
+    """Four looks, two by two without a dumper in between."""
+    first = ProcessState(
+        id="proc-1",
+        t_s=10.0,
+        rank=0,
+        pid=7,
+        state="S",
+        threads=(MAIN, *others),
+        rss_bytes=4096,
+        minor_faults=100,
+        read_bytes=50,
+        written_bytes=60,
+        children=0,
+        others_cpu_s=0.0,
+        others_may_move="",
+    )
+    ids = ((1, None), (2, "proc-1"), (3, None), (4, "proc-3"))
+    return [replace(first, id=f"proc-{n}", t_s=9.0 + n, undisturbed_since=since) for n, since in ids]
+
+
+def stacks(*threads):
+    frames = (Frame(function="sem_wait", file="libc.so", line=0, native=True), Frame(function="f", file="t.py", line=1))
+    main = ThreadStack(tid=7, name="MainThread", frames=frames)
+    sample = StackSample(id="stack-1", source="py-spy", native=True, t_s=10.5, rank=0, pid=7, threads=(main, *threads))
+    python = replace(sample, native=False, threads=(replace(main, frames=frames[1:]),))
+    return [python, sample, sample]
+
+
+def test_all_at_rest_is_certain():
+    assert nothing_moves(pid=7, looks=looks(), stacks=stacks(), alone=True).certain
+
+
+@pytest.mark.parametrize("wchan", ["pipe_read", "anon_pipe_read", "do_wait", "ep_poll", "unix_stream_read_generic"])
+def test_side_thread_that_waits_for_another_program_is_certain_only_at_a_limit(wchan):
+    side = replace(MAIN, tid=8, wchan=wchan)
+    assert nothing_moves(pid=7, looks=looks(side), stacks=stacks()).certain
+    verdict = nothing_moves(pid=7, looks=looks(side), stacks=stacks(), alone=True)
+    assert not verdict.certain
+    assert f"thread 8 waits for another program ({wchan})" in verdict.because
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_side_thread_that_will_wake_is_never_certain(alone):
+    side = replace(MAIN, tid=8, timed=True, wchan="do_poll")
+    verdict = nothing_moves(pid=7, looks=looks(side), stacks=stacks(), alone=alone)
+    assert not verdict.certain
+    assert "thread 8 waits with a time limit" in verdict.because
+
+
+def test_threads_that_only_the_native_dump_shows_do_not_make_stacks_differ():
+    gloo = ThreadStack(tid=9, name="gloo", frames=(Frame(function="loop", file="libtorch.so", line=0, native=True),))
+    assert nothing_moves(pid=7, looks=looks(), stacks=stacks(gloo)).certain
+
+
+def test_stacks_of_another_process_prove_nothing_about_this_one():
+    assert not nothing_moves(pid=8, looks=looks(), stacks=stacks()).certain
