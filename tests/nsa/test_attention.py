@@ -85,6 +85,21 @@ def test_replacing_the_future_leaves_every_earlier_bit_of_output_and_selection(r
         assert torch.equal(first[:, :cut], second[:, :cut])
 
 
+@pytest.mark.parametrize("route", ROUTES, ids=lambda r: "-".join(r.values()))
+@pytest.mark.parametrize("cut", [5, 12, 20, 33])
+def test_the_same_holds_inside_packed_documents(route, cut):
+    model = shaken(build_model(routed(route))[0])
+    selections = record_selections(model)
+    ids, cu = torch.randint(256, (1, 48)), torch.tensor([0, 11, 48], dtype=torch.int32)
+    other = ids.clone()
+    other[:, cut:] = (other[:, cut:] + 1) % 256
+    before, after = model(ids, cu_seqlens=cu), model(other, cu_seqlens=cu)
+    assert not torch.equal(before[:, cut:], after[:, cut:])
+    assert torch.equal(before[:, :cut], after[:, :cut])
+    for first, second in zip(selections[:2], selections[2:], strict=True):
+        assert torch.equal(first[:, :cut], second[:, :cut])
+
+
 def record_selections(model):
     seen = []
     for block in model.blocks:

@@ -88,3 +88,17 @@ def test_packed_documents_equal_separate_ones():
         for start, stop in ((0, 70), (70, 71), (71, 300)):
             alone = model(ids[:, start:stop])
             assert (packed[:, start:stop] - alone).norm() < 1e-3 * alone.norm()
+
+
+def test_peak_memory_grows_with_the_length_not_its_square():
+    peaks = []
+    for length in (4096, 16384):
+        model = model_of({"train.seq_len": length}, torch.bfloat16)
+        ids = torch.randint(256, (1, length), device="cuda")
+        model(ids[:, :256]).float().mean().backward()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        model(ids).float().square().mean().backward()
+        peaks.append(torch.cuda.max_memory_allocated() - before)
+        del model
+    assert peaks[1] < 5 * peaks[0], peaks
