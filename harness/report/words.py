@@ -42,6 +42,10 @@ def at(run: Run, value: Value) -> str:
     return f"{run.spec.axis.name}={value}"
 
 
+LINEAR_R_SQUARED = 0.9
+"""A line must explain this share of the variation before a report calls the growth linear."""
+
+
 def headline(run: Run) -> str:
     """The answer in one sentence or two."""
     boundary = run.boundary
@@ -144,9 +148,17 @@ def _not_told(run: Run, boundary: Boundary) -> str:
 
 
 def grows(run: Run, fit: ScalingFit) -> str:
-    """``A step takes 1.2 s more per layer (95 %: 1.1 .. 1.3).``; no interval where two points cannot give one."""
+    """``Linear: a step takes 1.2 s more per layer (95 %: 1.1 .. 1.3).``; no interval where two points give none."""
     interval = f" (95 %: {fit.slope_low:.3g} .. {fit.slope_high:.3g})" if fit.slope_low != fit.slope_high else ""
-    return f"A {'step' if per_step(fit) else 'trial'} takes {fit.slope:.3g} s more per {unit(run)}{interval}."
+    text = f"a {'step' if per_step(fit) else 'trial'} takes {fit.slope:.3g} s more per {unit(run)}{interval}."
+    return f"Linear: {text}" if is_linear(fit) else text[0].upper() + text[1:]
+
+
+def is_linear(fit: ScalingFit) -> bool:
+    """Whether the times may be called linear: three values at least, a line that explains them, no other power."""
+    values = {value for value, _ in fit.points}
+    other_power = fit.exponent is not None and not 0.75 <= fit.exponent <= 1.25
+    return len(values) >= 3 and fit.r_squared >= LINEAR_R_SQUARED and not other_power
 
 
 def per_step(fit: ScalingFit) -> bool:

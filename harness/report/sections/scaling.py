@@ -30,7 +30,7 @@ def sentence(run: Run, fit: ScalingFit) -> str:
     """The fit in words, with its interval and how well it describes the points."""
     text = (
         f"{md(grows(run, fit))} {md(fit.quantity.capitalize())} = {fit.intercept:.3g} + {fit.slope:.3g} x "
-        f"{run.spec.axis.name}; least squares over {count(len(fit.points), 'passed trial')}, R² = {fit.r_squared:.3f}."
+        f"{run.spec.axis.name}; least squares over {count(len(fit.points), 'trial')}, R² = {fit.r_squared:.3f}."
     )
     if fit.exponent is not None:
         text += f" The best power of {run.spec.axis.name} is {fit.exponent:.1f} (1 is a line)."

@@ -296,7 +296,7 @@ def test_several_slow_values_make_one_sentence(make_run, parts):
 
 def test_a_fit_of_steps_is_not_taken_for_one_of_trials(make_run):
     run, run_dir = make_run("no_threshold_slow")
-    assert "A step takes 1.12 s more per layer" in headline(run)
+    assert "a step takes 1.12 s more per layer" in headline(run)
     text = SECTIONS.load("scaling")(run, run_dir).markdown
     assert "measured seconds per step (median)" in text
     assert "| 4 | 1 pass | 4.5 s | 4.5 s |" in text  # the step, not the 36.4 s of the trial
