@@ -14,6 +14,11 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.gpu)
+            for harmless in (
+                "ignore:Synchronization debug mode is a prototype",
+                "ignore:`torch.jit:DeprecationWarning",
+            ):
+                item.add_marker(pytest.mark.filterwarnings(harmless))
             if not torch.cuda.is_available():
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device; torch sees none"))
 

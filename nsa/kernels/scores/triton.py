@@ -1,4 +1,4 @@
-# ruff: noqa: ANN001, ANN201 - a kernel's arguments are pointers and numbers whose types the launch decides
+# ruff: noqa: ANN001, ANN201, ANN202 - a kernel's arguments are pointers and numbers whose types the launch decides
 """Block selection in Triton: Eq. 8-10 in one pass over the compressed keys, Eq. 11 in a second over block scores.
 
 Between the two lies one fp32 number (two when compression blocks overlap) per query, kv head and selection block,
@@ -36,6 +36,41 @@ def refuses(site: Site) -> str | None:
     if site.dtype not in (torch.bfloat16, torch.float16, torch.float32):
         return f"the kernels take bf16, fp16 or fp32, not {site.dtype}"
     return None
+
+
+@triton.jit
+def _store_scores(
+    kc_rows, qt, lse, row_pos, score_ptr, score_row, mine, j0, first, C, n_slc, qk_scale, spill_stride, d,
+    D: tl.constexpr, G: tl.constexpr, GP: tl.constexpr, BT: tl.constexpr, L: tl.constexpr, STRIDE: tl.constexpr,
+    R: tl.constexpr, RP: tl.constexpr, BJ: tl.constexpr, SPILLS: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """Score BJ blocks from ``j0`` on for BT tokens.
+
+    Keys are the rows of the tile: the sum over a token's heads then runs along columns, which lie in few threads.
+    """
+    column = tl.arange(0, BJ * RP)
+    i = (j0 + column // RP) * R + column % RP
+    exists = (column % RP < R) & (first + i < C)
+    kc = tl.load(
+        kc_rows + ((first + i).to(tl.int64) * G)[:, None] * D + d[None, :],
+        mask=exists[:, None] & (d < D)[None, :],
+        other=0.0,
+    )
+    p = tl.exp2(tl.dot(kc, qt, input_precision="ieee") * qk_scale - lse[None, :])
+    if MASKED:
+        p = tl.where(exists[:, None] & ((i * STRIDE + (L - 1))[:, None] <= row_pos[None, :]), p, 0.0)
+    p = tl.reshape(tl.sum(tl.reshape(p, [BJ * RP, BT, GP]), 2), [BJ, RP, BT])
+    j = j0 + tl.arange(0, BJ)
+    m = tl.arange(0, RP)
+    for k in tl.static_range(SPILLS + 1):
+        weight = tl.minimum(m + L // STRIDE, (k + 1) * R) - tl.maximum(m, k * R)
+        weight = tl.maximum(weight, 0).to(tl.float32)
+        part = tl.sum(p * weight[None, :, None], 1)
+        tl.store(
+            score_ptr + k * spill_stride + score_row[None, :] + j[:, None],
+            part,
+            mask=mine[None, :] & (j < n_slc)[:, None],
+        )
 
 
 @triton.jit
@@ -81,35 +116,35 @@ def block_scores_kernel(
     if tl.max(pos, 0) // L_SLC < N:
         return  # every block that these queries see is chosen
     q = tl.load(q_ptr + q_row[:, None] * D + d[None, :], mask=live[:, None] & (d < D)[None, :], other=0.0)
-    lse = tl.load(lse_ptr + q_row, mask=live, other=0.0) * LOG2E
-    column = tl.arange(0, BJ * RP)
-    m = tl.arange(0, RP)
+    qt = tl.trans(q)
+    # A probability is exp2(s - lse): with lse = inf, rows that are padding or of another document add nothing.
+    lse = tl.load(lse_ptr + q_row, mask=live, other=float("inf")) * LOG2E
     score_row = ((t - t0).to(tl.int64) * (tl.num_programs(1)) + bg) * n_slc
     for doc in range(doc_lo, doc_hi + 1):
         first = 0
+        lse_doc = lse
         if VARLEN:
             first = tl.load(first_slot_ptr + doc)
-        own = tl.max(tl.where(doc_t == doc, pos, -1), 0) // L_SLC
-        for j0 in range(0, own - LOCAL + 1, BJ):
-            i = (j0 + column // RP) * R + column % RP
-            ahead = i * STRIDE + (L - 1)
-            exists = (column % RP < R) & (first + i < C)
-            kt = tl.load(
-                kc_ptr + ((b.to(tl.int64) * C + first + i) * G + g)[None, :] * D + d[:, None],
-                mask=exists[None, :] & (d < D)[:, None],
-                other=0.0,
-            )
-            s = tl.dot(q, kt, input_precision="ieee") * qk_scale
-            visible = exists[None, :] & ((row_doc == doc) & live)[:, None] & (ahead[None, :] <= row_pos[:, None])
-            p = tl.where(visible, tl.exp2(s - lse[:, None]), 0.0)
-            p_group = tl.reshape(tl.sum(tl.reshape(p, [BT, GP, BJ * RP]), 1), [BT, BJ, RP])
-            j = j0 + tl.arange(0, BJ)
-            mine = (t_live & (doc_t == doc))[:, None] & (j < n_slc)[None, :]
-            for k in tl.static_range(SPILLS + 1):
-                weight = tl.minimum(m + L // STRIDE, (k + 1) * R) - tl.maximum(m, k * R)
-                weight = tl.maximum(weight, 0).to(tl.float32)
-                part = tl.sum(p_group * weight[None, None, :], 2)
-                tl.store(score_ptr + k * spill_stride + score_row[:, None] + j[None, :], part, mask=mine)
+            lse_doc = tl.where(row_doc == doc, lse, float("inf"))
+        mine = t_live & (doc_t == doc)
+        own = tl.max(tl.where(mine, pos, -1), 0) // L_SLC
+        # Blocks whose compressed keys all these tokens see need no mask.
+        earliest = tl.min(tl.where(mine, pos, 1073741824), 0)
+        n_seen = 0
+        if R == RP:
+            n_seen = tl.maximum(earliest + 1 - L + STRIDE, 0) // STRIDE // (R * BJ) * BJ
+        n_seen = tl.minimum(n_seen, (own - LOCAL + 1) // BJ * BJ)
+        kc_rows = kc_ptr + (b.to(tl.int64) * C * G + g) * D
+        for j0 in range(0, n_seen, BJ):
+            _store_scores(
+                kc_rows, qt, lse_doc, row_pos, score_ptr, score_row, mine, j0, first, C, n_slc, qk_scale,
+                spill_stride, d, D, G, GP, BT, L, STRIDE, R, RP, BJ, SPILLS, MASKED=False,
+            )  # fmt: skip
+        for j0 in range(tl.maximum(n_seen, 0), own - LOCAL + 1, BJ):
+            _store_scores(
+                kc_rows, qt, lse_doc, row_pos, score_ptr, score_row, mine, j0, first, C, n_slc, qk_scale,
+                spill_stride, d, D, G, GP, BT, L, STRIDE, R, RP, BJ, SPILLS, MASKED=True,
+            )  # fmt: skip
 
 
 @triton.jit
@@ -190,7 +225,7 @@ def _select_op(
                 t0, t1, T, C, offset, n_slc, scale * LOG2E.value, score.stride(0),
                 D=D, BD=max(16, triton.next_power_of_2(D)), G=G, GROUP=group, GP=group_pow2, BT=tile_t,
                 L=l, STRIDE=d, L_SLC=l_slc, N=n, R=strides, RP=strides_pow2, BJ=tile_j, SPILLS=spills,
-                LOCAL=N_LOCAL, VARLEN=is_varlen, num_warps=4, num_stages=2 if q.element_size() == 2 else 1,
+                LOCAL=N_LOCAL, VARLEN=is_varlen, num_warps=4, num_stages=3 if q.element_size() == 2 else 1,
             )  # fmt: skip
         elif needs_ranking:
             score.zero_()

@@ -168,7 +168,7 @@ def test_selection_is_as_good_as_the_exact_one(name, monkeypatch):
     if case.small:
         monkeypatch.setattr(scores, "SCORE_BYTES", 4 * 2 * 2 * 8 * 20)
         monkeypatch.setattr(scores, "ROWS", 32)
-        monkeypatch.setattr(scores, "COLUMNS", 16)
+        monkeypatch.setattr(scores, "COLUMNS", 8)
     cu = None if case.cu is None else torch.tensor(case.cu, dtype=torch.int32)
     gen = torch.Generator().manual_seed(0)
     n_cmp = lay.n_cmp(case.T + case.offset) if cu is None else case.T // lay.d

@@ -143,4 +143,4 @@ def test_the_smaller_kernels_fit_the_machine(name, capability, tmp_path):
     kernel, values = small_kernels()[name]
     binary = compiled(kernel, capability, selected.Tile(rows=16, num_warps=4, num_stages=2), values)
     assert binary.metadata.shared <= SMEM_BYTES[capability]
-    assert stack_bytes(binary, tmp_path) == 0
+    assert stack_bytes(binary, tmp_path) <= 64
