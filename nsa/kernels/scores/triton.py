@@ -101,14 +101,12 @@ def block_scores_kernel(
     t_live = t < t1
     if VARLEN:
         row_pos = tl.load(position_ptr + row_t, mask=live, other=-1)
-        row_doc = tl.load(document_ptr + row_t, mask=live, other=-1)
         pos = tl.load(position_ptr + t, mask=t_live, other=-1)
         doc_t = tl.load(document_ptr + t, mask=t_live, other=-1)
         doc_lo = tl.min(tl.where(t_live, doc_t, 2147483647), 0)
         doc_hi = tl.max(doc_t, 0)
     else:
         row_pos = tl.where(live, row_t + offset, -1)
-        row_doc = tl.zeros_like(row_t)
         pos = tl.where(t_live, t + offset, -1)
         doc_t = tl.zeros_like(t)
         doc_lo = 0
@@ -117,15 +115,14 @@ def block_scores_kernel(
         return  # every block that these queries see is chosen
     q = tl.load(q_ptr + q_row[:, None] * D + d[None, :], mask=live[:, None] & (d < D)[None, :], other=0.0)
     qt = tl.trans(q)
-    # A probability is exp2(s - lse): with lse = inf, rows that are padding or of another document add nothing.
+    # A probability is exp2(s - lse): with lse = inf, heads that are padding add nothing.
     lse = tl.load(lse_ptr + q_row, mask=live, other=float("inf")) * LOG2E
     score_row = ((t - t0).to(tl.int64) * (tl.num_programs(1)) + bg) * n_slc
     for doc in range(doc_lo, doc_hi + 1):
         first = 0
-        lse_doc = lse
         if VARLEN:
             first = tl.load(first_slot_ptr + doc)
-            lse_doc = tl.where(row_doc == doc, lse, float("inf"))
+        # Tokens of other documents get numbers too, which nobody stores.
         mine = t_live & (doc_t == doc)
         own = tl.max(tl.where(mine, pos, -1), 0) // L_SLC
         # Blocks whose compressed keys all these tokens see need no mask.
@@ -137,12 +134,12 @@ def block_scores_kernel(
         kc_rows = kc_ptr + (b.to(tl.int64) * C * G + g) * D
         for j0 in range(0, n_seen, BJ):
             _store_scores(
-                kc_rows, qt, lse_doc, row_pos, score_ptr, score_row, mine, j0, first, C, n_slc, qk_scale,
+                kc_rows, qt, lse, row_pos, score_ptr, score_row, mine, j0, first, C, n_slc, qk_scale,
                 spill_stride, d, D, G, GP, BT, L, STRIDE, R, RP, BJ, SPILLS, MASKED=False,
             )  # fmt: skip
         for j0 in range(tl.maximum(n_seen, 0), own - LOCAL + 1, BJ):
             _store_scores(
-                kc_rows, qt, lse_doc, row_pos, score_ptr, score_row, mine, j0, first, C, n_slc, qk_scale,
+                kc_rows, qt, lse, row_pos, score_ptr, score_row, mine, j0, first, C, n_slc, qk_scale,
                 spill_stride, d, D, G, GP, BT, L, STRIDE, R, RP, BJ, SPILLS, MASKED=True,
             )  # fmt: skip
 

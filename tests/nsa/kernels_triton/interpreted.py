@@ -154,6 +154,7 @@ SELECTIONS = {
     "several chunks": Selection(layout(8, 4, 8, 4), small=True),
     "l = d = l_slc": Selection(layout(4, 4, 4, 4), B=2, T=40, H=3, G=1),
     "l > l_slc": Selection(layout(16, 4, 8, 4)),
+    "l > l_slc, several chunks": Selection(layout(16, 4, 8, 4), T=90, small=True),
     "three strides per block": Selection(layout(8, 4, 12, 3), T=80, H=2),
     "behind a cache": Selection(layout(8, 4, 8, 4), T=9, H=2, offset=51),
     "documents": Selection(layout(8, 4, 8, 4), T=90, H=2, G=1, cu=(0, 3, 3, 40, 90)),
