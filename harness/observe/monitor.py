@@ -273,7 +273,7 @@ class _Watch:
         self.beats.read()
         self.beats.close()
         outcome = self.outcome(stop, cleanup=cleanup, duration_s=duration_s)
-        return outcome, self.evidence(silence_s=silence_s, ended_by_itself=stop is None, duration_s=duration_s)
+        return outcome, self.evidence(silence_s=silence_s)
 
     def outcome(self, stop: _Stop | None, *, cleanup: Cleanup, duration_s: float) -> Outcome:
         """How it ended."""
@@ -295,7 +295,7 @@ class _Watch:
             why=why,
         )
 
-    def evidence(self, *, silence_s: float, ended_by_itself: bool, duration_s: float) -> Evidence:
+    def evidence(self, *, silence_s: float) -> Evidence:
         """Everything that was seen."""
         answers = read_answers(self.trial_dir, requested=self.trial.config)
         failures = (*self.sampler.failures(), *answers.failures)
