@@ -30,6 +30,7 @@ KERNELS: dict[str, dict[str, str]] = {
     "compressed": {
         "masked": "nsa.kernels.compressed.masked:compressed",
         "packed": "nsa.kernels.compressed.packed:compressed",
+        "cudnn": "nsa.kernels.compressed.cudnn:compressed",
         "flash-attn": "nsa.kernels.compressed.flash_attn:compressed",
     },
     "scores": {

@@ -87,6 +87,7 @@ CASES = [
     Case(name="wide-values", T=30, D=8, E=24),
     Case(name="heads-of-32", T=70, D=32, E=32, w=20),
     Case(name="heads-of-32-in-documents", T=70, D=32, E=32, w=20, cu=(0, 9, 40, 70)),
+    Case(name="long-rows-of-64", T=150, H=2, G=1, D=64, E=64, w=40),
     Case(name="l-above-l_slc", T=40, l=16, d=4, l_slc=8),
     Case(name="l-equals-d-equals-l_slc", T=40, l=8, d=8, l_slc=8),
     Case(name="l-and-d-are-1", T=20, l=1, d=1, l_slc=4),

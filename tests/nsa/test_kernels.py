@@ -226,3 +226,10 @@ def test_every_preferred_kernel_is_in_the_table():
         assert set(lists) == set(registry.KERNELS)
         for op, names in lists.items():
             assert set(names) <= set(registry.KERNELS[op])
+
+
+def test_cudnn_is_refused_where_it_would_end_the_process():
+    x = tensors(BY_NAME["heads-of-32"])
+    with pytest.raises(KernelUnavailable, match="needs 32 compression blocks in a row, got 16"):
+        registry.load("compressed", "cudnn")(x["q"], x["kc"], x["vc"], BY_NAME["heads-of-32"].layout)
+    assert all("cudnn" not in names["compressed"] for names in registry.PREFERENCE.values())
