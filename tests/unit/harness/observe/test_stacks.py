@@ -114,7 +114,9 @@ def tool(tmp_path):
 @pytest.fixture
 def child():
     """A Python process that waits on its standard input."""
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+    argv = [sys.executable, "-c", "print(flush=True); input()"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
         yield child.pid
         child.kill()
 
