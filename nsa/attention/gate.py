@@ -33,7 +33,8 @@ class Gate(nn.Module):
         learned = torch.sigmoid(self.fc2(nn.functional.silu(self.fc1(x_BTC))))
         learned = learned.unflatten(-1, (self.n_heads, len(BRANCHES)))
         if not self.has_grad:
-            learned = learned.detach()
+            # Zero times the gate, so that its parameters get a gradient (zero) on every rank.
+            learned = learned.detach() + learned * 0.0
         match self.kind:
             case "learned":
                 return learned

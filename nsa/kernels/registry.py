@@ -62,7 +62,7 @@ PREFERENCE: dict[str, dict[str, tuple[str, ...]]] = {
     "cpu": {
         "compressed": ("packed", "masked"),
         "scores": ("torch",),
-        "selected": ("sdpa", "masked", "gather"),
+        "selected": ("sdpa", "gather", "masked"),
         "window": ("sdpa", "masked"),
         "combine": ("torch",),
     },

@@ -18,11 +18,16 @@ if TYPE_CHECKING:
 
     from nsa.kernels.registry import Site
 
+LONGEST = 4096
+"""Tokens up to which one fp32 entry per pair is worth having: 64 MiB per group."""
+
 
 def refuses(site: Site) -> str | None:
     """Why torch's CPU attention cannot serve this site, if it cannot."""
     if site.device.type != "cpu":
         return "this route calls torch's CPU kernel; on a GPU use triton or gather"
+    if site.seq_len > LONGEST:
+        return f"its mask grows with the square of the length: {site.seq_len} tokens are more than {LONGEST}"
     if site.sdpa == "no-flash":
         return "torch's only CPU attention with lse is its flash kernel, and kernels.sdpa = 'no-flash'"
     return None

@@ -1,0 +1,69 @@
+"""Settings that choose kernels really change what runs, and never what comes out."""
+
+import pytest
+import torch
+
+from nsa.config import RunConfig
+from nsa.env import with_environment
+from nsa.errors import KernelUnavailable
+from nsa.model.build import build_model
+
+SIZES = {"model.n_layers": 1, "model.dim": 32, "model.n_heads": 4, "train.seq_len": 200}
+
+
+def built(config):
+    torch.manual_seed(0)
+    model, resolutions = build_model(config)
+    return model, {r.op: r.kernel for r in resolutions}
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, {"compressed": "packed", "selected": "sdpa", "window": "sdpa"}),
+        ({"NSA_SDPA_NO_FLASH": "1"}, {"compressed": "masked", "selected": "gather", "window": "sdpa"}),
+        ({"NSA_SDPA_FLASH_ONLY": "1"}, {"compressed": "packed", "selected": "sdpa", "window": "sdpa"}),
+        ({"NSA_USE_SEL_PACK": "1"}, {"selected": "packed"}),
+        ({"NSA_USE_SEL_MASK": "1"}, {"selected": "masked"}),
+        ({"NSA_FORCE_PARITY": "1"}, {"selected": "gather"}),
+        ({"NSA_USE_CMP_MASK": "1", "NSA_USE_WIN_MASK": "1"}, {"compressed": "masked", "window": "masked"}),
+        ({"NSA_USE_FA2_WIN": "0", "NSA_USE_FA2_CMP": "0"}, {"compressed": "packed", "window": "sdpa"}),
+    ],
+    ids=str,
+)
+def test_the_origins_switches_change_the_kernel_and_not_the_numbers(environ, expected):
+    plain, _ = built(RunConfig().with_values(SIZES))
+    switched, kernels = built(with_environment(RunConfig().with_values(SIZES), environ))
+    assert expected.items() <= kernels.items()
+    ids = torch.randint(256, (1, 200))
+    outputs = [model(ids) for model in (plain, switched)]
+    torch.testing.assert_close(*outputs, rtol=1e-4, atol=1e-5)
+    for out in outputs:
+        out.square().mean().backward()
+    for a, b in zip(plain.parameters(), switched.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad, rtol=1e-3, atol=1e-6)
+
+
+def test_long_sequences_take_the_route_without_a_mask():
+    _, kernels = built(RunConfig().with_values({**SIZES, "train.seq_len": 8192}))
+    assert kernels["selected"] == "gather"
+
+
+@pytest.mark.parametrize("environ", [{"NSA_USE_TRITON_SEL": "1"}, {"NSA_USE_FA2": "1"}], ids=str)
+def test_a_switch_that_cannot_be_followed_here_raises_and_is_never_dropped(environ):
+    with pytest.raises(KernelUnavailable, match="cannot run here"):
+        built(with_environment(RunConfig().with_values(SIZES), environ))
+
+
+@pytest.mark.parametrize("gate", ["cmp", "slc", "win"])
+def test_forcing_a_gate_still_computes_and_trains_through_every_branch(gate):
+    model, _ = built(RunConfig().with_values({**SIZES, "model.gate": gate}))
+    model(torch.randint(256, (1, 200))).square().mean().backward()
+    assert all(p.grad is not None for p in model.parameters())
+    third = model.blocks[0].attn.v_proj.weight.shape[0] // 3
+    used = {
+        name: model.blocks[0].attn.v_proj.weight.grad[i * third : (i + 1) * third]
+        for i, name in enumerate(("cmp", "slc", "win"))
+    }
+    for name, grad in used.items():
+        assert (grad.abs().max() > 0) == (name == gate)
