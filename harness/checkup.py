@@ -53,18 +53,24 @@ def _machine() -> Finding:
 
 
 def _distributions() -> Finding:
-    providers = packages_distributions()
-    wrong = {
-        package: names
-        for package in ("nsa", "harness")
-        if set(names := providers.get(package, ["nothing installed"])) != {"nsa-harness"}
-    }
-    if wrong:
-        text = "; ".join(f"{package} comes from {', '.join(names)}" for package, names in wrong.items())
+    if installed("nsa-harness") is None:
+        text = "nsa-harness is not installed; its packages come from the current directory or PYTHONPATH"
         return Finding(
             name="packages", level="warn", seen=text, next="pip install nsa-harness into a clean environment"
         )
-    return Finding(name="packages", level="ok", seen="nsa and harness both come from nsa-harness")
+    providers = packages_distributions()  # an editable installation is not in this table
+    others = {package: set(providers.get(package, ())) - {"nsa-harness"} for package in ("nsa", "harness")}
+    if wrong := {package: names for package, names in others.items() if names}:
+        text = "; ".join(f"{package} also comes from {', '.join(sorted(names))}" for package, names in wrong.items())
+        return Finding(
+            name="packages",
+            level="warn",
+            seen=text,
+            next="uninstall the other distribution, or use a clean environment",
+        )
+    return Finding(
+        name="packages", level="ok", seen=f"nsa and harness come from nsa-harness {installed('nsa-harness')}"
+    )
 
 
 def _torch() -> Finding:

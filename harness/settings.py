@@ -9,7 +9,7 @@ import shutil
 import socket
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,10 @@ KEPT_PREFIXES = ("CUDA_", "NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "TRITON_", "OM
 
 OWN_PREFIX = "NSA_HARNESS_"
 """Our own variables; any other ``NSA_*`` belongs to the patient and is read by ``nsa.env``."""
+
+
+MARK = "NSA_HARNESS_RUN"
+"""Carried by every process of one command's trials, so that what it leaves behind can be told from anybody else's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +62,10 @@ class Settings:
             ),
             runs_source=source,
         )
+
+    def marked(self, mark: str) -> Settings:
+        """These settings, with ``mark`` in the environment of every trial."""
+        return replace(self, child_env=tuple(sorted({**dict(self.child_env), MARK: mark}.items())))
 
 
 def kept(env: Mapping[str, str]) -> dict[str, str]:

@@ -111,7 +111,6 @@ class LiveScreen:
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
-            TextColumn("{task.completed:.0f}/~{task.total:.0f} trials"),
             TextColumn("{task.fields[left]}"),
             console=self.console,
         )
@@ -137,7 +136,8 @@ class LiveScreen:
         if not done and not self.bar.tasks[0].total:
             self.console.print(f"plan: {estimate.text}")
         left = f"{estimate.seconds_low:.0f}-{estimate.seconds_high:.0f} s left" if estimate.trials else ""
-        self.bar.update(self.task, total=done + estimate.trials, left=left)
+        total = done + estimate.trials
+        self.bar.update(self.task, total=total, left=f"{done:.0f} of about {total:.0f} trials  {left}")
 
     def started(self, trial: Trial, *, number: int, reason: str) -> None:
         """The moving line."""

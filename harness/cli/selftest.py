@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from harness.cli.exit_codes import TEXT, ExitCode
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from harness.selftest import Row
 
 EXAMPLES = """\b
@@ -59,21 +61,24 @@ def selftest(
     ctx.exit(ExitCode.FINDINGS if wrong else ExitCode.OK)
 
 
-def _run(directory: Any, *, names: tuple[str, ...], rounds: int, executor: str, seed: int, as_json: bool) -> int:
+def _run(directory: Path, *, names: tuple[str, ...], rounds: int, executor: str, seed: int, as_json: bool) -> int:
+    import uuid
+
     from harness.cli.console import result
     from harness.cli.wiring import Interrupt, parts
     from harness.core.errors import unknown
     from harness.machine import code_fingerprint, describe
     from harness.selftest import SelfTest
-    from harness.settings import Settings, processes_with
+    from harness.settings import MARK, Settings, processes_with
     from harness.specimens.catalog import SPECIMENS
 
     for name in names:
         if name not in SPECIMENS.names():
             raise unknown("specimen", name, SPECIMENS)
-    before = set(processes_with("NSA_HARNESS_TRIAL"))
+    mark = uuid.uuid4().hex
+    settings = Settings.read().marked(mark)
     wrong = rows = 0
-    with Interrupt() as interrupted, parts(Settings.read(), target="nsa", executor=executor) as tools:
+    with Interrupt() as interrupted, parts(settings, target="nsa", executor=executor) as tools:
         test = SelfTest(
             directory=directory,
             parts=tools,
@@ -88,9 +93,9 @@ def _run(directory: Any, *, names: tuple[str, ...], rounds: int, executor: str, 
             rows += 1
             wrong += bool(row.wrong)
             result(_json_line(row) if as_json else _line(row))
-    left = set(processes_with("NSA_HARNESS_TRIAL")) - before
+    left = [pid for pid, value in processes_with(MARK) if value == mark]
     if not as_json:
-        leftovers = f"left behind: {', '.join(str(pid) for pid, _ in left)}" if left else "no process left behind"
+        leftovers = f"left behind: {', '.join(str(pid) for pid in left)}" if left else "no process left behind"
         result(f"{rows - wrong} of {rows} right in {rounds} round{'s' if rounds > 1 else ''}; {leftovers}")
     return wrong + len(left) + (1 if interrupted() else 0)
 
