@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 SEARCHING = frozenset({"search", "certify", "confirm"})
 """Roles whose answers the search is told; a control's are not."""
 
+CONTROL_PASSES = 3
+"""Passes asked of a control when the failure showed in every trial at its value."""
+
 INFRA_RETRIES = 2
 """A trial that the machine spoiled is run again this often before its value counts as unresolved."""
 
@@ -54,6 +57,7 @@ class Session:
         self.search = ThresholdSearch(self.spec.axis, self.spec.effort)
         self.oracle = Oracle(self.spec.bad)
         self.planner = Planner(self.spec, target=parts.target, code=store.code, machine=store.machine.fingerprint)
+        self.spoiled = 0
         self.began_s = parts.clock.now()
 
     def bisect(self) -> Run:
@@ -79,26 +83,22 @@ class Session:
             left = self.search.estimate()
             self.screen.planned(left)
             self.store.add_decision(request, left=left)
-            self._learn(self._answered(self.planner.search(request), reason=request.reason))
+            self._learn(self._run(self.planner.search(request), reason=request.reason))
 
     def _learn(self, record: TrialRecord) -> None:
-        answer = self.oracle.answer(record.verdict)
-        if record.trial.role in SEARCHING and record.verdict.kind is not Kind.INFRA:
-            self.search.tell(
-                value=record.trial.point.get(self.spec.axis.name),
-                answer=answer,
-                seconds=record.outcome.duration_s,
-                slow=record.verdict.kind is Kind.SLOW or record.verdict.cause == "limit-too-short",
-            )
-
-    def _answered(self, trial: Trial, *, reason: str) -> TrialRecord:
-        for _ in range(INFRA_RETRIES):
-            record = self._run(trial, reason=reason)
-            if record.verdict.kind is not Kind.INFRA:
-                return record
-            self.screen.note(f"the machine spoiled this trial ({record.verdict.because}); running it again")
-            trial = self.planner.again(trial)
-        return self._run(trial, reason=reason)
+        """Tell the search, except of a trial that the machine spoiled: its question is then simply asked again."""
+        if record.trial.role not in SEARCHING:
+            return
+        self.spoiled = self.spoiled + 1 if record.verdict.kind is Kind.INFRA else 0
+        if 0 < self.spoiled <= INFRA_RETRIES:
+            return
+        self.spoiled = 0
+        self.search.tell(
+            value=record.trial.point.get(self.spec.axis.name),
+            answer=self.oracle.answer(record.verdict),
+            seconds=record.outcome.duration_s,
+            slow=record.verdict.kind is Kind.SLOW or record.verdict.cause == "limit-too-short",
+        )
 
     def _run(self, trial: Trial, *, reason: str) -> TrialRecord:
         trial = self._with_budget(trial)
@@ -162,9 +162,13 @@ class Session:
         return replace(boundary, notes=notes, claim=Claim.ISOLATED if isolated else boundary.claim)
 
     def _control_passes(self, name: str, boundary: Boundary) -> bool:
+        """As many passes as make a rare failure of the control unlikely; one failure, or a spoiled machine, ends it."""
         flaky = any(c.good and c.bad for c in boundary.counts)
-        wanted = boundary.certificate_passes if flaky else 3
-        done = [r for r in self.store.records() if r.trial.role == f"control {name}"]
-        while len(done) < wanted and all(r.verdict.kind is Kind.PASS for r in done):
-            done.append(self._answered(self.planner.control(name, boundary.first_bad), reason=f"control: {name}"))
-        return all(r.verdict.kind is Kind.PASS for r in done)
+        wanted = boundary.certificate_passes if flaky else CONTROL_PASSES
+        kinds = [r.verdict.kind for r in self.store.records() if r.trial.role == f"control {name}"]
+        while kinds.count(Kind.PASS) < wanted:
+            if set(kinds) - {Kind.PASS, Kind.INFRA} or kinds.count(Kind.INFRA) > INFRA_RETRIES:
+                return False
+            trial = self.planner.control(name, boundary.first_bad)
+            kinds.append(self._run(trial, reason=f"control: {name}").verdict.kind)
+        return True

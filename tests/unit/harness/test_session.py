@@ -1,0 +1,202 @@
+"""The loop, with trials that end as scripted: what is asked, told, run again, controlled and concluded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import harness.session as session
+from harness.conduct import Conducted, Parts
+from harness.core.boundary import Claim, Finding
+from harness.core.errors import CleanupError
+from harness.core.evidence import Evidence, Measurement
+from harness.core.outcome import Cleanup, Ending, Exit, Outcome, StopReason, Survivor
+from harness.core.point import Axis, AxisType
+from harness.core.record import Machine
+from harness.core.spec import BisectSpec, Effort
+from harness.core.trial import Fault, Trial
+from harness.core.verdict import Confidence, Kind, Verdict
+from harness.store.run_store import RunStore
+from harness.targets.nsa import NsaTarget
+from harness.testing.clock import FakeClock
+
+AXIS = Axis(name="n_layers", path="model.n_layers", type=AxisType.ORDERED, values=(1, 2, 3, 4, 5, 6))
+MACHINE = Machine(python="3", torch="2", platform="Linux", kernel="6", cpu="c", cores=2, memory_bytes=1)
+COSTS = {Kind.PASS: 1.0, Kind.HANG: 10.0}
+
+
+class Silent:
+    """A screen for nobody."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_, **__: None
+
+
+def conducted(kind: Kind, *, cause: str | None = None, **outcome: object) -> Conducted:
+    facts = {"ending": Ending.EXITED, "exit": Exit(code=0), "duration_s": COSTS.get(kind, 2.0), **outcome}
+    return Conducted(
+        outcome=Outcome(**facts),  # pyright: ignore[reportArgumentType]  # the test's own keywords
+        evidence=Evidence(steps_wanted=5, measurement=Measurement(step_s=(0.1,), longest_silence_s=0.1)),
+        verdict=Verdict(
+            kind=kind, cause=cause, rule="scripted", because="as scripted", cites=(), confidence=Confidence.PROOF
+        ),
+        started_at="2026-01-01T00:00:00Z",
+    )
+
+
+class World:
+    """Runs sessions whose trials end as ``script(trial)`` says; remembers what was run."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.runs, self.clock, self.ran = tmp_path / "runs", FakeClock(), []
+        self.parts = Parts(target=NsaTarget(python="python"), executor=None, sources=(), clock=self.clock, child_env={})  # pyright: ignore[reportArgumentType]  # no trial is ever started
+        self.script: Callable[[Trial], Conducted] = lambda trial: conducted(Kind.PASS)
+        monkeypatch.setattr(session, "conduct", self._conduct)
+
+    def _conduct(self, trial: Trial, **_: object) -> Conducted:
+        done = self.script(trial)
+        self.ran.append((trial.point.get("n_layers"), trial.role, trial.repeat))
+        self.clock.sleep(done.outcome.duration_s)
+        return done
+
+    def ask(self, *, controls: tuple[str, ...] = (), fault: str | None = None, **effort: object):
+        spec = BisectSpec(
+            question="Where?",
+            target="nsa",
+            axis=AXIS,
+            controls=controls,
+            fault=Fault(specimen=fault) if fault else None,
+            effort=Effort(**{"certify": 3, **effort}),  # pyright: ignore[reportArgumentType]
+        )
+        with RunStore.create(self.runs, spec=spec, machine=MACHINE, code="c", argv=(), clock=self.clock) as store:
+            self.run_dir = store.run_dir
+            return self._session(store).bisect()
+
+    def resume(self):
+        with RunStore.open(self.run_dir, clock=self.clock) as store:
+            return self._session(store).bisect()
+
+    def _session(self, store: RunStore) -> session.Session:
+        return session.Session(store=store, parts=self.parts, screen=Silent())  # pyright: ignore[reportArgumentType]
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(tmp_path, monkeypatch)
+
+
+def hangs_from(threshold: int) -> Callable[[Trial], Conducted]:
+    def script(trial: Trial) -> Conducted:
+        value = trial.point.get("n_layers")
+        controlled = trial.role.startswith("control")
+        return conducted(Kind.HANG, cause="deadlock") if value >= threshold and not controlled else conducted(Kind.PASS)
+
+    return script
+
+
+def test_a_threshold_is_found_confirmed_and_isolated_by_its_control(world: World):
+    world.script = hangs_from(4)
+
+    run = world.ask(controls=("dense",))
+
+    assert run.ended == "answered"
+    assert (run.boundary.finding, run.boundary.last_good, run.boundary.first_bad) == (Finding.THRESHOLD, 3, 4)
+    assert run.boundary.claim is Claim.ISOLATED
+    assert [value for value, role, _ in world.ran if role == "control dense"] == [4, 4, 4]
+
+
+def test_a_control_that_fails_too_isolates_nothing(world: World):
+    world.script = lambda trial: (
+        conducted(Kind.HANG, cause="deadlock") if trial.point.get("n_layers") >= 4 else conducted(Kind.PASS)
+    )
+
+    run = world.ask(controls=("dense",))
+
+    assert run.boundary.claim is Claim.REPRODUCED
+    assert any("does not pass" in note for note in run.boundary.notes)
+
+
+def test_a_spoiled_trial_is_asked_again_and_not_counted(world: World):
+    spoil = iter([True])
+    world.script = lambda trial: conducted(Kind.INFRA) if next(spoil, False) else conducted(Kind.PASS)
+
+    run = world.ask()
+
+    assert run.boundary.finding is Finding.NO_FAILURE
+    assert world.ran[0][0] == world.ran[1][0] == 1
+    assert sum(c.unresolved for c in run.boundary.counts) == 0
+
+
+def test_a_value_that_the_machine_spoils_again_and_again_is_unresolved_and_named(world: World):
+    world.script = lambda trial: conducted(Kind.INFRA) if trial.point.get("n_layers") == 6 else conducted(Kind.PASS)
+
+    run = world.ask()
+
+    assert [value for value, _, _ in world.ran].count(6) == 3
+    assert run.boundary.unresolved == (6,)
+    assert run.boundary.finding is not Finding.NO_FAILURE
+
+
+def test_a_different_failure_is_not_the_one_that_is_sought(world: World):
+    def script(trial: Trial) -> Conducted:
+        value = trial.point.get("n_layers")
+        if value >= 5:
+            return conducted(Kind.OOM)
+        return conducted(Kind.HANG, cause="deadlock") if value >= 3 else conducted(Kind.PASS)
+
+    world.script = script
+    run = world.ask()
+
+    kinds = {record.verdict.kind: str(record.answer) for record in run.records}
+    failures = [k for k in (Kind.HANG, Kind.OOM) if kinds.get(k) == "bad"]
+    assert len(failures) == 1, kinds
+
+
+def test_an_interrupted_trial_is_not_recorded_and_resume_asks_it_again(world: World):
+    world.script = hangs_from(4)
+    whole = world.ask()
+    asked = list(world.ran)
+    world.ran.clear()
+
+    def until_third(trial: Trial) -> Conducted:
+        if len(world.ran) == 2:
+            return conducted(Kind.UNRESOLVED, ending=Ending.STOPPED_BY_US, stopped_by=StopReason.INTERRUPT)
+        return hangs_from(4)(trial)
+
+    world.script = until_third
+    stopped = world.ask()
+    assert (stopped.ended, stopped.boundary, len(stopped.records)) == ("interrupted", None, 2)
+
+    world.script = hangs_from(4)
+    resumed = world.resume()
+
+    assert world.ran[:2] + world.ran[3:] == asked
+    assert resumed.boundary == whole.boundary
+    assert len({record.trial.key for record in resumed.records}) == len(resumed.records)
+
+
+def test_a_used_up_budget_is_called_that(world: World):
+    run = world.ask(max_trials=2)
+
+    assert run.ended == "budget used up"
+    assert len(run.records) == 2
+
+
+def test_a_process_that_cannot_be_ended_stops_the_run(world: World):
+    left = Cleanup(survivors=(Survivor(pid=7, state="D", command="python"),))
+    world.script = lambda trial: conducted(Kind.INFRA, cleanup=left)
+
+    with pytest.raises(CleanupError, match="PID 7 in state D"):
+        world.ask()
+    assert len(world.ran) == 1
+
+
+def test_limits_are_learned_from_what_passed(world: World):
+    run = world.ask()
+
+    first, *_, last = run.records
+    assert first.trial.budget.stall.source.startswith("default")
+    assert last.trial.budget.stall.source.startswith("learned")
+    assert last.trial.prediction is not None
