@@ -14,36 +14,39 @@ if TYPE_CHECKING:
     from harness.core.evidence import Frame, StackSample, ThreadStack
     from harness.core.verdict import Case
 
-_ADDRESS = re.compile(r"^(0x[0-9a-fA-F]+|\?\?|)$")
+_UNNAMED = re.compile(r"^(0x[0-9a-fA-F]+|\?*)$")
 _INTERPRETER_FILE = re.compile(
-    r"(^|/)(lib)?python[\d.]*(\.so[\d.]*)?$|/lib-dynload/|/(Modules|Python|Objects)/.*\.[ch]$"
+    r"(^|/)(lib)?python[\d.]*(\.so[\d.]*)?$|/lib-dynload/|(^|/)(Modules|Python|Objects|Parser|Include)/.*\.[ch]$"
 )
-_SYSTEM_LIBRARY = re.compile(r"(^|/)(libc|libpthread|ld-linux[^/]*|libffi|libm|libdl)([.-][^/]*)?\.so")
-_INTERPRETER_FUNCTION = re.compile(r"^_?Py[A-Z_]|^lock_PyThread|^_PyEval|^(clone3?|start_thread|__libc_start)")
-_COMPILED = re.compile(r"::|^(at|c10|torch|mkl|cblas|sgemm|dgemm|gomp|GOMP|omp|cu[A-Z]|nccl)")
+_SYSTEM_FILE = re.compile(
+    r"(^|/)(libc|libpthread|ld-linux[^/]*|libffi|libm|libdl)([.-][^/]*)?\.so"  # a library, as py-spy names it
+    r"|^\.\.?/(nptl|sysdeps|csu|io|posix|signal|misc|socket|time)/.*\.[chS]$"  # its sources, as pystack does
+)
+_RUNTIME_FUNCTION = re.compile(r"^_?Py[A-Z_]|^_PyEval|^lock_PyThread|^ffi_|^(clone3?|start_thread|_start|__libc_start)")
 _STDLIB = re.compile(r"(^|/)lib/python3\.\d+/(?!site-packages/)|^<frozen")
 _STDLIB_FILES = frozenset({"threading.py", "queue.py", "subprocess.py", "selectors.py", "socket.py", "popen_fork.py"})
 
 
-def is_noise(frame: Frame) -> bool:
-    """Whether a native frame belongs to the interpreter, the C library, or has no name."""
-    if not frame.native:
-        return False
-    return bool(
-        _ADDRESS.match(frame.function)
-        or _INTERPRETER_FUNCTION.match(frame.function)
+def is_runtime(frame: Frame) -> bool:
+    """Whether a native frame belongs to the interpreter or the C library."""
+    return frame.native and bool(
+        _RUNTIME_FUNCTION.match(frame.function)
         or _INTERPRETER_FILE.search(frame.file)
-        or _SYSTEM_LIBRARY.search(frame.file)
+        or _SYSTEM_FILE.search(frame.file)
     )
+
+
+def is_noise(frame: Frame) -> bool:
+    """Whether a native frame says nothing about where the program is: the runtime's own, or without a name."""
+    return frame.native and (is_runtime(frame) or bool(_UNNAMED.match(frame.function)))
 
 
 def is_compiled_work(frame: Frame) -> bool:
-    """Whether a native frame belongs to torch or a numeric library, where work may go on unseen by Python."""
-    return (
-        frame.native
-        and not is_noise(frame)
-        and (bool(_COMPILED.search(frame.function)) or "/site-packages/" in frame.file)
-    )
+    """Whether a native frame belongs to torch, an extension or any library of theirs, named or not.
+
+    Work may go on there that Python does not see.
+    """
+    return frame.native and not is_runtime(frame)
 
 
 def is_stdlib(frame: Frame) -> bool:

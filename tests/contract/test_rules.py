@@ -73,6 +73,9 @@ def in_operator(number: int) -> tuple[Frame, ...]:
     return (native(node), *ENGINE_NATIVE, *BACKWARD)
 
 
+START = native("_start", "/usr/bin/python3.11")
+
+
 def spinning(line: int, *, inside: tuple[Frame, ...] = ()) -> tuple[Frame, ...]:
     loop = python("spin_forever", "/src/harness/specimens/infinite_loop.py", line)
     return (*inside, loop, HOOK[1], *ENGINE_NATIVE, *BACKWARD)
@@ -531,8 +534,14 @@ def test_without_native_frames_the_reason_says_so():
             stacks=stacks([(*HOOK, *BACKWARD)] * 3, is_native=False, source="faulthandler (SIGUSR1 was sent)"),
         )
     )
-    assert verdict.confidence is Confidence.MEDIUM
+    assert (verdict.kind, verdict.cause, verdict.confidence) == (Kind.HANG, "unseen-wait", Confidence.MEDIUM)
     assert "as faulthandler (SIGUSR1 was sent) says without native frames" in verdict.because
+
+
+def test_without_native_frames_a_wait_in_threading_is_a_deadlock_all_the_same():
+    waiting = (python("Condition.wait", "/opt/lib/python3.11/threading.py", 327), *HOOK, *BACKWARD)
+    verdict = classify(silent(times=4.1, processes=looks(), stacks=stacks([waiting] * 3, is_native=False)))
+    assert (verdict.kind, verdict.cause) == (Kind.HANG, "deadlock")
 
 
 def test_one_python_sample_beside_native_ones_is_compared_by_its_python_frames():
@@ -723,7 +732,7 @@ def test_a_process_that_was_continued_is_not_stopped():
 
 ZLIB = "/lib/x86_64-linux-gnu/libz.so.1"
 ELSEWHERE = (python("parse", "/src/nsa/train/data.py", 5), *spinning(19)[1:])
-IN_TORCH = (python("_single_tensor_adamw", f"{SITE}/torch/optim/adamw.py", 400), *BACKWARD)
+IN_TORCH = (python("_single_tensor_adamw", f"{SITE}/torch/optim/adamw.py", 400), *BACKWARD, START)
 
 
 @pytest.mark.parametrize(
@@ -733,9 +742,19 @@ IN_TORCH = (python("_single_tensor_adamw", f"{SITE}/torch/optim/adamw.py", 400),
         stacks([spinning(19)] * 4, is_native=False),
         stacks([spinning(19), ELSEWHERE, spinning(19)]),
         stacks([IN_TORCH] * 3),
-        stacks(spinning(19, inside=(native(f, ZLIB),)) for f in ("inflate_fast", "crc32", "adler32", "inflate")),
+        stacks([tuple(frame for frame in spinning(19) if not frame.native)] * 3),
+        stacks([spinning(19, inside=(native("inflate_fast", ZLIB),))] * 4),
+        stacks([spinning(19, inside=(native("0x7fa62c0a3e96", f"{SITE}/mine/_core.so"),))] * 4),
     ],
-    ids=["two samples", "no native frames", "another function", "torch's own Python", "native leaves that differ"],
+    ids=[
+        "two samples",
+        "no native frames",
+        "another function",
+        "torch's own Python",
+        "not unwound",
+        "a library",
+        "an extension without names",
+    ],
 )
 def test_a_busy_loop_takes_three_native_stacks_in_one_place_of_the_program(seen):
     verdict = classify(silent(times=4.1, prediction=PREDICTED, processes=looks(**BUSY), stacks=seen))

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import math
-from collections import Counter
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import PATIENCE, conclude, silence, silence_limit, silent_too_long
 from harness.classify.frames import (
     is_compiled_work,
-    is_noise,
     native_leaf,
     native_samples,
     python_frames,
@@ -32,8 +28,6 @@ LONGER = 10.0
 SAMPLES = 3
 BUSY_SHARE = 0.02
 """CPU seconds per second of a thread that is never seen waiting: what is left to it on a machine with 50 rivals."""
-LEAF_BITS = 1.0
-"""Entropy of the native leaf below which it stays in place; measured: loops 0 to 0.9, healthy backward 3.9 to 5.7."""
 
 
 def hung_busy(case: Case) -> Verdict | None:
@@ -99,6 +93,8 @@ def confined(case: Case, moved: Motion) -> tuple[ThreadStack, ...]:
     """The stacks of the thread that burns the CPU, one a sample, if they show one place and no compiled work.
 
     Empty otherwise, and always without native frames: a Python stack alone cannot tell a loop from a long operator.
+    Inside that place, nothing but the interpreter and the C library runs: stricter than a low entropy of the native
+    leaf, which a long matrix product has too.
     """
     samples = native_samples(silent_samples(case))
     if len(samples) < SAMPLES:
@@ -111,23 +107,17 @@ def confined(case: Case, moved: Motion) -> tuple[ThreadStack, ...]:
     innermost = python_frames(threads[0])[0]
     if "/site-packages/torch/" in innermost.file:
         return ()
-    if any(is_compiled_work(frame) for t in threads for frame in native_leaf(t)):
+    if not all(unwound(t) for t in threads) or any(is_compiled_work(f) for t in threads for f in native_leaf(t)):
         return ()
-    return threads if leaf_bits(threads) < LEAF_BITS else ()
+    return threads
 
 
-def leaf_bits(threads: tuple[ThreadStack, ...]) -> float:
-    """Entropy in bits of the innermost native frame over the samples; the interpreter's own functions count as one."""
-    leaves = Counter(_leaf(t) for t in threads)
-    total = sum(leaves.values())
-    return sum(-n / total * math.log2(n / total) for n in leaves.values())
+def unwound(thread: ThreadStack) -> bool:
+    """Whether native frames were followed beyond the innermost Python one: only then is their absence inside it told.
 
-
-def _leaf(thread: ThreadStack) -> str:
-    leaf = native_leaf(thread)
-    if not leaf or is_noise(leaf[0]):
-        return "interpreter"
-    return f"{PurePosixPath(leaf[0].file).name}:{leaf[0].function}"
+    Hand-written assembly (matrix products) can stop an unwinder at the very first frame.
+    """
+    return any(frame.native for frame in thread.frames[len(native_leaf(thread)) :])
 
 
 def _where(thread: ThreadStack) -> tuple[tuple[str, str, int], ...]:

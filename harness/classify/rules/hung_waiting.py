@@ -96,9 +96,8 @@ def waiting_cause(moved: Motion, thread: ThreadStack, samples: tuple[StackSample
         return "blocked-io"
     if innermost is not None and innermost.file.endswith(LOCK_FILES):
         return "deadlock"
-    if "futex" in wchan and not any(sample.native for sample in samples):
-        return "deadlock"
-    return "native-wait"
+    # A lock taken by the program's own function looks, without native frames, like a wait in C.
+    return "native-wait" if any(sample.native for sample in samples) else "unseen-wait"
 
 
 def _tells_gil(sample: StackSample) -> bool:

@@ -58,6 +58,12 @@ def test_a_bare_name_has_no_class_template_parameter_or_clone(function, bare):
         native("PyObject_Call", "/usr/bin/python3.12"),
         native("_call_function_pointer", "/build/Python-3.11.7/Modules/_ctypes/callproc.c"),
         native("ffi_call", "/lib/x86_64-linux-gnu/libffi.so.8.1.2"),
+        # as pystack writes them
+        native("ffi_call", "???"),
+        native("__GI___lll_lock_wait", "./nptl/lowlevellock.c"),
+        native("__write", "../sysdeps/unix/sysv/linux/write.c"),
+        native("os_write_impl", "./Modules/posixmodule.c"),
+        native("pymain_run_file", "Modules/main.c"),
     ],
 )
 def test_interpreter_and_c_library_are_noise_and_no_work(frame):
@@ -73,11 +79,19 @@ def test_interpreter_and_c_library_are_noise_and_no_work(frame):
         native("gomp_team_barrier_wait", "/lib/libgomp.so.1"),
         native("my_extension_step", f"{SITE}/mine/_core.cpython-311-x86_64-linux-gnu.so"),
         native("cuStreamSynchronize", "/lib/libcuda.so.1"),
+        native("my_kernel", "???"),
+        native("step", "/src/mine/io/step.c"),
     ],
 )
 def test_torch_and_extensions_are_work(frame):
     assert not is_noise(frame)
     assert is_compiled_work(frame)
+
+
+def test_a_frame_without_a_name_is_noise_but_may_be_work():
+    extension = native("0x7fa62c0a3e96", f"{SITE}/mine/_core.so")
+    assert is_noise(extension)
+    assert is_compiled_work(extension)
 
 
 def test_python_frames_are_never_noise():
