@@ -43,16 +43,18 @@ def from_json(cls: type[T], data: Any) -> T:
 def _hints(cls: type) -> dict[str, Any]:
     # The core modules name each other under TYPE_CHECKING; resolve against all of them.
     import harness.core.boundary as boundary
+    import harness.core.cause as cause
     import harness.core.evidence as evidence
     import harness.core.outcome as outcome
     import harness.core.point as point
     import harness.core.record as record
+    import harness.core.space as space
     import harness.core.spec as spec
     import harness.core.trial as trial
     import harness.core.verdict as verdict
 
     names: dict[str, Any] = {}
-    for module in (boundary, evidence, outcome, point, record, spec, trial, verdict):
+    for module in (boundary, cause, evidence, outcome, point, record, space, spec, trial, verdict):
         names.update(vars(module))
     return typing.get_type_hints(cls, localns=names)
 

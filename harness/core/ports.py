@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from harness.core.command import Command
     from harness.core.evidence import SourceFailure, StackSample
     from harness.core.outcome import Cleanup, Exit
-    from harness.core.point import Value
+    from harness.core.point import Point, Value
     from harness.core.record import Run, TrialRecord
     from harness.core.trial import Trial
     from harness.core.verdict import Answer, Case, Verdict
+
+Result_co = TypeVar("Result_co", covariant=True)
 
 
 class Clock(Protocol):
@@ -136,6 +138,38 @@ class Strategy(Protocol):
         ...
 
     def result(self) -> Boundary:
+        """What is known so far; final once ``ask`` returns None."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellRequest:
+    """A question about many axes at once: run ``cell``. ``role`` is search, certify, confirm or alternative."""
+
+    cell: Point
+    role: str
+    reason: str
+
+
+class CellStrategy(Protocol[Result_co]):
+    """A pure search over cells of a matrix; what :class:`Strategy` is for one axis.
+
+    Telling the same answers in the same order gives the same questions.
+    """
+
+    def estimate(self) -> PlanEstimate:
+        """What is left to spend, as expected now."""
+        ...
+
+    def ask(self) -> CellRequest | None:
+        """The next question, or None when the search is over. Asking twice asks the same."""
+        ...
+
+    def tell(self, *, cell: Point, answer: Answer, seconds: float) -> None:
+        """The answer for one trial of ``cell`` and what it cost."""
+        ...
+
+    def result(self) -> Result_co:
         """What is known so far; final once ``ask`` returns None."""
         ...
 

@@ -1,0 +1,106 @@
+"""Cause: which settings a failure needs, and what was seen for each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from harness.core.boundary import Claim, Count
+from harness.core.point import Point, Value
+
+
+class MinimiseFinding(StrEnum):
+    """How the search for the settings that a failure needs ended."""
+
+    CAUSE = "cause found"
+    GOOD_FAILS = "the good corner fails too"
+    BAD_PASSES = "the bad corner passes"
+    INCONCLUSIVE = "inconclusive"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellCount:
+    """The trials of one cell, by answer."""
+
+    cell: Point
+    good: int = 0
+    bad: int = 0
+    unresolved: int = 0
+
+    def __str__(self) -> str:
+        if self.bad:
+            return f"failed {self.bad} of {self.good + self.bad + self.unresolved}"
+        return f"passed {self.good} of {self.good + self.unresolved}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """One setting that the failure needs: with ``value`` it fails, one step back to ``last_good`` it passes.
+
+    ``back`` are the trials of the failing cell with this one setting taken back, ``required`` the passes that its
+    certificate asks for. ``kept_by`` says which rule forbids the step back, when one does: the need is then not shown
+    by a trial. ``others`` are other values of a categorical axis in place of ``value``.
+    """
+
+    axis: str
+    value: Value
+    good: Value
+    last_good: Value
+    is_threshold: bool = False
+    back: CellCount | None = None
+    required: int = 0
+    kept_by: str = ""
+    others: tuple[Count, ...] = ()
+
+    @property
+    def certified(self) -> bool:
+        """Whether taking it back passed as often as the certificate asks, and never failed."""
+        return self.back is not None and not self.back.bad and 0 < self.required <= self.back.good
+
+    def __str__(self) -> str:
+        if not self.is_threshold or isinstance(self.value, bool | str | None):
+            return f"{self.axis}={self.value}"
+        up = isinstance(self.last_good, int | float) and self.last_good < self.value
+        return f"{self.axis}{'>=' if up else '<='}{self.value}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """A set of settings that fails together, and that no longer fails when any single one takes a step back.
+
+    ``certified`` says that for every need this was seen often enough; a need that a rule keeps in place is not
+    certified. Not claimed: that it is the smallest such set, or the only one.
+    """
+
+    needs: tuple[Need, ...]
+    seen: CellCount
+    excluded_rate: float | None = None
+    confidence: float = 0.95
+    claim: Claim = Claim.OBSERVED
+
+    @property
+    def certified(self) -> bool:
+        """Whether the set failed twice and every step back that the rules allow has its certificate."""
+        return self.seen.bad > 1 and all(need.certified or need.kept_by for need in self.needs)
+
+    def __str__(self) -> str:
+        return ", ".join(str(need) for need in self.needs) or "nothing: the good corner itself"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Minimised:
+    """The answer of a search for the settings that a failure needs.
+
+    ``complete`` says that no further cause exists among the settings that differ between the two corners, if adding
+    a bad setting never makes a failure rarer: with every found cause broken in every possible way, the rest passed.
+    """
+
+    finding: MinimiseFinding
+    causes: tuple[Cause, ...] = ()
+    complete: bool = False
+    because: str = ""
+    notes: tuple[str, ...] = ()
+    counts: tuple[CellCount, ...] = ()
+    trials: int = 0
+    failures: int = 0
+    seconds: float = 0.0

@@ -1,0 +1,60 @@
+"""What a search for a cause is expected to cost: played against every likely cause, with the costs seen so far."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.boundary import PlanEstimate
+from harness.core.verdict import Answer
+
+if TYPE_CHECKING:
+    from harness.search.ladder import Levels
+    from harness.search.minimise import Minimise
+
+MOST_PLAYS = 8
+"""Single settings, and as many pairs, that are taken for the cause in turn."""
+
+
+def forecast(search: Minimise) -> PlanEstimate:
+    """Trials, failures and seconds still to come, over causes of one or two settings that the answers allow."""
+    plays = [_play(search, cause) for cause in _causes(search) if _is_possible(search, cause)]
+    if search.ask() is None or not plays:
+        text = (
+            "nothing left to run" if search.ask() is None else "not predictable: no cause of one or two settings fits"
+        )
+        return PlanEstimate(trials=0, hangs=0, seconds_low=0.0, seconds_high=0.0, text=text)
+    trials = round(sum(play[0] for play in plays) / len(plays))
+    fails, low, high = max(p[1] for p in plays), min(p[2] for p in plays), max(p[2] for p in plays)
+    text = f"about {trials} trials, at most {fails} failures to wait for, {low:.0f} to {high:.0f} s"
+    return PlanEstimate(trials=trials, hangs=fails, seconds_low=low, seconds_high=high, text=text)
+
+
+def _causes(search: Minimise) -> list[Levels]:
+    ladder, n = search.ladder, len(search.ladder.names)
+    step = max(1, -(-n // MOST_PLAYS))
+    single = [ladder.raised(ladder.bottom, (i,), top=ladder.top) for i in range(0, n, step)]
+    double = [ladder.raised(ladder.bottom, (i, n - 1 - i), top=ladder.top) for i in range(0, n // 2, step)]
+    return [*single, *double]
+
+
+def _is_possible(search: Minimise, cause: Levels) -> bool:
+    wanted = _settings(search, cause)
+    for cell, tally in search.tallies.items():
+        fails = wanted <= set(cell)
+        if (tally.bad and not fails) or (tally.good and not tally.bad and fails):
+            return False
+    return True
+
+
+def _settings(search: Minimise, cause: Levels) -> set[tuple[str, object]]:
+    ladder = search.ladder
+    return {(ladder.names[i], ladder.value(i, level)) for i, level in enumerate(cause) if level}
+
+
+def _play(search: Minimise, cause: Levels) -> tuple[int, int, float]:
+    other, wanted = search.replayed(), _settings(search, cause)
+    while (request := other.ask()) is not None:
+        fails = wanted <= set(request.cell)
+        seconds = other.fail_s if fails else other.pass_s
+        other.tell(cell=request.cell, answer=Answer.BAD if fails else Answer.GOOD, seconds=seconds)
+    return other.trials - search.trials, other.failures - search.failures, other.seconds - search.seconds

@@ -1,0 +1,307 @@
+"""Minimise: of everything that differs between a passing and a failing cell, what does the failure need?"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from harness.core.boundary import Count, PlanEstimate
+from harness.core.cause import CellCount, Minimised, MinimiseFinding, Need
+from harness.core.errors import SpecError
+from harness.core.point import AxisType
+from harness.core.ports import CellRequest
+from harness.search.blame import conclude
+from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S
+from harness.search.forecast import forecast
+from harness.search.ladder import Ladder, Levels
+from harness.search.script import Script, Steps
+from harness.search.split import next_probe
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.core.point import Point
+    from harness.core.space import Space
+    from harness.core.spec import Effort
+    from harness.search.script import Told
+
+OTHERS_WHEN_STEADY = 3
+"""Passes asked of another categorical value while nothing flaky was seen; the whole certificate otherwise."""
+
+
+class Minimise(Script):
+    """Builds the failing cell up from the passing one, since a pass is cheap and a hang is not (SEARCH.md 2b).
+
+    1. Both corners: the good one passes, the bad one fails.
+    2. Prefixes: with the settings in order of suspicion (and after what they require), the shortest prefix that fails
+       ends in a setting that is needed; keep it, look for the next among those before it, until what is kept fails.
+    3. Every kept setting takes steps back as far as the failure lasts: left out, or lower on an ordered axis.
+    4. Certificate: each single further step back passes :attr:`required` times. One failure there sends the search
+       back to 3 with the smaller set, until nothing moves.
+    5. The set fails once more; other values of categorical axes are tried in its place.
+    6. With ``causes`` above one: break every cause found in every possible way and see whether the rest still fails.
+
+    Implements ``core.ports.CellStrategy``.
+
+    Raises:
+        SpecError: the two cells are the same, or one of them breaks a rule.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        effort: Effort,
+        *,
+        good: Point | None = None,
+        bad: Point | None = None,
+        causes: int = 1,
+        seen: Sequence[Told] = (),
+        pass_s: float = FIRST_PASS_S,
+        fail_s: float = FIRST_FAIL_S,
+    ) -> None:
+        self.space = space
+        self.good_cell, self.bad_cell = good or space.good, bad or space.bad
+        self.most_causes = causes
+        self._check_corners()
+        self.ladder = Ladder(space, good=self.good_cell, bad=self.bad_cell)
+        self.finding = MinimiseFinding.INCONCLUSIVE
+        self.found: list[Levels] = []
+        self.others: dict[Levels, dict[int, list[Point]]] = {}
+        self.holes: list[str] = []
+        self.is_complete = False
+        self._asked_of: dict[Point, int] = {}
+        self._start = (tuple(seen), pass_s, fail_s)
+        super().__init__(effort, seen=seen, pass_s=pass_s, fail_s=fail_s)
+
+    def result(self) -> Minimised:
+        """What is known so far; final once ``ask`` returns None."""
+        return conclude(self)
+
+    def estimate(self) -> PlanEstimate:
+        """What is left to spend if one setting, or two together, are the cause and always fail."""
+        return forecast(self)
+
+    def replayed(self) -> Minimise:
+        """The same search in the same state, to be played on its own."""
+        seen, pass_s, fail_s = self._start
+        other = Minimise(
+            self.space,
+            self.effort,
+            good=self.good_cell,
+            bad=self.bad_cell,
+            causes=self.most_causes,
+            seen=seen,
+            pass_s=pass_s,
+            fail_s=fail_s,
+        )
+        for told in self.told:
+            other.tell(cell=told.cell, answer=told.answer, seconds=told.seconds)
+        return other
+
+    def need(self, levels: Levels, position: int) -> Need:
+        """What was seen for one setting of a cause."""
+        ladder, level = self.ladder, levels[position]
+        factor = ladder.factors[position]
+        back = self._step_back(levels, position)
+        nearest = ladder.at(levels, position, level - 1)
+        rule = ladder.broken(nearest) if back is None else None
+        cells = self.others.get(levels, {}).get(position, [])
+        return Need(
+            axis=factor.name,
+            value=ladder.value(position, level),
+            good=ladder.value(position, 0),
+            last_good=ladder.value(position, level - 1 if back is None else back[position]),
+            is_threshold=factor.axis.type is AxisType.ORDERED,
+            back=None if back is None else self.count(ladder.cell(back)),
+            required=0 if back is None else self._asked_of.get(ladder.cell(back), 0),
+            kept_by=str(rule) if rule else "",
+            others=tuple(_as_count(self.count(cell), factor.name) for cell in cells),
+        )
+
+    def _check_corners(self) -> None:
+        for name, cell in (("good", self.good_cell), ("bad", self.bad_cell)):
+            rule = self.space.broken(cell)
+            if rule is not None:
+                raise SpecError(f"the {name} corner ({self.space.name_of(cell)}) breaks a rule: {rule}")
+        if self.good_cell == self.bad_cell:
+            raise SpecError("the good and the bad corner are the same cell, so there is nothing to leave out")
+
+    def _script(self) -> Steps:
+        good, bad = self.good_cell, self.bad_cell
+        yield from self._until(good, passes=1, role="search", reason="the good corner first: it is the baseline")
+        if self.bad(good):
+            self.finding = MinimiseFinding.GOOD_FAILS
+            yield from self._once_more(good, reason="the good corner once more")
+            return
+        if not self.good(good):
+            return
+        yield from self._until(bad, passes=self.required, role="search", reason="the bad corner: it has to fail")
+        if not self.bad(bad):
+            if self.good(bad) >= self.required:
+                self.finding = MinimiseFinding.BAD_PASSES
+            return
+        yield from self._causes()
+
+    def _causes(self) -> Steps:
+        """Reiter's hitting sets: a further cause must do without a step of every cause known so far."""
+        closed: list[Levels] = []
+        queue = deque([self.ladder.top])
+        while queue:
+            caps = queue.popleft()
+            if any(_within(caps, other) for other in closed):
+                continue
+            known = next((cause for cause in self.found if _within(cause, caps)), None)
+            if known is None:
+                if len(self.found) >= self.most_causes:
+                    return
+                cell = self.ladder.cell(caps)
+                if (rule := self.ladder.broken(caps)) is not None:
+                    self.holes.append(f"{self.space.name_of(cell)} could not be tried: {rule}")
+                    continue
+                reason = "does anything else fail, with every known cause broken?"
+                yield from self._until(cell, passes=self.required, role="certify", reason=reason)
+                if not self.bad(cell):
+                    if self.good(cell) < self.required:
+                        self.holes.append(f"{self.space.name_of(cell)} gave no answer")
+                    closed.append(caps)
+                    continue
+                yield from self._minimal(caps)
+                known = self.found[-1]
+            for position in _members(known):
+                capped = self.ladder.at(caps, position, known[position] - 1)
+                queue.append(self.ladder.without_dependents(capped))
+        self.is_complete = not self.holes
+
+    def _minimal(self, top: Levels) -> Steps:
+        """Append to ``found`` a minimal failing set within ``top``, which fails."""
+        self.finding = MinimiseFinding.CAUSE
+        kept = self.ladder.bottom
+        rest: list[int] = _members(top)
+        self.found.append(top)
+        while not self._fails(kept) and rest:
+            chain = [self.ladder.raised(kept, rest[:n], top=top) for n in range(len(rest) + 1)]
+            yield from self._search_chain(chain, what="settings")
+            low, high = self._bracket(chain)
+            self.found[-1] = chain[high]
+            if not high:
+                break
+            group = rest[max(low, 0) : high]
+            kept = self.ladder.with_requirements(self.ladder.raised(kept, group, top=top), top=chain[high])
+            rest = [i for i in rest[: max(low, 0)] if not kept[i]]
+        while True:
+            yield from self._step_down()
+            before = self.found[-1]
+            yield from self._certify()
+            if self._settled(before):
+                break
+        levels = self.found[-1]
+        yield from self._once_more(self.ladder.cell(levels), reason="the whole cause once more")
+        yield from self._other_values(levels)
+
+    def _step_down(self) -> Steps:
+        """Leave out or lower each setting as far as a single pass does not stop it."""
+        moved = True
+        while moved:
+            before = self.found[-1]
+            for position in reversed(_members(before)):
+                levels = self.found[-1]
+                chain = [self.ladder.at(levels, position, level) for level in range(levels[position] + 1)]
+                yield from self._search_chain(chain, what=f"steps of {self.ladder.names[position]}")
+                self.found[-1] = chain[self._bracket(chain)[1]]
+            moved = self.found[-1] != before
+
+    def _certify(self) -> Steps:
+        """Ask each single step back for its passes; stops at the first that fails."""
+        levels = self.found[-1]
+        for position in _members(levels):
+            back = self._step_back(levels, position)
+            if back is None:
+                continue
+            cell, passes = self.ladder.cell(back), self.required
+            self._asked_of[cell] = passes = self._asked_of.get(cell, passes)
+            name = self.ladder.names[position]
+            yield from self._until(cell, passes=passes, role="certify", reason=f"it must pass with {name} taken back")
+            if self.bad(cell):
+                return
+
+    def _settled(self, levels: Levels) -> bool:
+        """Whether no single step back from ``levels`` is known to fail."""
+        backs = [self._step_back(levels, position) for position in _members(levels)]
+        return not any(back is not None and self._fails(back) for back in backs)
+
+    def _once_more(self, cell: Point, *, reason: str) -> Steps:
+        asked = 0
+        while self.bad(cell) < 2 and asked < self.required and not self.given_up(cell):
+            asked += 1
+            yield CellRequest(cell=cell, role="confirm", reason=reason)
+
+    def _other_values(self, levels: Levels) -> Steps:
+        """On categorical axes: does any value that is neither the good nor the bad one fail as well?"""
+        for position in _members(levels):
+            factor = self.ladder.factors[position]
+            if factor.axis.type is not AxisType.CATEGORICAL:
+                continue
+            taken = (self.ladder.value(position, 0), self.ladder.value(position, levels[position]))
+            for value in factor.axis.values:
+                cell = self.ladder.cell(levels).with_value(factor.name, value)
+                if value in taken or self.space.broken(cell) is not None:
+                    continue
+                passes = self.required if self.is_flaky() else min(OTHERS_WHEN_STEADY, self.required)
+                self.others.setdefault(levels, {}).setdefault(position, []).append(cell)
+                yield from self._until(cell, passes=passes, role="alternative", reason=f"{factor.name}={value} instead")
+
+    def _search_chain(self, chain: Sequence[Levels], *, what: str) -> Steps:
+        """Ask until the smallest failing cell of ``chain`` is bracketed; its last cell fails."""
+        while True:
+            low, high = self._bracket(chain)
+            inside = range(low + 1, high)
+            probes = [i for i in inside if not self.ladder.broken(chain[i]) and not self.given_up(self._cell(chain[i]))]
+            if not probes:
+                return
+            pick = next_probe(
+                probes,
+                unknown_below=low,
+                unknown_above=high,
+                pass_s=[self.pass_s] * len(probes),
+                fail_s=self.fail_s,
+                failures=len(probes),
+            )
+            cell = self._cell(chain[pick])
+            yield CellRequest(cell=cell, role="search", reason=f"{pick} of {len(chain) - 1} {what} tried together")
+
+    def _bracket(self, chain: Sequence[Levels]) -> tuple[int, int]:
+        """The last cell of ``chain`` that passes (-1: none) below the first that fails, and that one."""
+        high = next(i for i, levels in enumerate(chain) if self._fails(levels))
+        low = next((i for i in range(high - 1, -1, -1) if self.good(self._cell(chain[i]))), -1)
+        return low, high
+
+    def _step_back(self, levels: Levels, position: int) -> Levels | None:
+        """The nearest cell with ``position`` further back that may be run, or None."""
+        for level in range(levels[position] - 1, -1, -1):
+            back = self.ladder.at(levels, position, level)
+            if self.ladder.broken(back) is None and not self._no_answer(back):
+                return back
+        return None
+
+    def _no_answer(self, levels: Levels) -> bool:
+        cell = self._cell(levels)
+        return bool(self.unresolved(cell)) and not self.good(cell) and not self.bad(cell)
+
+    def _fails(self, levels: Levels) -> bool:
+        return self.bad(self._cell(levels)) > 0
+
+    def _cell(self, levels: Levels) -> Point:
+        return self.ladder.cell(levels)
+
+
+def _members(levels: Levels) -> list[int]:
+    """The positions that have left their good value."""
+    return [i for i, level in enumerate(levels) if level]
+
+
+def _within(levels: Levels, caps: Levels) -> bool:
+    return all(level <= cap for level, cap in zip(levels, caps, strict=True))
+
+
+def _as_count(count: CellCount, axis: str) -> Count:
+    return Count(value=count.cell.get(axis), good=count.good, bad=count.bad, unresolved=count.unresolved)

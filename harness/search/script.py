@@ -1,0 +1,172 @@
+"""Script: a search over cells written as one story; asking and telling drive it, so that it can be replayed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import TYPE_CHECKING, TypeAlias
+
+from harness.core.cause import CellCount
+from harness.core.ports import CellRequest
+from harness.core.verdict import Answer
+from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S
+from harness.search.threshold import certificate_passes
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from harness.core.point import Point
+    from harness.core.spec import Effort
+
+Steps: TypeAlias = "Generator[CellRequest, None, None]"
+"""A part of the story: it yields questions and looks the answers up in the tallies."""
+
+PATIENCE = 3
+"""Unresolved answers of a cell that also passed before its certificate is given up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """One answer: all that a search ever learns."""
+
+    cell: Point
+    answer: Answer
+    seconds: float
+
+
+@dataclass(slots=True)
+class CellTally:
+    """What was seen of one cell."""
+
+    good: int = 0
+    bad: int = 0
+    unresolved: int = 0
+
+
+class Script:
+    """Asks what :meth:`_script` yields, one question at a time, until it ends or the effort is used up.
+
+    A script never receives an answer by hand: it looks into ``tallies``, so that what was seen before the search
+    began (``seen``) counts like anything else, and the same answers in the same order lead to the same questions.
+    Failures are believed; a pass is tentative until :meth:`required` of them were seen and no failure.
+    """
+
+    def __init__(
+        self,
+        effort: Effort,
+        *,
+        seen: Sequence[Told] = (),
+        pass_s: float = FIRST_PASS_S,
+        fail_s: float = FIRST_FAIL_S,
+    ) -> None:
+        self.effort = effort
+        self.tallies: dict[Point, CellTally] = {}
+        self.told: list[Told] = []
+        self.stopped = ""
+        self._first = (pass_s, fail_s)
+        self._pass_times: list[float] = []
+        self._fail_times: list[float] = []
+        for told in seen:
+            self._learn(told)
+        self._steps = self._script()
+        self._next: CellRequest | None = None
+        self._advance()
+
+    def ask(self) -> CellRequest | None:
+        """The next question, or None when the search is over. Asking twice asks the same."""
+        return self._next
+
+    def tell(self, *, cell: Point, answer: Answer, seconds: float) -> None:
+        """The answer for one trial of ``cell`` and what it cost."""
+        told = Told(cell=cell, answer=answer, seconds=seconds)
+        self.told.append(told)
+        self._learn(told)
+        if self._next is not None:
+            self._advance()
+
+    @property
+    def trials(self) -> int:
+        """Trials that this search asked for."""
+        return len(self.told)
+
+    @property
+    def failures(self) -> int:
+        """Those of them that failed."""
+        return sum(told.answer is Answer.BAD for told in self.told)
+
+    @property
+    def seconds(self) -> float:
+        """What they cost."""
+        return math.fsum(told.seconds for told in self.told)
+
+    @property
+    def pass_s(self) -> float:
+        """Expected seconds of a pass."""
+        return max(median(self._pass_times), 0.01) if self._pass_times else self._first[0]
+
+    @property
+    def fail_s(self) -> float:
+        """Expected seconds of a failure."""
+        return max(fmean(self._fail_times), 0.01) if self._fail_times else self._first[1]
+
+    @property
+    def required(self) -> int:
+        """Passes that make a certificate."""
+        return self.effort.certify or certificate_passes(pass_s=self.pass_s, fail_s=self.fail_s)
+
+    def good(self, cell: Point) -> int:
+        """Passes of ``cell``."""
+        return self.tallies[cell].good if cell in self.tallies else 0
+
+    def bad(self, cell: Point) -> int:
+        """Failures of ``cell``."""
+        return self.tallies[cell].bad if cell in self.tallies else 0
+
+    def unresolved(self, cell: Point) -> int:
+        """Answers of ``cell`` that were neither."""
+        return self.tallies[cell].unresolved if cell in self.tallies else 0
+
+    def count(self, cell: Point) -> CellCount:
+        """What was seen of ``cell``, to keep."""
+        return CellCount(cell=cell, good=self.good(cell), bad=self.bad(cell), unresolved=self.unresolved(cell))
+
+    def is_flaky(self) -> bool:
+        """Whether a cell both passed and failed."""
+        return any(tally.good and tally.bad for tally in self.tallies.values())
+
+    def given_up(self, cell: Point) -> bool:
+        """Whether asking ``cell`` again is not worth it: it never gave an answer, or too often gave none."""
+        return self.unresolved(cell) >= (PATIENCE if self.good(cell) or self.bad(cell) else 1)
+
+    def _script(self) -> Steps:
+        raise NotImplementedError
+
+    def _until(self, cell: Point, *, passes: int, role: str, reason: str) -> Steps:
+        """Ask ``cell`` until it fails once, passes ``passes`` times or is given up."""
+        while not self.bad(cell) and self.good(cell) < passes and not self.given_up(cell):
+            yield CellRequest(cell=cell, role=role, reason=reason)
+
+    def _learn(self, told: Told) -> None:
+        tally = self.tallies.setdefault(told.cell, CellTally())
+        match told.answer:
+            case Answer.GOOD:
+                tally.good += 1
+                self._pass_times.append(told.seconds)
+            case Answer.BAD:
+                tally.bad += 1
+                self._fail_times.append(told.seconds)
+            case Answer.UNRESOLVED:
+                tally.unresolved += 1
+
+    def _advance(self) -> None:
+        effort = self.effort
+        self._next = next(self._steps, None)
+        if self._next is None:
+            return
+        if self.trials >= effort.max_trials:
+            self.stopped = f"the limit of {effort.max_trials} trials"
+        elif effort.max_seconds is not None and self.seconds >= effort.max_seconds:
+            self.stopped = f"the limit of {effort.max_seconds:g} s of trials"
+        if self.stopped:
+            self._next = None
