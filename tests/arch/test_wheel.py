@@ -24,15 +24,24 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def tops(names: list[str]) -> set[str]:
-    return {name.split("/")[0] for name in names}
+def strangers(names: list[str]) -> list[str]:
+    """What does not belong into the wheel: other top-level names, and bytecode."""
+    own = ("nsa/", "harness/")
+    return [n for n in names if not (n.startswith(own) or ".dist-info/" in n) or n.endswith(".pyc")]
 
 
 def test_the_wheel_holds_exactly_nsa_and_harness(wheel: Path):
     names = zipfile.ZipFile(wheel).namelist()
 
-    assert {top for top in tops(names) if not top.endswith(".dist-info")} == {"nsa", "harness"}
-    assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
+    assert strangers(names) == []
+    assert {"nsa/__init__.py", "harness/__init__.py"} <= set(names)
+
+
+def test_the_guard_sees_a_stranger():
+    good = ["nsa/__init__.py", "harness/cli/main.py", "nsa_harness-1.dist-info/METADATA"]
+    bad = ["tests/test_x.py", "matrices/layers.yaml", "nsa/__pycache__/a.cpython-311.pyc"]
+
+    assert strangers(good + bad) == bad
 
 
 def test_every_module_of_the_checkout_is_in_the_wheel(wheel: Path):
