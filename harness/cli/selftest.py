@@ -27,7 +27,7 @@ Examples:
 @click.option("--rounds", type=click.IntRange(min=1), default=1, show_default=True, help="Run everything this often.")
 @click.option("--executor", default="forkserver", show_default=True, help="How trials start: forkserver or local.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything random.")
-@click.option("--keep", metavar="DIR", help="Keep the evidence of every trial here.")
+@click.option("--keep", metavar="DIR", help="Keep the evidence of every trial in a folder below DIR.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
 @click.pass_context
 def selftest(
@@ -51,7 +51,7 @@ def selftest(
 
     with tempfile.TemporaryDirectory(prefix="nsa-harness-selftest-") as scratch:
         wrong = _run(
-            Path(keep) if keep else Path(scratch),
+            _fresh(Path(keep)) if keep else Path(scratch),
             names=names,
             rounds=rounds,
             executor=executor,
@@ -59,6 +59,13 @@ def selftest(
             as_json=as_json,
         )
     ctx.exit(ExitCode.FINDINGS if wrong else ExitCode.OK)
+
+
+def _fresh(keep: Path) -> Path:
+    """A folder of its own below ``keep``: old heartbeats in a trial's folder would be taken for new ones."""
+    from harness.clock import WallClock
+
+    return keep / WallClock().wall().replace(":", "")
 
 
 def _run(directory: Path, *, names: tuple[str, ...], rounds: int, executor: str, seed: int, as_json: bool) -> int:
