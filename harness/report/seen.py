@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.core.movement import movement
-from harness.report.stacks import deciding_sample, deciding_thread, lines, place, same_in, telling_frame
+from harness.core.stacks import deciding_thread, telling_frame
+from harness.report.stacks import deciding_sample, lines, place, same_in
 from harness.report.text import code, count, details, fence, md, seconds, size, table
 
 if TYPE_CHECKING:

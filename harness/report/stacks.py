@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
+from harness.core.stacks import deciding_thread, telling_frame
 from harness.report.text import short_path
 
 if TYPE_CHECKING:
     from harness.core.evidence import Evidence, Frame, StackSample, ThreadStack
     from harness.core.verdict import Verdict
 
-_STDLIB = re.compile(r"(^|/)lib/python3\.\d+/(?!site-packages/)|^<frozen|^(threading|queue|selectors|socket)\.py$")
-_WAITS_FOR_ENGINE = "ReadyQueue::pop"
-
 
 def deciding_sample(evidence: Evidence, verdict: Verdict) -> StackSample | None:
     """The stack sample that the verdict cites, native frames preferred; else the last that was taken."""
     cited = [s for s in evidence.stacks if s.id in verdict.cites] or list(evidence.stacks[-1:])
     return max(cited, key=lambda sample: (sample.native, sample.t_s), default=None)
-
-
-def deciding_thread(sample: StackSample) -> ThreadStack | None:
-    """The thread that holds the trial up: the main one, or the only autograd thread that it waits for."""
-    main = next((t for t in sample.threads if t.tid == sample.pid or t.name == "MainThread"), None)
-    if main is None:
-        return sample.threads[0] if sample.threads else None
-    if any(frame.native and _WAITS_FOR_ENGINE in frame.function for frame in main.frames):
-        busy = [t for t in sample.threads if t is not main and any(_is_own(f) for f in t.frames)]
-        return busy[0] if len(busy) == 1 else main
-    return main
-
-
-def telling_frame(thread: ThreadStack) -> Frame | None:
-    """The frame to name: the innermost Python one outside the standard library, else the innermost that there is."""
-    python = [frame for frame in thread.frames if not frame.native]
-    own = next((frame for frame in python if _is_own(frame)), None)
-    return own or next(iter(python), None) or next(iter(thread.frames), None)
 
 
 def same_in(evidence: Evidence, sample: StackSample) -> tuple[int, int]:
@@ -65,7 +44,3 @@ def lines(thread: ThreadStack, *, most: int = 40) -> str:
 
 def _mark(frame: Frame, telling: Frame | None) -> str:
     return "=> " if frame is telling else "[C]" if frame.native else "   "
-
-
-def _is_own(frame: Frame) -> bool:
-    return not frame.native and not _STDLIB.search(frame.file)

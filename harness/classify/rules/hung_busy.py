@@ -6,16 +6,10 @@ import itertools
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import PATIENCE, conclude, silence, silence_limit, silent_too_long
-from harness.classify.frames import (
-    is_compiled_work,
-    native_leaf,
-    native_samples,
-    python_frames,
-    silent_samples,
-    spell,
-)
+from harness.classify.frames import native_samples, silent_samples, spell
 from harness.classify.motion import motion
 from harness.classify.signature import signature, stack_names
+from harness.core.stacks import is_compiled_work, native_leaf, python_frames
 from harness.core.verdict import Confidence, Kind
 
 if TYPE_CHECKING:

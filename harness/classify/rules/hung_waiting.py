@@ -5,18 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import PATIENCE, conclude, silence, silence_limit, silent_too_long
-from harness.classify.frames import (
-    deciding_thread,
-    identical,
-    native_leaf,
-    native_samples,
-    python_frames,
-    silent_samples,
-    spell,
-    telling_frame,
-)
+from harness.classify.frames import identical, native_samples, silent_samples, spell
 from harness.classify.motion import motion
 from harness.classify.signature import signature, stack_names
+from harness.core.stacks import deciding_thread, native_leaf, python_frames, telling_frame
 from harness.core.verdict import Confidence, Kind
 
 if TYPE_CHECKING:

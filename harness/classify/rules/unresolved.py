@@ -5,17 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import PATIENCE, conclude, silence, silence_limit, silent_too_long, stopped_by_limit
-from harness.classify.frames import (
-    deciding_thread,
-    distinct,
-    identical,
-    native_samples,
-    silent_samples,
-    spell,
-    telling_frame,
-)
+from harness.classify.frames import distinct, identical, native_samples, silent_samples, spell
 from harness.classify.motion import motion
 from harness.classify.rules.hung_busy import LONGER, healthy_silence_s, is_busy
+from harness.core.stacks import deciding_thread, telling_frame
 from harness.core.verdict import Confidence, Kind
 
 if TYPE_CHECKING:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.core.ports import Block
+from harness.core.stacks import deciding_thread, telling_frame
 from harness.core.verdict import Kind
 from harness.report.facts import failing, groups
 from harness.report.next_steps import next_steps
-from harness.report.stacks import deciding_sample, deciding_thread, place, telling_frame
+from harness.report.stacks import deciding_sample, place
 from harness.report.text import code, md, short_path
 from harness.report.words import at, certificate, chance, claim, claim_word, day, headline, planted, tally
 from harness.store.run_store import read_evidence

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness.classify.frames import (
-    deciding_thread,
-    is_compiled_work,
-    is_noise,
-    native_leaf,
-    plain,
-    short_path,
-    spell,
-    telling_frame,
-)
+from harness.classify.frames import plain, short_path, spell
 from harness.core.evidence import Frame, StackSample, ThreadStack
+from harness.core.stacks import deciding_thread, is_compiled_work, is_noise, native_leaf, telling_frame
 
 SITE = "/venv/lib/python3.11/site-packages"
 

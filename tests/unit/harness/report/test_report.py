@@ -14,6 +14,7 @@ from harness.core.boundary import Claim, Finding
 from harness.core.evidence import Frame, LogTail, StackSample, ThreadStack
 from harness.core.ports import Block
 from harness.core.record import Run
+from harness.core.stacks import deciding_thread, telling_frame
 from harness.report.build import build
 from harness.report.claims import lint
 from harness.report.facts import cell, groups
@@ -23,7 +24,6 @@ from harness.report.render import json as json_render
 from harness.report.render import markdown
 from harness.report.sections import SECTIONS, strip
 from harness.report.sections.controls import differences
-from harness.report.stacks import deciding_thread, telling_frame
 from harness.report.text import code, command, details, fence, md, ranges, seconds, short_path, table
 from harness.report.words import certificate, claim, headline
 from harness.report.write import summary_json, summary_text, write
