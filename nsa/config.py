@@ -1,4 +1,4 @@
-"""What a run is: model, kernels and training, in one frozen tree that is the same after a round trip by JSON.
+"""What a run is: model, kernels, training, processes; one frozen tree, the same after a round trip by JSON.
 
 Every setting has a dotted path (``model.n_layers``), a type, a default, a range and one line of meaning.
 Whole-tree rules (which values fit together) are checked when the tree is built, so a ``RunConfig`` that exists
@@ -103,24 +103,68 @@ class TrainConfig:
 
     steps: int = _setting(5, "optimizer steps", at_least=1)
     seq_len: int = _setting(256, "tokens in a sequence", at_least=1)
-    batch_size: int = _setting(1, "sequences in a step", at_least=1)
-    lr: float = _setting(3e-3, "learning rate", at_least=0.0)
+    batch_size: int = _setting(1, "sequences in a micro-batch, all ranks together", at_least=1)
+    accumulate: int = _setting(1, "micro-batches whose gradients are averaged into one step", at_least=1)
+    lr: float = _setting(3e-3, "learning rate, the largest of the schedule", at_least=0.0)
+    schedule: str = _setting(
+        "constant", "learning rate after warm-up: constant, or a cosine to zero", choices=("constant", "cosine")
+    )
+    warmup_steps: int = _setting(0, "steps over which the learning rate rises from zero", at_least=0)
     weight_decay: float = _setting(0.01, "AdamW weight decay of matrices", at_least=0.0)
     grad_clip: float = _setting(1.0, "largest gradient norm; 0 turns clipping off", at_least=0.0)
     seed: int = _setting(1337, "seeds weights and data", at_least=0)
     data: str = _setting(
-        "bytes", "bytes of the Python standard library's sources, or uniform random ids", choices=("bytes", "synthetic")
+        "bytes",
+        "bytes of the Python standard library's sources; uniform random ids; or the text in train.data_path",
+        choices=("bytes", "synthetic", "local"),
     )
+    data_path: str = _setting("", "for train.data = local: a text or JSONL file, or a folder of them")
     threads: int = _setting(1, "CPU threads inside an operator; 0 leaves torch's choice", at_least=0)
-    precision: str = _setting("fp32", "fp32, or bf16 by autocast", choices=("fp32", "bf16"))
-    device: str = _setting("cpu", "where the model runs", choices=("cpu", "cuda"))
-    checkpointing: str = _setting(
-        "none", "recompute each decoder block in backward to save memory", choices=("none", "block")
+    precision: str = _setting("fp32", "type of the model's arithmetic", choices=("fp32", "bf16", "fp16"))
+    precision_mode: str = _setting(
+        "autocast",
+        "autocast: weights stay fp32; pure: weights, gradients and optimizer state in train.precision too",
+        choices=("autocast", "pure"),
     )
+    device: str = _setting("cpu", "where the model runs; auto: a GPU if there is one", choices=("cpu", "cuda", "auto"))
+    checkpointing: str = _setting(
+        "none",
+        "recompute decoder blocks in backward to save memory: by torch's reentrant or nonreentrant way; selective "
+        "keeps the selected blocks' numbers and the attention outputs; block is nonreentrant by its earlier name",
+        choices=("none", "block", "reentrant", "nonreentrant", "selective"),
+    )
+    checkpoint_layers: str = _setting("", "which blocks are recomputed, a:b without b; all if empty")
     deterministic: bool = _setting(
         default=False, meaning="the same bits in every run on a GPU too, where faster kernels add in any order"
     )
     detect_anomaly: bool = _setting(default=False, meaning="torch's anomaly mode: slow, names the faulty operator")
+    out_dir: str = _setting("", "where the run writes its files and checkpoints; nothing is written if empty")
+    save_every: int = _setting(0, "steps between checkpoints; 0 saves none", at_least=0)
+    resume: bool = _setting(default=False, meaning="continue from the newest checkpoint in train.out_dir, if any")
+    log_every: int = _setting(1, "steps between printed lines; one comes at least every 5 s", at_least=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelConfig:
+    """How several processes train one model. The switches from ``find_unused_parameters`` on are DDP's own."""
+
+    mode: str = _setting(
+        "single",
+        "single process; ddp; fsdp: fully_shard; fsdp1: FullyShardedDataParallel; manual: average gradients by hand",
+        choices=("single", "ddp", "fsdp", "fsdp1", "manual"),
+    )
+    backend: str = _setting("auto", "auto: nccl on a GPU, gloo on a CPU", choices=("auto", "gloo", "nccl"))
+    timeout_s: float = _setting(600.0, "how long a rank waits for the others before it gives up", at_least=1.0)
+    allow_single: bool = _setting(default=False, meaning="let a parallel mode run in one process")
+    allow_known_bad: bool = _setting(
+        default=False, meaning="run combinations that are known to fail, to reproduce the failure"
+    )
+    find_unused_parameters: bool = _setting(default=False, meaning="look for parameters without a gradient")
+    static_graph: bool = _setting(default=False, meaning="promise that every step has the same graph")
+    broadcast_buffers: bool = _setting(default=True, meaning="copy rank 0's buffers before every forward")
+    gradient_as_bucket_view: bool = _setting(default=False, meaning="gradients are views into the buckets")
+    bucket_cap_mb: int = _setting(25, "gradients reduced together, MiB", at_least=1)
+    compress: str = _setting("none", "type of the gradients on the wire", choices=("none", "bf16"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,11 +224,14 @@ class RunConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     kernels: KernelConfig = field(default_factory=KernelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
 
     def __post_init__(self) -> None:
         for path, setting in _PATHS.items():
             setting.checked(self.value(path))
         _check_fit(self.model)
+        _check_precision(self)
+        _check_recomputation(self)
 
     @staticmethod
     def paths() -> Mapping[str, ConfigPath]:
@@ -271,7 +318,58 @@ def _check_fit(model: ModelConfig) -> None:
     _ = model.layout  # raises when l, d and l_slc do not fit
 
 
-_SECTIONS: dict[str, type[Any]] = {"model": ModelConfig, "kernels": KernelConfig, "train": TrainConfig}
+def layer_range(config: RunConfig) -> range:
+    """The decoder blocks that ``train.checkpoint_layers`` names; all when it is empty.
+
+    Raises:
+        ConfigError: not ``a:b`` with 0 <= a < b <= model.n_layers.
+    """
+    text, n_layers = config.train.checkpoint_layers, config.model.n_layers
+    first, colon, end = text.partition(":") if text else ("0", ":", str(n_layers))
+    is_number = first.isascii() and first.isdecimal() and end.isascii() and end.isdecimal()
+    if not (colon and is_number and 0 <= int(first) < int(end) <= n_layers):
+        raise ConfigError(
+            f"train.checkpoint_layers = {text!r} is no range of blocks; write a:b with 0 <= a < b <= {n_layers}, "
+            "b itself left out"
+        )
+    return range(int(first), int(end))
+
+
+def _check_precision(config: RunConfig) -> None:
+    train, mode = config.train, config.parallel.mode
+    if train.precision != "fp16":
+        return
+    if train.precision_mode == "pure":
+        raise ConfigError(
+            "train.precision = 'fp16' with train.precision_mode = 'pure': fp16 weights cannot be unscaled after the "
+            "loss scale, and small gradients vanish without it; use autocast, or bf16"
+        )
+    if mode in ("fsdp", "fsdp1"):
+        raise ConfigError(
+            f"train.precision = 'fp16' with parallel.mode = {mode!r}: each rank would choose its own loss scale from "
+            "its own shard; use bf16, or parallel.mode = 'ddp'"
+        )
+
+
+def _check_recomputation(config: RunConfig) -> None:
+    parallel, kind = config.parallel, config.train.checkpointing
+    layer_range(config)
+    is_ready_twice = kind == "reentrant" and parallel.mode == "ddp" and parallel.find_unused_parameters
+    if is_ready_twice and not parallel.static_graph and not parallel.allow_known_bad:
+        raise ConfigError(
+            "train.checkpointing = 'reentrant' with parallel.find_unused_parameters under ddp ends in 'marked as ready "
+            "twice': the search for unused parameters sees none of those inside a recomputed block, and calls them "
+            "ready before their gradients come. Use nonreentrant, or parallel.static_graph, or no search; "
+            "parallel.allow_known_bad runs it as it is"
+        )
+
+
+_SECTIONS: dict[str, type[Any]] = {
+    "model": ModelConfig,
+    "kernels": KernelConfig,
+    "train": TrainConfig,
+    "parallel": ParallelConfig,
+}
 _PATHS: dict[str, ConfigPath] = {
     f"{section}.{f.name}": ConfigPath(
         path=f"{section}.{f.name}",

@@ -19,7 +19,37 @@ from nsa.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+SAFE_MODE: dict[str, Value] = {
+    "parallel.find_unused_parameters": True,
+    "parallel.broadcast_buffers": False,
+    "parallel.gradient_as_bucket_view": False,
+    "parallel.bucket_cap_mb": 2,
+    "kernels.sdpa": "no-flash",
+    "kernels.compressed": "masked",
+    "kernels.window": "sdpa",
+    "kernels.selected": "packed",
+}
+"""What NSA_DDP_SAFE_MODE stood for: four arguments of DDP, and NSA_SDPA_NO_FLASH=1, NSA_USE_FA2{,_CMP,_WIN}=0,
+NSA_USE_TRITON_SEL=0, NSA_USE_SEL_PACK=1. Without flash attention a CPU has only ``masked`` for the cmp branch."""
+
 SWITCHES: dict[str, dict[str, dict[str, Value]]] = {
+    "NSA_DDP_SAFE_MODE": {"1": SAFE_MODE, "0": {}},
+    "NSA_DDP_FIND_UNUSED": {
+        "1": {"parallel.find_unused_parameters": True},
+        "0": {"parallel.find_unused_parameters": False},
+    },
+    "NSA_DDP_STATIC_GRAPH": {"1": {"parallel.static_graph": True}, "0": {"parallel.static_graph": False}},
+    "NSA_DDP_BROADCAST_BUFFERS": {
+        "1": {"parallel.broadcast_buffers": True},
+        "0": {"parallel.broadcast_buffers": False},
+    },
+    "NSA_DDP_GRAD_AS_BUCKET_VIEW": {
+        "1": {"parallel.gradient_as_bucket_view": True},
+        "0": {"parallel.gradient_as_bucket_view": False},
+    },
+    "NSA_DDP_COMPRESS": {"bf16": {"parallel.compress": "bf16"}, "0": {"parallel.compress": "none"}},
+    "NSA_ALLOW_SINGLE_RANK": {"1": {"parallel.allow_single": True}, "0": {"parallel.allow_single": False}},
+    "NSA_GC_REENTRANT": {"1": {"train.checkpointing": "reentrant"}, "0": {}},
     "NSA_USE_FA2": {"1": {"kernels.compressed": "flash-attn", "kernels.window": "flash-attn"}, "0": {}},
     "NSA_USE_FA2_CMP": {"1": {"kernels.compressed": "flash-attn"}, "0": {"kernels.compressed": "packed"}},
     "NSA_USE_FA2_WIN": {"1": {"kernels.window": "flash-attn"}, "0": {"kernels.window": "sdpa"}},
@@ -41,7 +71,7 @@ SWITCHES: dict[str, dict[str, dict[str, Value]]] = {
     "NSA_FORCE_UNIFORM_GATE": {"1": {"model.gate": "uniform"}, "0": {}},
     "NSA_STOPGRAD_GATES": {"1": {"model.gate_grad": False}, "0": {}},
     "NSA_PREFILL_BATCHED": {"1": {"model.attention": "nsa"}, "0": {"model.attention": "legacy-sequential"}},
-    "NSA_NO_GC": {"1": {"train.checkpointing": "none"}, "0": {"train.checkpointing": "block"}},
+    "NSA_NO_GC": {"1": {"train.checkpointing": "none"}, "0": {"train.checkpointing": "nonreentrant"}},
     "NSA_DETECT_ANOMALY": {"1": {"train.detect_anomaly": True}, "0": {}},
 }
 """Switch, the values it takes, and what each value changes."""
@@ -51,8 +81,13 @@ NUMBERS: dict[str, str] = {
     "NSA_BATCH_SIZE": "train.batch_size",
     "NSA_LR": "train.lr",
     "NSA_ROPE_SCALE": "model.rope_scale",
+    "NSA_ACCUM": "train.accumulate",
+    "NSA_DDP_BUCKET_MB": "parallel.bucket_cap_mb",
 }
-"""Variables whose value is the value of one setting."""
+"""Variables whose value is the value of one setting, a number."""
+
+TEXTS: dict[str, str] = {"NSA_GC_RANGE": "train.checkpoint_layers"}
+"""Variables whose value is the value of one setting, a text."""
 
 REFINES: dict[str, str] = {"NSA_USE_FA2_CMP": "NSA_USE_FA2", "NSA_USE_FA2_WIN": "NSA_USE_FA2"}
 """A narrow switch wins over the broad one it refines."""
@@ -65,17 +100,19 @@ WITHOUT_COUNTERPART: dict[str, str] = {
     "NSA_FA2_": "set kernels.window or kernels.compressed to 'flash-attn'; it runs or says why it cannot",
     "NSA_ALLOW_SLIDING_FA2": "set kernels.window = 'flash-attn'",
     "NSA_WIN_FORCE_DENSE": "set kernels.window",
-    "NSA_DDP_": "this trainer runs one process",
-    "NSA_FSDP_": "this trainer runs one process",
-    "NSA_PG_TIMEOUT_MIN": "this trainer runs one process",
-    "NSA_GC_": "set train.checkpointing",
+    "NSA_DDP_DISABLE_GC": "set train.checkpointing; no mode turns it off behind your back",
+    "NSA_DDP_SAFE_GC_LAYERS": "set train.checkpoint_layers",
+    "NSA_DDP_": "DDP's switches are settings of the section parallel",
+    "NSA_FSDP_": "set parallel.mode = 'fsdp' or 'fsdp1'; every decoder block is sharded fully",
+    "NSA_PG_TIMEOUT_MIN": "set parallel.timeout_s, in seconds",
+    "NSA_GC_": "set train.checkpointing and train.checkpoint_layers",
     "NSA_HEARTBEAT_EVERY": "heartbeats come from a probe at every phase",
     "NSA_MEM_DUMP_EVERY": "memory is watched from outside, by the harness",
     "NSA_TRACE_": "progress inside forward and backward is announced to probes, block by block",
     "NSA_WATCH_": "stalls are watched from outside, by the harness",
     "NSA_DEBUG_": "phases and kernels are announced to probes",
     "NSA_LOG_": "facts of every step are announced to probes",
-    "NSA_FWE_": "data is read from this machine only: train.data = 'bytes' or 'synthetic'",
+    "NSA_FWE_": "data is read from this machine only: train.data = 'bytes', 'synthetic' or 'local'",
     "NSA_TOKENIZER": "one byte is one token",
     "NSA_ENV_STATIC": "the environment is read once, when the configuration is built",
 }
@@ -104,10 +141,10 @@ def read_environment(environ: Mapping[str, str] | None = None) -> tuple[EnvChang
     source = os.environ if environ is None else environ
     mine = {k: v for k, v in source.items() if k.startswith("NSA_") and not k.startswith("NSA_HARNESS_") and v}
     for name in mine:
-        if name not in SWITCHES and name not in NUMBERS:
+        if name not in SWITCHES and name not in NUMBERS and name not in TEXTS:
             raise _unknown(name)
     changes: dict[str, EnvChange] = {}
-    for name in (*SWITCHES, *NUMBERS):
+    for name in (*SWITCHES, *NUMBERS, *TEXTS):
         for change in _changes_of(name, mine[name]) if name in mine else ():
             earlier = changes.get(change.path)
             if earlier is not None and earlier.value != change.value and REFINES.get(name) != earlier.name:
@@ -124,9 +161,47 @@ def with_environment(config: RunConfig, environ: Mapping[str, str] | None = None
     return config.with_values({change.path: change.value for change in read_environment(environ)})
 
 
+RELATED = ("NSA_", "NCCL_", "TORCH_", "PYTORCH_", "CUDA_", "OMP_", "GLOO_")
+"""Beginnings of the variables that can change what a run does."""
+
+
+def related(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables that can change what a run does, its own and its libraries', for the record."""
+    source = os.environ if environ is None else environ
+    launch = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    return {k: v for k, v in sorted(source.items()) if k.startswith(RELATED) or k in launch}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """Which of several processes this one is, as torchrun tells it."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+
+
+def read_launch(environ: Mapping[str, str] | None = None) -> Launch | None:
+    """This process's place among those that torchrun started; None when it was started alone.
+
+    Raises:
+        ConfigError: torchrun's variables are incomplete or no numbers.
+    """
+    source = os.environ if environ is None else environ
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    if not any(name in source for name in names[:2]):
+        return None
+    numbers = [source.get(name, "") for name in names]
+    if not all(number.isdecimal() for number in numbers):
+        found = ", ".join(f"{name}={number or '(unset)'}" for name, number in zip(names, numbers, strict=True))
+        raise ConfigError(f"incomplete launch: {found}; start with torchrun, or unset all three")
+    rank, world_size, local_rank = map(int, numbers)
+    return Launch(rank=rank, world_size=world_size, local_rank=local_rank)
+
+
 def _changes_of(name: str, text: str) -> list[EnvChange]:
-    if name in NUMBERS:
-        path = NUMBERS[name]
+    path = NUMBERS.get(name) or TEXTS.get(name)
+    if path is not None:
         return [EnvChange(name=name, text=text, path=path, value=RunConfig.path(path).parsed(text))]
     word = {"true": "1", "false": "0"}.get(text.strip().lower(), text.strip().lower())
     if word not in SWITCHES[name]:
@@ -138,4 +213,4 @@ def _unknown(name: str) -> ConfigError:
     for beginning, instead in WITHOUT_COUNTERPART.items():
         if name == beginning or (beginning.endswith("_") and name.startswith(beginning)):
             return ConfigError(f"{name} steers nothing here: {instead}. Unset it")
-    return ConfigError(f"unknown variable {name}; {suggestion(name, [*SWITCHES, *NUMBERS])}")
+    return ConfigError(f"unknown variable {name}; {suggestion(name, [*SWITCHES, *NUMBERS, *TEXTS])}")

@@ -17,3 +17,7 @@ class KernelUnavailable(NsaError, RuntimeError):
 
 class NonFiniteLoss(NsaError, ArithmeticError):
     """The loss became NaN or infinite; the message names step and value."""
+
+
+class RankLost(NsaError, RuntimeError):
+    """Another rank of this run did not come to a common decision; the message names it where it is known."""

@@ -1,81 +1,83 @@
-"""``python -m nsa.train run.json``: train as the file says and print one JSON line per step.
+"""``nsa-train [CONFIG]``, or ``python -m nsa.train``: train as configured and print one JSON line per logged step.
 
-``--set model.n_layers=2`` changes one setting (again and again); ``--show`` prints the effective
-configuration and stops. The NSA_* switches of ``nsa.env`` are applied between the file and ``--set``.
-Exit status: 0 trained, 2 the configuration cannot be run, 3 the loss is not finite.
+CONFIG is a YAML file or the name of a configuration that comes with the package (``--list``). Later sources win:
+defaults, CONFIG, the NSA_* switches of ``nsa.env``, ``--override "train.steps=10 model.n_layers=2"``. What differs
+from the defaults is printed first, with its source, on standard error. For several processes start it with
+``torchrun --nproc_per_node=2 -m nsa.train CONFIG``.
+
+Exit status: 0 trained (or ended early by the end of the data or a HALT file), 2 the configuration cannot be run
+here, 3 the loss is not finite, 4 another rank was lost, 143 ended by SIGTERM or SIGINT after a checkpoint.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nsa.config import RunConfig
-from nsa.env import with_environment
-from nsa.errors import ConfigError, KernelUnavailable, NonFiniteLoss
-from nsa.train.probe import NullProbe
+from nsa.env import read_launch
+from nsa.errors import ConfigError, KernelUnavailable, NonFiniteLoss, RankLost
+from nsa.train.effective import Effective, effective, names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-
-class Lines(NullProbe):
-    """Writes each step's facts, and the kernel table, as JSON lines."""
-
-    def resolved(self, table: Sequence[Mapping[str, str]]) -> None:
-        """One line for the whole table."""
-        _write({"kernels": [dict(row) for row in table]})
-
-    def step_done(self, *, step: int, facts: Mapping[str, float]) -> None:
-        """One line per step."""
-        _write({"step": step, **facts})
+EXIT_CODES: dict[type[Exception], int] = {ConfigError: 2, KernelUnavailable: 2, NonFiniteLoss: 3, RankLost: 4}
+STOPPED = 143
+"""128 + SIGTERM, as a shell says it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m nsa.train", description=__doc__)
-    parser.add_argument("config", type=Path, nargs="?", help="JSON file of settings; defaults where it is silent")
-    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", dest="changes")
-    parser.add_argument("--show", action="store_true", help="print the effective configuration and stop")
+    parser = argparse.ArgumentParser(
+        prog="nsa-train", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("config", nargs="?", help="a YAML file of settings, or a name from --list")
+    parser.add_argument(
+        "--override", "--set", action="append", default=[], metavar="'PATH=VALUE ...'", dest="overrides"
+    )
+    parser.add_argument("--show", action="store_true", help="print the effective configuration as JSON and stop")
+    parser.add_argument("--sources", action="store_true", help="print every setting with its source and stop")
+    parser.add_argument("--list", action="store_true", help="print the configurations that come with the package")
     options = parser.parse_args(argv)
     try:
-        config = effective_config(options.config, options.changes)
+        if options.list:
+            return _print(names())
+        built = effective(options.config, overrides=options.overrides)
         if options.show:
-            sys.stdout.write(config.to_json())
-            return 0
-        from nsa.train.trainer import train
+            return _print([built.config.to_json().rstrip()])
+        if options.sources:
+            return _print(built.lines())
+        return _train(built)
+    except tuple(EXIT_CODES) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
 
-        train(config, [Lines()])
-    except (ConfigError, KernelUnavailable) as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2
-    except NonFiniteLoss as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 3
+
+def _train(built: Effective) -> int:
+    """Train, watched by the run's own files, until the end or a signal."""
+    launch = read_launch()
+    is_first = launch is None or launch.rank == 0
+    if is_first:
+        for line in built.lines(only_changed=True):
+            sys.stderr.write(f"[config] {line}\n")
+        sys.stderr.flush()
+    from nsa.train.signals import Stop
+    from nsa.train.telemetry import probes_for
+    from nsa.train.trainer import train
+    from nsa.train.votes import Wish
+
+    rank = launch.rank if launch else 0
+    with Stop() as stop:
+        result = train(built.config, probes_for(built.config, rank=rank, sources=built.sources), stop_asked=stop.asked)
+    if is_first and result.wish is not Wish.GO_ON:
+        sys.stderr.write(f"[train] {result.ended}\n")
+    return STOPPED if result.wish is Wish.SIGNAL else 0
+
+
+def _print(lines: object) -> int:
+    sys.stdout.writelines(f"{line}\n" for line in lines)  # pyright: ignore[reportGeneralTypeIssues]  # lines of text
     return 0
-
-
-def effective_config(path: Path | None, changes: Sequence[str]) -> RunConfig:
-    """Defaults, then the file, then the environment, then ``PATH=VALUE`` changes."""
-    try:
-        config = RunConfig() if path is None else RunConfig.from_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}; give a file that RunConfig.to_json wrote") from error
-    values: dict[str, object] = {}
-    for change in changes:
-        name, equals, text = change.partition("=")
-        if not equals:
-            raise ConfigError(f"--set {change!r} has no value; write --set model.n_layers=2")
-        values[name] = RunConfig.path(name).parsed(text)
-    return with_environment(config).with_values(values)
-
-
-def _write(record: Mapping[str, object]) -> None:
-    sys.stdout.write(json.dumps(record) + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

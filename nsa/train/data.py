@@ -6,6 +6,7 @@ interpreter, in the order of their names, joined. No download, no tokenizer: one
 
 from __future__ import annotations
 
+import json
 import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,8 +21,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from nsa.config import RunConfig
+    from nsa.train.world import World
 
 BYTE_VALUES = 256
+SUFFIXES = (".jsonl", ".md", ".py", ".txt")
+"""Files that are read from a folder of text."""
+
+
+class EndOfData(Exception):
+    """The text has no more whole steps; the run ends together, on all ranks."""
 
 
 def stdlib_text() -> Tensor:
@@ -37,28 +45,89 @@ def stdlib_text() -> Tensor:
     return torch.frombuffer(bytearray(text), dtype=torch.uint8)
 
 
-def batches(config: RunConfig) -> Callable[[int], Tensor]:
-    """How to fetch the batch of a step: ids_BT with one token more than ``seq_len``, inputs and targets in one.
+def local_text(path: str) -> Tensor:
+    """A text file, a JSONL file's ``text`` fields one after another, or a folder of such files, as uint8.
 
-    The batch of a step depends on the seed and the step alone, so a run can be continued anywhere.
+    Raises:
+        ConfigError: nothing readable there, or a JSONL line without a text; the message names file and line.
     """
+    root = Path(path)
+    if not path or not root.exists():
+        raise ConfigError(f"train.data_path = {path!r} does not exist; train.data = 'local' needs a file or a folder")
+    found = sorted(p for p in root.rglob("*") if p.suffix in SUFFIXES) if root.is_dir() else [root]
+    try:
+        text = b"".join(_document_bytes(file) for file in found)
+    except OSError as error:
+        raise ConfigError(f"cannot read {error.filename}: {error.strerror}") from error
+    if not text:
+        raise ConfigError(f"no text in train.data_path = {path!r}; it takes {', '.join(SUFFIXES)}")
+    return torch.frombuffer(bytearray(text), dtype=torch.uint8)
+
+
+def _document_bytes(file: Path) -> bytes:
+    if file.suffix != ".jsonl":
+        return file.read_bytes()
+    texts: list[str] = []
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            texts.append(json.loads(line)["text"] + "\n")
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{file}:{number} is no JSON object with a text in its field 'text'") from error
+    return "".join(texts).encode()
+
+
+def batches(config: RunConfig, world: World | None = None) -> Callable[[int], list[Tensor]]:
+    """How to fetch a step's micro-batches: ids_BT each, with one token more than ``seq_len`` for the targets.
+
+    The sequences of a step depend on the seed and the step alone, and ranks deal them out: a run can be continued
+    anywhere, by any number of processes.
+
+    Raises:
+        ConfigError: the data does not fit the configuration.
+        EndOfData: on fetching, a step lies behind the end of the text.
+    """
+    rows = _rows(config)
+    n_micro, rank, size = config.train.accumulate, *((world.rank, world.size) if world else (0, 1))
+
+    def fetch(step: int) -> list[Tensor]:
+        ids_NT = rows(step)
+        return [micro.chunk(size)[rank] for micro in ids_NT.chunk(n_micro)]
+
+    return fetch
+
+
+def _rows(config: RunConfig) -> Callable[[int], Tensor]:
+    """All sequences of a step, of every micro-batch and rank."""
     train, vocab = config.train, config.model.vocab
-    shape = (train.batch_size, train.seq_len + 1)
+    shape = (train.batch_size * train.accumulate, train.seq_len + 1)
     if train.data == "synthetic":
         return lambda step: torch.randint(vocab, shape, generator=_generator(train.seed, step))
     if vocab < BYTE_VALUES:
         raise ConfigError(
             f"model.vocab = {vocab} is less than the 256 byte values; use 256, or train.data = 'synthetic'"
         )
-    text = stdlib_text()
+    text = stdlib_text() if train.data == "bytes" else local_text(train.data_path)
     if len(text) < shape[1]:
         raise ConfigError(f"train.seq_len = {train.seq_len} is longer than the text ({len(text)} bytes)")
+    if train.data == "local":
+        return lambda step: _in_order(text, shape, step)
 
-    def batch(step: int) -> Tensor:
+    def drawn(step: int) -> Tensor:
         starts = torch.randint(len(text) - shape[1] + 1, (shape[0],), generator=_generator(train.seed, step))
         return torch.stack([text[start : start + shape[1]] for start in starts.tolist()]).long()
 
-    return batch
+    return drawn
+
+
+def _in_order(text: Tensor, shape: tuple[int, int], step: int) -> Tensor:
+    """The step's part of the text, read once from front to back; what does not fill a step is left over."""
+    n_rows, length = shape
+    stride = length - 1
+    first = step * n_rows * stride
+    last = first + n_rows * stride + 1
+    if last > len(text):
+        raise EndOfData(f"step {step} needs bytes {first} to {last} of a text of {len(text)}")
+    return text[first:last].unfold(0, length, stride).long()
 
 
 def _generator(seed: int, step: int) -> torch.Generator:

@@ -1,0 +1,173 @@
+"""How gradients of several processes become one: a row of MODES per ``parallel.mode``.
+
+A plan wraps the model once and is then asked at the same four places in every mode: around each micro-batch, after
+the last backward, for the gradient norm, and for the module that saves and loads.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from nsa.errors import ConfigError
+from nsa.model.transformer import Block
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torch import Tensor
+
+    from nsa.config import RunConfig
+    from nsa.model.transformer import Decoder
+    from nsa.train.world import World
+
+
+class Single:
+    """One process; also what the other plans have in common."""
+
+    reduces = False
+    """Whether ``reduce`` has work to do after backward."""
+
+    def __init__(self, model: Decoder, config: RunConfig, world: World) -> None:
+        self.config, self.world = config, world
+        self.module: nn.Module = self.wrap(model)
+
+    def wrap(self, model: Decoder) -> nn.Module:
+        """The module to call forward on."""
+        return model
+
+    def micro_batch(self, *, is_last: bool) -> AbstractContextManager[object]:
+        """Around forward and backward of a micro-batch; gradients meet in the last one's backward."""
+        return nullcontext()
+
+    def reduce(self) -> None:
+        """Average what backward has left apart."""
+
+    def clip(self, limit: float) -> float:
+        """Scale gradients down to ``limit`` and give their norm before; all ranks get the same number."""
+        return nn.utils.clip_grad_norm_(self.module.parameters(), limit).item()
+
+
+class Ddp(Single):
+    """Every rank has the whole model; gradients are averaged bucket by bucket during backward."""
+
+    def wrap(self, model: Decoder) -> nn.Module:
+        """DistributedDataParallel with the switches of ``config.parallel``."""
+        parallel = self.config.parallel
+        if parallel.compress == "bf16" and dist.get_backend() != "nccl":
+            raise ConfigError(
+                f"parallel.compress = 'bf16' needs NCCL, and gradients travel by {dist.get_backend()}; use none"
+            )
+        ids = [torch.cuda.current_device()] if self.config.train.device == "cuda" else None
+        wrapped = nn.parallel.DistributedDataParallel(
+            model,
+            device_ids=ids,
+            find_unused_parameters=parallel.find_unused_parameters,
+            static_graph=parallel.static_graph,
+            broadcast_buffers=parallel.broadcast_buffers,
+            gradient_as_bucket_view=parallel.gradient_as_bucket_view,
+            bucket_cap_mb=parallel.bucket_cap_mb,
+        )
+        if parallel.compress == "bf16":
+            from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+
+            wrapped.register_comm_hook(dist.group.WORLD, bf16_compress_hook)
+        return wrapped
+
+    def micro_batch(self, *, is_last: bool) -> AbstractContextManager[object]:
+        """Keep gradients local until the last micro-batch."""
+        return nullcontext() if is_last else self.module.no_sync()  # pyright: ignore[reportCallIssue]  # DDP's
+
+
+class Manual(Single):
+    """Every rank has the whole model; gradients are averaged after backward, in sight: the control for DDP."""
+
+    reduces = True
+
+    def wrap(self, model: Decoder) -> nn.Module:
+        """The model itself, with rank 0's weights everywhere."""
+        with torch.no_grad():
+            for tensor in (*model.parameters(), *model.buffers()):
+                dist.broadcast(tensor, src=0)
+        return model
+
+    def reduce(self) -> None:
+        """Average gradients by one all-reduce per type; a parameter without one counts as zero."""
+        grads: dict[torch.dtype, list[Tensor]] = {}
+        for parameter in self.module.parameters():
+            if parameter.requires_grad:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                grads.setdefault(parameter.grad.dtype, []).append(parameter.grad)
+        for same_type in grads.values():
+            flat = torch.cat([grad.flatten() for grad in same_type])
+            dist.all_reduce(flat)
+            flat /= self.world.size
+            for grad, part in zip(same_type, flat.split([g.numel() for g in same_type]), strict=True):
+                grad.copy_(part.view_as(grad))
+
+
+class Fsdp(Single):
+    """Each rank keeps a part of every parameter (``fully_shard``); blocks are gathered one at a time."""
+
+    def wrap(self, model: Decoder) -> nn.Module:
+        """Shard every block, then the rest."""
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        mesh = init_device_mesh(self.config.train.device, (self.world.size,))
+        for block in model.blocks:
+            fully_shard(block, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        return model
+
+    @contextmanager
+    def micro_batch(self, *, is_last: bool) -> Iterator[None]:
+        """Keep gradients unreduced until the last micro-batch."""
+        self.module.set_requires_gradient_sync(is_last)  # pyright: ignore[reportCallIssue]  # FSDPModule's
+        yield
+
+    def clip(self, limit: float) -> float:
+        """Over all ranks' parts: the norm comes as a tensor that is spread over them."""
+        norm = nn.utils.clip_grad_norm_(self.module.parameters(), limit)
+        return norm.full_tensor().item()  # pyright: ignore[reportAttributeAccessIssue]  # a DTensor
+
+
+class Fsdp1(Single):
+    """The older wrapper, FullyShardedDataParallel, which the original reports used."""
+
+    def wrap(self, model: Decoder) -> nn.Module:
+        """Wrap every block and the whole; parameters keep their names."""
+        from torch.distributed.fsdp import FullyShardedDataParallel
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+        on_gpu = self.config.train.device == "cuda"
+        device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+        policy = ModuleWrapPolicy({Block})
+        return FullyShardedDataParallel(model, auto_wrap_policy=policy, device_id=device, use_orig_params=True)
+
+    def micro_batch(self, *, is_last: bool) -> AbstractContextManager[object]:
+        """Keep gradients whole and local until the last micro-batch."""
+        return nullcontext() if is_last else self.module.no_sync()  # pyright: ignore[reportCallIssue]  # FSDP's
+
+    def clip(self, limit: float) -> float:
+        """As FSDP does it: the norm is over all ranks' parts."""
+        return self.module.clip_grad_norm_(limit).item()  # pyright: ignore[reportCallIssue]  # FSDP's
+
+
+MODES: dict[str, Callable[[Any, Any, Any], Single]] = {
+    "single": Single,
+    "ddp": Ddp,
+    "manual": Manual,
+    "fsdp": Fsdp,
+    "fsdp1": Fsdp1,
+}
+
+
+def clean_name(name: str) -> str:
+    """A parameter's name as the unwrapped model calls it."""
+    return name.replace("_fsdp_wrapped_module.", "").removeprefix("module.")

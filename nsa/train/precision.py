@@ -1,0 +1,34 @@
+"""The arithmetic of a run: fp32, bf16 or fp16, by autocast or throughout; the loss is always fp32."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from nsa.config import TrainConfig
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def cast(model: nn.Module, config: TrainConfig) -> None:
+    """Turn the weights into ``train.precision`` where it is pure."""
+    if config.precision_mode == "pure":
+        model.to(DTYPES[config.precision])
+
+
+def next_token_loss(module: nn.Module, config: TrainConfig, ids_BT: Tensor) -> Tensor:
+    """Mean next-token cross entropy in nats, fp32."""
+    is_autocast = config.precision != "fp32" and config.precision_mode == "autocast"
+    with torch.autocast(config.device, dtype=DTYPES[config.precision]) if is_autocast else nullcontext():
+        logits_BTV = module(ids_BT[:, :-1])
+    return torch.nn.functional.cross_entropy(logits_BTV.float().flatten(0, 1), ids_BT[:, 1:].flatten())
+
+
+def make_scaler(config: TrainConfig) -> torch.amp.GradScaler | None:
+    """The loss scale that keeps small fp16 gradients alive; None where the type has fp32's range."""
+    return torch.amp.GradScaler(config.device) if config.precision == "fp16" else None

@@ -1,0 +1,163 @@
+"""What a run tells: JSON lines on standard output, and files in ``train.out_dir`` in the original reports' formats.
+
+``heartbeat_rank<r>.jsonl`` has a line at every phase boundary of every rank, begin and end named; ``training.csv``
+a line per step; ``env.json`` what ran, where and with which settings from where. A line is one write to a file
+opened for appending, so it survives whatever ends the process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nsa.env import related
+from nsa.train.probe import NullProbe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from nsa.config import RunConfig
+    from nsa.train.probe import Edge, Phase, Probe
+
+SILENCE_S = 5.0
+"""The longest time without a printed line between two steps that end within it."""
+
+
+def probes_for(config: RunConfig, *, rank: int, sources: Mapping[str, str]) -> list[Probe]:
+    """The observers of a run that was started from the command line."""
+    probes: list[Probe] = []
+    if rank == 0:
+        probes.append(Lines(every=config.train.log_every, last=config.train.steps - 1))
+    if config.train.out_dir:
+        folder = Path(config.train.out_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        probes.append(Heartbeat(folder / f"heartbeat_rank{rank}.jsonl", rank=rank))
+        if rank == 0:
+            probes.append(RunFiles(folder, config=config, sources=sources))
+    return probes
+
+
+class Lines(NullProbe):
+    """The kernel table and the logged steps' facts, as JSON lines on standard output."""
+
+    def __init__(self, *, every: int, last: int, now: Callable[[], float] = time.monotonic) -> None:
+        self._every, self._last, self._now = every, last, now
+        self._said = -SILENCE_S
+
+    def resolved(self, table: Sequence[Mapping[str, str]]) -> None:
+        """One line for the whole table."""
+        self._say({"kernels": [dict(row) for row in table]})
+
+    def step_done(self, *, step: int, facts: Mapping[str, float]) -> None:
+        """One line for the first and last step, every so many, and whenever it was silent for 5 s."""
+        is_due = step % self._every == 0 or step == self._last or self._now() - self._said >= SILENCE_S
+        if is_due:
+            self._said = self._now()
+            self._say({"step": step, **facts})
+
+    def _say(self, record: Mapping[str, object]) -> None:
+        sys.stdout.write(json.dumps(record) + "\n")
+        sys.stdout.flush()
+
+
+class Heartbeat(NullProbe):
+    """``ts, iso, pid, rank, step, msg`` and the phase, at every mark; steps also carry their facts."""
+
+    def __init__(self, path: Path, *, rank: int) -> None:
+        self._rank = rank
+        self._file = path.open("ab", buffering=0)
+        self._beat(None, "boot")
+
+    def mark(self, *, phase: Phase, edge: Edge, step: int | None, detail: str | None = None) -> None:
+        """Where this rank is; ``msg`` is ``forward_begin``, ``forward_end``, or ``forward_progress`` with detail."""
+        self._beat(step, f"{phase}_{edge}", {"phase": str(phase), **({"detail": detail} if detail else {})})
+
+    def step_done(self, *, step: int, facts: Mapping[str, float]) -> None:
+        """A step's facts, as ``msg`` progress."""
+        self._beat(step, "progress", {**facts, **_memory()})
+
+    def _beat(self, step: int | None, msg: str, more: Mapping[str, object] | None = None) -> None:
+        now = time.time()
+        iso = datetime.fromtimestamp(now, UTC).isoformat()
+        record = {"ts": now, "iso": iso, "pid": os.getpid(), "rank": self._rank, "step": step, "msg": msg}
+        self._file.write(json.dumps({**record, **(more or {})}).encode() + b"\n")
+
+
+class RunFiles(NullProbe):
+    """``env.json``, ``training.csv``, ``kernels.json`` and ``dtypes_report.txt``, by rank 0."""
+
+    def __init__(self, folder: Path, *, config: RunConfig, sources: Mapping[str, str]) -> None:
+        self._folder = folder
+        about = {
+            "time": datetime.now(UTC).isoformat(),
+            "python": platform.python_version(),
+            "argv": sys.argv,
+            "env": related(),
+            "config": config.to_mapping(),
+            "sources": dict(sources),
+        }
+        _put(folder / "env.json", json.dumps(about, indent=1))
+        self._training = (folder / "training.csv").open("ab", buffering=0)
+
+    def resolved(self, table: Sequence[Mapping[str, str]]) -> None:
+        """Which kernel runs each operator and why: there are no fallbacks to count."""
+        _put(self._folder / "kernels.json", json.dumps([dict(row) for row in table], indent=1))
+
+    def built(self, state: object) -> None:
+        """The types of all parameters and buffers, and torch's version, which is known by now."""
+        import torch
+
+        model = getattr(state, "model", None)
+        assert isinstance(model, torch.nn.Module)
+        _put(self._folder / "dtypes_report.txt", dtypes_report(model))
+        about = json.loads((self._folder / "env.json").read_text(encoding="utf-8"))
+        about |= {"torch": torch.__version__, "cuda_available": torch.cuda.is_available()}
+        _put(self._folder / "env.json", json.dumps(about, indent=1))
+
+    def step_done(self, *, step: int, facts: Mapping[str, float]) -> None:
+        """``step,loss,lr,toks`` without a head, steps counted from 1."""
+        row = (step + 1, *(f"{facts[name]:.6g}" for name in ("loss", "lr", "tokens_per_s")))
+        self._training.write((",".join(map(str, row)) + "\n").encode())
+
+
+def dtypes_report(model: object) -> str:
+    """How many elements have which type, then every parameter and buffer with name, type and shape."""
+    import torch
+
+    assert isinstance(model, torch.nn.Module)
+    named = [("PARAM", n, t) for n, t in model.named_parameters()] + [
+        ("BUFFER", n, t) for n, t in model.named_buffers()
+    ]
+    counts: dict[str, int] = {}
+    for _, _, tensor in named:
+        counts[str(tensor.dtype)] = counts.get(str(tensor.dtype), 0) + tensor.numel()
+    total = max(1, sum(counts.values()))
+    lines = ["# DTYPE SUMMARY (elements)"]
+    lines += [f"{dtype}: {n} ({100 * n / total:.2f}%)" for dtype, n in sorted(counts.items())]
+    lines += [f"{kind} {name} {tensor.dtype} {tuple(tensor.shape)}" for kind, name, tensor in named]
+    return "\n".join(lines) + "\n"
+
+
+def _memory() -> dict[str, int]:
+    """GPU memory of this process, MiB, under the reports' names; nothing on a CPU."""
+    import torch
+
+    if not torch.cuda.is_initialized():
+        return {}
+    return {
+        "gpu_mem_alloc": torch.cuda.memory_allocated() >> 20,
+        "gpu_mem_reserved": torch.cuda.memory_reserved() >> 20,
+    }
+
+
+def _put(path: Path, text: str) -> None:
+    """Write a whole file or leave the old one."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)

@@ -1,0 +1,83 @@
+"""Decisions that all ranks take together: no rank leaves a run alone, whatever it has seen.
+
+Every vote is one exchange over gloo of two numbers per rank: what the rank wants, and its loss. Before it, rank
+0 makes sure that all have come, so that a rank that does not come is named.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+
+from nsa.errors import RankLost
+
+if TYPE_CHECKING:
+    from nsa.train.world import World
+
+
+class Wish(IntEnum):
+    """What a rank wants to do next; the highest wish of all ranks is done."""
+
+    GO_ON = 0
+    END_OF_DATA = 1
+    HALT = 2
+    SIGNAL = 3
+    NOT_FINITE = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What all ranks do.
+
+    Attributes:
+        wish: the highest wish.
+        ranks: who wished it.
+        loss: mean of the ranks' losses.
+    """
+
+    wish: Wish
+    ranks: tuple[int, ...]
+    loss: float
+
+
+def decide(world: World, wish: Wish, *, loss: float = 0.0, where: str, timeout_s: float) -> Decision:
+    """Learn what all ranks want, and do the same as they.
+
+    Args:
+        world: the ranks; alone, one's own wish is the decision.
+        wish: what this rank wants.
+        loss: this rank's loss.
+        where: for the message, such as "step 3, before forward".
+        timeout_s: how long to wait for the others.
+
+    Raises:
+        RankLost: a rank did not come in time, or its process is gone.
+    """
+    if world.votes is None:
+        return Decision(wish=wish, ranks=(world.rank,), loss=loss)
+    mine = torch.tensor([float(wish), loss], dtype=torch.float64)
+    theirs = [torch.empty_like(mine) for _ in range(world.size)]
+    try:
+        dist.monitored_barrier(world.votes, timeout=timedelta(seconds=timeout_s), wait_all_ranks=True)
+        dist.all_gather(theirs, mine, group=world.votes)
+    except RuntimeError as error:
+        raise RankLost(
+            f"rank {world.rank} waited for the other ranks at {where} and lost one: {_first_line(error)}. "
+            "Look at that rank's output and its last heartbeat"
+        ) from error
+    wishes = [Wish(int(t[0])) for t in theirs]
+    highest = max(wishes)
+    return Decision(
+        wish=highest,
+        ranks=tuple(rank for rank, wished in enumerate(wishes) if wished is highest),
+        loss=sum(float(t[1]) for t in theirs) / world.size,
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0].strip()
