@@ -1,0 +1,76 @@
+"""Two gloo ranks that are started once and answer many questions: the work of a test module runs inside them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import multiprocessing
+import os
+import socket
+import traceback
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+SIZE = 2
+
+
+class Ranks:
+    """Runs a function on every rank at once and gives back what each returned."""
+
+    def __init__(self) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        context = multiprocessing.get_context("spawn")
+        pairs = [context.Pipe() for _ in range(SIZE)]
+        self._pipes = [ours for ours, _ in pairs]
+        self._processes = [
+            context.Process(target=_serve, args=(rank, port, theirs), daemon=True)
+            for rank, (_, theirs) in enumerate(pairs)
+        ]
+        for process in self._processes:
+            process.start()
+        for _, theirs in pairs:
+            theirs.close()
+
+    def run(self, function: Any, *args: Any, timeout_s: float = 120.0) -> list[Any]:
+        """``function(rank, *args)`` on every rank; an exception on any of them is raised here, with its traceback."""
+        for pipe in self._pipes:
+            pipe.send((function, args))
+        answers = []
+        for rank, pipe in enumerate(self._pipes):
+            if not pipe.poll(timeout_s):
+                raise TimeoutError(f"rank {rank} did not answer in {timeout_s} s")
+            answers.append(pipe.recv())
+        failed = [f"rank {rank}:\n{text}" for rank, (is_good, text) in enumerate(answers) if not is_good]
+        if failed:
+            raise AssertionError("\n".join(failed))
+        return [value for _, value in answers]
+
+    def close(self) -> None:
+        """Let the ranks leave together."""
+        for pipe in self._pipes:
+            with contextlib.suppress(OSError):
+                pipe.send(None)
+        for process in self._processes:
+            process.join(timeout=20)
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+
+def _serve(rank: int, port: int, pipe: Any) -> None:
+    torch.set_num_threads(1)
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo", rank=rank, world_size=SIZE)
+    while (job := pipe.recv()) is not None:
+        function, args = job
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):
+                answer = (True, function(rank, *args))
+        except Exception:  # noqa: BLE001 - raised again where the question was asked
+            answer = (False, traceback.format_exc())
+        pipe.send(answer)
+    dist.destroy_process_group()
