@@ -104,3 +104,40 @@ class Minimised:
     trials: int = 0
     failures: int = 0
     seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interaction:
+    """A combination of settings and the answers of the cells that it occurs in, each cell counted once."""
+
+    settings: tuple[tuple[str, Value], ...]
+    passed: int = 0
+    failed: int = 0
+
+    def __str__(self) -> str:
+        text = ", ".join(f"{name}={value}" for name, value in self.settings)
+        return f"{text}: {self.failed} cells failed, {self.passed} passed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explored:
+    """What trying every combination of ``strength`` axes showed.
+
+    Of ``combinations`` that the rules allow, ``passed`` occur in a cell that passed and ``explained`` contain a cause
+    that was found or exclude every cell without one; the others were not told. ``suspects`` are combinations that
+    failed and never passed: where to look, not what is to blame. That is ``causes``.
+    """
+
+    strength: int
+    combinations: int
+    passed: int
+    explained: int
+    impossible: int
+    causes: tuple[Cause, ...] = ()
+    suspects: tuple[Interaction, ...] = ()
+    counts: tuple[CellCount, ...] = ()
+    because: str = ""
+    notes: tuple[str, ...] = ()
+    trials: int = 0
+    failures: int = 0
+    seconds: float = 0.0

@@ -95,6 +95,7 @@ def steps_back(space: Space, levels: dict[str, int]):
 
 
 @given(cases())
+@settings(deadline=None)
 def test_a_steady_cause_is_found_exactly_and_certified(case):
     space, (cause,) = case
     search = Minimise(space, FEW)
@@ -108,6 +109,7 @@ def test_a_steady_cause_is_found_exactly_and_certified(case):
 
 
 @given(cases(ruled=True, most_causes=3))
+@settings(deadline=None)
 def test_with_rules_the_answer_fails_and_every_allowed_step_back_from_it_passes(case):
     space, many = case
     program = CellProgram(many)
@@ -122,6 +124,7 @@ def test_with_rules_the_answer_fails_and_every_allowed_step_back_from_it_passes(
 
 
 @given(cases(ruled=True, most_causes=3))
+@settings(deadline=None)
 def test_no_cell_that_breaks_a_rule_is_ever_asked(case):
     space, many = case
     for request, _ in CellProgram(many).play(Minimise(space, ONCE, causes=9)):
@@ -140,6 +143,7 @@ def test_all_causes_are_found_and_the_answer_says_that_there_is_no_other(case):
 
 
 @given(cases(most_causes=3))
+@settings(deadline=None)
 def test_asked_for_one_of_several_causes_it_does_not_claim_to_be_complete(case):
     space, many = case
     search = Minimise(space, ONCE)
@@ -151,6 +155,7 @@ def test_asked_for_one_of_several_causes_it_does_not_claim_to_be_complete(case):
 
 
 @given(cases(ruled=True, most_causes=2), st.floats(0.05, 1), st.integers(0, 2**32))
+@settings(deadline=None)
 def test_nothing_is_asked_that_a_certificate_or_the_confirmation_does_not_need(case, rate, seed):
     space, many = case
     search = Minimise(space, FEW)
@@ -167,6 +172,7 @@ def test_nothing_is_asked_that_a_certificate_or_the_confirmation_does_not_need(c
 
 
 @given(cases(ruled=True, most_causes=2), st.floats(0.05, 1), st.integers(0, 2**32))
+@settings(deadline=None)
 def test_a_flaky_answer_really_can_fail_it_is_at_worst_too_large(case, rate, seed):
     space, many = case
     program = CellProgram(many, rate=rate, seed=seed)
@@ -177,6 +183,7 @@ def test_a_flaky_answer_really_can_fail_it_is_at_worst_too_large(case, rate, see
 
 
 @given(cases(ruled=True), st.data())
+@settings(deadline=None)
 def test_cells_without_an_answer_only_make_the_answer_larger_and_it_says_so(case, data: st.DataObject):
     space, many = case
     program = CellProgram(many)
@@ -202,6 +209,7 @@ def _all(space: Space):
 
 
 @given(cases(ruled=True, most_causes=2), st.floats(0.05, 1), st.integers(0, 2**32), st.integers(1, 4))
+@settings(deadline=None)
 def test_replaying_the_answers_asks_the_same_questions(case, rate, seed, most):
     space, many = case
     program = CellProgram(many, rate=rate, seed=seed)
@@ -217,7 +225,7 @@ def test_replaying_the_answers_asks_the_same_questions(case, rate, seed, most):
 
 
 @given(cases(ruled=True, most_causes=2), st.integers(0, 40))
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 def test_looking_at_the_plan_or_the_result_changes_nothing(case, trials):
     space, many = case
     search = Minimise(space, FEW)
@@ -229,6 +237,7 @@ def test_looking_at_the_plan_or_the_result_changes_nothing(case, trials):
 
 
 @given(cases(most_causes=2), st.integers(1, 30))
+@settings(deadline=None)
 def test_the_search_ends_within_its_trials_and_then_claims_no_certificate_it_lacks(case, most):
     space, many = case
     search = Minimise(space, Effort(certify=3, max_trials=most))
@@ -243,7 +252,7 @@ def test_the_search_ends_within_its_trials_and_then_claims_no_certificate_it_lac
 
 
 @given(cases(), st.integers(0, 30))
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 def test_what_was_seen_before_is_not_run_again(case, known):
     space, many = case
     program = CellProgram(many)
@@ -259,6 +268,7 @@ def test_what_was_seen_before_is_not_run_again(case, known):
 
 
 @given(cases())
+@settings(deadline=None)
 def test_a_good_corner_that_fails_ends_the_search_at_once(case):
     space, _ = case
     search = Minimise(space, FEW)
@@ -268,6 +278,7 @@ def test_a_good_corner_that_fails_ends_the_search_at_once(case):
 
 
 @given(cases())
+@settings(deadline=None)
 def test_a_bad_corner_that_passes_its_certificate_ends_the_search(case):
     space, _ = case
     assume(space.good != space.bad)

@@ -1,0 +1,173 @@
+"""Explore: nothing is known to fail yet. A covering array detects, a search for the cause identifies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.boundary import PlanEstimate
+from harness.core.cause import Explored, Interaction
+from harness.core.point import AxisType
+from harness.core.space import Rule, Selector, Space
+from harness.core.spec import Effort
+from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S
+from harness.search.covering import Combination, Covering, covering_array, held
+from harness.search.minimise import Minimise
+from harness.search.script import Script, Steps, Told
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from harness.core.cause import Cause, Need
+    from harness.core.point import Point, Value
+    from harness.core.ports import CellRequest
+
+WITHOUT_END = Effort(max_trials=10**9)
+MOST_SUSPECTS = 20
+
+
+class Explore(Script):
+    """Runs a covering array, rows with the fewest bad settings first; a row that fails is minimised (SEARCH.md 2b).
+
+    What was found to be a cause is then left out of all further rows, which are made anew for the combinations that
+    are still missing: a known failure neither costs a second hang nor hides another one.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        effort: Effort,
+        *,
+        strength: int = 2,
+        first_only: bool = False,
+        seed: int = 0,
+        seen: Sequence[Told] = (),
+        pass_s: float = FIRST_PASS_S,
+        fail_s: float = FIRST_FAIL_S,
+    ) -> None:
+        self.space = space
+        self.strength = strength
+        self.first_only = first_only
+        self.seed = seed
+        self.causes: list[Cause] = []
+        self.excluded: list[Rule] = []
+        self.notes: list[str] = []
+        self.whole = covering_array(space, strength=strength, seed=seed)
+        self.covering: Covering = self.whole
+        self._seen = tuple(seen)
+        super().__init__(effort, seen=seen, pass_s=pass_s, fail_s=fail_s)
+
+    def estimate(self) -> PlanEstimate:
+        """What the rows that are left cost if they all pass, and if they all fail; without the searches for causes."""
+        left = [row for row in self.covering.rows if row not in self.tallies] if self.ask() is not None else []
+        low, high = len(left) * self.pass_s, len(left) * self.fail_s
+        text = f"{len(left)} rows, {low:.0f} s if all pass; a failing one costs {self.fail_s:.0f} s and a search"
+        return PlanEstimate(trials=len(left), hangs=0, seconds_low=low, seconds_high=high, text=text)
+
+    def result(self) -> Explored:
+        """What is known so far; final once ``ask`` returns None."""
+        every, possible = self.whole.combinations, self.covering.combinations
+        passed = held(self.space, self._passed(), strength=self.strength) & every
+        explained = (every - possible) - passed
+        told = len(passed) + len(explained)
+        notes = list(self.notes)
+        if self.stopped:
+            notes.append(f"The search was ended early by {self.stopped}.")
+        if told < len(every):
+            notes.append(f"{len(every) - told} combinations of {self.strength} axes are in no cell that passed.")
+        return Explored(
+            strength=self.strength,
+            combinations=len(every),
+            passed=len(passed),
+            explained=len(explained),
+            impossible=self.whole.impossible,
+            causes=tuple(self.causes),
+            suspects=interactions(self)[:MOST_SUSPECTS],
+            counts=tuple(self.count(cell) for cell in self.tallies),
+            because=self._because(len(every), len(passed)),
+            notes=tuple(notes),
+            trials=self.trials,
+            failures=self.failures,
+            seconds=self.seconds,
+        )
+
+    def _script(self) -> Steps:
+        good = self.space.good
+        yield from self._until(good, passes=1, role="search", reason="the good corner first: it is the baseline")
+        if not self.good(good) or self.bad(good):
+            self.notes.append("The good corner did not pass, so there is nothing to compare with.")
+            return
+        while True:
+            space = Space(factors=self.space.factors, rules=(*self.space.rules, *self.excluded))
+            self.covering = covering_array(space, strength=self.strength, given=self._passed(), seed=self.seed)
+            failing = yield from self._rows(self.covering.rows)
+            if failing is None:
+                return
+            yield from self._identify(failing)
+            if self.first_only:
+                return
+
+    def _rows(self, rows: Sequence[Point]) -> Generator[CellRequest, None, Point | None]:
+        """The first row that fails, fewest bad settings first, or None."""
+        good = dict(self.space.good)
+        for row in sorted(rows, key=lambda cell: sum(good[name] != value for name, value in cell)):
+            reason = f"a row of the covering array of {len(rows)}"
+            yield from self._until(row, passes=1, role="search", reason=reason)
+            if self.bad(row):
+                return row
+        return None
+
+    def _identify(self, row: Point) -> Steps:
+        """Minimise towards the good corner, with everything that was seen so far."""
+        search = Minimise(
+            self.space,
+            Effort(confidence=self.effort.confidence, certify=self.effort.certify, max_trials=WITHOUT_END.max_trials),
+            bad=row,
+            seen=(*self._seen, *self.told),
+            pass_s=self.pass_s,
+            fail_s=self.fail_s,
+        )
+        at = len(self.causes)
+        while True:
+            self.causes[at:] = search.result().causes
+            if (request := search.ask()) is None:
+                break
+            yield request
+            told = self.told[-1]
+            search.tell(cell=told.cell, answer=told.answer, seconds=told.seconds)
+        if len(self.causes) == at:
+            self.notes.append(f"{self.space.name_of(row)} failed, but no cause was found: {search.result().because}")
+            self.excluded.append(Rule(when=Selector(terms=tuple((name, (value,)) for name, value in row))))
+        self.excluded.extend(Rule(when=self._where(cause), because="a known cause") for cause in self.causes[at:])
+
+    def _where(self, cause: Cause) -> Selector:
+        return Selector(terms=tuple((need.axis, self._failing_values(need)) for need in cause.needs))
+
+    def _failing_values(self, need: Need) -> tuple[Value, ...]:
+        axis = self.space.factor(need.axis).axis
+        if axis.type is not AxisType.ORDERED:
+            return (need.value, *(other.value for other in need.others if other.bad))
+        at, good = axis.index(need.value), axis.index(need.good)
+        return axis.values[at:] if at > good else axis.values[: at + 1]
+
+    def _passed(self) -> list[Point]:
+        return [cell for cell, tally in self.tallies.items() if tally.good and not tally.bad]
+
+    def _because(self, every: int, passed: int) -> str:
+        axes = "pairs of values" if self.strength == 2 else f"combinations of {self.strength} values"
+        head = f"{passed} of {every} possible {axes} occur in a cell that passed"
+        if not self.causes:
+            return f"{head}; nothing failed." if not self.failures else f"{head}; no cause was found."
+        many = "1 cause was" if len(self.causes) == 1 else f"{len(self.causes)} causes were"
+        return f"{head}; {many} found: " + "; ".join(f"{{{cause}}}" for cause in self.causes) + "."
+
+
+def interactions(search: Explore) -> tuple[Interaction, ...]:
+    """Combinations that failed and never passed, most failures first."""
+    passed, failed = dict[Combination, int](), dict[Combination, int]()
+    for cell, tally in search.tallies.items():
+        table = failed if tally.bad else passed if tally.good else None
+        if table is not None:
+            for combination in held(search.space, [cell], strength=search.strength):
+                table[combination] = table.get(combination, 0) + 1
+    suspects = [Interaction(settings=c, failed=n) for c, n in failed.items() if c not in passed]
+    return tuple(sorted(suspects, key=lambda s: (-s.failed, str(s))))
