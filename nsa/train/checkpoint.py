@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import warnings
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +20,7 @@ import torch.distributed as dist
 from nsa.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from torch import nn
@@ -39,6 +42,11 @@ class Checkpoints:
         found = [(int(p.name.removeprefix(_PREFIX)), p) for p in self.folder.glob(f"{_PREFIX}[0-9]*")]
         return max(found, default=None)
 
+    def clean(self) -> None:
+        """Remove what a killed run has left unfinished; one rank calls it, before any saves."""
+        for part in self.folder.glob(f"{_UNFINISHED}*"):
+            shutil.rmtree(part, ignore_errors=True)
+
     def save(self, n_steps: int, module: nn.Module, optimizer: torch.optim.Optimizer, *, extra: dict[str, Any]) -> Path:
         """Write everything after ``n_steps`` steps; all ranks call it together.
 
@@ -59,7 +67,9 @@ class Checkpoints:
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir(parents=True)
         self._meet()
-        save(self._state(module, optimizer, extra), checkpoint_id=part, no_dist=not self.world.is_parallel)
+        state = self._state(module, optimizer, extra)
+        with _alone_is_meant():
+            save(state, checkpoint_id=part, no_dist=not self.world.is_parallel)
         self._meet()
         if self.world.rank == 0:
             _force_to_disk(part)
@@ -86,13 +96,10 @@ class Checkpoints:
         from torch.distributed.checkpoint.state_dict_loader import load
 
         state = self._state(module, optimizer, extra)
+        planner = DefaultLoadPlanner(allow_partial_load=self._has_other_ranks(folder))
         try:
-            load(
-                state,
-                checkpoint_id=folder,
-                no_dist=not self.world.is_parallel,
-                planner=DefaultLoadPlanner(allow_partial_load=self._has_other_ranks(folder)),
-            )
+            with _alone_is_meant():
+                load(state, checkpoint_id=folder, no_dist=not self.world.is_parallel, planner=planner)
         except (RuntimeError, ValueError, CheckpointException) as error:
             reason = str(error).strip().partition("\n")[0]
             raise ConfigError(f"{folder} does not fit this model: {reason}") from error
@@ -127,6 +134,14 @@ class Checkpoints:
     def _meet(self) -> None:
         if self.world.votes is not None:
             dist.barrier(self.world.votes)
+
+
+@contextmanager
+def _alone_is_meant() -> Iterator[None]:
+    """Without torch's warning that a single process is a single process."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")
+        yield
 
 
 def _force_to_disk(folder: Path) -> None:

@@ -189,6 +189,7 @@ class _Run:
         if self.world.rank == 0:
             Path(train.out_dir).mkdir(parents=True, exist_ok=True)
             self._halt_file.unlink(missing_ok=True)
+            self.checkpoints.clean()
         newest = self.checkpoints.newest() if train.resume else None
         if newest is not None:
             self.first_step, folder = newest

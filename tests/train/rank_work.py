@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from nsa.config import RunConfig
+from nsa.train import checkpoint
 from nsa.train.parallel import clean_name
 from nsa.train.probe import Edge, NullProbe, Phase
 from nsa.train.trainer import train
@@ -72,3 +76,46 @@ def message(rank: int, changes: dict[str, Any]) -> str:
     except Exception as error:  # noqa: BLE001 - what it is, is the answer
         return f"{type(error).__name__}: {error}"
     return "no error"
+
+
+def run(rank: int, changes: dict[str, Any]) -> tuple[int, tuple[float, ...], str]:
+    """Where a run began, its losses, and how it ended."""
+    result = train(RunConfig().with_values({**SMALL, **changes}))
+    return result.first_step, result.losses, result.ended
+
+
+def killed_at_the_end_of_a_save(folder: str, n_steps: int, changes: dict[str, Any]) -> None:
+    """Train and die by SIGKILL when the checkpoint after ``n_steps`` is written and has not got its name."""
+    original = checkpoint._force_to_disk
+
+    def die(path: Path) -> None:
+        if path.name == f"unfinished_{n_steps:08d}":
+            os.kill(os.getpid(), signal.SIGKILL)
+        original(path)
+
+    checkpoint._force_to_disk = die
+    run(0, {"train.out_dir": folder, "train.save_every": 1, **changes})
+
+
+def one_rank_wishes(rank: int, changes: dict[str, Any], who: int, at_step: int, wish: str) -> str:
+    """Run where one rank alone sees a bad loss, a signal or the end of its data; how the run ends on each rank."""
+    seen = {"step": 0}
+
+    class Fault(NullProbe):
+        def built(self, state):
+            self.state = state
+
+        def mark(self, *, phase, edge, step, detail=None):
+            seen["step"] = step or 0
+            if (phase, edge, step, rank, wish) == (Phase.DATA, Edge.BEGIN, at_step, who, "nan"):
+                self.state.set_loss(lambda loss: loss * float("nan"))
+
+    def stop_asked() -> bool:
+        return wish == "signal" and rank == who and seen["step"] == at_step
+
+    config = RunConfig().with_values({**SMALL, "train.steps": 4, **changes})
+    try:
+        result = train(config, [Fault()], stop_asked=stop_asked)
+    except Exception as error:  # noqa: BLE001 - what it is, is the answer
+        return f"{type(error).__name__}: {error}"
+    return f"{len(result.losses)} steps: {result.ended}"
