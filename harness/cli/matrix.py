@@ -1,0 +1,173 @@
+"""nsa-harness matrix: what a matrix file means, before anything runs."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.cli.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from harness.core.matrix import Matrix
+    from harness.spec.matrix import MatrixFile
+
+SHOWN = 40
+EPILOG = """\b
+Examples:
+  nsa-harness matrix show matrices/safe_mode.yaml
+  nsa-harness matrix lint matrices/safe_mode.yaml matrices/ddp_checkpoint.yaml
+  nsa-harness matrix schema > matrix.schema.json
+\b
+Exit codes:
+  0    nothing to remark
+  1    lint has a remark
+  2    wrong use: unknown option, or an error in the file
+"""
+FILES = click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+
+
+@click.group(epilog=EPILOG)
+def matrix() -> None:
+    """Look into matrix files. Nothing is run and no cell is listed that would not be run."""
+
+
+@matrix.command()
+@FILES
+@click.option("--all", "show_all", is_flag=True, help=f"Every cell, not only the first {SHOWN}.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per file on standard output.")
+def show(files: tuple[Path, ...], *, show_all: bool, as_json: bool) -> None:
+    """Show axes, cells, what is left out and why, and what it is expected to cost."""
+    for path in files:
+        plan = _plan(_load(path).matrix)
+        click.echo(json.dumps(plan, indent=1) if as_json else "\n".join(_text(plan, most=None if show_all else SHOWN)))
+
+
+@matrix.command()
+@FILES
+@click.pass_context
+def lint(ctx: click.Context, files: tuple[Path, ...]) -> None:
+    """Find what is allowed in a file and still looks wrong, with its line."""
+    from harness.spec.matrix_lint import lint as lint_file
+
+    today = dt.datetime.now(tz=dt.UTC).date()
+    remarks = [remark for path in files for remark in lint_file(_load(path), today=today)]
+    for remark in remarks:
+        click.echo(str(remark))
+    if remarks:
+        ctx.exit(ExitCode.FINDINGS)
+
+
+@matrix.command()
+def schema() -> None:
+    """Print the JSON Schema of matrix files, for editors.
+
+    \b
+    Put this into the first line of a matrix file:
+      # yaml-language-server: $schema=matrix.schema.json
+    """
+    from harness.spec.matrix_schema import matrix_model
+
+    click.echo(json.dumps(matrix_model().model_json_schema(), indent=1))
+
+
+def _load(path: Path) -> MatrixFile:
+    from harness.spec.matrix import load_matrix
+
+    return load_matrix(path)
+
+
+def _plan(matrix: Matrix) -> dict[str, Any]:
+    """Everything that ``show`` says, ready for JSON."""
+    from harness.search.cells import planned_cells, product_size, search_estimate
+    from harness.search.constraints import count_cells
+    from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S
+
+    space, planned = matrix.space, planned_cells(matrix)
+    number, exact = count_cells(space)
+    trials = len(planned.cells) * matrix.passes
+    return {
+        "name": matrix.name,
+        "description": matrix.description,
+        "axes": [
+            {
+                "name": f.name,
+                "type": f.axis.type.value,
+                "values": list(f.axis.values),
+                "good": f.good,
+                "bad": f.bad,
+                "priority": f.priority,
+            }
+            for f in space.factors
+        ],
+        "rules": [str(rule) for rule in space.rules],
+        "product": product_size(space),
+        "valid": number,
+        "valid_is_exact": exact,
+        "strategy": matrix.strategy.value,
+        "cells": [_cell(matrix, cell) for cell in planned.cells],
+        "left_out": [{"cell": space.name_of(cell), "rule": str(rule)} for cell, rule in planned.left_out],
+        "trials": trials,
+        "seconds_if_all_pass": trials * FIRST_PASS_S,
+        "seconds_if_all_fail": trials * FIRST_FAIL_S,
+        "budget_seconds": matrix.effort.max_seconds,
+        "budget_trials": matrix.effort.max_trials,
+        "searches": [
+            {"name": entry.name, "kind": entry.kind.value, "plan": search_estimate(matrix, entry).text}
+            for entry in matrix.searches
+        ],
+    }
+
+
+def _cell(matrix: Matrix, cell: Any) -> dict[str, Any]:
+    expected, limits = matrix.expected(cell), matrix.limits_at(cell)
+    return {
+        "id": matrix.space.name_of(cell),
+        "expected": None if expected is None else expected.kind.value,
+        "signature": None if expected is None else expected.signature,
+        "gpus": matrix.gpus_at(cell),
+        "stall_s": limits.stall_s,
+        "total_s": limits.total_s,
+    }
+
+
+def _text(plan: dict[str, Any], *, most: int | None) -> list[str]:
+    lines = [f"{plan['name']}: {plan['description']}".rstrip(": "), "", "axes (good -> bad):"]
+    for axis in plan["axes"]:
+        values = [_word(value) for value in axis["values"]]
+        shown = ", ".join(values) if len(values) <= 10 else f"{values[0]} .. {values[-1]} ({len(values)} values)"
+        way = f"{_word(axis['good'])} -> {_word(axis['bad'])}" if axis["good"] != axis["bad"] else _word(axis["good"])
+        lines.append(f"  {axis['name']:<20} {axis['type']:<12} {way:<24} {shown}")
+    bound = "" if plan["valid_is_exact"] else "at most "
+    allowed = f", {bound}{plan['valid']:,} of them allowed by {_rules(plan)}" if plan["rules"] else ""
+    lines += ["", f"{plan['product']:,} combinations{allowed}"]
+    lines += [f"  {rule}" for rule in plan["rules"]]
+    cells = plan["cells"]
+    lines += ["", f"strategy {plan['strategy']}: {len(cells)} cells, {plan['trials']} trials"]
+    for cell in cells[:most]:
+        expected = f"expected {cell['expected']}" if cell["expected"] else ""
+        signature = f" ({cell['signature']})" if cell["signature"] else ""
+        lines.append(f"  {cell['id']:<50} {expected}{signature}".rstrip())
+    if most is not None and len(cells) > most:
+        lines.append(f"  .. and {len(cells) - most} more; see them with --all")
+    lines += [f"  left out: {row['cell']}: {row['rule']}" for row in plan["left_out"]]
+    lines += [
+        "",
+        f"cost: {plan['seconds_if_all_pass']:.0f} s if every trial passes, {plan['seconds_if_all_fail']:.0f} s if all "
+        "fail, at 1 s a pass and 15 s a failure; nothing is measured yet",
+    ]
+    for search in plan["searches"]:
+        lines.append(f"search {search['name']} ({search['kind']}): {search['plan']}")
+    return lines
+
+
+def _rules(plan: dict[str, Any]) -> str:
+    number = len(plan["rules"])
+    return "1 rule" if number == 1 else f"{number} rules"
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,329 @@
+"""Matrix files: YAML -> core Matrix, every error with file and line."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+from harness.core.errors import SpecError, suggestion, unknown
+from harness.core.matrix import (
+    Expectation,
+    LimitsWhen,
+    Matrix,
+    MatrixStrategy,
+    Resources,
+    SearchEntry,
+    SearchKind,
+    SignatureSpec,
+    Success,
+)
+from harness.core.point import AxisType
+from harness.core.space import Rule, Selector, Space
+from harness.core.spec import Effort, Limits
+from harness.core.verdict import Kind
+from harness.spec.matrix_axes import at, bundle_of, cell_of, factor_of, selector_of
+from harness.spec.matrix_schema import validated_matrix
+from harness.spec.yaml_file import read_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from harness.core.point import Axis, Point
+    from harness.core.space import Factor
+    from harness.spec.yaml_file import Lines
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixFile:
+    """A matrix and where each part of it is written."""
+
+    matrix: Matrix
+    lines: Lines
+
+
+def load_matrix(path: Path) -> MatrixFile:
+    """The matrix in the file at ``path``.
+
+    Raises:
+        SpecError: as :func:`parse_matrix`, or the file cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path}: cannot be read as a matrix file: {error}") from error
+    return parse_matrix(text, name=str(path))
+
+
+def parse_matrix(text: str, *, name: str) -> MatrixFile:
+    """The matrix in ``text``; ``name`` stands for the file in messages.
+
+    Raises:
+        SpecError: not YAML, a key given twice, an unknown key, axis, value, setting or signature; the message begins
+            with file:line and suggests the nearest known name.
+    """
+    data, lines = read_yaml(text, name=name)
+    keys = validated_matrix(data, lines)
+    return MatrixFile(matrix=_matrix(keys, lines), lines=lines)
+
+
+def _matrix(keys: Any, lines: Lines) -> Matrix:
+    with at(lines.place("command" if keys.command else "target")):
+        if (keys.target == "command") != bool(keys.command):
+            raise SpecError("target: command needs command: [program, ..], and only it has one")
+    factors = tuple(factor_of(name, axis, target=keys.target, lines=lines) for name, axis in keys.axes.items())
+    axes = {factor.name: factor.axis for factor in factors}
+    with at(lines.place("base")):
+        base = bundle_of(keys.base, keys.env, [], target=keys.target)
+    _check_disjoint(factors, dict(base.config), lines)
+    space = Space(factors=factors, rules=_rules(keys, factors, axes, lines))
+    signatures = tuple(_signature(name, row, lines) for name, row in keys.signatures.items())
+    named = {row.name: row for row in signatures}
+    with at(lines.place("strength")):
+        if keys.strategy == "pairwise" and keys.strength > len(factors):
+            raise SpecError(f"strength {keys.strength} is more than the {len(factors)} axes there are")
+    return Matrix(
+        name=keys.name,
+        description=keys.description,
+        incident=tuple(keys.incident),
+        target=keys.target,
+        command=tuple(keys.command),
+        base=base,
+        space=space,
+        strategy=MatrixStrategy(keys.strategy),
+        strength=keys.strength,
+        include=tuple(_included(i, row, space, axes, lines) for i, row in enumerate(keys.include)),
+        limits=_limits(keys.limits, lines, "limits"),
+        limits_when=tuple(
+            LimitsWhen(
+                when=_selector(("limits_when", i, "when"), row.when, axes, lines),
+                limits=_limits(row, lines, "limits_when", i),
+            )
+            for i, row in enumerate(keys.limits_when)
+        ),
+        resources=(
+            Resources(gpus=keys.resources.gpus),
+            *(
+                Resources(when=_selector(("resources_when", i, "when"), row.when, axes, lines), gpus=row.gpus)
+                for i, row in enumerate(keys.resources_when)
+            ),
+        ),
+        success=_success(keys.success, lines),
+        signatures=signatures,
+        expect=tuple(_expectation(i, row, axes, named, lines) for i, row in enumerate(keys.expect)),
+        passes=keys.repeat.passes,
+        infra_retries=keys.repeat.infra_retries,
+        effort=_effort(keys, lines),
+        gpu_seconds=keys.budget.gpu_seconds,
+        searches=_searches(keys, space, axes, named, lines),
+        tags=tuple(keys.tags),
+    )
+
+
+def _rules(keys: Any, factors: tuple[Factor, ...], axes: Mapping[str, Axis], lines: Lines) -> tuple[Rule, ...]:
+    rules: list[Rule] = []
+    for factor in factors:
+        given = keys.axes[factor.name].requires
+        if given:
+            away = tuple(value for value in factor.axis.values if value != factor.good)
+            text = f"{factor.name}!={str(factor.good).lower() if isinstance(factor.good, bool) else factor.good}"
+            when = Selector(terms=((factor.name, away),), text=text)
+            rules.append(Rule(when=when, require=_selector(("axes", factor.name, "requires"), given, axes, lines)))
+    for i, row in enumerate(keys.constraints):
+        when = _selector(("constraints", i, "when"), row.when, axes, lines)
+        require = _selector(("constraints", i, "require"), row.require, axes, lines)
+        rules.append(Rule(when=when, require=require, because=row.because))
+    rules.extend(Rule(when=_selector(("exclude", i), row, axes, lines)) for i, row in enumerate(keys.exclude))
+    return tuple(rules)
+
+
+def _selector(key: tuple[str | int, ...], given: Mapping[str, Any], axes: Mapping[str, Axis], lines: Lines) -> Selector:
+    with at(lines.place(*key)):
+        if not given:
+            raise SpecError("an empty selector would hold everywhere; name an axis")
+        return selector_of(given, axes)
+
+
+def _check_disjoint(factors: tuple[Factor, ...], base: Mapping[str, object], lines: Lines) -> None:
+    """Two axes that set the same thing would hide each other."""
+
+    def places(factor: Factor) -> set[str]:
+        config = {path for bundle in factor.bundles for path, _ in bundle.config}
+        return config | {f"${name}" for bundle in factor.bundles for name, _ in bundle.env}
+
+    for factor in factors:
+        for path in places(factor) & base.keys():
+            with at(lines.place("base", path)):
+                raise SpecError(f"{path} is held in base and is also set by axis {factor.name!r}; take one of them out")
+    for one, other in combinations(factors, 2):
+        for path in sorted(places(one) & places(other)):
+            with at(lines.place("axes", other.name)):
+                raise SpecError(f"axes {one.name!r} and {other.name!r} both set {path}; one would hide the other")
+
+
+def _included(i: int, row: Mapping[str, Any], space: Space, axes: Mapping[str, Axis], lines: Lines) -> Point:
+    with at(lines.place("include", i)):
+        cell = space.cell(cell_of(row, axes))
+        rule = space.broken(cell)
+        if rule is not None:
+            raise SpecError(f"this cell ({space.name_of(cell)}) breaks a rule: {rule}")
+        return cell
+
+
+def _limits(keys: Any, lines: Lines, *key: str | int) -> Limits:
+    return Limits(
+        startup_s=_seconds(keys.startup, lines, *key, "startup"),
+        stall_s=_seconds(keys.stall, lines, *key, "stall"),
+        total_s=_seconds(keys.total, lines, *key, "total"),
+    )
+
+
+def _seconds(given: float | str | None, lines: Lines, *key: str | int) -> float | None:
+    if given is None:
+        return None
+    match = _DURATION.fullmatch(str(given))
+    if match is None or float(match[1]) <= 0:
+        raise SpecError(f"{lines.place(*key)}: {given!r} is not a duration; write 90, 90s, 1.5m or 2h")
+    return float(match[1]) * _UNITS[match[2] or "s"]
+
+
+def _effort(keys: Any, lines: Lines) -> Effort:
+    certify, default = keys.repeat.certify, Effort()
+    return Effort(
+        confidence=certify.confidence,
+        certify=certify.passes,
+        max_trials=keys.budget.trials or default.max_trials,
+        max_seconds=_seconds(keys.budget.wall, lines, "budget", "wall"),
+    )
+
+
+def _success(keys: Any, lines: Lines) -> Success:
+    for name in ("require", "forbid"):
+        for i, pattern in enumerate(getattr(keys, name)):
+            _check_pattern(pattern, lines.place("success", name, i))
+    return Success(
+        steps=keys.steps,
+        max_memory_gb=keys.max_memory_gb,
+        min_tokens_per_s=keys.min_tokens_per_s,
+        loss=keys.loss,
+        require=tuple(keys.require),
+        forbid=tuple(keys.forbid),
+    )
+
+
+def _signature(name: str, keys: Any, lines: Lines) -> SignatureSpec:
+    for part in ("log", "stack"):
+        if getattr(keys, part) is not None:
+            _check_pattern(getattr(keys, part), lines.place("signatures", name, part))
+    kind = _kind(keys.verdict, lines.place("signatures", name, "verdict"))
+    return SignatureSpec(name=name, kind=kind, log=keys.log, stack=keys.stack)
+
+
+def _check_pattern(pattern: str, place: str) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise SpecError(f"{place}: {pattern!r} is not a regular expression: {error}") from error
+
+
+def _kind(word: str, place: str) -> Kind:
+    names = {kind.value.lower(): kind for kind in Kind if kind is not Kind.INFRA}
+    if word.lower() not in names:
+        with at(place):
+            raise unknown("verdict", word.lower(), names)
+    return names[word.lower()]
+
+
+def _expectation(
+    i: int, keys: Any, axes: Mapping[str, Axis], named: Mapping[str, SignatureSpec], lines: Lines
+) -> Expectation:
+    kind = _kind(keys.verdict, lines.place("expect", i, "verdict"))
+    _check_signature(keys.signature, kind, named, lines.place("expect", i, "signature"))
+    if keys.since and keys.until and keys.until < keys.since:
+        raise SpecError(f"{lines.place('expect', i, 'until')}: until {keys.until} is before since {keys.since}")
+    return Expectation(
+        when=_selector(("expect", i, "when"), keys.when, axes, lines),
+        kind=kind,
+        signature=keys.signature,
+        issue=keys.issue,
+        since=keys.since,
+        until=keys.until,
+        strict=keys.strict,
+        rate=keys.rate,
+        seconds=_seconds(keys.seconds, lines, "expect", i, "seconds"),
+    )
+
+
+def _check_signature(name: str | None, kind: Kind | None, named: Mapping[str, SignatureSpec], place: str) -> None:
+    if name is None:
+        return
+    with at(place):
+        if name not in named:
+            raise SpecError(
+                f"unknown signature {name!r}{suggestion(name, named)}; there are {', '.join(named) or 'none'}"
+            )
+        if kind is not None and named[name].kind is not kind:
+            raise SpecError(f"signature {name!r} is of a {named[name].kind}, but {kind} is expected")
+
+
+def _searches(
+    keys: Any, space: Space, axes: Mapping[str, Axis], named: Mapping[str, SignatureSpec], lines: Lines
+) -> tuple[SearchEntry, ...]:
+    entries: list[SearchEntry] = []
+    for i, row in enumerate(keys.searches):
+        with at(lines.place("searches", i, "name")):
+            if row.name in [entry.name for entry in entries]:
+                raise SpecError(f"search {row.name!r} is there twice")
+        _check_signature(row.signature, None, named, lines.place("searches", i, "signature"))
+        with at(lines.place("searches", i, "fixed")):
+            fixed = cell_of(row.fixed, axes)
+        kind = SearchKind(row.kind)
+        with at(lines.place("searches", i, "axis")):
+            _check_axis(kind, row.axis, axes, fixed)
+        with at(lines.place("searches", i)):
+            _check_search(kind, row, space, fixed)
+        entries.append(
+            SearchEntry(
+                name=row.name,
+                kind=kind,
+                axis=row.axis,
+                fixed=tuple(fixed.items()),
+                signature=row.signature,
+                strength=row.strength,
+                causes=row.causes,
+            )
+        )
+    return tuple(entries)
+
+
+def _check_axis(kind: SearchKind, axis: str | None, axes: Mapping[str, Axis], fixed: Mapping[str, object]) -> None:
+    if (axis is not None) != (kind is SearchKind.BISECT):
+        raise SpecError(f"a search of kind {kind} {'needs' if axis is None else 'takes no'} axis")
+    if axis is None:
+        return
+    if axis not in axes:
+        raise SpecError(f"unknown axis {axis!r}{suggestion(axis, axes)}; there are {', '.join(axes)}")
+    if axes[axis].type is not AxisType.ORDERED:
+        raise SpecError(f"axis {axis!r} is {axes[axis].type}; a threshold needs an ordered axis")
+    if axis in fixed:
+        raise SpecError(f"axis {axis!r} is searched and also held fixed; take one of them out")
+
+
+def _check_search(kind: SearchKind, row: Any, space: Space, fixed: Mapping[str, Any]) -> None:
+    """Its corners must be cells that may be run; a held axis is held at both ends."""
+    if kind is SearchKind.EXPLORE and row.strength > len(space.factors):
+        raise SpecError(f"strength {row.strength} is more than the {len(space.factors)} axes there are")
+    corners = {"good": space.cell(fixed)}
+    if kind is SearchKind.MINIMISE:
+        corners["bad"] = space.cell({**dict(space.bad), **fixed})
+    for name, cell in corners.items():
+        rule = space.broken(cell)
+        if rule is not None:
+            raise SpecError(f"the {name} corner ({space.name_of(cell)}) of this search breaks a rule: {rule}")
+    if len(set(corners.values())) < len(corners):
+        raise SpecError("the good and the bad corner of this search are the same cell")

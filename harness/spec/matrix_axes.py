@@ -1,0 +1,204 @@
+"""The axes of a matrix file: their values, what each value does, and selectors such as ``{n_layers: ">=5"}``."""
+
+from __future__ import annotations
+
+import operator
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+from harness.core.errors import SpecError, suggestion
+from harness.core.point import Axis, AxisType, Value
+from harness.core.space import Bundle, Factor, Selector
+from harness.spec.axes import setting
+from nsa.config import RunConfig
+from nsa.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from harness.spec.yaml_file import Lines
+
+OPERATORS = {">=": operator.ge, "<=": operator.le, "!=": operator.ne, ">": operator.gt, "<": operator.lt}
+_COMPARISON = re.compile(r"\s*(>=|<=|!=|>|<)\s*(\S+)\s*")
+MOST_VALUES = 4096
+
+
+@contextmanager
+def at(place: str) -> Iterator[None]:
+    """Errors from within begin with ``place``."""
+    try:
+        yield
+    except (SpecError, ConfigError) as error:
+        raise SpecError(f"{place}: {error}") from error
+
+
+def factor_of(name: str, keys: Any, *, target: str, lines: Lines) -> Factor:
+    """The axis called ``name`` as its keys in the file describe it."""
+    with at(lines.place("axes", name)):
+        kind, values = AxisType(keys.type), _values(name, keys)
+        where = "values" if keys.values is not None else "range"
+        with at(lines.place("axes", name, where)):
+            axis = Axis(name=name, path=_path(name, keys, target), type=kind, values=values)
+    with at(lines.place("axes", name, "good")):
+        good = value_of(axis, values[0] if keys.good is None else keys.good)
+    with at(lines.place("axes", name, "bad")):
+        bad = value_of(axis, values[-1] if keys.bad is None else keys.bad)
+    with at(lines.place("axes", name, "apply")):
+        bundles = _bundles(axis, keys.apply, target)
+    return Factor(axis=axis, good=good, bad=bad, priority=keys.priority, bundles=bundles)
+
+
+def value_of(axis: Axis, given: Any) -> Value:
+    """``given`` as this axis holds it: a flag takes 0, 1, true and false; anything else must be of the same type.
+
+    Raises:
+        SpecError: not a value of the axis; the message has the nearest one.
+    """
+    if axis.type is AxisType.FLAG and given in (0, 1):
+        return bool(given)
+    if isinstance(given, bool) or not isinstance(given, int | float | str):
+        raise SpecError(f"{given!r} is not a value of axis {axis.name!r}; it has {_listed(axis)}")
+    if given not in axis.values:
+        near = suggestion(str(given), [str(value) for value in axis.values])
+        raise SpecError(f"{given!r} is not a value of axis {axis.name!r}{near}; it has {_listed(axis)}")
+    return axis.values[axis.index(given)]
+
+
+def selector_of(given: Mapping[str, Any], axes: Mapping[str, Axis]) -> Selector:
+    """``{n_layers: ">=5", parallel: [ddp, fsdp], fa2: 1}`` as the values that each axis may have.
+
+    Raises:
+        SpecError: an unknown axis or value, with the nearest, or a comparison that no value satisfies.
+    """
+    terms: list[tuple[str, tuple[Value, ...]]] = []
+    for name, wanted in given.items():
+        if name not in axes:
+            raise SpecError(f"unknown axis {name!r}{suggestion(name, axes)}; there are {', '.join(axes)}")
+        terms.append((name, _selected(axes[name], wanted)))
+    text = ", ".join(f"{name}{_written(wanted)}" for name, wanted in given.items())
+    return Selector(terms=tuple(terms), text=text)
+
+
+def cell_of(given: Mapping[str, Any], axes: Mapping[str, Axis]) -> dict[str, Value]:
+    """One value for each axis that is named.
+
+    Raises:
+        SpecError: an unknown axis or value, with the nearest.
+    """
+    for name in given:
+        if name not in axes:
+            raise SpecError(f"unknown axis {name!r}{suggestion(name, axes)}; there are {', '.join(axes)}")
+    return {name: value_of(axes[name], value) for name, value in given.items()}
+
+
+def _selected(axis: Axis, wanted: Any) -> tuple[Value, ...]:
+    if isinstance(wanted, list):
+        return tuple(value_of(axis, item) for item in cast("list[Any]", wanted))
+    match = _COMPARISON.fullmatch(wanted) if isinstance(wanted, str) and wanted not in axis.values else None
+    if match is None:
+        return (value_of(axis, wanted),)
+    if axis.type is not AxisType.ORDERED:
+        raise SpecError(f"axis {axis.name!r} is {axis.type}, so {wanted!r} means nothing; list the values instead")
+    try:
+        bound = float(match[2])
+    except ValueError:
+        raise SpecError(f"{wanted!r}: {match[2]!r} is not a number") from None
+    values = tuple(v for v in axis.values if isinstance(v, int | float) and OPERATORS[match[1]](v, bound))
+    if not values:
+        raise SpecError(f"no value of axis {axis.name!r} is {wanted}; it has {_listed(axis)}")
+    return values
+
+
+def _written(wanted: Any) -> str:
+    if isinstance(wanted, list):
+        return "=" + "|".join(str(item) for item in cast("list[Any]", wanted))
+    return str(wanted) if isinstance(wanted, str) and _COMPARISON.fullmatch(wanted) else f"={wanted}"
+
+
+def _values(name: str, keys: Any) -> tuple[Value, ...]:
+    if keys.type == "flag":
+        if keys.values is not None or keys.range is not None:
+            raise SpecError(f"axis {name!r} is a flag: it has the values false and true, leave them out")
+        return (False, True)
+    if (keys.values is None) == (keys.range is None):
+        raise SpecError(f"axis {name!r} needs either values: [..] or range: [first, last]")
+    if keys.range is not None:
+        first, last = keys.range
+        if not 0 <= last - first < MOST_VALUES:
+            raise SpecError(f"axis {name!r}: range [{first}, {last}] must ascend and have at most {MOST_VALUES} values")
+        return tuple(range(first, last + 1))
+    for value in keys.values:
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise SpecError(f"axis {name!r}: {value!r} is no number or word; yes and no are words, true is a flag's")
+    return tuple(keys.values)
+
+
+def _path(name: str, keys: Any, target: str) -> str:
+    if keys.apply is None and target != "nsa":
+        raise SpecError(f"axis {name!r} needs apply: {{arg: --{name.replace('_', '-')}}}, env or map")
+    if keys.apply is None:
+        return setting(name).path
+    return keys.apply.config or ""
+
+
+def _bundles(axis: Axis, apply: Any, target: str) -> tuple[Bundle, ...]:
+    if apply is None:
+        return tuple(_config(axis.path, value) for value in axis.values)
+    given = [kind for kind in ("arg", "env", "config", "map") if getattr(apply, kind) is not None]
+    if len(given) != 1:
+        raise SpecError(f"apply needs exactly one of arg, env, config and map, got {', '.join(given) or 'none'}")
+    if apply.map is not None:
+        return _mapped(axis, apply.map, target)
+    if apply.config is not None:
+        return tuple(bundle_of({apply.config: value}, {}, [], target=target) for value in axis.values)
+    if apply.env is not None:
+        return tuple(bundle_of({}, {apply.env: value}, [], target=target) for value in axis.values)
+    return tuple(bundle_of({}, {}, [apply.arg, _text(value)], target=target) for value in axis.values)
+
+
+def _mapped(axis: Axis, table: Mapping[Any, Any], target: str) -> tuple[Bundle, ...]:
+    # Keys of a YAML mapping may be written "0" or 0; a value is meant either way.
+    by_value: dict[Value, Bundle] = {}
+    texts = {str(value): value for value in axis.values}
+    for key, keys in table.items():
+        plain = axis.type is not AxisType.FLAG and not isinstance(key, bool) and key not in axis.values
+        value = value_of(axis, texts.get(str(key), key) if plain else {"0": 0, "1": 1}.get(str(key), key))
+        by_value[value] = bundle_of(keys.config, keys.env, keys.args, target=target)
+    missing = [str(value) for value in axis.values if value not in by_value]
+    if missing:
+        raise SpecError(f"map says nothing for {', '.join(missing)}; write {missing[0]}: {{}} if it changes nothing")
+    return tuple(by_value[value] for value in axis.values)
+
+
+def bundle_of(config: Mapping[str, Any], env: Mapping[str, Any], args: list[str], *, target: str) -> Bundle:
+    """What a value does, with every setting checked against the trainer's own table.
+
+    Raises:
+        SpecError: arguments for our own trainer, settings for another program, or a setting that does not exist.
+    """
+    if args and target == "nsa":
+        raise SpecError(f"the target nsa takes settings, not arguments such as {args[0]}; use apply: {{config: path}}")
+    if config and target != "nsa":
+        raise SpecError(f"only the target nsa has settings such as {next(iter(config))}; use arg, env or map")
+    return Bundle(
+        args=tuple(args),
+        env=tuple((name, _text(value)) for name, value in env.items()),
+        config=tuple(
+            (path, value) for given, value_ in config.items() for path, value in _config(given, value_).config
+        ),
+    )
+
+
+def _config(path: str, value: Any) -> Bundle:
+    where = RunConfig.paths()[path] if path in RunConfig.paths() else setting(path)
+    return Bundle(config=((where.path, where.checked(value)),))
+
+
+def _text(value: Any) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _listed(axis: Axis) -> str:
+    shown = [str(value).lower() if isinstance(value, bool) else str(value) for value in axis.values]
+    return ", ".join(shown) if len(shown) <= 12 else f"{', '.join(shown[:3])} .. {shown[-1]}"

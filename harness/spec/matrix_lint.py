@@ -1,0 +1,137 @@
+"""What is allowed in a matrix file and still looks wrong, each with its line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.core.matrix import SearchKind
+from harness.core.verdict import Kind
+from nsa.config import RunConfig
+from nsa.errors import ConfigError
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterator
+
+    from harness.core.matrix import Expectation, Matrix
+    from harness.core.point import Point
+    from harness.spec.matrix import MatrixFile
+    from harness.spec.yaml_file import Lines
+
+STALL_MARGIN = 3.0
+"""A limit should be this many times what a passing trial is known to take (SEARCH.md 3.2)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lint:
+    """One remark: where, and what is wrong with it. ``is_error`` says that some trial cannot work as written."""
+
+    place: str
+    text: str
+    is_error: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.place}: {'error' if self.is_error else 'warning'}: {self.text}"
+
+
+def lint(file: MatrixFile, *, today: dt.date) -> tuple[Lint, ...]:
+    """Every remark, in the order of the checks. The work grows with what is written, not with the number of cells."""
+    matrix, lines = file.matrix, file.lines
+    remarks = (*_corners(matrix, lines), *_axes(matrix, lines), *_expectations(matrix, lines, today))
+    return (*remarks, *_limits(matrix, lines), *_signatures(matrix, lines), *_effort(matrix, lines))
+
+
+def _corners(matrix: Matrix, lines: Lines) -> Iterator[Lint]:
+    good, bad = matrix.space.good, matrix.space.bad
+    for name, cell in (("good", good), ("bad", bad)):
+        rule = matrix.space.broken(cell)
+        if rule is not None:
+            yield Lint(place=lines.place("axes"), text=f"the {name} values together break a rule: {rule}")
+    named = [("the good corner", good, ("axes",)), ("the bad corner", bad, ("axes",))]
+    named += [(matrix.space.name_of(cell), cell, ("include", i)) for i, cell in enumerate(matrix.include)]
+    for name, cell, key in named:
+        problem = _misfit(matrix, cell)
+        if problem:
+            yield Lint(place=lines.place(*key), text=f"{name} cannot run: {problem}", is_error=True)
+
+
+def _misfit(matrix: Matrix, cell: Point) -> str:
+    if matrix.target != "nsa":
+        return ""
+    try:
+        RunConfig().with_values(dict(matrix.bundle(cell).config))
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def _axes(matrix: Matrix, lines: Lines) -> Iterator[Lint]:
+    searched = {entry.axis for entry in matrix.searches}
+    for factor in matrix.space.factors:
+        key = ("axes", factor.name)
+        if len(factor.axis.values) == 1:
+            yield Lint(place=lines.place(*key), text=f"axis {factor.name!r} has one value; hold it in base instead")
+        if factor.name in searched and len(factor.axis.values) == 2:
+            text = f"axis {factor.name!r} is searched for a threshold, but has two values only"
+            yield Lint(place=lines.place(*key), text=text)
+        if len(factor.bundles) > 1 and len(set(factor.bundles)) < len(factor.bundles):
+            yield Lint(place=lines.place(*key), text=f"two values of axis {factor.name!r} do the same")
+
+
+def _expectations(matrix: Matrix, lines: Lines, today: dt.date) -> Iterator[Lint]:
+    for i, row in enumerate(matrix.expect):
+        if row.until is not None and row.until < today:
+            text = f"this expectation held until {row.until}; look whether it still does, then renew or remove it"
+            yield Lint(place=lines.place("expect", i, "until"), text=text)
+        if row.kind is not Kind.PASS and row.until is None:
+            text = f"an expected {row.kind} without until: is never looked at again"
+            yield Lint(place=lines.place("expect", i), text=text)
+        if row.since is not None and row.since > today:
+            yield Lint(place=lines.place("expect", i, "since"), text=f"since {row.since} lies in the future")
+
+
+def _limits(matrix: Matrix, lines: Lines) -> Iterator[Lint]:
+    """A limit near the known passing time of a cell, or of one that differs from it in one value, proves nothing."""
+    for row in matrix.expect:
+        if row.seconds is None or row.kind is not Kind.PASS:
+            continue
+        totals = [limits.total_s for cell in _near(matrix, row) if (limits := matrix.limits_at(cell)).total_s]
+        least = min((t for t in totals if t is not None), default=None)
+        if least is not None and least < STALL_MARGIN * row.seconds:
+            text = (
+                f"a total limit of {least:g} s cannot tell slow from hung: a cell with {row.when} is known to pass in "
+                f"{row.seconds:g} s; allow {STALL_MARGIN * row.seconds:g} s or leave the limit out"
+            )
+            yield Lint(place=lines.place("limits", "total"), text=text)
+    for key, limits in [(("limits",), matrix.limits)] + [
+        (("limits_when", i), row.limits) for i, row in enumerate(matrix.limits_when)
+    ]:
+        if limits.total_s is not None and limits.stall_s is not None and limits.total_s <= limits.stall_s:
+            text = f"total {limits.total_s:g} s ends a trial before stall {limits.stall_s:g} s can say that it hangs"
+            yield Lint(place=lines.place(*key, "total"), text=text)
+
+
+def _near(matrix: Matrix, row: Expectation) -> Iterator[Point]:
+    """The cell that the expectation speaks of, and every one that differs from it in one value."""
+    cell = matrix.space.cell({name: values[0] for name, values in row.when.terms})
+    yield cell
+    for factor in matrix.space.factors:
+        for value in factor.axis.values:
+            yield cell.with_value(factor.name, value)
+
+
+def _signatures(matrix: Matrix, lines: Lines) -> Iterator[Lint]:
+    used = {row.signature for row in matrix.expect} | {entry.signature for entry in matrix.searches}
+    for row in matrix.signatures:
+        if row.name not in used:
+            yield Lint(place=lines.place("signatures", row.name), text=f"signature {row.name!r} is used nowhere")
+    for i, entry in enumerate(matrix.searches):
+        if entry.signature is None and entry.kind is not SearchKind.EXPLORE:
+            text = f"search {entry.name!r} has no signature: the first failure of any kind is followed"
+            yield Lint(place=lines.place("searches", i), text=text)
+
+
+def _effort(matrix: Matrix, lines: Lines) -> Iterator[Lint]:
+    if matrix.effort.max_seconds is None and matrix.gpu_seconds is None:
+        yield Lint(place=lines.place("budget"), text="no budget: wall: or gpu_seconds: a stuck run ends with the job")
