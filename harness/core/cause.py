@@ -141,3 +141,23 @@ class Explored:
     trials: int = 0
     failures: int = 0
     seconds: float = 0.0
+
+
+class AxisFinding(StrEnum):
+    """What the cells that were run say about one axis."""
+
+    IMPLICATED = "implicated"
+    NOT_NECESSARY = "not necessary"
+    NOT_SUFFICIENT = "not sufficient"
+    INERT = "inert"
+    UNTESTED = "untested"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AxisVerdict:
+    """One finding about one axis and the cells that carry it; ``because`` names what was seen of them."""
+
+    axis: str
+    finding: AxisFinding
+    because: str
+    cells: tuple[CellCount, ...] = ()

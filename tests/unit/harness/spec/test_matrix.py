@@ -141,7 +141,7 @@ def test_repeats_budget_and_certificate_become_effort():
         (HEAD + "  d: {type: ordered, range: [9, 3]}\n", 7, "must ascend"),
         (HEAD + "  d: {type: flag, values: [1, 2]}\n", 7, "is a flag"),
         (HEAD + "  d: {type: ordered, values: [4, 8], good: 5}\n", 7, "5 is not a value of axis 'd'"),
-        (HEAD + "  d: {type: ordered, values: [4, 8], bad: true}\n", 7, "True is not a value of axis 'd'"),
+        (HEAD + "  d: {type: ordered, values: [1, 8], bad: true}\n", 7, "True is not a value of axis 'd'"),
         (HEAD + "  phi: {type: categorical, values: [mlp, meen]}\n", 7, "did you mean 'mean'"),
         (HEAD + "  d: {type: flag, apply: {env: A, arg: --a}}\n", 7, "exactly one of arg, env, config and map"),
         (HEAD + "  d: {type: flag, apply: {arg: --a}}\n", 7, "takes settings, not arguments"),
