@@ -63,13 +63,13 @@ def _train(built: Effective) -> int:
             sys.stderr.write(f"[config] {line}\n")
         sys.stderr.flush()
     from nsa.train.signals import Stop
-    from nsa.train.telemetry import probes_for
+    from nsa.train.telemetry import watching
     from nsa.train.trainer import train
     from nsa.train.votes import Wish
 
     rank = launch.rank if launch else 0
-    with Stop() as stop:
-        result = train(built.config, probes_for(built.config, rank=rank, sources=built.sources), stop_asked=stop.asked)
+    with Stop() as stop, watching(built.config, rank=rank, sources=built.sources) as probes:
+        result = train(built.config, probes, stop_asked=stop.asked)
     if is_first and result.wish is not Wish.GO_ON:
         sys.stderr.write(f"[train] {result.ended}\n")
     return STOPPED if result.wish is Wish.SIGNAL else 0

@@ -63,12 +63,14 @@ class Ddp(Single):
                 f"parallel.compress = 'bf16' needs NCCL, and gradients travel by {dist.get_backend()}; use none"
             )
         ids = [torch.cuda.current_device()] if self.config.train.device == "cuda" else None
+        # Named only where it is turned off: torch is renaming it, and warns whoever says it.
+        buffers: dict[str, Any] = {} if parallel.broadcast_buffers else {"broadcast_buffers": False}
         wrapped = nn.parallel.DistributedDataParallel(
             model,
             device_ids=ids,
             find_unused_parameters=parallel.find_unused_parameters,
             static_graph=parallel.static_graph,
-            broadcast_buffers=parallel.broadcast_buffers,
+            **buffers,
             gradient_as_bucket_view=parallel.gradient_as_bucket_view,
             bucket_cap_mb=parallel.bucket_cap_mb,
         )

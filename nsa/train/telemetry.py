@@ -12,6 +12,7 @@ import os
 import platform
 import sys
 import time
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,8 @@ from nsa.env import related
 from nsa.train.probe import NullProbe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from io import RawIOBase
 
     from nsa.config import RunConfig
     from nsa.train.probe import Edge, Phase, Probe
@@ -29,18 +31,22 @@ SILENCE_S = 5.0
 """The longest time without a printed line between two steps that end within it."""
 
 
-def probes_for(config: RunConfig, *, rank: int, sources: Mapping[str, str]) -> list[Probe]:
-    """The observers of a run that was started from the command line."""
+@contextmanager
+def watching(config: RunConfig, *, rank: int, sources: Mapping[str, str]) -> Iterator[list[Probe]]:
+    """The observers of a run that was started from the command line; their files are closed at the end."""
     probes: list[Probe] = []
     if rank == 0:
         probes.append(Lines(every=config.train.log_every, last=config.train.steps - 1))
-    if config.train.out_dir:
-        folder = Path(config.train.out_dir)
-        folder.mkdir(parents=True, exist_ok=True)
-        probes.append(Heartbeat(folder / f"heartbeat_rank{rank}.jsonl", rank=rank))
-        if rank == 0:
-            probes.append(RunFiles(folder, config=config, sources=sources))
-    return probes
+    with ExitStack() as files:
+        if config.train.out_dir:
+            folder = Path(config.train.out_dir)
+            folder.mkdir(parents=True, exist_ok=True)
+            beats = files.enter_context((folder / f"heartbeat_rank{rank}.jsonl").open("ab", buffering=0))
+            probes.append(Heartbeat(beats, rank=rank))
+            if rank == 0:
+                rows = files.enter_context((folder / "training.csv").open("ab", buffering=0))
+                probes.append(RunFiles(folder, rows, config=config, sources=sources))
+        yield probes
 
 
 class Lines(NullProbe):
@@ -69,9 +75,8 @@ class Lines(NullProbe):
 class Heartbeat(NullProbe):
     """``ts, iso, pid, rank, step, msg`` and the phase, at every mark; steps also carry their facts."""
 
-    def __init__(self, path: Path, *, rank: int) -> None:
-        self._rank = rank
-        self._file = path.open("ab", buffering=0)
+    def __init__(self, file: RawIOBase, *, rank: int) -> None:
+        self._rank, self._file = rank, file
         self._beat(None, "boot")
 
     def mark(self, *, phase: Phase, edge: Edge, step: int | None, detail: str | None = None) -> None:
@@ -92,8 +97,8 @@ class Heartbeat(NullProbe):
 class RunFiles(NullProbe):
     """``env.json``, ``training.csv``, ``kernels.json`` and ``dtypes_report.txt``, by rank 0."""
 
-    def __init__(self, folder: Path, *, config: RunConfig, sources: Mapping[str, str]) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, training: RawIOBase, *, config: RunConfig, sources: Mapping[str, str]) -> None:
+        self._folder, self._training = folder, training
         about = {
             "time": datetime.now(UTC).isoformat(),
             "python": platform.python_version(),
@@ -103,7 +108,6 @@ class RunFiles(NullProbe):
             "sources": dict(sources),
         }
         _put(folder / "env.json", json.dumps(about, indent=1))
-        self._training = (folder / "training.csv").open("ab", buffering=0)
 
     def resolved(self, table: Sequence[Mapping[str, str]]) -> None:
         """Which kernel runs each operator and why: there are no fallbacks to count."""

@@ -27,7 +27,7 @@ from nsa.train.parallel import MODES
 from nsa.train.precision import cast, make_scaler, next_token_loss
 from nsa.train.probe import Phase
 from nsa.train.progress import Announcer, BlockProgress
-from nsa.train.votes import Decision, Wish, decide
+from nsa.train.votes import Decision, Wish, decide, naming_the_lost
 from nsa.train.world import joined
 
 if TYPE_CHECKING:
@@ -221,9 +221,9 @@ class _Run:
             for i, ids_BT in enumerate(micro_batches)
         ]
         if self.plan.reduces:
-            with _phase(self.announcer, Phase.REDUCE, step):
+            with self._phase_together(Phase.REDUCE, step):
                 self.plan.reduce()
-        with _phase(self.announcer, Phase.OPTIM, step):
+        with self._phase_together(Phase.OPTIM, step):
             grad_norm, lr = self._optimize(step)
         step_s = time.perf_counter() - began
         value = sum(values) / len(values)
@@ -261,7 +261,7 @@ class _Run:
         """
         train = self.config.train
         with self.plan.micro_batch(is_last=is_last):
-            with _phase(self.announcer, Phase.FORWARD, step):
+            with self._phase_together(Phase.FORWARD, step):
                 loss = self.state.changed(next_token_loss(self.plan.module, train, ids_BT))
                 value = loss.item()
                 wish = Wish.GO_ON if math.isfinite(value) else Wish.NOT_FINITE
@@ -269,7 +269,7 @@ class _Run:
                     self._check_finite(step, Decision(wish=wish, ranks=(0,), loss=value))
             decision = self._decide(step, wish, where="before backward", loss=value)
             self._check_finite(step, decision)
-            with _phase(self.announcer, Phase.BACKWARD, step):
+            with self._phase_together(Phase.BACKWARD, step):
                 part = loss if train.accumulate == 1 else loss / train.accumulate
                 (part if self.scaler is None else self.scaler.scale(part)).backward()
         return decision.loss
@@ -298,6 +298,12 @@ class _Run:
             return decide(self.world, wish, loss=loss, where=where, timeout_s=timeout_s)
         with _phase(self.announcer, Phase.REDUCE, step):
             return decide(self.world, wish, loss=loss, where=f"step {step}, {where}", timeout_s=timeout_s)
+
+    @contextmanager
+    def _phase_together(self, phase: Phase, step: int) -> Iterator[None]:
+        """A phase in which other ranks may be needed: one that is gone is named."""
+        with _phase(self.announcer, phase, step), naming_the_lost(self.world, where=f"in {phase} of step {step}"):
+            yield
 
     def _check_finite(self, step: int, decision: Decision) -> None:
         if decision.wish is not Wish.NOT_FINITE:

@@ -6,6 +6,7 @@ Every vote is one exchange over gloo of two numbers per rank: what the rank want
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import IntEnum
@@ -17,7 +18,16 @@ import torch.distributed as dist
 from nsa.errors import RankLost
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from nsa.train.world import World
+
+
+_BROKEN = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting", "NCCL error")
+"""What a lost rank looks like from another: gloo's words, and NCCL's."""
+
+_ROLL_CALL_S = 5.0
+"""How long a rank that is still there may take to notice the loss as well."""
 
 
 class Wish(IntEnum):
@@ -67,8 +77,8 @@ def decide(world: World, wish: Wish, *, loss: float = 0.0, where: str, timeout_s
         dist.all_gather(theirs, mine, group=world.votes)
     except RuntimeError as error:
         raise RankLost(
-            f"rank {world.rank} waited for the other ranks at {where} and lost one: {_first_line(error)}. "
-            "Look at that rank's output and its last heartbeat"
+            f"rank {world.rank} waited for the other ranks at {where} and lost one: {_absent(world)}. "
+            f"Look at that rank's output and its last heartbeat. The connection said: {_first_line(error)}"
         ) from error
     wishes = [Wish(int(t[0])) for t in theirs]
     highest = max(wishes)
@@ -77,6 +87,42 @@ def decide(world: World, wish: Wish, *, loss: float = 0.0, where: str, timeout_s
         ranks=tuple(rank for rank, wished in enumerate(wishes) if wished is highest),
         loss=sum(float(t[1]) for t in theirs) / world.size,
     )
+
+
+@contextmanager
+def naming_the_lost(world: World, *, where: str) -> Iterator[None]:
+    """Around a pass in which ranks exchange gradients: a broken connection becomes RankLost, with the rank's number.
+
+    Which rank is gone is asked over the votes' own connections. Other errors go through unchanged.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if world.votes is None or not any(sign in str(error) for sign in _BROKEN):
+            raise
+        raise RankLost(
+            f"rank {world.rank} lost a rank {where}: {_absent(world)}. Look at that rank's output and its last "
+            f"heartbeat. The connection said: {_first_line(error)}"
+        ) from error
+
+
+def _absent(world: World) -> str:
+    """Who does not answer: a message to and from every other rank, each pair on a connection of its own."""
+    limit, mine = timedelta(seconds=_ROLL_CALL_S), torch.zeros(1)
+    silent: list[int] = []
+    for other in range(world.size):
+        if other != world.rank:
+            try:
+                call = dist.isend(mine, dst=other, group=world.votes)
+                answer = dist.irecv(torch.empty(1), src=other, group=world.votes)
+                for work in (call, answer):
+                    if work is not None:
+                        work.wait(limit)
+            except RuntimeError:
+                silent.append(other)
+    if not silent:
+        return "all ranks answer a roll call"
+    return f"rank {', '.join(map(str, silent))} does not answer a roll call"
 
 
 def _first_line(error: Exception) -> str:

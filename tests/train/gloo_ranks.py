@@ -16,6 +16,13 @@ import torch.distributed as dist
 SIZE = 2
 
 
+def fresh_processes() -> Any:
+    """Processes that are forked from a server which has imported everything and run nothing."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["nsa.train.trainer", "torch.distributed.checkpoint", "torch.distributed.fsdp"])
+    return context
+
+
 class Ranks:
     """Runs a function on every rank at once and gives back what each returned."""
 
@@ -23,7 +30,7 @@ class Ranks:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        context = multiprocessing.get_context("spawn")
+        context = fresh_processes()
         pairs = [context.Pipe() for _ in range(SIZE)]
         self._pipes = [ours for ours, _ in pairs]
         self._processes = [
@@ -48,6 +55,20 @@ class Ranks:
         if failed:
             raise AssertionError("\n".join(failed))
         return [value for _, value in answers]
+
+    def answer_of(self, rank: int, function: Any, *args: Any, timeout_s: float = 60.0) -> Any:
+        """What ``rank`` alone answers to a question to all, whatever becomes of the others."""
+        for pipe in self._pipes:
+            pipe.send((function, args))
+        if not self._pipes[rank].poll(timeout_s):
+            raise TimeoutError(f"rank {rank} did not answer in {timeout_s} s")
+        return self._pipes[rank].recv()[1]
+
+    def kill(self) -> None:
+        """End the ranks at once; for those that a test has broken."""
+        for process in self._processes:
+            process.kill()
+            process.join()
 
     def close(self) -> None:
         """Let the ranks leave together."""

@@ -119,3 +119,21 @@ def one_rank_wishes(rank: int, changes: dict[str, Any], who: int, at_step: int, 
     except Exception as error:  # noqa: BLE001 - what it is, is the answer
         return f"{type(error).__name__}: {error}"
     return f"{len(result.losses)} steps: {result.ended}"
+
+
+def rank_1_fails(rank: int, how: str, at: str) -> str:
+    """Rank 1 exits or is stopped when a phase of step 1 begins; how the run ends on rank 0."""
+
+    class Fault(NullProbe):
+        def mark(self, *, phase, edge, step, detail=None):
+            if (rank, phase, edge, step) == (1, Phase(at), Edge.BEGIN, 1):
+                if how == "exit":
+                    os._exit(0)
+                os.kill(os.getpid(), signal.SIGSTOP)
+
+    changes = {**SMALL, "train.steps": 4, "parallel.mode": "ddp", "parallel.timeout_s": 3.0}
+    try:
+        train(RunConfig().with_values(changes), [Fault()])
+    except Exception as error:  # noqa: BLE001 - what it is, is the answer
+        return f"{type(error).__name__}: {error}"
+    return "no error"

@@ -1,9 +1,9 @@
 """A run that is continued is the run that was not interrupted."""
 
-import multiprocessing
 import signal
 
 import pytest
+from gloo_ranks import fresh_processes
 from rank_work import killed_at_the_end_of_a_save, run
 
 from nsa.errors import ConfigError
@@ -32,9 +32,7 @@ def test_a_continued_run_has_the_losses_of_the_uninterrupted_one_bit_for_bit(tmp
 
 def test_killed_while_saving_it_continues_from_the_checkpoint_before(tmp_path):
     _, whole, _ = run(0, LONG)
-    work = multiprocessing.get_context("spawn").Process(
-        target=killed_at_the_end_of_a_save, args=(str(tmp_path), 3, LONG)
-    )
+    work = fresh_processes().Process(target=killed_at_the_end_of_a_save, args=(str(tmp_path), 3, LONG))
     work.start()
     work.join()
     assert work.exitcode == -signal.SIGKILL

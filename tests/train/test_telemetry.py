@@ -1,0 +1,63 @@
+"""The files that a run leaves, in the original reports' formats."""
+
+import csv
+import json
+import math
+
+import pytest
+import torch
+
+from nsa.train.__main__ import main
+from nsa.train.telemetry import Lines, dtypes_report
+
+SMALL = "model.n_layers=1 model.dim=32 model.n_heads=2 model.n_kv_groups=1 train.seq_len=32 train.steps=3"
+
+
+@pytest.fixture
+def folder(tmp_path, capsys):
+    assert main(["--override", f"{SMALL} train.out_dir={tmp_path} train.save_every=2"]) == 0
+    return tmp_path
+
+
+def test_every_phase_of_every_step_is_in_the_heartbeats_with_both_ends(folder):
+    beats = [json.loads(line) for line in (folder / "heartbeat_rank0.jsonl").read_text().splitlines()]
+    assert all({"ts", "iso", "pid", "rank", "step", "msg"} <= beat.keys() for beat in beats)
+    assert beats[0]["msg"] == "boot"
+    second = [b["msg"] for b in beats if b["step"] == 1 and "detail" not in b]
+    phases = ["data", "forward", "backward", "optim"]
+    assert second == [f"{p}_{e}" for p in phases for e in ("begin", "end")] + ["progress", "save_begin", "save_end"]
+    assert [b["detail"] for b in beats if b["msg"] == "backward_progress"] == ["blocks.0"] * 3
+    assert all(math.isfinite(b["loss"]) for b in beats if b["msg"] == "progress")
+
+
+def test_the_record_says_what_ran_and_where_each_setting_came_from(folder):
+    about = json.loads((folder / "env.json").read_text())
+    assert about["config"]["train"]["steps"] == 3
+    assert (about["sources"]["train.steps"], about["sources"]["train.lr"]) == ("--override", "default")
+    assert about["torch"] == torch.__version__
+    assert len(json.loads((folder / "kernels.json").read_text())) == 5
+
+
+def test_training_csv_has_step_loss_rate_and_speed(folder):
+    with (folder / "training.csv").open() as file:
+        rows = [[float(cell) for cell in row] for row in csv.reader(file)]
+    assert [row[0] for row in rows] == [1, 2, 3]
+    assert all(len(row) == 4 and row[2] == 3e-3 and row[3] > 0 for row in rows)
+
+
+def test_types_are_counted_by_element():
+    model = torch.nn.Linear(3, 2).to(torch.bfloat16)
+    model.register_buffer("seen", torch.zeros(4))
+    lines = dtypes_report(model).splitlines()
+    assert lines[:3] == ["# DTYPE SUMMARY (elements)", "torch.bfloat16: 8 (66.67%)", "torch.float32: 4 (33.33%)"]
+    assert "PARAM weight torch.bfloat16 (2, 3)" in lines
+    assert "BUFFER seen torch.float32 (4,)" in lines
+
+
+def test_a_line_comes_every_few_steps_and_whenever_five_seconds_have_passed(capsys):
+    now = [100.0]
+    lines = Lines(every=10, last=24, now=lambda: now[0])
+    for step in range(25):
+        now[0] += 6.0 if step == 13 else 0.1
+        lines.step_done(step=step, facts={"loss": 1.0})
+    assert [json.loads(line)["step"] for line in capsys.readouterr().out.splitlines()] == [0, 10, 13, 20, 24]
