@@ -141,12 +141,12 @@ def test_a_known_cause_costs_no_second_hang_and_hides_no_other_one():
     assert result.passed + result.explained == result.combinations
 
 
-def test_rows_made_anew_after_a_cause_only_hold_what_is_still_missing():
+def test_what_passed_before_needs_no_row():
     space = space_of(3, 4, 2, 2, 2, 3)
-    search = Explore(space, Effort(certify=3, max_trials=5000))
-    told = CellProgram(PAIR).play(search)
-    rows = [r for r, _ in told if r.reason.startswith("a row")]
-    assert len(rows) <= len(search.whole.rows) + 2
+    first = play(space)
+    again = Explore(space, Effort(), seen=first.told)
+    assert again.ask() is None
+    assert again.covering.rows == ()
 
 
 def test_nothing_failing_is_said_with_the_number_of_pairs_that_passed():
