@@ -138,6 +138,7 @@ class TrainConfig:
         default=False, meaning="the same bits in every run on a GPU too, where faster kernels add in any order"
     )
     detect_anomaly: bool = _setting(default=False, meaning="torch's anomaly mode: slow, names the faulty operator")
+    trace_grads: bool = _setting(default=False, meaning="announce every parameter's gradient as it comes")
     out_dir: str = _setting("", "where the run writes its files and checkpoints; nothing is written if empty")
     save_every: int = _setting(0, "steps between checkpoints; 0 saves none", at_least=0)
     resume: bool = _setting(default=False, meaning="continue from the newest checkpoint in train.out_dir, if any")
@@ -231,6 +232,7 @@ class RunConfig:
             setting.checked(self.value(path))
         _check_fit(self.model)
         _check_precision(self)
+        _check_trace(self)
         _check_recomputation(self)
 
     @staticmethod
@@ -333,6 +335,14 @@ def layer_range(config: RunConfig) -> range:
             "b itself left out"
         )
     return range(int(first), int(end))
+
+
+def _check_trace(config: RunConfig) -> None:
+    if config.train.trace_grads and config.parallel.mode in ("fsdp", "fsdp1"):
+        raise ConfigError(
+            f"train.trace_grads with parallel.mode = {config.parallel.mode!r}: sharded gradients do not come one "
+            "parameter at a time; the blocks are announced anyway"
+        )
 
 
 def _check_precision(config: RunConfig) -> None:

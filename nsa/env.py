@@ -72,6 +72,7 @@ SWITCHES: dict[str, dict[str, dict[str, Value]]] = {
     "NSA_STOPGRAD_GATES": {"1": {"model.gate_grad": False}, "0": {}},
     "NSA_PREFILL_BATCHED": {"1": {"model.attention": "nsa"}, "0": {"model.attention": "legacy-sequential"}},
     "NSA_NO_GC": {"1": {"train.checkpointing": "none"}, "0": {"train.checkpointing": "nonreentrant"}},
+    "NSA_TRACE_GRADS": {"1": {"train.trace_grads": True}, "0": {}},
     "NSA_DETECT_ANOMALY": {"1": {"train.detect_anomaly": True}, "0": {}},
 }
 """Switch, the values it takes, and what each value changes."""

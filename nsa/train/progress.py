@@ -75,3 +75,26 @@ class BlockProgress:
         self.announcer.progress(f"blocks.{i}")
         while self.pending:
             self.pending.pop(0)()
+
+
+class GradientArrivals:
+    """Announces every parameter's gradient as it comes: ``gradient 17 of 195: blocks.11.mlp.fc1.weight``.
+
+    Nothing is read from the gradients, so the device is not waited for.
+    """
+
+    def __init__(self, model: nn.Module, announcer: Announcer) -> None:
+        self.announcer = announcer
+        self._arrived, self._expected = 0, 0
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                self._expected += 1
+                parameter.register_post_accumulate_grad_hook(partial(self._here, name))
+
+    def begin(self) -> None:
+        """Count from one again: a backward pass begins."""
+        self._arrived = 0
+
+    def _here(self, name: str, _parameter: Tensor) -> None:
+        self._arrived += 1
+        self.announcer.progress(f"gradient {self._arrived} of {self._expected}: {name}")

@@ -26,7 +26,7 @@ from nsa.train.optim import decayed_names, learning_rate, make_optimizer
 from nsa.train.parallel import MODES
 from nsa.train.precision import cast, make_scaler, next_token_loss
 from nsa.train.probe import Phase
-from nsa.train.progress import Announcer, BlockProgress
+from nsa.train.progress import Announcer, BlockProgress, GradientArrivals
 from nsa.train.votes import Decision, Wish, decide, naming_the_lost
 from nsa.train.world import joined
 
@@ -138,6 +138,7 @@ def _build(config: RunConfig, world: World, announcer: Announcer, stop_asked: Ca
     n_parameters = sum(p.numel() for p in model.parameters())
     cast(model, config.train)
     progress = BlockProgress(tuple(model.blocks), announcer)
+    arrivals = GradientArrivals(model, announcer) if config.train.trace_grads else None
     recompute.install(config, tuple(model.blocks), resolutions)
     decayed = decayed_names(model)
     plan = MODES[config.parallel.mode](model, config, world)
@@ -153,6 +154,7 @@ def _build(config: RunConfig, world: World, announcer: Announcer, stop_asked: Ca
         stop_asked=stop_asked,
         kernels=rows,
         n_parameters=n_parameters,
+        arrivals=arrivals,
     )
     run.prepare_folder()
     for probe in announcer.probes:
@@ -174,6 +176,7 @@ class _Run:
     stop_asked: Callable[[], bool]
     kernels: tuple[dict[str, str], ...]
     n_parameters: int
+    arrivals: GradientArrivals | None = None
     first_step: int = 0
     losses: list[float] = field(default_factory=list)
     scaler: torch.amp.GradScaler | None = None
@@ -270,6 +273,8 @@ class _Run:
             decision = self._decide(step, wish, where="before backward", loss=value)
             self._check_finite(step, decision)
             with self._phase_together(Phase.BACKWARD, step):
+                if self.arrivals is not None:
+                    self.arrivals.begin()
                 part = loss if train.accumulate == 1 else loss / train.accumulate
                 (part if self.scaler is None else self.scaler.scale(part)).backward()
         return decision.loss

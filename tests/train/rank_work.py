@@ -137,3 +137,21 @@ def rank_1_fails(rank: int, how: str, at: str) -> str:
     except Exception as error:  # noqa: BLE001 - what it is, is the answer
         return f"{type(error).__name__}: {error}"
     return "no error"
+
+
+class Details(NullProbe):
+    """What was announced inside backward, step by step."""
+
+    def __init__(self):
+        self.steps: dict[int, list[str]] = {}
+
+    def mark(self, *, phase, edge, step, detail=None):
+        if phase == Phase.BACKWARD and detail is not None:
+            self.steps.setdefault(step, []).append(detail)
+
+
+def arrivals(rank: int, changes: dict[str, Any]) -> list[str]:
+    """The gradients announced in the backward of step 1."""
+    probe = Details()
+    train(RunConfig().with_values({**SMALL, "train.trace_grads": True, **changes}), [probe])
+    return [detail for detail in probe.steps[1] if detail.startswith("gradient")]

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from rank_work import arrivals
 
 from nsa.train.__main__ import main
 from nsa.train.telemetry import Lines, dtypes_report
@@ -43,6 +44,24 @@ def test_training_csv_has_step_loss_rate_and_speed(folder):
         rows = [[float(cell) for cell in row] for row in csv.reader(file)]
     assert [row[0] for row in rows] == [1, 2, 3]
     assert all(len(row) == 4 and row[2] == 3e-3 and row[3] > 0 for row in rows)
+
+
+def announced_once(lines):
+    numbers, names = zip(*(line.removeprefix("gradient ").split(": ") for line in lines), strict=True)
+    assert list(numbers) == [f"{i} of 51" for i in range(1, 52)]
+    assert len(set(names)) == 51
+    return names
+
+
+@pytest.mark.parametrize("checkpointing", ["none", "reentrant", "nonreentrant"])
+def test_every_gradient_is_announced_once_as_it_comes_from_the_last_block_to_the_first(checkpointing):
+    names = announced_once(arrivals(0, {"train.checkpointing": checkpointing}))
+    assert names.index("blocks.2.mlp.fc2.weight") < names.index("blocks.1.mlp.fc2.weight") < names.index("embed.weight")
+
+
+def test_every_rank_announces_its_gradients_under_ddp(ranks):
+    for lines in ranks.run(arrivals, {"parallel.mode": "ddp", "train.checkpointing": "reentrant"}):
+        announced_once(lines)
 
 
 def test_types_are_counted_by_element():
