@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.core.codec import from_json
@@ -16,7 +17,6 @@ from harness.store import journal, layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from harness.core.boundary import Boundary
 
@@ -98,7 +98,7 @@ class History:
             boundary=boundary,
             ended=ended,
             seconds=self._seconds + self._open_session_s(),
-            directory=str(self.run_dir),
+            directory=_spoken(self.run_dir),
             notes=(*self._notes, *torn),
         )
 
@@ -164,3 +164,9 @@ def _read_object(path: Path) -> Any:
         raise StoreError(f"cannot read {path}: {error.strerror}. Nothing was changed.") from error
     except ValueError as error:
         raise JournalError(f"{path}: not JSON: {error}") from error
+
+
+def _spoken(run_dir: Path) -> str:
+    """The run's place as one would type it here: relative where it lies below the current directory."""
+    here = Path.cwd()
+    return str(run_dir.relative_to(here)) if run_dir.is_relative_to(here) else str(run_dir)
