@@ -80,8 +80,9 @@ class Cause:
 
     @property
     def certified(self) -> bool:
-        """Whether the set failed twice and every step back that the rules allow has its certificate."""
-        return self.seen.bad > 1 and all(need.certified or need.kept_by for need in self.needs)
+        """Whether the set failed twice and every step back that the rules allow, one at least, has its certificate."""
+        shown = any(need.certified for need in self.needs)
+        return self.seen.bad > 1 and shown and all(need.certified or need.kept_by for need in self.needs)
 
     def __str__(self) -> str:
         return ", ".join(str(need) for need in self.needs) or "nothing: the good corner itself"

@@ -38,7 +38,8 @@ def _cause(search: Minimise, levels: Levels) -> Cause:
     seen = search.count(search.ladder.cell(levels))
     passes = [need.back.good for need in needs if need.certified and need.back is not None]
     confidence = search.effort.confidence
-    both_twice = seen.bad > 1 and all(need.certified and need.required > 1 for need in needs if not need.kept_by)
+    free = [need for need in needs if not need.kept_by]
+    both_twice = seen.bad > 1 and bool(free) and all(need.certified and need.required > 1 for need in free)
     return Cause(
         needs=needs,
         seen=seen,

@@ -94,6 +94,8 @@ def cell_of(given: Mapping[str, Any], axes: Mapping[str, Axis]) -> dict[str, Val
 
 def _selected(axis: Axis, wanted: Any) -> tuple[Value, ...]:
     if isinstance(wanted, list):
+        if not wanted:
+            raise SpecError(f"axis {axis.name!r}: an empty list selects nothing; it has {_listed(axis)}")
         return tuple(value_of(axis, item) for item in cast("list[Any]", wanted))
     match = _COMPARISON.fullmatch(wanted) if isinstance(wanted, str) and wanted not in axis.values else None
     if match is None:

@@ -96,6 +96,16 @@ def test_a_requirement_stays_with_the_setting_that_needs_it_and_the_answer_says_
     assert any("That fa2 is needed by itself was not shown" in note and "a switch of fa2" in note for note in notes)
 
 
+def test_two_settings_that_only_go_together_are_no_certificate_for_either():
+    space = Space(factors=(flag("a"), flag("b"), flag("c")), rules=(requires("a", "b"), requires("b", "a")))
+    result = play(space, lambda cell: cell["a"]).result()
+    (cause,) = result.causes
+    assert {need.axis for need in cause.needs if need.kept_by} == {"a", "b"}
+    assert not cause.certified
+    assert cause.claim is Claim.OBSERVED
+    assert result.finding is MinimiseFinding.INCONCLUSIVE
+
+
 def test_requirements_far_apart_are_taken_along_and_cost_no_hang_each():
     between = [flag(f"f{i}", priority=5) for i in range(10)]
     factors = (flag("fa2", priority=9), *between, flag("sdpa", priority=1), flag("win"))

@@ -161,6 +161,7 @@ def test_repeats_budget_and_certificate_become_effort():
             "breaks a rule: n_layers=3 is excluded",
         ),
         (HEAD + "exclude: [{}]\n", 7, "would hold everywhere"),
+        (HEAD + "exclude:\n  - {n_layers: []}\n", 8, "an empty list selects nothing"),
         (HEAD + "exclude:\n  - {n_layers: '>=9'}\n", 8, "no value of axis 'n_layers' is >=9"),
         (HEAD + "exclude:\n  - {n_layers: '>=x'}\n", 8, "'x' is not a number"),
         (HEAD + "exclude:\n  - {sdpa: '>=3'}\n", 8, "is categorical"),
