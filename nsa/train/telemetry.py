@@ -1,7 +1,8 @@
 """What a run tells: JSON lines on standard output, and files in ``train.out_dir`` in the original reports' formats.
 
 ``heartbeat_rank<r>.jsonl`` has a line at every phase boundary of every rank, begin and end named; ``training.csv``
-a line per step; ``env.json`` what ran, where and with which settings from where. A line is one write to a file
+a line per step; ``k_stats.csv`` and ``gate_stats.csv`` what attention chose in the logged steps; ``env.json`` what
+ran, where and with which settings from where. A line is one write to a file
 opened for appending, so it survives whatever ends the process.
 """
 
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nsa.env import related
+from nsa.train.attention_files import AttentionFiles
 from nsa.train.probe import NullProbe
 
 if TYPE_CHECKING:
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 
     from nsa.config import RunConfig
     from nsa.train.probe import Edge, Phase, Probe
+
+STATS = ("k_stats.csv", "gate_stats.csv")
+"""Files about what attention does, rows without a head."""
 
 SILENCE_S = 5.0
 """The longest time without a printed line between two steps that end within it."""
@@ -46,6 +51,8 @@ def watching(config: RunConfig, *, rank: int, sources: Mapping[str, str]) -> Ite
             if rank == 0:
                 rows = files.enter_context((folder / "training.csv").open("ab", buffering=0))
                 probes.append(RunFiles(folder, rows, config=config, sources=sources))
+                stats = [files.enter_context((folder / name).open("ab", buffering=0)) for name in STATS]
+                probes.append(AttentionFiles(*stats, every=config.train.log_every))
         yield probes
 
 

@@ -46,6 +46,28 @@ def test_training_csv_has_step_loss_rate_and_speed(folder):
     assert all(len(row) == 4 and row[2] == 3e-3 and row[3] > 0 for row in rows)
 
 
+def test_what_is_selected_and_gated_is_written_for_the_logged_steps_only(tmp_path, capsys):
+    small = SMALL.replace("n_layers=1", "n_layers=2")
+    assert main(["--override", f"{small} train.out_dir={tmp_path} train.log_every=2 train.accumulate=2"]) == 0
+    with (tmp_path / "k_stats.csv").open() as file:
+        chosen = [[float(cell) for cell in row] for row in csv.reader(file)]
+    # 32 tokens are two selection blocks: half of the tokens see one, half both.
+    assert chosen == [[1, 1.5, 2, 32, 0], [3, 1.5, 2, 32, 0]]
+    with (tmp_path / "gate_stats.csv").open() as file:
+        gates = [[float(cell) for cell in row] for row in csv.reader(file)]
+    assert [row[:2] for row in gates] == [[1, 0], [1, 1], [3, 0], [3, 1]]
+    assert gates[0][2:] == pytest.approx([0.5, 0.5, 0.5, math.log(3), math.log(3)], rel=1e-5)
+
+
+def test_watching_attention_changes_no_loss(tmp_path, capsys):
+    printed = []
+    for extra in ("", f" train.out_dir={tmp_path} train.checkpointing=selective"):
+        assert main(["--override", SMALL + extra]) == 0
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        printed.append([line["loss"] for line in lines if "loss" in line])
+    assert printed[0] == printed[1]
+
+
 def announced_once(lines):
     numbers, names = zip(*(line.removeprefix("gradient ").split(": ") for line in lines), strict=True)
     assert list(numbers) == [f"{i} of 51" for i in range(1, 52)]
