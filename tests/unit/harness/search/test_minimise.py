@@ -10,6 +10,7 @@ from harness.core.point import Axis, AxisType
 from harness.core.space import Factor, Rule, Selector, Space
 from harness.core.spec import Effort
 from harness.core.verdict import Answer
+from harness.search.constraints import in_order
 from harness.search.minimise import Minimise
 from harness.testing.cells import CellProgram
 
@@ -142,6 +143,21 @@ def test_other_values_of_a_categorical_axis_are_tried_in_place_of_the_bad_one():
     cause = only_cause(play(space, lambda cell: cell["kernel"] in ("flash", "triton")))
     assert str(cause) == "kernel=flash"
     assert cause.needs[0].others == (Count(value="packed", good=3), Count(value="triton", bad=1))
+
+
+def test_another_value_that_a_rule_excludes_is_not_tried():
+    excluded = Rule(when=Selector(terms=(("kernel", ("packed",)),)))
+    space = Space(factors=(categorical("kernel", "gather", "packed", "flash"), flag("a")), rules=(excluded,))
+    search = Minimise(space, Effort())
+    told = CellProgram((lambda cell: cell["kernel"] == "flash",)).play(search)
+    assert all(request.cell.get("kernel") != "packed" for request, _ in told)
+    assert only_cause(search).needs[0].others == ()
+
+
+def test_settings_come_in_the_order_of_suspicion_but_after_what_they_require():
+    factors = (flag("a"), flag("b", priority=1), flag("c", priority=9), flag("d", priority=5))
+    space = Space(factors=factors, rules=(requires("c", "b"), requires("b", "a")))
+    assert [f.name for f in in_order(space, factors)] == ["a", "b", "c", "d"]
 
 
 def test_axes_on_which_the_corners_agree_are_held_and_never_blamed():
