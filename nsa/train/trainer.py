@@ -7,100 +7,29 @@ gradients by hand. ``save`` writes a checkpoint.
 
 from __future__ import annotations
 
-import math
-import time
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 import torch._dynamo  # the first optimizer imports it anyway: here, a process that forks trials pays once
 
-from nsa.errors import NonFiniteLoss
 from nsa.model.build import build_model
 from nsa.train import recompute
-from nsa.train.checkpoint import Checkpoints
-from nsa.train.data import EndOfData, batches
-from nsa.train.optim import decayed_names, learning_rate, make_optimizer
+from nsa.train.data import batches
+from nsa.train.live import LiveState
+from nsa.train.optim import decayed_names, make_optimizer
 from nsa.train.parallel import MODES
-from nsa.train.precision import cast, make_scaler, next_token_loss
+from nsa.train.precision import cast
 from nsa.train.probe import Phase
 from nsa.train.progress import Announcer, BlockProgress, GradientArrivals
-from nsa.train.votes import Decision, Wish, decide, naming_the_lost
+from nsa.train.run import Run, TrainResult, phase
 from nsa.train.world import joined
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from torch import Tensor, nn
+    from collections.abc import Callable, Sequence
 
     from nsa.config import RunConfig
-    from nsa.model.transformer import Decoder
-    from nsa.train.parallel import Single
     from nsa.train.probe import Probe
     from nsa.train.world import World
-
-HALT_FILE = ".HALT"
-"""A file of this name in ``train.out_dir`` ends the run after the step in progress."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainResult:
-    """What a finished run leaves: every step's loss, and what ran.
-
-    Attributes:
-        config: what ran, ``auto`` resolved.
-        losses: of the steps that this process ran; the mean over all ranks.
-        n_parameters: of the whole model.
-        kernels: which kernel ran each operator and why.
-        first_step: 0, or the step at which a checkpoint was continued.
-        ended: why there were no more steps: "all steps done", or what ended them early.
-        wish: the same for programs; GO_ON when all steps are done.
-    """
-
-    config: RunConfig
-    losses: tuple[float, ...]
-    n_parameters: int
-    kernels: tuple[dict[str, str], ...]
-    first_step: int = 0
-    ended: str = "all steps done"
-    wish: Wish = Wish.GO_ON
-
-
-class LiveState:
-    """The running training as probes see it (``nsa.train.probe.TrainingState``); ``module`` is the wrapped model."""
-
-    def __init__(
-        self, model: Decoder, module: nn.Module, optimizer: torch.optim.Optimizer, progress: BlockProgress
-    ) -> None:
-        self.model = model
-        self.module = module
-        self.optimizer = optimizer
-        self._progress = progress
-        self._loss_changes: list[Callable[[object], object]] = []
-
-    @property
-    def blocks(self) -> Sequence[nn.Module]:
-        """The decoder blocks in order."""
-        return tuple(self.model.blocks)
-
-    def in_backward(self, callback: Callable[[], None]) -> None:
-        """Run ``callback`` once inside the autograd engine, when the last block's backward is done."""
-        self._progress.pending.append(callback)
-
-    def set_loss(self, change: Callable[[object], object]) -> None:
-        """Pass the next step's loss through ``change`` before backward, once."""
-        self._loss_changes.append(change)
-
-    def changed(self, loss: Tensor) -> Tensor:
-        """The loss after every pending change."""
-        while self._loss_changes:
-            new = self._loss_changes.pop(0)(loss)
-            if not isinstance(new, torch.Tensor):
-                raise TypeError(f"a change of the loss must return a tensor, got {type(new).__name__}")
-            loss = new
-        return loss
 
 
 def train(
@@ -124,13 +53,13 @@ def train(
         torch.set_num_threads(config.train.threads)
     announcer = Announcer(probes)
     with joined(config) as world:
-        with _phase(announcer, Phase.BUILD, None):
+        with phase(announcer, Phase.BUILD, None):
             run = _build(config, world, announcer, stop_asked or (lambda: False))
         with torch.autograd.set_detect_anomaly(config.train.detect_anomaly):
             return run.to_the_end()
 
 
-def _build(config: RunConfig, world: World, announcer: Announcer, stop_asked: Callable[[], bool]) -> _Run:
+def _build(config: RunConfig, world: World, announcer: Announcer, stop_asked: Callable[[], bool]) -> Run:
     torch.manual_seed(config.train.seed)
     torch.use_deterministic_algorithms(config.train.deterministic)
     # Recomputation is installed here, in all its kinds, not by the model.
@@ -144,7 +73,7 @@ def _build(config: RunConfig, world: World, announcer: Announcer, stop_asked: Ca
     plan = MODES[config.parallel.mode](model, config, world)
     optimizer = make_optimizer(plan.module, config.train, decayed)
     rows = tuple(resolution.row() for resolution in resolutions)
-    run = _Run(
+    run = Run(
         config=config,
         world=world,
         announcer=announcer,
@@ -163,208 +92,8 @@ def _build(config: RunConfig, world: World, announcer: Announcer, stop_asked: Ca
     return run
 
 
-@dataclass(slots=True, kw_only=True)
-class _Run:
-    """A run in progress on this rank."""
-
-    config: RunConfig
-    world: World
-    announcer: Announcer
-    plan: Single
-    state: LiveState
-    fetch: Callable[[int], list[Tensor]]
-    stop_asked: Callable[[], bool]
-    kernels: tuple[dict[str, str], ...]
-    n_parameters: int
-    arrivals: GradientArrivals | None = None
-    first_step: int = 0
-    losses: list[float] = field(default_factory=list)
-    scaler: torch.amp.GradScaler | None = None
-    checkpoints: Checkpoints | None = None
-
-    def prepare_folder(self) -> None:
-        """Remove a HALT file of an earlier run, and continue from the newest checkpoint if asked to."""
-        train = self.config.train
-        self.scaler = make_scaler(train)
-        if not train.out_dir:
-            return
-        self.checkpoints = Checkpoints(Path(train.out_dir), self.world)
-        if self.world.rank == 0:
-            Path(train.out_dir).mkdir(parents=True, exist_ok=True)
-            self._halt_file.unlink(missing_ok=True)
-            self.checkpoints.clean()
-        newest = self.checkpoints.newest() if train.resume else None
-        if newest is not None:
-            self.first_step, folder = newest
-            extra = self.checkpoints.load(folder, self.plan.module, self.state.optimizer, extra=self._extra())
-            if self.scaler is not None:
-                self.scaler.load_state_dict(extra["scaler"])
-
-    def to_the_end(self) -> TrainResult:
-        """All steps, or as many as are agreed on."""
-        for step in range(self.first_step, self.config.train.steps):
-            decision = self._step(step)
-            if decision.wish is not Wish.GO_ON:
-                return self._result(decision, step)
-            n_steps = step + 1
-            if self.config.train.save_every and n_steps % self.config.train.save_every == 0:
-                self._save(n_steps)
-        return self._result(None, self.config.train.steps)
-
-    def _step(self, step: int) -> Decision:
-        """One optimizer step, unless it is decided to end before it."""
-        began, train = time.perf_counter(), self.config.train
-        with _phase(self.announcer, Phase.DATA, step):
-            wish, micro_batches = self._fetched(step)
-        decision = self._decide(step, wish, where="before forward")
-        if decision.wish is not Wish.GO_ON:
-            return decision
-        values = [
-            self._micro_batch(step, ids_BT, is_last=i == len(micro_batches) - 1)
-            for i, ids_BT in enumerate(micro_batches)
-        ]
-        if self.plan.reduces:
-            with self._phase_together(Phase.REDUCE, step):
-                self.plan.reduce()
-        with self._phase_together(Phase.OPTIM, step):
-            grad_norm, lr = self._optimize(step)
-        step_s = time.perf_counter() - began
-        value = sum(values) / len(values)
-        n_tokens = train.batch_size * train.accumulate * train.seq_len
-        facts = {
-            "loss": value,
-            "tokens": float(n_tokens),
-            "grad_norm": grad_norm,
-            "lr": lr,
-            "step_s": step_s,
-            "tokens_per_s": n_tokens / step_s,
-        }
-        self.losses.append(value)
-        for probe in self.announcer.probes:
-            probe.step_done(step=step, facts=facts)
-        return decision
-
-    def _fetched(self, step: int) -> tuple[Wish, list[Tensor]]:
-        """This rank's micro-batches on the device, and what it wants to do with them."""
-        try:
-            micro_batches = [ids_BT.to(self.config.train.device) for ids_BT in self.fetch(step)]
-        except EndOfData:
-            return Wish.END_OF_DATA, []
-        if self.stop_asked():
-            return Wish.SIGNAL, micro_batches
-        if self.checkpoints is not None and self._halt_file.exists():
-            return Wish.HALT, micro_batches
-        return Wish.GO_ON, micro_batches
-
-    def _micro_batch(self, step: int, ids_BT: Tensor, *, is_last: bool) -> float:
-        """Forward and backward; returns the loss, averaged over ranks.
-
-        Raises:
-            NonFiniteLoss: on all ranks, before any of them waits in backward for one that has left.
-        """
-        train = self.config.train
-        with self.plan.micro_batch(is_last=is_last):
-            with self._phase_together(Phase.FORWARD, step):
-                loss = self.state.changed(next_token_loss(self.plan.module, train, ids_BT))
-                value = loss.item()
-                wish = Wish.GO_ON if math.isfinite(value) else Wish.NOT_FINITE
-                if not self.world.is_parallel:
-                    self._check_finite(step, Decision(wish=wish, ranks=(0,), loss=value))
-            decision = self._decide(step, wish, where="before backward", loss=value)
-            self._check_finite(step, decision)
-            with self._phase_together(Phase.BACKWARD, step):
-                if self.arrivals is not None:
-                    self.arrivals.begin()
-                part = loss if train.accumulate == 1 else loss / train.accumulate
-                (part if self.scaler is None else self.scaler.scale(part)).backward()
-        return decision.loss
-
-    def _optimize(self, step: int) -> tuple[float, float]:
-        """Clip, step and clear; returns the gradients' norm before clipping, and the learning rate."""
-        optimizer, train = self.state.optimizer, self.config.train
-        lr = learning_rate(train, step)
-        for group in optimizer.param_groups:
-            group["lr"] = lr
-        if self.scaler is not None:
-            self.scaler.unscale_(optimizer)
-        grad_norm = self.plan.clip(train.grad_clip or math.inf)
-        if self.scaler is None:
-            optimizer.step()
-        else:
-            self.scaler.step(optimizer)
-            self.scaler.update()
-        optimizer.zero_grad(set_to_none=True)
-        return grad_norm, lr
-
-    def _decide(self, step: int, wish: Wish, *, where: str, loss: float = 0.0) -> Decision:
-        """What all ranks do next; waiting for them is the phase ``reduce``."""
-        timeout_s = self.config.parallel.timeout_s
-        if not self.world.is_parallel:
-            return decide(self.world, wish, loss=loss, where=where, timeout_s=timeout_s)
-        with _phase(self.announcer, Phase.REDUCE, step):
-            return decide(self.world, wish, loss=loss, where=f"step {step}, {where}", timeout_s=timeout_s)
-
-    @contextmanager
-    def _phase_together(self, phase: Phase, step: int) -> Iterator[None]:
-        """A phase in which other ranks may be needed: one that is gone is named."""
-        with _phase(self.announcer, phase, step), naming_the_lost(self.world, where=f"in {phase} of step {step}"):
-            yield
-
-    def _check_finite(self, step: int, decision: Decision) -> None:
-        if decision.wish is not Wish.NOT_FINITE:
-            return
-        on = f" on rank {', '.join(map(str, decision.ranks))}" if self.world.is_parallel else ""
-        raise NonFiniteLoss(
-            f"loss = {decision.loss} at step {step}{on}, in {Phase.FORWARD}, before backward; "
-            f"train.lr = {self.config.train.lr:g}. Lower train.lr, or set train.detect_anomaly to find the operator"
-        )
-
-    def _result(self, decision: Decision | None, n_steps: int) -> TrainResult:
-        """The end, with a checkpoint where a run was ended from outside."""
-        wish = Wish.GO_ON if decision is None else decision.wish
-        if wish in (Wish.HALT, Wish.SIGNAL):
-            self._save(n_steps)
-        ranks = "" if decision is None else ", ".join(map(str, decision.ranks))
-        return TrainResult(
-            config=self.config,
-            losses=tuple(self.losses),
-            n_parameters=self.n_parameters,
-            kernels=self.kernels,
-            first_step=self.first_step,
-            ended="all steps done" if decision is None else f"{_ENDS[wish]} after {n_steps} steps, on rank {ranks}",
-            wish=wish,
-        )
-
-    def _save(self, n_steps: int) -> None:
-        if self.checkpoints is not None:
-            with _phase(self.announcer, Phase.SAVE, n_steps - 1):
-                self.checkpoints.save(n_steps, self.plan.module, self.state.optimizer, extra=self._extra())
-
-    def _extra(self) -> dict[str, object]:
-        return {"scaler": self.scaler.state_dict() if self.scaler is not None else {}}
-
-    @property
-    def _halt_file(self) -> Path:
-        return Path(self.config.train.out_dir) / HALT_FILE
-
-
-_ENDS = {
-    Wish.END_OF_DATA: "the data ended",
-    Wish.HALT: f"a file {HALT_FILE} ended the run",
-    Wish.SIGNAL: "a signal ended the run",
-}
-
-
 def _with_device(config: RunConfig) -> RunConfig:
     """``config`` with the device that ``auto`` stands for here."""
     if config.train.device != "auto":
         return config
     return config.with_value("train.device", "cuda" if torch.cuda.is_available() else "cpu")
-
-
-@contextmanager
-def _phase(announcer: Announcer, phase: Phase, step: int | None) -> Iterator[None]:
-    """Announce a phase; one that raises has begun and not ended."""
-    announcer.begin(phase, step)
-    yield
-    announcer.end()
