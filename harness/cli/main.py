@@ -16,6 +16,7 @@ COMMANDS = {
     "matrix": ("harness.cli.matrix:matrix", "Show and check matrix files: cells, what is left out, what it costs."),
     "report": ("harness.cli.report:report", "Write the report of a run again, from its journal."),
     "classify": ("harness.cli.classify:classify", "Judge the recorded evidence of a run again."),
+    "stacks": ("harness.cli.stacks:stacks", "Where every rank of a running job is, and whether it moves."),
     "doctor": ("harness.cli.doctor:doctor", "Check this machine: py-spy, ptrace, bytecode, leftovers."),
 }
 

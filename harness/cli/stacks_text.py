@@ -1,0 +1,167 @@
+"""What ``stacks`` prints: the groups, the stack of each group once, every rank in one line; or all of it as data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from harness.core.codec import SCHEMA, to_json
+from harness.core.groups import motion_of, sentence, short_file, subject, where
+from harness.core.stacks import is_noise, is_stdlib, python_frames, telling_frame
+from harness.report.text import clean, short_path, wrap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from harness.core.evidence import Frame, StackSample, ThreadStack
+    from harness.core.groups import Group, RankSeen
+    from harness.observe.job import Job
+
+WIDTH = 80
+_DEEPEST = 24
+"""Frames shown of one stack; what called those is the program's start."""
+
+
+def as_text(job: Job, seen: Sequence[RankSeen], groups: Sequence[Group], *, all_threads: bool) -> str:
+    """The whole answer in 80 columns."""
+    lines = [_headline(job, seen), ""]
+    for group in groups:
+        first, *rest = wrap(clean(sentence(group, total=len(seen))), width=WIDTH - 4)
+        lines += [f"  {first}", *(f"    {line}" for line in rest)]
+    for group in groups:
+        if not group.missing:
+            lines += ["", *_stack(group, total=len(seen), all_threads=all_threads)]
+    lines += ["", *_table(seen), *_helpers(job)]
+    if refused := next((rank for rank in seen if "ptrace refused" in rank.missing), None):
+        next_step = "next: the same user or root may look; in a container add --cap-add SYS_PTRACE"
+        lines += ["", *wrap(f"{refused.name}: {next_step}", width=WIDTH)]
+    return "\n".join(lines)
+
+
+def as_data(job: Job, seen: Sequence[RankSeen], groups: Sequence[Group]) -> dict[str, object]:
+    """The whole answer for a program."""
+    helpers = {w.member.pid: [{"pid": m.pid, "kind": kind} for m, kind in w.helpers] for w in job.workers}
+    return {
+        "schema": SCHEMA,
+        "launcher": {"pid": job.launcher.pid, "command": job.launcher.command},
+        "groups": [
+            {
+                "sentence": sentence(group, total=len(seen)),
+                "ranks": [rank.rank for rank in group.ranks],
+                "pids": [rank.pid for rank in group.ranks],
+                "missing": group.missing,
+                "telling": group.telling,
+                "frames": to_json(group.frames),
+            }
+            for group in groups
+        ],
+        "ranks": [
+            {
+                "rank": rank.rank,
+                "pid": rank.pid,
+                "state": rank.state,
+                "where": where(rank.thread) if rank.thread else None,
+                "missing": rank.missing,
+                "motion": to_json(motion_of(rank)),
+                "helpers": helpers.get(rank.pid or 0, []),
+                "stacks": to_json(rank.stacks),
+                "looks": to_json(rank.looks),
+            }
+            for rank in seen
+        ],
+    }
+
+
+def _headline(job: Job, seen: Sequence[RankSeen]) -> str:
+    noun = "rank" if seen[0].rank is not None else "Python process"
+    many = f"{len(seen)} {noun}" if len(seen) == 1 else f"{len(seen)} {noun}{'es' if noun.endswith('s') else 's'}"
+    if len(job.workers) == 1 and job.workers[0].member == job.launcher:
+        return f"{many}, process {job.launcher.pid} ({job.launcher.command})"
+    return f"{many} below process {job.launcher.pid} ({job.launcher.command})"
+
+
+def _stack(group: Group, *, total: int, all_threads: bool) -> list[str]:
+    rank = group.ranks[0]
+    sample, thread = rank.stacks[-1], rank.thread
+    if thread is None:
+        return []
+    title = (
+        f"{subject(group.ranks, total=total)}, {_thread_name(thread, rank)}, innermost frame first, by {sample.source}"
+    )
+    lines = [*wrap(title, width=WIDTH), *_frames(group.frames, telling=group.telling)]
+    others = [other for other in sample.threads if other is not thread]
+    if all_threads:
+        for member in group.ranks:
+            lines += _all_threads(member)
+    elif busy := [line for other in others if (line := _busy(other, rank))]:
+        lines += [f"  other threads of {rank.name}:", *(_cut(f"     {line}") for line in busy)]
+    return lines
+
+
+def _all_threads(rank: RankSeen) -> list[str]:
+    lines: list[str] = []
+    sample: StackSample = rank.stacks[-1]
+    for thread in sample.threads:
+        if thread is rank.thread or (rank.thread and thread.tid == rank.thread.tid):
+            continue
+        telling = telling_frame(thread)
+        index = next((i for i, frame in enumerate(thread.frames) if frame is telling), None)
+        lines += [f"  {rank.name}, {_thread_name(thread, rank)}", *_frames(thread.frames, telling=index)]
+    return lines
+
+
+def _busy(thread: ThreadStack, rank: RankSeen) -> str:
+    """Where another thread is, when it is in the program's own code or a library's; empty for one that is parked."""
+    own = any(not is_stdlib(frame) for frame in python_frames(thread))
+    return f"{_thread_name(thread, rank)}: {where(thread)}" if own else ""
+
+
+def _thread_name(thread: ThreadStack, rank: RankSeen) -> str:
+    return "main thread" if thread.tid == rank.pid else f"thread {clean(thread.name) or thread.tid}"
+
+
+def _frames(frames: Sequence[Frame], *, telling: int | None) -> list[str]:
+    kept = [(i, frame) for i, frame in enumerate(frames) if not is_noise(frame)]
+    lines = [_frame(frame, marked=i == telling) for i, frame in kept[:_DEEPEST]]
+    if len(kept) > _DEEPEST:
+        lines.append(f"     ... {len(kept) - _DEEPEST} more, outwards")
+    return lines or ["     no frame that can be named"]
+
+
+def _frame(frame: Frame, *, marked: bool) -> str:
+    mark = "  => " if marked else "     "
+    line = f":{frame.line}" if frame.line else ""
+    head, path = f"{mark}{clean(frame.function)} (", f"{clean(short_path(frame.file))}{line})"
+    room = WIDTH - len(head)
+    if len(path) > room:  # the end of a path tells more than its beginning
+        path = f"...{path[3 - room :]}" if room > 20 else f"{short_file(frame)})"
+    return _cut(f"{head}{path}")
+
+
+def _table(seen: Sequence[RankSeen]) -> Iterable[str]:
+    yield f"{'rank':>6} {'pid':>8}  {'state':<6} {'CPU':>5}  where"
+    for rank in seen:
+        number = "-" if rank.rank is None else rank.rank
+        motion = motion_of(rank)
+        cpu = f"{100 * motion.cpu_s / motion.seconds:.0f} %" if motion and motion.seconds else "-"
+        place = rank.missing or (where(rank.thread) if rank.thread else "-")
+        yield _cut(f"{number:>6} {rank.pid or '-':>8}  {rank.state or '-':<6} {cpu:>5}  {clean(place)}")
+
+
+def _helpers(job: Job) -> Iterable[str]:
+    for worker in job.workers:
+        kinds = Counter(kind for _, kind in worker.helpers)
+        pids = {kind: [m.pid for m, k in worker.helpers if k == kind] for kind in kinds}
+        if kinds:
+            name = "process " + str(worker.member.pid) if worker.member.rank is None else f"rank {worker.member.rank}"
+            texts = [f"{n} {kind}{'s' if n > 1 else ''} ({_pids(pids[kind])})" for kind, n in kinds.items()]
+            yield from wrap(f"helpers of {name}: {', '.join(texts)}", width=WIDTH)
+
+
+def _pids(pids: Sequence[int]) -> str:
+    shown = ", ".join(str(pid) for pid in pids[:4])
+    return shown if len(pids) <= 4 else f"{shown} and {len(pids) - 4} more"
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}..."

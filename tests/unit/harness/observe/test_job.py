@@ -1,0 +1,160 @@
+"""From one PID to the whole job: ranks, helpers, launcher, and who is missing."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from harness.observe.job import Member, NoJobError, find_job, members
+
+
+def member(pid, parent, *, rank=None, world=2, python=True, **facts):
+    env = {} if rank is None else {"RANK": str(rank), "WORLD_SIZE": str(world), **facts.pop("env", {})}
+    facts = {"command": "python", "state": "S", **facts}
+    return Member(pid=pid, started=pid, parent=parent, python=python, env=env, **facts)
+
+
+def table(*rows):
+    return {row.pid: row for row in rows}
+
+
+SHELL = member(1, 0, python=False, command="bash")
+TORCHRUN = member(10, 1, command="pt_elastic")
+
+
+def ranks(job):
+    return [(worker.member.rank, worker.member.pid) for worker in job.workers]
+
+
+@pytest.mark.parametrize("pid", [10, 20, 21, 30])
+def test_every_pid_of_the_job_leads_to_the_same_ranks(pid):
+    rows = table(
+        SHELL,
+        TORCHRUN,
+        member(20, 10, rank=1),
+        member(21, 10, rank=0),
+        member(30, 20, rank=1, command="pt_data_worker"),
+    )
+
+    job = find_job(pid, table=rows)
+
+    assert job.launcher.pid == 10
+    assert ranks(job) == [(0, 21), (1, 20)]
+
+
+def test_a_ranks_children_are_its_helpers_also_with_the_same_rank_in_their_environment():
+    rows = table(
+        TORCHRUN,
+        member(20, 10, rank=0, world=1),
+        member(30, 20, rank=0, world=1, command="pt_data_worker"),
+        member(31, 20, rank=0, world=1, argv="python -c from multiprocessing.resource_tracker import main"),
+        member(32, 20, rank=0, world=1, argv="python -m torch._inductor.compile_worker"),
+        member(33, 20, python=False, command="cc1plus"),
+        member(34, 20, rank=0, world=1, state="Z"),
+    )
+
+    (worker,) = find_job(10, table=rows).workers
+
+    assert worker.member.pid == 20
+    assert [(m.pid, kind) for m, kind in worker.helpers] == [
+        (30, "DataLoader worker"),
+        (31, "resource tracker"),
+        (32, "compile worker"),
+        (33, "child cc1plus"),
+    ]
+
+
+def test_another_run_below_the_same_shell_is_not_this_job():
+    one, two = {"MASTER_PORT": "29500"}, {"MASTER_PORT": "29501"}
+    rows = table(SHELL, member(20, 1, rank=0, env=one), member(21, 1, rank=1, env=one), member(22, 1, rank=0, env=two))
+
+    assert ranks(find_job(20, table=rows)) == [(0, 20), (1, 21)]
+    assert ranks(find_job(22, table=rows)) == [(0, 22)]
+
+
+def test_a_shell_that_carries_the_rank_is_no_rank_and_no_launcher():
+    rows = table(
+        SHELL,
+        member(20, 1, rank=0, python=False, command="bash"),
+        member(21, 20, rank=0),
+        member(22, 1, rank=1, python=False, command="bash"),
+        member(23, 22, rank=1),
+    )
+
+    assert ranks(find_job(21, table=rows)) == [(0, 21), (1, 23)]
+
+
+def test_without_ranks_every_python_process_that_is_no_helper_counts():
+    rows = table(
+        member(10, 1, argv="python train.py"),
+        member(20, 10, argv="python -c from multiprocessing.spawn import spawn_main"),
+        member(21, 10, argv="python -c from multiprocessing.resource_tracker import main"),
+        member(22, 20, command="pt_data_worker"),
+        member(23, 10, python=False, command="tee"),
+    )
+
+    assert [w.member.pid for w in find_job(10, table=rows).workers] == [10, 20]
+    assert [w.member.pid for w in find_job(20, table=rows).workers] == [10, 20]
+    assert [(m.pid, kind) for m, kind in find_job(10, table=rows).workers[1].helpers] == [(22, "DataLoader worker")]
+
+
+def test_a_rank_that_ended_is_missing_and_one_of_another_machine_is_not():
+    local = {"LOCAL_WORLD_SIZE": "2"}
+    rows = table(
+        TORCHRUN,
+        member(20, 10, rank=2, world=4, env={**local, "LOCAL_RANK": "0"}),
+        member(21, 10, python=False, state="Z"),
+    )
+
+    job = find_job(10, table=rows)
+
+    assert job.absent == (
+        (0, "is not here: it belongs to another launcher", False),
+        (1, "is not here: it belongs to another launcher", False),
+        (3, "has ended", True),
+    )
+    assert [m.pid for m in job.ended] == [21]
+
+
+def test_a_promised_rank_that_is_nowhere_is_missing():
+    assert [(rank, must) for rank, _, must in find_job(20, table=table(SHELL, member(20, 1, rank=0))).absent] == [
+        (1, True)
+    ]
+
+
+def test_orphans_of_process_one_stay_one_job():
+    init = member(1, 0, python=False, command="init")
+    rows = table(
+        init, member(20, 1, rank=0), member(21, 1, rank=1), member(22, 1, python=False, state="Z"), member(23, 1)
+    )
+
+    job = find_job(20, table=rows)
+
+    assert ranks(job) == [(0, 20), (1, 21)]
+    assert job.ended == ()
+
+
+def test_no_process_and_no_python_are_errors_with_the_way_out():
+    with pytest.raises(NoJobError, match="no process 99") as raised:
+        find_job(99, table=table(SHELL))
+    assert "torchrun" in raised.value.help
+    with pytest.raises(NoJobError, match=r"process 1 \(bash\) has no Python"):
+        find_job(1, table=table(SHELL))
+
+
+def test_what_proc_says_is_read_and_what_it_refuses_is_left_empty(tmp_path):
+    folder = tmp_path / "20"
+    folder.mkdir()
+    (folder / "cmdline").write_bytes(b"python3\0train.py\0")
+    (folder / "environ").write_bytes(b"RANK=3\0SECRET=x\0WORLD_SIZE=4\0")
+    (folder / "exe").symlink_to("/usr/bin/python3.11 (deleted)")
+    listed = {
+        pid: SimpleNamespace(pid=pid, started=5, parent=1, state="S", command="pt_main_thread") for pid in (20, 21)
+    }
+
+    read, refused = members(listed, root=tmp_path).values()
+
+    assert (read.python, read.rank, read.argv) == (True, 3, "python3 train.py")
+    assert dict(read.env) == {"RANK": "3", "WORLD_SIZE": "4"}
+    assert (refused.python, refused.rank, refused.argv) == (False, None, "")
