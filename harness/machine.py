@@ -13,7 +13,7 @@ from pathlib import Path
 import harness
 from harness.core.record import Machine
 
-PACKAGES = ("torch", "triton", "numpy", "py-spy", "pystack", "psutil", "click", "pydantic")
+PACKAGES = ("torch", "triton", "numpy", "py-spy", "pystack", "click", "pydantic")
 """Distributions whose versions a report names."""
 
 
