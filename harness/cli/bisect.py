@@ -58,8 +58,8 @@ def bisect(ctx: click.Context, **options: object) -> None:
     """Find from which value of an axis on training fails, or that none does.
 
     Small values first: a pass costs seconds, a hang costs a whole limit. The last passing value must then pass
-    often enough to rule out a rare failure, and the failing one is run once more. Limits are learned from trials
-    that passed; a limit that ran out is never by itself a hang.
+    often enough to rule out a rare failure, and the failing one is run until it fails again. Limits are learned from
+    trials that passed; a limit that ran out is never by itself a hang.
     """
     if options["list_axes"] or options["list_faults"]:
         _print_tables(axes=bool(options["list_axes"]), faults=bool(options["list_faults"]))

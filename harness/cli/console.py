@@ -91,10 +91,6 @@ class PlainScreen:
         """The trial's line."""
         self._line(outcome_line(record, number=number))
 
-    def note(self, text: str) -> None:
-        """The text."""
-        self._line(text)
-
     def _line(self, text: str) -> None:
         print(text, file=self.out, flush=True)
 
@@ -161,10 +157,6 @@ class LiveScreen:
         self.current = ""
         self.console.print(self._coloured(record, number))
         self.bar.advance(self.task)
-
-    def note(self, text: str) -> None:
-        """The text above the bar."""
-        self.console.print(text)
 
     def _coloured(self, record: TrialRecord, number: int) -> Text:
         from rich.text import Text

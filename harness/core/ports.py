@@ -222,10 +222,6 @@ class Screen(Protocol):
         """A trial has its verdict."""
         ...
 
-    def note(self, text: str) -> None:
-        """Something worth knowing happened."""
-        ...
-
 
 Rule: TypeAlias = "Callable[[Case], Verdict | None]"
 Section: TypeAlias = "Callable[[Run, Path], Block | None]"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.core.errors import SpecError, suggestion, unknown
@@ -51,12 +50,6 @@ class Planner:
     def search(self, request: Request) -> Trial:
         """The trial that answers ``request``."""
         return self._trial(request.value, role=request.role, fixed=self.spec.fixed, fault=self.spec.fault)
-
-    def again(self, trial: Trial) -> Trial:
-        """``trial`` once more, with the next repeat number: for trials that the machine spoiled."""
-        value = trial.point.get(self.spec.axis.name)
-        repeat = self._next_repeat(value)
-        return replace(trial, repeat=repeat, seed=self._seed(value, repeat))
 
     def control(self, name: str, value: Value) -> Trial:
         """The trial at ``value`` with one thing changed: the fault left out, or dense attention instead."""

@@ -55,7 +55,7 @@ def test_a_trial_carries_the_point_the_whole_configuration_and_its_origin():
 def test_repeats_are_counted_per_value_and_no_two_trials_share_key_or_seed():
     plan = planner()
     trials = [plan.search(ask(3)), plan.search(ask(3, "certify")), plan.search(ask(4)), plan.search(ask(3, "certify"))]
-    trials += [plan.again(trials[0]), plan.control("dense", 3)]
+    trials += [plan.search(ask(3, "confirm")), plan.control("dense", 3)]
     assert [t.repeat for t in trials] == [0, 1, 0, 2, 3, 4]
     assert len({t.key for t in trials}) == len(trials)
     assert len({t.seed for t in trials}) == len(trials)
