@@ -21,7 +21,7 @@ KEPT = frozenset(
 )
 """Variables that a trial inherits; everything else it gets is written in its command."""
 
-KEPT_PREFIXES = ("CUDA_", "NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "TRITON_", "OMP_", "MKL_", "OPENBLAS_")
+KEPT_PREFIXES = ("CUDA_", "NCCL_", "NVSHMEM_", "GLOO_", "TORCH_", "PYTORCH_", "TRITON_", "OMP_", "MKL_", "OPENBLAS_")
 """Families that third-party libraries read. They change what runs, so they are recorded with the trial."""
 
 OWN_PREFIX = "NSA_HARNESS_"

@@ -26,6 +26,7 @@ def known_ids(case: Case) -> frozenset[EvidenceId]:
     evidence = case.evidence
     ids = {"progress", "exit", "cleanup"}
     ids.update(item.id for item in (*evidence.stacks, *evidence.processes, *evidence.failures, *evidence.logs))
+    ids.update(item.id for item in (*evidence.gpus, *evidence.collectives, *evidence.ras))
     if evidence.result is not None:
         ids.add(evidence.result.id)
     if evidence.config_seen:

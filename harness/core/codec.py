@@ -44,6 +44,7 @@ def _hints(cls: type) -> dict[str, Any]:
     # The core modules name each other under TYPE_CHECKING; resolve against all of them.
     import harness.core.boundary as boundary
     import harness.core.cause as cause
+    import harness.core.devices as devices
     import harness.core.evidence as evidence
     import harness.core.outcome as outcome
     import harness.core.point as point
@@ -54,7 +55,7 @@ def _hints(cls: type) -> dict[str, Any]:
     import harness.core.verdict as verdict
 
     names: dict[str, Any] = {}
-    for module in (boundary, cause, evidence, outcome, point, record, space, spec, trial, verdict):
+    for module in (boundary, cause, devices, evidence, outcome, point, record, space, spec, trial, verdict):
         names.update(vars(module))
     return typing.get_type_hints(cls, localns=names)
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from harness.core.devices import CollectiveState, GpuSample, RasReport
+from harness.core.outcome import Exit
+
 EvidenceId: TypeAlias = str
 
 
@@ -164,10 +167,39 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankFacts:
+    """What was seen of one rank of a trial with several; its stacks and looks are those that carry its number.
+
+    ``pid`` is None when no process of this rank was ever seen. ``silence_s`` runs from its own last mark to the end
+    of the watch, or to its own end. ``exit`` says how its process ended by itself and ``ended_s`` when; both are None
+    for a rank that was still there when the watch ended.
+    """
+
+    id: EvidenceId
+    rank: int
+    pid: int | None = None
+    steps_done: int = 0
+    heartbeats: tuple[Heartbeat, ...] = ()
+    heartbeats_total: int = 0
+    silence_s: float = 0.0
+    result: WorkerResult | None = None
+    exit: Exit | None = None
+    ended_s: float | None = None
+
+    @property
+    def last(self) -> Heartbeat | None:
+        """Its last heartbeat, if there was one."""
+        return self.heartbeats[-1] if self.heartbeats else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """Everything that was seen of one trial.
 
-    Ids: ``progress exit cleanup prediction result config log-* stack-* proc-*``.
+    Ids: ``progress exit cleanup prediction result config log-* stack-* proc-*``, and of each rank of several
+    ``rank-* result-*``. ``ranks`` is empty for a trial of one process. With several, ``heartbeats`` are all ranks'
+    in the order they came, ``steps_done`` counts the steps that every rank has finished, and ``result`` is the
+    first rank's that raised, or rank 0's when none did.
     ``heartbeats`` keeps the first and the last ones (``heartbeats_total`` counts all); ``silence_s`` is the time
     without a heartbeat when the watch ended; ``config_differences`` lists requested settings that the
     worker's own echo contradicts.
@@ -188,6 +220,10 @@ class Evidence:
     result: WorkerResult | None = None
     memory_limit_hits: int = 0
     measurement: Measurement = Measurement()
+    gpus: tuple[GpuSample, ...] = ()
+    collectives: tuple[CollectiveState, ...] = ()
+    ras: tuple[RasReport, ...] = ()
+    ranks: tuple[RankFacts, ...] = ()
 
     @property
     def last(self) -> Heartbeat | None:

@@ -52,6 +52,22 @@ class Answer(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """Another cause that the evidence does not exclude, or the chosen one among several: what would decide.
+
+    ``supports`` and ``against`` are sentences about what was seen; ``experiment`` is what to run, and what its result
+    would mean.
+    """
+
+    cause: str
+    because: str
+    supports: tuple[str, ...] = ()
+    against: tuple[str, ...] = ()
+    experiment: str = ""
+    cites: tuple[EvidenceId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """What we conclude about one trial; ``because`` is one sentence that a reader can check against ``cites``."""
 
@@ -66,6 +82,7 @@ class Verdict:
     rank: int | None = None
     signature: str | None = None
     also: tuple[str, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.kind} ({self.cause})" if self.cause else str(self.kind)
