@@ -154,6 +154,7 @@ class ParallelConfig:
         "single process; ddp; fsdp: fully_shard; fsdp1: FullyShardedDataParallel; manual: average gradients by hand",
         choices=("single", "ddp", "fsdp", "fsdp1", "manual"),
     )
+    world: int = _setting(0, "how many processes must train together; 0: as many as were started", at_least=0)
     backend: str = _setting("auto", "auto: nccl on a GPU, gloo on a CPU", choices=("auto", "gloo", "nccl"))
     timeout_s: float = _setting(600.0, "how long a rank waits for the others before it gives up", at_least=1.0)
     allow_single: bool = _setting(default=False, meaning="let a parallel mode run in one process")

@@ -57,11 +57,13 @@ def joined(config: RunConfig) -> Iterator[World]:
     if config.parallel.mode == "single":
         yield World()
         return
-    if config.train.device == "cuda":
-        _take_gpu(local_rank)
+    backend = backend_of(config)
+    device = _take_gpu(local_rank) if config.train.device == "cuda" else None
     address = {} if launch else {"store": dist.HashStore(), "rank": 0, "world_size": 1}  # pyright: ignore[reportPrivateImportUsage]
     timeout = timedelta(seconds=config.parallel.timeout_s)
-    dist.init_process_group(backend_of(config), timeout=timeout, **address)
+    # With its device NCCL connects at once: a rank that cannot is found here, not in the first backward.
+    bound = {"device_id": device} if backend == "nccl" and device is not None else {}
+    dist.init_process_group(backend, timeout=timeout, **address, **bound)
     try:
         yield _world(config, rank, size)
     finally:
@@ -73,10 +75,15 @@ def check(config: RunConfig, *, size: int) -> None:
     """Whether ``size`` processes can run ``config``.
 
     Raises:
-        ConfigError: several processes for mode ``single``, one for a parallel mode, or a batch that cannot be
-            dealt out evenly.
+        ConfigError: another number than ``parallel.world``, several processes for mode ``single``, one for a
+            parallel mode, or a batch that cannot be dealt out evenly.
     """
-    mode, batch_size = config.parallel.mode, config.train.batch_size
+    mode, batch_size, wanted = config.parallel.mode, config.train.batch_size, config.parallel.world
+    if wanted not in (0, size):
+        raise ConfigError(
+            f"parallel.world = {wanted}, but {size} processes were started; start torchrun with "
+            f"--nproc_per_node={wanted}, or leave parallel.world = 0"
+        )
     if mode == "single":
         if size > 1 and not dist.is_initialized():
             raise ConfigError(
@@ -117,7 +124,8 @@ def backend_of(config: RunConfig) -> str:
     return backend
 
 
-def _take_gpu(local_rank: int) -> None:
+def _take_gpu(local_rank: int) -> torch.device:
+    """Make the GPU of this process's number on its host the current one."""
     n_gpus = torch.cuda.device_count()
     if local_rank >= n_gpus:
         raise ConfigError(
@@ -125,6 +133,7 @@ def _take_gpu(local_rank: int) -> None:
             f"start {n_gpus or 'no'} processes, or set train.device = 'cpu'"
         )
     torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)
 
 
 def _world(config: RunConfig, rank: int, size: int) -> World:
