@@ -13,23 +13,38 @@ from harness.core.trial import Fault, Trial
 from harness.core.verdict import Answer, Kind
 from harness.plan.budget import budget
 from harness.plan.predict import predict
-from harness.specimens.catalog import SPECIMENS
+from harness.specimens.catalog import SPECIMENS, Needs
 from harness.specimens.expect import judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from harness.core.point import Value
     from harness.core.verdict import Verdict
     from harness.specimens.catalog import Specimen
 
-HOST = {"model.n_layers": 2, "model.dim": 64, "train.seq_len": 64, "train.steps": 4}
+HOST: dict[str, Value] = {"model.n_layers": 2, "model.dim": 64, "train.seq_len": 64, "train.steps": 4}
 """The healthy trainer that specimens are planted in: real, and small enough to finish in a fraction of a second."""
+
+RANKS: dict[Needs, dict[str, Value]] = {
+    Needs.CPU: {},
+    Needs.GLOO: {"parallel.mode": "ddp"},
+    Needs.GPU: {"train.device": "cuda"},
+    Needs.NCCL: {"train.device": "cuda", "parallel.mode": "ddp"},
+}
+"""What else the trainer is told where a specimen needs more than one process or a GPU."""
 
 HEALTHY_RUNS = 3
 """Trials without a fault that come first: limits are learned from them, as in a search."""
 
 AXIS = Axis(name="n_layers", path="model.n_layers", type=AxisType.ORDERED, values=(2,))
+
+
+def host(specimen: Specimen) -> dict[str, Value]:
+    """The settings of the healthy trainer that ``specimen`` is planted in."""
+    ranks: dict[str, Value] = {"parallel.world": specimen.world} if specimen.world > 1 else {}
+    return {**HOST, **RANKS[specimen.needs], **ranks, **dict(specimen.settings)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,13 +120,13 @@ class SelfTest:
 
     def _trial(self, specimen: Specimen, *, repeat: int, role: str) -> Trial:
         prediction = predict(self.healthy, axis=AXIS, value=2)
-        limits = Limits(stall_s=specimen.stall_s, total_s=specimen.total_s)
+        limits = Limits(startup_s=specimen.startup_s, stall_s=specimen.stall_s, total_s=specimen.total_s)
         trial = Trial(
             target="nsa",
             point=Point.of({"n_layers": 2, "specimen": specimen.name}),
             repeat=repeat,
             role=role,
-            config=self.parts.target.config(HOST),
+            config=self.parts.target.config(host(specimen)),
             seed=self.seed + repeat,
             code=self.code,
             machine=self.machine,

@@ -26,6 +26,10 @@ def judge(specimen: Specimen, verdict: Verdict, outcome: Outcome) -> list[str]:
         wrong.append(f"neither reason nor signature names {specimen.expect_frame}: {verdict.because}")
     if struck and verdict.step is not None and not specimen.every_step and verdict.step != specimen.step:
         wrong.append(f"struck at step {specimen.step}, the verdict says step {verdict.step}")
+    if struck and specimen.verdict_rank is not None and verdict.rank != specimen.verdict_rank:
+        wrong.append(f"expected rank {specimen.verdict_rank}, got {verdict.rank}: {verdict.because}")
+    if struck and specimen.verdict_phase is not None and verdict.phase != specimen.verdict_phase:
+        wrong.append(f"expected phase {specimen.verdict_phase}, got {verdict.phase}: {verdict.because}")
     if struck and not verdict.cites:
         wrong.append("the verdict cites no evidence")
     if specimen.leaves_processes and not outcome.cleanup.ended:

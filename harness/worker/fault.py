@@ -25,6 +25,9 @@ class LiveScene:
     random: Callable[[], float]
     step: int = 0
     state: TrainingState | None = None
+    rank: int = 0
+    world: int = 1
+    device: str = "cpu"
 
 
 class FaultProbe(NullProbe):
