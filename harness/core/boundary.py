@@ -68,7 +68,8 @@ class Boundary:
     ``excluded_rate``: any failure rate at least this large at or below ``last_good`` would have been seen with
     probability ``confidence``, if the rate does not fall along the axis. ``certificate_passes`` is how many passes
     the stopping rule asks for at ``last_good``; ``certified`` says that it got them. ``posterior`` is the probability
-    that the first failing value lies above ``last_good`` and not above ``first_bad``.
+    that the first failing value lies above ``last_good`` and not above ``first_bad``; ``chances`` has it for every
+    value of the axis, and last that none of them fails (empty in runs that were recorded without).
     """
 
     axis: str
@@ -83,6 +84,7 @@ class Boundary:
     excluded_rate: float | None = None
     confidence: float = 0.95
     posterior: float | None = None
+    chances: tuple[float, ...] = ()
     non_monotone: bool = False
     claim: Claim = Claim.OBSERVED
     because: str = ""

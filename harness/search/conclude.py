@@ -48,6 +48,7 @@ def conclude(search: ThresholdSearch) -> Boundary:
         excluded_rate=excluded_rate(passes, confidence=confidence),
         confidence=confidence,
         posterior=sum(chances[low + 1 : high + 1]),
+        chances=chances,
         non_monotone=bool(contrary),
         claim=_claim(search, finding),
         because=_because(search, finding, sum(chances[low + 1 : high + 1])),
