@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import types
 import typing
 from enum import Enum
@@ -23,6 +24,8 @@ def to_json(value: Any) -> Any:
         return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Enum):
         return value.value
+    if isinstance(value, dt.date):
+        return value.isoformat()
     if isinstance(value, list | tuple | frozenset):
         return [to_json(item) for item in typing.cast("list[Any]", value)]
     if isinstance(value, dict):
@@ -43,9 +46,11 @@ def from_json(cls: type[T], data: Any) -> T:
 def _hints(cls: type) -> dict[str, Any]:
     # The core modules name each other under TYPE_CHECKING; resolve against all of them.
     import harness.core.boundary as boundary
+    import harness.core.campaign as campaign
     import harness.core.cause as cause
     import harness.core.devices as devices
     import harness.core.evidence as evidence
+    import harness.core.matrix as matrix
     import harness.core.outcome as outcome
     import harness.core.point as point
     import harness.core.record as record
@@ -55,7 +60,8 @@ def _hints(cls: type) -> dict[str, Any]:
     import harness.core.verdict as verdict
 
     names: dict[str, Any] = {}
-    for module in (boundary, cause, devices, evidence, outcome, point, record, space, spec, trial, verdict):
+    core = (boundary, campaign, cause, devices, evidence, matrix, outcome, point, record, space, spec, trial, verdict)
+    for module in core:
         names.update(vars(module))
     return typing.get_type_hints(cls, localns=names)
 
@@ -85,6 +91,8 @@ def _decode_class(cls: type[Any], data: Any, *, where: str) -> Any:
         return _decode_dataclass(cls, data, where=where)
     if cls is float and isinstance(data, int):
         return float(data)
+    if issubclass(cls, dt.date):
+        return dt.date.fromisoformat(str(data))
     return data
 
 
@@ -108,7 +116,7 @@ def _decode_union(args: tuple[Any, ...], data: Any, *, where: str) -> Any:
             return _decode(arg, typing.cast("Any", data), where=where)
         if isinstance(data, list) and typing.get_origin(arg) is tuple:
             return _decode(arg, typing.cast("Any", data), where=where)
-        if is_class and issubclass(arg, Enum):
+        if is_class and issubclass(arg, Enum | dt.date):
             return _decode(arg, data, where=where)
     if float in args and int not in args and isinstance(data, int) and not isinstance(data, bool):
         return float(data)

@@ -9,6 +9,8 @@ from enum import StrEnum
 from harness.core.point import Point, Value
 from harness.core.space import Bundle, Selector, Space
 from harness.core.spec import Effort, Limits
+from harness.core.success import PASSES, Success
+from harness.core.trial import Fault
 from harness.core.verdict import Kind
 
 EVERYWHERE = Selector()
@@ -48,24 +50,6 @@ class Resources:
 
     gpus: int = 0
     when: Selector = EVERYWHERE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Success:
-    """What a trial must also show to pass; missing it is BELOW_TARGET or NONFINITE, never HANG.
-
-    ``require`` and ``forbid`` are regular expressions on its output. ``loss`` is ``finite`` or ``decreasing``.
-    """
-
-    steps: int | None = None
-    max_memory_gb: float | None = None
-    min_tokens_per_s: float | None = None
-    loss: str | None = None
-    require: tuple[str, ...] = ()
-    forbid: tuple[str, ...] = ()
-
-
-PASSES = Success()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +96,10 @@ class SearchEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
-    """A whole matrix file. ``base`` and ``env`` hold in every cell; ``command`` is empty for our own trainer."""
+    """A whole matrix file. ``base`` holds in every cell; ``command`` is empty for our own trainer.
+
+    ``fault`` is planted where its conditions, on axes or settings, hold.
+    """
 
     name: str
     space: Space
@@ -121,6 +108,7 @@ class Matrix:
     target: str = "nsa"
     command: tuple[str, ...] = ()
     base: Bundle = NOTHING
+    fault: Fault | None = None
     strategy: MatrixStrategy = MatrixStrategy.LIST
     strength: int = 2
     include: tuple[Point, ...] = ()
@@ -141,12 +129,16 @@ class Matrix:
         """Everything that ``cell`` changes: the base first, then each axis in the order of the file."""
         settings = dict(cell)
         args, env, config = list(self.base.args), dict(self.base.env), dict(self.base.config)
+        python, commit = self.base.python, self.base.commit
         for factor in self.space.factors:
             bundle = factor.bundles[factor.axis.index(settings[factor.name])]
             args += bundle.args
             env.update(bundle.env)
             config.update(bundle.config)
-        return Bundle(args=tuple(args), env=tuple(env.items()), config=tuple(config.items()))
+            python, commit = bundle.python or python, bundle.commit or commit
+        return Bundle(
+            args=tuple(args), env=tuple(env.items()), config=tuple(config.items()), python=python, commit=commit
+        )
 
     def limits_at(self, cell: Point) -> Limits:
         """The limits that hold in ``cell``."""

@@ -1,10 +1,11 @@
-"""TrialRecord, Machine and Run: what is kept, and what a report is made from."""
+"""TrialRecord, Machine, Run and CampaignRun: what is kept, and what a report is made from."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from harness.core.boundary import Boundary
+from harness.core.campaign import CampaignAnswer, CampaignSpec
 from harness.core.evidence import Measurement
 from harness.core.outcome import Outcome
 from harness.core.spec import BisectSpec
@@ -56,6 +57,25 @@ class Run:
     started_at: str
     records: tuple[TrialRecord, ...] = ()
     boundary: Boundary | None = None
+    ended: str = "not finished"
+    seconds: float = 0.0
+    directory: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignRun:
+    """What :class:`Run` is for one axis, for a matrix. ``reused`` are records of earlier runs that counted here."""
+
+    id: str
+    spec: CampaignSpec
+    machine: Machine
+    code: str
+    argv: tuple[str, ...]
+    started_at: str
+    records: tuple[TrialRecord, ...] = ()
+    reused: tuple[TrialRecord, ...] = ()
+    answer: CampaignAnswer | None = None
     ended: str = "not finished"
     seconds: float = 0.0
     directory: str = ""

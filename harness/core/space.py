@@ -11,11 +11,16 @@ from harness.core.point import Axis, Point, Value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """What one value of an axis changes in a trial: arguments, environment variables, dotted settings."""
+    """What one value of an axis changes in a trial: arguments, environment variables, dotted settings.
+
+    ``python`` is the interpreter that runs it, ``commit`` the revision of the program; None leaves them as they are.
+    """
 
     args: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     config: tuple[tuple[str, Value], ...] = ()
+    python: str | None = None
+    commit: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

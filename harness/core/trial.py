@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from harness.core.point import Point, Value
+from harness.core.success import Success
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,7 +96,9 @@ class Trial:
     """One run: the target at a point, repeat k, with the code and machine it belongs to.
 
     ``config`` is the whole requested configuration of the target (JSON); ``fault`` is set only where its
-    conditions hold; ``role`` says why it is run: search, certify, confirm, control or selftest.
+    conditions hold; ``role`` says why it is run: search, certify, confirm, control or selftest. ``success`` is what
+    it must show beyond its exit status. ``python`` is the interpreter that runs it, ``tree`` the folder that its
+    program is taken from (then ``code`` names the commit); None means those of the harness.
     """
 
     target: str
@@ -110,6 +113,9 @@ class Trial:
     env: tuple[tuple[str, str], ...] = ()
     budget: Budget
     prediction: Prediction | None = None
+    success: Success | None = None
+    python: str | None = None
+    tree: str | None = None
     key: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -117,7 +123,7 @@ class Trial:
 
     def _key(self) -> str:
         # Limits are left out: they are learned while a run goes on, and they do not change the question.
-        question = {
+        question: dict[str, object] = {
             "target": self.target,
             "point": list(self.point.settings),
             "repeat": self.repeat,
@@ -129,5 +135,9 @@ class Trial:
             "fault": str(self.fault) if self.fault else None,
             "env": list(self.env),
         }
+        if self.success is not None:
+            question["success"] = asdict(self.success)
+        if self.python is not None:
+            question["python"] = self.python
         text = json.dumps(question, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]

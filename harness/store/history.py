@@ -6,11 +6,12 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from harness.core.campaign import CampaignAnswer, CampaignSpec
 from harness.core.codec import from_json
 from harness.core.errors import JournalError, StoreError
-from harness.core.record import Machine, Run, TrialRecord
+from harness.core.record import CampaignRun, Machine, Run, TrialRecord
 from harness.core.spec import BisectSpec
 from harness.core.trial import Trial
 from harness.store import journal, layout
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from harness.core.boundary import Boundary
+
+Question: TypeAlias = "BisectSpec | CampaignSpec"
+"""What a run may be about: one axis, or a matrix."""
 
 NOT_FINISHED = "not finished"
 """``Run.ended`` of a run whose controller is still working, or was killed."""
@@ -38,14 +42,15 @@ class Identity:
 class History:
     """The events of one run, in order, and what follows from them."""
 
-    def __init__(self, run_dir: Path, *, identity: Identity, spec: BisectSpec) -> None:
+    def __init__(self, run_dir: Path, *, identity: Identity, question: Question) -> None:
         self.run_dir = run_dir
         self.identity = identity
-        self.spec = spec
+        self.question = question
         self._records: dict[str, TrialRecord] = {}
         self._pending: dict[str, Trial] = {}
+        self._reused: dict[str, TrialRecord] = {}
         self._notes: list[str] = []
-        self._end: tuple[Boundary | None, str] | None = None
+        self._end: _End | None = None
         self._seconds = 0.0
         self._session: tuple[str, str] | None = None  # wall time of its first and last event
         self.torn: journal.Torn | None = None
@@ -59,8 +64,7 @@ class History:
             StoreError: not a run directory, or unreadable.
         """
         identity = from_json(Identity, _read_object(layout.machine(run_dir)))
-        spec = from_json(BisectSpec, _read_object(layout.spec(run_dir)))
-        history = cls(run_dir, identity=identity, spec=spec)
+        history = cls(run_dir, identity=identity, question=read_question(run_dir))
         lines, history.torn = journal.read(layout.journal(run_dir))
         history.extend(lines)
         return history
@@ -83,24 +87,55 @@ class History:
         """Trials that were running when a controller died: to be run again."""
         return tuple(self._pending.values())
 
+    def reused(self) -> tuple[TrialRecord, ...]:
+        """Trials of earlier runs that count in this one, in the order of being taken over."""
+        return tuple(self._reused.values())
+
+    @property
+    def spec(self) -> BisectSpec:
+        """The question of a run along one axis.
+
+        Raises:
+            StoreError: it is a run of a matrix.
+        """
+        if isinstance(self.question, BisectSpec):
+            return self.question
+        raise StoreError(f"{self.run_dir} is a run of matrix {self.question.matrix.name!r}, not of one axis")
+
+    @property
+    def campaign(self) -> CampaignSpec:
+        """The question of a run of a matrix.
+
+        Raises:
+            StoreError: it is a run along one axis.
+        """
+        if isinstance(self.question, CampaignSpec):
+            return self.question
+        raise StoreError(f"{self.run_dir} is a run along axis {self.question.axis.name!r}, not of a matrix")
+
     def run(self) -> Run:
-        """The run as reports see it, also when it was cut off or nothing was tried."""
-        boundary, ended = self._end or (None, NOT_FINISHED)
+        """The run along one axis as reports see it, also when it was cut off or nothing was tried."""
+        end = self._end or _End(why=NOT_FINISHED)
+        return Run(spec=self.spec, boundary=end.boundary, ended=end.why, **self._common())
+
+    def campaign_run(self) -> CampaignRun:
+        """The run of a matrix as reports see it, also when it was cut off or nothing was tried."""
+        end = self._end or _End(why=NOT_FINISHED)
+        return CampaignRun(spec=self.campaign, answer=end.answer, ended=end.why, reused=self.reused(), **self._common())
+
+    def _common(self) -> dict[str, Any]:
         torn = (str(self.torn),) if self.torn else ()
-        return Run(
-            id=self.identity.id,
-            spec=self.spec,
-            machine=self.identity.machine,
-            code=self.identity.code,
-            argv=self.identity.argv,
-            started_at=self.identity.started_at,
-            records=self.records(),
-            boundary=boundary,
-            ended=ended,
-            seconds=self._seconds + self._open_session_s(),
-            directory=_spoken(self.run_dir),
-            notes=(*self._notes, *torn),
-        )
+        return {
+            "id": self.identity.id,
+            "machine": self.identity.machine,
+            "code": self.identity.code,
+            "argv": self.identity.argv,
+            "started_at": self.identity.started_at,
+            "records": self.records(),
+            "seconds": self._seconds + self._open_session_s(),
+            "directory": _spoken(self.run_dir),
+            "notes": (*self._notes, *torn),
+        }
 
     def _take(self, line: journal.Line) -> None:
         match line.event:
@@ -117,10 +152,14 @@ class History:
                 _keep_key(record.trial, line.data["record"]["trial"])
                 self._pending.pop(record.trial.key, None)
                 self._records[record.trial.key] = record
+            case "reuse":
+                record = from_json(TrialRecord, line.data["record"])
+                _keep_key(record.trial, line.data["record"]["trial"])
+                self._reused[record.trial.key] = record
             case "note":
                 self._notes.append(str(line.data["text"]))
             case "end":
-                self._end = (from_json(_End, line.data).boundary, str(line.data["why"]))
+                self._end = from_json(_End, line.data)
                 self._seconds += float(line.data["seconds"])
                 self._session = None
             case _:  # plan and decision are for people and tools; the search replays from the records
@@ -138,8 +177,15 @@ class History:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _End:
     why: str
-    seconds: float
+    seconds: float = 0.0
     boundary: Boundary | None = None
+    answer: CampaignAnswer | None = None
+
+
+def read_question(run_dir: Path) -> Question:
+    """The question that a run directory is about; only that of a matrix names a task."""
+    data = _read_object(layout.spec(run_dir))
+    return from_json(CampaignSpec, data) if "task" in data else from_json(BisectSpec, data)
 
 
 def _trial(data: Any) -> Trial:

@@ -76,9 +76,14 @@ def kernels(trial_dir: Path) -> Path:
     return trial_dir / "kernels.json"
 
 
-def result(trial_dir: Path) -> Path:
-    """What the worker said last."""
-    return trial_dir / "result.json"
+def result(trial_dir: Path, rank: int | None = None) -> Path:
+    """What the worker said last; of several ranks, each has its own."""
+    return trial_dir / ("result.json" if rank is None else f"result_rank{rank}.json")
+
+
+def ranks(trial_dir: Path) -> Path:
+    """When each of several ranks began, and how it ended."""
+    return trial_dir / "ranks.jsonl"
 
 
 def faulthandler(trial_dir: Path, rank: int = 0) -> Path:

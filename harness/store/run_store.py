@@ -9,12 +9,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from harness.core.campaign import CampaignSpec
 from harness.core.codec import from_json, to_json
 from harness.core.errors import JournalError, RunBusyError, StoreError
 from harness.core.evidence import Evidence
+from harness.core.record import CampaignRun
 from harness.store import journal, layout
 from harness.store.files import write_atomic, write_failed
-from harness.store.history import History, Identity
+from harness.store.history import History, Identity, read_question
 from harness.store.redact import redact, redact_argv, secrets
 
 if TYPE_CHECKING:
@@ -22,10 +24,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.boundary import Boundary, PlanEstimate
-    from harness.core.ports import Clock, Request
+    from harness.core.campaign import CampaignAnswer
+    from harness.core.ports import CellRequest, Clock, Request
     from harness.core.record import Machine, Run, TrialRecord
     from harness.core.spec import BisectSpec
     from harness.core.trial import Trial
+    from harness.store.history import Question
 
 
 class RunStore:
@@ -48,20 +52,20 @@ class RunStore:
         cls,
         runs_dir: Path,
         *,
-        spec: BisectSpec,
+        spec: Question,
         machine: Machine,
         code: str,
         argv: Sequence[str],
         clock: Clock,
     ) -> RunStore:
-        """A new run directory ``runs_dir/<time>-<axis>`` with the question in it.
+        """A new run directory ``runs_dir/<time>-<axis or matrix>`` with the question in it.
 
         Raises:
             StoreError: it cannot be written.
         """
         wall = clock.wall()
-        run_dir = _new_folder(runs_dir, name=_name(wall, spec.axis.name))
-        hidden = secrets(spec.env)
+        run_dir = _new_folder(runs_dir, name=_name(wall, subject(spec)))
+        hidden = secrets(_environment(spec))
         identity = Identity(id=run_dir.name, machine=machine, code=code, argv=redact_argv(argv), started_at=wall)
         _write_json(layout.spec(run_dir), redact(to_json(spec), values=hidden))
         _write_json(layout.machine(run_dir), redact(to_json(identity), values=hidden))
@@ -76,7 +80,7 @@ class RunStore:
         run_dir: Path,
         *,
         clock: Clock,
-        spec: BisectSpec | None = None,
+        spec: Question | None = None,
         machine: Machine | None = None,
         code: str | None = None,
         argv: Sequence[str] = (),
@@ -92,7 +96,7 @@ class RunStore:
         """
         if not run_dir.is_dir():
             raise StoreError(f"{run_dir} is not there. List the runs with: nsa-harness report --list")
-        store = cls(run_dir, clock=clock, hidden=secrets(spec.env) if spec else ())
+        store = cls(run_dir, clock=clock, hidden=secrets(_environment(spec)) if spec else ())
         try:
             store._check(spec=spec, machine=machine, code=code)
             torn = store._history.torn
@@ -109,8 +113,13 @@ class RunStore:
 
     @property
     def spec(self) -> BisectSpec:
-        """The question."""
+        """The question of a run along one axis; StoreError for any other."""
         return self._history.spec
+
+    @property
+    def campaign(self) -> CampaignSpec:
+        """The question of a run of a matrix; StoreError for any other."""
+        return self._history.campaign
 
     @property
     def code(self) -> str:
@@ -140,14 +149,26 @@ class RunStore:
         return self._history.started_not_finished()
 
     def run(self) -> Run:
-        """The run as reports see it, at any time."""
+        """The run along one axis as reports see it, at any time."""
         return self._history.run()
+
+    def campaign_run(self) -> CampaignRun:
+        """The run of a matrix as reports see it, at any time."""
+        return self._history.campaign_run()
+
+    def reused(self) -> tuple[TrialRecord, ...]:
+        """Trials of earlier runs that count in this one."""
+        return self._history.reused()
 
     def add_plan(self, estimate: PlanEstimate) -> None:
         """Journal what the search expects to spend."""
         self._append("plan", to_json(estimate))
 
-    def add_decision(self, request: Request, *, left: PlanEstimate | None = None) -> None:
+    def add_reuse(self, record: TrialRecord, *, run: str) -> None:
+        """Journal that a trial of an earlier run counts here as well."""
+        self._append("reuse", {"record": to_json(record), "run": run})
+
+    def add_decision(self, request: Request | CellRequest, *, left: PlanEstimate | None = None) -> None:
         """Journal what the search asks next and why, and what it expects to spend from here."""
         self._append("decision", {**to_json(request), "left": to_json(left)})
 
@@ -171,9 +192,12 @@ class RunStore:
         """Journal something that a reader of the report should know."""
         self._append("note", {"text": text})
 
-    def add_end(self, *, why: str, seconds: float, boundary: Boundary | None = None) -> None:
+    def add_end(
+        self, *, why: str, seconds: float, boundary: Boundary | None = None, answer: CampaignAnswer | None = None
+    ) -> None:
         """Journal that this controller is done: ``why`` it ended, its seconds, and the answer if there is one."""
-        self._append("end", {"why": why, "seconds": seconds, "boundary": to_json(boundary)})
+        found = {"boundary": to_json(boundary)} if answer is None else {"answer": to_json(answer)}
+        self._append("end", {"why": why, "seconds": seconds, **found})
 
     def write_evidence(self, key: str, evidence: Evidence) -> None:
         """Keep all that was seen of a trial; at once or not at all."""
@@ -201,11 +225,11 @@ class RunStore:
         self._appender.append(event=event, wall=wall, data=safe_data)
         self._history.extend([journal.Line(0, event, wall, safe_data)])
 
-    def _check(self, *, spec: BisectSpec | None, machine: Machine | None, code: str | None) -> None:
+    def _check(self, *, spec: Question | None, machine: Machine | None, code: str | None) -> None:
         differences: list[str] = []
         if spec is not None:
             asked = redact(to_json(spec), values=self._hidden)
-            differences += _differences(to_json(self.spec), asked)
+            differences += _differences(to_json(self._history.question), asked)
         before = self._history.identity
         if machine is not None and machine.fingerprint != before.machine.fingerprint:
             differences.append(f"machine: was {before.machine.fingerprint}, now {machine.fingerprint}")
@@ -220,8 +244,18 @@ class RunStore:
 
 
 def read_run(run_dir: Path) -> Run:
-    """The run in ``run_dir`` for a report; needs no lock and changes nothing."""
+    """The run along one axis in ``run_dir`` for a report; needs no lock and changes nothing."""
     return History.read(run_dir).run()
+
+
+def read_campaign(run_dir: Path) -> CampaignRun:
+    """The run of a matrix in ``run_dir`` for a report; needs no lock and changes nothing."""
+    return History.read(run_dir).campaign_run()
+
+
+def is_campaign(run_dir: Path) -> bool:
+    """Whether ``run_dir`` holds a run of a matrix."""
+    return isinstance(read_question(run_dir), CampaignSpec)
 
 
 def read_evidence(run_dir: Path, key: str) -> Evidence | None:
@@ -284,7 +318,8 @@ def find_latest(runs_dir: Path) -> Path:
 
 def _summary(folder: Path) -> RunSummary:
     try:
-        run = read_run(folder)
+        history = History.read(folder)
+        run = history.campaign_run() if isinstance(history.question, CampaignSpec) else history.run()
     except StoreError as error:
         return RunSummary(directory=folder, problem=str(error))
     return RunSummary(
@@ -292,9 +327,15 @@ def _summary(folder: Path) -> RunSummary:
         question=run.spec.question,
         started_at=run.started_at,
         ended=run.ended,
-        finding=run.boundary.finding.value if run.boundary else "",
+        finding=_finding(run),
         trials=len(run.records),
     )
+
+
+def _finding(run: Run | CampaignRun) -> str:
+    if isinstance(run, CampaignRun):
+        return run.answer.because if run.answer else ""
+    return run.boundary.finding.value if run.boundary else ""
 
 
 def _lock(run_dir: Path) -> int:
@@ -318,6 +359,21 @@ def _lock(run_dir: Path) -> int:
         os.close(descriptor)
         raise write_failed(path, error, safe="nothing was changed") from error
     return descriptor
+
+
+def subject(question: Question) -> str:
+    """What a run is about, in one word: its axis, or its matrix and the search in it."""
+    if isinstance(question, CampaignSpec):
+        return "-".join(part for part in (question.matrix.name, question.search) if part)
+    return question.axis.name
+
+
+def _environment(question: Question) -> tuple[tuple[str, str], ...]:
+    """Every variable that the question sets, for what is secret in it."""
+    if not isinstance(question, CampaignSpec):
+        return question.env
+    bundles = (question.matrix.base, *(b for factor in question.matrix.space.factors for b in factor.bundles))
+    return tuple(pair for bundle in bundles for pair in bundle.env)
 
 
 def _name(wall: str, axis: str) -> str:

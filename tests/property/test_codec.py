@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import json
 import types
 import typing
@@ -14,12 +15,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.core import boundary, evidence, outcome, point, record, spec, trial, verdict
+from harness.core import boundary, campaign, cause, evidence, matrix, outcome, point, record, spec, trial, verdict
 from harness.core.codec import from_json, to_json
 from harness.core.errors import JournalError
 from harness.core.point import Axis, AxisType, Point
+from harness.core.space import Bundle, Factor, Space
 
-MODULES = (boundary, evidence, outcome, point, record, spec, trial, verdict)
+MODULES = (boundary, campaign, cause, evidence, matrix, outcome, point, record, spec, trial, verdict)
 NAMES = {name: value for module in MODULES for name, value in vars(module).items()}
 CORE = sorted(
     {c for c in NAMES.values() if dataclasses.is_dataclass(c) and isinstance(c, type) and c is not verdict.Case},
@@ -42,6 +44,17 @@ LEAVES: dict[Any, st.SearchStrategy[Any]] = {
     ),
 }
 
+FLAG = Factor(
+    axis=Axis(name="y", path="", type=AxisType.FLAG, values=(False, True)),
+    good=False,
+    bad=True,
+    bundles=(Bundle(), Bundle(env=(("Y", "1"),), commit="abc")),
+)
+LEAVES[dt.date] = st.dates()
+LEAVES[Space] = LEAVES[Axis].map(
+    lambda axis: Space(factors=(Factor(axis=axis, good=axis.values[0], bad=axis.values[-1]), FLAG))
+)
+
 
 @cache
 def anything(hint: Any) -> st.SearchStrategy[Any]:
@@ -62,7 +75,7 @@ def anything(hint: Any) -> st.SearchStrategy[Any]:
 
 
 def test_the_core_types_are_all_here():
-    assert {"Trial", "Verdict", "Evidence", "Boundary", "Run", "BisectSpec", "TrialRecord"} <= {
+    assert {"Trial", "Verdict", "Evidence", "Boundary", "Run", "BisectSpec", "TrialRecord", "CampaignRun"} <= {
         c.__name__ for c in CORE
     }
 

@@ -1,0 +1,147 @@
+"""Campaign: a question about many cells of a matrix, and what running them showed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from harness.core.boundary import Boundary, ScalingFit
+from harness.core.cause import AxisVerdict, CellCount, Explored, Interaction, Minimised
+from harness.core.matrix import Matrix
+from harness.core.point import Point, Value
+from harness.core.verdict import Kind
+
+
+class Task(StrEnum):
+    """What is done with a matrix."""
+
+    CELLS = "cells"
+    BISECT = "bisect"
+    MINIMISE = "minimise"
+    EXPLORE = "explore"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignSpec:
+    """A question about many axes at once; ``file`` is where its matrix came from, ``search`` the entry in it.
+
+    CELLS runs ``cells``, ``passes`` times each. MINIMISE goes from ``good`` to ``bad``. BISECT follows ``axis`` from
+    ``good``. EXPLORE covers every combination of ``strength`` axes. ``signature`` names the failure that is sought;
+    without one it is any of ``bad_kinds``, and without those the first failure that shows up. ``explain`` is how many
+    other settings each cause is tried with in the end. ``fail_fast`` ends at the first surprise (CELLS) or at the
+    first cause (EXPLORE).
+    """
+
+    question: str
+    task: Task
+    matrix: Matrix
+    file: str = ""
+    search: str = ""
+    cells: tuple[Point, ...] = ()
+    passes: int = 1
+    good: Point | None = None
+    bad: Point | None = None
+    axis: str | None = None
+    signature: str | None = None
+    bad_kinds: tuple[Kind, ...] = ()
+    strength: int = 2
+    causes: int = 1
+    explain: int = 0
+    fail_fast: bool = False
+    executor: str = "forkserver"
+    seed: int = 0
+
+
+class Met(StrEnum):
+    """Whether a cell ended as it was expected to."""
+
+    EXPECTED = "as expected"
+    UNEXPECTED = "not as expected"
+    UNTOLD = "not told"
+    SKIPPED = "skipped"
+    NOT_RUN = "not run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellResult:
+    """One cell of a matrix: what it was expected to end in, and what it ended in.
+
+    ``seen`` are the verdicts in words with their numbers, commonest first; trials that the machine spoiled are in it,
+    but in no count. ``failure`` is the name of the failure it showed (a named signature, or kind and cause).
+    ``keys`` are its trials. ``ran`` is a fingerprint of the configuration and kernels that really ran, empty when not
+    known. ``predicted_s`` is how long a healthy trial was expected to take before it was run.
+    """
+
+    cell: Point
+    name: str
+    count: CellCount
+    seen: tuple[tuple[str, int], ...] = ()
+    expected: str = "PASS"
+    met: Met = Met.NOT_RUN
+    because: str = ""
+    issue: str = ""
+    failure: str = ""
+    keys: tuple[str, ...] = ()
+    ran: str = ""
+    seconds: float = 0.0
+    gpu_seconds: float = 0.0
+    predicted_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureTable:
+    """One failure by name, and what the cells say about each axis for it; other failures are not counted with it."""
+
+    failure: str
+    cells: int
+    trials: int
+    axes: tuple[AxisVerdict, ...] = ()
+    interactions: tuple[Interaction, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AxisFit:
+    """How a quantity grows along an ordered axis, everything else at ``fixed``."""
+
+    axis: str
+    fixed: Point
+    fit: ScalingFit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freedom:
+    """A cause with everything else set anew: ``failed`` of ``tried`` such cells failed too.
+
+    ``free`` are the axes whose value made no difference in any of them; ``against`` are the settings of a cell that
+    passed, and so the first thing to look at.
+    """
+
+    cause: int
+    tried: int
+    failed: int
+    free: tuple[str, ...] = ()
+    against: tuple[tuple[str, Value], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignAnswer:
+    """Everything a campaign showed. Of the three searches at most one has an answer; cells and tables are always there.
+
+    ``gpu_seconds`` counts each second of a trial once for every GPU that it occupied.
+    """
+
+    cells: tuple[CellResult, ...] = ()
+    failures: tuple[FailureTable, ...] = ()
+    fits: tuple[AxisFit, ...] = ()
+    boundary: Boundary | None = None
+    minimised: Minimised | None = None
+    explored: Explored | None = None
+    explained: tuple[Freedom, ...] = ()
+    gpu_seconds: float = 0.0
+    because: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def surprises(self) -> tuple[CellResult, ...]:
+        """The cells that did not end as expected."""
+        return tuple(result for result in self.cells if result.met is Met.UNEXPECTED)
