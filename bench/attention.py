@@ -16,6 +16,7 @@ import argparse
 import json
 import platform
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -29,12 +30,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from nsa.attention.compress import MeanPhi, blocks_of
 from nsa.blocks import BlockLayout
 from nsa.config import KernelConfig
+from nsa.kernels import flash as ordered_sums
 from nsa.kernels.compressed import packed
 from nsa.kernels.registry import Site, refusal_of, resolve_all
 from nsa.kernels.scores import triton as scores
 from nsa.kernels.selected import triton as selected
 from nsa.kernels.window import flash, flex
 
+IN_ORDER = ordered_sums.sums_in_order
 LAYOUT = BlockLayout(l=32, d=16, l_slc=64, n=16, w=512)
 
 
@@ -158,6 +161,17 @@ def compressed(x, **how):
     return lambda: packed.compressed(x.q, x.kc, x.vc, LAYOUT, **how)[0], (x.q, x.kc, x.vc)
 
 
+def any_order(make):
+    """The row with torch's faster sums, whose last bits differ from run to run."""
+
+    def made(x):
+        call, leaves = make(x)
+        ordered_sums.sums_in_order = nullcontext
+        return call, leaves
+
+    return made
+
+
 def choose(x):
     return lambda: scores.select_blocks(x.q, x.kc, x.lse, LAYOUT), None
 
@@ -181,14 +195,17 @@ ROWS = {
     "dense, flash": lambda x: dense(x, SDPBackend.FLASH_ATTENTION),
     "full NSA": full_resolved,
     "full NSA, compressed by cuDNN": full_cudnn,
+    "full NSA, sums in any order": any_order(full_resolved),
     "selected": ours,
     "selected, query-major forward": lambda x: ours(x, kv_major=False),
     "selected, KV-major forward": lambda x: ours(x, kv_major=True),
     "selected, fla-core": fla,
     "compressed (packed, flash)": compressed,
     "compressed (packed, cuDNN)": lambda x: compressed(x, attend=cudnn_with_lse),
+    "compressed (packed, flash), sums in any order": any_order(compressed),
     "block selection": choose,
     "window, flash": lambda x: window(x, flash),
+    "window, flash, sums in any order": any_order(lambda x: window(x, flash)),
     "window, flex_attention": lambda x: window(x, flex),
     "gated sum": combine,
 }
@@ -272,6 +289,7 @@ def main():
             kernels[f"{H}x{T}"] = [r.row() for r in resolve_all(KernelConfig(), x.site()).values()]
             for name, make in wanted.items():
                 result = {"H": H, "T": T, "row": name}
+                ordered_sums.sums_in_order = IN_ORDER
                 try:
                     result |= measure(make, x, args.rep_ms)
                 except (NotImplementedError, RuntimeError) as error:

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from nsa.kernels.flash import flash_attention
+
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
@@ -44,9 +46,9 @@ def causal_with_lse(
     q_BHJD, k_BGJD, v_BGJE = same_width(q_BHJD, k_BGJD, v_BGJE)
     is_flash = q_BHJD.dtype in HALF_TYPES and sdpa != "no-flash"
     if q_BHJD.is_cuda and is_flash:
-        o_BHJE, lse_BHJ = torch.ops.aten._scaled_dot_product_flash_attention(
-            q_BHJD, k_BGJD, v_BGJE, is_causal=True, scale=scale
-        )[:2]
+        rows_first = (x.transpose(1, 2) for x in (q_BHJD, k_BGJD, v_BGJE))
+        o_BJHE, lse_BHJ = flash_attention(*rows_first, None, scale, 0)[:2]
+        o_BHJE = o_BJHE.transpose(1, 2)
     elif q_BHJD.is_cuda:
         k_BHJD, v_BHJE = (_expanded(x, q_BHJD.shape[1]) for x in (k_BGJD, v_BGJE))
         o_BHJE, lse_BHJ = torch.ops.aten._scaled_dot_product_efficient_attention(

@@ -46,6 +46,16 @@ class DenseAttention(nn.Module):
             k_BSGD, v_BSGE = cache.extend_whole("k", k_BSGD), cache.extend_whole("v", v_BSGE)
             cache.advance(T)
         S = k_BSGD.shape[1]
+        if S == T and cu_seqlens is None:
+            return self.o_proj(_causal(q_BTHD, k_BSGD, v_BSGE).flatten(2))
         visible = win_visible(T, S, S, device=x_BTX.device, offset=first, k_offset=0, cu_seqlens=cu_seqlens)
         o_BTHE, _ = masked_attention(q_BTHD, k_BSGD, v_BSGE, visible, config.d_k**-0.5)
         return self.o_proj(o_BTHE.flatten(2))
+
+
+def _causal(q_BTHD: Tensor, k_BSGD: Tensor, v_BSGE: Tensor) -> Tensor:
+    """Whole rows by the fastest kernel torch has: what sparse attention must be compared with."""
+    q, k, v = (x.transpose(1, 2) for x in (q_BTHD, k_BSGD, v_BSGE))
+    is_grouped = q_BTHD.shape[2] != k_BSGD.shape[2]
+    o_BHTE = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=is_grouped)
+    return o_BHTE.transpose(1, 2)

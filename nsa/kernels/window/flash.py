@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from nsa.kernels.flash import flash_attention
 from nsa.kernels.scale import scale_of
 from nsa.kernels.sdpa import HALF_TYPES, same_width
 
@@ -48,17 +49,5 @@ def window(
     if offset + T != k_offset + S:
         raise ValueError(f"queries end at {offset + T} and keys at {k_offset + S}; cut the keys to the queries' end")
     q, k, v = same_width(q_BTHD, k_BSGD, v_BSGE)
-    scale = scale_of(q_BTHD, scale)
-    cu = None
-    if cu_seqlens is not None:
-        q, k, v, cu = q[0], k[0], v[0], cu_seqlens.to(torch.int32)
-    o = torch.ops.aten._flash_attention_forward(
-        *(q, k, v, cu, cu, T, S),
-        dropout_p=0.0,
-        is_causal=True,
-        return_debug_mask=False,
-        scale=scale,
-        window_size_left=w - 1,
-        window_size_right=0,
-    )[0]
-    return (o if cu is None else o[None])[..., :E]
+    cu = None if cu_seqlens is None else cu_seqlens.to(torch.int32)
+    return flash_attention(q, k, v, cu, scale_of(q_BTHD, scale), w)[0][..., :E]
