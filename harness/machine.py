@@ -83,6 +83,11 @@ def _cpu_name() -> str:
     return platform.processor() or "unknown"
 
 
+def gpu_count() -> int:
+    """How many NVIDIA GPUs this machine has, without loading CUDA; 0 without a driver."""
+    return max(len(_gpus()), len(list(Path("/dev").glob("nvidia[0-9]*"))))
+
+
 def _gpus() -> tuple[str, ...]:
     # The driver's own files name the cards without loading CUDA into the controller.
     texts = [f.read_text(errors="replace") for f in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))]

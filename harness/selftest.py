@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import TYPE_CHECKING
 
-from harness.conduct import Parts, conduct
+from harness.conduct import Conducted, Parts, conduct
+from harness.core.codec import to_json
 from harness.core.point import Axis, AxisType, Point
 from harness.core.record import TrialRecord
 from harness.core.spec import Limits
 from harness.core.trial import Fault, Trial
-from harness.core.verdict import Answer, Kind
+from harness.core.verdict import Answer, Case, Kind
 from harness.plan.budget import budget
 from harness.plan.predict import predict
 from harness.specimens.catalog import SPECIMENS, Needs
-from harness.specimens.expect import judge
+from harness.specimens.expect import score
+from harness.store.files import write_atomic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from harness.core.command import Command
     from harness.core.point import Value
+    from harness.core.ports import Executor, Handle
     from harness.core.verdict import Verdict
     from harness.specimens.catalog import Specimen
+    from harness.specimens.expect import Score
 
 HOST: dict[str, Value] = {"model.n_layers": 2, "model.dim": 64, "train.seq_len": 64, "train.steps": 4}
 """The healthy trainer that specimens are planted in: real, and small enough to finish in a fraction of a second."""
@@ -40,74 +51,91 @@ HEALTHY_RUNS = 3
 
 AXIS = Axis(name="n_layers", path="model.n_layers", type=AxisType.ORDERED, values=(2,))
 
-
-def host(specimen: Specimen) -> dict[str, Value]:
-    """The settings of the healthy trainer that ``specimen`` is planted in."""
-    ranks: dict[str, Value] = {"parallel.world": specimen.world} if specimen.world > 1 else {}
-    return {**HOST, **RANKS[specimen.needs], **ranks, **dict(specimen.settings)}
+_BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(100_000))"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One specimen, judged: ``wrong`` lists every difference from what it declares."""
+    """One specimen, judged. ``to_verdict_s`` is the time from its last sign of life to the verdict, for a hang."""
 
     round: int
     specimen: Specimen
     verdict: Verdict
     seconds: float
-    wrong: tuple[str, ...]
+    to_verdict_s: float | None
+    score: Score
 
 
 class SelfTest:
-    """Runs specimens under the same launch, watch and rules as a search."""
+    """Runs specimens under the same launch, watch and rules as a search.
+
+    ``parts`` are those for each need. What was seen of a trial is kept as ``case.json`` in its folder, to be judged
+    again without running anything.
+    """
 
     def __init__(
-        self, *, directory: Path, parts: Parts, code: str, machine: str, seed: int, interrupted: Callable[[], bool]
+        self,
+        *,
+        directory: Path,
+        parts: Mapping[Needs, Parts],
+        code: str,
+        machine: str,
+        seed: int,
+        interrupted: Callable[[], bool],
     ) -> None:
         self.directory = directory
-        self.parts = parts
+        self.parts = {need: one_start_at_a_time(found) for need, found in parts.items()}
         self.code = code
         self.machine = machine
         self.seed = seed
         self.interrupted = interrupted
-        self.healthy: list[TrialRecord] = []
+        self.healthy: dict[str, list[TrialRecord]] = {}
 
-    def rows(self, names: tuple[str, ...], *, rounds: int) -> Iterator[Row]:
-        """Judge each specimen once a round, as they finish; ends early when interrupted."""
-        self._learn()
-        for number in range(rounds):
-            for name in names:
-                if self.interrupted():
-                    return
-                yield self._row(SPECIMENS.load(name), number=number)
+    def rows(self, names: Sequence[str], *, rounds: int, jobs: int = 1) -> Iterator[Row]:
+        """Judge each specimen once a round, ``jobs`` at a time, as they finish; ends early when interrupted."""
+        todo = [(SPECIMENS.load(name), number) for number in range(rounds) for name in names]
+        for specimen in {name: SPECIMENS.load(name) for name in names}.values():
+            self._learn(specimen)
+        todo.reverse()
+        running: set[Future[Row]] = set()
+        with ThreadPoolExecutor(max_workers=jobs) as pool:
+            while (todo and not self.interrupted()) or running:
+                while todo and len(running) < jobs and not self.interrupted():
+                    specimen, number = todo.pop()
+                    running.add(pool.submit(self._row, specimen, number=number))
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    row = future.result()
+                    if not self.interrupted():
+                        yield row
 
-    def _learn(self) -> None:
-        clean = SPECIMENS.load("clean")
-        while len(self.healthy) < HEALTHY_RUNS and not self.interrupted():
-            repeat = len(self.healthy)
-            record, _ = self._run(clean, repeat=repeat, role="healthy")
-            self.healthy.append(record)
-            if record.verdict.kind is not Kind.PASS:
+    def _learn(self, specimen: Specimen) -> None:
+        """Run the trainer that ``specimen`` is planted in, without it."""
+        clean = replace(SPECIMENS.load("clean"), needs=specimen.needs, world=specimen.world, settings=specimen.settings)
+        known = self.healthy.setdefault(_key(specimen), [])
+        while len(known) < HEALTHY_RUNS and not self.interrupted():
+            done = self._run(clean, repeat=len(known), role="healthy", folder=f"healthy-{len(self.healthy)}")
+            known.append(done[1])
+            if done[1].verdict.kind is not Kind.PASS:
                 return  # the rows will say so: nothing can be learned from a machine where the healthy run fails
 
     def _row(self, specimen: Specimen, *, number: int) -> Row:
-        record, wrong = self._run(specimen, repeat=number, role="selftest")
+        done, record = self._run(specimen, repeat=number, role="selftest", folder=specimen.name)
         return Row(
             round=number + 1,
             specimen=specimen,
             verdict=record.verdict,
             seconds=record.outcome.duration_s,
-            wrong=tuple(wrong),
+            to_verdict_s=done.evidence.silence_s if record.verdict.kind is Kind.HANG else None,
+            score=score(specimen, done.verdict, done.outcome),
         )
 
-    def _run(self, specimen: Specimen, *, repeat: int, role: str) -> tuple[TrialRecord, list[str]]:
+    def _run(self, specimen: Specimen, *, repeat: int, role: str, folder: str) -> tuple[Conducted, TrialRecord]:
         trial = self._trial(specimen, repeat=repeat, role=role)
-        done = conduct(
-            trial,
-            trial_dir=self.directory / f"{role}-{specimen.name}-{repeat}",
-            parts=self.parts,
-            interrupted=self.interrupted,
-        )
+        trial_dir = self.directory / f"{folder}-{repeat + 1}"
+        done = conduct(trial, trial_dir=trial_dir, parts=self.parts[specimen.needs], interrupted=self.interrupted)
+        case = Case(trial=trial, outcome=done.outcome, evidence=done.evidence)
+        write_atomic(trial_dir / "case.json", json.dumps(to_json(case)) + "\n")
         record = TrialRecord(
             trial=trial,
             outcome=done.outcome,
@@ -116,17 +144,17 @@ class SelfTest:
             measurement=done.evidence.measurement,
             started_at=done.started_at,
         )
-        return record, judge(specimen, done.verdict, done.outcome)
+        return done, record
 
     def _trial(self, specimen: Specimen, *, repeat: int, role: str) -> Trial:
-        prediction = predict(self.healthy, axis=AXIS, value=2)
+        prediction = predict(self.healthy[_key(specimen)], axis=AXIS, value=2)
         limits = Limits(startup_s=specimen.startup_s, stall_s=specimen.stall_s, total_s=specimen.total_s)
         trial = Trial(
             target="nsa",
             point=Point.of({"n_layers": 2, "specimen": specimen.name}),
             repeat=repeat,
             role=role,
-            config=self.parts.target.config(host(specimen)),
+            config=self.parts[specimen.needs].target.config(host(specimen)),
             seed=self.seed + repeat,
             code=self.code,
             machine=self.machine,
@@ -134,3 +162,51 @@ class SelfTest:
             budget=budget(limits, prediction),
         )
         return replace(trial, prediction=prediction)
+
+
+def host(specimen: Specimen) -> dict[str, Value]:
+    """The settings of the healthy trainer that ``specimen`` is planted in."""
+    ranks: dict[str, Value] = {"parallel.world": specimen.world} if specimen.world > 1 else {}
+    return {**HOST, **RANKS[specimen.needs], **ranks, **dict(specimen.settings)}
+
+
+@contextmanager
+def busy_cores(count: int) -> Iterator[None]:
+    """Keep ``count`` cores busy meanwhile, with processes that end when this one does."""
+    hogs = [subprocess.Popen([sys.executable, "-S", "-c", _BUSY]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+
+
+def one_start_at_a_time(parts: Parts) -> Parts:
+    """``parts`` whose executor may be used from several threads."""
+    return replace(parts, executor=_OneAtATime(parts.executor))
+
+
+class _OneAtATime:
+    """An executor that starts one trial after the other, whoever asks; what it started is each asker's own."""
+
+    def __init__(self, executor: Executor) -> None:
+        self.name = executor.name
+        self._executor = executor
+        self._lock = Lock()
+
+    def prepare(self, command: Command) -> None:
+        with self._lock:
+            self._executor.prepare(command)
+
+    def start(self, command: Command) -> Handle:
+        with self._lock:
+            return self._executor.start(command)
+
+    def close(self) -> None:
+        with self._lock:
+            self._executor.close()
+
+
+def _key(specimen: Specimen) -> str:
+    return json.dumps(host(specimen), sort_keys=True)

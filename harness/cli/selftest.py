@@ -2,63 +2,140 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.exit_codes import TEXT, ExitCode
+from harness.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from harness.conduct import Parts
     from harness.selftest import Row
+    from harness.settings import Settings
+    from harness.specimens.catalog import Needs, Specimen
 
-EXAMPLES = """\b
+EPILOG = """\b
 Examples:
   nsa-harness selftest
   nsa-harness selftest lock-deadlock gil-wait --rounds 10
-  nsa-harness selftest --executor local
-
+  nsa-harness selftest --only look-alike --load --jobs 4 --rounds 20
+  nsa-harness selftest --gpu --only nccl
+  nsa-harness selftest --keep seen && nsa-harness classify seen
+\b
+Exit codes:
+  0    every verdict is as declared, and nothing is left running
+  1    a verdict differs, or a process was left behind
+  2    wrong use: unknown specimen or group, or no GPU where one is needed
+  6    the machine is in the way (disk, processes)
+  130  interrupted; what was judged so far is printed
 """
 
+GROUPS = ("cpu", "gloo", "gpu", "nccl", "fault", "look-alike", "pass", "hang", "slow", "crash", "oom", "nonfinite")
 
-@click.command(epilog=EXAMPLES + TEXT)
+
+@click.command(epilog=EPILOG)
 @click.argument("names", nargs=-1, metavar="[SPECIMEN]...")
+@click.option("--only", multiple=True, type=click.Choice(GROUPS), help="Only this group; more than one adds up.")
 @click.option("--rounds", type=click.IntRange(min=1), default=1, show_default=True, help="Run everything this often.")
+@click.option("--gpu", is_flag=True, help="Those that need one GPU (gpu) or two with NCCL (nccl), too.")
+@click.option("--load", is_flag=True, help="Keep every core of this machine busy meanwhile.")
+@click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="Trials at the same time.")
 @click.option("--executor", default="forkserver", show_default=True, help="How trials start: forkserver or local.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything random.")
 @click.option("--keep", metavar="DIR", help="Keep the evidence of every trial in a folder below DIR.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
+@click.option("--list", "as_list", is_flag=True, help="Say what each specimen imitates; run nothing.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a trial on standard output.")
 @click.pass_context
 def selftest(
     ctx: click.Context,
     *,
     names: tuple[str, ...],
+    only: tuple[str, ...],
     rounds: int,
+    gpu: bool,
+    load: bool,
+    jobs: int,
     executor: str,
     seed: int,
     keep: str | None,
+    as_list: bool,
     as_json: bool,
 ) -> None:
     """Run programs with a known fault on this machine: expected verdict against got.
 
     Before you trust a verdict here, see that the known faults are told apart here: deadlocks, waits with the GIL
-    held, endless loops, slow steps, crashes, memory limits, NaN, early exits, processes that do not want to die.
-    At the end nothing may be left running.
+    held, endless loops, crashes, memory limits, NaN, early exits; and that what only looks like a hang is not called
+    one: long compilations, slow loaders, slow steps. At the end nothing may be left running.
+
+    The score card has a row for each specimen, what it must get; below it, what it got if that differs. "hang s" are
+    the seconds from the last sign of life to the verdict, the slowest of all rounds.
     """
     import tempfile
     from pathlib import Path
 
+    chosen = _chosen(names, only=frozenset(only), gpu=gpu)
+    if as_list:
+        _list(chosen)
+        return
     with tempfile.TemporaryDirectory(prefix="nsa-harness-selftest-") as scratch:
-        wrong = _run(
-            _fresh(Path(keep)) if keep else Path(scratch),
-            names=names,
-            rounds=rounds,
-            executor=executor,
-            seed=seed,
-            as_json=as_json,
+        directory = _fresh(Path(keep)) if keep else Path(scratch)
+        code = _run(
+            directory, chosen, rounds=rounds, load=load, jobs=jobs, executor=executor, seed=seed, as_json=as_json
         )
-    ctx.exit(ExitCode.FINDINGS if wrong else ExitCode.OK)
+    if keep:
+        click.echo(f"evidence: {directory}", err=True)
+    ctx.exit(code)
+
+
+def _chosen(names: tuple[str, ...], *, only: frozenset[str], gpu: bool) -> tuple[Specimen, ...]:
+    """The specimens asked for, in the table's order.
+
+    Raises:
+        UnknownNameError: no specimen has that name.
+        click.UsageError: none is left, or it needs a GPU that is not there.
+    """
+    from harness.core.errors import unknown
+    from harness.machine import gpu_count
+    from harness.specimens.catalog import SPECIMENS, Needs
+
+    for name in names:
+        if name not in SPECIMENS.names():
+            raise unknown("specimen", name, SPECIMENS)
+    needed = {Needs.GPU: 1, Needs.NCCL: 2}
+    wanted = [SPECIMENS.load(name) for name in (names or SPECIMENS.names())]
+    if only:
+        wanted = [specimen for specimen in wanted if only & _groups(specimen)]
+    if not gpu and not names:
+        wanted = [specimen for specimen in wanted if specimen.needs not in needed]
+    if not wanted:
+        hint = "" if gpu else "; those that need a GPU take part with --gpu"
+        raise click.UsageError(f"no specimen is in {', '.join(sorted(only))}{hint}. List all with: selftest --list")
+    there = gpu_count()
+    lacking = [specimen for specimen in wanted if needed.get(specimen.needs, 0) > there]
+    if lacking:
+        raise click.UsageError(
+            f"{lacking[0].name} needs {needed[lacking[0].needs]} NVIDIA GPU(s), and this machine has {there}. "
+            "Choose others with --only, or leave out --gpu"
+        )
+    return tuple(wanted)
+
+
+def _groups(specimen: Specimen) -> frozenset[str]:
+    alike = "look-alike" if specimen.look_alike else "fault"
+    return frozenset({specimen.needs.value, alike, *(kind.value.lower() for kind in specimen.kinds)})
+
+
+def _list(chosen: tuple[Specimen, ...]) -> None:
+    import textwrap
+
+    for specimen in chosen:
+        verdict = "/".join(specimen.kinds) + (f" ({specimen.cause})" if specimen.cause else "")
+        click.echo(f"{specimen.name:<20} {specimen.needs.value:<5} {verdict}")
+        click.echo(textwrap.fill(specimen.imitates, width=80, initial_indent=" " * 21, subsequent_indent=" " * 21))
 
 
 def _fresh(keep: Path) -> Path:
@@ -68,24 +145,37 @@ def _fresh(keep: Path) -> Path:
     return keep / WallClock().wall().replace(":", "")
 
 
-def _run(directory: Path, *, names: tuple[str, ...], rounds: int, executor: str, seed: int, as_json: bool) -> int:
+def _run(
+    directory: Path,
+    chosen: tuple[Specimen, ...],
+    *,
+    rounds: int,
+    load: bool,
+    jobs: int,
+    executor: str,
+    seed: int,
+    as_json: bool,
+) -> int:
+    import os
     import uuid
+    from contextlib import nullcontext
 
-    from harness.cli.console import result
-    from harness.cli.wiring import Interrupt, parts
-    from harness.core.errors import unknown
+    from harness.cli.selftest_text import card, summary
+    from harness.cli.wiring import Interrupt
     from harness.machine import code_fingerprint, describe
-    from harness.selftest import SelfTest
+    from harness.selftest import SelfTest, busy_cores
     from harness.settings import MARK, Settings, processes_with
-    from harness.specimens.catalog import SPECIMENS
 
-    for name in names:
-        if name not in SPECIMENS.names():
-            raise unknown("specimen", name, SPECIMENS)
     mark = uuid.uuid4().hex
     settings = Settings.read().marked(mark)
-    wrong = rows = 0
-    with Interrupt() as interrupted, parts(settings, target="nsa", executor=executor) as tools:
+    rows: list[Row] = []
+    total = rounds * len(chosen)
+    cores = len(os.sched_getaffinity(0))
+    with (
+        Interrupt() as interrupted,
+        _parts(settings, executor=executor, chosen=chosen) as tools,
+        busy_cores(cores) if load else nullcontext(),
+    ):
         test = SelfTest(
             directory=directory,
             parts=tools,
@@ -94,26 +184,51 @@ def _run(directory: Path, *, names: tuple[str, ...], rounds: int, executor: str,
             seed=seed,
             interrupted=interrupted,
         )
-        if not as_json:
-            result(f"{'specimen':<18} {'expected':<26} {'got':<26} seconds")
-        for row in test.rows(names or SPECIMENS.names(), rounds=rounds):
-            rows += 1
-            wrong += bool(row.wrong)
-            result(_json_line(row) if as_json else _line(row))
+        for row in test.rows([specimen.name for specimen in chosen], rounds=rounds, jobs=jobs):
+            rows.append(row)
+            _tell(row, number=len(rows), total=total, as_json=as_json)
     left = [pid for pid, value in processes_with(MARK) if value == mark]
+    rows.sort(key=lambda row: (row.round, [s.name for s in chosen].index(row.specimen.name)))
     if not as_json:
-        leftovers = f"left behind: {', '.join(str(pid) for pid in left)}" if left else "no process left behind"
-        result(f"{rows - wrong} of {rows} right in {rounds} round{'s' if rounds > 1 else ''}; {leftovers}")
-    return wrong + len(left) + (1 if interrupted() else 0)
+        busy = f", all {cores} cores kept busy" if load else ""
+        at_once = f", {jobs} at a time" if jobs > 1 else ""
+        leftovers = f"left behind: PID {', '.join(str(pid) for pid in left)}" if left else "no process left behind"
+        right = sum(row.score.right for row in rows)
+        plural = "s" if rounds > 1 else ""
+        for line in (*card(rows), "", *summary(rows)):
+            click.echo(line)
+        click.echo(f"{right} of {len(rows)} right in {rounds} round{plural}{at_once}{busy}; {leftovers}")
+    if interrupted():
+        click.echo(f"interrupted after {len(rows)} of {total}", err=True)
+        return ExitCode.INTERRUPTED
+    return ExitCode.OK if not left and all(row.score.right for row in rows) else ExitCode.FINDINGS
 
 
-def _line(row: Row) -> str:
-    expected = " or ".join(str(kind) for kind in row.specimen.kinds)
-    if row.specimen.cause:
-        expected += f" ({row.specimen.cause})"
-    mark = "ok" if not row.wrong else "WRONG"
-    text = f"{row.specimen.name:<18} {expected:<26} {row.verdict!s:<26} {row.seconds:7.1f}  {mark}"
-    return text + "".join(f"\n    {why}" for why in row.wrong)
+@contextmanager
+def _parts(settings: Settings, *, executor: str, chosen: tuple[Specimen, ...]) -> Iterator[Mapping[Needs, Parts]]:
+    """The parts for each need. A server that forks must never have touched a GPU, so those trials start afresh."""
+    from contextlib import ExitStack
+
+    from harness.cli.wiring import parts
+    from harness.specimens.catalog import Needs
+
+    needs = {specimen.needs for specimen in chosen}
+    with ExitStack() as stack:
+        found: dict[Needs, Parts] = {}
+        for ways, group in ((executor, {Needs.CPU, Needs.GLOO}), ("local", {Needs.GPU, Needs.NCCL})):
+            if needs & group:
+                tools = stack.enter_context(parts(settings, target="nsa", executor=ways))
+                found |= dict.fromkeys(needs & group, tools)
+        yield found
+
+
+def _tell(row: Row, *, number: int, total: int, as_json: bool) -> None:
+    from harness.cli.selftest_text import progress
+
+    if as_json:
+        click.echo(_json_line(row))
+    else:
+        click.echo(progress(row, number=number, total=total), err=True)
 
 
 def _json_line(row: Row) -> str:
@@ -121,14 +236,22 @@ def _json_line(row: Row) -> str:
 
     from harness.core.codec import to_json
 
+    specimen = row.specimen
     return json.dumps(
         {
             "round": row.round,
-            "specimen": row.specimen.name,
-            "expected": [str(kind) for kind in row.specimen.kinds],
-            "cause": row.specimen.cause,
+            "specimen": specimen.name,
+            "needs": specimen.needs.value,
+            "look_alike": specimen.look_alike,
+            "expected": {
+                "kinds": [str(kind) for kind in specimen.kinds],
+                "cause": specimen.cause,
+                "rank": specimen.verdict_rank,
+                "phase": specimen.verdict_phase,
+            },
+            "score": to_json(row.score),
             "verdict": to_json(row.verdict),
             "seconds": round(row.seconds, 3),
-            "wrong": list(row.wrong),
+            "to_verdict_s": None if row.to_verdict_s is None else round(row.to_verdict_s, 3),
         }
     )

@@ -1,7 +1,8 @@
-"""Whether a verdict on a specimen is the one that was declared."""
+"""Whether a verdict on a specimen is the one that was declared, column by column."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.core.verdict import Kind
@@ -12,30 +13,71 @@ if TYPE_CHECKING:
     from harness.specimens.catalog import Specimen
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """Which columns are right; None where the specimen declares nothing, or did not strike.
+
+    ``wrong`` says every difference in words, those that have no column included.
+    """
+
+    kind: bool
+    cause: bool | None = None
+    rank: bool | None = None
+    phase: bool | None = None
+    wrong: tuple[str, ...] = ()
+
+    @property
+    def right(self) -> bool:
+        """Whether everything is as declared."""
+        return not self.wrong
+
+
 def judge(specimen: Specimen, verdict: Verdict, outcome: Outcome) -> list[str]:
     """Every way in which ``verdict`` and ``outcome`` differ from what ``specimen`` declares; empty if none."""
-    wrong: list[str] = []
+    return list(score(specimen, verdict, outcome).wrong)
+
+
+def score(specimen: Specimen, verdict: Verdict, outcome: Outcome) -> Score:
+    """``verdict`` and ``outcome`` held against what ``specimen`` declares."""
     if verdict.kind not in specimen.kinds:
         kinds = " or ".join(specimen.kinds)
-        return [f"expected {kinds}, got {verdict} by rule {verdict.rule}: {verdict.because}", *_leftovers(outcome)]
-    struck = verdict.kind is specimen.expect and verdict.kind is not Kind.PASS
-    if struck and specimen.cause is not None and verdict.cause != specimen.cause:
+        why = f"expected {kinds}, got {verdict} by rule {verdict.rule}: {verdict.because}"
+        return Score(kind=False, wrong=(why, *_leftovers(specimen, outcome)))
+    if verdict.kind is not specimen.expect or verdict.kind is Kind.PASS:
+        return Score(kind=True, wrong=_leftovers(specimen, outcome))
+    cause = _same(specimen.cause, verdict.cause)
+    rank = _same(specimen.verdict_rank, verdict.rank)
+    phase = _same(specimen.verdict_phase, verdict.phase)
+    wrong: list[str] = []
+    if cause is False:
         wrong.append(f"expected cause {specimen.cause}, got {verdict.cause}: {verdict.because}")
-    named = f"{verdict.because} {verdict.signature or ''}"
-    if struck and specimen.expect_frame is not None and specimen.expect_frame not in named:
-        wrong.append(f"neither reason nor signature names {specimen.expect_frame}: {verdict.because}")
-    if struck and verdict.step is not None and not specimen.every_step and verdict.step != specimen.step:
-        wrong.append(f"struck at step {specimen.step}, the verdict says step {verdict.step}")
-    if struck and specimen.verdict_rank is not None and verdict.rank != specimen.verdict_rank:
+    if rank is False:
         wrong.append(f"expected rank {specimen.verdict_rank}, got {verdict.rank}: {verdict.because}")
-    if struck and specimen.verdict_phase is not None and verdict.phase != specimen.verdict_phase:
+    if phase is False:
         wrong.append(f"expected phase {specimen.verdict_phase}, got {verdict.phase}: {verdict.because}")
-    if struck and not verdict.cites:
+    wrong += _others(specimen, verdict)
+    return Score(kind=True, cause=cause, rank=rank, phase=phase, wrong=(*wrong, *_leftovers(specimen, outcome)))
+
+
+def _same(declared: object, got: object) -> bool | None:
+    return None if declared is None else declared == got
+
+
+def _others(specimen: Specimen, verdict: Verdict) -> list[str]:
+    """What must hold of a verdict of the right kind and has no column of its own."""
+    wrong: list[str] = []
+    named = f"{verdict.because} {verdict.signature or ''}"
+    if specimen.expect_frame is not None and specimen.expect_frame not in named:
+        wrong.append(f"neither reason nor signature names {specimen.expect_frame}: {verdict.because}")
+    if verdict.step is not None and not specimen.every_step and verdict.step != specimen.step:
+        wrong.append(f"struck at step {specimen.step}, the verdict says step {verdict.step}")
+    if not verdict.cites:
         wrong.append("the verdict cites no evidence")
+    return wrong
+
+
+def _leftovers(specimen: Specimen, outcome: Outcome) -> tuple[str, ...]:
+    left = [f"PID {s.pid} ({s.command}) is still there, state {s.state}" for s in outcome.cleanup.survivors]
     if specimen.leaves_processes and not outcome.cleanup.ended:
-        wrong.append("it leaves a process behind, but the cleanup ended none")
-    return wrong + _leftovers(outcome)
-
-
-def _leftovers(outcome: Outcome) -> list[str]:
-    return [f"PID {s.pid} ({s.command}) is still there, state {s.state}" for s in outcome.cleanup.survivors]
+        left.insert(0, "it leaves a process behind, but the cleanup ended none")
+    return tuple(left)

@@ -1,0 +1,110 @@
+"""The score card: expected against got, one row a specimen, in eighty columns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from statistics import median
+from typing import TYPE_CHECKING
+
+from harness.core.verdict import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from harness.core.verdict import Verdict
+    from harness.selftest import Row
+    from harness.specimens.catalog import Specimen
+
+LAYOUT = "{:<20} {:<10} {:<20} {:>4} {:<8} {:>6} {:>6}"
+"""Name, kind, cause, rank, phase, seconds from the last sign of life to a hang's verdict, rounds that were right."""
+
+NOTHING = "-"
+
+
+def progress(row: Row, *, number: int, total: int) -> str:
+    """One finished trial on one line: ``[ 12/400] lock-deadlock  HANG (deadlock)  7.1 s``."""
+    mark = "" if row.score.right else "  WRONG"
+    width = len(str(total))
+    return f"[{number:>{width}}/{total}] {row.specimen.name:<20} {row.verdict!s:<26} {row.seconds:6.1f} s{mark}"
+
+
+def card(rows: Sequence[Row]) -> list[str]:
+    """The table: what each specimen must get, and below it what it got where that differs."""
+    lines = [LAYOUT.format("specimen", "kind", "cause", "rank", "phase", "hang s", "right")]
+    for name in dict.fromkeys(row.specimen.name for row in rows):
+        lines += _specimen([row for row in rows if row.specimen.name == name])
+    return lines
+
+
+def summary(rows: Sequence[Row]) -> list[str]:
+    """How many were right in each column, hangs seen in look-alikes, and the time to a hang's verdict."""
+    columns = ("kind", "cause", "rank", "phase")
+    found: list[str] = []
+    for column in columns:
+        judged = [value for row in rows if (value := getattr(row.score, column)) is not None]
+        if judged:
+            found.append(f"{column} {sum(judged)}/{len(judged)}")
+    lines = [f"right: {', '.join(found) or 'nothing was run'}"]
+    alike = [row for row in rows if row.specimen.look_alike]
+    if alike:
+        hangs = sum(row.verdict.kind is Kind.HANG for row in alike)
+        lines.append(f"look-alikes: {hangs} called HANG in {len(alike)} runs")
+    hung = [(row.to_verdict_s, row.specimen.name) for row in rows if row.to_verdict_s is not None]
+    if hung:
+        longest_s, which = max(hung)
+        middle_s = median(seconds for seconds, _ in hung)
+        lines.append(f"stall to HANG: median {middle_s:.1f} s, longest {longest_s:.1f} s ({which})")
+    return lines
+
+
+def _specimen(rows: Sequence[Row]) -> list[str]:
+    specimen = rows[0].specimen
+    right = sum(row.score.right for row in rows)
+    waits = [row.to_verdict_s for row in rows if row.to_verdict_s is not None]
+    said = f"{right}/{len(rows)}" if len(rows) > 1 else "ok" if right else "WRONG"
+    lines = [_expected(specimen, slowest_s=max(waits, default=None), said=said)]
+    wrong = [row for row in rows if not row.score.right]
+    for verdict, times in _distinct(row.verdict for row in wrong):
+        lines.append(_got(verdict, times=times))
+    for row in wrong:
+        where = f"round {row.round}: " if len(rows) > 1 else ""
+        lines += [_wrapped(f"{where}{why}") for why in row.score.wrong]
+    return lines
+
+
+def _expected(specimen: Specimen, *, slowest_s: float | None, said: str) -> str:
+    rank, phase = specimen.verdict_rank, specimen.verdict_phase
+    return LAYOUT.format(
+        specimen.name,
+        "/".join(specimen.kinds),
+        specimen.cause or NOTHING,
+        NOTHING if rank is None else rank,
+        phase or NOTHING,
+        NOTHING if slowest_s is None else f"{slowest_s:.1f}",
+        said,
+    )
+
+
+def _got(verdict: Verdict, *, times: int) -> str:
+    rank, phase = verdict.rank, verdict.phase
+    got = "  got" if times == 1 else f"  got, {times} times"
+    return LAYOUT.format(
+        got, verdict.kind, verdict.cause or NOTHING, NOTHING if rank is None else rank, phase or NOTHING, "", ""
+    ).rstrip()
+
+
+def _distinct(verdicts: Iterable[Verdict]) -> list[tuple[Verdict, int]]:
+    """Verdicts that differ in a column, most frequent first, and how often each came."""
+    kept: dict[tuple[object, ...], Verdict] = {}
+    times: Counter[tuple[object, ...]] = Counter()
+    for verdict in verdicts:
+        columns = (verdict.kind, verdict.cause, verdict.rank, verdict.phase)
+        kept.setdefault(columns, verdict)
+        times[columns] += 1
+    return [(kept[columns], count) for columns, count in times.most_common()]
+
+
+def _wrapped(text: str) -> str:
+    import textwrap
+
+    return textwrap.fill(text, width=80, initial_indent="    ", subsequent_indent="      ")
