@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.conduct import Conducted, Parts, conduct
+from harness.attempts import Attempts, Interrupted
 from harness.core.boundary import Claim, Finding
-from harness.core.errors import CleanupError, HarnessError
-from harness.core.outcome import StopReason
-from harness.core.record import TrialRecord
 from harness.core.verdict import Kind
 from harness.plan.budget import budget
 from harness.plan.predict import predict
@@ -21,9 +18,10 @@ from harness.search.threshold import ThresholdSearch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from harness.conduct import Parts
     from harness.core.boundary import Boundary
     from harness.core.ports import Screen
-    from harness.core.record import Run
+    from harness.core.record import Run, TrialRecord
     from harness.core.trial import Trial
     from harness.store.run_store import RunStore
 
@@ -37,12 +35,6 @@ INFRA_RETRIES = 2
 """A trial that the machine spoiled is run again this often before its value counts as unresolved."""
 
 
-class Interrupted(HarnessError):
-    """The user asked to stop; everything up to the running trial is kept."""
-
-    help = "Continue with --resume."
-
-
 class Session:
     """One question, asked of one target on one machine."""
 
@@ -51,14 +43,14 @@ class Session:
     ) -> None:
         self.store = store
         self.spec = store.spec
-        self.parts = parts
         self.screen = screen
-        self.interrupted = interrupted
         self.search = ThresholdSearch(self.spec.axis, self.spec.effort)
         self.oracle = Oracle(self.spec.bad)
         self.planner = Planner(self.spec, target=parts.target, code=store.code, machine=store.machine.fingerprint)
+        self.attempts = Attempts(
+            store=store, parts=parts, screen=screen, interrupted=interrupted, answer=lambda v, _: self.oracle.answer(v)
+        )
         self.spoiled = 0
-        self.began_s = parts.clock.now()
 
     def bisect(self) -> Run:
         """Search to the end, run the controls, write the conclusion; what was recorded before is not run again."""
@@ -69,7 +61,7 @@ class Session:
             ended = "budget used up" if self.search.stopped or self.search.ask() is not None else "answered"
         except (Interrupted, KeyboardInterrupt):
             boundary, ended = None, "interrupted"
-        self.store.add_end(why=ended, seconds=self.parts.clock.now() - self.began_s, boundary=boundary)
+        self.store.add_end(why=ended, seconds=self.attempts.seconds, boundary=boundary)
         return self.store.run()
 
     def _replay(self) -> None:
@@ -79,7 +71,7 @@ class Session:
 
     def _search(self) -> None:
         self.store.add_plan(self.search.estimate())
-        while (request := self.search.ask()) is not None and not self._spent():
+        while (request := self.search.ask()) is not None and not self.attempts.spent(self.spec.effort):
             left = self.search.estimate()
             self.screen.planned(left)
             self.store.add_decision(request, left=left)
@@ -101,48 +93,12 @@ class Session:
         )
 
     def _run(self, trial: Trial, *, reason: str) -> TrialRecord:
-        trial = self._with_budget(trial)
-        number = len(self.store.records()) + 1
-        trial_dir = self.store.add_start(trial)
-        self.screen.started(trial, number=number, reason=reason)
-        done = conduct(
-            trial,
-            trial_dir=trial_dir,
-            parts=self.parts,
-            watched=self.screen.watched,
-            interrupted=self.interrupted,
-        )
-        self._refuse_to_go_on(done)
-        record = TrialRecord(
-            trial=trial,
-            outcome=done.outcome,
-            verdict=done.verdict,
-            answer=self.oracle.answer(done.verdict),
-            measurement=done.evidence.measurement,
-            started_at=done.started_at,
-        )
-        self.store.write_evidence(trial.key, done.evidence)
-        self.store.add_record(record)
-        self.screen.judged(record, number=number)
-        return record
+        return self.attempts.run(self._with_budget(trial), reason=reason)
 
     def _with_budget(self, trial: Trial) -> Trial:
         value = trial.point.get(self.spec.axis.name)
         prediction = predict(self.store.records(), axis=self.spec.axis, value=value, target=trial)
         return replace(trial, budget=budget(self.spec.limits, prediction), prediction=prediction)
-
-    def _refuse_to_go_on(self, done: Conducted) -> None:
-        if done.outcome.stopped_by is StopReason.INTERRUPT:
-            raise Interrupted("stopped by the user")
-        if not done.outcome.cleanup.gone:
-            left = "; ".join(f"PID {s.pid} in state {s.state}: {s.command}" for s in done.outcome.cleanup.survivors)
-            raise CleanupError(f"a trial left processes that cannot be ended: {left}")
-
-    def _spent(self) -> bool:
-        if len(self.store.records()) >= self.spec.effort.max_trials:
-            return True
-        most = self.spec.effort.max_seconds
-        return most is not None and self.parts.clock.now() - self.began_s >= most
 
     def _with_scaling(self, boundary: Boundary) -> Boundary:
         return replace(boundary, fit=scaling_of(self.store.records(), axis=self.spec.axis))

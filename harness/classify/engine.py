@@ -18,6 +18,9 @@ RULES = Registry(
         "infra": "harness.classify.rules.infra:infra",
         # What ran must be what was asked before it can answer the question, also when it passed.
         "misconfigured": "harness.classify.rules.misconfigured:misconfigured",
+        # A pass must also meet what the matrix asks of it.
+        "nonfinite_loss": "harness.classify.rules.below_target:nonfinite_loss",
+        "below_target": "harness.classify.rules.below_target:below_target",
         # Then what the process itself said and how it ended: facts, no inference.
         "passed": "harness.classify.rules.passed:passed",
         "early_exit": "harness.classify.rules.early_exit:early_exit",

@@ -25,6 +25,7 @@ from harness.core.evidence import (
 )
 from harness.core.outcome import Cleanup, Ending, Exit, Outcome, StopReason, Survivor
 from harness.core.point import Point
+from harness.core.success import Success
 from harness.core.trial import Budget, Limit, Prediction, Trial
 from harness.core.verdict import Case, Confidence, Kind
 
@@ -277,6 +278,16 @@ OOM_TEXT = "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: c
 BUSY = {"cpu_share": 0.97, "state": "R", "wchan": "0"}
 LOOP = {"processes": looks(**BUSY), "stacks": stacks([spinning(19), spinning(20), spinning(19)])}
 
+
+def asking(success: Success, *, facts: dict[str, float] | None = None, step_s: tuple = (), **changes: object) -> Case:
+    """A trial that passes, of which ``success`` was asked as well."""
+    measurement = Measurement(
+        facts=tuple((facts or {}).items()), step_s=step_s, peak_rss_bytes=changes.pop("peak_rss_bytes", 0)
+    )
+    done = exited(0, steps_done=5, result=result("finished", 5), measurement=measurement, **changes)
+    return replace(done, trial=replace(done.trial, success=success))
+
+
 CANNED: dict[str, list[Case]] = {
     "interrupted": [
         case(stopped_by=StopReason.INTERRUPT, exit=Exit(signal=15), silence_s=0.4),
@@ -308,6 +319,16 @@ CANNED: dict[str, list[Case]] = {
             result=result("finished", 5),
             config_differences=("model.n_layers: requested 5, ran 12",),
         )
+    ],
+    "nonfinite_loss": [asking(Success(loss="finite"), facts={"loss": float("nan"), "first_nonfinite_loss_step": 3.0})],
+    "below_target": [
+        asking(Success(steps=9)),
+        asking(Success(max_memory_gb=0.5), peak_rss_bytes=10**9),
+        asking(Success(min_tokens_per_s=300.0), facts={"tokens": 128.0}, step_s=(9.0, 0.5, 0.5)),
+        asking(Success(min_tokens_per_s=1.0)),
+        asking(Success(loss="decreasing"), facts={"loss": 2.0, "first_loss": 2.0}),
+        asking(Success(require=("done",))),
+        asking(Success(forbid=("marked as .* twice",)), logs=log("a parameter was marked as ready twice")),
     ],
     "passed": [
         exited(0, steps_done=5, result=result("finished", 5)),
@@ -434,6 +455,8 @@ def test_a_rule_fires_on_its_own_evidence(rule, _i, canned):
 # What precedes another rule in the table on purpose, and is compatible with it.
 BOTH = {
     ("misconfigured", 0): {"passed"},
+    ("nonfinite_loss", 0): {"passed"},
+    **{("below_target", i): {"passed"} for i in range(7)},
     ("infra", 2): {"crashed"},
     ("infra", 3): {"crashed"},
     ("infra", 4): {"crashed"},

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import harness.session as session
+from harness import attempts, session
 from harness.conduct import Conducted, Parts
 from harness.core.boundary import Claim, Finding
 from harness.core.errors import CleanupError
@@ -53,7 +53,7 @@ class World:
         self.runs, self.clock, self.ran = tmp_path / "runs", FakeClock(), []
         self.parts = Parts(target=NsaTarget(python="python"), executor=None, sources=(), clock=self.clock, child_env={})  # pyright: ignore[reportArgumentType]  # no trial is ever started
         self.script: Callable[[Trial], Conducted] = lambda trial: conducted(Kind.PASS)
-        monkeypatch.setattr(session, "conduct", self._conduct)
+        monkeypatch.setattr(attempts, "conduct", self._conduct)
 
     def _conduct(self, trial: Trial, **_: object) -> Conducted:
         done = self.script(trial)

@@ -1,0 +1,117 @@
+"""Attempts: one trial from the journal's "start" to its record, the same for every kind of session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.conduct import conduct
+from harness.core.errors import CleanupError, HarnessError
+from harness.core.outcome import StopReason
+from harness.core.record import TrialRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from harness.conduct import Conducted, Parts
+    from harness.core.evidence import Evidence
+    from harness.core.ports import Screen, Watched
+    from harness.core.spec import Effort
+    from harness.core.trial import Trial
+    from harness.core.verdict import Answer, Verdict
+    from harness.store.run_store import RunStore
+
+
+class Interrupted(HarnessError):
+    """The user asked to stop; everything up to the running trial is kept."""
+
+    help = "Continue with --resume."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A trial that the journal knows to have started."""
+
+    trial: Trial
+    number: int
+    folder: Path
+
+
+class Attempts:
+    """Runs trials for one run directory; ``answer`` says what a verdict means to the question being asked."""
+
+    def __init__(
+        self,
+        *,
+        store: RunStore,
+        parts: Parts,
+        screen: Screen,
+        interrupted: Callable[[], bool],
+        answer: Callable[[Verdict, Evidence], Answer],
+    ) -> None:
+        self.store = store
+        self.parts = parts
+        self.screen = screen
+        self.interrupted = interrupted
+        self.answer = answer
+        self._number = len(store.records())
+        self._began_s = parts.clock.now()
+
+    def run(self, trial: Trial, *, reason: str) -> TrialRecord:
+        """Run ``trial`` to its end and keep everything about it.
+
+        Raises:
+            Interrupted: the user stopped it; it is not recorded and will be run again.
+            CleanupError: a process of it could not be ended.
+        """
+        begun = self.begin(trial, reason=reason)
+        return self.keep(begun, self.conduct(begun, parts=self.parts, watched=self.screen.watched))
+
+    def begin(self, trial: Trial, *, reason: str) -> Begun:
+        """Journal that ``trial`` starts and say so."""
+        self._number += 1
+        folder = self.store.add_start(trial)
+        self.screen.started(trial, number=self._number, reason=reason)
+        return Begun(trial=trial, number=self._number, folder=folder)
+
+    def conduct(self, begun: Begun, *, parts: Parts, watched: Watched | None) -> Conducted:
+        """Run it. Touches neither journal nor screen, so it may happen in any thread."""
+        return conduct(begun.trial, trial_dir=begun.folder, parts=parts, watched=watched, interrupted=self.interrupted)
+
+    def keep(self, begun: Begun, done: Conducted) -> TrialRecord:
+        """Journal what came of it; when this returns, no crash can lose it."""
+        _refuse_to_go_on(done)
+        record = TrialRecord(
+            trial=begun.trial,
+            outcome=done.outcome,
+            verdict=done.verdict,
+            answer=self.answer(done.verdict, done.evidence),
+            measurement=done.evidence.measurement,
+            started_at=done.started_at,
+        )
+        self.store.write_evidence(begun.trial.key, done.evidence)
+        self.store.add_record(record)
+        self.screen.judged(record, number=begun.number)
+        return record
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since this session began."""
+        return self.parts.clock.now() - self._began_s
+
+    def spent(self, effort: Effort) -> str:
+        """Which limit of ``effort`` is used up, in words; empty while none is."""
+        if len(self.store.records()) >= effort.max_trials:
+            return f"the limit of {effort.max_trials} trials"
+        if effort.max_seconds is not None and self.seconds >= effort.max_seconds:
+            return f"the limit of {effort.max_seconds:g} s"
+        return ""
+
+
+def _refuse_to_go_on(done: Conducted) -> None:
+    if done.outcome.stopped_by is StopReason.INTERRUPT:
+        raise Interrupted("stopped by the user")
+    if not done.outcome.cleanup.gone:
+        left = "; ".join(f"PID {s.pid} in state {s.state}: {s.command}" for s in done.outcome.cleanup.survivors)
+        raise CleanupError(f"a trial left processes that cannot be ended: {left}")

@@ -1,0 +1,85 @@
+"""It ended well, and still is not good enough for what was asked of it."""
+
+from __future__ import annotations
+
+import math
+import re
+from statistics import median
+from typing import TYPE_CHECKING
+
+from harness.classify.facts import conclude
+from harness.classify.rules.passed import passed
+from harness.core.verdict import Confidence, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from harness.core.success import Success
+    from harness.core.verdict import Case, Verdict
+
+GB = 1e9
+
+
+def below_target(case: Case) -> Verdict | None:
+    """A trial that would pass, but misses what the matrix asks: steps, memory, speed, output.
+
+    A quantity that was asked for and not measured is missed too: an unmeasured target would otherwise always be met.
+    """
+    missed = None if case.trial.success is None else next(_missed(case, case.trial.success), None)
+    if missed is None or passed(case) is None:
+        return None
+    return conclude(
+        case, Kind.BELOW_TARGET, rule="below_target", because=missed, cites=_cites(case), confidence=Confidence.PROOF
+    )
+
+
+def nonfinite_loss(case: Case) -> Verdict | None:
+    """A trial that would pass, but whose loss was seen to be NaN or infinite, where a finite one was asked for."""
+    success, facts = case.trial.success, dict(case.evidence.measurement.facts)
+    if success is None or success.loss is None or passed(case) is None:
+        return None
+    loss, step = facts.get("loss"), facts.get("first_nonfinite_loss_step")
+    if step is None and (loss is None or math.isfinite(loss)):
+        return None
+    because = f"the loss was not finite from step {step:g} on" if step is not None else f"the last loss is {loss}"
+    return conclude(
+        case, Kind.NONFINITE, rule="nonfinite_loss", because=because, cites=_cites(case), confidence=Confidence.PROOF
+    )
+
+
+def _missed(case: Case, success: Success) -> Iterator[str]:
+    facts, measured = dict(case.evidence.measurement.facts), case.evidence.measurement
+    if success.steps is not None and case.evidence.steps_done < success.steps:
+        yield f"{case.evidence.steps_done} steps were done, {success.steps} were asked for"
+    if success.max_memory_gb is not None:
+        used = facts.get("peak_memory_bytes", float(measured.peak_rss_bytes)) / GB
+        if used > success.max_memory_gb:
+            yield f"it used {used:.2f} GB of memory, at most {success.max_memory_gb:g} GB were asked for"
+    if success.min_tokens_per_s is not None:
+        yield from _too_slow(success.min_tokens_per_s, facts.get("tokens"), measured.step_s)
+    if success.loss == "decreasing":
+        first, last = facts.get("first_loss"), facts.get("loss")
+        if first is None or last is None:
+            yield "no loss was measured, and a decreasing one was asked for"
+        elif not last < first:
+            yield f"the loss went from {first:g} to {last:g}, a decreasing one was asked for"
+    output = "\n".join(log.text for log in case.evidence.logs)
+    for pattern in success.require:
+        if not re.search(pattern, output):
+            yield f"nothing in its output matches {pattern!r}, which was asked for"
+    for pattern in success.forbid:
+        if found := re.search(pattern, output):
+            yield f"its output has {found[0]!r}, which must not be there"
+
+
+def _too_slow(least: float, tokens: float | None, step_s: tuple[float, ...]) -> Iterator[str]:
+    # The first step warms up; where there are more, it does not count.
+    seconds = median(step_s[1:] or step_s) if step_s else None
+    if tokens is None or not seconds:
+        yield f"tokens per second were not measured, at least {least:g} were asked for"
+    elif tokens / seconds < least:
+        yield f"{tokens / seconds:.1f} tokens/s (median step), at least {least:g} were asked for"
+
+
+def _cites(case: Case) -> list[str]:
+    return ["exit", "progress", *(log.id for log in case.evidence.logs)]

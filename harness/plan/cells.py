@@ -1,0 +1,118 @@
+"""CellPlanner: a cell of a matrix becomes a trial with its own seed, repeat number and, where it holds, the fault."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from harness.core.errors import SpecError, suggestion
+from harness.core.success import PASSES
+from harness.core.trial import Trial
+from harness.plan.budget import budget
+from harness.plan.settings import flatten
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from harness.core.campaign import CampaignSpec
+    from harness.core.point import Point, Value
+    from harness.core.ports import CellRequest, Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """The program as it was at one commit: the folder, and the commit's name in full."""
+
+    folder: str
+    commit: str
+
+
+class Trees(Protocol):
+    """Where the program of a commit can be found."""
+
+    def at(self, commit: str) -> Tree:
+        """The tree of ``commit``; SpecError when there is no such commit."""
+        ...
+
+
+class CellPlanner:
+    """Makes the trials of a campaign.
+
+    Every trial of a cell has its own repeat number, whatever its role, so that keys never collide and no two trials
+    of a flaky program draw the same random numbers.
+
+    Raises:
+        SpecError: a fault condition on an axis or setting that does not exist.
+    """
+
+    def __init__(
+        self, spec: CampaignSpec, *, target: Target, code: str, machine: str, trees: Trees | None = None
+    ) -> None:
+        self.spec = spec
+        self.matrix = spec.matrix
+        self.target = target
+        self.code = code
+        self.machine = machine
+        self.trees = trees
+        self._repeats: Counter[Point] = Counter()
+        self._check_fault()
+
+    def note(self, trial: Trial) -> None:
+        """Count a trial that was made before, as after a resume."""
+        self._repeats[trial.point] = max(self._repeats[trial.point], trial.repeat + 1)
+
+    def trial(self, request: CellRequest) -> Trial:
+        """The trial that answers ``request``; SpecError when the target cannot run such a cell."""
+        cell, bundle = request.cell, self.matrix.bundle(request.cell)
+        config = self._config(cell)
+        tree = self.trees.at(bundle.commit) if bundle.commit and self.trees else None
+        fault = self.matrix.fault
+        active = fault is not None and fault.active(self._settings(cell, config))
+        repeat = self._repeats[cell]
+        trial = Trial(
+            target=self.matrix.target,
+            point=cell,
+            repeat=repeat,
+            role=request.role,
+            config=config,
+            seed=self._seed(cell, repeat),
+            code=f"commit {tree.commit}" if tree else self.code,
+            machine=self.machine,
+            fault=fault if active else None,
+            env=bundle.env,
+            budget=budget(self.matrix.limits_at(cell), None),
+            success=None if self.matrix.success == PASSES else self.matrix.success,
+            python=bundle.python,
+            tree=tree.folder if tree else None,
+        )
+        self._repeats[cell] += 1
+        return trial
+
+    def _config(self, cell: Point) -> dict[str, object]:
+        bundle = self.matrix.bundle(cell)
+        if self.matrix.command:
+            return {"argv": [*self.matrix.command, *bundle.args]}
+        return self.target.config(dict(bundle.config))
+
+    def _seed(self, cell: Point, repeat: int) -> int:
+        text = f"{self.spec.seed}|{self.matrix.space.name_of(cell)}|{repeat}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
+
+    def _settings(self, cell: Point, config: Mapping[str, object]) -> dict[str, Value]:
+        """Everything that a fault's conditions may name; an axis hides a setting of the same name."""
+        by_path = flatten(config)
+        short = Counter(path.rpartition(".")[2] for path in by_path)
+        by_name = {name: v for path, v in by_path.items() if short[name := path.rpartition(".")[2]] == 1}
+        return {**by_name, **by_path, **dict(cell)}
+
+    def _check_fault(self) -> None:
+        if self.matrix.fault is None:
+            return
+        good = self.matrix.space.good
+        settings = self._settings(good, self._config(good))
+        for condition in self.matrix.fault.conditions:
+            if condition.name not in settings:
+                near = suggestion(condition.name, settings)
+                raise SpecError(f"the fault is to strike where {condition}, but there is no such axis{near}")

@@ -1,0 +1,66 @@
+"""How long a healthy trial of a cell should take: from trials of it, along one axis, or from the nearest cell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.point import AxisType
+from harness.core.trial import Prediction
+from harness.core.verdict import Kind
+from harness.plan.predict import FAR, INSIDE, predict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.core.point import Axis, Point
+    from harness.core.record import TrialRecord
+    from harness.core.space import Space
+
+
+def predict_cell(records: Sequence[TrialRecord], *, space: Space, cell: Point) -> Prediction | None:
+    """What a healthy trial of ``cell`` should take, or None when nothing has passed yet.
+
+    Trials of the cell itself say it best, then those that differ along one ordered axis (a line through them, with
+    its upper limit). Failing both, the nearest cell that passed is scaled in proportion on every ordered axis that
+    differs, with a wide upper limit.
+    """
+    passed = [r for r in records if r.verdict.kind is Kind.PASS]
+    if not passed:
+        return None
+    same = [r for r in passed if r.trial.point == cell]
+    ordered = [f.axis for f in space.factors if f.axis.type is AxisType.ORDERED]
+    if same and ordered:
+        return predict(same, axis=ordered[0], value=cell.get(ordered[0].name))
+    lines = [(axis, mine) for axis in ordered if len(mine := _along(passed, axis, cell)) > 1]
+    if lines:
+        axis, mine = max(lines, key=lambda line: len(line[1]))
+        return predict(mine, axis=axis, value=cell.get(axis.name))
+    return _nearest(passed, ordered, cell)
+
+
+def _along(records: Sequence[TrialRecord], axis: Axis, cell: Point) -> list[TrialRecord]:
+    """Trials that differ from ``cell`` in ``axis`` at most."""
+    return [r for r in records if _differing(r.trial.point, cell) <= {axis.name}]
+
+
+def _nearest(records: Sequence[TrialRecord], ordered: Sequence[Axis], cell: Point) -> Prediction:
+    record = min(reversed(records), key=lambda r: len(_differing(r.trial.point, cell)))
+    differs = _differing(record.trial.point, cell)
+    ratio = 1.0
+    for axis in ordered:
+        here, there = cell.get(axis.name), record.trial.point.get(axis.name)
+        if isinstance(here, int | float) and isinstance(there, int | float) and here > there > 0:
+            ratio *= here / there
+    total_s, silence_s = ratio * record.outcome.duration_s, ratio * record.measurement.longest_silence_s
+    wide = FAR if len(differs) > 1 else INSIDE
+    return Prediction(
+        total_s=total_s,
+        total_high_s=wide * total_s,
+        silence_s=silence_s,
+        silence_high_s=wide * silence_s,
+        basis=f"1 passed trial that differs in {', '.join(sorted(differs)) or 'nothing'}",
+    )
+
+
+def _differing(one: Point, other: Point) -> set[str]:
+    return {name for name, _ in set(one.settings) ^ set(other.settings)}
