@@ -13,6 +13,8 @@ runs/<id>/
         kernels.json      which kernel runs each operator, and why (worker)
         result.json       what the worker said last (worker, written at once or not at all)
         faulthandler_rank0.txt  stacks on SIGUSR1, also while C++ runs (worker)
+        server_rank0.sock       torch's own server, with several ranks: its flight recorder (worker)
+        recorder_rank0 .pipe    the flight recorder of NCCL and the pipe that asks for it (torch)
         stdout.txt stderr.txt   bounded output (supervisor)
         stdout.tail stderr.tail the end of output beyond the bound (supervisor)
         evidence.json     all that was seen (controller)
@@ -89,6 +91,21 @@ def ranks(trial_dir: Path) -> Path:
 def faulthandler(trial_dir: Path, rank: int = 0) -> Path:
     """Where faulthandler writes on SIGUSR1."""
     return trial_dir / f"faulthandler_rank{rank}.txt"
+
+
+def recorder(trial_dir: Path, rank: int | None = None) -> Path:
+    """Where torch's flight recorder of one rank goes; without a rank, the part that it puts the number behind."""
+    return trial_dir / f"recorder_rank{'' if rank is None else rank}"
+
+
+def recorder_pipe(trial_dir: Path, rank: int) -> Path:
+    """The named pipe that makes the flight recorder of NCCL write: one byte is enough."""
+    return trial_dir / f"recorder_rank{rank}.pipe"
+
+
+def recorder_socket(trial_dir: Path, rank: int) -> Path:
+    """The socket on which torch's own server in a rank answers, also while another thread holds the GIL."""
+    return trial_dir / f"server_rank{rank}.sock"
 
 
 def output(trial_dir: Path, stream: str) -> Path:

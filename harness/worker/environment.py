@@ -1,14 +1,37 @@
-"""The child's own environment: what it was given, and the one variable that a forked trial must change."""
+"""The child's own environment: what it was given, and what a forked trial or rank must change in it."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from harness.core.world import Place
 
 
 def seen(prefix: str) -> dict[str, str]:
     """The variables of this process whose names start with ``prefix``, sorted."""
     return {name: value for name, value in sorted(os.environ.items()) if name.startswith(prefix)}
+
+
+def set_launch(place: Place) -> None:
+    """Tell this process, and whatever it starts, which rank it is, in the variables that torchrun uses.
+
+    As under torchrun, a rank computes with one thread unless OMP_NUM_THREADS says otherwise.
+    """
+    os.environ |= {
+        "RANK": str(place.rank),
+        "LOCAL_RANK": str(place.rank),
+        "WORLD_SIZE": str(place.world),
+        "LOCAL_WORLD_SIZE": str(place.world),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(place.port),
+    }
+    if "OMP_NUM_THREADS" not in os.environ:
+        import torch
+
+        torch.set_num_threads(1)
 
 
 def overwrite(name: str, value: str) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from harness.core.world import Place
 from nsa.train.probe import Edge, NullProbe, Phase
 
 if TYPE_CHECKING:
@@ -31,16 +32,22 @@ class LiveScene:
 
 
 class FaultProbe(NullProbe):
-    """Strikes when the trainer begins the specimen's phase at its step.
+    """Strikes when the trainer begins the specimen's phase at its step, on its rank or on all.
 
     It runs in the trainer's own thread and lets every exception through: to the trainer, the fault is its own.
     Whether the fault belongs at this point was decided by the controller.
     """
 
-    def __init__(self, specimen: Specimen, *, trial: Trial, trial_dir: Path) -> None:
-        self.specimen = specimen
+    def __init__(self, specimen: Specimen, *, trial: Trial, trial_dir: Path, place: Place | None = None) -> None:
+        self.specimen, self.place = specimen, place or Place()
         seed = f"{trial.seed}|{trial.point}|{trial.repeat}"
-        self.scene = LiveScene(trial_dir=trial_dir, random=random.Random(seed).random)
+        self.scene = LiveScene(
+            trial_dir=trial_dir,
+            random=random.Random(seed).random,
+            rank=self.place.rank,
+            world=self.place.world,
+            device=_device(trial, self.place),
+        )
         self._struck = False
 
     def built(self, state: TrainingState) -> None:
@@ -58,10 +65,25 @@ class FaultProbe(NullProbe):
         else:
             self._strike()
 
+    @property
+    def _here(self) -> bool:
+        return self.specimen.at_rank in (None, self.place.rank)
+
     def _due(self, step: int | None) -> bool:
+        if not self._here:
+            return False
         if step is None:  # the build phase has no step, and comes once
             return not self._struck
         return step >= self.specimen.step if self.specimen.every_step else step == self.specimen.step
 
     def _strike(self) -> None:
         self.specimen.strike(self.scene)
+
+
+def _device(trial: Trial, place: Place) -> str:
+    """Where this rank was asked to compute: ``cpu``, ``cuda``, of several ranks ``cuda:1``."""
+    train = trial.config.get("train")
+    device = str(cast("dict[str, object]", train).get("device", "cpu")) if isinstance(train, dict) else "cpu"
+    if device == "auto":
+        return "cpu"
+    return f"{device}:{place.rank}" if device == "cuda" and place.world > 1 else device

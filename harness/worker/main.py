@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 from harness.core.codec import from_json
 from harness.core.errors import LaunchError
 from harness.core.trial import Trial
+from harness.core.world import Place, world_of
 from harness.specimens.catalog import SPECIMENS
 from harness.store import layout
 from harness.worker.echo import EchoProbe
 from harness.worker.fault import FaultProbe
 from harness.worker.heartbeat import HeartbeatProbe
+from harness.worker.ranks import launch
 from harness.worker.result import LastWord
 from harness.worker.workloads import WORKLOADS
 
@@ -36,6 +38,7 @@ _PR_SET_PTRACER_ANY = ctypes.c_ulong(-1)
 def run(trial_dir: str) -> int:
     """Run the trial in ``trial_dir`` and return the exit code; 0 only when every step is done.
 
+    With several ranks this returns in each of them and in their launcher, which waits for them.
     An exception is written to ``result.json`` and goes on to the caller: as the program's end it gives a
     traceback on standard error and exit code 1.
 
@@ -44,14 +47,24 @@ def run(trial_dir: str) -> int:
     """
     folder = Path(trial_dir)
     trial = read_trial(folder)
-    be_watchable(folder)
-    heartbeat = HeartbeatProbe(layout.heartbeat(folder))
-    with LastWord(folder, heartbeat) as last_word:
+    world = world_of(trial.config)
+    place = launch(folder, world=world) if world > 1 else Place()
+    return place if isinstance(place, int) else run_rank(folder, trial, place)
+
+
+def run_rank(folder: Path, trial: Trial, place: Place) -> int:
+    """Run one rank of ``trial``, the only one as a rule; returns and raises as :func:`run` does."""
+    be_watchable(folder, rank=place.rank)
+    heartbeat = HeartbeatProbe(layout.heartbeat(folder, place.rank), rank=place.rank)
+    with LastWord(layout.result(folder, place.rank if place.world > 1 else None), heartbeat) as last_word:
         workload: Workload = WORKLOADS.load(trial.target)(trial.config)
-        probes: list[Probe] = [heartbeat, EchoProbe(folder, config=workload.effective())]
+        probes: list[Probe] = [heartbeat]
+        if place.rank == 0:
+            probes.append(EchoProbe(folder, config=workload.effective()))
         if trial.fault is not None:
             # Last, so that the mark at which it strikes has been written.
-            probes.append(FaultProbe(SPECIMENS.load(trial.fault.specimen), trial=trial, trial_dir=folder))
+            specimen = SPECIMENS.load(trial.fault.specimen)
+            probes.append(FaultProbe(specimen, trial=trial, trial_dir=folder, place=place))
         workload.train(probes)
     return 0 if last_word.written else EX_IOERR
 
@@ -65,11 +78,11 @@ def read_trial(folder: Path) -> Trial:
         raise LaunchError(f"no readable trial at {path}: {error}") from error
 
 
-def be_watchable(folder: Path) -> None:
+def be_watchable(folder: Path, *, rank: int = 0) -> None:
     """Let stack dumpers in: faulthandler on SIGUSR1 (C code included), ptrace by any process, whole lines out."""
     faulthandler.enable()
     try:
-        file = layout.faulthandler(folder).open("a", encoding="utf-8")
+        file = layout.faulthandler(folder, rank).open("a", encoding="utf-8")
     except OSError as error:
         sys.stderr.write(f"nsa-harness: no stacks on SIGUSR1: {error.strerror}\n")
     else:

@@ -1,4 +1,4 @@
-"""The worker's last word: ``result.json``, whether training finished or raised."""
+"""The worker's last word: whether training finished or raised."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from harness.core.codec import to_json
 from harness.core.evidence import WorkerResult
-from harness.store import layout
 from harness.worker.files import put
 
 if TYPE_CHECKING:
@@ -19,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class LastWord:
-    """A context that writes the result when it is left, and lets every exception pass.
+    """A context that writes the result to ``path`` when it is left, and lets every exception pass.
 
     ``written`` tells whether it could; a process that ends inside (``os._exit``, a signal) leaves no result.
     """
 
-    def __init__(self, trial_dir: Path, progress: HeartbeatProbe) -> None:
-        self._trial_dir, self._progress = trial_dir, progress
+    def __init__(self, path: Path, progress: HeartbeatProbe) -> None:
+        self._path, self._progress = path, progress
         self.written = False
 
     def __enter__(self) -> LastWord:
@@ -44,7 +43,7 @@ class LastWord:
             traceback=None if error is None else "".join(traceback.format_exception(kind, error, tb)),
             notes=(lost,) if progress.lost else (),
         )
-        self.written = put(layout.result(self._trial_dir), json.dumps(to_json(result), indent=1))
+        self.written = put(self._path, json.dumps(to_json(result), indent=1))
 
 
 def _name(kind: type[BaseException]) -> str:

@@ -1,0 +1,99 @@
+"""Waits for other ranks, as stacks show them: which collective a thread is in, or that it waits for its GPU."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.core.stacks import is_noise, is_stdlib, native_leaf, python_frames
+
+if TYPE_CHECKING:
+    from harness.core.evidence import Frame, ThreadStack
+
+MEETINGS = frozenset({"init_process_group", "rendezvous", "new_group", "_store_based_barrier"})
+"""Where ranks wait for each other to come to life."""
+
+COLLECTIVES = MEETINGS | {
+    "all_gather",
+    "all_gather_coalesced",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "all_reduce",
+    "all_reduce_coalesced",
+    "all_to_all",
+    "all_to_all_single",
+    "barrier",
+    "batch_isend_irecv",
+    "broadcast",
+    "broadcast_object_list",
+    "gather",
+    "gather_object",
+    "monitored_barrier",
+    "recv",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "scatter",
+    "scatter_object_list",
+    "send",
+}
+"""Public functions of torch.distributed that return when another rank has done its part."""
+
+_DISTRIBUTED = re.compile(r"(^|/)torch/distributed/")
+_REDUCER = re.compile(r"c10d::Reducer::|Reducer::finalize_backward")
+_TRANSPORT = re.compile(
+    r"c10d::(?!Reducer|Logger)|gloo::|ProcessGroup(Gloo|NCCL|Wrapper)|ncclGroupEnd|ncclAll|ncclBroadcast|ncclReduce"
+)
+_GPU = re.compile(
+    r"^(cu|cuda)(Stream|Ctx|Device|Event)Synchronize|^hip(Stream|Device|Event)Synchronize|"
+    r"^cudaMemcpy|^cuMemcpyDtoH|_local_scalar_dense_cuda"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """What a thread waits for. ``kind``: ``collective``, ``gradients`` (DDP's own all-reduce in backward) or ``gpu``.
+
+    ``name`` is what to call it, ``all_reduce``; ``frame`` the program's own frame that called it, None without one.
+    """
+
+    kind: str
+    name: str
+    frame: Frame | None
+
+
+def wait_of(thread: ThreadStack) -> Wait | None:
+    """The wait for other ranks, or for the GPU, that ``thread`` is in; None when its stack shows none."""
+    caller = _caller(thread)
+    leaf = native_leaf(thread)
+    if any(_REDUCER.search(frame.function) for frame in leaf):
+        return Wait(kind="gradients", name="the all-reduce of gradients", frame=caller)
+    called = [frame for frame in _inside(thread) if _bare(frame) in COLLECTIVES]
+    if called:
+        return Wait(kind="collective", name=_bare(called[-1]), frame=caller)
+    if any(_TRANSPORT.search(frame.function) for frame in leaf):
+        return Wait(kind="collective", name="a collective", frame=caller)
+    if any(_GPU.search(frame.function) for frame in leaf):
+        return Wait(kind="gpu", name="its GPU", frame=caller)
+    return None
+
+
+def _inside(thread: ThreadStack) -> tuple[Frame, ...]:
+    """The innermost Python frames as long as they are torch.distributed's or the standard library's."""
+    found: list[Frame] = []
+    for frame in python_frames(thread):
+        if not (_DISTRIBUTED.search(frame.file) or is_stdlib(frame)):
+            break
+        found.append(frame)
+    return tuple(frame for frame in found if _DISTRIBUTED.search(frame.file))
+
+
+def _caller(thread: ThreadStack) -> Frame | None:
+    """The innermost Python frame that is neither torch's nor the standard library's."""
+    own = (frame for frame in python_frames(thread) if not is_stdlib(frame) and "/torch/" not in frame.file)
+    return next(own, None) or next((frame for frame in thread.frames if not is_noise(frame)), None)
+
+
+def _bare(frame: Frame) -> str:
+    return frame.function.rpartition(".")[2]

@@ -1,0 +1,90 @@
+"""The ranks of a trial: forked from the worker before it has used anything, and reaped by it.
+
+The worker becomes their launcher. It does nothing but wait: a rank that ends ends alone, because what the others do
+then (wait for ever, or say who is missing) is what the trial is about. ``ranks.jsonl`` says when each began and how it
+ended. The meeting place is a socket that is bound before anybody starts, so that no port is guessed or fought over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from harness.core.world import Place
+from harness.store import layout
+from harness.worker import environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RANK_FAILED = 1
+"""The launcher's exit code when a rank did not end with 0."""
+
+HOST = "127.0.0.1"
+
+
+def launch(folder: Path, *, world: int) -> Place | int:
+    """Start ``world`` ranks: in each of them its Place, in the launcher the exit code when all have ended."""
+    meeting = socket.create_server((HOST, 0), backlog=world)
+    port = meeting.getsockname()[1]
+    journal = os.open(layout.ranks(folder), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    pids: dict[int, int] = {}
+    sys.stdout.flush()
+    sys.stderr.flush()
+    for rank in range(world):
+        pid = os.fork()
+        if pid == 0:
+            os.close(journal)
+            place = Place(rank=rank, world=world, port=port)
+            _take(place, meeting)
+            return place
+        pids[pid] = rank
+        _say(journal, "started", rank=rank, pid=pid)
+    meeting.close()
+    return _wait_for(pids, journal)
+
+
+def host_meeting(meeting_fd: int, place: Place) -> object:
+    """Rank 0's store, on the socket that the launcher bound; the others, and rank 0 itself, find it by its port."""
+    from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
+
+    return TCPStore(
+        HOST, place.port, place.world, is_master=True, wait_for_workers=False, multi_tenant=True,
+        master_listen_fd=meeting_fd,
+    )  # fmt: skip
+
+
+_kept: list[object] = []
+"""What must live as long as the rank does."""
+
+
+def _take(place: Place, meeting: socket.socket) -> None:
+    """Become a rank, as a process that torchrun starts would be."""
+    environment.set_launch(place)
+    if place.rank:
+        meeting.close()
+    else:
+        _kept.append(host_meeting(meeting.detach(), place))
+
+
+def _wait_for(pids: dict[int, int], journal: int) -> int:
+    """Reap until no rank is left; 0 when all ended with 0."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    failed = False
+    while pids:
+        pid, status = os.wait()
+        if pid in pids:
+            code = os.waitstatus_to_exitcode(status)
+            how = {"code": code} if code >= 0 else {"signal": -code}
+            _say(journal, "ended", rank=pids.pop(pid), pid=pid, **how)
+            failed = failed or code != 0
+    return RANK_FAILED if failed else 0
+
+
+def _say(journal: int, event: str, **facts: int) -> None:
+    os.write(journal, json.dumps({"event": event, "t": time.monotonic(), **facts}).encode() + b"\n")
