@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from harness.core.boundary import Boundary, PlanEstimate
     from harness.core.command import Command
+    from harness.core.devices import CollectiveState, GpuSample, RasReport
     from harness.core.evidence import SourceFailure, StackSample
     from harness.core.outcome import Cleanup, Exit
     from harness.core.point import Point, Value
@@ -110,6 +111,50 @@ class StackSource(Protocol):
         self, *, pid: int, rank: int, t_s: float, native: bool, number: int, trial_dir: Path
     ) -> StackSample | SourceFailure:
         """The stacks of ``pid`` now, within ten seconds; ``number`` counts the samples of this trial from 1."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedJob:
+    """A running trial as a device source needs to know it.
+
+    ``ranks`` gives the PID of every rank that is there, ``pids`` are all live processes of the trial; ``world`` counts
+    the ranks that there should be, ``t_s`` is seconds since its start and ``number`` counts the looks from 1.
+    """
+
+    ranks: Mapping[int, int]
+    pids: frozenset[int]
+    world: int
+    trial_dir: Path
+    t_s: float
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicesSeen:
+    """What one device source saw at one look, and why it could not see the rest."""
+
+    gpus: tuple[GpuSample, ...] = ()
+    collectives: tuple[CollectiveState, ...] = ()
+    ras: tuple[RasReport, ...] = ()
+    failures: tuple[SourceFailure, ...] = ()
+
+
+class DeviceSource(Protocol):
+    """A way to see what a trial's devices and communicators do. It never raises, and never waits for more than 10 s."""
+
+    @property
+    def name(self) -> str:
+        """The name it is registered under."""
+        ...
+
+    @property
+    def repeated(self) -> bool:
+        """Whether it is asked at every look, or once before the trial is ended."""
+        ...
+
+    def see(self, job: WatchedJob) -> DevicesSeen:
+        """What there is to see now; a source that has nothing to do with this trial sees nothing and does not fail."""
         ...
 
 

@@ -1,0 +1,74 @@
+"""Asks the device sources during one trial and keeps what they saw, bounded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from harness.observe.bounded import Bounded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.core.devices import CollectiveState, GpuSample, RasReport
+    from harness.core.evidence import SourceFailure
+    from harness.core.ports import DeviceSource, DevicesSeen, WatchedJob
+
+FIRST_SAMPLES, LAST_SAMPLES = 16, 64
+
+
+class Devices:
+    """What was seen of one trial's devices. :meth:`look` beside every look at /proc, :meth:`dump` before the end.
+
+    Every item is numbered when it is kept, so that verdicts can cite it.
+    """
+
+    def __init__(self, sources: Sequence[DeviceSource] = ()) -> None:
+        self._sources = tuple(sources)
+        self._gpus: Bounded[GpuSample] = Bounded(first=FIRST_SAMPLES, last=LAST_SAMPLES)
+        self._collectives: list[CollectiveState] = []
+        self._ras: list[RasReport] = []
+        self._failures: dict[tuple[str, str], SourceFailure] = {}
+
+    def look(self, job: WatchedJob) -> None:
+        """Ask the cheap sources, which disturb nothing."""
+        for source in self._sources:
+            if source.repeated:
+                self._keep(source.see(job))
+
+    def dump(self, job: WatchedJob) -> None:
+        """Ask the others once, while the trial still hangs."""
+        for source in self._sources:
+            if not source.repeated:
+                self._keep(source.see(job))
+
+    @property
+    def gpus(self) -> tuple[GpuSample, ...]:
+        """Samples of all GPUs that the trial uses or could use, in order."""
+        return self._gpus.items()
+
+    @property
+    def collectives(self) -> tuple[CollectiveState, ...]:
+        """What each rank's flight recorder held."""
+        return tuple(self._collectives)
+
+    @property
+    def ras(self) -> tuple[RasReport, ...]:
+        """What NCCL's RAS service said."""
+        return tuple(self._ras)
+
+    @property
+    def failures(self) -> tuple[SourceFailure, ...]:
+        """Each reason why a source could not be used, once."""
+        return tuple(self._failures.values())
+
+    def _keep(self, seen: DevicesSeen) -> None:
+        for gpu in seen.gpus:
+            self._gpus.add(replace(gpu, id=f"gpu-{self._gpus.total + 1}"))
+        for state in seen.collectives:
+            self._collectives.append(replace(state, id=f"recorder-{len(self._collectives) + 1}"))
+        for report in seen.ras:
+            self._ras.append(replace(report, id=f"ras-{len(self._ras) + 1}"))
+        for failure in seen.failures:
+            numbered = replace(failure, id=f"device-failure-{len(self._failures) + 1}")
+            self._failures.setdefault((failure.source, failure.reason), numbered)

@@ -1,0 +1,179 @@
+"""GPUs by NVML: what the driver counts, per device and per process, without touching CUDA or the trial."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from harness.core.devices import GpuProcess, GpuSample
+from harness.core.evidence import SourceFailure
+from harness.core.ports import DevicesSeen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from harness.core.ports import WatchedJob
+
+T = TypeVar("T")
+
+LIMIT_S = 3.0
+"""How long the driver may take; a GPU that has fallen off the bus answers never. Measured on two H200: 0.02 s."""
+
+DRIVER = (Path("/dev/nvidiactl"), Path("/proc/driver/nvidia/version"))
+INSTALL = "install it with: pip install 'nsa-harness[gpu]'"
+
+
+class Nvml:
+    """Samples every GPU on which the trial has a process, or all of them while it has none anywhere.
+
+    Asked at every look: what moves between samples is the evidence. On a machine without an NVIDIA driver it sees
+    nothing and does not complain.
+    """
+
+    name = "nvml"
+    repeated = True
+
+    def __init__(
+        self, *, library: Any = None, limit_s: float = LIMIT_S, proc: Path = Path("/proc"), driver: bool | None = None
+    ) -> None:
+        self._library, self._limit_s, self._proc = library, limit_s, proc
+        self._has_driver = any(path.exists() for path in DRIVER) if driver is None else driver
+        self._handles: list[Any] = []
+        self._events: Any = None
+        self._xids: dict[int, list[int]] = {}
+        self._why = ""
+        self._why_no_xids = ""
+
+    def see(self, job: WatchedJob) -> DevicesSeen:
+        """The GPUs now."""
+        if not self._has_driver:
+            return DevicesSeen()
+        if not self._why:
+            try:
+                samples = _bounded(lambda: self._samples(job), limit_s=self._limit_s)
+            except TimeoutError:
+                self._why = f"the driver did not answer within {self._limit_s:g} s and was not asked again"
+            except ImportError:
+                self._why = f"nvidia-ml-py is not installed; {INSTALL}"
+            except Exception as error:  # noqa: BLE001 - the library's errors are made at run time, one class per code
+                self._why = f"NVML: {error or type(error).__name__}"
+            else:
+                return DevicesSeen(gpus=samples, failures=self._failures(self._why_no_xids))
+        return DevicesSeen(failures=self._failures(self._why))
+
+    def _failures(self, reason: str) -> tuple[SourceFailure, ...]:
+        return (SourceFailure(id="", source=self.name, reason=reason),) if reason else ()
+
+    def _open(self) -> None:
+        """Load the library once, and ask to be told of Xids from now on."""
+        if self._library is None:
+            import pynvml  # pyright: ignore[reportMissingImports]  # the optional extra `gpu`
+
+            self._library = pynvml
+        nvml = self._library
+        nvml.nvmlInit()
+        self._handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+        try:
+            self._events = nvml.nvmlEventSetCreate()
+            for handle in self._handles:
+                nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self._events)
+        except nvml.NVMLError as error:
+            self._events, self._why_no_xids = None, f"Xids are not told here: {error}"
+
+    def _samples(self, job: WatchedJob) -> tuple[GpuSample, ...]:
+        if not self._handles:
+            self._open()
+        self._collect_xids()
+        samples = tuple(self._sample(index, job) for index in range(len(self._handles)))
+        ours = tuple(s for s in samples if any(process.ours for process in s.processes))
+        return ours or samples
+
+    def _sample(self, index: int, job: WatchedJob) -> GpuSample:
+        nvml, handle = self._library, self._handles[index]
+        used = self._ask(nvml.nvmlDeviceGetUtilizationRates, handle)
+        memory = self._ask(nvml.nvmlDeviceGetMemoryInfo, handle)
+        power = self._ask(nvml.nvmlDeviceGetPowerUsage, handle)
+        limit = self._ask(nvml.nvmlDeviceGetEnforcedPowerLimit, handle)
+        name = self._ask(nvml.nvmlDeviceGetName, handle) or ""
+        return GpuSample(
+            id="",
+            t_s=job.t_s,
+            index=index,
+            name=name.decode() if isinstance(name, bytes) else name,
+            utilisation=None if used is None else int(used.gpu),
+            memory_utilisation=None if used is None else int(used.memory),
+            memory_used_bytes=None if memory is None else int(memory.used),
+            memory_total_bytes=None if memory is None else int(memory.total),
+            power_w=None if power is None else power / 1000,
+            power_limit_w=None if limit is None else limit / 1000,
+            sm_clock_mhz=self._ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
+            processes=self._processes(handle, job),
+            xids=tuple(self._xids.get(index, ())),
+        )
+
+    def _processes(self, handle: Any, job: WatchedJob) -> tuple[GpuProcess, ...]:
+        nvml = self._library
+        rows = self._ask(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or ()
+        busy = {s.pid: int(s.smUtil) for s in self._ask(nvml.nvmlDeviceGetProcessUtilization, handle, 0) or ()}
+        return tuple(
+            GpuProcess(
+                pid=row.pid,
+                ours=self._is_ours(row.pid, job),
+                memory_bytes=row.usedGpuMemory,
+                sm_percent=busy.get(row.pid),
+            )
+            for row in rows
+        )
+
+    def _is_ours(self, pid: int, job: WatchedJob) -> bool | None:
+        if pid in job.pids:
+            return True
+        return False if (self._proc / str(pid)).exists() else None
+
+    def _collect_xids(self) -> None:
+        """Take the driver's fault events that have come since the last look."""
+        nvml = self._library
+        while self._events is not None:
+            try:
+                event = nvml.nvmlEventSetWait_v2(self._events, 0)
+            except nvml.NVMLError:  # its way to say that there is none
+                return
+            index = next((i for i in range(len(self._handles)) if self._same(self._handles[i], event.device)), 0)
+            self._xids.setdefault(index, []).append(int(event.eventData))
+
+    def _same(self, one: Any, other: Any) -> bool:
+        nvml = self._library
+        return self._ask(nvml.nvmlDeviceGetIndex, one) == self._ask(nvml.nvmlDeviceGetIndex, other)
+
+    def _ask(self, question: Callable[..., Any], *args: Any) -> Any:
+        """The answer, or None where this driver or card does not tell."""
+        try:
+            return question(*args)
+        except self._library.NVMLError:
+            return None
+
+
+def _bounded(work: Callable[[], T], *, limit_s: float) -> T:
+    """``work()`` in a thread of its own: a call into a sick driver may never return.
+
+    Raises:
+        TimeoutError: it did not return in time; the thread is left to itself.
+    """
+    done: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            done.append(work())
+        except BaseException as error:  # noqa: BLE001 - handed to the caller below
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="nvml", daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    if errors:
+        raise errors[0]
+    if not done:
+        raise TimeoutError
+    return done[0]

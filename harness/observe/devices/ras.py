@@ -1,0 +1,90 @@
+"""NCCL's RAS service: threads inside the ranks that tell each other who is alive and how many operations each launched.
+
+It is asked over TCP in its own line protocol, because its client program is not part of every NCCL. Equal counts do
+not say that nothing is wrong (they advance when an operation is launched), and an answer names the smaller group even
+when the larger one is late: it is a second witness, never the only one.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from typing import TYPE_CHECKING
+
+from harness.core.devices import RasReport
+from harness.core.evidence import SourceFailure
+from harness.core.ports import DevicesSeen
+
+if TYPE_CHECKING:
+    from harness.core.ports import WatchedJob
+
+ADDRESS = ("127.0.0.1", 28028)
+"""Where the first rank of a machine listens, unless NCCL_RAS_ADDR says otherwise."""
+
+ANSWER_S = 3
+"""How long RAS itself may wait for its peers; our own limit is one second more."""
+
+MAX_BYTES = 1 << 20
+
+_COMPLAINT = re.compile(r"MISMATCH|INCOMPLETE|ERROR|ABORT|TIMEOUT|DEAD|missing|unreachable|not respond", re.IGNORECASE)
+_NO_COMPLAINT = re.compile(r"^(Errors|Warnings)?[ =]*$|no (errors|warnings)|^(Errors|Warnings) *(\(0\)|: *(none|OK|0))")
+_MISSING = re.compile(
+    r"(?:missing|not respond\w*)[^\n]*?\branks?\b[ :]*([\d, -]+)|\branks?\b[ :]*([\d, -]+)[^\n]*missing", re.IGNORECASE
+)
+
+
+class NcclRas:
+    """Asks the RAS service of a job of several ranks, once."""
+
+    name = "nccl-ras"
+    repeated = False
+
+    def __init__(self, *, address: tuple[str, int] = ADDRESS) -> None:
+        self._address = address
+
+    def see(self, job: WatchedJob) -> DevicesSeen:
+        """Its verbose status; nothing for a job that uses no NCCL (nobody listens)."""
+        if job.world < 2:
+            return DevicesSeen()
+        try:
+            text = ask(self._address)
+        except ConnectionRefusedError:
+            return DevicesSeen()
+        except (OSError, ValueError) as error:
+            reason = f"port {self._address[1]}: {error or type(error).__name__}"
+            return DevicesSeen(failures=(SourceFailure(id="", source=self.name, reason=reason),))
+        return DevicesSeen(ras=(parse_ras(text, t_s=job.t_s),))
+
+
+def ask(address: tuple[str, int]) -> str:
+    """The answer to ``VERBOSE STATUS``.
+
+    Raises:
+        OSError: nobody listens, or it took too long. ValueError: it is not RAS that answers.
+    """
+    with socket.create_connection(address, timeout=1.0) as connection:
+        connection.settimeout(ANSWER_S + 1.0)
+        lines = connection.makefile("rwb")
+        lines.write(b"CLIENT PROTOCOL 2\n")
+        lines.flush()
+        if not lines.readline(1000).startswith(b"SERVER PROTOCOL"):
+            raise ValueError("what listens there is not NCCL's RAS")
+        lines.write(f"TIMEOUT {ANSWER_S}\n".encode())
+        lines.flush()
+        if lines.readline(1000).strip().upper() != b"OK":
+            raise ValueError("it did not take the time limit")
+        lines.write(b"VERBOSE STATUS\n")
+        lines.flush()
+        return lines.read(MAX_BYTES).decode(errors="replace")
+
+
+def parse_ras(text: str, *, t_s: float) -> RasReport:
+    """The lines that complain, and the ranks that are said to be missing."""
+    complaints = tuple(
+        line.strip()[:300] for line in text.splitlines() if _COMPLAINT.search(line) and not _NO_COMPLAINT.search(line)
+    )
+    missing: set[int] = set()
+    for match in _MISSING.finditer(text):
+        for first, _, last in re.findall(r"(\d+)(-(\d+))?", match[1] or match[2] or ""):
+            missing.update(range(int(first), int(last or first) + 1))
+    return RasReport(id="", t_s=t_s, text=text, missing=tuple(sorted(missing)), complaints=complaints[:20])
