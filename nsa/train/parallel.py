@@ -47,9 +47,9 @@ class Single:
     def reduce(self) -> None:
         """Average what backward has left apart."""
 
-    def clip(self, limit: float) -> float:
-        """Scale gradients down to ``limit`` and give their norm before; all ranks get the same number."""
-        return nn.utils.clip_grad_norm_(self.module.parameters(), limit).item()
+    def clip(self, limit: float) -> Tensor:
+        """Scale gradients down to ``limit`` and give their norm before, on the device; the same on all ranks."""
+        return nn.utils.clip_grad_norm_(self.module.parameters(), limit)
 
 
 class Ddp(Single):
@@ -133,10 +133,10 @@ class Fsdp(Single):
         self.module.set_requires_gradient_sync(is_last)  # pyright: ignore[reportCallIssue]  # FSDPModule's
         yield
 
-    def clip(self, limit: float) -> float:
+    def clip(self, limit: float) -> Tensor:
         """Over all ranks' parts: the norm comes as a tensor that is spread over them."""
         norm = nn.utils.clip_grad_norm_(self.module.parameters(), limit)
-        return norm.full_tensor().item()  # pyright: ignore[reportAttributeAccessIssue]  # a DTensor
+        return norm.full_tensor()  # pyright: ignore[reportAttributeAccessIssue]  # a DTensor
 
 
 class Fsdp1(Single):
@@ -156,9 +156,9 @@ class Fsdp1(Single):
         """Keep gradients whole and local until the last micro-batch."""
         return nullcontext() if is_last else self.module.no_sync()  # pyright: ignore[reportCallIssue]  # FSDP's
 
-    def clip(self, limit: float) -> float:
+    def clip(self, limit: float) -> Tensor:
         """As FSDP does it: the norm is over all ranks' parts."""
-        return self.module.clip_grad_norm_(limit).item()  # pyright: ignore[reportCallIssue]  # FSDP's
+        return self.module.clip_grad_norm_(limit)  # pyright: ignore[reportCallIssue]  # FSDP's
 
 
 MODES: dict[str, Callable[[Any, Any, Any], Single]] = {

@@ -186,14 +186,15 @@ class Run:
             group["lr"] = lr
         if self.scaler is not None:
             self.scaler.unscale_(optimizer)
-        grad_norm = self.plan.clip(train.grad_clip or math.inf)
+        norm = self.plan.clip(train.grad_clip or math.inf)
         if self.scaler is None:
             optimizer.step()
         else:
             self.scaler.step(optimizer)
             self.scaler.update()
         optimizer.zero_grad(set_to_none=True)
-        return grad_norm, lr
+        # Read last: a GPU has everything to do before the host waits for it.
+        return norm.item(), lr
 
     def _decide(self, step: int, wish: Wish, *, where: str, loss: float = 0.0) -> Decision:
         """What all ranks do next; waiting for them is the phase ``reduce``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -59,11 +59,12 @@ def joined(config: RunConfig) -> Iterator[World]:
         return
     backend = backend_of(config)
     device = _take_gpu(local_rank) if config.train.device == "cuda" else None
-    address = {} if launch else {"store": dist.HashStore(), "rank": 0, "world_size": 1}  # pyright: ignore[reportPrivateImportUsage]
+    how: dict[str, Any] = {} if launch else {"store": dist.HashStore(), "rank": 0, "world_size": 1}  # pyright: ignore[reportPrivateImportUsage]
     timeout = timedelta(seconds=config.parallel.timeout_s)
     # With its device NCCL connects at once: a rank that cannot is found here, not in the first backward.
-    bound = {"device_id": device} if backend == "nccl" and device is not None else {}
-    dist.init_process_group(backend, timeout=timeout, **address, **bound)
+    if backend == "nccl":
+        how["device_id"] = device
+    dist.init_process_group(backend, timeout=timeout, **how)
     try:
         yield _world(config, rank, size)
     finally:
