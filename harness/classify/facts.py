@@ -27,8 +27,9 @@ def known_ids(case: Case) -> frozenset[EvidenceId]:
     ids = {"progress", "exit", "cleanup"}
     ids.update(item.id for item in (*evidence.stacks, *evidence.processes, *evidence.failures, *evidence.logs))
     ids.update(item.id for item in (*evidence.gpus, *evidence.collectives, *evidence.ras))
-    if evidence.result is not None:
-        ids.add(evidence.result.id)
+    results = (evidence.result, *(rank.result for rank in evidence.ranks))
+    ids.update(result.id for result in results if result is not None)
+    ids.update(rank.id for rank in evidence.ranks)
     if evidence.config_seen:
         ids.add("config")
     if case.trial.prediction is not None:

@@ -12,7 +12,7 @@ from harness.core.evidence import KernelResolution, SourceFailure, WorkerResult
 from harness.store import layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from harness.core.trial import Trial
@@ -20,16 +20,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """What the worker wrote about itself; ``failures`` names files that are there but make no sense."""
+    """What the worker wrote about itself; ``results`` are those of several ranks, one each that left one.
+
+    ``failures`` names files that are there but make no sense.
+    """
 
     config_seen: bool
     config_differences: tuple[str, ...]
     kernels: tuple[KernelResolution, ...]
     result: WorkerResult | None
+    results: dict[int, WorkerResult]
     failures: tuple[SourceFailure, ...]
 
 
-def read_answers(trial_dir: Path, *, requested: Mapping[str, object]) -> Answers:
+def read_answers(trial_dir: Path, *, requested: Mapping[str, object], ranks: Iterable[int] = ()) -> Answers:
     """All of the worker's files, each of which may be missing."""
     failures: list[SourceFailure] = []
 
@@ -45,20 +49,26 @@ def read_answers(trial_dir: Path, *, requested: Mapping[str, object]) -> Answers
     effective = read(layout.effective(trial_dir))
     ran = effective.get("config") if isinstance(effective, dict) else None
     table, kernels = read(layout.kernels(trial_dir)), ()
-    said, result = read(layout.result(trial_dir)), None
+
+    def word(path: Path, id: str) -> WorkerResult | None:
+        said = read(path)
+        try:
+            return None if said is None else from_json(WorkerResult, {**said, "id": id})
+        except (JournalError, TypeError) as error:
+            failures.append(_unreadable(path, error))
+            return None
+
     try:
         kernels = tuple(from_json(KernelResolution, row) for row in table or ())
     except JournalError as error:
         failures.append(_unreadable(layout.kernels(trial_dir), error))
-    try:
-        result = None if said is None else from_json(WorkerResult, {**said, "id": "result"})
-    except (JournalError, TypeError) as error:
-        failures.append(_unreadable(layout.result(trial_dir), error))
+    words = {rank: word(layout.result(trial_dir, rank), f"result-{rank}") for rank in ranks}
     return Answers(
         config_seen=isinstance(ran, dict),
         config_differences=differences(requested, ran) if isinstance(ran, dict) else (),
         kernels=kernels,
-        result=result,
+        result=word(layout.result(trial_dir), "result"),
+        results={rank: result for rank, result in words.items() if result is not None},
         failures=tuple(failures),
     )
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from harness.core.collective import wait_of
 from harness.core.movement import OUTSIDE_WAITS, quiet_windows
+from harness.core.stacks import deciding_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from harness.core.collective import Wait
     from harness.core.evidence import ProcessState, StackSample, ThreadState
 
 SAMPLES = 3
@@ -66,6 +69,45 @@ def nothing_moves(
     if alone and outside:
         return _not(f"thread {outside[0].tid} waits for another program ({outside[0].wchan})")
     return _stacks_agree(stacks, moved_not=str(windows[-1]))
+
+
+def nobody_moves(
+    *, ranks: Mapping[int, int], looks: Sequence[ProcessState], stacks: Sequence[StackSample], alone: bool = False
+) -> Certainty:
+    """The same for a whole job, rank by rank: those that wait in a collective move only when the others come.
+
+    Certain when every rank that is not in a collective is known to make no progress, or when all are in one, but not
+    in the same. Not certain when all wait in the same one: it may be slow. Nor when all that is known of the waits
+    is that they are for a GPU.
+    """
+    mine = {rank: [sample for sample in stacks if sample.pid == pid] for rank, pid in ranks.items()}
+    if len(ranks) == 1:
+        ((rank, pid),) = ranks.items()
+        return nothing_moves(pid=pid, looks=looks, stacks=mine[rank], alone=alone)
+    waits = {rank: wait for rank in ranks if (wait := agreed_wait(mine[rank])) is not None}
+    absent = [rank for rank in ranks if rank not in waits]
+    for rank in absent:
+        verdict = nothing_moves(pid=ranks[rank], looks=looks, stacks=mine[rank], alone=alone)
+        if not verdict.certain:
+            return _not(f"rank {rank} may go on: {verdict.because}")
+    if absent:
+        names = ", ".join(map(str, absent))
+        return Certainty(certain=True, because=f"rank {names} makes no progress, and {len(waits)} wait for it")
+    if any(wait.kind == "gpu" for wait in waits.values()):
+        return _not("every rank waits for a GPU or in a collective")
+    if len({(wait.kind, wait.name, wait.frame) for wait in waits.values()}) == 1:
+        return _not(f"every rank waits in {next(iter(waits.values())).name}, which may only be slow")
+    return Certainty(certain=True, because="the ranks wait in different collectives, which can never meet")
+
+
+def agreed_wait(samples: Sequence[StackSample]) -> Wait | None:
+    """What the deciding thread waits for in the last samples, with native frames if there are two such; or None."""
+    last = list(samples[-SAMPLES:])
+    native = [sample for sample in last if sample.native]
+    chosen = native if len(native) > 1 else last
+    threads = [deciding_thread(sample) for sample in chosen]
+    waits = {wait_of(thread) if thread is not None else None for thread in threads}
+    return waits.pop() if len(waits) == 1 and len(chosen) > 1 else None
 
 
 def waits_for_others(thread: ThreadState) -> bool:

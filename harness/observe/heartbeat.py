@@ -55,6 +55,17 @@ class LineReader:
             self._fd = None
 
 
+class RankMarks:
+    """What one rank has said: its own marks, the time of the last of them, its process, its finished steps."""
+
+    def __init__(self, *, pid: int) -> None:
+        self.pid = pid
+        self.marks: Bounded[Heartbeat] = Bounded(first=FIRST_MARKS, last=LAST_MARKS)
+        self.last_t_s = 0.0
+        self.steps_done = 0
+        self.step_began_s: float | None = None
+
+
 class Heartbeats:
     """What a trial's progress marks have said so far; call :meth:`read` to catch up.
 
@@ -72,15 +83,14 @@ class Heartbeats:
         self.first_step_t_s: float | None = None
         self.longest_silence_s = 0.0
         self.facts: dict[str, float] = {}
+        self.ranks: dict[int, RankMarks] = {}
         self._bad_lines = 0
-        self._steps_done: dict[int, int] = {}
-        self._step_began: dict[int, float] = {}
         self._readers: dict[str, LineReader] = {}
 
     @property
     def steps_done(self) -> int:
         """Steps that every rank has finished."""
-        return min(self._steps_done.values(), default=0)
+        return min((rank.steps_done for rank in self.ranks.values()), default=0)
 
     @property
     def unreadable(self) -> int:
@@ -123,9 +133,11 @@ class Heartbeats:
         self._moved(t_s)
 
     def _mark(self, mark: Heartbeat) -> None:
-        self._steps_done.setdefault(mark.rank, 0)
+        rank = self._rank(mark.rank, pid=mark.pid)
+        rank.marks.add(mark)
+        rank.last_t_s = max(rank.last_t_s, mark.t_s)
         if mark.step is not None:
-            self._step_began.setdefault(mark.rank, mark.t_s)
+            rank.step_began_s = mark.t_s if rank.step_began_s is None else rank.step_began_s
             if self.first_step_t_s is None:
                 self.last_t_s = mark.t_s
             self.first_step_t_s = min(self.first_step_t_s or mark.t_s, mark.t_s)
@@ -133,17 +145,24 @@ class Heartbeats:
         self.last = mark
 
     def _step(self, record: dict[str, Any], *, t_s: float) -> None:
-        rank, step = int(record["rank"]), int(record["step"])
+        rank, step = self._rank(int(record["rank"]), pid=int(record["pid"])), int(record["step"])
         facts = {str(name): float(value) for name, value in record["facts"].items()}
-        self.step_s.add(t_s - self._step_began.get(rank, self.first_step_t_s or 0.0))
-        self._step_began[rank] = t_s
-        self._steps_done[rank] = self._steps_done.get(rank, 0) + 1
+        began_s = (self.first_step_t_s or 0.0) if rank.step_began_s is None else rank.step_began_s
+        self.step_s.add(t_s - began_s)
+        rank.step_began_s, rank.last_t_s = t_s, max(rank.last_t_s, t_s)
+        rank.steps_done += 1
         odd = {
             f"first_nonfinite_{name}_step": float(step)
             for name, value in facts.items()
             if not math.isfinite(value) and f"first_nonfinite_{name}_step" not in self.facts
         }
         self.facts.update(facts | odd)
+
+    def _rank(self, number: int, *, pid: int) -> RankMarks:
+        if number not in self.ranks:
+            self.ranks[number] = RankMarks(pid=pid)
+        self.ranks[number].pid = pid
+        return self.ranks[number]
 
     def _moved(self, t_s: float) -> None:
         if self.first_step_t_s is not None:

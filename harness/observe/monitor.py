@@ -7,26 +7,30 @@ limit. What the samples mean is for ``classify`` to say.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from harness.core.evidence import Evidence, Measurement, SourceFailure
+from harness.core.evidence import Evidence, Measurement, RankFacts, SourceFailure
 from harness.core.outcome import Cleanup, Ending, Exit, Outcome, StopReason
 from harness.observe.answers import read_answers, steps_wanted
-from harness.observe.certainty import SAMPLES, nothing_moves
+from harness.observe.certainty import SAMPLES, nobody_moves
 from harness.observe.heartbeat import Heartbeats
 from harness.observe.logs import log_tails
 from harness.observe.oom import OomKills
 from harness.observe.proc import Proc
+from harness.observe.ranks import Ranks
 from harness.observe.sampler import ProcessView, Sampler
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from harness.core.evidence import WorkerResult
     from harness.core.ports import Clock, Handle, StackSource, Watched
     from harness.core.trial import Limit, Trial
+    from harness.observe.certainty import Certainty
 
 SHORTEST_POLL_S, LONGEST_POLL_S = 0.02, 0.2
 """How often the trial is looked after: 20 ms at first, 5 % of its age later, five times a second at last."""
@@ -39,6 +43,9 @@ STANDSTILL_S = 1.0
 
 WATCH_ON = 4
 """A silent process that still moves is watched on to this many times its limit."""
+
+AFTERMATH_S = 6.0
+"""Time that the other ranks have, after one has failed, to end by themselves and say what they miss."""
 
 SETTLE_S = 0.1
 """Time after a stack dump before /proc is looked at again: threads that the dump woke have gone back to sleep."""
@@ -119,8 +126,15 @@ class _Watch:
         self.progress, self.started_s, self.interrupted, self.view = progress, started_s, interrupted, view
         self.suspicious_s = suspicious_s
         self.beats = Heartbeats(trial_dir, started_s=started_s)
+        self.ranks = Ranks(trial_dir, started_s=started_s)
         self.sampler = Sampler(
-            handle=handle, trial_dir=trial_dir, clock=clock, started_s=started_s, sources=sources, view=view
+            handle=handle,
+            trial_dir=trial_dir,
+            clock=clock,
+            started_s=started_s,
+            sources=sources,
+            view=view,
+            ranks=self.living,
         )
         self.steps_wanted = steps_wanted(trial)
         self.exit: Exit | None = None
@@ -141,7 +155,7 @@ class _Watch:
                 stop = _Stop(StopReason.INTERRUPT, "the user asked to stop")
             elif self.age_s() >= self.trial.budget.total.seconds:
                 stop = self.total_limit()
-            elif (stop := self.silence_limit()) is None:
+            elif (stop := self.aftermath() or self.silence_limit()) is None:
                 self.tell()
                 self.clock.sleep(min(max(0.05 * self.age_s(), SHORTEST_POLL_S), LONGEST_POLL_S))
         return self.finish(stop)
@@ -149,13 +163,14 @@ class _Watch:
     def look_after(self) -> _Event:
         """Catch up with the trial: its end, its marks, its memory, the user."""
         self.exit = self.exit or self.handle.poll()
+        self.ranks.read()
         progressed = self.beats.read()
         if progressed and not self.time_is_up:
             self.sampler.progress()
             self.next_round, self.suspected = 1, False
         if self.exit is not None:
             return _Event.EXIT
-        self.peak_rss_bytes = max(self.peak_rss_bytes, self.view.peak_rss_bytes(self.handle.pid))
+        self.peak_rss_bytes = max(self.peak_rss_bytes, *map(self.view.peak_rss_bytes, self.living().values()), 0)
         if self.interrupted():
             return _Event.INTERRUPT
         return _Event.PROGRESS if progressed else _Event.NOTHING
@@ -177,7 +192,7 @@ class _Watch:
         last = self.next_round >= WATCH_ON
         if self.examine(samples=SAMPLES if last or self.next_round == 1 else 1) is not _Event.NOTHING:
             return None
-        verdict = nothing_moves(pid=self.handle.pid, looks=self.sampler.looks, stacks=self.sampler.stacks)
+        verdict = self.certainty()
         said = f"silent for {self.silence_s():.1f} s (limit {limit.seconds:g} s, {limit.source}); {verdict.because}"
         if verdict.certain or last:
             return _Stop(reason, said)
@@ -200,10 +215,24 @@ class _Watch:
             return None
         if self.examine(samples=SAMPLES) is not _Event.NOTHING:
             return None
-        verdict = nothing_moves(pid=self.handle.pid, looks=self.sampler.looks, stacks=self.sampler.stacks, alone=True)
+        verdict = self.certainty(alone=True)
         if not verdict.certain:
             return None
         said = f"silent for {self.silence_s():.1f} s (limit {limit.seconds:g} s, not waited for); {verdict.because}"
+        return _Stop(StopReason.CERTAIN, said)
+
+    def aftermath(self) -> _Stop | None:
+        """Examine and end the ranks that are left some time after one has failed; None while they may still speak."""
+        left = self.living()
+        failed = min((end for end in self.ranks.ended.values() if end.failed), key=lambda end: end.t_s, default=None)
+        if failed is None or not self.ranks.pids or not left:
+            return None
+        quiet_s = self.age_s() - max(failed.t_s, self.beats.last_t_s)
+        if quiet_s < AFTERMATH_S or self.examine(samples=SAMPLES) is not _Event.NOTHING:
+            return None
+        rank = next(rank for rank, end in self.ranks.ended.items() if end is failed)
+        names = ", ".join(map(str, sorted(left)))
+        said = f"rank {rank} ended ({failed}) at {failed.t_s:.1f} s; rank {names} did not move on for {quiet_s:.1f} s"
         return _Stop(StopReason.CERTAIN, said)
 
     def total_limit(self) -> _Stop | None:
@@ -226,6 +255,17 @@ class _Watch:
         return self.trial.budget.stall, StopReason.STALL
 
     # -- looking closely
+
+    def living(self) -> dict[int, int]:
+        """The PID of every rank that has not ended; of a single process, its own."""
+        known = {number: rank.pid for number, rank in self.beats.ranks.items()} | self.ranks.pids
+        left = {rank: pid for rank, pid in sorted(known.items()) if rank not in self.ranks.ended}
+        return left if known else {0: self.handle.pid}
+
+    def certainty(self, *, alone: bool = False) -> Certainty:
+        """Whether it is known by now that no rank will make progress."""
+        looks, stacks = self.sampler.looks, self.sampler.stacks
+        return nobody_moves(ranks=self.living(), looks=looks, stacks=stacks, alone=alone)
 
     def examine(self, *, samples: int) -> _Event:
         """Take stack samples with undisturbed windows between them; stops at whatever happens first.
@@ -269,11 +309,15 @@ class _Watch:
         if stop is not None:
             self.tell(note=f"ending it: {stop.why}")
         duration_s, silence_s = self.age_s(), self.silence_s()
+        # What the others say once we have ended one of them is our doing.
+        left = {rank: self.word_of(rank) for rank in self.living()} if stop is not None else {}
         cleanup = self.handle.stop(grace_s=GRACE_S, clock=self.clock)
         self.beats.read()
+        self.ranks.read()
         self.beats.close()
+        self.ranks.close()
         outcome = self.outcome(stop, cleanup=cleanup, duration_s=duration_s)
-        return outcome, self.evidence(silence_s=silence_s)
+        return outcome, self.evidence(silence_s=silence_s, duration_s=duration_s, left=left)
 
     def outcome(self, stop: _Stop | None, *, cleanup: Cleanup, duration_s: float) -> Outcome:
         """How it ended."""
@@ -295,9 +339,16 @@ class _Watch:
             why=why,
         )
 
-    def evidence(self, *, silence_s: float) -> Evidence:
-        """Everything that was seen."""
-        answers = read_answers(self.trial_dir, requested=self.trial.config)
+    def evidence(self, *, silence_s: float, duration_s: float, left: Mapping[int, WorkerResult | None]) -> Evidence:
+        """Everything that was seen; ``left`` are the ranks that we ended, with what they had said before."""
+        numbers = sorted({*self.beats.ranks, *self.ranks.pids})
+        several = len(numbers) > 1
+        answers = read_answers(self.trial_dir, requested=self.trial.config, ranks=numbers)
+        results = answers.results | dict(left)
+        facts = tuple(
+            self.rank_facts(number, result=results.get(number), until_s=duration_s, ended_by_us=number in left)
+            for number in numbers
+        )
         failures = (*self.sampler.failures(), *answers.failures)
         if self.beats.unreadable:
             reason = f"{self.beats.unreadable} lines are no marks and were skipped"
@@ -315,7 +366,7 @@ class _Watch:
             kernels=answers.kernels,
             config_seen=answers.config_seen,
             config_differences=answers.config_differences,
-            result=answers.result,
+            result=_said_first(facts) if several else answers.result,
             memory_limit_hits=self.oom_kills.since_start(),
             measurement=Measurement(
                 startup_s=self.beats.first_step_t_s,
@@ -324,6 +375,28 @@ class _Watch:
                 peak_rss_bytes=self.peak_rss_bytes,
                 facts=tuple(sorted(self.beats.facts.items())),
             ),
+            ranks=facts if several else (),
+        )
+
+    def word_of(self, rank: int) -> WorkerResult | None:
+        """What a rank has said by now."""
+        return read_answers(self.trial_dir, requested={}, ranks=(rank,)).results.get(rank)
+
+    def rank_facts(self, number: int, *, result: WorkerResult | None, until_s: float, ended_by_us: bool) -> RankFacts:
+        """What is known of one rank by itself."""
+        marks, end = self.beats.ranks.get(number), None if ended_by_us else self.ranks.ended.get(number)
+        last_t_s = marks.last_t_s if marks else 0.0
+        return RankFacts(
+            id=f"rank-{number}",
+            rank=number,
+            pid=self.ranks.pids.get(number) or (marks.pid if marks else None),
+            steps_done=marks.steps_done if marks else 0,
+            heartbeats=marks.marks.items() if marks else (),
+            heartbeats_total=marks.marks.total if marks else 0,
+            silence_s=max((end.t_s if end else until_s) - last_t_s, 0.0),
+            result=result,
+            exit=end.exit if end else None,
+            ended_s=end.t_s if end else None,
         )
 
     # -- small change
@@ -350,3 +423,10 @@ class _Watch:
             "step": last.step if last else None,
         }
         self.progress(facts | {"note": note} if note else facts)
+
+
+def _said_first(ranks: Sequence[RankFacts]) -> WorkerResult | None:
+    """The result of the first rank that raised, else rank 0's."""
+    raised = [rank for rank in ranks if rank.result is not None and rank.result.status == "raised"]
+    first = min(raised, key=lambda rank: math.inf if rank.ended_s is None else rank.ended_s, default=None)
+    return (first or ranks[0]).result

@@ -1,4 +1,4 @@
-"""Looks at a trial's process: /proc and stacks, numbered, with the windows in which nothing disturbed it."""
+"""Looks at the processes of a trial's ranks: /proc and stacks, numbered, with the windows that nothing disturbed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.observe.bounded import Bounded
 from harness.observe.stacks.pick import sample_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from harness.core.evidence import ProcessState, SourceFailure, StackSample
@@ -38,6 +38,7 @@ class ProcessView(Protocol):
 class Sampler:
     """Takes and keeps samples. Those of the present silence are in :attr:`looks` and :attr:`stacks`.
 
+    ``ranks`` gives the PID of every rank that is there, one for a trial of a single process.
     A look that no stack dump followed is forgotten when the silence ends: a healthy trial leaves none.
     """
 
@@ -50,54 +51,65 @@ class Sampler:
         started_s: float,
         sources: Sequence[StackSource],
         view: ProcessView,
+        ranks: Callable[[], Mapping[int, int]] | None = None,
     ) -> None:
         self._handle, self._trial_dir, self._clock, self._started_s = handle, trial_dir, clock, started_s
         self._sources, self._view = sources, view
+        self._ranks = ranks or (lambda: {0: handle.pid})
         self.looks: list[ProcessState] = []
         self.stacks: list[StackSample] = []
         self._kept_looks: Bounded[ProcessState] = Bounded(first=12, last=24)
         self._kept_stacks: Bounded[StackSample] = Bounded(first=6, last=12)
         self._failures: dict[tuple[str, str], SourceFailure] = {}
         self._numbers = {"look": 0, "stack": 0}
-        self._opening: str | None = None
+        self._openings: dict[int, str] = {}
         self._disturbed = False
 
     def look(self) -> None:
-        """Look at /proc, which does not disturb the process."""
-        pid = self._handle.pid
-        supervisor = self._view.parent(pid)
-        others = [ref.pid for ref in self._handle.processes() if ref.pid not in (pid, supervisor)]
-        number = self._numbers["look"] + 1
-        state = self._view.look(pid, id=f"proc-{number}", t_s=self._now(), others=others, since=self._opening)
-        if state is None:
-            return
-        self._numbers["look"] = number
-        self._opening = self._opening or state.id
-        self.looks.append(state)
+        """Look at /proc, which does not disturb the processes."""
+        ranks = self._ranks()
+        live = [ref.pid for ref in self._handle.processes()]
+        for rank, pid in ranks.items():
+            number = self._numbers["look"] + 1
+            state = self._view.look(
+                pid,
+                id=f"proc-{number}",
+                t_s=self._now(),
+                rank=rank,
+                others=self._others(pid, live=live, ranks=ranks),
+                since=self._openings.get(pid),
+            )
+            if state is None:
+                continue
+            self._numbers["look"] = number
+            self._openings.setdefault(pid, state.id)
+            self.looks.append(state)
 
-    def dump(self, *, native: bool) -> StackSample | None:
-        """Take the stacks from the first source that can; what could not is kept with its reason."""
-        self._numbers["stack"] += 1
-        self._opening, self._disturbed = None, True
-        sample, failures = sample_all(
-            self._sources,
-            pid=self._handle.pid,
-            rank=0,
-            t_s=self._now(),
-            native=native,
-            number=self._numbers["stack"],
-            trial_dir=self._trial_dir,
-        )
-        for failure in failures:
-            numbered = replace(failure, id=f"failure-{len(self._failures) + 1}")
-            self._failures.setdefault((failure.source, failure.reason), numbered)
-        if sample is not None:
-            self.stacks.append(sample)
-        return sample
+    def dump(self, *, native: bool) -> None:
+        """Take every rank's stacks from the first source that can; what could not is kept with its reason."""
+        self._disturbed = True
+        self._openings.clear()
+        for rank, pid in self._ranks().items():
+            self._numbers["stack"] += 1
+            sample, failures = sample_all(
+                self._sources,
+                pid=pid,
+                rank=rank,
+                t_s=self._now(),
+                native=native,
+                number=self._numbers["stack"],
+                trial_dir=self._trial_dir,
+            )
+            for failure in failures:
+                numbered = replace(failure, id=f"failure-{len(self._failures) + 1}")
+                self._failures.setdefault((failure.source, failure.reason), numbered)
+            if sample is not None:
+                self.stacks.append(sample)
 
     def stands_still(self) -> bool:
-        """Whether nothing at all moved between the last two looks."""
-        return len(self.looks) > 1 and movement(self.looks[-2], self.looks[-1]).still
+        """Whether nothing at all moved between the last two looks at any rank."""
+        last_two = [[look for look in self.looks if look.pid == pid][-2:] for pid in self._ranks().values()]
+        return bool(last_two) and all(len(pair) == 2 and movement(*pair).still for pair in last_two)
 
     def progress(self) -> None:
         """The silence is over: keep what was taken during it if it was examined, and begin anew."""
@@ -106,7 +118,8 @@ class Sampler:
                 self._kept_looks.add(look)
             for stack in self.stacks:
                 self._kept_stacks.add(stack)
-        self.looks, self.stacks, self._opening, self._disturbed = [], [], None, False
+        self.looks, self.stacks, self._disturbed = [], [], False
+        self._openings.clear()
 
     def all_looks(self) -> tuple[ProcessState, ...]:
         """Every look that was kept, in order."""
@@ -120,5 +133,20 @@ class Sampler:
         """Each reason why a source could not be used, once."""
         return tuple(self._failures.values())
 
+    def _others(self, pid: int, *, live: Sequence[int], ranks: Mapping[int, int]) -> list[int]:
+        """The processes that work for this one: all others of a single process, below a supervisor; a rank's own."""
+        if len(ranks) == 1 and pid == self._handle.pid:
+            supervisor = self._view.parent(pid)
+            return [other for other in live if other not in (pid, supervisor)]
+        parents = {other: self._view.parent(other) for other in live}
+        return [other for other in live if other not in ranks.values() and _descends(other, pid, parents)]
+
     def _now(self) -> float:
         return self._clock.now() - self._started_s
+
+
+def _descends(pid: int, ancestor: int, parents: Mapping[int, int | None]) -> bool:
+    above = parents.get(pid)
+    while above is not None and above != ancestor:
+        above = parents.get(above)
+    return above == ancestor

@@ -1,0 +1,59 @@
+"""Which processes the ranks of a trial are, and how those ended that did, as their launcher writes it down."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from harness.core.outcome import Exit
+from harness.observe.heartbeat import LineReader
+from harness.store import layout
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankEnd:
+    """How a rank's process ended, ``t_s`` seconds after the trial's start."""
+
+    exit: Exit
+    t_s: float
+
+    @property
+    def failed(self) -> bool:
+        """Whether it said so itself, by a status other than 0 or a signal."""
+        return self.exit.signal is not None or self.exit.code not in (0, None)
+
+    def __str__(self) -> str:
+        return f"signal {self.exit.signal}" if self.exit.code is None else f"exit code {self.exit.code}"
+
+
+class Ranks:
+    """What ``ranks.jsonl`` has said so far; call :meth:`read` to catch up. Empty for a trial of one process."""
+
+    def __init__(self, trial_dir: Path, *, started_s: float) -> None:
+        self.pids: dict[int, int] = {}
+        self.ended: dict[int, RankEnd] = {}
+        self.unreadable = 0
+        self._reader, self._started_s = LineReader(layout.ranks(trial_dir)), started_s
+
+    def read(self) -> None:
+        """Catch up with the launcher."""
+        for line in self._reader.lines():
+            try:
+                self._take(json.loads(line))
+            except (ValueError, TypeError, KeyError):
+                self.unreadable += 1
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._reader.close()
+
+    def _take(self, row: dict[str, Any]) -> None:
+        rank, t_s = int(row["rank"]), float(row["t"]) - self._started_s
+        if row["event"] == "started":
+            self.pids[rank] = int(row["pid"])
+        elif row["event"] == "ended":
+            self.ended[rank] = RankEnd(exit=Exit(code=row.get("code"), signal=row.get("signal")), t_s=t_s)
