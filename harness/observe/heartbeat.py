@@ -151,6 +151,8 @@ class Heartbeats:
         self.step_s.add(t_s - began_s)
         rank.step_began_s, rank.last_t_s = t_s, max(rank.last_t_s, t_s)
         rank.steps_done += 1
+        if "loss" in facts:
+            self.facts.setdefault("first_loss", facts["loss"])
         odd = {
             f"first_nonfinite_{name}_step": float(step)
             for name, value in facts.items()

@@ -17,6 +17,7 @@ from harness.core.trial import Trial
 from harness.core.world import Place, world_of
 from harness.specimens.catalog import SPECIMENS
 from harness.store import layout
+from harness.worker import recorder
 from harness.worker.echo import EchoProbe
 from harness.worker.fault import FaultProbe
 from harness.worker.heartbeat import HeartbeatProbe
@@ -61,6 +62,8 @@ def run_rank(folder: Path, trial: Trial, place: Place) -> int:
         probes: list[Probe] = [heartbeat]
         if place.rank == 0:
             probes.append(EchoProbe(folder, config=workload.effective()))
+        if place.world > 1 and (why_not := recorder.serve(folder, place.rank)):
+            sys.stderr.write(f"nsa-harness: {why_not}\n")
         if trial.fault is not None:
             # Last, so that the mark at which it strikes has been written.
             specimen = SPECIMENS.load(trial.fault.specimen)

@@ -87,7 +87,7 @@ def test_steps_have_durations_and_the_first_counts_from_its_first_mark(beats, wr
     assert beats.steps_done == 2
     assert beats.step_s.items() == pytest.approx((2.0, 3.0))
     assert beats.first_step_t_s == 10.0
-    assert beats.facts == {"loss": 1.5}
+    assert beats.facts == {"first_loss": 2.0, "loss": 1.5}
     assert beats.marks.total == 3
 
 

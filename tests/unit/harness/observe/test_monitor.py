@@ -92,7 +92,7 @@ def test_healthy_trial_passes_undisturbed(clock, handle, run):
     assert evidence.measurement.step_s == pytest.approx((4.0, 4.0, 4.0))
     assert evidence.measurement.longest_silence_s == pytest.approx(2.0)
     assert evidence.measurement.peak_rss_bytes == 1 << 20
-    assert evidence.measurement.facts == (("loss", 1.0),)
+    assert evidence.measurement.facts == (("first_loss", 1.0), ("loss", 1.0))
 
 
 def test_two_hours_of_silence_are_watched_in_no_time(clock, handle, run):
