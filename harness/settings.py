@@ -9,7 +9,7 @@ import shutil
 import socket
 import sys
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,13 +34,17 @@ MARK = "NSA_HARNESS_RUN"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Where runs go, which interpreter runs trials, and what a trial inherits."""
+    """Where runs go, which interpreter runs trials, and what a trial inherits.
+
+    ``whole_env`` is everything that the command was started with: what a stranger's program is given.
+    """
 
     runs: Path
     python: str
     child_env: tuple[tuple[str, str], ...]
     patient_env: tuple[tuple[str, str], ...]
     runs_source: str
+    whole_env: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @classmethod
     def read(cls, *, runs: str | None = None, environ: Mapping[str, str] | None = None) -> Settings:
@@ -61,11 +65,16 @@ class Settings:
                 sorted((k, v) for k, v in env.items() if k.startswith("NSA_") and not k.startswith(OWN_PREFIX))
             ),
             runs_source=source,
+            whole_env=tuple(sorted(env.items())),
         )
 
     def marked(self, mark: str) -> Settings:
         """These settings, with ``mark`` in the environment of every trial."""
-        return replace(self, child_env=tuple(sorted({**dict(self.child_env), MARK: mark}.items())))
+        return replace(
+            self,
+            child_env=tuple(sorted({**dict(self.child_env), MARK: mark}.items())),
+            whole_env=tuple(sorted({**dict(self.whole_env), MARK: mark}.items())),
+        )
 
 
 def kept(env: Mapping[str, str]) -> dict[str, str]:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 LIMITS = frozenset({StopReason.STARTUP, StopReason.STALL, StopReason.TOTAL, StopReason.CERTAIN})
 """Reasons for which we ended a trial that did not end by itself."""
 
+STRANGERS = "command"
+"""The target that runs anybody's program."""
+
 PATIENCE = 4.0
 """Times its limit that a silence must last where one limit's worth of evidence is not decisive."""
 
@@ -38,8 +41,9 @@ def known_ids(case: Case) -> frozenset[EvidenceId]:
 
 
 def stopped_by_limit(case: Case) -> bool:
-    """Whether we ended the trial because of a limit (not because the user asked)."""
-    return case.outcome.ending is Ending.STOPPED_BY_US and case.outcome.stopped_by in LIMITS
+    """Whether we ended the trial because of a limit (not because the user asked), or would have if it were ours."""
+    ours = (Ending.STOPPED_BY_US, Ending.STILL_RUNNING)
+    return case.outcome.ending in ours and case.outcome.stopped_by in LIMITS
 
 
 def begun(case: Case) -> bool:
@@ -70,6 +74,11 @@ def silence_began_s(case: Case) -> float:
     """When the last mark was made, seconds since the trial's start; 0 when there was none."""
     last = case.evidence.last
     return last.t_s if last else 0.0
+
+
+def seen_to_do_its_steps(case: Case) -> bool:
+    """Whether a stranger's program, which leaves no result, was seen to make the steps that it was asked for."""
+    return case.trial.target == STRANGERS and case.evidence.steps_done >= case.evidence.steps_wanted
 
 
 def main_pid(case: Case) -> int | None:

@@ -27,9 +27,8 @@ def parts(settings: Settings, *, target: str, executor: str) -> Iterator[Parts]:
     runner: Executor = EXECUTORS.load(executor)(python=settings.python, clock=clock)
     program: Target = TARGETS.load(target)(python=settings.python)
     try:
-        yield Parts(
-            target=program, executor=runner, sources=load_sources(), clock=clock, child_env=dict(settings.child_env)
-        )
+        env = settings.whole_env if getattr(program, "whole_environment", False) else settings.child_env
+        yield Parts(target=program, executor=runner, sources=load_sources(), clock=clock, child_env=dict(env))
     finally:
         runner.close()
 

@@ -11,7 +11,8 @@ class Command:
 
     ``env`` is the child's whole environment, built from an allow-list. ``files`` are written into
     ``trial_dir`` first. ``entry`` (``"module:function"``, called with the trial directory) names the same work for
-    executors that fork instead of starting an interpreter; None when only a fresh interpreter will do.
+    executors that fork instead of starting an interpreter; None when only a fresh interpreter will do. ``directory`` is
+    the folder that it runs in; None means the caller's.
     """
 
     argv: tuple[str, ...]
@@ -21,3 +22,4 @@ class Command:
     entry: str | None = None
     max_output_bytes: int = 2_000_000
     max_address_space_bytes: int | None = None
+    directory: str | None = None

@@ -13,6 +13,7 @@ class Ending(StrEnum):
     SIGNALLED = "signalled"
     STOPPED_BY_US = "stopped by us"
     NEVER_STARTED = "never started"
+    STILL_RUNNING = "still running"
 
 
 class StopReason(StrEnum):

@@ -69,7 +69,7 @@ def begin(
         "argv": command.argv,
         "env": {**dict(command.env), procs.TOKEN: token},
         "entry": entry,
-        "cwd": str(Path.cwd()),
+        "cwd": command.directory or str(Path.cwd()),
         "trial_dir": command.trial_dir,
         "token": token,
         "output": [

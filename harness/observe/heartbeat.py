@@ -148,9 +148,14 @@ class Heartbeats:
         rank, step = self._rank(int(record["rank"]), pid=int(record["pid"])), int(record["step"])
         facts = {str(name): float(value) for name, value in record["facts"].items()}
         began_s = (self.first_step_t_s or 0.0) if rank.step_began_s is None else rank.step_began_s
-        self.step_s.add(t_s - began_s)
-        rank.step_began_s, rank.last_t_s = t_s, max(rank.last_t_s, t_s)
-        rank.steps_done += 1
+        # A program that tells its number of steps may leave some out, and two sources may count the same ones.
+        steps = int(record["done"]) - rank.steps_done if "done" in record else 1
+        rank.last_t_s = max(rank.last_t_s, t_s)
+        if steps <= 0:
+            return
+        self.step_s.add((t_s - began_s) / steps)
+        rank.step_began_s = t_s
+        rank.steps_done += steps
         if "loss" in facts:
             self.facts.setdefault("first_loss", facts["loss"])
         odd = {

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 TAIL_BYTES = 16_384
 """How much of the end of each stream becomes evidence; the files themselves keep more."""
 
-_DROPPED = re.compile(rb"\A\[\.\.\. (\d+) bytes dropped \.\.\.\]\n")
+DROPPED = re.compile(rb"\A\[\.\.\. (\d+) bytes dropped \.\.\.\]\n")
 
 
 def log_tails(trial_dir: Path) -> tuple[LogTail, ...]:
@@ -31,7 +31,7 @@ def log_tail(trial_dir: Path, stream: str) -> LogTail | None:
     if head is None:
         return None
     tail, dropped = _read(layout.output_tail(trial_dir, stream)) or b"", 0
-    if mark := _DROPPED.match(tail):
+    if mark := DROPPED.match(tail):
         dropped, tail = int(mark[1]), tail[mark.end() :]
     # With bytes lost between the two, the end of the head does not belong before the tail.
     text = tail if dropped else head + tail

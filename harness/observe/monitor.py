@@ -20,6 +20,7 @@ from harness.observe.heartbeat import Heartbeats
 from harness.observe.logs import log_tails
 from harness.observe.oom import OomKills
 from harness.observe.proc import Proc
+from harness.observe.progress import Taps
 from harness.observe.ranks import Ranks
 from harness.observe.sampler import ProcessView, Sampler
 
@@ -127,6 +128,7 @@ class _Watch:
         self.suspicious_s = suspicious_s
         self.beats = Heartbeats(trial_dir, started_s=started_s)
         self.ranks = Ranks(trial_dir, started_s=started_s)
+        self.taps = Taps(trial, trial_dir=trial_dir, clock=clock, pid=handle.pid)
         self.sampler = Sampler(
             handle=handle,
             trial_dir=trial_dir,
@@ -163,6 +165,7 @@ class _Watch:
     def look_after(self) -> _Event:
         """Catch up with the trial: its end, its marks, its memory, the user."""
         self.exit = self.exit or self.handle.poll()
+        self.taps.poll()
         self.ranks.read()
         progressed = self.beats.read()
         if progressed and not self.time_is_up:
@@ -312,10 +315,11 @@ class _Watch:
         # What the others say once we have ended one of them is our doing.
         left = {rank: self.word_of(rank) for rank in self.living()} if stop is not None else {}
         cleanup = self.handle.stop(grace_s=GRACE_S, clock=self.clock)
+        self.taps.poll()
         self.beats.read()
         self.ranks.read()
-        self.beats.close()
-        self.ranks.close()
+        for reader in (self.taps, self.beats, self.ranks):
+            reader.close()
         outcome = self.outcome(stop, cleanup=cleanup, duration_s=duration_s)
         return outcome, self.evidence(silence_s=silence_s, duration_s=duration_s, left=left)
 

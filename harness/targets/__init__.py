@@ -4,4 +4,8 @@ from __future__ import annotations
 
 from harness.registry import Registry
 
-TARGETS = Registry("target", {"nsa": "harness.targets.nsa:NsaTarget"}, group="nsa_harness.targets")
+TARGETS = Registry(
+    "target",
+    {"nsa": "harness.targets.nsa:NsaTarget", "command": "harness.targets.script:ScriptTarget"},
+    group="nsa_harness.targets",
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.classify.facts import conclude, place
+from harness.classify.facts import conclude, place, seen_to_do_its_steps
 from harness.classify.signature import signature
 from harness.core.outcome import Ending
 from harness.core.verdict import Confidence, Kind
@@ -18,7 +18,7 @@ def early_exit(case: Case) -> Verdict | None:
     outcome, evidence, result = case.outcome, case.evidence, case.evidence.result
     if outcome.ending is not Ending.EXITED or outcome.exit is None or outcome.exit.code != 0:
         return None
-    if not evidence.steps_wanted:
+    if not evidence.steps_wanted or (result is None and seen_to_do_its_steps(case)):
         return None
     if result is not None and (result.status != "finished" or result.steps_done == evidence.steps_wanted):
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.classify.facts import conclude
+from harness.classify.facts import conclude, seen_to_do_its_steps
 from harness.core.outcome import Ending
 from harness.core.verdict import Confidence, Kind
 
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 def passed(case: Case) -> Verdict | None:
     """All three say so: exit status, the worker's result, the number of steps. A process left behind is no failure.
 
-    Of a target that counts no steps, the exit status is all there is.
+    Of a target that counts no steps, the exit status is all there is; of a stranger's program, that and the steps that
+    were seen.
     """
     outcome, result, wanted = case.outcome, case.evidence.result, case.evidence.steps_wanted
     if outcome.ending is not Ending.EXITED or outcome.exit is None or outcome.exit.code != 0:
         return None
     if result is None:
-        if wanted:
+        if wanted and not seen_to_do_its_steps(case):
             return None
     elif result.status != "finished" or result.steps_done != wanted:
         return None

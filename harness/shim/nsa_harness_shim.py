@@ -1,0 +1,351 @@
+"""Tells how far a program that trains with torch is, without a change to it: one line per mark, each one write.
+
+It waits until the program itself imports torch, then hangs itself on optimizer steps (torch's own global hook), on
+``torch.autograd.backward``, on DataLoader iteration and on ``init_process_group``. A program without torch is not
+touched. The lines go to ``heartbeat_rank{r}.jsonl`` in the trial's folder, in the form that our own worker writes.
+
+A rank is known by RANK (torchrun), SLURM_PROCID, OMPI_COMM_WORLD_RANK or PMI_RANK, and in any case once the process
+has joined a process group. Processes that multiprocessing started, and children of a process that has spoken, are
+helpers and keep silent until they join a group.
+
+Marks are thinned out once a program has proved fast: after FULL_STEPS steps, a step is marked in full only when the
+one before it took a second or more; otherwise one line a second says which step is running. Standard library only.
+"""
+
+import os
+import sys
+import time
+
+FULL_STEPS = 1000
+THIN_S = 1.0
+SPOKEN = "NSA_HARNESS_SPOKEN"
+"""Set in the environment once this process has spoken, so that its children know that they are helpers."""
+
+RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+
+
+class Speaker:
+    """Writes marks for this process; ``say`` and ``step`` are on the program's way and must be quick."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.pid = os.getpid()
+        self.rank = None
+        self.fd = -1
+        self.seq = 0
+        self.steps = self.told = 0
+        self.phase = None
+        self.raised = False
+        self.silent = SPOKEN in os.environ
+        self.thin = False
+        self.began_s = self.wrote_s = 0.0
+        self.stepped = set()
+
+    def say(self, phase, edge, detail=None, step=True):
+        """Write where the program is."""
+        if self.silent or (self.thin and step):
+            return
+        if self.fd < 0 and not self.open():
+            return
+        self.phase = phase
+        number = self.steps if step else "null"
+        detail = f'"{detail}"' if detail else "null"
+        self.write(f'{self.head()},"phase":"{phase}","edge":"{edge}","step":{number},"detail":{detail}}}\n')
+
+    def step(self, optimizer):
+        """Write that a step is complete: with several optimizers, when one of them steps for the second time."""
+        if self.silent:
+            return
+        if self.stepped and id(optimizer) not in self.stepped:
+            self.stepped.add(id(optimizer))
+            return
+        self.stepped = {id(optimizer)}
+        if self.fd < 0 and not self.open():
+            return
+        now_s = time.monotonic()
+        step, self.steps = self.steps, self.steps + 1
+        last_s, self.began_s = now_s - self.began_s, now_s
+        if self.thin and last_s < THIN_S and now_s - self.wrote_s < THIN_S:
+            return
+        self.thin = self.steps > FULL_STEPS and last_s < THIN_S
+        self.finished(step, now_s)
+
+    def finished(self, step, now_s):
+        """Write that ``step`` is complete, and from here on no more than that if marks are thinned out."""
+        self.wrote_s, self.told = now_s, self.steps
+        line = f'{self.head()},"event":"step","step":{step},"done":{self.steps},"facts":{{}}}}\n'
+        if self.thin:
+            self.phase = "step"
+            line += (
+                f'{self.head()},"phase":"step","edge":"begin","step":{self.steps},"detail":"marks are thinned out"}}\n'
+            )
+        self.write(line)
+
+    def head(self):
+        """How every line begins."""
+        self.seq += 1
+        return f'{{"seq":{self.seq},"t":{time.monotonic():.6f},"rank":{self.rank},"pid":{self.pid}'
+
+    def write(self, line):
+        """One write; a full disk must not end the program that is being watched."""
+        try:
+            os.write(self.fd, line.encode())
+        except OSError as error:
+            self.lose(error)
+
+    def lose(self, error):
+        """Say once that nobody sees the progress any more, in the words that our own worker uses."""
+        self.silent = True
+        sys.stderr.write(f"nsa-harness: heartbeats cannot be written: {error.strerror}; training goes on unseen\n")
+
+    def open(self):
+        """Open this rank's file; False when this process is a helper or nothing can be written."""
+        if self.rank is None:
+            if is_helper():
+                self.silent = True
+                return False
+            self.rank = rank_by_environment()
+        path = os.path.join(self.folder, f"heartbeat_rank{self.rank}.jsonl")
+        try:
+            self.fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            self.lose(error)
+            return False
+        os.environ[SPOKEN] = "1"
+        self.introduce()
+        return True
+
+    def introduce(self):
+        """Say which process has which rank, be watchable, and be told of the end."""
+        import atexit
+        import threading
+
+        row = f'{{"event":"started","rank":{self.rank},"pid":{self.pid},"t":{time.monotonic():.6f}}}\n'
+        path = os.path.join(self.folder, "ranks.jsonl")
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            os.write(fd, row.encode())
+            os.close(fd)
+        except OSError as error:
+            self.lose(error)
+        be_watchable(self.folder, self.rank)
+        # The first thing that ends: before threads are joined, where a program can hang for good.
+        getattr(threading, "_register_atexit", atexit.register)(self.leaving)
+
+    def leaving(self):
+        """Write that the program has come to its end."""
+        self.thin = False
+        if self.steps > self.told and not self.silent:
+            self.finished(self.steps - 1, time.monotonic())
+        self.say("exit", "begin", step=False)
+
+    def joined(self, rank):
+        """This process is ``rank`` of a group: it speaks from now on, for that rank."""
+        if rank < 0 or rank == self.rank:
+            return
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd, self.rank, self.silent = -1, rank, False
+
+    def forked(self):
+        """This is a child now: a helper, unless it joins a group."""
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd, self.rank = -1, None
+        self.pid, self.silent = os.getpid(), True
+        self.seq = self.steps = self.told = 0
+        self.stepped = set()
+
+
+def rank_by_environment():
+    """The rank that a launcher gave, 0 without one."""
+    texts = (os.environ.get(name, "") for name in RANKS)
+    return next((int(text) for text in texts if text.isdigit()), 0)
+
+
+def is_helper():
+    """Whether multiprocessing started this process."""
+    process = sys.modules.get("multiprocessing.process")
+    parent = getattr(process, "parent_process", None)
+    return parent is not None and parent() is not None
+
+
+def be_watchable(folder, rank):
+    """Stacks on SIGUSR1 if the program leaves that signal alone; and where Yama is on, let stack dumpers look."""
+    import faulthandler
+    import signal
+
+    try:
+        if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
+            file = open(os.path.join(folder, f"faulthandler_rank{rank}.txt"), "a")
+            faulthandler.register(signal.SIGUSR1, file=file, all_threads=True)
+        with open("/proc/sys/kernel/yama/ptrace_scope") as setting:
+            restricted = setting.read().strip() == "1"
+    except (OSError, ValueError):  # no Yama in this kernel, or no handler in this thread: other ways remain
+        return
+    if restricted:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(-1), 0, 0, 0)
+
+
+def watch_optimizers(speaker, module):
+    """Torch calls a global hook after every optimizer's step (torch 2.0 and later)."""
+    register = getattr(module, "register_optimizer_step_post_hook", None)
+    if register is not None:
+        register(lambda optimizer, args, kwargs: speaker.step(optimizer))
+
+
+def watch_backward(speaker, module):
+    """Every ``loss.backward()`` comes through ``torch.autograd.backward``."""
+    import functools
+
+    original = module.backward
+
+    @functools.wraps(original)
+    def backward(*args, **kwargs):
+        speaker.say("backward", "begin")
+        try:
+            return original(*args, **kwargs)
+        finally:
+            speaker.say("backward", "end")
+
+    module.backward = backward
+
+
+def watch_loaders(speaker, module):
+    """Every batch of a DataLoader comes out of ``__next__`` of its iterator; making that may start workers."""
+    import functools
+
+    def watched(original):
+        @functools.wraps(original)
+        def wrapper(self):
+            speaker.say("data", "begin")
+            try:
+                return original(self)
+            finally:
+                speaker.say("data", "end")
+
+        return wrapper
+
+    module._BaseDataLoaderIter.__next__ = watched(module._BaseDataLoaderIter.__next__)
+    module.DataLoader.__iter__ = watched(module.DataLoader.__iter__)
+
+
+def watch_groups(speaker, module):
+    """Joining a process group tells the rank; it is also where a peer that is missing is waited for."""
+    import functools
+
+    original = module.init_process_group
+
+    @functools.wraps(original)
+    def init_process_group(*args, **kwargs):
+        if not is_helper():
+            speaker.say("build", "begin", "init_process_group", step=False)
+        result = original(*args, **kwargs)
+        speaker.joined(module.get_rank())
+        speaker.say("build", "end", "init_process_group", step=False)
+        return result
+
+    module.init_process_group = init_process_group
+
+
+HOOKS = {
+    "torch.optim.optimizer": watch_optimizers,
+    "torch.autograd": watch_backward,
+    "torch.utils.data.dataloader": watch_loaders,
+    "torch.distributed.distributed_c10d": watch_groups,
+}
+
+
+class Waiting:
+    """A finder that finds nothing itself: it sees which module is imported, and hooks the four that it waits for."""
+
+    def __init__(self, speaker):
+        self.speaker = speaker
+        self.hooks = dict(HOOKS)
+
+    def find_spec(self, name, path=None, target=None):
+        """The spec that the other finders give, with our hook behind the module's own code."""
+        hook = self.hooks.pop(name, None)
+        if hook is None:
+            return None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            spec = find(name, path, target) if find is not None and finder is not self else None
+            if spec is not None:
+                self.after(spec.loader, hook)
+                return spec
+        return None
+
+    def after(self, loader, hook):
+        """Have ``hook`` called when ``loader`` has run its module's code."""
+        run = getattr(loader, "exec_module", None)
+        if run is None:
+            return
+
+        def exec_module(module):
+            del loader.exec_module
+            run(module)
+            try:
+                hook(self.speaker, module)
+            except (AttributeError, TypeError) as error:  # a torch that is built otherwise must still run
+                sys.stderr.write(f"nsa-harness: no progress from {module.__name__}: {error!r}\n")
+
+        try:
+            loader.exec_module = exec_module
+        except AttributeError:  # a loader with slots: this module's progress stays unseen
+            return
+
+
+def tell_exceptions(speaker):
+    """Keep the exception that ends the program, beside what the program does with it."""
+    before = sys.excepthook
+
+    def excepthook(kind, error, trace):
+        try:
+            keep_exception(speaker, kind, error, trace)
+        except OSError:  # a full disk: standard error still has it
+            speaker.raised = True
+        before(kind, error, trace)
+
+    sys.excepthook = excepthook
+
+
+def keep_exception(speaker, kind, error, trace):
+    """Write ``result_rank{r}.json`` (``result.json`` for a program of one process), as our own worker does."""
+    import json
+    import traceback
+
+    if speaker.silent or speaker.raised or (speaker.fd < 0 and not speaker.open()):
+        return
+    speaker.raised = True
+    world = os.environ.get("WORLD_SIZE", "1")
+    name = "result.json" if world == "1" else f"result_rank{speaker.rank}.json"
+    said = {
+        "status": "raised",
+        "steps_done": speaker.steps,
+        "phase": speaker.phase,
+        "exception": kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}",
+        "message": str(error),
+        "traceback": "".join(traceback.format_exception(kind, error, trace)),
+    }
+    path = os.path.join(speaker.folder, name)
+    fresh = f"{path}.{speaker.pid}.tmp"
+    with open(fresh, "w") as file:
+        json.dump(said, file)
+    os.replace(fresh, path)
+
+
+def start(folder):
+    """Begin to wait for torch; nothing happens without a trial's ``folder``."""
+    if not folder:
+        return
+    speaker = Speaker(folder)
+    waiting = Waiting(speaker)
+    for name in [name for name in waiting.hooks if name in sys.modules]:  # a .pth file was quicker
+        waiting.hooks.pop(name)(speaker, sys.modules[name])
+    sys.meta_path.insert(0, waiting)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=speaker.forked)
+    tell_exceptions(speaker)

@@ -1,0 +1,286 @@
+"""The shim in real interpreters: what it sees, whom it takes for a rank, and that it changes nothing else.
+
+Most programs here train with a torch of a few lines, which has the four modules that the shim hangs itself on, so that
+a test takes hundredths of a second; two use the real one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.targets.script import SHIM
+
+TORCH = {
+    "torch/__init__.py": "",
+    "torch/autograd/__init__.py": """
+def backward(loss, fail=False):
+    if fail: raise ArithmeticError('no gradient')
+""",
+    "torch/optim/__init__.py": "",
+    "torch/optim/optimizer.py": """
+HOOKS = []
+def register_optimizer_step_post_hook(hook): HOOKS.append(hook)
+class Optimizer:
+    def step(self):
+        for hook in HOOKS: hook(self, (), {})
+""",
+    "torch/utils/__init__.py": "",
+    "torch/utils/data/__init__.py": "",
+    "torch/utils/data/dataloader.py": """
+class _BaseDataLoaderIter:
+    def __init__(self, n): self.n = iter(range(n))
+    def __next__(self): return next(self.n)
+class DataLoader:
+    def __init__(self, n): self.n = n
+    def __iter__(self): return _BaseDataLoaderIter(self.n)
+""",
+    "torch/distributed/__init__.py": "",
+    "torch/distributed/distributed_c10d.py": """
+RANK = -1
+def init_process_group(rank):
+    global RANK
+    RANK = rank
+def get_rank(): return RANK
+""",
+}
+
+TRAIN = """
+import torch.autograd, torch.optim.optimizer as optim
+from torch.utils.data.dataloader import DataLoader
+sgd = optim.Optimizer()
+def train(steps):
+    batches = iter(DataLoader(steps))
+    for _ in range(steps):
+        loss = next(batches)
+        torch.autograd.backward(loss)
+        sgd.step()
+"""
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A folder with the little torch in it, and one for the trial."""
+    for name, text in TORCH.items():
+        file = tmp_path / "lib" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    (tmp_path / "trial").mkdir()
+    return tmp_path
+
+
+def run(place: Path, program: str, *, python: str = sys.executable, path: str = "", **env: str):
+    file = place / "program.py"
+    file.write_text(program)
+    return subprocess.run(
+        [python, str(file)],
+        env={
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": ":".join(filter(None, (str(SHIM), path, str(place / "lib")))),
+            "NSA_HARNESS_TRIAL_DIR": str(place / "trial"),
+            **env,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def marks(place: Path, rank: int = 0) -> list[dict]:
+    return [json.loads(line) for line in (place / "trial" / f"heartbeat_rank{rank}.jsonl").read_text().splitlines()]
+
+
+def spoken(place: Path, rank: int = 0) -> list[str]:
+    return [
+        f"step {mark['done']}" if "done" in mark else f"{mark['phase']} {mark['edge']} {mark['step']}"
+        for mark in marks(place, rank)
+    ]
+
+
+STEP = ["data begin {}", "data end {}", "backward begin {}", "backward end {}"]
+
+
+def test_every_step_is_told_in_the_form_of_our_own_worker(place):
+    done = run(place, TRAIN + "train(2)\n")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    steps = [*(text.format(0) for text in STEP), "step 1", *(text.format(1) for text in STEP), "step 2"]
+    assert spoken(place) == ["data begin 0", "data end 0", *steps, "exit begin None"]
+    assert [mark["seq"] for mark in marks(place)] == list(range(1, 14))
+
+
+def test_a_program_without_torch_is_left_alone(place):
+    program = "import sys\nprint(sys.path[0] == sys.argv[1 - 1].rpartition('/')[0], 'shim' in ''.join(sys.path))\n"
+    done = run(place, program)
+
+    assert (done.stdout, done.stderr) == ("True False\n", "")
+    assert list((place / "trial").iterdir()) == []
+
+
+def test_without_a_trial_nothing_waits_for_torch(place):
+    done = run(place, "import sys\nprint([type(f).__name__ for f in sys.meta_path].count('Waiting'))\n")
+    alone = run(
+        place,
+        "import sys\nprint([type(f).__name__ for f in sys.meta_path].count('Waiting'))\n",
+        NSA_HARNESS_TRIAL_DIR="",
+    )
+
+    assert (done.stdout, alone.stdout) == ("1\n", "0\n")
+
+
+def test_a_sitecustomize_that_is_there_already_runs_too(place):
+    theirs = place / "theirs"
+    theirs.mkdir()
+    (theirs / "sitecustomize.py").write_text("import builtins\nbuiltins.hello = 'theirs'\n")
+    done = run(
+        place, TRAIN + "train(1)\nimport sitecustomize\nprint(hello, sitecustomize.__file__)\n", path=str(theirs)
+    )
+
+    assert done.stdout == f"theirs {theirs / 'sitecustomize.py'}\n"
+    assert "step 1" in spoken(place)
+
+
+def test_an_error_in_that_sitecustomize_is_theirs_as_it_was(place):
+    theirs = place / "theirs"
+    theirs.mkdir()
+    (theirs / "sitecustomize.py").write_text("import no_such_module\n")
+    done = run(place, "print('on')\n", path=str(theirs))
+
+    assert done.stdout == "on\n"
+    assert "no_such_module" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("program", "steps"),
+    [
+        ("for _ in range(3): sgd.step(); other.step()", 3),
+        ("for _ in range(3): sgd.step()\nfor _ in range(3): other.step()", 5),
+    ],
+    ids=["in turns", "one after the other"],
+)
+def test_two_optimizers_of_one_step_count_once(place, program, steps):
+    run(place, f"{TRAIN}other = optim.Optimizer()\n{program}\n")
+
+    assert [text for text in spoken(place) if text.startswith("step")] == [f"step {n + 1}" for n in range(steps)]
+
+
+def test_ranks_are_told_apart_by_what_their_launcher_set(place):
+    run(place, TRAIN + "train(1)\n", RANK="3", WORLD_SIZE="4")
+    run(place, TRAIN + "train(1)\n", SLURM_PROCID="2")
+
+    assert {mark["rank"] for mark in marks(place, 3)} == {3}
+    assert {mark["rank"] for mark in marks(place, 2)} == {2}
+    rows = [json.loads(line) for line in (place / "trial" / "ranks.jsonl").read_text().splitlines()]
+    assert [(row["event"], row["rank"]) for row in rows] == [("started", 3), ("started", 2)]
+
+
+def test_joining_a_group_tells_the_rank_and_where_a_peer_is_waited_for(place):
+    join = "import torch.distributed.distributed_c10d as c10d\nc10d.init_process_group(5)\n"
+    run(place, join + TRAIN + "train(1)\n")
+
+    assert spoken(place, 0) == ["build begin None"]
+    assert spoken(place, 5)[0] == "build end None"
+    assert "step 1" in spoken(place, 5)
+
+
+HELPERS = """
+import multiprocessing as mp, os, subprocess, sys
+import torch.distributed.distributed_c10d as c10d
+def work(rank):
+    if rank is not None:
+        c10d.init_process_group(rank)
+    train(1)
+if __name__ == "__main__":
+    train(1)
+    helper = mp.get_context(sys.argv[1] if len(sys.argv) > 1 else "fork").Process(target=work, args=(None,))
+    helper.start(); helper.join()
+    subprocess.run([sys.executable, "-c", "import sys; sys.path.insert(0, sys.argv[1]); import program", os.getcwd()])
+    rank = mp.get_context("fork").Process(target=work, args=(1,))
+    rank.start(); rank.join()
+"""
+
+
+def test_helpers_are_silent_and_a_child_that_joins_a_group_is_a_rank(place):
+    done = run(place, TRAIN + HELPERS)
+
+    assert done.returncode == 0, done.stderr
+    assert len({mark["pid"] for mark in marks(place)}) == 1
+    assert spoken(place).count("step 1") == 1
+    assert spoken(place, 1)[0] == "build end None"
+    assert "step 1" in spoken(place, 1)
+
+
+def test_marks_of_a_fast_program_are_thinned_out_and_say_so(place):
+    done = run(place, TRAIN + "train(20000)\n")
+
+    assert done.returncode == 0
+    said = marks(place)
+    assert len(said) < 5 * 1000 + 200
+    assert [mark["done"] for mark in said if "done" in mark][-1] == 20000
+    assert [text for text in spoken(place) if "1001" in text][:2] == ["step 1001", "step begin 1001"]
+    thin = [mark for mark in said if mark.get("detail")]
+    assert thin
+    assert {(mark["phase"], mark["detail"]) for mark in thin} == {("step", "marks are thinned out")}
+
+
+def test_the_exception_that_ends_a_program_is_kept_beside_what_the_program_does_with_it(place):
+    hook = "import sys\nsys.excepthook = lambda *a: print('their hook', a[0].__name__)\n"
+    own = run(place, TRAIN + "train(2)\ntorch.autograd.backward(0, fail=True)\n")
+    said = json.loads((place / "trial" / "result.json").read_text())
+
+    assert own.returncode == 1
+    assert "no gradient" in own.stderr
+    assert (said["status"], said["exception"], said["message"]) == ("raised", "ArithmeticError", "no gradient")
+    assert (said["steps_done"], said["phase"]) == (2, "backward")
+    assert run(place, hook + TRAIN + "1 / 0\n").stdout == "their hook ZeroDivisionError\n"
+
+
+def test_a_folder_that_is_gone_is_said_once_and_training_goes_on(place):
+    done = run(place, TRAIN + "train(3)\nprint('done')\n", NSA_HARNESS_TRIAL_DIR=str(place / "nowhere"))
+
+    assert done.stdout == "done\n"
+    assert done.stderr.count("heartbeats cannot be written") == 1
+
+
+def test_a_torch_that_is_built_otherwise_still_runs(place):
+    (place / "lib/torch/utils/data/dataloader.py").write_text("class DataLoader: pass\n")
+    done = run(place, "import torch.utils.data.dataloader\nprint('ran')\n")
+
+    assert done.stdout == "ran\n"
+    assert "no progress from torch.utils.data.dataloader" in done.stderr
+
+
+def test_another_interpreter_with_its_own_environment_is_seen_as_well(place):
+    venv = place / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--system-site-packages", str(venv)], check=True)
+    done = run(place, TRAIN + "train(1)\nimport sys\nprint(sys.prefix)\n", python=str(venv / "bin" / "python"))
+
+    assert done.stdout == f"{venv}\n"
+    assert "step 1" in spoken(place)
+
+
+REAL = """
+import torch
+model = torch.nn.Linear(4, 4)
+sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+data = torch.utils.data.TensorDataset(torch.randn(4, 4))
+for (x,) in torch.utils.data.DataLoader(data, batch_size=2):
+    sgd.zero_grad()
+    model(x).sum().backward()
+    sgd.step()
+"""
+
+
+def test_the_real_torch_has_what_the_shim_hangs_itself_on(place):
+    (place / "lib").rename(place / "unused")
+    done = run(place, REAL)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    steps = [*(text.format(0) for text in STEP), "step 1", *(text.format(1) for text in STEP), "step 2"]
+    assert spoken(place) == ["data begin 0", "data end 0", *steps, "data begin 2", "data end 2", "exit begin None"]

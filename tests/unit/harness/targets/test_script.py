@@ -1,0 +1,115 @@
+"""A stranger's command line as a target: placeholders, environment, and what of it is written down."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from harness.core.errors import SpecError
+from harness.core.point import Point
+from harness.core.spec import Limits
+from harness.core.trial import Trial
+from harness.plan.budget import budget
+from harness.targets import TARGETS
+from harness.targets.script import SHIM, argv_of
+
+
+@pytest.fixture
+def target():
+    return TARGETS.load("command")(python="/our/python")
+
+
+def trial_of(target, settings, **more):
+    return Trial(
+        target="command",
+        point=Point.of({}),
+        repeat=0,
+        role="search",
+        config=target.config(settings),
+        seed=0,
+        code="c",
+        machine="m",
+        budget=budget(Limits(), None),
+        **more,
+    )
+
+
+def test_placeholders_become_values_and_nothing_else_changes(target, tmp_path):
+    settings = {
+        "command": "python 'my train.py' --layers {n_layers} --opt={opt}",
+        "args.n_layers": 4,
+        "args.opt": "sgd",
+    }
+    command = target.command(trial_of(target, settings), trial_dir=tmp_path, env={})
+
+    assert command.argv == ("python", "my train.py", "--layers", "4", "--opt=sgd")
+    assert command.entry is None
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(1e-4, "0.0001"), (0.1 + 0.2, "0.30000000000000004"), (2.0, "2"), (True, "True"), (7, "7")]
+)
+def test_numbers_are_spelt_without_loss(target, value, text):
+    assert argv_of(target.config({"command": "x {v}", "args.v": value}), python="") == ("x", text)
+
+
+def test_braces_that_are_no_placeholder_stay(target):
+    config = target.config({"command": """x '{"lr": 1}' {} {{rank}} {n}""", "args.n": 1})
+
+    assert argv_of(config, python="") == ("x", '{"lr": 1}', "{}", "{rank}", "1")
+
+
+def test_a_composed_command_line_may_ask_for_the_trials_interpreter():
+    config = {"argv": ["{python}", "train.py", "{layers}"]}
+
+    assert argv_of(config, python="/their/python") == ("/their/python", "train.py", "{layers}")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"command": "x {n_layers}", "args.layers": 1}, ("{n_layers}", "--set n_layers=VALUE")),
+        ({"command": "x --lr 1", "args.lr": 1}, ("lr is set", "no {lr}", "--lr {lr}")),
+        ({"command": "x", "model.dim": 1}, ("unknown setting 'model.dim'",)),
+        ({"steps": 4}, ("no command", "behind --")),
+    ],
+)
+def test_what_does_not_fit_together_is_said_before_anything_runs(target, settings, words):
+    with pytest.raises(SpecError) as said:
+        target.config(settings)
+
+    assert all(word in str(said.value) for word in words), said.value
+
+
+def test_the_program_gets_the_callers_whole_environment_less_our_own_variables(target, tmp_path):
+    given = {"PATH": "/their/bin", "PYTHONPATH": "/their/lib", "MY_DATA": "/d", "NSA_HARNESS_RUNS": "/r"}
+    trial = trial_of(target, {"command": "x"}, env=(("NCCL_DEBUG", "INFO"),))
+    env = dict(target.command(trial, trial_dir=tmp_path, env=given).env)
+
+    assert env["PATH"] == "/their/bin"
+    assert env["MY_DATA"] == "/d"
+    assert env["NCCL_DEBUG"] == "INFO"
+    assert env["PYTHONPATH"] == f"{SHIM}:/their/lib"
+    assert env["NSA_HARNESS_TRIAL_DIR"] == str(tmp_path)
+    assert "NSA_HARNESS_RUNS" not in env
+
+
+def test_values_that_change_what_runs_are_written_down_and_secrets_are_not(target, tmp_path):
+    given = {"CUDA_VISIBLE_DEVICES": "1", "HF_TOKEN": "hf_abcdef123", "TORCH_API_KEY": "s3cr3t-key", "HOME": "/home/me"}
+    settings = {"command": "x --token hf_abcdef123"}
+    files = dict(target.command(trial_of(target, settings), trial_dir=tmp_path, env=given).files)
+    kept = json.loads(files["environment.json"])
+
+    assert kept["values"]["CUDA_VISIBLE_DEVICES"] == "1"
+    assert {"HOME", "HF_TOKEN"} <= set(kept["names of the others"])
+    for text in files.values():
+        assert "hf_abcdef123" not in text
+        assert "s3cr3t-key" not in text
+        assert "/home/me" not in text
+
+
+def test_the_shims_folder_offers_a_stranger_no_module_but_its_own():
+    names = {path.stem for path in SHIM.glob("*.py")}
+
+    assert names == {"__init__", "sitecustomize", "nsa_harness_shim"}
