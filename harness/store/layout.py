@@ -5,7 +5,9 @@ runs/<id>/
     machine.json          the machine and code (controller)
     journal.jsonl         every event, fsynced (controller)
     lock                  held by the controller that works here
-    report.md report.json (controller)
+    report.md report.html report.json report.claims.json figures/*.svg (controller)
+    repro.py repro.json   the failure without the harness, and how it was tried (controller)
+    notes.md              what people say about the run (people)
     trials/<key>/
         trial.json        the trial as asked (controller, before the start)
         heartbeat_rank0.jsonl   progress marks, one JSON object a line (worker)
@@ -51,6 +53,16 @@ def lock(run: Path) -> Path:
 def report(run: Path, kind: str = "md") -> Path:
     """The rendered report (``md`` or ``json``)."""
     return run / f"report.{kind}"
+
+
+def figures(run: Path) -> Path:
+    """The folder of the report's figures."""
+    return run / "figures"
+
+
+def repro(run: Path, kind: str = "py") -> Path:
+    """The script that shows the failure without the harness (``py``), and how it was tried (``json``)."""
+    return run / f"repro.{kind}"
 
 
 def trial(run: Path, key: str) -> Path:
