@@ -10,6 +10,7 @@ from harness.core.errors import LaunchError
 from harness.core.evidence import Evidence
 from harness.core.outcome import Ending, Outcome
 from harness.core.verdict import Case, Verdict
+from harness.observe.devices.table import load_devices
 from harness.observe.monitor import steps_wanted, watch
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def conduct(
                 progress=watched,
                 started_s=started_s,
                 interrupted=interrupted,
+                devices=load_devices(),
             )
         finally:
             handle.stop(grace_s=GRACE_S, clock=parts.clock)

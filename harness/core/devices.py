@@ -48,6 +48,22 @@ class GpuSample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryMark:
+    """What a rank's memory was like at the end of a step; the GPU's numbers are those of torch's allocator.
+
+    ``gpu_alloc_retries`` counts how often the allocator had to give back all that it kept and ask again.
+    """
+
+    step: int
+    t_s: float
+    rank: int
+    rss_bytes: float
+    gpu_allocated_bytes: float = 0.0
+    gpu_reserved_bytes: float = 0.0
+    gpu_alloc_retries: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
     """One operation that a rank handed to its communication library, as the flight recorder kept it.
 

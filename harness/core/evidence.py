@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from harness.core.devices import CollectiveState, GpuSample, RasReport
+from harness.core.devices import CollectiveState, GpuSample, MemoryMark, RasReport
 from harness.core.outcome import Exit
 
 EvidenceId: TypeAlias = str
@@ -157,13 +157,17 @@ class WorkerResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What a trial cost: seconds from start to the first step, per step, the longest silence, peak memory."""
+    """What a trial cost: seconds from start to the first step, per step, the longest silence, peak memory.
+
+    ``memory`` is what ranks said of theirs at the end of steps, the first ones and the last.
+    """
 
     startup_s: float | None = None
     step_s: tuple[float, ...] = ()
     longest_silence_s: float = 0.0
     peak_rss_bytes: int = 0
     facts: tuple[tuple[str, float], ...] = ()
+    memory: tuple[MemoryMark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,10 +200,10 @@ class RankFacts:
 class Evidence:
     """Everything that was seen of one trial.
 
-    Ids: ``progress exit cleanup prediction result config log-* stack-* proc-*``, and of each rank of several
-    ``rank-* result-*``. ``ranks`` is empty for a trial of one process. With several, ``heartbeats`` are all ranks'
-    in the order they came, ``steps_done`` counts the steps that every rank has finished, and ``result`` is the
-    first rank's that raised, or rank 0's when none did.
+    Ids: ``progress exit cleanup prediction result config log-* stack-* proc-* gpu-* recorder-* ras-*``, and of each
+    rank of several ``rank-* result-*``. ``ranks`` is empty for a trial of one process. With several, ``heartbeats``
+    are all ranks' in the order they came, ``steps_done`` counts the steps that every rank has finished, and
+    ``result`` is the first rank's that raised, or rank 0's when none did.
     ``heartbeats`` keeps the first and the last ones (``heartbeats_total`` counts all); ``silence_s`` is the time
     without a heartbeat when the watch ended; ``config_differences`` lists requested settings that the
     worker's own echo contradicts.

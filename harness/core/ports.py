@@ -119,7 +119,7 @@ class WatchedJob:
     """A running trial as a device source needs to know it.
 
     ``ranks`` gives the PID of every rank that is there, ``pids`` are all live processes of the trial; ``world`` counts
-    the ranks that there should be, ``t_s`` is seconds since its start and ``number`` counts the looks from 1.
+    the ranks that there should be, ``t_s`` is seconds since its start.
     """
 
     ranks: Mapping[int, int]
@@ -127,7 +127,6 @@ class WatchedJob:
     world: int
     trial_dir: Path
     t_s: float
-    number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,11 +159,15 @@ class DeviceSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A strategy's next question: run the axis at ``value``. ``role`` is search, certify or confirm."""
+    """A strategy's next question: run the axis at ``value``. ``role`` is search, certify or confirm.
+
+    ``soft``: it may be ended as soon as it is much slower than passes are; that answers nothing yet.
+    """
 
     value: Value
     role: str
     reason: str
+    soft: bool = False
 
 
 class Strategy(Protocol):

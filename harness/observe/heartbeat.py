@@ -11,10 +11,12 @@ import math
 import os
 from typing import TYPE_CHECKING, Any
 
+from harness.core.devices import MemoryMark
 from harness.core.evidence import Heartbeat
 from harness.observe.bounded import Bounded
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 FIRST_MARKS, LAST_MARKS = 50, 200
@@ -78,6 +80,7 @@ class Heartbeats:
         self.started_s = started_s
         self.marks: Bounded[Heartbeat] = Bounded(first=FIRST_MARKS, last=LAST_MARKS)
         self.step_s: Bounded[float] = Bounded(first=FIRST_MARKS, last=LAST_MARKS)
+        self.memory: Bounded[MemoryMark] = Bounded(first=FIRST_MARKS, last=LAST_MARKS)
         self.last: Heartbeat | None = None
         self.last_t_s = 0.0
         self.first_step_t_s: float | None = None
@@ -145,7 +148,8 @@ class Heartbeats:
         self.last = mark
 
     def _step(self, record: dict[str, Any], *, t_s: float) -> None:
-        rank, step = self._rank(int(record["rank"]), pid=int(record["pid"])), int(record["step"])
+        rank_number, step = int(record["rank"]), int(record["step"])
+        rank = self._rank(rank_number, pid=int(record["pid"]))
         facts = {str(name): float(value) for name, value in record["facts"].items()}
         began_s = (self.first_step_t_s or 0.0) if rank.step_began_s is None else rank.step_began_s
         # A program that tells its number of steps may leave some out, and two sources may count the same ones.
@@ -156,6 +160,8 @@ class Heartbeats:
         self.step_s.add((t_s - began_s) / steps)
         rank.step_began_s = t_s
         rank.steps_done += steps
+        if "rss_bytes" in facts:
+            self.memory.add(MemoryMark(step=step, t_s=t_s, rank=rank_number, **memory_of(facts)))
         if "loss" in facts:
             self.facts.setdefault("first_loss", facts["loss"])
         odd = {
@@ -175,6 +181,14 @@ class Heartbeats:
         if self.first_step_t_s is not None:
             self.longest_silence_s = max(self.longest_silence_s, t_s - self.last_t_s)
         self.last_t_s = max(self.last_t_s, t_s)
+
+
+MEMORY_FACTS = ("rss_bytes", "gpu_allocated_bytes", "gpu_reserved_bytes", "gpu_alloc_retries")
+
+
+def memory_of(facts: Mapping[str, float]) -> dict[str, float]:
+    """Those of a step's facts that are about memory."""
+    return {name: facts[name] for name in MEMORY_FACTS if name in facts}
 
 
 def _heartbeat(record: dict[str, Any], *, t_s: float) -> Heartbeat:

@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING
 
 from harness.core.evidence import Evidence, Measurement, RankFacts, SourceFailure
 from harness.core.outcome import Cleanup, Ending, Exit, Outcome, StopReason
+from harness.core.ports import WatchedJob
+from harness.core.world import world_of
 from harness.observe.answers import read_answers, steps_wanted
 from harness.observe.certainty import SAMPLES, nobody_moves
+from harness.observe.devices.devices import Devices
 from harness.observe.heartbeat import Heartbeats
 from harness.observe.logs import log_tails
 from harness.observe.oom import OomKills
@@ -69,13 +72,14 @@ def watch(
     started_s: float,
     interrupted: Callable[[], bool],
     view: ProcessView | None = None,
+    devices: Devices | None = None,
     suspicious_s: float = SUSPICIOUS_S,
 ) -> tuple[Outcome, Evidence]:
     """Watch ``trial`` to its end and leave nothing of it running.
 
     ``started_s`` is ``clock.now()`` at its start. ``progress`` is told at every look how the trial stands:
     ``elapsed_s silence_s steps_done steps_wanted phase step``, and a ``note`` when there is news. ``view`` stands
-    for /proc in tests.
+    for /proc in tests. ``devices`` see GPUs and communicators; None sees none.
     """
     return _Watch(
         handle=handle,
@@ -87,6 +91,7 @@ def watch(
         started_s=started_s,
         interrupted=interrupted,
         view=view or Proc(),
+        devices=devices or Devices(),
         suspicious_s=suspicious_s,
     ).run()
 
@@ -121,11 +126,12 @@ class _Watch:
         started_s: float,
         interrupted: Callable[[], bool],
         view: ProcessView,
+        devices: Devices,
         suspicious_s: float,
     ) -> None:
         self.handle, self.trial, self.trial_dir, self.clock = handle, trial, trial_dir, clock
         self.progress, self.started_s, self.interrupted, self.view = progress, started_s, interrupted, view
-        self.suspicious_s = suspicious_s
+        self.suspicious_s, self.devices = suspicious_s, devices
         self.beats = Heartbeats(trial_dir, started_s=started_s)
         self.ranks = Ranks(trial_dir, started_s=started_s)
         self.taps = Taps(trial, trial_dir=trial_dir, clock=clock, pid=handle.pid)
@@ -265,6 +271,16 @@ class _Watch:
         left = {rank: pid for rank, pid in sorted(known.items()) if rank not in self.ranks.ended}
         return left if known else {0: self.handle.pid}
 
+    def job(self) -> WatchedJob:
+        """The trial as those need it who look at its devices."""
+        return WatchedJob(
+            ranks=self.living(),
+            pids=frozenset(ref.pid for ref in self.handle.processes()),
+            world=world_of(self.trial.config),
+            trial_dir=self.trial_dir,
+            t_s=self.age_s(),
+        )
+
     def certainty(self, *, alone: bool = False) -> Certainty:
         """Whether it is known by now that no rank will make progress."""
         looks, stacks = self.sampler.looks, self.sampler.stacks
@@ -281,6 +297,7 @@ class _Watch:
             cause = "its time is up" if self.time_is_up else f"silent for {self.silence_s():.1f} s"
             self.tell(note=f"{cause}: stack sample {number} of {samples}")
             self.sampler.look()
+            self.devices.look(self.job())
             self.sampler.dump(native=number > 1 or samples == 1)
             event = self.wait(SETTLE_S)
             if event is not _Event.NOTHING:
@@ -311,6 +328,7 @@ class _Watch:
             stop = None
         if stop is not None:
             self.tell(note=f"ending it: {stop.why}")
+            self.devices.dump(self.job())
         duration_s, silence_s = self.age_s(), self.silence_s()
         # What the others say once we have ended one of them is our doing.
         left = {rank: self.word_of(rank) for rank in self.living()} if stop is not None else {}
@@ -353,7 +371,7 @@ class _Watch:
             self.rank_facts(number, result=results.get(number), until_s=duration_s, ended_by_us=number in left)
             for number in numbers
         )
-        failures = (*self.sampler.failures(), *answers.failures)
+        failures = (*self.sampler.failures(), *answers.failures, *self.devices.failures)
         if self.beats.unreadable:
             reason = f"{self.beats.unreadable} lines are no marks and were skipped"
             failures += (SourceFailure(id="failure-heartbeat", source="heartbeat", reason=reason),)
@@ -371,6 +389,9 @@ class _Watch:
             config_seen=answers.config_seen,
             config_differences=answers.config_differences,
             result=_said_first(facts) if several else answers.result,
+            gpus=self.devices.gpus,
+            collectives=self.devices.collectives,
+            ras=self.devices.ras,
             memory_limit_hits=self.oom_kills.since_start(),
             measurement=Measurement(
                 startup_s=self.beats.first_step_t_s,
@@ -378,6 +399,7 @@ class _Watch:
                 longest_silence_s=self.beats.longest_silence_s,
                 peak_rss_bytes=self.peak_rss_bytes,
                 facts=tuple(sorted(self.beats.facts.items())),
+                memory=self.beats.memory.items(),
             ),
             ranks=facts if several else (),
         )

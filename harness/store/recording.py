@@ -16,7 +16,9 @@ ENTRIES = 2000
 def recorder_environment(trial_dir: Path) -> dict[str, str]:
     """Variables with which every rank's recorder writes to the trial's folder when asked through its pipe.
 
-    No time-out of torch's own is needed for that. torch 2.11 keeps no record unless told; from 2.13 on it does.
+    No time-out of torch's own is needed for that. With timing the recorder also tells an operation that has begun on
+    its device from one that waits there behind another kernel. torch 2.11 keeps no record
+    unless told; from 2.13 on it does.
     """
     prefix = str(layout.recorder(trial_dir))
     return {
@@ -24,4 +26,5 @@ def recorder_environment(trial_dir: Path) -> dict[str, str]:
         "TORCH_FR_DUMP_TEMP_FILE": prefix,
         "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": prefix,
         "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_NCCL_ENABLE_TIMING": "1",
     }

@@ -7,12 +7,20 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from harness.core.world import Place
 
 
 def seen(prefix: str) -> dict[str, str]:
     """The variables of this process whose names start with ``prefix``, sorted."""
     return {name: value for name, value in sorted(os.environ.items()) if name.startswith(prefix)}
+
+
+def update(variables: Mapping[str, str]) -> None:
+    """Set variables that libraries read later; what the trial was given stays as it is."""
+    for name, value in variables.items():
+        os.environ.setdefault(name, value)
 
 
 def set_launch(place: Place) -> None:

@@ -8,6 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from harness.worker.memory import memory_facts
 from nsa.train.probe import NullProbe
 
 if TYPE_CHECKING:
@@ -40,9 +41,9 @@ class HeartbeatProbe(NullProbe):
         self._write({"phase": str(phase), "edge": str(edge), "step": step, "detail": detail})
 
     def step_done(self, *, step: int, facts: Mapping[str, float]) -> None:
-        """Write that a step is complete, with its facts."""
+        """Write that a step is complete, with its facts and what memory is like now."""
         self.steps_done += 1
-        self._write({"event": "step", "step": step, "facts": dict(facts)})
+        self._write({"event": "step", "step": step, "facts": {**memory_facts(), **facts}})
 
     def close(self) -> None:
         """Give the file back."""

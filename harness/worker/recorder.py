@@ -7,6 +7,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from harness.store import layout
+from harness.store.recording import recorder_environment
+from harness.worker import environment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,9 +19,10 @@ _servers: list[Any] = []
 def serve(folder: Path, rank: int) -> str:
     """Start torch's own C++ server on a socket in ``folder``; why it could not be started, or nothing.
 
-    It answers without Python, so also while the GIL is held. torch must have been imported, and nothing may fork
-    afterwards.
+    It answers without Python, so also while the GIL is held. Call it before the process group is made, which reads the
+    recorder's variables from the environment; nothing may fork afterwards.
     """
+    environment.update(recorder_environment(folder))
     try:
         from torch._C._distributed_c10d import (
             _WorkerServer,  # pyright: ignore[reportAttributeAccessIssue]  # private, Linux
