@@ -13,6 +13,7 @@ from harness.core.codec import to_json
 from harness.core.command import Command
 from harness.core.errors import SpecError, suggestion
 from harness.store import layout
+from harness.store.recording import recorder_environment
 from harness.store.redact import looks_secret, redact, secrets
 
 if TYPE_CHECKING:
@@ -46,9 +47,10 @@ class ScriptTarget:
     ``{"argv": [...]}`` for a command line without placeholders that somebody else composed.
 
     The environment, by rule: the program gets all of the caller's, as if it had been typed in the same shell, less
-    our own variables; added are PYTHONPATH (our shim first, then what was there), PYTHONUNBUFFERED unless it is set,
-    the trial's folder for the shim and what the trial itself sets. Written down are the names of all variables and
-    the values of those that change what runs; a value whose name looks secret is written nowhere.
+    our own variables; added are PYTHONPATH (our shim first, then what was there), the trial's folder for the shim and
+    what the trial itself sets; and, unless they are set, PYTHONUNBUFFERED and those of torch's flight recorder. Written
+    down are the names of all variables and the values of those that change what runs; a value whose name looks secret
+    is written nowhere.
     """
 
     name = "command"
@@ -87,6 +89,7 @@ class ScriptTarget:
         """The program's own command line, with its values put in."""
         own = {**{k: v for k, v in env.items() if not k.startswith(OWN)}, **dict(trial.env)}
         passed = {
+            **recorder_environment(trial_dir),
             "PYTHONUNBUFFERED": "1",  # a line that is held back in a pipe is no sign of life
             **own,
             "PYTHONPATH": ":".join(filter(None, (str(SHIM), own.get("PYTHONPATH")))),

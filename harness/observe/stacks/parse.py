@@ -13,6 +13,9 @@ _PYSTACK_FRAME = re.compile(r'\s+\((Python|C|C\+\+)\) File "(.*)", line (\d+), i
 _LIBRARY = re.compile(r"( \(inlined\))?( \([^()]*/[^()]*\))?$")
 """What pystack puts behind the name of a C function."""
 
+_SHIM = "/nsa_harness_shim.py"
+"""The file of our own wrappers in a stranger's program; its frames lie between the program's and torch's."""
+
 _FAULT_THREAD = re.compile(r"(Current thread|Thread) 0x([0-9a-f]+)(?: \[(.*)\])? \(most recent call first\):")
 _FAULT_FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
 
@@ -41,6 +44,7 @@ def _pyspy_thread(thread: dict[str, Any]) -> ThreadStack:
                 native=frame["module"] is not None,
             )
             for frame in thread["frames"]
+            if not str(frame["filename"]).endswith(_SHIM)
         ),
         active=bool(thread["active"]),
         owns_gil=bool(thread["owns_gil"]),
@@ -57,7 +61,7 @@ def parse_pystack(text: str) -> tuple[ThreadStack, ...]:
         frames = [
             Frame(function=_LIBRARY.sub("", m[4]), file=m[2], line=int(m[3]), native=m[1] != "Python")
             for line in block.splitlines()
-            if (m := _PYSTACK_FRAME.match(line))
+            if (m := _PYSTACK_FRAME.match(line)) and not m[2].endswith(_SHIM)
         ]
         threads.append(
             ThreadStack(
@@ -82,7 +86,7 @@ def parse_faulthandler(text: str, *, pid: int) -> tuple[ThreadStack, ...]:
     for line in text.splitlines():
         if head := _FAULT_THREAD.match(line):
             threads.append((int(head[2], 16), []))
-        elif (frame := _FAULT_FRAME.match(line)) and threads:
+        elif (frame := _FAULT_FRAME.match(line)) and threads and not frame[1].endswith(_SHIM):
             number = 0 if frame[2] == "???" else int(frame[2])
             threads[-1][1].append(Frame(function=frame[3], file=frame[1], line=number))
     if not threads:

@@ -6,9 +6,11 @@ import signal
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import harness
 from harness.core.evidence import Frame, SourceFailure, StackSample
 from harness.observe.proc import Proc
 from harness.observe.stacks.dumper import find_tool, run_dumper, why_refused
@@ -84,6 +86,20 @@ def test_pystack_frames_come_innermost_first_with_their_library_left_out():
     )
     assert (gloo.name, gloo.owns_gil) == ("pt_gloo_runloop", False)
     assert gloo.frames[0].function == "gloo::ring(int, char (*)[2])"
+
+
+SHIM = str(Path(harness.__file__).parent / "shim" / "nsa_harness_shim.py")
+
+
+def test_our_own_wrappers_in_a_strangers_program_are_not_shown():
+    spy = [frame("run_backward"), frame("backward", filename=SHIM), frame("train")]
+    (only,) = parse_pyspy(json.dumps([thread(*spy)]))
+    (stacked, _) = parse_pystack(PYSTACK.replace('"/t.py", line 4', f'"{SHIM}", line 4'))
+    (_, faulted) = parse_faulthandler(FAULTHANDLER.replace("/a dir/t.py", SHIM, 1), pid=7)
+
+    assert [f.function for f in only.frames] == ["run_backward", "train"]
+    assert "stuck_here" not in [f.function for f in stacked.frames]
+    assert [f.function for f in faulted.frames] == ["<module>"]
 
 
 def test_faulthandler_lists_the_main_thread_last():
