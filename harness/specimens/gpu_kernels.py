@@ -1,0 +1,93 @@
+"""One GPU: a kernel that never ends, a host that cannot feed the GPU, a compilation that takes its time."""
+
+from __future__ import annotations
+
+import time
+
+from harness.core.verdict import Kind
+from harness.specimens.catalog import Needs, Scene, Specimen
+
+ENDLESS_CYCLES = 1 << 62
+"""Clock cycles that a kernel waits for: 70 years at 2 GHz."""
+
+FEEDING_S = 1.5
+"""How long the host keeps a step waiting with operations too small for the GPU to notice."""
+
+COMPILE_S = 8.0
+
+
+def launch_endless(scene: Scene) -> None:
+    """Put a kernel on the GPU that does not end; the host goes on until it wants to know a result."""
+    import torch
+
+    with torch.cuda.device(scene.device):
+        torch.cuda._sleep(ENDLESS_CYCLES)  # torch's own test kernel; an endless loop in Triton looks the same
+
+
+def feed_one_by_one(scene: Scene) -> None:
+    """One tiny operation after the other from Python, as a loop over tokens does."""
+    import torch
+
+    end_s = time.monotonic() + FEEDING_S
+    row = torch.zeros(64, device=scene.device, requires_grad=True)
+    while time.monotonic() < end_s:
+        for _ in range(50):
+            row = torch.nn.functional.normalize(row.roll(1) + 0.5, dim=0)
+        row = row.detach().requires_grad_()
+
+
+def compile_for_long(scene: Scene) -> None:
+    """Compile one new function after the other with torch.compile, for ``COMPILE_S`` seconds at least."""
+    import torch
+
+    end_s = time.monotonic() + COMPILE_S
+    width = 32
+    while time.monotonic() < end_s:
+        torch.compiler.reset()
+        compiled = torch.compile(_function_of_width(width), dynamic=False)
+        compiled(torch.ones(width, width, device=scene.device))
+        width += 8
+
+
+def _function_of_width(width: int):  # noqa: ANN202 - a function of tensors
+    def layers(x_DD):  # noqa: ANN001, ANN202
+        for scale in range(1, 6):
+            x_DD = (x_DD @ x_DD).softmax(dim=-1) * scale + width
+        return x_DD.sum()
+
+    return layers
+
+
+SPIN = Specimen(
+    name="gpu-spin",
+    strike=launch_endless,
+    expect=Kind.HANG,
+    cause="gpu-spin",
+    needs=Needs.GPU,
+    stall_s=5.0,
+    imitates="a kernel with a loop whose end never comes: the GPU reads 100 % busy and works on nothing",
+)
+
+HOST_BOUND = Specimen(
+    name="gpu-host-bound",
+    strike=feed_one_by_one,
+    expect=Kind.SLOW,
+    cause="host-bound",
+    every_step=True,
+    step=0,
+    needs=Needs.GPU,
+    settings=(("train.steps", 60),),
+    total_s=25.0,
+    look_alike=True,
+    imitates="attention as a Python loop over tokens: thousands of small kernels, and a GPU that waits for the host",
+)
+
+COMPILE = Specimen(
+    name="gpu-compile",
+    strike=compile_for_long,
+    expect=Kind.PASS,
+    needs=Needs.GPU,
+    stall_s=3.0,
+    look_alike=True,
+    imitates="torch.compile of a new shape in the middle of training: a long silence of a healthy program",
+)

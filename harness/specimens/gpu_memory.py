@@ -1,0 +1,71 @@
+"""One GPU: memory that runs out, and memory so short that the allocator starts over at every step."""
+
+from __future__ import annotations
+
+import time
+
+from harness.core.verdict import Kind
+from harness.specimens.catalog import Needs, Scene, Specimen
+
+MIB = 1 << 20
+ROOM_BYTES = 2048 * MIB
+"""What the process may hold of the GPU's memory: its own limit, so that nobody else's runs out."""
+
+THRASH_S = 1.2
+
+
+def fill_gpu(scene: Scene) -> None:
+    """Reserve tensors until torch's allocator refuses.
+
+    Raises:
+        torch.OutOfMemoryError: the allocator's own. AssertionError: the limit is not in force.
+    """
+    import torch
+
+    _limit(scene.device)
+    kept = [torch.empty(256 * MIB, dtype=torch.uint8, device=scene.device) for _ in range(ROOM_BYTES // (256 * MIB))]
+    kept.append(torch.empty(ROOM_BYTES, dtype=torch.uint8, device=scene.device))
+    raise AssertionError(f"reserved {len(kept)} tensors: the memory limit of this trial is not in force")
+
+
+def allocate_odd_sizes(scene: Scene) -> None:
+    """Ask for large tensors of ever new sizes with no room to keep the old ones: each one empties the cache first."""
+    import torch
+
+    _limit(scene.device)
+    end_s = time.monotonic() + THRASH_S
+    size = ROOM_BYTES // 2
+    while time.monotonic() < end_s:
+        torch.empty(size, dtype=torch.uint8, device=scene.device).fill_(1)
+        size = size + 34 * MIB if size < ROOM_BYTES * 3 // 4 else ROOM_BYTES // 2
+
+
+def _limit(device: str) -> None:
+    import torch
+
+    total = torch.cuda.get_device_properties(device).total_memory
+    torch.cuda.set_per_process_memory_fraction(ROOM_BYTES / total, device)
+
+
+OOM = Specimen(
+    name="gpu-oom",
+    strike=fill_gpu,
+    expect=Kind.OOM,
+    needs=Needs.GPU,
+    expect_frame="fill_gpu",
+    imitates="activations that do not fit on the GPU",
+)
+
+THRASH = Specimen(
+    name="gpu-thrash",
+    strike=allocate_odd_sizes,
+    expect=Kind.SLOW,
+    cause="allocator-thrash",
+    every_step=True,
+    step=0,
+    needs=Needs.GPU,
+    settings=(("train.steps", 60),),
+    total_s=25.0,
+    look_alike=True,
+    imitates="varying lengths close to the memory limit: every allocation frees all that the allocator kept",
+)

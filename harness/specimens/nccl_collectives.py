@@ -1,0 +1,115 @@
+"""Two GPUs, NCCL: ranks that do not call the same operations. Also right on gloo, where every wait is the host's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from harness.core.verdict import Kind
+from harness.specimens.catalog import Needs, Scene, Specimen
+from harness.specimens.gpu_kernels import launch_endless
+
+STRIKES_AT = 2
+"""The step at which the odd rank does otherwise; until then all ranks do the same, which becomes their habit."""
+
+ODD_RANK = 1
+USUAL, OTHER = 1000, 1 << 21
+"""Elements of the tensor that all ranks sum up in every step, and of the one that the odd rank brings."""
+
+
+def sum_unless_odd(scene: Scene) -> None:
+    """Sum a tensor over all ranks in every step; the odd rank leaves it out once."""
+    if not _odd(scene):
+        _sum(scene, USUAL)
+
+
+def sum_another_shape(scene: Scene) -> None:
+    """Sum a tensor over all ranks in every step; the odd rank once brings a larger one."""
+    _sum(scene, OTHER if _odd(scene) else USUAL)
+
+
+def leave_out_parameters(scene: Scene) -> None:
+    """Let the loss depend on one parameter only, so that the others get no gradient on this rank."""
+    state: Any = scene.state
+
+    def of_one_parameter(loss: Any) -> Any:
+        first = next(iter(state.model.parameters()))
+        return loss.detach() + 0.0 * first.sum()
+
+    state.set_loss(of_one_parameter)
+
+
+def _odd(scene: Scene) -> bool:
+    return scene.rank == ODD_RANK and scene.step == STRIKES_AT
+
+
+def _sum(scene: Scene, size: int) -> None:
+    import torch
+    import torch.distributed as dist
+
+    dist.all_reduce(torch.ones(size, device=scene.device))
+
+
+SKIP = Specimen(
+    name="nccl-skip",
+    strike=sum_unless_odd,
+    expect=Kind.HANG,
+    cause="collective-mismatch",
+    every_step=True,
+    step=0,
+    needs=Needs.NCCL,
+    world=2,
+    expect_rank=ODD_RANK,
+    stall_s=5.0,
+    settings=(("train.batch_size", 2),),
+    imitates="an all_reduce inside an if that is false on one rank",
+)
+
+SKIP_ON_CPU = replace(SKIP, name="gloo-skip", needs=Needs.GLOO)
+
+SHAPE = Specimen(
+    name="nccl-shape",
+    strike=sum_another_shape,
+    expect=Kind.HANG,
+    cause="collective-mismatch",
+    every_step=True,
+    step=0,
+    needs=Needs.NCCL,
+    world=2,
+    expect_rank=ODD_RANK,
+    stall_s=5.0,
+    settings=(("train.batch_size", 2),),
+    imitates="an all_reduce of a tensor whose size depends on the rank's own data",
+)
+
+SPIN = Specimen(
+    name="nccl-spin",
+    strike=launch_endless,
+    expect=Kind.HANG,
+    cause="gpu-spin",
+    phase="backward",
+    needs=Needs.NCCL,
+    world=2,
+    at_rank=1,
+    stall_s=5.0,
+    expect_phase="optim",
+    settings=(("train.batch_size", 2),),
+    imitates="a kernel that never ends on one rank: the other waits inside NCCL, and both GPUs read 100 %",
+)
+
+UNUSED = Specimen(
+    name="nccl-unused",
+    strike=leave_out_parameters,
+    expect=Kind.HANG,
+    cause="unused-parameter",
+    phase="forward",
+    needs=Needs.NCCL,
+    world=2,
+    at_rank=1,
+    stall_s=5.0,
+    expect_phase="backward",
+    settings=(("train.batch_size", 2), ("train.trace_grads", True)),
+    imitates="a branch of the model that one rank does not take: DDP on the others waits for its gradients",
+)
+
+UNUSED_ON_CPU = replace(UNUSED, name="gloo-unused", needs=Needs.GLOO)

@@ -1,0 +1,125 @@
+"""Two GPUs, NCCL: one rank is locked, stopped, killed or late; and a job that is only slow."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from harness.core.verdict import Kind
+from harness.specimens.backward_deadlock import acquire_forever
+from harness.specimens.catalog import Needs, Scene, Specimen
+
+ODD_RANK = 1
+LATE_S = 2.5
+WORK_S = 0.7
+
+SETTINGS = (("train.batch_size", 2),)
+
+
+def stop_itself(scene: Scene) -> None:
+    """Stop this process; nobody continues it."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def kill_itself(scene: Scene) -> None:
+    """End this process the way the kernel's out-of-memory killer does."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def compute_for_long(scene: Scene) -> None:
+    """Compute on the CPU for ``LATE_S`` seconds while the others have long arrived."""
+    _compute(LATE_S)
+
+
+def work_in_every_step(scene: Scene) -> None:
+    """Do ``WORK_S`` seconds of real work on host and device."""
+    import torch
+
+    end_s = time.monotonic() + WORK_S
+    square = torch.randn(512, 512, device=scene.device)
+    while time.monotonic() < end_s:
+        square = torch.nn.functional.normalize(square @ square.T)
+    _ = float(square.sum())
+
+
+def _compute(seconds: float) -> None:
+    import torch
+
+    end_s = time.monotonic() + seconds
+    while time.monotonic() < end_s:
+        torch.randn(200, 200).matmul(torch.randn(200, 200)).softmax(dim=-1)
+
+
+LOCK = Specimen(
+    name="nccl-lock",
+    strike=acquire_forever,
+    expect=Kind.HANG,
+    cause="deadlock",
+    phase="backward",
+    inside_backward=True,
+    expect_frame="acquire_forever",
+    needs=Needs.NCCL,
+    world=2,
+    at_rank=ODD_RANK,
+    stall_s=5.0,
+    settings=SETTINGS,
+    imitates="a gradient hook on one rank that waits for a lock which never comes back",
+)
+
+STOPPED = Specimen(
+    name="nccl-stopped",
+    strike=stop_itself,
+    expect=Kind.HANG,
+    cause="stopped",
+    needs=Needs.NCCL,
+    world=2,
+    at_rank=ODD_RANK,
+    stall_s=5.0,
+    settings=SETTINGS,
+    imitates="one rank stopped by a signal: a debugger, a scheduler, a suspended container",
+)
+
+KILLED = Specimen(
+    name="nccl-killed",
+    strike=kill_itself,
+    expect=Kind.CRASH,
+    cause="SIGKILL",
+    phase="backward",
+    needs=Needs.NCCL,
+    world=2,
+    at_rank=ODD_RANK,
+    stall_s=5.0,
+    settings=SETTINGS,
+    imitates="one rank killed from outside while the others go on to wait for it",
+)
+
+STRAGGLER = Specimen(
+    name="nccl-straggler",
+    strike=compute_for_long,
+    expect=Kind.SLOW,
+    cause="straggler",
+    every_step=True,
+    step=0,
+    needs=Needs.NCCL,
+    world=2,
+    at_rank=ODD_RANK,
+    total_s=30.0,
+    look_alike=True,
+    settings=(*SETTINGS, ("train.steps", 60)),
+    imitates="one rank whose own work takes many times longer than the others': all wait for it in every step",
+)
+
+SLOW = Specimen(
+    name="nccl-slow",
+    strike=work_in_every_step,
+    expect=Kind.SLOW,
+    every_step=True,
+    step=0,
+    needs=Needs.NCCL,
+    world=2,
+    total_s=30.0,
+    look_alike=True,
+    settings=(*SETTINGS, ("model.n_layers", 12), ("train.steps", 60)),
+    imitates="twelve layers on two GPUs, healthy, with a limit too short for them",
+)
