@@ -166,7 +166,8 @@ class SelfTest:
 
 def host(specimen: Specimen) -> dict[str, Value]:
     """The settings of the healthy trainer that ``specimen`` is planted in."""
-    ranks: dict[str, Value] = {"parallel.world": specimen.world} if specimen.world > 1 else {}
+    world = specimen.world
+    ranks: dict[str, Value] = {"parallel.world": world, "train.batch_size": world} if world > 1 else {}
     return {**HOST, **RANKS[specimen.needs], **ranks, **dict(specimen.settings)}
 
 
