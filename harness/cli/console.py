@@ -6,12 +6,12 @@ Progress goes to standard error, results to standard output. This is the only mo
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, TypeAlias
 
 from harness.core.verdict import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from rich.console import RenderableType
     from rich.text import Text
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from harness.core.ports import Screen
     from harness.core.record import TrialRecord
     from harness.core.trial import Trial
+
+Label: TypeAlias = "Callable[[Trial], str]"
+"""Names the place of a trial."""
 
 STYLES = {
     Kind.PASS: "green",
@@ -34,32 +37,41 @@ STYLES = {
 }
 
 
-def screen(*, stream: TextIO | None = None, quiet: bool = False) -> Screen:
-    """The screen that fits ``stream`` (standard error): live on a terminal, plain lines elsewhere."""
+def screen(*, stream: TextIO | None = None, quiet: bool = False, label: Label | None = None) -> Screen:
+    """The screen that fits ``stream`` (standard error): live on a terminal, plain lines elsewhere.
+
+    ``label`` names a trial's place in a few words; the default is its whole point.
+    """
     out = stream or sys.stderr
     if not quiet and out.isatty():
-        return LiveScreen(out)
-    return PlainScreen(out)
+        return LiveScreen(out, label=label or point_of)
+    return PlainScreen(out, label=label or point_of)
 
 
-def where(trial: Trial) -> str:
-    """The point of a trial in a few words, with its role when it is not the search itself."""
+def point_of(trial: Trial) -> str:
+    """The whole point of a trial."""
+    return str(trial.point)
+
+
+def where(trial: Trial, *, label: Label = point_of) -> str:
+    """The place of a trial in a few words, with its role when it is not the search itself."""
     role = {"search": "", "certify": "  again, to certify", "confirm": "  again, to confirm"}
-    return f"{trial.point}{role.get(trial.role, f'  {trial.role}')}"
+    return f"{label(trial)}{role.get(trial.role, f'  {trial.role}')}"
 
 
-def outcome_line(record: TrialRecord, *, number: int) -> str:
+def outcome_line(record: TrialRecord, *, number: int, label: Label = point_of) -> str:
     """One finished trial on one line."""
     verdict = record.verdict
-    head = f"{number:>3}  {where(record.trial):<34} {verdict!s:<18} {record.outcome.duration_s:6.1f} s"
+    head = f"{number:>3}  {where(record.trial, label=label):<34} {verdict!s:<18} {record.outcome.duration_s:6.1f} s"
     return head if verdict.kind is Kind.PASS else f"{head}\n       {verdict.because}"
 
 
 class PlainScreen:
     """Lines for logs and pipes: one when a trial ends, nothing that moves."""
 
-    def __init__(self, out: TextIO) -> None:
+    def __init__(self, out: TextIO, *, label: Label = point_of) -> None:
         self.out = out
+        self.label = label
         self.is_planned = False
 
     def __enter__(self) -> PlainScreen:
@@ -89,7 +101,7 @@ class PlainScreen:
 
     def judged(self, record: TrialRecord, *, number: int) -> None:
         """The trial's line."""
-        self._line(outcome_line(record, number=number))
+        self._line(outcome_line(record, number=number, label=self.label))
 
     def _line(self, text: str) -> None:
         print(text, file=self.out, flush=True)
@@ -98,11 +110,12 @@ class PlainScreen:
 class LiveScreen:
     """A table of finished trials that scrolls away above, one moving line for the running one, a progress bar."""
 
-    def __init__(self, out: TextIO) -> None:
+    def __init__(self, out: TextIO, *, label: Label = point_of) -> None:
         from rich.console import Console
         from rich.live import Live
         from rich.progress import BarColumn, Progress, TextColumn
 
+        self.label = label
         self.console = Console(file=out, highlight=False)
         self.bar = Progress(
             TextColumn("{task.description}"),
@@ -137,7 +150,7 @@ class LiveScreen:
 
     def started(self, trial: Trial, *, number: int, reason: str) -> None:
         """The moving line."""
-        self.current = f"{number:>3}  {where(trial):<34} starting: {reason}"
+        self.current = f"{number:>3}  {where(trial, label=self.label):<34} starting: {reason}"
 
     def watched(self, facts: Mapping[str, object]) -> None:
         """The moving line: phase, step, time, silence."""
@@ -161,7 +174,7 @@ class LiveScreen:
     def _coloured(self, record: TrialRecord, number: int) -> Text:
         from rich.text import Text
 
-        line = Text(outcome_line(record, number=number))
+        line = Text(outcome_line(record, number=number, label=self.label))
         line.highlight_words([str(record.verdict)], style=STYLES[record.verdict.kind])
         return line
 

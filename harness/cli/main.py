@@ -13,7 +13,7 @@ from harness.core.errors import CleanupError, HarnessError, LaunchError, StoreEr
 COMMANDS = {
     "bisect": ("harness.cli.bisect:bisect", "Find from which value of an axis training fails."),
     "selftest": ("harness.cli.selftest:selftest", "Run every known fault here; expected verdict against got."),
-    "matrix": ("harness.cli.matrix:matrix", "Show and check matrix files: cells, what is left out, what it costs."),
+    "matrix": ("harness.cli.matrix:matrix", "Show, check and run matrix files: many cells, each with its expectation."),
     "report": ("harness.cli.report:report", "Write the report of a run again, from its journal."),
     "classify": ("harness.cli.classify:classify", "Judge the recorded evidence of a run again."),
     "stacks": ("harness.cli.stacks:stacks", "Where every rank of a running job is, and whether it moves."),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.exit_codes import ExitCode
+from harness.cli.matrix_run import run
 
 if TYPE_CHECKING:
     from harness.core.matrix import Matrix
@@ -32,7 +33,10 @@ FILES = click.argument("files", nargs=-1, required=True, type=click.Path(exists=
 
 @click.group(epilog=EPILOG)
 def matrix() -> None:
-    """Look into matrix files. Nothing is run and no cell is listed that would not be run."""
+    """Look into matrix files, and run them."""
+
+
+matrix.add_command(run)
 
 
 @matrix.command()

@@ -8,8 +8,8 @@ from enum import StrEnum
 from harness.core.boundary import Boundary, ScalingFit
 from harness.core.cause import AxisVerdict, CellCount, Explored, Interaction, Minimised
 from harness.core.matrix import Matrix
-from harness.core.point import Point, Value
-from harness.core.verdict import Kind
+from harness.core.point import Point
+from harness.core.verdict import Answer, Kind
 
 
 class Task(StrEnum):
@@ -68,8 +68,9 @@ class CellResult:
 
     ``seen`` are the verdicts in words with their numbers, commonest first; trials that the machine spoiled are in it,
     but in no count. ``failure`` is the name of the failure it showed (a named signature, or kind and cause).
-    ``keys`` are its trials. ``ran`` is a fingerprint of the configuration and kernels that really ran, empty when not
-    known. ``predicted_s`` is how long a healthy trial was expected to take before it was run.
+    ``keys`` are its trials; ``said`` is what was said of it without a trial, and by whom. ``ran`` is a fingerprint of
+    the configuration and kernels that really ran, empty when not known. ``predicted_s`` is how long a healthy trial
+    was expected to take before it was run.
     """
 
     cell: Point
@@ -82,6 +83,7 @@ class CellResult:
     issue: str = ""
     failure: str = ""
     keys: tuple[str, ...] = ()
+    said: str = ""
     ran: str = ""
     seconds: float = 0.0
     gpu_seconds: float = 0.0
@@ -109,18 +111,13 @@ class AxisFit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Freedom:
-    """A cause with everything else set anew: ``failed`` of ``tried`` such cells failed too.
+class Said:
+    """An answer for a cell that no trial gave: a user's word, or a trial that was not worth starting."""
 
-    ``free`` are the axes whose value made no difference in any of them; ``against`` are the settings of a cell that
-    passed, and so the first thing to look at.
-    """
-
-    cause: int
-    tried: int
-    failed: int
-    free: tuple[str, ...] = ()
-    against: tuple[tuple[str, Value], ...] = ()
+    cell: Point
+    answer: Answer
+    by: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +133,6 @@ class CampaignAnswer:
     boundary: Boundary | None = None
     minimised: Minimised | None = None
     explored: Explored | None = None
-    explained: tuple[Freedom, ...] = ()
     gpu_seconds: float = 0.0
     because: str = ""
     notes: tuple[str, ...] = ()

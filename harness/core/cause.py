@@ -65,6 +65,20 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Freedom:
+    """A cause with everything else set at random: ``failed`` of ``tried`` such cells failed too.
+
+    ``free`` are the axes that took several values while it always failed; ``against`` are the other settings of a
+    cell that passed, and so the first thing to look at.
+    """
+
+    tried: int
+    failed: int
+    free: tuple[str, ...] = ()
+    against: tuple[tuple[str, Value], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
     """A set of settings that fails together, and that no longer fails when any single one takes a step back.
 
@@ -77,6 +91,7 @@ class Cause:
     excluded_rate: float | None = None
     confidence: float = 0.95
     claim: Claim = Claim.OBSERVED
+    freedom: Freedom | None = None
 
     @property
     def certified(self) -> bool:

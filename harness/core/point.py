@@ -27,7 +27,8 @@ class Axis:
     """One setting that a search may vary.
 
     ``values`` of an ordered axis ascend, and larger is worse: if a value fails, larger ones are expected to fail
-    at least as often. ``path`` is the dotted place in the target's configuration that the value is written to.
+    at least as often. Words on an ordered axis (commits) stand in the order in which they are given. ``path`` is the
+    dotted place in the target's configuration that the value is written to.
     """
 
     name: str
@@ -42,7 +43,8 @@ class Axis:
             raise SpecError(f"axis {self.name!r} has no values; give some, e.g. {self.name}=1..12")
         if len(set(self.values)) != len(self.values):
             raise SpecError(f"axis {self.name!r} lists a value twice: {list(self.values)}")
-        if self.type is AxisType.ORDERED and list(self.values) != sorted(self.values, key=_as_number):
+        is_numbered = self.type is AxisType.ORDERED and not all(isinstance(value, str) for value in self.values)
+        if is_numbered and list(self.values) != sorted(self.values, key=_as_number):
             raise SpecError(f"ordered axis {self.name!r} must ascend, got {list(self.values)}")
 
     def index(self, value: Value) -> int:

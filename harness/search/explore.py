@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import PlanEstimate
-from harness.core.cause import Explored, Interaction
+from harness.core.cause import Explored
 from harness.core.point import AxisType
 from harness.core.space import Rule, Selector, Space
 from harness.core.spec import Effort
 from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S
-from harness.search.covering import Combination, Covering, covering_array, held
+from harness.search.covering import Covering, covering_array, held
 from harness.search.minimise import Minimise
 from harness.search.script import Script, Steps, Told
+from harness.search.suspects import suspects
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from harness.core.ports import CellRequest
 
 WITHOUT_END = Effort(max_trials=10**9)
-MOST_SUSPECTS = 20
 
 
 class Explore(Script):
@@ -81,7 +81,7 @@ class Explore(Script):
             explained=len(explained),
             impossible=self.whole.impossible,
             causes=tuple(self.causes),
-            suspects=interactions(self)[:MOST_SUSPECTS],
+            suspects=suspects(self.space, [self.count(cell) for cell in self.tallies], strength=self.strength),
             counts=tuple(self.count(cell) for cell in self.tallies),
             because=self._because(len(every), len(passed)),
             notes=tuple(notes),
@@ -159,15 +159,3 @@ class Explore(Script):
             return f"{head}; nothing failed." if not self.failures else f"{head}; no cause was found."
         many = "1 cause was" if len(self.causes) == 1 else f"{len(self.causes)} causes were"
         return f"{head}; {many} found: " + "; ".join(f"{{{cause}}}" for cause in self.causes) + "."
-
-
-def interactions(search: Explore) -> tuple[Interaction, ...]:
-    """Combinations that failed and never passed, most failures first."""
-    passed, failed = dict[Combination, int](), dict[Combination, int]()
-    for cell, tally in search.tallies.items():
-        table = failed if tally.bad else passed if tally.good else None
-        if table is not None:
-            for combination in held(search.space, [cell], strength=search.strength):
-                table[combination] = table.get(combination, 0) + 1
-    suspects = [Interaction(settings=c, failed=n) for c, n in failed.items() if c not in passed]
-    return tuple(sorted(suspects, key=lambda s: (-s.failed, str(s))))

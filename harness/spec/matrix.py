@@ -23,6 +23,7 @@ from harness.core.point import AxisType
 from harness.core.space import Rule, Selector, Space
 from harness.core.spec import Effort, Limits
 from harness.core.verdict import Kind
+from harness.spec.fault import parse_fault
 from harness.spec.matrix_axes import at, bundle_of, cell_of, factor_of, selector_of
 from harness.spec.matrix_schema import validated_matrix
 from harness.spec.yaml_file import read_yaml
@@ -81,6 +82,8 @@ def _matrix(keys: Any, lines: Lines) -> Matrix:
     with at(lines.place("base")):
         base = bundle_of(keys.base, keys.env, [], target=keys.target)
     _check_disjoint(factors, dict(base.config), lines)
+    with at(lines.place("fault")):
+        fault = parse_fault(keys.fault, axes=axes) if keys.fault is not None else None
     space = Space(factors=factors, rules=_rules(keys, factors, axes, lines))
     signatures = tuple(_signature(name, row, lines) for name, row in keys.signatures.items())
     named = {row.name: row for row in signatures}
@@ -94,6 +97,7 @@ def _matrix(keys: Any, lines: Lines) -> Matrix:
         target=keys.target,
         command=tuple(keys.command),
         base=base,
+        fault=fault,
         space=space,
         strategy=MatrixStrategy(keys.strategy),
         strength=keys.strength,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from harness.core.errors import SpecError, suggestion
@@ -147,16 +148,27 @@ def _path(name: str, keys: Any, target: str) -> str:
 def _bundles(axis: Axis, apply: Any, target: str) -> tuple[Bundle, ...]:
     if apply is None:
         return tuple(_config(axis.path, value) for value in axis.values)
-    given = [kind for kind in ("arg", "env", "config", "map") if getattr(apply, kind) is not None]
+    kinds = ("arg", "env", "config", "python", "commit", "map")
+    given = [kind for kind in kinds if getattr(apply, kind) is not None]
     if len(given) != 1:
-        raise SpecError(f"apply needs exactly one of arg, env, config and map, got {', '.join(given) or 'none'}")
+        raise SpecError(f"apply needs exactly one of {', '.join(kinds)}, got {', '.join(given) or 'none'}")
     if apply.map is not None:
         return _mapped(axis, apply.map, target)
     if apply.config is not None:
         return tuple(bundle_of({apply.config: value}, {}, [], target=target) for value in axis.values)
     if apply.env is not None:
         return tuple(bundle_of({}, {apply.env: value}, [], target=target) for value in axis.values)
+    if apply.python is not None:
+        return tuple(Bundle(python=_filled(apply.python, value)) for value in axis.values)
+    if apply.commit is not None:
+        return tuple(Bundle(commit=_filled(apply.commit, value)) for value in axis.values)
     return tuple(bundle_of({}, {}, [apply.arg, _text(value)], target=target) for value in axis.values)
+
+
+def _filled(template: str, value: Value) -> str:
+    if "{value}" not in template:
+        raise SpecError(f"{template!r} would be the same for every value; write {{value}} where the value belongs")
+    return template.replace("{value}", _text(value))
 
 
 def _mapped(axis: Axis, table: Mapping[Any, Any], target: str) -> tuple[Bundle, ...]:
@@ -166,7 +178,8 @@ def _mapped(axis: Axis, table: Mapping[Any, Any], target: str) -> tuple[Bundle, 
     for key, keys in table.items():
         plain = axis.type is not AxisType.FLAG and not isinstance(key, bool) and key not in axis.values
         value = value_of(axis, texts.get(str(key), key) if plain else {"0": 0, "1": 1}.get(str(key), key))
-        by_value[value] = bundle_of(keys.config, keys.env, keys.args, target=target)
+        bundle = bundle_of(keys.config, keys.env, keys.args, target=target)
+        by_value[value] = replace(bundle, python=keys.python, commit=keys.commit)
     missing = [str(value) for value in axis.values if value not in by_value]
     if missing:
         raise SpecError(f"map says nothing for {', '.join(missing)}; write {missing[0]}: {{}} if it changes nothing")

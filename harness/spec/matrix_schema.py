@@ -47,11 +47,15 @@ def matrix_model() -> type[BaseModel]:
         args: list[str] = Field(default_factory=list, description="command-line arguments to append")
         env: dict[str, Any] = Field(default_factory=dict, description="environment variables")
         config: dict[str, Any] = Field(default_factory=dict, description="dotted settings of the trainer")
+        python: str | None = Field(default=None, description="run it in this interpreter")
+        commit: str | None = Field(default=None, description="run the program as it was at this commit")
 
     class ApplyKeys(Strict):
         arg: str | None = Field(default=None, description="append this argument and the value")
         env: str | None = Field(default=None, description="set this environment variable to the value")
         config: str | None = Field(default=None, description="set this dotted setting to the value")
+        python: str | None = Field(default=None, description="run it in this interpreter; {value} is the value")
+        commit: str | None = Field(default=None, description="take the program from this commit; {value} is the value")
         map: dict[Any, BundleKeys] | None = Field(default=None, description="each value does something of its own")
 
     class AxisKeys(Strict):
@@ -141,6 +145,7 @@ def matrix_model() -> type[BaseModel]:
         command: list[str] = Field(default_factory=list, description="what to run, for target: command")
         base: dict[str, Any] = Field(default_factory=dict, description="settings held in every cell")
         env: dict[str, Any] = Field(default_factory=dict)
+        fault: str | None = Field(default=None, description="plant a known fault, e.g. backward-deadlock@n_layers>=5")
         axes: dict[str, AxisKeys] = Field(min_length=1)
         strategy: Literal["full", "one-factor", "pairwise", "list"] = "list"
         strength: int = Field(default=2, ge=1)

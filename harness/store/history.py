@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from harness.core.campaign import CampaignAnswer, CampaignSpec
+from harness.core.campaign import CampaignAnswer, CampaignSpec, Said
 from harness.core.codec import from_json
 from harness.core.errors import JournalError, StoreError
 from harness.core.record import CampaignRun, Machine, Run, TrialRecord
@@ -49,6 +49,8 @@ class History:
         self._records: dict[str, TrialRecord] = {}
         self._pending: dict[str, Trial] = {}
         self._reused: dict[str, TrialRecord] = {}
+        self._facts: list[TrialRecord | Said] = []
+        self._undone: list[TrialRecord] = []
         self._notes: list[str] = []
         self._end: _End | None = None
         self._seconds = 0.0
@@ -90,6 +92,14 @@ class History:
     def reused(self) -> tuple[TrialRecord, ...]:
         """Trials of earlier runs that count in this one, in the order of being taken over."""
         return tuple(self._reused.values())
+
+    def facts(self) -> tuple[TrialRecord | Said, ...]:
+        """Everything that a search is to be told, in order: trials, also those taken over, and what users said."""
+        return tuple(self._facts)
+
+    def undone(self) -> tuple[TrialRecord, ...]:
+        """Trials that a user took back."""
+        return tuple(self._undone)
 
     @property
     def spec(self) -> BisectSpec:
@@ -152,10 +162,18 @@ class History:
                 _keep_key(record.trial, line.data["record"]["trial"])
                 self._pending.pop(record.trial.key, None)
                 self._records[record.trial.key] = record
+                self._facts.append(record)
             case "reuse":
                 record = from_json(TrialRecord, line.data["record"])
                 _keep_key(record.trial, line.data["record"]["trial"])
                 self._reused[record.trial.key] = record
+                self._facts.append(record)
+            case "said":
+                self._facts.append(from_json(Said, line.data))
+                self._end = None
+            case "undo":
+                self._undo(int(line.data["count"]))
+                self._end = None
             case "note":
                 self._notes.append(str(line.data["text"]))
             case "end":
@@ -166,6 +184,15 @@ class History:
                 pass
         if self._session is not None:
             self._session = (self._session[0], line.wall)
+
+    def _undo(self, count: int) -> None:
+        """Take the last ``count`` facts back; their trials stay in the journal and their keys are not used again."""
+        for _ in range(min(count, len(self._facts))):
+            fact = self._facts.pop()
+            if isinstance(fact, TrialRecord):
+                self._undone.append(fact)
+                self._records.pop(fact.trial.key, None)
+                self._reused.pop(fact.trial.key, None)
 
     def _open_session_s(self) -> float:
         if self._session is None:

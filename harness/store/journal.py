@@ -14,7 +14,7 @@ from harness.store.files import sync_folder, write_failed
 if TYPE_CHECKING:
     from pathlib import Path
 
-EVENTS = ("header", "plan", "start", "record", "reuse", "decision", "user", "note", "end")
+EVENTS = ("header", "plan", "start", "record", "reuse", "said", "undo", "decision", "note", "end")
 
 
 @dataclass(frozen=True, slots=True)

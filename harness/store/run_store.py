@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.boundary import Boundary, PlanEstimate
-    from harness.core.campaign import CampaignAnswer
+    from harness.core.campaign import CampaignAnswer, Said
     from harness.core.ports import CellRequest, Clock, Request
     from harness.core.record import Machine, Run, TrialRecord
     from harness.core.spec import BisectSpec
@@ -167,6 +167,22 @@ class RunStore:
     def add_reuse(self, record: TrialRecord, *, run: str) -> None:
         """Journal that a trial of an earlier run counts here as well."""
         self._append("reuse", {"record": to_json(record), "run": run})
+
+    def facts(self) -> tuple[TrialRecord | Said, ...]:
+        """Everything that a search is to be told, in order: trials, also those taken over, and what users said."""
+        return self._history.facts()
+
+    def undone(self) -> tuple[TrialRecord, ...]:
+        """Trials that a user took back."""
+        return self._history.undone()
+
+    def add_said(self, said: Said) -> None:
+        """Journal an answer that no trial gave."""
+        self._append("said", to_json(said))
+
+    def add_undo(self, count: int) -> None:
+        """Journal that the last ``count`` facts are taken back."""
+        self._append("undo", {"count": count})
 
     def add_decision(self, request: Request | CellRequest, *, left: PlanEstimate | None = None) -> None:
         """Journal what the search asks next and why, and what it expects to spend from here."""

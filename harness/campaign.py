@@ -1,0 +1,193 @@
+"""THE LOOP over a matrix: ask, plan, launch, watch, classify, record, tell; then what the cells say together."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from harness.attempts import Attempts, Interrupted
+from harness.classify.named import matches
+from harness.core.campaign import CampaignAnswer, Met, Said, Task
+from harness.core.errors import SpecError
+from harness.core.verdict import FAILURES, Answer, Kind
+from harness.observe.ran import fingerprint
+from harness.plan.budget import budget
+from harness.plan.cells import CellPlanner
+from harness.plan.predict_cell import predict_cell
+from harness.search.met import in_force, met
+from harness.search.oracle import Oracle
+from harness.search.strategies import conclude, strategy_of
+from harness.search.tables import Facts, axis_fits, cell_results, failure_tables
+from harness.store import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from harness.conduct import Parts
+    from harness.core.evidence import Evidence
+    from harness.core.point import Point
+    from harness.core.ports import CellRequest, Screen
+    from harness.core.record import CampaignRun, TrialRecord
+    from harness.core.trial import Trial
+    from harness.core.verdict import Verdict
+    from harness.plan.cells import Trees
+    from harness.store.run_store import RunStore
+
+ANY_FAILURE = (*FAILURES, Kind.BELOW_TARGET)
+"""What is bad where no failure in particular is sought."""
+
+
+class Campaign:
+    """One question about a matrix, on one machine. What was recorded before is not run again."""
+
+    def __init__(
+        self,
+        *,
+        store: RunStore,
+        parts: Parts,
+        screen: Screen,
+        interrupted: Callable[[], bool] = lambda: False,
+        trees: Trees | None = None,
+    ) -> None:
+        self.store = store
+        self.spec = store.campaign
+        self.matrix = self.spec.matrix
+        self.screen = screen
+        self.today = dt.date.fromisoformat(parts.clock.wall()[:10])
+        self.search = strategy_of(self.spec)
+        self.oracle = Oracle(self.spec.bad_kinds or (ANY_FAILURE if self.spec.task is Task.CELLS else ()))
+        self.attempts = Attempts(store=store, parts=parts, screen=screen, interrupted=interrupted, answer=self._answer)
+        self.planner = CellPlanner(
+            self.spec, target=parts.target, code=store.code, machine=store.machine.fingerprint, trees=trees
+        )
+        self.names: dict[str, tuple[str, ...]] = {}
+        self.ran: dict[str, str] = {}
+        self.predicted_s: dict[Point, float] = {}
+        self.spoiled: Counter[Point] = Counter()
+        self.surprise = ""
+
+    def run(self) -> CampaignRun:
+        """Run to the end, or until the budget is used up, and write down what it all shows."""
+        try:
+            self._replay()
+            self._search()
+            ended = self.surprise or ("budget used up" if self._unfinished() else "answered")
+        except (Interrupted, KeyboardInterrupt):
+            ended = "interrupted"
+        self.store.add_end(why=ended, seconds=self.attempts.seconds, answer=self.conclude())
+        return self.store.campaign_run()
+
+    def conclude(self) -> CampaignAnswer:
+        """What is known so far; runs nothing."""
+        said = {fact.cell: fact for fact in self.store.facts() if isinstance(fact, Said)}
+        records = (*self.store.reused(), *self.store.records())
+        facts = Facts(records=records, names=self.names, ran=self.ran, predicted_s=self.predicted_s, said=said)
+        space, certify = self.matrix.space, self.matrix.effort.certify
+        answer = CampaignAnswer(
+            cells=cell_results(self.matrix, self.spec.cells, facts, today=self.today),
+            failures=failure_tables(space, facts, certify=certify),
+            fits=axis_fits(space, records),
+            gpu_seconds=self._gpu_seconds(),
+        )
+        return conclude(self.search, answer)
+
+    # -- the loop
+
+    def _replay(self) -> None:
+        for record in (*self.store.undone(), *self.store.records()):
+            self.planner.note(record.trial)
+        for fact in self.store.facts():
+            if isinstance(fact, Said):
+                self.search.tell(cell=fact.cell, answer=fact.answer, seconds=0.0)
+            else:
+                self._remember(fact, self.store.read_evidence(fact.trial.key))
+                self.oracle.answer(fact.verdict)
+                self._learn(fact)
+
+    def _search(self) -> None:
+        self.store.add_plan(self.search.estimate())
+        while (request := self.search.ask()) is not None and not self._spent() and not self.surprise:
+            left = self.search.estimate()
+            self.screen.planned(left)
+            self.store.add_decision(request, left=left)
+            if (trial := self._planned(request)) is not None:
+                self._learn(self._kept(self.attempts.run(trial, reason=request.reason)))
+
+    def _kept(self, record: TrialRecord) -> TrialRecord:
+        self._remember(record, self.store.read_evidence(record.trial.key))
+        return record
+
+    def _planned(self, request: CellRequest) -> Trial | None:
+        """The trial for ``request``; None when it cannot be run, or would not end within its limit even if healthy."""
+        try:
+            trial = self.planner.trial(request)
+        except SpecError as error:
+            return self._say(request.cell, by="the trainer", why=str(error))
+        limits = self.matrix.limits_at(request.cell)
+        prediction = predict_cell(self.store.records(), space=self.matrix.space, cell=request.cell)
+        if prediction is not None:
+            self.predicted_s.setdefault(request.cell, prediction.total_s)
+            if limits.total_s is not None and prediction.total_s > limits.total_s:
+                why = (
+                    f"it would take {prediction.total_s:.0f} s to pass ({prediction.basis}), "
+                    f"but may take {limits.total_s:g} s: the limit could not tell slow from hung"
+                )
+                return self._say(request.cell, by="prediction", why=why)
+        return replace(trial, budget=budget(limits, prediction), prediction=prediction)
+
+    def _say(self, cell: Point, *, by: str, why: str) -> None:
+        self.store.add_said(Said(cell=cell, answer=Answer.UNRESOLVED, by=by, why=why))
+        self.search.tell(cell=cell, answer=Answer.UNRESOLVED, seconds=0.0)
+
+    def _learn(self, record: TrialRecord) -> None:
+        """Tell the search, except of a trial that the machine spoiled: its question is then simply asked again."""
+        cell = record.trial.point
+        self.spoiled[cell] = self.spoiled[cell] + 1 if record.verdict.kind is Kind.INFRA else 0
+        if 0 < self.spoiled[cell] <= self.matrix.infra_retries:
+            return
+        self.spoiled[cell] = 0
+        self.search.tell(cell=cell, answer=record.answer, seconds=record.outcome.duration_s)
+        if self.spec.fail_fast and self.spec.task is Task.CELLS:
+            self._look_for_surprise(cell)
+
+    # -- what a trial means
+
+    def _answer(self, verdict: Verdict, evidence: Evidence) -> Answer:
+        """Whether it is the failure being sought: the named one if there is a name, so that no other is followed."""
+        if self.spec.signature is None:
+            return self.oracle.answer(verdict)
+        if verdict.kind is Kind.PASS:
+            return Answer.GOOD
+        named = next(row for row in self.matrix.signatures if row.name == self.spec.signature)
+        return Answer.BAD if matches(named, verdict, evidence) else Answer.UNRESOLVED
+
+    def _remember(self, record: TrialRecord, evidence: Evidence | None) -> None:
+        key = record.trial.key
+        if evidence is not None and record.verdict.kind is not Kind.PASS:
+            rows = (row for row in self.matrix.signatures if matches(row, record.verdict, evidence))
+            self.names[key] = tuple(row.name for row in rows)
+        if (ran := fingerprint(record.trial, layout.trial(self.store.run_dir, key))) != "":
+            self.ran[key] = ran
+
+    def _look_for_surprise(self, cell: Point) -> None:
+        facts = Facts(records=self.store.records(), names=self.names, ran={}, predicted_s={}, said={})
+        expected = in_force(self.matrix, cell, today=self.today)
+        verdict, because = met(expected, [facts.ended(record) for record in facts.of(cell)])
+        if verdict is Met.UNEXPECTED:
+            self.surprise = f"stopped at the first surprise: {self.matrix.space.name_of(cell)}: {because}"
+
+    # -- the budget
+
+    def _gpu_seconds(self) -> float:
+        return sum(r.outcome.duration_s * self.matrix.gpus_at(r.trial.point) for r in self.store.records())
+
+    def _spent(self) -> str:
+        most = self.matrix.gpu_seconds
+        if most is not None and self._gpu_seconds() >= most:
+            return f"the limit of {most:g} GPU-seconds"
+        return self.attempts.spent(self.matrix.effort)
+
+    def _unfinished(self) -> bool:
+        return bool(self.search.stopped) or self.search.ask() is not None

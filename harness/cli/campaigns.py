@@ -1,0 +1,121 @@
+"""What every command that runs a matrix does: begin or resume a run, show it, write its report, end with its code."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.cli.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    import click
+
+    from harness.core.campaign import CampaignSpec
+    from harness.core.record import CampaignRun
+    from harness.core.trial import Trial
+    from harness.settings import Settings
+    from harness.store.run_store import RunStore
+
+
+def begin(settings: Settings, spec: CampaignSpec) -> CampaignRun:
+    """A new run of ``spec``, to its end."""
+    from harness.clock import WallClock
+    from harness.machine import code_fingerprint, describe
+    from harness.store.run_store import RunStore
+
+    with RunStore.create(
+        settings.runs,
+        spec=spec,
+        machine=describe(),
+        code=code_fingerprint(),
+        argv=("nsa-harness", *sys.argv[1:]),
+        clock=WallClock(),
+    ) as store:
+        return conduct(settings, store)
+
+
+def resume(settings: Settings, *, name: str) -> CampaignRun:
+    """An earlier run, taken up where it was left; ``latest`` is the last one."""
+    from harness.clock import WallClock
+    from harness.machine import code_fingerprint, describe
+    from harness.store.run_store import RunStore
+
+    with RunStore.open(
+        find(settings, name),
+        clock=WallClock(),
+        machine=describe(),
+        code=code_fingerprint(),
+        argv=("nsa-harness", *sys.argv[1:]),
+    ) as store:
+        return conduct(settings, store)
+
+
+def find(settings: Settings, name: str | None) -> Path:
+    """The directory of the run called ``name``: a path, a name below the runs, or the last run."""
+    from harness.store.run_store import find_latest
+
+    if name is None or name == "latest":
+        return find_latest(settings.runs)
+    return Path(name) if Path(name).is_dir() else settings.runs / name
+
+
+def conduct(settings: Settings, store: RunStore) -> CampaignRun:
+    """Run what is left of the run in ``store`` and write its report."""
+    from harness.campaign import Campaign
+    from harness.cli.console import screen
+    from harness.cli.wiring import Interrupt, parts
+
+    spec = store.campaign
+
+    def label(trial: Trial) -> str:
+        return spec.matrix.space.name_of(trial.point)
+
+    with (
+        Interrupt() as interrupted,
+        screen(label=label) as view,
+        parts(settings, target=spec.matrix.target, executor=spec.executor) as tools,
+    ):
+        view.opened(question=spec.question, directory=str(store.run_dir), resumed=len(store.records()))
+        return Campaign(store=store, parts=tools, screen=view, interrupted=interrupted).run()
+
+
+def finish(ctx: click.Context, run: CampaignRun, *, as_json: bool) -> None:
+    """Say what came of it on standard output and end with the exit code that means it."""
+    from harness.cli.campaign_text import text_of
+    from harness.cli.console import result
+
+    if as_json:
+        import json
+
+        from harness.core.codec import to_json
+
+        result(json.dumps(to_json(run), indent=1))
+    else:
+        result(text_of(run))
+    ctx.exit(exit_code(run))
+
+
+def exit_code(run: CampaignRun) -> ExitCode:
+    """What the end of a run means to a script."""
+    from harness.core.campaign import Met, Task
+    from harness.core.cause import MinimiseFinding
+
+    answer = run.answer
+    if run.ended == "interrupted" or answer is None:
+        return ExitCode.INTERRUPTED if run.ended == "interrupted" else ExitCode.BUDGET
+    if run.spec.task is Task.CELLS and answer.surprises:
+        return ExitCode.FINDINGS
+    if run.ended == "budget used up":
+        return ExitCode.BUDGET
+    if answer.minimised is not None:
+        if answer.minimised.finding in (MinimiseFinding.GOOD_FAILS, MinimiseFinding.BAD_PASSES):
+            return ExitCode.BASELINE
+        sure = answer.minimised.causes and all(cause.certified for cause in answer.minimised.causes)
+        return ExitCode.OK if sure else ExitCode.FINDINGS
+    if answer.boundary is not None:
+        return ExitCode.OK if answer.boundary.certified else ExitCode.FINDINGS
+    if answer.explored is not None:
+        return ExitCode.FINDINGS if answer.explored.failures else ExitCode.OK
+    untold = [result for result in answer.cells if result.met in (Met.UNTOLD, Met.NOT_RUN)]
+    return ExitCode.INFRA if untold else ExitCode.OK

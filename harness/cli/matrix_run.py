@@ -1,0 +1,133 @@
+"""nsa-harness matrix run: run the cells of a matrix file and hold each against what was expected of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.cli.exit_codes import ExitCode
+from harness.cli.options import DURATION
+
+if TYPE_CHECKING:
+    from harness.core.campaign import CampaignSpec
+    from harness.core.matrix import Matrix
+    from harness.core.point import Point
+
+EPILOG = """\b
+Examples:
+  nsa-harness matrix run matrices/backward_layers.yaml
+  nsa-harness matrix run matrices/backward_layers.yaml \\
+                         --only 'n_layers>=4' --only attention=nsa --repeat 3
+  nsa-harness matrix run matrices/safe_mode.yaml --cell n_layers=4,seq_len=256
+  nsa-harness matrix run matrices/backward_layers.yaml::layers
+  nsa-harness matrix run --resume
+\b
+Exit codes:
+  0    every cell ended as expected (a search: answered and certified)
+  1    a cell did not; or a search's answer is not certified
+  2    wrong use: unknown option, or an error in the file
+  3    budget used up: the report is partial
+  4    baseline not reproduced (searches)
+  5    no cell was selected
+  6    the machine spoiled trials, or is in the way
+  130  interrupted; everything so far is kept, --resume continues
+"""
+
+
+@click.command("run", epilog=EPILOG)
+@click.argument("file", required=False, metavar="FILE[::SEARCH]")
+@click.option("--only", multiple=True, metavar="AXIS=VALUE", help="Only planned cells where this holds.")
+@click.option("--cell", "cells", multiple=True, metavar="AXIS=V,..", help="This cell, also one that is not planned.")
+@click.option("--tag", "tags", multiple=True, help="Run nothing unless the file has this tag.")
+@click.option("--repeat", type=click.IntRange(min=1), help="Run each cell so often (default: the file's passes).")
+@click.option("--fail-fast", is_flag=True, help="Stop at the first cell that does not end as expected.")
+@click.option("--budget", type=DURATION, help="End after this time, with a partial report (default: the file's wall).")
+@click.option("--max-trials", type=click.IntRange(min=1), help="End after this many (default: the file's trials).")
+@click.option("--executor", help="How trials start: forkserver (default) or local.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything random.")
+@click.option("--resume", is_flag=False, flag_value="latest", metavar="[RUN]", help="Continue the last run, or RUN.")
+@click.option("--runs", metavar="DIR", help="Where runs go (default: ./runs, or NSA_HARNESS_RUNS).")
+@click.option("--json", "as_json", is_flag=True, help="The whole run as JSON on standard output.")
+@click.pass_context
+def run(ctx: click.Context, *, file: str | None, runs: str | None, resume: str | None, **options: Any) -> None:
+    """Run the cells of FILE, or the search named SEARCH beside it.
+
+    Each cell is run as often as asked, round by round. A cell that would not pass within its limit even if it were
+    healthy is skipped and says so: its limit could not tell slow from hung.
+    """
+    from harness.cli.campaigns import begin, finish
+    from harness.cli.campaigns import resume as take_up
+    from harness.settings import Settings
+
+    settings = Settings.read(runs=runs)
+    if resume:
+        found = take_up(settings, name=resume)
+    else:
+        if file is None:
+            raise click.UsageError("name a matrix file, or --resume a run", ctx)
+        spec = question_of(file, options)
+        if spec is None:
+            click.echo("no cell was selected", err=True)
+            ctx.exit(ExitCode.NOTHING)
+        found = begin(settings, spec)
+    finish(ctx, found, as_json=bool(options["as_json"]))
+
+
+def question_of(file: str, options: dict[str, Any]) -> CampaignSpec | None:
+    """What these options ask of the matrix in ``file``; None when that selects nothing."""
+    from harness.core.campaign import CampaignSpec, Task
+    from harness.spec.matrix import load_matrix
+
+    path, _, search = file.partition("::")
+    matrix = with_effort(load_matrix(_existing(path)).matrix, options)
+    if options["tags"] and not set(options["tags"]) <= set(matrix.tags):
+        return None
+    if search:
+        from harness.spec.searches import search_spec
+
+        return replace(search_spec(matrix, search, file=path), **how(options))
+    cells = _cells(matrix, options)
+    if not cells:
+        return None
+    return CampaignSpec(
+        question=matrix.description or f"How do the cells of {matrix.name} end?",
+        task=Task.CELLS,
+        matrix=matrix,
+        file=path,
+        cells=cells,
+        passes=options["repeat"] or matrix.passes,
+        fail_fast=options["fail_fast"],
+        **how(options),
+    )
+
+
+def how(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that say how trials are run."""
+    return {"executor": options["executor"] or "forkserver", "seed": options["seed"]}
+
+
+def with_effort(matrix: Matrix, options: dict[str, Any]) -> Matrix:
+    """``matrix`` with the limits that the command line sets."""
+    given = {"max_seconds": options["budget"], "max_trials": options["max_trials"]}
+    effort = replace(matrix.effort, **{name: value for name, value in given.items() if value is not None})
+    return replace(matrix, effort=effort)
+
+
+def _existing(path: str) -> Path:
+    if not Path(path).is_file():
+        raise click.UsageError(f"{path} is not there; a matrix file looks like those in matrices/")
+    return Path(path)
+
+
+def _cells(matrix: Matrix, options: dict[str, Any]) -> tuple[Point, ...]:
+    from harness.search.cells import planned_cells
+    from harness.spec.cells import parse_cell, parse_selector
+
+    named = tuple(parse_cell(text, matrix.space) for text in options["cells"])
+    if named and not options["only"]:
+        return named
+    only = parse_selector(options["only"], matrix.space)
+    return (*named, *(cell for cell in planned_cells(matrix).cells if only.holds(dict(cell))))

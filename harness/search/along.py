@@ -1,0 +1,50 @@
+"""Along: a threshold search on one ordered axis of a matrix, everything else of the cell held."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.ports import CellRequest
+from harness.search.threshold import ThresholdSearch
+
+if TYPE_CHECKING:
+    from harness.core.boundary import Boundary, PlanEstimate
+    from harness.core.point import Axis, Point
+    from harness.core.spec import Effort
+    from harness.core.verdict import Answer
+
+
+class Along:
+    """:class:`ThresholdSearch` for cells: ``base`` with the value of ``axis`` replaced."""
+
+    def __init__(self, axis: Axis, effort: Effort, *, base: Point) -> None:
+        self.axis = axis
+        self.base = base
+        self.search = ThresholdSearch(axis, effort)
+
+    @property
+    def stopped(self) -> str:
+        """Why the search was ended early; empty when it was not."""
+        return str(self.search.stopped or "")
+
+    def ask(self) -> CellRequest | None:
+        """The next question, or None when the search is over."""
+        request = self.search.ask()
+        if request is None:
+            return None
+        cell = self.base.with_value(self.axis.name, request.value)
+        return CellRequest(cell=cell, role=request.role, reason=request.reason)
+
+    def tell(self, *, cell: Point, answer: Answer, seconds: float, slow: bool = False) -> None:
+        """The answer for one trial; of a cell off this line it is ignored."""
+        value = cell.get(self.axis.name)
+        if self.base.with_value(self.axis.name, value) == cell:
+            self.search.tell(value=value, answer=answer, seconds=seconds, slow=slow)
+
+    def estimate(self) -> PlanEstimate:
+        """What is left to spend, as expected now."""
+        return self.search.estimate()
+
+    def result(self) -> Boundary:
+        """What is known so far; final once ``ask`` returns None."""
+        return self.search.result()

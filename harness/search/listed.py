@@ -1,0 +1,70 @@
+"""Listed: every cell of a list, so many times each; round by round, so that drift cannot look like a difference."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.boundary import PlanEstimate
+from harness.core.cause import CellCount
+from harness.core.ports import CellRequest
+from harness.core.verdict import Answer
+from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.core.point import Point
+
+
+class Listed:
+    """Asks for each cell ``passes`` times, whatever the answers. Implements ``core.ports.CellStrategy``."""
+
+    def __init__(self, cells: Sequence[Point], *, passes: int) -> None:
+        self.cells = tuple(dict.fromkeys(cells))
+        self.passes = passes
+        self.stopped = ""
+        self._answers: dict[Point, list[Answer]] = {cell: [] for cell in self.cells}
+        self._pass_s: list[float] = []
+        self._fail_s: list[float] = []
+
+    def ready(self) -> tuple[CellRequest, ...]:
+        """Every question that is still open; all may be asked at once."""
+        return tuple(
+            CellRequest(cell=cell, role="search", reason=f"run {number + 1} of {self.passes}")
+            for number in range(self.passes)
+            for cell in self.cells
+            if len(self._answers[cell]) <= number
+        )
+
+    def ask(self) -> CellRequest | None:
+        """The next question, or None when every cell was run."""
+        return next(iter(self.ready()), None)
+
+    def tell(self, *, cell: Point, answer: Answer, seconds: float) -> None:
+        """The answer for one trial of ``cell``; of a cell that is not in the list it is ignored."""
+        if cell in self._answers:
+            self._answers[cell].append(answer)
+            (self._fail_s if answer is Answer.BAD else self._pass_s).append(seconds)
+
+    def estimate(self) -> PlanEstimate:
+        """What is left if all pass, and if all fail."""
+        left = len(self.ready())
+        low, high = left * _mean(self._pass_s, FIRST_PASS_S), left * _mean(self._fail_s, FIRST_FAIL_S)
+        text = f"{left} trials of {len(self.cells)} cells, {low:.0f} s if all pass, {max(low, high):.0f} s if all fail"
+        return PlanEstimate(trials=left, hangs=0, seconds_low=low, seconds_high=max(low, high), text=text)
+
+    def result(self) -> tuple[CellCount, ...]:
+        """What was seen of each cell."""
+        return tuple(
+            CellCount(
+                cell=cell,
+                good=answers.count(Answer.GOOD),
+                bad=answers.count(Answer.BAD),
+                unresolved=answers.count(Answer.UNRESOLVED),
+            )
+            for cell, answers in self._answers.items()
+        )
+
+
+def _mean(values: Sequence[float], first: float) -> float:
+    return sum(values) / len(values) if values else first

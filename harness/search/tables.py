@@ -1,0 +1,180 @@
+"""Tables: what the trials of a matrix show, cell by cell, axis by axis, failure by failure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.core.campaign import AxisFit, CellResult, FailureTable, Met
+from harness.core.cause import CellCount
+from harness.core.point import AxisType, Point
+from harness.core.verdict import Answer, Kind
+from harness.search.implicate import axis_verdicts
+from harness.search.met import Ended, in_force, met, words
+from harness.search.scaling import fit_scaling, scaling_of
+from harness.search.suspects import suspects
+from harness.search.threshold import certificate_passes
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Mapping, Sequence
+
+    from harness.core.boundary import ScalingFit
+    from harness.core.campaign import Said
+    from harness.core.matrix import Matrix
+    from harness.core.point import Axis
+    from harness.core.record import TrialRecord
+    from harness.core.space import Space
+
+MB = 1e6
+KNOWN_PASSES = 3
+"""Passes asked of a pair's good side while neither a pass nor a failure was timed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """All that is known of a campaign's trials.
+
+    ``names`` are the signatures that a failed trial matches, by its key; ``ran`` fingerprints of what trials really
+    ran; ``predicted_s`` and ``said`` are by cell.
+    """
+
+    records: tuple[TrialRecord, ...]
+    names: Mapping[str, tuple[str, ...]]
+    ran: Mapping[str, str]
+    predicted_s: Mapping[Point, float]
+    said: Mapping[Point, Said]
+
+    def of(self, cell: Point) -> tuple[TrialRecord, ...]:
+        """The trials of one cell."""
+        return tuple(r for r in self.records if r.trial.point == cell)
+
+    def ended(self, record: TrialRecord) -> Ended:
+        """What one trial ended in."""
+        names = self.names.get(record.trial.key, ())
+        return Ended(kind=record.verdict.kind, words=failure_name(record, names), names=names)
+
+
+def failure_name(record: TrialRecord, names: Sequence[str]) -> str:
+    """A failure in a word or two: its kind, and the signature it matches or else its cause."""
+    return f"{record.verdict.kind} ({names[0]})" if names else str(record.verdict)
+
+
+def cell_results(matrix: Matrix, cells: Sequence[Point], facts: Facts, *, today: dt.date) -> tuple[CellResult, ...]:
+    """Each of ``cells``, and any other that was run, held against what was expected of it."""
+    every = dict.fromkeys([*cells, *(r.trial.point for r in facts.records), *facts.said])
+    return tuple(_result(matrix, cell, facts, today=today) for cell in every)
+
+
+def _result(matrix: Matrix, cell: Point, facts: Facts, *, today: dt.date) -> CellResult:
+    records, expected = facts.of(cell), in_force(matrix, cell, today=today)
+    ended = [facts.ended(record) for record in records]
+    verdict, because = met(expected, ended)
+    said = facts.said.get(cell)
+    if said is not None and not records:
+        verdict, because = (Met.SKIPPED if said.answer is Answer.UNRESOLVED else Met.NOT_RUN), said.why
+    seconds = sum(record.outcome.duration_s for record in records)
+    failed = [e.words for e in ended if e.kind not in (Kind.PASS, Kind.INFRA)]
+    return CellResult(
+        cell=cell,
+        name=matrix.space.name_of(cell),
+        count=_count(cell, records),
+        seen=tuple(Counter(e.words for e in ended).most_common()),
+        expected=words(expected),
+        met=verdict,
+        because=because,
+        issue=expected.issue if expected else "",
+        failure=failed[0] if failed else "",
+        keys=tuple(record.trial.key for record in records),
+        said=f"{said.by}: {said.why}" if said else "",
+        ran=next((facts.ran[r.trial.key] for r in records if r.trial.key in facts.ran), ""),
+        seconds=seconds,
+        gpu_seconds=seconds * matrix.gpus_at(cell),
+        predicted_s=facts.predicted_s.get(cell),
+    )
+
+
+def _count(cell: Point, records: Sequence[TrialRecord]) -> CellCount:
+    answers = Counter(record.answer for record in records if record.verdict.kind is not Kind.INFRA)
+    return CellCount(
+        cell=cell,
+        good=answers[Answer.GOOD],
+        bad=answers[Answer.BAD],
+        unresolved=answers[Answer.UNRESOLVED],
+    )
+
+
+def failure_tables(space: Space, facts: Facts, *, certify: int | None) -> tuple[FailureTable, ...]:
+    """For each failure by name: what minimal pairs say about every axis, and which pairs of settings never passed.
+
+    Trials that ended in another failure are neither passes nor failures of this one. Without any failure there is
+    nothing that an axis could be to blame for, and no table.
+    """
+    ended = [(record, facts.ended(record)) for record in facts.records if record.verdict.kind is not Kind.INFRA]
+    names = Counter(e.words for _, e in ended if e.kind not in (Kind.PASS, Kind.UNRESOLVED, Kind.SLOW))
+    ran = {record.trial.point: facts.ran[record.trial.key] for record, _ in ended if record.trial.key in facts.ran}
+    tables: list[FailureTable] = []
+    for name, trials in names.most_common():
+        counts = _counts(ended, name)
+        required = certify or _required([r for r, _ in ended], [r for r, e in ended if e.words == name])
+        tables.append(
+            FailureTable(
+                failure=name,
+                cells=sum(bool(count.bad) for count in counts),
+                trials=trials,
+                axes=axis_verdicts(space, counts, required=required, ran=ran),
+                interactions=suspects(space, counts, strength=min(2, len(space.factors))),
+            )
+        )
+    return tuple(tables)
+
+
+def _counts(ended: Sequence[tuple[TrialRecord, Ended]], name: str) -> list[CellCount]:
+    tallies: dict[Point, Counter[str]] = {}
+    for record, end in ended:
+        what = "good" if end.kind is Kind.PASS else "bad" if end.words == name else "unresolved"
+        tallies.setdefault(record.trial.point, Counter())[what] += 1
+    return [
+        CellCount(cell=cell, good=t["good"], bad=t["bad"], unresolved=t["unresolved"]) for cell, t in tallies.items()
+    ]
+
+
+def _required(records: Sequence[TrialRecord], failed: Sequence[TrialRecord]) -> int:
+    passed = [r.outcome.duration_s for r in records if r.verdict.kind is Kind.PASS]
+    if not passed or not failed:
+        return KNOWN_PASSES
+    fail_s = sum(r.outcome.duration_s for r in failed) / len(failed)
+    return certificate_passes(pass_s=sorted(passed)[len(passed) // 2], fail_s=fail_s)
+
+
+def axis_fits(space: Space, records: Sequence[TrialRecord]) -> tuple[AxisFit, ...]:
+    """Time and memory against each ordered axis, on the line through the matrix with the most values that passed."""
+    fits: list[AxisFit] = []
+    for factor in space.factors:
+        if factor.axis.type is not AxisType.ORDERED:
+            continue
+        lines: dict[Point, list[TrialRecord]] = {}
+        for record in records:
+            lines.setdefault(_without(record.trial.point, factor.name), []).append(record)
+        found = [(rest, mine, fit) for rest, mine in lines.items() if (fit := scaling_of(mine, axis=factor.axis))]
+        if not found:
+            continue
+        rest, mine, fit = max(found, key=lambda line: len({x for x, _ in line[2].points}))
+        fits.append(AxisFit(axis=factor.name, fixed=rest, fit=fit))
+        if (memory := _memory(mine, factor.axis)) is not None:
+            fits.append(AxisFit(axis=factor.name, fixed=rest, fit=memory))
+    return tuple(fits)
+
+
+def _memory(records: Sequence[TrialRecord], axis: Axis) -> ScalingFit | None:
+    points: list[tuple[float, float]] = []
+    for record in records:
+        value, used = record.trial.point.get(axis.name), record.measurement.peak_rss_bytes
+        if record.verdict.kind is Kind.PASS and used and isinstance(value, int | float):
+            points.append((float(value), used / MB))
+    return fit_scaling("peak memory, MB", points)
+
+
+def _without(cell: Point, name: str) -> Point:
+    return Point(tuple(setting for setting in cell.settings if setting[0] != name))

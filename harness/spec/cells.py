@@ -1,0 +1,79 @@
+"""Which cells a person means by ``n_layers=5,attention=nsa`` or ``n_layers>=5``."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from harness.core.errors import SpecError
+from harness.core.point import AxisType, Point
+from harness.spec.matrix_axes import cell_of, selector_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from harness.core.point import Axis, Value
+    from harness.core.space import Selector, Space
+
+_TERM = re.compile(r"\s*(?P<name>[^\s<>=!]+)\s*(?P<op>>=|<=|!=|==|>|<|=)\s*(?P<value>.+?)\s*")
+
+
+def parse_cell(text: str, space: Space) -> Point:
+    """The cell that ``text`` names: ``n_layers=5,attention=nsa``, every other axis at its good value.
+
+    ``good`` (or nothing) is the good corner and ``bad`` the bad one.
+
+    Raises:
+        SpecError: no such axis or value, with the nearest, or a cell that breaks a rule.
+    """
+    axes = _axes(space)
+    if text.strip() in ("", "good", "bad"):
+        cell = space.bad if text.strip() == "bad" else space.good
+    else:
+        named = {match["name"]: _typed(axes.get(match["name"]), match["value"]) for match in _terms(text, ("=", "=="))}
+        cell = space.cell(cell_of(named, axes))
+    rule = space.broken(cell)
+    if rule is not None:
+        raise SpecError(f"cell {space.name_of(cell)} breaks a rule: {rule}")
+    return cell
+
+
+def parse_selector(texts: Iterable[str], space: Space) -> Selector:
+    """The cells for which all of ``texts`` hold: ``n_layers>=5``, ``attention=nsa|dense``, ``fa2=1``.
+
+    Raises:
+        SpecError: no such axis or value, with the nearest.
+    """
+    axes, wanted = _axes(space), dict[str, object]()
+    for match in (found for text in texts for found in _terms(text, None)):
+        name, op, value = match["name"], match["op"], match["value"]
+        axis = axes.get(name)
+        if op in ("=", "=="):
+            parts = [_typed(axis, part) for part in value.split("|")]
+            wanted[name] = parts[0] if len(parts) == 1 else parts
+        else:
+            wanted[name] = f"{op}{value}"
+    return selector_of(wanted, axes)
+
+
+def _terms(text: str, allowed: tuple[str, ...] | None) -> list[re.Match[str]]:
+    found: list[re.Match[str]] = []
+    for part in text.split(","):
+        match = _TERM.fullmatch(part)
+        if match is None or (allowed is not None and match["op"] not in allowed):
+            raise SpecError(f"{part.strip()!r} is not axis=value; write for example n_layers=5,attention=nsa")
+        found.append(match)
+    return found
+
+
+def _axes(space: Space) -> Mapping[str, Axis]:
+    return {factor.name: factor.axis for factor in space.factors}
+
+
+def _typed(axis: Axis | None, word: str) -> Value:
+    """``word`` as a value of ``axis``; as it stands when it is none, so that the error can name it."""
+    if axis is None:
+        return word
+    if axis.type is AxisType.FLAG:
+        return {"0": False, "1": True, "false": False, "true": True}.get(word.lower(), word)
+    return next((value for value in axis.values if str(value) == word), word)

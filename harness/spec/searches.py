@@ -1,0 +1,52 @@
+"""A search beside a matrix, as a question of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.campaign import CampaignSpec, Task
+from harness.core.errors import SpecError, suggestion
+from harness.core.matrix import SearchKind
+
+if TYPE_CHECKING:
+    from harness.core.matrix import Matrix, SearchEntry
+
+TASKS = {SearchKind.BISECT: Task.BISECT, SearchKind.MINIMISE: Task.MINIMISE, SearchKind.EXPLORE: Task.EXPLORE}
+
+
+def search_spec(matrix: Matrix, name: str, *, file: str) -> CampaignSpec:
+    """The question that the search called ``name`` asks.
+
+    Raises:
+        SpecError: the file has no such search; the message has the nearest name.
+    """
+    names = [entry.name for entry in matrix.searches]
+    entry = next((entry for entry in matrix.searches if entry.name == name), None)
+    if entry is None:
+        listed = ", ".join(names) or "none"
+        raise SpecError(f"{file} has no search {name!r}{suggestion(name, names)}; it has {listed}")
+    space, fixed = matrix.space, dict(entry.fixed)
+    return CampaignSpec(
+        question=_question(entry),
+        task=TASKS[entry.kind],
+        matrix=matrix,
+        file=file,
+        search=entry.name,
+        good=space.cell(fixed),
+        bad=space.cell({**dict(space.bad), **fixed}) if entry.kind is SearchKind.MINIMISE else None,
+        axis=entry.axis,
+        signature=entry.signature,
+        strength=entry.strength,
+        causes=entry.causes,
+    )
+
+
+def _question(entry: SearchEntry) -> str:
+    failure = entry.signature or "it fail"
+    match entry.kind:
+        case SearchKind.BISECT:
+            return f"From which {entry.axis} on does {failure} {'show' if entry.signature else ''}?".replace(" ?", "?")
+        case SearchKind.MINIMISE:
+            return f"Which settings does {entry.signature or 'the failure'} need?"
+        case SearchKind.EXPLORE:
+            return f"Which combinations of {entry.strength} settings fail?"
