@@ -51,10 +51,14 @@ def begun(case: Case) -> bool:
     return any(mark.step is not None for mark in case.evidence.heartbeats)
 
 
+def ended(case: Case) -> bool:
+    """Whether all its steps were done."""
+    return 0 < case.evidence.steps_wanted <= case.evidence.steps_done
+
+
 def training(case: Case) -> bool:
     """Whether it was between the first step's first mark and the end of its last step."""
-    wanted = case.evidence.steps_wanted
-    return begun(case) and not 0 < wanted <= case.evidence.steps_done
+    return begun(case) and not ended(case)
 
 
 def silence_limit(case: Case) -> Limit:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import main_pid, silence_began_s
-from harness.core.movement import STILL_CPU_S, Movement, quiet_windows
+from harness.core.movement import STILL_CPU_S, Movement, is_ticker, quiet_windows
 
 if TYPE_CHECKING:
     from harness.core.evidence import EvidenceId, ProcessState
@@ -30,6 +30,7 @@ class Motion:
     ``main_timed`` says whether the main thread waits with a time limit, ``any_timed`` whether any thread does;
     ``busiest_tid`` used most CPU time, and ``busiest_runs`` says whether it was running or ready at every look.
     ``others_may_move`` names another process of the trial that will wake by itself, or is empty.
+    ``dead_children`` of this process had ended at every look, and nobody had asked how.
     ``rss_bytes`` grew within the windows: a dump moves it too (py-spy --native measured +1.3 MB without a page fault).
     """
 
@@ -46,6 +47,7 @@ class Motion:
     rss_bytes: int
     children: int
     others_may_move: str
+    dead_children: int = 0
 
     @property
     def seconds(self) -> float:
@@ -120,15 +122,16 @@ def motion(case: Case) -> Motion | None:
         windows=windows,
         looks=len(looks),
         threads=max(len(look.threads) for look in looks),
-        states=frozenset(thread.state for look in looks for thread in look.threads),
+        states=frozenset(thread.state for look in looks for thread in look.threads if not is_ticker(thread)),
         main_wchan=mains[-1].wchan if mains else "",
         main_timed=any(thread.timed for thread in mains),
-        any_timed=any(thread.timed for look in looks for thread in look.threads),
+        any_timed=any(thread.timed for look in looks for thread in look.threads if not is_ticker(thread)),
         busiest_tid=busiest,
         busiest_runs=all(t.state == "R" for look in looks for t in look.threads if t.tid == busiest),
         rss_bytes=sum(by_id[w.last].rss_bytes - by_id[w.first].rss_bytes for w in windows),
         children=max(look.children for look in looks),
         others_may_move=next((look.others_may_move for look in looks if look.others_may_move), ""),
+        dead_children=min(look.dead_children for look in looks),
     )
 
 

@@ -71,7 +71,7 @@ def selftest(
     held, endless loops, crashes, memory limits, NaN, early exits; and that what only looks like a hang is not called
     one: long compilations, slow loaders, slow steps. At the end nothing may be left running.
 
-    The score card has a row for each specimen, what it must get; below it, what it got if that differs. "hang s" are
+    The score card has a row for each specimen, what it must get; below it, what it got if that differs. "after" are
     the seconds from the last sign of life to the verdict, the slowest of all rounds.
     """
     import tempfile

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from harness.selftest import Row
     from harness.specimens.catalog import Specimen
 
-LAYOUT = "{:<20} {:<10} {:<20} {:>4} {:<8} {:>6} {:>6}"
+LAYOUT = "{:<19} {:<10} {:<22} {:>4} {:<8} {:>5} {:>6}"
 """Name, kind, cause, rank, phase, seconds from the last sign of life to a hang's verdict, rounds that were right."""
 
 NOTHING = "-"
@@ -25,12 +25,12 @@ def progress(row: Row, *, number: int, total: int) -> str:
     """One finished trial on one line: ``[ 12/400] lock-deadlock  HANG (deadlock)  7.1 s``."""
     mark = "" if row.score.right else "  WRONG"
     width = len(str(total))
-    return f"[{number:>{width}}/{total}] {row.specimen.name:<20} {row.verdict!s:<26} {row.seconds:6.1f} s{mark}"
+    return f"[{number:>{width}}/{total}] {row.specimen.name:<19} {row.verdict!s:<26} {row.seconds:6.1f} s{mark}"
 
 
 def card(rows: Sequence[Row]) -> list[str]:
     """The table: what each specimen must get, and below it what it got where that differs."""
-    lines = [LAYOUT.format("specimen", "kind", "cause", "rank", "phase", "hang s", "right")]
+    lines = [LAYOUT.format("specimen", "kind", "cause", "rank", "phase", "after", "right")]
     for name in dict.fromkeys(row.specimen.name for row in rows):
         lines += _specimen([row for row in rows if row.specimen.name == name])
     return lines

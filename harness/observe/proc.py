@@ -52,6 +52,7 @@ class Proc:
             children=len(others),
             others_cpu_s=sum(self._process_cpu_s(other) for other in others),
             others_may_move=self._may_move(others),
+            dead_children=self._dead_children(pid),
             undisturbed_since=since,
         )
 
@@ -95,6 +96,13 @@ class Proc:
                 if how := may_move(thread):
                     return f"{thread.name} (process {pid}) {how}"
         return ""
+
+    def _dead_children(self, pid: int) -> int:
+        """Children of this process that have ended and that it has not waited for (state Z)."""
+        children = [
+            child for tid in self._tids(pid) for child in (self._text(f"{pid}/task/{tid}/children") or "").split()
+        ]
+        return sum((self._stat(child) or "?")[0] == "Z" for child in children)
 
     def _thread(self, pid: int, tid: int) -> ThreadState | None:
         at = f"{pid}/task/{tid}"

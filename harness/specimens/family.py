@@ -1,13 +1,17 @@
-"""Processes that get away: forked twice, in a session of their own, deaf to SIGTERM."""
+"""Processes that specimens start: helpers, and some that get away (forked twice, own session, deaf to SIGTERM)."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
 
 PID_FILE = "grandchild.pid"
 
@@ -34,3 +38,19 @@ def wait_for_no_signal() -> None:
     """Sleep in the kernel for ever; what wakes it is ignored."""
     while True:
         signal.pause()
+
+
+def helper(work: Callable[[], None]) -> int:
+    """Run ``work`` in a child process and end it there; its PID. It dies with the process that it was forked from."""
+    parent = os.getpid()
+    child = os.fork()
+    if child:
+        return child
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    code = 1
+    try:
+        if os.getppid() == parent:
+            work()
+            code = 0
+    finally:
+        os._exit(code)

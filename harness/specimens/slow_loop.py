@@ -27,6 +27,7 @@ SPECIMEN = Specimen(
     name="slow-loop",
     strike=crawl,
     expect=Kind.SLOW,
+    look_alike=True,
     every_step=True,
     stall_s=STALL_S,
     total_s=TOTAL_S,

@@ -30,6 +30,7 @@ SPECIMEN = Specimen(
     name="slow-step",
     strike=work_for_long,
     expect=Kind.PASS,
+    look_alike=True,
     stall_s=STALL_S,
     imitates="a compilation, an evaluation or a checkpoint in the middle of training",
 )

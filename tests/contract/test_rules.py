@@ -519,7 +519,8 @@ def test_a_deadlock_names_the_function_that_waits_and_the_numbers():
             True,
             "gil-held",
         ),
-        ("futex_do_wait", (native("pthread_mutex_lock", LIBC), native("my_queue::take")), False, "native-wait"),
+        ("futex_do_wait", (native("pthread_mutex_lock", LIBC), native("my_queue::take")), False, "native-lock"),
+        ("futex_do_wait", (native("sem_wait", LIBC), native("my_queue::take")), False, "native-wait"),
         ("anon_pipe_write", (native("write", LIBC), native("os_write", LIBPYTHON)), False, "blocked-pipe"),
     ],
 )
@@ -536,7 +537,8 @@ def test_the_cause_of_a_wait_is_read_from_kernel_stack_and_gil(wchan, leaf, owns
         ("anon_pipe_read", "S", native("read", LIBC), 1, "waiting-for-child"),
         ("anon_pipe_read", "S", native("read", LIBC), 0, "blocked-io"),
         ("do_epoll_wait", "S", native("epoll_wait", LIBC), 0, "blocked-io"),
-        ("nfs_wait_bit_killable", "D", native("open64", LIBC), 0, "blocked-io"),
+        ("wait_for_partner", "S", native("open64", LIBC), 0, "blocked-io"),
+        ("nfs_wait_bit_killable", "D", native("open64", LIBC), 0, "uninterruptible-io"),
     ],
 )
 def test_a_wait_that_the_outside_may_end_is_a_hang_only_after_four_limits(wchan, state, leaf, children, cause):

@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from harness.core.verdict import Case, Verdict
 
 
+COMPILERS = ("cc1", "g++", "gcc", "clang", "c++", "as (", "ld (", "collect2", "nvcc", "cicc", "ptxas", "cudafe")
+"""Names of processes that compile; their beginnings, as the kernel shows them."""
+
+THRASH_PER_S = 20_000.0
+"""Page faults a second beyond any healthy step that was measured (9,500); a page that comes and goes makes 250,000."""
+
+
 def unresolved(case: Case) -> Verdict:
     """UNRESOLVED, with what an undecided case is like and what would decide it."""
     moved, samples = motion(case), silent_samples(case)
@@ -42,10 +49,12 @@ def _cause(case: Case, moved: Motion | None, samples: tuple[StackSample, ...]) -
     if moved is None or not samples:
         return "not-seen"
     if moved.asleep and (moved.others_may_move or not moved.others_still):
-        return "waits-for-child"
+        return "compile-stall" if moved.others_may_move.startswith(COMPILERS) else "waits-for-child"
     if moved.asleep and moved.main_timed:
         return "timed-wait"
-    return "busy" if is_busy(moved) else "undecided"
+    if is_busy(moved):
+        return "page-thrash" if moved.faults > THRASH_PER_S * moved.seconds else "busy"
+    return "polling" if moved.main_timed and identical(samples) else "undecided"
 
 
 def _groups(case: Case, moved: Motion | None, samples: tuple[StackSample, ...]) -> list[str]:

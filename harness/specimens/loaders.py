@@ -1,0 +1,139 @@
+"""Data loaders: a worker that dies, one that nobody notices to be dead, one that starves, and one that is only slow."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from typing import TYPE_CHECKING
+
+from harness.core.verdict import Kind
+from harness.specimens.catalog import Scene, Specimen
+
+if TYPE_CHECKING:
+    from multiprocessing.queues import Queue
+    from pathlib import Path
+
+STALL_S = 3.0
+SLOW_S = 7.0
+"""More than twice the stall limit."""
+
+
+class Samples:
+    """A dataset of one sample, read in a worker."""
+
+    def __init__(self, folder: Path) -> None:
+        self.pipe = folder / "samples.fifo"
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+class Killed(Samples):
+    """Reading it gets the worker killed, as the kernel does when memory runs out."""
+
+    def __getitem__(self, index: int) -> int:
+        """Not return."""
+        os.kill(os.getpid(), signal.SIGKILL)
+        return index
+
+
+class Unreachable(Samples):
+    """Reading it waits for a file system that does not answer: a FIFO that nobody opens for writing."""
+
+    def __getitem__(self, index: int) -> int:
+        """Not return."""
+        os.mkfifo(self.pipe)
+        return len(self.pipe.read_bytes())
+
+
+class Remote(Samples):
+    """Reading it takes long."""
+
+    def __getitem__(self, index: int) -> int:
+        """The sample, after a while."""
+        time.sleep(SLOW_S)
+        return index
+
+
+def read_one(samples: Samples) -> None:
+    """The first sample, through torch's DataLoader with one worker and without a time limit."""
+    from torch.utils.data import DataLoader
+
+    next(iter(DataLoader(samples, num_workers=1, multiprocessing_context="fork")))  # pyright: ignore[reportArgumentType]
+
+
+def lose_a_worker(scene: Scene) -> None:
+    """Read from a worker that is killed while it reads."""
+    read_one(Killed(scene.trial_dir))
+
+
+def read_the_unreachable(scene: Scene) -> None:
+    """Read from a worker that waits for ever."""
+    read_one(Unreachable(scene.trial_dir))
+
+
+def read_from_afar(scene: Scene) -> None:
+    """Read from a worker that takes its time."""
+    read_one(Remote(scene.trial_dir))
+
+
+def die_before_putting(queue: Queue[int]) -> None:
+    """A worker that is killed before it hands over its sample."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    queue.put(0)
+
+
+def get_from_the_dead(scene: Scene) -> None:
+    """Wait for what a killed worker was to put into a queue, as hand-written loaders do."""
+    context = multiprocessing.get_context("fork")
+    queue: Queue[int] = context.Queue()
+    context.Process(target=die_before_putting, args=(queue,), daemon=True).start()
+    queue.get()
+
+
+DEAD = Specimen(
+    name="loader-dead",
+    strike=lose_a_worker,
+    expect=Kind.CRASH,
+    cause="loader-worker-dead",
+    phase="data",
+    expect_frame="lose_a_worker",
+    imitates="a DataLoader worker that the kernel kills for its memory",
+)
+
+LOST = Specimen(
+    name="loader-lost",
+    strike=get_from_the_dead,
+    expect=Kind.HANG,
+    cause="loader-worker-dead",
+    phase="data",
+    stall_s=STALL_S,
+    expect_frame="get_from_the_dead",
+    imitates="a hand-written loader that waits for a worker without asking whether it lives",
+)
+
+STARVED = Specimen(
+    name="loader-starved",
+    strike=read_the_unreachable,
+    expect=Kind.HANG,
+    cause="data-starvation",
+    phase="data",
+    stall_s=STALL_S,
+    expect_frame="read_the_unreachable",
+    imitates="DataLoader workers on a file system that no longer answers",
+)
+
+SLOW = Specimen(
+    name="slow-loader",
+    strike=read_from_afar,
+    expect=Kind.PASS,
+    look_alike=True,
+    phase="data",
+    stall_s=STALL_S,
+    imitates="samples that come from far away",
+)

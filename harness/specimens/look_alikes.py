@@ -1,0 +1,378 @@
+"""Look-alikes: programs that are silent for a multiple of their limit, each for another reason, and then go on.
+
+None of them may ever be called a hang, however busy the machine is.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from harness.core.verdict import Kind
+from harness.specimens.catalog import Scene, Specimen
+from harness.specimens.family import helper
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STALL_S = 3.0
+SILENT_S = 7.0
+"""More than twice the stall limit, less than what a silence that moves is watched for."""
+
+_COMPILER = """
+import ctypes, time
+ctypes.CDLL(None).prctl(15, b"cc1plus", 0, 0, 0)
+end_s = time.monotonic() + {seconds}
+while time.monotonic() < end_s:
+    sum(range(100_000))
+print("compiled")
+"""
+
+PTRACE_INTERRUPT, PTRACE_DETACH, PTRACE_SEIZE = 0x4207, 17, 0x4206
+
+
+def run_compiler(scene: Scene, *, seconds: float = SILENT_S) -> None:
+    """Wait for a compiler that works."""
+    program = [sys.executable, "-S", "-c", _COMPILER.format(seconds=seconds)]
+    subprocess.run(program, check=True, stdout=subprocess.PIPE)
+
+
+def compile_for_ever(scene: Scene) -> None:
+    """Wait for a compiler that works longer than anybody watches."""
+    run_compiler(scene, seconds=3600.0)
+
+
+def step_with_a_heavy_tail(scene: Scene) -> None:
+    """Compute for a time that is short mostly and long sometimes: 0.05 s, and 6 s in one step of eight."""
+    end_s = time.monotonic() + (6.0 if scene.step % 8 == 3 else 0.05)
+    compute_until(end_s)
+
+
+def compute_until(end_s: float) -> None:
+    """Do real work in torch."""
+    import torch
+
+    square = torch.randn(192, 192)
+    while time.monotonic() < end_s:
+        square = torch.linalg.qr(square @ square.T + torch.eye(192)).Q
+
+
+def start_slowly(scene: Scene) -> None:
+    """Compute and sleep in turn before the first step is done: warm-up, caches, autotuning."""
+    end_s = time.monotonic() + SILENT_S
+    while time.monotonic() < end_s:
+        compute_until(time.monotonic() + 0.5)
+        time.sleep(0.2)
+
+
+def save_slowly(scene: Scene) -> None:
+    """Write a file that has to reach the disk, piece by piece, to a device that takes its time."""
+    end_s = time.monotonic() + SILENT_S
+    with (scene.trial_dir / "checkpoint.bin").open("wb") as file:
+        while time.monotonic() < end_s:
+            file.write(bytes(1 << 18))
+            file.flush()
+            os.fsync(file.fileno())
+            time.sleep(0.05)
+
+
+def count_in_python(scene: Scene) -> None:
+    """Do in a Python loop what should take a hundredth of the time: nothing moves but the loop itself."""
+    end_s, turn = time.monotonic() + SILENT_S, 0
+    while time.monotonic() < end_s:
+        turn = (turn + 1) % 1000
+
+
+def back_off(scene: Scene) -> None:
+    """Sleep before another attempt."""
+    time.sleep(SILENT_S)
+
+
+def sleep_between_marks(scene: Scene) -> None:
+    """Take most of the limit for each step, and say nothing in between."""
+    time.sleep(0.8 * STALL_S)
+
+
+def collect_garbage(scene: Scene) -> None:
+    """Have the collector walk over a large heap again and again."""
+    heap = [[i] for i in range(400_000)]
+    end_s = time.monotonic() + SILENT_S
+    while time.monotonic() < end_s:
+        gc.collect()
+    heap.clear()
+
+
+def import_from_afar(scene: Scene) -> None:
+    """Import a module from a file that arrives late."""
+    pipe = scene.trial_dir / "arrives_late.py"
+    os.mkfifo(pipe)
+    helper(lambda: _deliver(pipe))
+    spec = importlib.util.spec_from_file_location("arrives_late", pipe)
+    if spec is None or spec.loader is None:
+        raise AssertionError(f"Python cannot import {pipe}")
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+def _deliver(pipe: Path) -> None:
+    time.sleep(SILENT_S)
+    pipe.write_text("HERE = True\n")
+
+
+def ask_slow_server(scene: Scene) -> None:
+    """Wait for the answer of a server that thinks about it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        helper(lambda: _answer(server))
+        with socket.create_connection(server.getsockname()) as peer:
+            peer.recv(1)
+
+
+def _answer(server: socket.socket) -> None:
+    peer, _ = server.accept()
+    time.sleep(SILENT_S)
+    peer.send(b"!")
+
+
+def wait_for_working_thread(scene: Scene) -> None:
+    """Wait for a lock whose holder waits for a timer, and gives it back."""
+    lock, held = threading.Lock(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            held.set()
+            time.sleep(SILENT_S)
+
+    threading.Thread(target=hold, name="flusher", daemon=True).start()
+    held.wait()
+    lock.acquire()
+
+
+def wait_for_computing_thread(scene: Scene) -> None:
+    """Wait for a thread that computes."""
+    thread = threading.Thread(target=compute_until, args=(time.monotonic() + SILENT_S,), name="evaluator")
+    thread.start()
+    thread.join()
+
+
+def multiply_for_long(scene: Scene) -> None:
+    """Multiply matrices in one long call after another, each with one native stack from its beginning to its end."""
+    import torch
+
+    end_s = time.monotonic() + SILENT_S
+    square = torch.randn(1536, 1536)
+    while time.monotonic() < end_s:
+        torch.mm(square, square)
+
+
+def be_debugged(scene: Scene) -> None:
+    """Be stopped by a debugger for a while, and continued."""
+    me = os.getpid()
+    tracer = helper(lambda: _trace(me))
+    os.waitpid(tracer, 0)
+
+
+def _trace(pid: int) -> None:
+    import ctypes
+
+    ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+    ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    ptrace(PTRACE_SEIZE, pid, None, None)
+    ptrace(PTRACE_INTERRUPT, pid, None, None)
+    os.waitpid(pid, 0x40000000)
+    time.sleep(SILENT_S)
+    ptrace(PTRACE_DETACH, pid, None, None)
+
+
+def be_suspended(scene: Scene) -> None:
+    """Be stopped by Ctrl-Z or a scheduler for a while, and continued."""
+    me = os.getpid()
+    helper(lambda: _continue_later(me))
+    os.kill(me, signal.SIGSTOP)
+
+
+def _continue_later(pid: int) -> None:
+    time.sleep(SUSPENDED_S)
+    os.kill(pid, signal.SIGCONT)
+
+
+SUSPENDED_S = 5.0
+
+
+def touch_memory(scene: Scene) -> None:
+    """Touch memory that has been given back, again and again, as a program does that swaps."""
+    import mmap
+
+    pages = mmap.mmap(-1, 1 << 24)
+    for _ in itertools.count():
+        pages.madvise(mmap.MADV_DONTNEED)
+        for offset in range(0, 1 << 24, mmap.PAGESIZE):
+            pages[offset] = 1
+
+
+COMPILE = Specimen(
+    name="long-compile",
+    strike=run_compiler,
+    expect=Kind.PASS,
+    look_alike=True,
+    stall_s=STALL_S,
+    imitates="torch.compile: the trainer waits for a C++ compiler that works",
+)
+
+COMPILE_STALL = Specimen(
+    name="compile-stall",
+    strike=compile_for_ever,
+    expect=Kind.UNRESOLVED,
+    cause="compile-stall",
+    look_alike=True,
+    stall_s=1.5,
+    imitates="a compilation or an autotune storm that is longer than anybody waits",
+)
+
+HEAVY_TAIL = Specimen(
+    name="heavy-tail",
+    strike=step_with_a_heavy_tail,
+    expect=Kind.PASS,
+    look_alike=True,
+    every_step=True,
+    settings=(("train.steps", 6),),
+    stall_s=2.0,
+    imitates="sequences of very different lengths",
+)
+
+FIRST_STEP = Specimen(
+    name="slow-first-step",
+    strike=start_slowly,
+    expect=Kind.PASS,
+    look_alike=True,
+    step=0,
+    stall_s=STALL_S,
+    imitates="warm-up, lazy initialisation and autotuning in the first step",
+)
+
+SAVE = Specimen(
+    name="slow-save",
+    strike=save_slowly,
+    expect=Kind.PASS,
+    look_alike=True,
+    phase="optim",
+    stall_s=STALL_S,
+    imitates="a checkpoint of minutes",
+)
+
+PYTHON_LOOP = Specimen(
+    name="slow-python",
+    strike=count_in_python,
+    expect=Kind.PASS,
+    look_alike=True,
+    stall_s=STALL_S,
+    imitates="a Python loop over tokens, a hundred times slower than expected",
+)
+
+BACK_OFF = Specimen(
+    name="back-off",
+    strike=back_off,
+    expect=Kind.PASS,
+    look_alike=True,
+    stall_s=STALL_S,
+    imitates="a client that waits before it tries again",
+)
+
+SLEEPY = Specimen(
+    name="sleepy-steps",
+    strike=sleep_between_marks,
+    expect=Kind.PASS,
+    look_alike=True,
+    every_step=True,
+    stall_s=STALL_S,
+    imitates="a rate limit, or a data service that serves a batch every few seconds",
+)
+
+GARBAGE = Specimen(
+    name="gc-pause",
+    strike=collect_garbage,
+    expect=Kind.PASS,
+    look_alike=True,
+    stall_s=STALL_S,
+    imitates="garbage collection over a heap of millions of objects",
+)
+
+IMPORT = Specimen(
+    name="slow-import",
+    strike=import_from_afar,
+    expect=Kind.PASS,
+    look_alike=True,
+    stall_s=STALL_S,
+    imitates="an import of minutes from a network file system",
+)
+
+SERVER = Specimen(
+    name="slow-server",
+    strike=ask_slow_server,
+    expect=Kind.PASS,
+    look_alike=True,
+    stall_s=STALL_S,
+    imitates="a metadata service that answers late",
+)
+
+LOCK = Specimen(
+    name="lock-given-back",
+    strike=wait_for_working_thread,
+    expect=Kind.PASS,
+    look_alike=True,
+    stall_s=STALL_S,
+    imitates="a lock that is held during a long flush",
+)
+
+THREAD = Specimen(
+    name="slow-thread",
+    strike=wait_for_computing_thread,
+    expect=Kind.PASS,
+    look_alike=True,
+    stall_s=STALL_S,
+    imitates="an evaluation in another thread",
+)
+
+PRODUCT = Specimen(
+    name="slow-product",
+    strike=multiply_for_long,
+    expect=Kind.PASS,
+    look_alike=True,
+    stall_s=STALL_S,
+    imitates="one large matrix product after another, without a word",
+)
+
+DEBUGGED = Specimen(
+    name="debugged",
+    strike=be_debugged,
+    expect=Kind.PASS,
+    look_alike=True,
+    stall_s=STALL_S,
+    imitates="a breakpoint: stopped by a debugger, then continued",
+)
+
+SUSPENDED = Specimen(
+    name="suspended",
+    strike=be_suspended,
+    expect=Kind.PASS,
+    look_alike=True,
+    stall_s=STALL_S,
+    imitates="Ctrl-Z and fg, or a scheduler that makes room for a while",
+)
+
+THRASH = Specimen(
+    name="page-thrash",
+    strike=touch_memory,
+    expect=Kind.UNRESOLVED,
+    cause="page-thrash",
+    look_alike=True,
+    stall_s=1.5,
+    imitates="a machine that swaps: all time goes into page faults",
+)
