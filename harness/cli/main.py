@@ -12,8 +12,11 @@ from harness.core.errors import CleanupError, HarnessError, LaunchError, StoreEr
 
 COMMANDS = {
     "bisect": ("harness.cli.bisect:bisect", "Find from which value of an axis training fails."),
+    "run": ("harness.cli.run:run", "Run any program supervised: progress, verdict, report."),
     "selftest": ("harness.cli.selftest:selftest", "Run every known fault here; expected verdict against got."),
     "matrix": ("harness.cli.matrix:matrix", "Show, check and run matrix files: many cells, each with its expectation."),
+    "minimise": ("harness.cli.minimise:minimise", "Find the settings that a failure needs."),
+    "explore": ("harness.cli.explore:explore", "Try every pair of settings; find what each failure needs."),
     "report": ("harness.cli.report:report", "Write the report of a run again, from its journal."),
     "classify": ("harness.cli.classify:classify", "Judge the recorded evidence of a run again."),
     "stacks": ("harness.cli.stacks:stacks", "Where every rank of a running job is, and whether it moves."),

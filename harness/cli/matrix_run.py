@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.exit_codes import ExitCode
-from harness.cli.options import DURATION
+from harness.cli.matrix_options import shared
 
 if TYPE_CHECKING:
     from harness.core.campaign import CampaignSpec
@@ -44,13 +44,7 @@ Exit codes:
 @click.option("--tag", "tags", multiple=True, help="Run nothing unless the file has this tag.")
 @click.option("--repeat", type=click.IntRange(min=1), help="Run each cell so often (default: the file's passes).")
 @click.option("--fail-fast", is_flag=True, help="Stop at the first cell that does not end as expected.")
-@click.option("--budget", type=DURATION, help="End after this time, with a partial report (default: the file's wall).")
-@click.option("--max-trials", type=click.IntRange(min=1), help="End after this many (default: the file's trials).")
-@click.option("--executor", help="How trials start: forkserver (default) or local.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything random.")
-@click.option("--resume", is_flag=False, flag_value="latest", metavar="[RUN]", help="Continue the last run, or RUN.")
-@click.option("--runs", metavar="DIR", help="Where runs go (default: ./runs, or NSA_HARNESS_RUNS).")
-@click.option("--json", "as_json", is_flag=True, help="The whole run as JSON on standard output.")
+@shared
 @click.pass_context
 def run(ctx: click.Context, *, file: str | None, runs: str | None, resume: str | None, **options: Any) -> None:
     """Run the cells of FILE, or the search named SEARCH beside it.
@@ -82,7 +76,7 @@ def question_of(file: str, options: dict[str, Any]) -> CampaignSpec | None:
     from harness.spec.matrix import load_matrix
 
     path, _, search = file.partition("::")
-    matrix = with_effort(load_matrix(_existing(path)).matrix, options)
+    matrix = with_effort(load_matrix(existing(path)).matrix, options)
     if options["tags"] and not set(options["tags"]) <= set(matrix.tags):
         return None
     if search:
@@ -116,7 +110,8 @@ def with_effort(matrix: Matrix, options: dict[str, Any]) -> Matrix:
     return replace(matrix, effort=effort)
 
 
-def _existing(path: str) -> Path:
+def existing(path: str) -> Path:
+    """The path of a file that is there; a usage error otherwise."""
     if not Path(path).is_file():
         raise click.UsageError(f"{path} is not there; a matrix file looks like those in matrices/")
     return Path(path)

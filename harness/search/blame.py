@@ -46,6 +46,7 @@ def _cause(search: Minimise, levels: Levels) -> Cause:
         excluded_rate=excluded_rate(min(passes), confidence=confidence) if passes else None,
         confidence=confidence,
         claim=Claim.REPRODUCED if both_twice else Claim.OBSERVED,
+        freedom=search.freedom(levels),
     )
 
 

@@ -6,12 +6,13 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Count, PlanEstimate
-from harness.core.cause import CellCount, Minimised, MinimiseFinding, Need
+from harness.core.cause import CellCount, Freedom, Minimised, MinimiseFinding, Need
 from harness.core.errors import SpecError
 from harness.core.point import AxisType
 from harness.core.ports import CellRequest
 from harness.search.blame import conclude
 from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S
+from harness.search.explain import ask_each, freedom, other_cells
 from harness.search.forecast import forecast
 from harness.search.ladder import Ladder, Levels
 from harness.search.script import Script, Steps
@@ -39,7 +40,8 @@ class Minimise(Script):
     4. Certificate: each single further step back passes :attr:`required` times. One failure there sends the search
        back to 3 with the smaller set, until nothing moves.
     5. The set fails once more; other values of categorical axes are tried in its place.
-    6. With ``causes`` above one: break every cause found in every possible way and see whether the rest still fails.
+    6. With ``explain``: so many cells with the cause and everything else at random; what varies has no say in it.
+    7. With ``causes`` above one: break every cause found in every possible way and see whether the rest still fails.
 
     Implements ``core.ports.CellStrategy``.
 
@@ -55,6 +57,8 @@ class Minimise(Script):
         good: Point | None = None,
         bad: Point | None = None,
         causes: int = 1,
+        explain: int = 0,
+        seed: int = 0,
         seen: Sequence[Told] = (),
         pass_s: float = FIRST_PASS_S,
         fail_s: float = FIRST_FAIL_S,
@@ -62,11 +66,13 @@ class Minimise(Script):
         self.space = space
         self.good_cell, self.bad_cell = good or space.good, bad or space.bad
         self.most_causes = causes
+        self.explain, self.seed = explain, seed
         self._check_corners()
         self.ladder = Ladder(space, good=self.good_cell, bad=self.bad_cell)
         self.finding = MinimiseFinding.INCONCLUSIVE
         self.found: list[Levels] = []
         self.others: dict[Levels, dict[int, list[Point]]] = {}
+        self.random_cells: dict[Levels, tuple[Point, ...]] = {}
         self.holes: list[str] = []
         self.is_complete = False
         self._asked_of: dict[Point, int] = {}
@@ -90,6 +96,8 @@ class Minimise(Script):
             good=self.good_cell,
             bad=self.bad_cell,
             causes=self.most_causes,
+            explain=self.explain,
+            seed=self.seed,
             seen=seen,
             pass_s=pass_s,
             fail_s=fail_s,
@@ -97,6 +105,11 @@ class Minimise(Script):
         for told in self.told:
             other.tell(cell=told.cell, answer=told.answer, seconds=told.seconds)
         return other
+
+    def freedom(self, levels: Levels) -> Freedom | None:
+        """What was seen of a cause with everything else at random."""
+        counts = [self.count(cell) for cell in self.random_cells.get(levels, ())]
+        return freedom(counts, cause=self._cell(levels), held=self._held(levels))
 
     def need(self, levels: Levels, position: int) -> Need:
         """What was seen for one setting of a cause."""
@@ -197,6 +210,10 @@ class Minimise(Script):
         levels = self.found[-1]
         yield from self._once_more(self.ladder.cell(levels), reason="the whole cause once more")
         yield from self._other_values(levels)
+        cell, held = self._cell(levels), self._held(levels)
+        cells = other_cells(self.space, cell, held=held, number=self.explain, seed=self.seed)
+        self.random_cells[levels] = cells
+        yield from ask_each(self, cells)
 
     def _step_down(self) -> Steps:
         """Leave out or lower each setting as far as a single pass does not stop it."""
@@ -286,6 +303,9 @@ class Minimise(Script):
     def _no_answer(self, levels: Levels) -> bool:
         cell = self._cell(levels)
         return bool(self.unresolved(cell)) and not self.good(cell) and not self.bad(cell)
+
+    def _held(self, levels: Levels) -> frozenset[str]:
+        return frozenset(self.ladder.names[i] for i in _members(levels))
 
     def _fails(self, levels: Levels) -> bool:
         return self.bad(self._cell(levels)) > 0

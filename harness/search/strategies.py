@@ -56,7 +56,15 @@ def strategy_of(spec: CampaignSpec) -> Search:
                 raise SpecError("a threshold search needs an axis")
             return Along(space.factor(spec.axis).axis, effort, base=spec.good or space.good)
         case Task.MINIMISE:
-            return Minimise(space, effort, good=spec.good, bad=spec.bad, causes=spec.causes)
+            return Minimise(
+                space,
+                effort,
+                good=spec.good,
+                bad=spec.bad,
+                causes=spec.causes,
+                explain=spec.explain,
+                seed=spec.seed,
+            )
         case Task.EXPLORE:
             return Explore(space, effort, strength=spec.strength, first_only=spec.fail_fast, seed=spec.seed)
 

@@ -1,0 +1,41 @@
+"""nsa-harness minimise: of everything that differs between a passing and a failing cell, what does the failure need?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from harness.cli.matrix_options import EXIT_CODES, searching
+
+EXAMPLES = """\b
+Examples:
+  nsa-harness minimise matrices/safe_mode.yaml::cause
+  nsa-harness minimise matrices/safe_mode.yaml --bad-cell n_layers=12,seq_len=2048
+  nsa-harness minimise --axis n_layers=1..8 --axis seq_len=64..512*2 \\
+                       --axis tied_head=false,true \\
+                       --fault 'backward-deadlock@n_layers>=5,seq_len>=256'
+  nsa-harness minimise --resume
+
+"""
+
+
+@click.command(epilog=EXAMPLES + EXIT_CODES)
+@click.argument("file", required=False, metavar="[FILE[::SEARCH]]")
+@click.option("--good-cell", metavar="AXIS=V,..", help="A cell that passes (default: every good value).")
+@click.option("--bad-cell", metavar="AXIS=V,..", help="A cell that fails (default: every bad value).")
+@click.option("--all-causes", type=click.IntRange(min=1), metavar="N", help="Look for up to N causes (default: 1).")
+@click.option(
+    "--explain", type=click.IntRange(min=0), metavar="N", help="Try each cause N times with the rest at random."
+)
+@searching
+@click.pass_context
+def minimise(ctx: click.Context, *, file: str | None, **options: Any) -> None:
+    """Find the settings that a failure needs, each with a certificate that without it the failure is gone.
+
+    The failing cell is built up from the passing one, since a pass is cheap and a hang is not. Each single step back
+    from the answer must then pass often enough to rule out a rare failure.
+    """
+    from harness.cli.searches import MINIMISE, run_search
+
+    run_search(ctx, file, MINIMISE, options)

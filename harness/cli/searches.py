@@ -1,0 +1,122 @@
+"""What ``minimise`` and ``explore`` share: the question from a file or from flags, the plan, the run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.cli.campaigns import begin, finish, resume
+from harness.cli.matrix_run import existing, with_effort
+from harness.core.campaign import CampaignSpec, Task
+from harness.core.errors import SpecError, suggestion
+from harness.core.matrix import SearchKind
+from harness.core.verdict import Kind
+from harness.settings import Settings
+from harness.spec.cells import parse_cell
+from harness.spec.inline import inline_matrix
+from harness.spec.matrix import load_matrix
+from harness.spec.searches import search_spec
+
+if TYPE_CHECKING:
+    from harness.core.matrix import Matrix
+
+MINIMISE, EXPLORE = Task.MINIMISE, Task.EXPLORE
+KINDS = {Task.MINIMISE: SearchKind.MINIMISE, Task.EXPLORE: SearchKind.EXPLORE}
+QUESTIONS = {
+    Task.MINIMISE: "Which settings does the failure need?",
+    Task.EXPLORE: "Which combinations of settings fail?",
+}
+
+
+def run_search(ctx: click.Context, file: str | None, task: Task, options: dict[str, Any]) -> None:
+    """Run the search that the command line asks for, or go on with an earlier one."""
+    settings = Settings.read(runs=options["runs"])
+    if options["resume"]:
+        run = resume(settings, name=options["resume"])
+    else:
+        spec = question_of(file, task, options)
+        if options["dry_run"]:
+            _print_plan(spec)
+            return
+        run = begin(settings, spec)
+    finish(ctx, run, as_json=options["as_json"])
+
+
+def question_of(file: str | None, task: Task, options: dict[str, Any]) -> CampaignSpec:
+    """The question: of the file, of the search beside it, or of the axes on the command line; flags win."""
+    path, _, search = (file or "").partition("::")
+    if file is None:
+        matrix = inline_matrix(options["axes"], held=options["held"], fault=options["fault"])
+    else:
+        if options["axes"] or options["held"] or options["fault"]:
+            raise SpecError("--axis, --set and --fault are for a question without a file; write them into the file")
+        matrix = load_matrix(existing(path)).matrix
+    matrix = with_effort(matrix, options)
+    if options["certify"]:
+        matrix = replace(matrix, effort=replace(matrix.effort, certify=options["certify"]))
+    spec = _from_file(matrix, path, search, task)
+    return replace(
+        spec,
+        **_cells(matrix, options),
+        **_given(options),
+        bad_kinds=tuple(_kind(word) for word in options["bad_kinds"]) or spec.bad_kinds,
+        signature=_signature(matrix, options["signature"]) or (None if options["bad_kinds"] else spec.signature),
+        executor=options["executor"] or spec.executor,
+        seed=options["seed"],
+    )
+
+
+def _from_file(matrix: Matrix, path: str, search: str, task: Task) -> CampaignSpec:
+    """The search that was named, else the only one of this kind beside the matrix, else one from corner to corner."""
+    if search:
+        spec = search_spec(matrix, search, file=path)
+        if spec.task is not task:
+            raise SpecError(
+                f"search {search!r} is a {spec.task}, not a {task}; run it with matrix run {path}::{search}"
+            )
+        return spec
+    beside = [entry.name for entry in matrix.searches if entry.kind is KINDS[task]]
+    if len(beside) == 1:
+        return search_spec(matrix, beside[0], file=path)
+    if len(beside) > 1:
+        raise SpecError(f"{path} has several: {', '.join(beside)}; name one, e.g. {path}::{beside[0]}")
+    return CampaignSpec(question=QUESTIONS[task], task=task, matrix=matrix, file=path)
+
+
+def _cells(matrix: Matrix, options: dict[str, Any]) -> dict[str, Any]:
+    names = {"good": options.get("good_cell"), "bad": options.get("bad_cell")}
+    return {name: parse_cell(text, matrix.space) for name, text in names.items() if text is not None}
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    names = {"all_causes": "causes", "explain": "explain", "strength": "strength", "stop_after_first": "fail_fast"}
+    return {field: options[name] for name, field in names.items() if options.get(name)}
+
+
+def _signature(matrix: Matrix, name: str | None) -> str | None:
+    names = [row.name for row in matrix.signatures]
+    if name is not None and name not in names:
+        listed = ", ".join(names) or "none"
+        raise SpecError(f"unknown signature {name!r}{suggestion(name, names)}; the file has {listed}")
+    return name
+
+
+def _kind(word: str) -> Kind:
+    names = {kind.value.lower(): kind for kind in Kind if kind not in (Kind.PASS, Kind.INFRA, Kind.UNRESOLVED)}
+    if word.lower() not in names:
+        raise SpecError(f"unknown kind {word!r} for --bad{suggestion(word.lower(), names)} Known: {', '.join(names)}.")
+    return names[word.lower()]
+
+
+def _print_plan(spec: CampaignSpec) -> None:
+    from harness.search.strategies import strategy_of
+
+    space = spec.matrix.space
+    click.echo(spec.question)
+    click.echo(f"plan: {strategy_of(spec).estimate().text} (before anything was measured)")
+    if spec.task is Task.MINIMISE:
+        click.echo(f"from {space.name_of(spec.good or space.good)} to {space.name_of(spec.bad or space.bad)}")
+    sought = spec.signature or ", ".join(spec.bad_kinds) or "the first failure that shows up"
+    click.echo(f"sought: {sought}")

@@ -1,0 +1,74 @@
+"""A matrix from the command line: ``--axis n_layers=1..12 --axis tied_head=false,true``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.errors import SpecError
+from harness.core.matrix import Matrix
+from harness.core.point import Axis, AxisType
+from harness.core.space import Bundle, Factor, Space
+from harness.spec.axes import parse_axis, setting
+from harness.spec.fault import parse_fault
+from nsa.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from harness.core.point import Value
+    from nsa.config import ConfigPath
+
+
+def inline_matrix(axes: Iterable[str], *, held: Iterable[str] = (), fault: str | None = None) -> Matrix:
+    """The matrix of these axes, on our own trainer.
+
+    Numbers ascend, and the smallest is the good value; of words and flags the first is good and the last bad.
+
+    Raises:
+        SpecError: an unknown setting or value, with the nearest, or no axis at all.
+    """
+    factors = tuple(_factor(text) for text in axes)
+    if not factors:
+        raise SpecError("nothing to vary: name a matrix file, or axes such as --axis n_layers=1..12")
+    base = Bundle(config=tuple(_held(text) for text in held))
+    named = {factor.name: factor.axis for factor in factors}
+    return Matrix(
+        name="inline",
+        space=Space(factors=factors),
+        base=base,
+        fault=None if fault is None else parse_fault(fault, axes=named),
+    )
+
+
+def _factor(text: str) -> Factor:
+    name, equals, values = (part.strip() for part in text.partition("="))
+    where = setting(name)
+    if where.type in (int, float):
+        axis = parse_axis(text)
+    else:
+        words = tuple(_parsed(where, word) for word in values.split(",") if word.strip())
+        if not equals or len(words) < 2:
+            raise SpecError(f"axis {name!r} needs its values, the good one first, e.g. {name}={_example(where)}")
+        kind = AxisType.FLAG if where.type is bool else AxisType.CATEGORICAL
+        axis = Axis(name=name, path=where.path, type=kind, values=words)
+    bundles = tuple(Bundle(config=((axis.path, value),)) for value in axis.values)
+    return Factor(axis=axis, good=axis.values[0], bad=axis.values[-1], bundles=bundles)
+
+
+def _held(text: str) -> tuple[str, Value]:
+    name, equals, value = (part.strip() for part in text.partition("="))
+    if not equals:
+        raise SpecError(f"{text!r} is not path=value; write for example model.dim=256")
+    where = setting(name)
+    return where.path, _parsed(where, value)
+
+
+def _parsed(where: ConfigPath, word: str) -> Value:
+    try:
+        return where.parsed(word.strip())
+    except ConfigError as error:
+        raise SpecError(str(error)) from error
+
+
+def _example(where: ConfigPath) -> str:
+    return "false,true" if where.type is bool else f"{where.default},.."
