@@ -81,6 +81,7 @@ class Heartbeats:
         self.marks: Bounded[Heartbeat] = Bounded(first=FIRST_MARKS, last=LAST_MARKS)
         self.step_s: Bounded[float] = Bounded(first=FIRST_MARKS, last=LAST_MARKS)
         self.memory: Bounded[MemoryMark] = Bounded(first=FIRST_MARKS, last=LAST_MARKS)
+        self.census = Census()
         self.last: Heartbeat | None = None
         self.last_t_s = 0.0
         self.first_step_t_s: float | None = None
@@ -129,7 +130,9 @@ class Heartbeats:
             if record.get("event") == "step":
                 self._step(record, t_s=t_s)
             else:
-                self._mark(_heartbeat(record, t_s=t_s))
+                mark = _heartbeat(record, t_s=t_s)
+                self._mark(mark)
+                self.facts.update(self.census.after(mark, nodes=record.get("nodes")))
         except (ValueError, TypeError, KeyError, AttributeError):
             self._bad_lines += 1
             return
@@ -181,6 +184,30 @@ class Heartbeats:
         if self.first_step_t_s is not None:
             self.longest_silence_s = max(self.longest_silence_s, t_s - self.last_t_s)
         self.last_t_s = max(self.last_t_s, t_s)
+
+
+class Census:
+    """What a forward pass has built so far: its blocks, its autograd nodes, its seconds. Of rank 0."""
+
+    def __init__(self) -> None:
+        self._began: tuple[float, int] | None = None
+        self._blocks = 0
+
+    def after(self, mark: Heartbeat, *, nodes: int | None) -> dict[str, float]:
+        """The facts that ``mark`` changes: those of the forward pass in which the last block was done."""
+        if mark.rank or mark.phase != "forward" or nodes is None:
+            return {}
+        if mark.edge == "begin":
+            self._began, self._blocks = (mark.t_s, nodes), 0
+        if mark.edge != "progress" or self._began is None:
+            return {}
+        began_s, began_nodes = self._began
+        self._blocks += 1
+        return {
+            "forward_blocks": float(self._blocks),
+            "forward_nodes": float(nodes - began_nodes),
+            "forward_s": mark.t_s - began_s,
+        }
 
 
 MEMORY_FACTS = ("rss_bytes", "gpu_allocated_bytes", "gpu_reserved_bytes", "gpu_alloc_retries")

@@ -8,14 +8,15 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from harness.worker.census import autograd_nodes
 from harness.worker.memory import memory_facts
-from nsa.train.probe import NullProbe
+from nsa.train.probe import NullProbe, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from nsa.train.probe import Edge, Phase
+    from nsa.train.probe import Edge
 
 
 class HeartbeatProbe(NullProbe):
@@ -38,7 +39,10 @@ class HeartbeatProbe(NullProbe):
     def mark(self, *, phase: Phase, edge: Edge, step: int | None, detail: str | None = None) -> None:
         """Write where training is."""
         self.phase = str(phase)
-        self._write({"phase": str(phase), "edge": str(edge), "step": step, "detail": detail})
+        record: dict[str, object] = {"phase": str(phase), "edge": str(edge), "step": step, "detail": detail}
+        if phase == Phase.FORWARD and (nodes := autograd_nodes()) is not None:
+            record["nodes"] = nodes
+        self._write(record)
 
     def step_done(self, *, step: int, facts: Mapping[str, float]) -> None:
         """Write that a step is complete, with its facts and what memory is like now."""

@@ -1,0 +1,40 @@
+"""Somebody else's process was on the GPU of a trial that ran out of memory or time: no fault of the program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.classify.facts import conclude
+from harness.classify.gpus import gpus_of
+from harness.classify.rules.oom import oom
+from harness.classify.rules.slow import slow
+from harness.core.verdict import Confidence, Kind
+
+if TYPE_CHECKING:
+    from harness.core.verdict import Case, Verdict
+
+
+def foreign_device(case: Case) -> Verdict | None:
+    """Only where it can be the reason: memory and speed are shared, a deadlock or an exception is the program's own."""
+    own = oom(case) or slow(case)
+    if own is None:
+        return None
+    shared = [gpu for gpu in gpus_of(case, silent=False) if gpu.foreign]
+    if not shared:
+        return None
+    told = "; ".join(
+        f"GPU {gpu.index}: PID {p.pid} holds {(p.memory_bytes or 0) / 2**20:.0f} MiB"
+        + (f" and uses {p.sm_percent} % of its time" if p.sm_percent is not None else "")
+        for gpu in shared
+        for p in gpu.foreign
+    )
+    return conclude(
+        case,
+        Kind.INFRA,
+        rule="foreign_device",
+        cause="foreign-process",
+        because=f"the trial shared its GPU with a process that is not part of it ({told}); without that it would be "
+        f"called {own}: {own.because}",
+        cites=(*(id for gpu in shared for id in gpu.ids), *own.cites),
+        confidence=Confidence.HIGH,
+    )

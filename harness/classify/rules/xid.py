@@ -1,0 +1,49 @@
+"""The driver reported that a GPU itself failed: nothing that the trial did afterwards speaks about the program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.classify.facts import conclude
+from harness.classify.gpus import gpus_of
+from harness.core.verdict import Confidence, Kind
+
+if TYPE_CHECKING:
+    from harness.core.verdict import Case, Verdict
+
+HARDWARE = {
+    48: "double-bit memory error",
+    62: "internal micro-controller halted",
+    63: "memory row remapped or page retired",
+    64: "memory row could not be remapped",
+    74: "NVLink error",
+    79: "fell off the bus",
+    92: "high rate of single-bit errors",
+    94: "contained memory error",
+    95: "uncontained memory error",
+    109: "context switch timed out",
+    110: "security fault",
+    119: "GSP did not answer",
+    120: "GSP failed",
+    136: "link training failed",
+    140: "unrecovered memory error",
+}
+"""Xids that the hardware or its firmware causes (NVIDIA, "XID Errors"); the others, 13 31 43 45 ..., programs cause."""
+
+
+def xid(case: Case) -> Verdict | None:
+    """An Xid of the hardware during the trial, on a GPU that it used."""
+    found = [(gpu, number) for gpu in gpus_of(case, silent=False) for number in gpu.xids if number in HARDWARE]
+    if not found:
+        return None
+    gpu, number = found[0]
+    told = "; ".join(f"GPU {g.index}: Xid {n} ({HARDWARE[n]})" for g, n in found)
+    return conclude(
+        case,
+        Kind.INFRA,
+        rule="xid",
+        cause=f"xid-{number}",
+        because=f"the driver reported a fault of the hardware during the trial: {told}",
+        cites=(*(s.id for s in gpu.samples if number in s.xids), "exit"),
+        confidence=Confidence.PROOF,
+    )
