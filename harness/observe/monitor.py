@@ -148,7 +148,8 @@ class _Watch:
         self.exit: Exit | None = None
         self.peak_rss_bytes = 0
         self.next_round = 1
-        self.time_is_up = self.suspected = False
+        self.time_is_up = False
+        self.suspect_at_s = suspicious_s
         self.oom_kills = OomKills(handle.pid)
 
     # -- the loop
@@ -176,7 +177,7 @@ class _Watch:
         progressed = self.beats.read()
         if progressed and not self.time_is_up:
             self.sampler.progress()
-            self.next_round, self.suspected = 1, False
+            self.next_round, self.suspect_at_s = 1, self.suspicious_s
         if self.exit is not None:
             return _Event.EXIT
         self.peak_rss_bytes = max(self.peak_rss_bytes, *map(self.view.peak_rss_bytes, self.living().values()), 0)
@@ -211,12 +212,12 @@ class _Watch:
     def standstill(self, limit: Limit) -> _Stop | None:
         """End a trial before its limit when it stands still so completely that no limit could matter.
 
-        Asked once a silence, and of /proc alone unless nothing at all moves: a healthy trial that is merely slow is
-        not disturbed by it.
+        Asked again each time the silence has doubled, and of /proc alone unless nothing at all moves: a healthy trial
+        that is merely slow is not disturbed by it.
         """
-        if self.suspected or self.beats.last is None or not self.suspicious_s <= self.silence_s() < limit.seconds:
+        if self.beats.last is None or not self.suspect_at_s <= self.silence_s() < limit.seconds:
             return None
-        self.suspected = True
+        self.suspect_at_s = 2 * self.silence_s()
         self.sampler.look()
         event = self.wait(STANDSTILL_S)
         self.sampler.look()

@@ -21,6 +21,9 @@ THIN_S = 1.0
 SPOKEN = "NSA_HARNESS_SPOKEN"
 """Set in the environment once this process has spoken, so that its children know that they are helpers."""
 
+LAUNCHER = "torch.distributed.elastic.agent.server.api"
+"""Imported by torchrun, whose own end is no rank's."""
+
 RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 
@@ -170,6 +173,12 @@ def is_helper():
     return parent is not None and parent() is not None
 
 
+def is_launcher(folder):
+    """Whether this process, which has not spoken, only started the one that did."""
+    spoken = os.path.exists(os.path.join(folder, f"heartbeat_rank{rank_by_environment()}.jsonl"))
+    return spoken or LAUNCHER in sys.modules
+
+
 def be_watchable(folder, rank):
     """Stacks on SIGUSR1 if the program leaves that signal alone; and where Yama is on, let stack dumpers look."""
     import faulthandler
@@ -317,7 +326,9 @@ def keep_exception(speaker, kind, error, trace):
     import json
     import traceback
 
-    if speaker.silent or speaker.raised or (speaker.fd < 0 and not speaker.open()):
+    if speaker.silent or speaker.raised:
+        return
+    if speaker.fd < 0 and (is_launcher(speaker.folder) or not speaker.open()):
         return
     speaker.raised = True
     world = os.environ.get("WORLD_SIZE", "1")

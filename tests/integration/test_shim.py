@@ -241,6 +241,15 @@ def test_the_exception_that_ends_a_program_is_kept_beside_what_the_program_does_
     assert run(place, hook + TRAIN + "1 / 0\n").stdout == "their hook ZeroDivisionError\n"
 
 
+def test_the_end_of_a_launcher_is_no_ranks(place):
+    train = f"{TRAIN}train(1)\nraise SystemExit(3)\n"
+    run(place, f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {train!r}], check=True)\n")
+
+    assert "step 1" in spoken(place)
+    assert len({mark["pid"] for mark in marks(place)}) == 1
+    assert not (place / "trial" / "result.json").exists()
+
+
 def test_a_folder_that_is_gone_is_said_once_and_training_goes_on(place):
     done = run(place, TRAIN + "train(3)\nprint('done')\n", NSA_HARNESS_TRIAL_DIR=str(place / "nowhere"))
 

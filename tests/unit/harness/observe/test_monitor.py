@@ -163,7 +163,15 @@ def test_standstill_is_ended_long_before_its_limit(handle, run):
     assert [native for _, native in source.samples] == [False, True, True]
 
 
-def test_merely_slow_process_is_asked_once_and_never_dumped_before_its_limit(clock, handle, view, run):
+def test_standstill_that_begins_within_a_silence_is_found_when_it_is_asked_again(handle, view, run):
+    falls_silent(handle)
+    view.cpu_share, view.rests_from_s = 1.0, 100.0
+    outcome, evidence = run(trial(stall_s=7200.0, total_s=86400.0), early=True)
+    assert outcome.stopped_by is StopReason.CERTAIN
+    assert 100.0 < evidence.silence_s < 400.0
+
+
+def test_merely_slow_process_is_asked_again_and_never_dumped_before_its_limit(clock, handle, view, run):
     falls_silent(handle)
     view.cpu_share, view.state = 1.0, "R"
     source = ScriptedSource()
