@@ -124,7 +124,6 @@ STARVED = Specimen(
     cause="data-starvation",
     phase="data",
     stall_s=STALL_S,
-    expect_frame="read_the_unreachable",
     imitates="DataLoader workers on a file system that no longer answers",
 )
 

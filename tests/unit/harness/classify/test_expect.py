@@ -20,7 +20,9 @@ RIGHT = Verdict(
     cites=("stack-1",),
     confidence=Confidence.HIGH,
     cause="deadlock",
+    phase="forward",
     step=1,
+    rank=0,
 )
 CLEAN = Outcome(ending=Ending.STOPPED_BY_US, cleanup=Cleanup(ended=1))
 PASSED = Verdict(kind=Kind.PASS, rule="passed", because="exit status 0", cites=("exit",), confidence=Confidence.PROOF)
@@ -36,6 +38,8 @@ def test_the_declared_verdict_is_right():
         ({"kind": Kind.SLOW}, "expected HANG, got SLOW"),
         ({"cause": "gil-held"}, "expected cause deadlock, got gil-held"),
         ({"because": "it waits somewhere"}, "names acquire_twice"),
+        ({"rank": 1}, "expected rank 0, got 1"),
+        ({"phase": "data"}, "expected phase forward, got data"),
         ({"step": 0}, "struck at step 1, the verdict says step 0"),
         ({"cites": ()}, "cites no evidence"),
     ],
