@@ -115,10 +115,26 @@ class TrainConfig:
     seed: int = _setting(1337, "seeds weights and data", at_least=0)
     data: str = _setting(
         "bytes",
-        "bytes of the Python standard library's sources; uniform random ids; or the text in train.data_path",
-        choices=("bytes", "synthetic", "local"),
+        "bytes of the Python standard library's sources; uniform random ids (synthetic); the text in train.data_path "
+        "(local); FineWeb-Edu, streamed",
+        choices=("bytes", "synthetic", "local", "fineweb-edu"),
     )
-    data_path: str = _setting("", "for train.data = local: a text or JSONL file, or a folder of them")
+    data_path: str = _setting(
+        "",
+        "local: a text or JSONL file, or a folder of them; fineweb-edu: another dataset to stream, or a folder of "
+        ".parquet or .jsonl files",
+    )
+    tokenizer: str = _setting("byte", "one byte, one token; or GPT-2's, by tiktoken", choices=("byte", "gpt2"))
+    tokenizer_path: str = _setting("", "GPT-2's ranks, a .tiktoken file; fetched with remote data if empty")
+    shards: int = _setting(0, "disjoint parts that a stream is read in; 0: one per process", at_least=0)
+    prefetch: int = _setting(2, "steps whose data a stream reads ahead", at_least=1)
+    loader_timeout_s: float = _setting(60.0, "how long a step waits for a stream's data", at_least=0.01)
+    synthetic_on_fail: bool = _setting(
+        default=False, meaning="when a rank cannot read its data, all go on with random ids, and every line says so"
+    )
+    eval_every: int = _setting(0, "steps between losses on held-out data, in val.csv; 0: none", at_least=0)
+    eval_batches: int = _setting(4, "batches that such a loss is the mean of", at_least=1)
+    val_path: str = _setting("", "held-out text; bytes and synthetic have their own")
     threads: int = _setting(1, "CPU threads inside an operator; 0 leaves torch's choice", at_least=0)
     precision: str = _setting("fp32", "type of the model's arithmetic", choices=("fp32", "bf16", "fp16"))
     precision_mode: str = _setting(

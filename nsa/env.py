@@ -72,6 +72,7 @@ SWITCHES: dict[str, dict[str, dict[str, Value]]] = {
     "NSA_STOPGRAD_GATES": {"1": {"model.gate_grad": False}, "0": {}},
     "NSA_PREFILL_BATCHED": {"1": {"model.attention": "nsa"}, "0": {"model.attention": "legacy-sequential"}},
     "NSA_NO_GC": {"1": {"train.checkpointing": "none"}, "0": {"train.checkpointing": "nonreentrant"}},
+    "NSA_TOKENIZER": {"byte": {"train.tokenizer": "byte"}, "gpt2": {"train.tokenizer": "gpt2"}},
     "NSA_TRACE_GRADS": {"1": {"train.trace_grads": True}, "0": {}},
     "NSA_DETECT_ANOMALY": {"1": {"train.detect_anomaly": True}, "0": {}},
 }
@@ -83,6 +84,7 @@ NUMBERS: dict[str, str] = {
     "NSA_LR": "train.lr",
     "NSA_ROPE_SCALE": "model.rope_scale",
     "NSA_ACCUM": "train.accumulate",
+    "NSA_FWE_PREFETCH": "train.prefetch",
     "NSA_DDP_BUCKET_MB": "parallel.bucket_cap_mb",
 }
 """Variables whose value is the value of one setting, a number."""
@@ -113,8 +115,7 @@ WITHOUT_COUNTERPART: dict[str, str] = {
     "NSA_WATCH_": "stalls are watched from outside, by the harness",
     "NSA_DEBUG_": "phases and kernels are announced to probes",
     "NSA_LOG_": "facts of every step are announced to probes",
-    "NSA_FWE_": "data is read from this machine only: train.data = 'bytes', 'synthetic' or 'local'",
-    "NSA_TOKENIZER": "one byte is one token",
+    "NSA_FWE_": "a stream has train.prefetch, train.shards and train.loader_timeout_s",
     "NSA_ENV_STATIC": "the environment is read once, when the configuration is built",
 }
 """Names, or beginnings of names, of nsa-vibe that steer nothing here, and what does instead."""

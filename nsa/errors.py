@@ -21,3 +21,7 @@ class NonFiniteLoss(NsaError, ArithmeticError):
 
 class RankLost(NsaError, RuntimeError):
     """Another rank of this run did not come to a common decision; the message names it where it is known."""
+
+
+class DataFailed(NsaError, RuntimeError):
+    """A rank could not read its data: the loader stalls, a shard is empty or broken; the message names the rank."""

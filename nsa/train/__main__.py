@@ -6,7 +6,8 @@ from the defaults is printed first, with its source, on standard error. For seve
 ``torchrun --nproc_per_node=2 -m nsa.train CONFIG``.
 
 Exit status: 0 trained (or ended early by the end of the data or a HALT file), 2 the configuration cannot be run
-here, 3 the loss is not finite, 4 another rank was lost, 143 ended by SIGTERM or SIGINT after a checkpoint.
+here, 3 the loss is not finite, 4 another rank was lost, 5 a rank has no data, 143 ended by SIGTERM or
+SIGINT after a checkpoint.
 """
 
 from __future__ import annotations
@@ -16,13 +17,19 @@ import sys
 from typing import TYPE_CHECKING
 
 from nsa.env import read_launch
-from nsa.errors import ConfigError, KernelUnavailable, NonFiniteLoss, RankLost
+from nsa.errors import ConfigError, DataFailed, KernelUnavailable, NonFiniteLoss, RankLost
 from nsa.train.effective import Effective, effective, names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-EXIT_CODES: dict[type[Exception], int] = {ConfigError: 2, KernelUnavailable: 2, NonFiniteLoss: 3, RankLost: 4}
+EXIT_CODES: dict[type[Exception], int] = {
+    ConfigError: 2,
+    KernelUnavailable: 2,
+    NonFiniteLoss: 3,
+    RankLost: 4,
+    DataFailed: 5,
+}
 STOPPED = 143
 """128 + SIGTERM, as a shell says it."""
 
@@ -70,7 +77,7 @@ def _train(built: Effective) -> int:
     rank = launch.rank if launch else 0
     with Stop() as stop, watching(built.config, rank=rank, sources=built.sources) as probes:
         result = train(built.config, probes, stop_asked=stop.asked)
-    if is_first and result.wish is not Wish.GO_ON:
+    if is_first and result.ended != "all steps done":
         sys.stderr.write(f"[train] {result.ended}\n")
     return STOPPED if result.wish is Wish.SIGNAL else 0
 

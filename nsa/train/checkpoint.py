@@ -3,7 +3,7 @@
 A checkpoint is a folder ``step_00000500`` under ``checkpoints/``. It is written under another name, forced to the
 disk and renamed when every rank has written its part: a folder that has its name is complete, whenever the process
 was killed. It is read by any number of ranks, in any parallel mode (torch.distributed.checkpoint). Data need no
-state of their own: the sequences of a step follow from seed and step.
+state of their own where the sequences of a step follow from seed and step; of a stream, every part's position is kept.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch.distributed as dist
 from nsa.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from torch import nn
@@ -124,16 +124,25 @@ class Checkpoints:
             "extra": {**extra, "n_ranks": self.world.size},
         }
 
+    def data_parts(self, folder: Path) -> tuple[str, ...]:
+        """The numbers of the parts of a stream whose positions were saved."""
+        begin = "extra.data."
+        return tuple(sorted(key.removeprefix(begin) for key in _keys(folder) if key.startswith(begin)))
+
     def _has_other_ranks(self, folder: Path) -> bool:
         """Whether the checkpoint lacks a random state for this rank."""
-        from torch.distributed.checkpoint.filesystem import FileSystemReader
-
-        keys = FileSystemReader(folder).read_metadata().state_dict_metadata
-        return f"random.{self.world.rank}.cpu" not in keys
+        return f"random.{self.world.rank}.cpu" not in _keys(folder)
 
     def _meet(self) -> None:
         if self.world.votes is not None:
             dist.barrier(self.world.votes)
+
+
+def _keys(folder: Path) -> Iterable[str]:
+    """The names of what a checkpoint holds."""
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
+
+    return FileSystemReader(folder).read_metadata().state_dict_metadata
 
 
 @contextmanager

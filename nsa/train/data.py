@@ -1,7 +1,8 @@
-"""What the model reads: real text that every machine has, or noise.
+"""What the model reads: real text that every machine has, a text of one's own, noise, or a stream.
 
-The text is the source of Python's own standard library: the top-level ``*.py`` files of the running
-interpreter, in the order of their names, joined. No download, no tokenizer: one byte is one token.
+The text that every machine has is the source of Python's own standard library: the top-level ``*.py`` files of the
+running interpreter, in the order of their names, joined; its packages are what ``val.csv`` is measured on. No
+download, no tokenizer: one byte is one token. A stream is read by ``nsa.train.stream``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from nsa.errors import ConfigError
+from nsa.train.tokens import make_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,23 +25,29 @@ if TYPE_CHECKING:
     from nsa.config import RunConfig
     from nsa.train.world import World
 
-BYTE_VALUES = 256
 SUFFIXES = (".jsonl", ".md", ".py", ".txt")
 """Files that are read from a folder of text."""
+
+
+HELD_OUT = "[a-k]*/*.py"
+"""Files of the standard library's packages (asyncio to json): not among those that are trained on."""
 
 
 class EndOfData(Exception):
     """The text has no more whole steps; the run ends together, on all ranks."""
 
 
-def stdlib_text() -> Tensor:
+def stdlib_text(pattern: str = "*.py") -> Tensor:
     """The standard library's top-level sources as one uint8 tensor (a few million bytes).
+
+    Args:
+        pattern: which files; ``HELD_OUT`` for those that no run is trained on.
 
     Raises:
         ConfigError: this interpreter ships no sources.
     """
     folder = Path(sysconfig.get_path("stdlib"))
-    text = b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))
+    text = b"".join(path.read_bytes() for path in sorted(folder.glob(pattern)))
     if not text:
         raise ConfigError(f"no Python sources in {folder}; use train.data = 'synthetic'")
     return torch.frombuffer(bytearray(text), dtype=torch.uint8)
@@ -96,19 +104,42 @@ def batches(config: RunConfig, world: World | None = None) -> Callable[[int], li
     return fetch
 
 
-def _rows(config: RunConfig) -> Callable[[int], Tensor]:
-    """All sequences of a step, of every micro-batch and rank."""
+def held_out(config: RunConfig, world: World | None = None) -> Callable[[int], list[Tensor]]:
+    """How to fetch what no run is trained on: other text or other noise, one micro-batch at a time.
+
+    Raises:
+        ConfigError: ``train.val_path`` is needed and not given.
+        EndOfData: on fetching, as ``batches`` does.
+    """
+    other = _other(config)
+    rows = _rows(other, stdlib=HELD_OUT)
+    return lambda number: [rows(number).chunk(world.size if world else 1)[world.rank if world else 0]]
+
+
+def _other(config: RunConfig) -> RunConfig:
+    """The configuration of data beside those that are trained on, in the same shape."""
+    train = config.train
+    if train.val_path:
+        return config.with_values({"train.data": "local", "train.data_path": train.val_path, "train.accumulate": 1})
+    if train.data == "synthetic":
+        return config.with_values({"train.seed": train.seed + 1, "train.accumulate": 1})
+    if train.data == "bytes":
+        return config.with_value("train.accumulate", 1)
+    raise ConfigError(
+        f"train.eval_every = {train.eval_every} with train.data = {train.data!r} needs train.val_path, a text that is "
+        "not trained on; set it, or train.eval_every = 0"
+    )
+
+
+def _rows(config: RunConfig, *, stdlib: str = "*.py") -> Callable[[int], Tensor]:
+    """All sequences of a step, of every micro-batch and rank; of the standard library, the files ``stdlib``."""
     train, vocab = config.train, config.model.vocab
     shape = (train.batch_size * train.accumulate, train.seq_len + 1)
     if train.data == "synthetic":
         return lambda step: torch.randint(vocab, shape, generator=_generator(train.seed, step))
-    if vocab < BYTE_VALUES:
-        raise ConfigError(
-            f"model.vocab = {vocab} is less than the 256 byte values; use 256, or train.data = 'synthetic'"
-        )
-    text = stdlib_text() if train.data == "bytes" else local_text(train.data_path)
+    text = _text(config, stdlib)
     if len(text) < shape[1]:
-        raise ConfigError(f"train.seq_len = {train.seq_len} is longer than the text ({len(text)} bytes)")
+        raise ConfigError(f"train.seq_len = {train.seq_len} is longer than the text ({len(text)} tokens)")
     if train.data == "local":
         return lambda step: _in_order(text, shape, step)
 
@@ -119,6 +150,15 @@ def _rows(config: RunConfig) -> Callable[[int], Tensor]:
     return drawn
 
 
+def _text(config: RunConfig, stdlib: str) -> Tensor:
+    """The whole text as ids: uint8 for bytes."""
+    train, tokenizer = config.train, make_tokenizer(config, is_remote=False)
+    text = local_text(train.data_path) if train.data == "local" else stdlib_text(stdlib)
+    if train.tokenizer == "byte":
+        return text
+    return tokenizer.encode(bytes(text.numpy()).decode("utf-8", errors="replace"))
+
+
 def _in_order(text: Tensor, shape: tuple[int, int], step: int) -> Tensor:
     """The step's part of the text, read once from front to back; what does not fill a step is left over."""
     n_rows, length = shape
@@ -126,7 +166,7 @@ def _in_order(text: Tensor, shape: tuple[int, int], step: int) -> Tensor:
     first = step * n_rows * stride
     last = first + n_rows * stride + 1
     if last > len(text):
-        raise EndOfData(f"step {step} needs bytes {first} to {last} of a text of {len(text)}")
+        raise EndOfData(f"step {step} needs tokens {first} to {last} of a text of {len(text)}")
     return text[first:last].unfold(0, length, stride).long()
 
 

@@ -40,6 +40,11 @@ class Single:
         """The module to call forward on."""
         return model
 
+    @property
+    def for_evaluation(self) -> nn.Module:
+        """The module to call forward on when no gradients follow."""
+        return self.module
+
     def micro_batch(self, *, is_last: bool) -> AbstractContextManager[object]:
         """Around forward and backward of a micro-batch; gradients meet in the last one's backward."""
         return nullcontext()
@@ -79,6 +84,11 @@ class Ddp(Single):
 
             wrapped.register_comm_hook(dist.group.WORLD, bf16_compress_hook)
         return wrapped
+
+    @property
+    def for_evaluation(self) -> nn.Module:
+        """The model inside: the wrapper would get ready for gradients."""
+        return self.module.module  # pyright: ignore[reportReturnType]  # DDP's model
 
     def micro_batch(self, *, is_last: bool) -> AbstractContextManager[object]:
         """Keep gradients local until the last micro-batch."""

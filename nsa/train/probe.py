@@ -22,6 +22,7 @@ class Phase(StrEnum):
     BACKWARD = "backward"
     REDUCE = "reduce"
     OPTIM = "optim"
+    EVAL = "eval"
     SAVE = "save"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from contextlib import contextmanager
@@ -9,7 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nsa.errors import NonFiniteLoss
+import torch
+
+from nsa.errors import DataFailed, NonFiniteLoss
 from nsa.train.checkpoint import Checkpoints
 from nsa.train.data import EndOfData
 from nsa.train.optim import learning_rate
@@ -20,14 +23,16 @@ from nsa.train.votes import Decision, Wish, decide, naming_the_lost
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    import torch
     from torch import Tensor
 
     from nsa.config import RunConfig
     from nsa.train.live import LiveState
+    from nsa.train.loader import Loader
     from nsa.train.parallel import Single
     from nsa.train.progress import Announcer, GradientArrivals
     from nsa.train.world import World
+
+log = logging.getLogger(__name__)
 
 HALT_FILE = ".HALT"
 """A file of this name in ``train.out_dir`` ends the run after the step in progress."""
@@ -71,15 +76,18 @@ class Run:
     announcer: Announcer
     plan: Single
     state: LiveState
-    fetch: Callable[[int], list[Tensor]]
+    loader: Loader
+    held_out: Callable[[int], list[Tensor]] | None
     stop_asked: Callable[[], bool]
     kernels: tuple[dict[str, str], ...]
     n_parameters: int
     arrivals: GradientArrivals | None = None
     first_step: int = 0
     losses: list[float] = field(default_factory=list)
+    substituted: str = ""
     scaler: torch.amp.GradScaler | None = None
     checkpoints: Checkpoints | None = None
+    problem: str = ""
 
     def prepare_folder(self) -> None:
         """Remove a HALT file of an earlier run, and continue from the newest checkpoint if asked to."""
@@ -95,12 +103,20 @@ class Run:
         newest = self.checkpoints.newest() if train.resume else None
         if newest is not None:
             self.first_step, folder = newest
-            extra = self.checkpoints.load(folder, self.plan.module, self.state.optimizer, extra=self._extra())
+            mine = {**self._extra(), "data": dict.fromkeys(self.checkpoints.data_parts(folder), "")}
+            extra = self.checkpoints.load(folder, self.plan.module, self.state.optimizer, extra=mine)
+            self.loader.go_to(extra["data"])
             if self.scaler is not None:
                 self.scaler.load_state_dict(extra["scaler"])
 
     def to_the_end(self) -> TrainResult:
         """All steps, or as many as are agreed on."""
+        try:
+            return self._steps()
+        finally:
+            self.loader.close()
+
+    def _steps(self) -> TrainResult:
         for step in range(self.first_step, self.config.train.steps):
             decision = self._step(step)
             if decision.wish is not Wish.GO_ON:
@@ -116,7 +132,12 @@ class Run:
         with phase(self.announcer, Phase.DATA, step):
             wish, micro_batches = self._fetched(step)
         decision = self._decide(step, wish, where="before forward")
-        if decision.wish is not Wish.GO_ON:
+        if decision.wish is Wish.NO_DATA:
+            raise DataFailed(self._problem_of(decision, step))
+        if decision.wish is Wish.SUBSTITUTE:
+            self._substitute(self._problem_of(decision, step))
+            _, micro_batches = self._fetched(step)
+        elif decision.wish is not Wish.GO_ON:
             return decision
         values = [
             self._micro_batch(step, ids_BT, is_last=i == len(micro_batches) - 1)
@@ -138,22 +159,65 @@ class Run:
             "step_s": step_s,
             "tokens_per_s": n_tokens / step_s,
         }
+        if self.substituted:
+            facts["synthetic"] = 1.0
         self.losses.append(value)
+        self.loader.done()
+        if train.eval_every and (step + 1) % train.eval_every == 0:
+            facts["val_loss"] = self._held_out_loss(step)
         for probe in self.announcer.probes:
             probe.step_done(step=step, facts=facts)
-        return decision
+        return Decision(wish=Wish.GO_ON, ranks=(), loss=value)
 
     def _fetched(self, step: int) -> tuple[Wish, list[Tensor]]:
         """This rank's micro-batches on the device, and what it wants to do with them."""
         try:
-            micro_batches = [ids_BT.to(self.config.train.device) for ids_BT in self.fetch(step)]
+            micro_batches = [self._on_device(ids_BT) for ids_BT in self.loader.fetch(step)]
         except EndOfData:
             return Wish.END_OF_DATA, []
+        except DataFailed as error:
+            self.problem = str(error)
+            return (Wish.SUBSTITUTE if self.config.train.synthetic_on_fail else Wish.NO_DATA), []
         if self.stop_asked():
             return Wish.SIGNAL, micro_batches
         if self.checkpoints is not None and self._halt_file.exists():
             return Wish.HALT, micro_batches
         return Wish.GO_ON, micro_batches
+
+    def _on_device(self, ids_BT: Tensor) -> Tensor:
+        """The ids where the model is; a GPU fetches them itself while the host goes on."""
+        if self.config.train.device == "cpu":
+            return ids_BT
+        return ids_BT.pin_memory().to(self.config.train.device, non_blocking=True)
+
+    def _problem_of(self, decision: Decision, step: int) -> str:
+        """Whose data failed, and why: known to the rank itself."""
+        who = ", ".join(map(str, decision.ranks))
+        mine = self.world.rank in decision.ranks
+        return f"rank {who} has no data at step {step}: {self.problem if mine else 'its own output says why'}"
+
+    def _substitute(self, problem: str) -> None:
+        """Random ids from now on, on all ranks, and say so wherever this run says anything."""
+        self.substituted = f"random ids instead of train.data = {self.config.train.data!r}: {problem}"
+        self.loader.substitute()
+        log.warning("%s", self.substituted)
+        with phase(self.announcer, Phase.DATA, self.announcer.step):
+            self.announcer.progress(self.substituted)
+
+    def _held_out_loss(self, step: int) -> float:
+        """The mean loss of the held-out batches, over all ranks."""
+        assert self.held_out is not None, "built when train.eval_every is set"
+        values: list[float] = []
+        with self._phase_together(Phase.EVAL, step), torch.no_grad():
+            for number in range(self.config.train.eval_batches):
+                try:
+                    (ids_BT,) = self.held_out(number)
+                except EndOfData:
+                    break
+                loss = next_token_loss(self.plan.for_evaluation, self.config.train, self._on_device(ids_BT))
+                values.append(loss.item())
+        mean = sum(values) / len(values) if values else math.nan
+        return self._decide(step, Wish.GO_ON, where="after evaluation", loss=mean).loss
 
     def _micro_batch(self, step: int, ids_BT: Tensor, *, is_last: bool) -> float:
         """Forward and backward; returns the loss, averaged over ranks.
@@ -225,23 +289,25 @@ class Run:
         if wish in (Wish.HALT, Wish.SIGNAL):
             self._save(n_steps)
         ranks = "" if decision is None else ", ".join(map(str, decision.ranks))
+        ended = "all steps done" if decision is None else f"{_ENDS[wish]} after {n_steps} steps, on rank {ranks}"
         return TrainResult(
             config=self.config,
             losses=tuple(self.losses),
             n_parameters=self.n_parameters,
             kernels=self.kernels,
             first_step=self.first_step,
-            ended="all steps done" if decision is None else f"{_ENDS[wish]} after {n_steps} steps, on rank {ranks}",
+            ended=f"{ended}; {self.substituted}" if self.substituted else ended,
             wish=wish,
         )
 
     def _save(self, n_steps: int) -> None:
         if self.checkpoints is not None:
-            with phase(self.announcer, Phase.SAVE, n_steps - 1):
+            with self._phase_together(Phase.SAVE, n_steps - 1):
                 self.checkpoints.save(n_steps, self.plan.module, self.state.optimizer, extra=self._extra())
 
     def _extra(self) -> dict[str, object]:
-        return {"scaler": self.scaler.state_dict() if self.scaler is not None else {}}
+        scaler = self.scaler.state_dict() if self.scaler is not None else {}
+        return {"scaler": scaler, "data": self.loader.position()}
 
     @property
     def _halt_file(self) -> Path:

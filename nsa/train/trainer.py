@@ -14,8 +14,9 @@ import torch._dynamo  # the first optimizer imports it anyway: here, a process t
 
 from nsa.model.build import build_model
 from nsa.train import recompute
-from nsa.train.data import batches
+from nsa.train.data import held_out
 from nsa.train.live import LiveState
+from nsa.train.loader import Loader
 from nsa.train.optim import decayed_names, make_optimizer
 from nsa.train.parallel import MODES
 from nsa.train.precision import cast
@@ -46,6 +47,7 @@ def train(
         NonFiniteLoss: the loss became NaN or infinite, on this rank or another.
         KernelUnavailable: a kernel that was asked for by name cannot run here.
         ConfigError: the data, the launch or the devices do not fit the configuration.
+        DataFailed: a rank could not read its data, and ``train.synthetic_on_fail`` is not set.
         RankLost: another rank did not come to a common decision.
     """
     config = _with_device(config)
@@ -79,7 +81,8 @@ def _build(config: RunConfig, world: World, announcer: Announcer, stop_asked: Ca
         announcer=announcer,
         plan=plan,
         state=LiveState(model, plan.module, optimizer, progress),
-        fetch=batches(config, world),
+        loader=Loader(config, world),
+        held_out=held_out(config, world) if config.train.eval_every else None,
         stop_asked=stop_asked,
         kernels=rows,
         n_parameters=n_parameters,

@@ -34,10 +34,12 @@ class Wish(IntEnum):
     """What a rank wants to do next; the highest wish of all ranks is done."""
 
     GO_ON = 0
-    END_OF_DATA = 1
-    HALT = 2
-    SIGNAL = 3
-    NOT_FINITE = 4
+    SUBSTITUTE = 1
+    END_OF_DATA = 2
+    HALT = 3
+    SIGNAL = 4
+    NO_DATA = 5
+    NOT_FINITE = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

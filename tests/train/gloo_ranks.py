@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import socket
 import traceback
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ def fresh_processes() -> Any:
 class Ranks:
     """Runs a function on every rank at once and gives back what each returned."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, timeout_s: float = 600.0) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -34,7 +35,7 @@ class Ranks:
         pairs = [context.Pipe() for _ in range(SIZE)]
         self._pipes = [ours for ours, _ in pairs]
         self._processes = [
-            context.Process(target=_serve, args=(rank, port, theirs), daemon=True)
+            context.Process(target=_serve, args=(rank, port, theirs, timeout_s), daemon=True)
             for rank, (_, theirs) in enumerate(pairs)
         ]
         for process in self._processes:
@@ -82,10 +83,10 @@ class Ranks:
                 process.join()
 
 
-def _serve(rank: int, port: int, pipe: Any) -> None:
+def _serve(rank: int, port: int, pipe: Any, timeout_s: float) -> None:
     torch.set_num_threads(1)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    dist.init_process_group("gloo", rank=rank, world_size=SIZE)
+    dist.init_process_group("gloo", rank=rank, world_size=SIZE, timeout=timedelta(seconds=timeout_s))
     while (job := pipe.recv()) is not None:
         function, args = job
         try:

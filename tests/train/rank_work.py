@@ -97,6 +97,21 @@ def killed_at_the_end_of_a_save(folder: str, n_steps: int, changes: dict[str, An
     run(0, {"train.out_dir": folder, "train.save_every": 1, **changes})
 
 
+def rank_1_killed_while_saving(rank: int, n_steps: int, changes: dict[str, Any]) -> str:
+    """Rank 1 dies by SIGKILL while it writes its part of the checkpoint after ``n_steps``; how rank 0 ends."""
+    from torch.distributed.checkpoint.filesystem import FileSystemWriter
+
+    original, count = FileSystemWriter.write_data, iter(range(1, 100))
+
+    def die(self: Any, *args: Any) -> Any:
+        if (rank, next(count)) == (1, n_steps):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(self, *args)
+
+    FileSystemWriter.write_data = die
+    return message(rank, {**changes, "train.save_every": 1})
+
+
 def one_rank_wishes(rank: int, changes: dict[str, Any], who: int, at_step: int, wish: str) -> str:
     """Run where one rank alone sees a bad loss, a signal or the end of its data; how the run ends on each rank."""
     seen = {"step": 0}
@@ -110,6 +125,9 @@ def one_rank_wishes(rank: int, changes: dict[str, Any], who: int, at_step: int, 
             if (phase, edge, step, rank, wish) == (Phase.DATA, Edge.BEGIN, at_step, who, "nan"):
                 self.state.set_loss(lambda loss: loss * float("nan"))
 
+            if (phase, edge, step, rank, wish) == (Phase.OPTIM, Edge.BEGIN, at_step - 1, who, "halt"):
+                Path(changes["train.out_dir"], ".HALT").touch()
+
     def stop_asked() -> bool:
         return wish == "signal" and rank == who and seen["step"] == at_step
 
@@ -121,7 +139,7 @@ def one_rank_wishes(rank: int, changes: dict[str, Any], who: int, at_step: int, 
     return f"{len(result.losses)} steps: {result.ended}"
 
 
-def rank_1_fails(rank: int, how: str, at: str) -> str:
+def rank_1_fails(rank: int, how: str, at: str, timeout_s: float) -> str:
     """Rank 1 exits or is stopped when a phase of step 1 begins; how the run ends on rank 0."""
 
     class Fault(NullProbe):
@@ -131,7 +149,7 @@ def rank_1_fails(rank: int, how: str, at: str) -> str:
                     os._exit(0)
                 os.kill(os.getpid(), signal.SIGSTOP)
 
-    changes = {**SMALL, "train.steps": 4, "parallel.mode": "ddp", "parallel.timeout_s": 3.0}
+    changes = {**SMALL, "train.steps": 4, "parallel.mode": "ddp", "parallel.timeout_s": timeout_s}
     try:
         train(RunConfig().with_values(changes), [Fault()])
     except Exception as error:  # noqa: BLE001 - what it is, is the answer
@@ -155,3 +173,26 @@ def arrivals(rank: int, changes: dict[str, Any]) -> list[str]:
     probe = Details()
     train(RunConfig().with_values({**SMALL, "train.trace_grads": True, **changes}), [probe])
     return [detail for detail in probe.steps[1] if detail.startswith("gradient")]
+
+
+class Told(NullProbe):
+    """Every step's facts, and what was announced while data were fetched."""
+
+    def __init__(self):
+        self.facts: list[dict[str, float]] = []
+        self.announced: list[str] = []
+
+    def mark(self, *, phase, edge, step, detail=None):
+        if phase == Phase.DATA and detail is not None:
+            self.announced.append(detail)
+
+    def step_done(self, *, step, facts):
+        self.facts.append(dict(facts))
+
+
+def told(rank: int, changes: dict[str, Any]) -> dict[str, Any]:
+    """What a run says of its data."""
+    probe = Told()
+    result = train(RunConfig().with_values({**SMALL, **changes}), [probe])
+    synthetic = [facts.get("synthetic") for facts in probe.facts]
+    return {"ended": result.ended, "losses": result.losses, "synthetic": synthetic, "announced": probe.announced}

@@ -41,7 +41,7 @@ def test_local_text_is_read_once_from_front_to_back_and_then_ends(tmp_path):
     # Each row's last token is the next one's first: a target there, an input here.
     assert bytes(rows[:, :-1].flatten().tolist()) == text[: 24 * 7]
     assert torch.equal(rows[1:, 0], rows[:-1, -1])
-    with pytest.raises(EndOfData, match="step 2 needs bytes 168 to 253 of a text of 200"):
+    with pytest.raises(EndOfData, match="step 2 needs tokens 168 to 253 of a text of 200"):
         fetch(2)
 
 

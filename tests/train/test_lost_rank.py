@@ -4,17 +4,21 @@ import pytest
 from gloo_ranks import Ranks
 from rank_work import rank_1_fails
 
+TIMEOUT_S = 3.0
+
 
 @pytest.fixture
 def breakable():
-    started = Ranks()
+    started = Ranks(timeout_s=TIMEOUT_S)
     yield started
     started.kill()
 
 
-@pytest.mark.parametrize(("how", "at"), [("exit", "backward"), ("stop", "data")])
+@pytest.mark.parametrize(
+    ("how", "at"), [("exit", "backward"), ("exit", "data"), ("stop", "data"), ("stop", "backward")]
+)
 def test_the_other_rank_ends_and_names_it(breakable, how, at):
-    text = breakable.answer_of(0, rank_1_fails, how, at)
+    text = breakable.answer_of(0, rank_1_fails, how, at, TIMEOUT_S)
     assert text.startswith("RankLost: rank 0 ")
     assert "rank 1 does not answer a roll call" in text
     assert "step 1" in text
