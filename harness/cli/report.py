@@ -1,54 +1,156 @@
-"""nsa-harness report: the report of a run, again, from its journal."""
+"""nsa-harness report: the report of a run, again, from its journal; and the linter for the words of any report."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.exit_codes import TEXT, ExitCode
+from harness.cli.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from harness.core.record import CampaignRun, Run
 
 EXAMPLES = """\b
 Examples:
-  nsa-harness report
-  nsa-harness report runs/20261121-130501-n_layers --markdown
+  nsa-harness report                                 the last run, on the terminal
+  nsa-harness report --open                          its page in a browser
+  nsa-harness report runs/20261121-130501-n_layers --format md
+  nsa-harness report --format github >> "$GITHUB_STEP_SUMMARY"
+  nsa-harness report --format junit --output results.xml
+  nsa-harness report AFTER --compare BEFORE
+  nsa-harness report --lint post-mortem.md           words that claim too much
   nsa-harness report --list
-
+\b
+Exit codes:
+  0    written
+  1    --lint has something to say
+  2    wrong use: unknown option or format, an error in the template
+  6    the run cannot be read, or the report cannot be written
 """
+FORMATS = ("terminal", "md", "html", "json", "junit", "github", "short")
+FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.command(epilog=EXAMPLES + TEXT)
+@click.command(epilog=EXAMPLES)
 @click.argument("run", required=False, metavar="[RUN]")
 @click.option("--runs", metavar="DIR", help="Where runs are (default: ./runs, or NSA_HARNESS_RUNS).")
+@click.option("--format", "form", type=click.Choice(FORMATS), help="Print it in this form (default: terminal).")
+@click.option("--compare", metavar="OTHER", help="Print what changed from run OTHER to RUN.")
+@click.option("--template", type=FILE, help="A Jinja2 file that lays out the page instead of ours.")
+@click.option("--output", "-o", type=FILE, help="Write there instead of printing.")
+@click.option("--open", "opened", is_flag=True, help="Show the page in a browser.")
+@click.option("--repro", is_flag=True, help="Make a script that fails without the harness, and try it twice.")
+@click.option("--lint", "linted", type=FILE, multiple=True, help="Check the words of a text; may be repeated.")
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of --format json.")
 @click.option("--list", "listed", is_flag=True, help="List the runs, newest first.")
-@click.option("--markdown", is_flag=True, help="Print the whole report instead of its summary.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option("--markdown", is_flag=True, help="As --format md.")
+@click.option("--json", "as_json", is_flag=True, help="As --format json.")
 @click.pass_context
-def report(
-    ctx: click.Context, *, run: str | None, runs: str | None, listed: bool, markdown: bool, as_json: bool
-) -> None:
+def report(ctx: click.Context, *, run: str | None, runs: str | None, **options: object) -> None:
     """Write the report of RUN (the last one by default) again and print its summary.
 
-    Works for finished, interrupted and empty runs, on any machine, without torch. Nothing is run.
+    Works for finished, interrupted, empty and old runs, on any machine, without torch. Nothing is run, except by
+    --repro. Beside the journal it writes report.md, report.html, report.json and figures/.
     """
-    from harness.report.write import summary_json, summary_text, write
     from harness.settings import Settings
-    from harness.store import layout
-    from harness.store.run_store import find_latest, list_runs, read_run
 
-    where = Settings.read(runs=runs).runs
-    if listed:
-        rows = list_runs(where)
-        for row in rows:
-            click.echo(str(row))
-        if not rows:
-            click.echo(f"no runs in {where}", err=True)
-            ctx.exit(ExitCode.NOTHING)
+    linted = options["linted"]
+    if isinstance(linted, tuple) and linted:
+        ctx.exit(_lint(linted))
+    if options["schema"]:
+        from harness.report.schema import published
+
+        click.echo(published())
         return
-    directory = find_latest(where) if run is None else Path(run) if Path(run).is_dir() else where / run
-    found = read_run(directory)
-    write(found, directory)
-    if markdown:
-        click.echo(layout.report(directory).read_text(encoding="utf-8"))
+    where = Settings.read(runs=runs).runs
+    if options["listed"]:
+        ctx.exit(_list(where))
+    _report(where, run, options)
+
+
+def _report(where: Path, name: str | None, options: dict[str, object]) -> None:
+    from harness.report.write import compared, form, write
+
+    directory = _directory(where, name)
+    if options["repro"]:
+        _reproduce(directory)
+    found = read(directory)
+    template = options["template"] if isinstance(options["template"], Path) else None
+    path = write(found, directory, template=template)
+    if options["opened"]:
+        click.launch(path.with_suffix(".html").absolute().as_uri())
+    chosen = "md" if options["markdown"] else "json" if options["as_json"] else str(options["form"] or "terminal")
+    if options["compare"]:
+        other = _directory(where, str(options["compare"]))
+        text = compared(read(other), found, directory, "md" if chosen == "terminal" else chosen)
+    elif template is not None and chosen in ("terminal", "html"):
+        text = path.with_suffix(".html").read_text(encoding="utf-8")
     else:
-        click.echo(summary_json(found) if as_json else summary_text(found))
+        text = form(found, directory, chosen)
+    if isinstance(options["output"], Path):
+        from harness.store.files import write_atomic
+
+        write_atomic(options["output"], text)
+        click.echo(f"written: {options['output']}", err=True)
+    else:
+        click.echo(text, nl=not text.endswith("\n"))
+
+
+def read(directory: Path) -> Run | CampaignRun:
+    """The run in ``directory``, along one axis or over many cells."""
+    from harness.store.run_store import is_campaign, read_campaign, read_run
+
+    return read_campaign(directory) if is_campaign(directory) else read_run(directory)
+
+
+def _directory(where: Path, name: str | None) -> Path:
+    from harness.store.run_store import find_latest
+
+    return find_latest(where) if name is None else Path(name) if Path(name).is_dir() else where / name
+
+
+def _reproduce(directory: Path) -> None:
+    from harness.clock import WallClock
+    from harness.reproduce import reproduce
+    from harness.settings import Settings
+
+    click.echo("trying the failure twice without the harness ..", err=True)
+    settings = Settings.read()
+    tried = reproduce(
+        read(directory), directory, python=settings.python, env=dict(settings.child_env), clock=WallClock()
+    )
+    click.echo(f"{tried.sentence}", err=True)
+
+
+def _list(where: Path) -> ExitCode:
+    from harness.store.run_store import list_runs
+
+    rows = list_runs(where)
+    for row in rows:
+        click.echo(str(row))
+    if not rows:
+        click.echo(f"no runs in {where}", err=True)
+    return ExitCode.OK if rows else ExitCode.NOTHING
+
+
+def _lint(paths: tuple[Path, ...]) -> ExitCode:
+    """Every word that claims too much, as ``file:line: ..``."""
+    from harness.core.errors import SpecError
+    from harness.report.claims import problems
+
+    number = 0
+    for path in paths:
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise SpecError(f"{path}: cannot be read: {error.strerror}") from error
+        found = problems(text)
+        number += len(found)
+        for problem in found:
+            click.echo(f"{path}:{problem.line}: {str(problem).partition(': ')[2]}")
+    click.echo(
+        f"{number} claims too strong for trials in {len(paths)} file(s)" if number else "nothing to remark", err=True
+    )
+    return ExitCode.FINDINGS if number else ExitCode.OK

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.point import Value
-    from harness.core.record import Run, TrialRecord
+    from harness.core.record import CampaignRun, Run, TrialRecord
     from harness.core.verdict import Verdict
 
 
@@ -91,7 +91,7 @@ class Group:
         return self.first.record.answer is Answer.BAD
 
 
-def numbered(run: Run) -> tuple[Numbered, ...]:
+def numbered(run: Run | CampaignRun) -> tuple[Numbered, ...]:
     """Every trial, in the order in which they finished."""
     return tuple(Numbered(number=i, record=record) for i, record in enumerate(run.records, start=1))
 

@@ -1,38 +1,76 @@
-"""Write: a run's report beside its journal, and the short forms for a terminal and for scripts."""
+"""Write: a run's report beside its journal, in every form that lies there, and each form as text for a command."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.report.build import build
+from harness.report.build import build, with_figures
+from harness.report.forms import FORMS
 from harness.report.hide import Hider
-from harness.report.render import json, markdown, terminal
+from harness.report.render import html, markdown, terminal
+from harness.report.render import json as json_form
+from harness.report.sections.earlier import said
 from harness.store import layout
 from harness.store.files import write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from harness.core.record import Run
+    from harness.core.record import CampaignRun, Run
+
+DRAWN = frozenset({"html"})
+"""Forms that show figures, and so need them drawn."""
 
 
-def write(run: Run, run_dir: Path, *, hide: Iterable[str] | None = None) -> Path:
-    """Write ``report.md`` and ``report.json`` into ``run_dir``; the path of the Markdown.
+def write(
+    run: Run | CampaignRun, run_dir: Path, *, hide: Iterable[str] | None = None, template: Path | None = None
+) -> Path:
+    """Write the report of ``run`` into ``run_dir``; the path of the Markdown.
+
+    That is ``report.md`` with its ``figures``, ``report.html`` that holds them, ``report.json``, and what later
+    reports compare with their own, ``report.claims.json``.
 
     Args:
         run: what to report.
         run_dir: where its evidence lies, and where the report goes.
         hide: names of hosts and users that must not appear; None means those of this machine.
+        template: a Jinja2 file that lays out ``report.html`` instead of ours.
 
     Raises:
         StoreError: the report cannot be written.
+        SpecError: the template is wrong.
     """
-    report, hider = build(run, run_dir), _hider(hide)
-    path = layout.report(run_dir)
-    write_atomic(path, hider.text(markdown.render(report)))
-    write_atomic(layout.report(run_dir, "json"), json.dump(hider.data(json.data(report))))
+    hider = hider_of(hide)
+    report = with_figures(build(run, run_dir), run_dir, hide=hider.text)
+    page = html.render(report, hide=hider.text, template=template)
+    path, folder = layout.report(run_dir), layout.figures(run_dir)
+    for figure in report.figures:
+        write_atomic(folder / f"{figure.name}.svg", figure.file)
+    write_atomic(path, markdown.render(report, hide=hider.text, figures=folder.name))
+    write_atomic(layout.report(run_dir, "html"), page)
+    write_atomic(layout.report(run_dir, "json"), json_form.render(report, hide=hider.text))
+    claims = json.dumps(hider.data(said(run)), indent=1, ensure_ascii=False)
+    write_atomic(layout.report(run_dir, "claims.json"), f"{claims}\n")
     return path
+
+
+def form(
+    run: Run | CampaignRun,
+    run_dir: Path,
+    name: str,
+    *,
+    hide: Iterable[str] | None = None,
+    template: Path | None = None,
+) -> str:
+    """The report of ``run`` in one of FORMS, as text; nothing is written."""
+    hider = hider_of(hide)
+    report = build(run, run_dir)
+    if name in DRAWN or template is not None:
+        report = with_figures(report, run_dir, hide=hider.text)
+        return html.render(report, hide=hider.text, template=template)
+    return FORMS.load(name)(report, hide=hider.text)
 
 
 def summary_text(run: Run) -> str:
@@ -40,15 +78,42 @@ def summary_text(run: Run) -> str:
     return terminal.text(run, layout.report(Path(run.directory)))
 
 
-def summary_json(run: Run, *, hide: Iterable[str] | None = None) -> str:
+def summary_json(run: Run | CampaignRun, *, hide: Iterable[str] | None = None) -> str:
     """The whole report as one JSON document."""
-    report = build(run, Path(run.directory))
-    return json.dump(_hider(hide).data(json.data(report)))
+    return form(run, Path(run.directory), "json", hide=hide)
 
 
-def _hider(hide: Iterable[str] | None) -> Hider:
+def write_campaign(run: CampaignRun, run_dir: Path, *, hide: Iterable[str] | None = None) -> Path:
+    """As :func:`write`, for a run over many cells."""
+    return write(run, run_dir, hide=hide)
+
+
+def campaign_text(run: CampaignRun) -> str:
+    """As :func:`summary_text`, for a run over many cells."""
+    folder = Path(run.directory)
+    return terminal.campaign_text(build(run, folder), layout.report(folder))
+
+
+def hider_of(hide: Iterable[str] | None) -> Hider:
+    """What hides ``hide``, or the names of this machine and its users when that is None."""
     if hide is None:
         from harness.settings import identities
 
         hide = identities()
     return Hider(tuple(hide))
+
+
+def compared(
+    before: Run | CampaignRun,
+    after: Run | CampaignRun,
+    after_dir: Path,
+    name: str,
+    *,
+    hide: Iterable[str] | None = None,
+) -> str:
+    """What changed from ``before`` to ``after``, in one of FORMS."""
+    from harness.report.compare import compare
+
+    hider = hider_of(hide)
+    report = compare(before, after, after_dir)
+    return FORMS.load("md" if name == "terminal" else name)(report, hide=hider.text)

@@ -1,4 +1,7 @@
-"""JSON: the same report for programs. The run is whole, the sections are the Markdown of each."""
+"""JSON: the same report for programs. The run is whole, the sections are the Markdown of each.
+
+The schema is ``harness/report/schemas/report.schema.json``; ``nsa-harness report --schema`` prints it.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,45 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from harness.core.codec import SCHEMA, to_json
-from harness.report.next_steps import next_steps
-from harness.report.words import certificate, claim, headline
+from harness.core.codec import to_json
+from harness.core.record import Run
+from harness.report.words import certificate
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from harness.report.build import Report
+    from harness.report.hide import Hider
+
+SCHEMA = 2
+"""Version of the document; raised when an old reader would misread a new one."""
+
+
+def render(report: Report, *, hide: Callable[[str], str] = lambda text: text) -> str:
+    """The report as one JSON document."""
+    hider: Hider | None = getattr(hide, "__self__", None)
+    return dump(hider.data(data(report)) if hider else data(report))
 
 
 def data(report: Report) -> dict[str, Any]:
     """The report as JSON-ready data."""
-    run = report.run
+    run, told = report.run, report.summary
     return {
         "schema": SCHEMA,
+        "kind": told.kind,
         "title": report.title,
-        "answer": headline(run),
-        "claim": claim(run),
-        "certificate": certificate(run),
-        "next_steps": [{"text": step.text, "command": list(step.command)} for step in next_steps(run)],
+        "verdict": told.verdict,
+        "answer": told.answer,
+        "claim": told.sure[0] if told.claim else "",
+        "claim_word": told.claim.lower(),
+        "certificate": certificate(run) if isinstance(run, Run) else "",
+        "judged": told.judged,
+        "rank": told.rank,
+        "place": told.place,
+        "next_steps": [{"text": step.text, "command": list(step.command)} for step in told.steps],
         "run": _finite(to_json(run)),
         "sections": [{"name": name, "title": block.title, "markdown": block.markdown} for name, block in report.blocks],
+        "figures": [{"name": f.name, "title": f.title, "alt": f.alt, "section": f.section} for f in report.figures],
     }
 
 

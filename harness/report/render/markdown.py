@@ -7,17 +7,27 @@ from typing import TYPE_CHECKING
 from harness.report.text import details, md
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from harness.core.ports import Block
     from harness.report.build import Report
 
 
-def render(report: Report) -> str:
-    """The whole report; ends in a newline."""
-    parts = [f"# {md(report.title)}", *(_block(block) for _, block in report.blocks)]
-    return "\n\n".join(parts) + "\n"
+def render(report: Report, *, hide: Callable[[str], str] = lambda text: text, figures: str = "") -> str:
+    """The whole report; ends in a newline. ``figures`` is the folder beside it that its figures lie in, if any."""
+    parts = [f"# {md(report.title)}"]
+    for name, block in report.blocks:
+        parts.append(section_text(block))
+        parts += [f"![{_alt(f.alt)}]({figures}/{f.name}.svg)" for f in report.figures_of(name) if figures]
+    return hide("\n\n".join(parts) + "\n")
 
 
-def _block(block: Block) -> str:
-    if block.folded:
+def section_text(block: Block, *, as_folded: bool = False) -> str:
+    """One section; ``as_folded`` folds it whatever it asks for itself."""
+    if block.folded or (as_folded and block.title):
         return details(f"<b>{block.title}</b>", block.markdown)
     return f"## {block.title}\n\n{block.markdown}" if block.title else block.markdown
+
+
+def _alt(text: str) -> str:
+    return md(text).replace("[", "\\[").replace("]", "\\]")

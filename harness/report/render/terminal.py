@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from harness.core.record import Run
 from harness.report.facts import failing
 from harness.report.next_steps import next_steps
 from harness.report.sections import strip
@@ -12,9 +13,10 @@ from harness.report.text import clean, command, wrap
 from harness.report.words import at, certificate, chance, claim, grows, headline, planted, tally
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-    from harness.core.record import Run
+    from harness.report.build import Report
 
 WIDTH = 80
 
@@ -63,6 +65,35 @@ def lines(run: Run, report_path: Path, *, width: int = WIDTH) -> tuple[Line, ...
 def text(run: Run, report_path: Path, *, width: int = WIDTH) -> str:
     """The lines as plain text."""
     return "\n".join(line.text for line in lines(run, report_path, width=width))
+
+
+def of_report(report: Report, *, hide: Callable[[str], str] = lambda text: text) -> str:
+    """Any report as a terminal shows it, hidden names and all."""
+    from pathlib import Path
+
+    run = report.run
+    path = Path(run.directory) / "report.md"
+    return hide(text(run, path) if isinstance(run, Run) else campaign_text(report, path)) + "\n"
+
+
+def campaign_text(report: Report, report_path: Path, *, width: int = WIDTH) -> str:
+    """The answer of a run over cells in a few lines of at most ``width`` columns."""
+    told, run = report.summary, report.run
+    found = wrap(clean(told.answer), width=width)
+    for sentence in (told.planted, *told.sure, told.judged):
+        found += wrap(clean(sentence), width=width, indent="  ") if sentence not in told.answer else []
+    for sentence in told.happened:
+        found += wrap(clean(sentence), width=width, indent="  ")
+    if run.records:
+        found += wrap(f"{told.rank}, {clean(told.place)}", width=width, indent="  ")
+    found += ["", *wrap(clean(told.tally), width=width, indent="  ")]
+    for note in told.notes:
+        found += wrap(f"note: {clean(note)}", width=width, indent="  ")
+    for step in told.steps[:1]:
+        found += wrap(f"next: {step.text}", width=width, indent="  ")
+        found += [f"    {line}" for line in command(step.command, width=width - 4)]
+    found += ["", *(line.text for line in _place("report", str(report_path), width)), "reproduce:"]
+    return "\n".join([*found, *(f"  {line}" for line in command(run.argv, width=width - 2))])
 
 
 def _place(name: str, path: str, width: int) -> list[Line]:

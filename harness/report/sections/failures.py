@@ -28,18 +28,21 @@ def section(run: Run, run_dir: Path) -> Block | None:
     found = groups(run)
     if not found:
         return None
-    parts = [_in_full(run, run_dir, group) for group in found[:IN_FULL]]
+    parts = [
+        in_full(run_dir, group, name=at(run, group.value), total=cell(run, group.value).total)
+        for group in found[:IN_FULL]
+    ]
     if found[IN_FULL:]:
-        parts.append("### Others\n\n" + _in_short(run, found[IN_FULL:]))
+        parts.append("### Others\n\n" + in_short(found[IN_FULL:], where=run.spec.axis.name))
     return Block(title="Evidence", markdown="\n\n".join(parts))
 
 
-def _in_full(run: Run, run_dir: Path, group: Group) -> str:
+def in_full(run_dir: Path, group: Group, *, name: str, total: int) -> str:
+    """All evidence of the first trial of ``group``; ``total`` trials were run where it was."""
     trial = group.first
     verdict = trial.verdict
     evidence = read_evidence(run_dir, trial.record.trial.key)
-    here = cell(run, group.value)
-    head = f"### {md(at(run, group.value))}: {md(verdict)}, {of(len(group.trials), here.total)}"
+    head = f"### {md(name)}: {md(verdict)}, {of(len(group.trials), total)}"
     parts = [head, _facts(group)]
     if evidence is None:
         parts.append(f"The evidence of trial {trial.number} was not kept (no {code('evidence.json')} in its folder).")
@@ -78,7 +81,8 @@ def _facts(group: Group) -> str:
     return table(("", f"trial {group.first.number}"), rows)
 
 
-def _in_short(run: Run, found: tuple[Group, ...]) -> str:
+def in_short(found: tuple[Group, ...], *, where: str) -> str:
+    """One line for each group."""
     rows = (
         (
             md(group.value),
@@ -88,4 +92,4 @@ def _in_short(run: Run, found: tuple[Group, ...]) -> str:
         )
         for group in found
     )
-    return table((run.spec.axis.name, "verdict", "trials", "why"), rows, right=(0,))
+    return table((where, "verdict", "trials", "why"), rows, right=(0,) if where != "cell" else ())

@@ -12,7 +12,7 @@ from harness.report.text import code, count, details, fence, listed, md, seconds
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.core.record import Run
+    from harness.core.record import CampaignRun, Run
 
 
 def section(run: Run, run_dir: Path) -> Block | None:
@@ -30,7 +30,7 @@ def section(run: Run, run_dir: Path) -> Block | None:
         *((f"env {md(name)}", code(value)) for name, value in spec.env),
         *((f"{name} limit", seconds(value)) for name, value in set_by_hand.items() if value is not None),
     ]
-    parts = [table(("setting", "value"), rows), _effective(run, run_dir)]
+    parts = [table(("setting", "value"), rows), effective(run, run_dir)]
     if run.records:
         config = json.dumps(run.records[0].trial.config, indent=1, sort_keys=True)
         varied = f"The whole configuration of trial 1; the search varied only {code(spec.axis.path)}"
@@ -38,7 +38,8 @@ def section(run: Run, run_dir: Path) -> Block | None:
     return Block(title="Held fixed", markdown="\n\n".join(part for part in parts if part))
 
 
-def _effective(run: Run, run_dir: Path) -> str:
+def effective(run: Run | CampaignRun, run_dir: Path) -> str:
+    """Requested against effective, over all trials."""
     differing: dict[str, list[int]] = {}
     unseen: list[int] = []
     agreed = 0

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.record import Run
+    from harness.report.next_steps import Step
 
 
 def section(run: Run, run_dir: Path) -> Block | None:
     """Gaps first, then what would close them."""
     gaps = "\n".join(f"- {text}" for text in _gaps(run))
-    parts = [gaps, _never_varied(run), "**What would decide next:**", _steps(run)]
+    parts = [gaps, _never_varied(run), "**What would decide next:**", listed_steps(next_steps(run))]
     return Block(title="Not tested", markdown="\n\n".join(part for part in parts if part))
 
 
@@ -60,9 +61,10 @@ def _never_varied(run: Run) -> str:
     return details(summary, listed(map(code, others), most=200))
 
 
-def _steps(run: Run) -> str:
+def listed_steps(steps: tuple[Step, ...]) -> str:
+    """The steps as a numbered list, each with its command."""
     items: list[str] = []
-    for number, step in enumerate(next_steps(run), start=1):
+    for number, step in enumerate(steps, start=1):
         block = fence("\n".join(command(step.command)), "bash") if step.command else ""
         indented = "".join(f"\n   {line}" for line in block.splitlines())
         items.append(f"{number}. {md(step.text)}{indented}")

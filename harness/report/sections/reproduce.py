@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from harness.core.ports import Block
 from harness.report.facts import failing
 from harness.report.next_steps import resume
-from harness.report.text import command, fence, md, seconds
+from harness.report.text import command, details, fence, md, seconds
 from harness.report.words import at, of
+from harness.store import layout
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +29,18 @@ def section(run: Run, run_dir: Path) -> Block | None:
             *command(("nsa-harness", "report", run.directory or run.id)),
         ]
     )
-    return Block(title="Reproduce", markdown=f"{fence(again, 'bash')}\n\n{expect(run)}\n\n{fence(others, 'bash')}")
+    parts = [fence(again, "bash"), expect(run), minimal(run_dir), fence(others, "bash")]
+    return Block(title="Reproduce", markdown="\n\n".join(part for part in parts if part))
+
+
+def minimal(run_dir: Path) -> str:
+    """The script that shows the failure without the harness, if one was tried, with how often it did."""
+    script, tried = layout.repro(run_dir), layout.repro(run_dir, "json")
+    if not script.is_file() or not tried.is_file():
+        return ""
+    told = json.loads(tried.read_text(encoding="utf-8"))
+    text = f"**Without the harness:** {md(told['sentence'])}"
+    return f"{text}\n\n{details(f'The script, {script.name}', fence(script.read_text(encoding='utf-8'), 'python'))}"
 
 
 def expect(run: Run) -> str:

@@ -80,3 +80,5 @@ def ended(outcome: Outcome) -> str:
             return f"ended by us: {outcome.stopped_by or 'no reason kept'}"
         case Ending.NEVER_STARTED:
             return f"never started: {outcome.why}"
+        case Ending.STILL_RUNNING:
+            return "still running when it was judged"

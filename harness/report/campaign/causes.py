@@ -1,0 +1,46 @@
+"""Causes: what a search for the settings that a failure needs has found, each need with its step back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.ports import Block
+from harness.report.text import code, count, listed, md, table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.core.cause import Cause
+    from harness.core.record import CampaignRun
+
+
+def section(run: CampaignRun, run_dir: Path) -> Block | None:
+    """Every cause with its certificate; None when no such search was made."""
+    answer = run.answer
+    found = (answer.minimised or answer.explored) if answer else None
+    if answer is None or found is None:
+        return None
+    parts = [md(found.because), *(_of_cause(i, cause) for i, cause in enumerate(found.causes, start=1))]
+    return Block(title="What the failure needs", markdown="\n\n".join(part for part in parts if part))
+
+
+def _of_cause(number: int, cause: Cause) -> str:
+    rows = [
+        (
+            code(need),
+            code(f"{need.axis}={need.last_good}"),
+            md(need.back or "-"),
+            f"yes, {need.required} passes"
+            if need.certified
+            else md(need.kept_by) or f"no: {need.required or 'more'} asked for",
+        )
+        for need in cause.needs
+    ]
+    body = table(("needs", "one step back", "then it", "certified"), rows)
+    free = cause.freedom
+    text = f"Cause {number}, {cause.claim.value}: {{{md(cause)}}} {md(cause.seen)}.\n\n{body}"
+    if free is None:
+        return text
+    said = f"With everything else set anew it failed in {free.failed} of {count(free.tried, 'cell')}."
+    said += f" Took several values while it always failed: {md(listed(free.free))}." if free.free else ""
+    return f"{text}\n\n{said}"

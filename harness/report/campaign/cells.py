@@ -1,0 +1,71 @@
+"""Cells: what each was expected to end in and what it ended in; those that need attention first, the rest folded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.campaign import Met
+from harness.core.ports import Block
+from harness.report.campaign.facts import by_cell, name_of, results
+from harness.report.text import code, count, details, listed, md, seconds, table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.core.campaign import CellResult
+    from harness.core.record import CampaignRun
+
+OPEN = 40
+"""Up to this many cells stand open; of more only those that did not pass as expected, the others folded."""
+
+SIGN = {Met.EXPECTED: "as expected", Met.UNEXPECTED: "**not as expected**", Met.UNTOLD: "not told",
+        Met.SKIPPED: "skipped", Met.NOT_RUN: "not run"}  # fmt: skip
+
+
+def section(run: CampaignRun, run_dir: Path) -> Block | None:
+    """The table of cells; None when no cell was tried or asked for."""
+    found = results(run)
+    if not found:
+        return _without_answer(run)
+    first = sorted(found, key=lambda r: (r.met is not Met.UNEXPECTED, not r.count.bad, r.met is not Met.UNTOLD))
+    if len(found) <= OPEN:
+        return Block(title="Cells", markdown=_table(tuple(first)))
+    loud = tuple(r for r in first if r.met is not Met.EXPECTED or r.count.bad)
+    quiet = tuple(r for r in first if r not in set(loud))
+    shown, more = loud[:OPEN], loud[OPEN:]
+    parts = [_counts(found), _table(shown) if shown else ""]
+    parts += [details(f"{count(len(more), 'more cell')} that did not pass", _table(more))] if more else []
+    parts += [details(f"{count(len(quiet), 'cell')} that passed as expected", _table(quiet))] if quiet else []
+    return Block(title="Cells", markdown="\n\n".join(part for part in parts if part))
+
+
+def _counts(found: tuple[CellResult, ...]) -> str:
+    by_met = {met: sum(r.met is met for r in found) for met in Met}
+    return f"{count(len(found), 'cell')}: " + listed(f"{n} {met.value}" for met, n in by_met.items() if n) + "."
+
+
+def _table(rows: tuple[CellResult, ...]) -> str:
+    head = ("cell", "expected", "seen", "", "longest trial", "why")
+    body = (
+        (
+            code(row.name),
+            md(row.expected) + (f" ({md(row.issue)})" if row.issue else ""),
+            md(listed(f"{n} {word}" for word, n in row.seen)) or "-",
+            SIGN[row.met],
+            seconds(row.seconds) if row.seconds else "-",
+            md(row.because) if row.count.bad or row.met is not Met.EXPECTED else "",
+        )
+        for row in rows
+    )
+    return table(head, body, right=(4,))
+
+
+def _without_answer(run: CampaignRun) -> Block | None:
+    tried = by_cell(run)
+    if not tried:
+        return None
+    rows = (
+        (code(name_of(run, cell)), md(listed(str(t.verdict) for t in trials)), len(trials))
+        for cell, trials in tried.items()
+    )
+    return Block(title="Cells", markdown=table(("cell", "seen", "trials"), rows, right=(2,)))

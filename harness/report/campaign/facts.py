@@ -1,0 +1,100 @@
+"""Facts of a run over many cells, as its report needs them. No judgement, no prose."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from harness.core.campaign import Task
+from harness.core.record import Run
+from harness.core.spec import BisectSpec
+from harness.core.verdict import Answer, Kind
+from harness.report.facts import Group, Numbered
+
+if TYPE_CHECKING:
+    from harness.core.campaign import CellResult
+    from harness.core.point import Point
+    from harness.core.record import CampaignRun, TrialRecord
+
+
+def name_of(run: CampaignRun, cell: Point) -> str:
+    """The settings in which a cell differs from the known-good corner; ``good`` for that corner."""
+    return run.spec.matrix.space.name_of(cell)
+
+
+def results(run: CampaignRun) -> tuple[CellResult, ...]:
+    """Every cell with its result; before there is an answer, none."""
+    return run.answer.cells if run.answer else ()
+
+
+def numbered(run: CampaignRun) -> tuple[Numbered, ...]:
+    """Every trial, in the order of running; those that were taken over from earlier runs come last."""
+    every = (*run.records, *run.reused)
+    return tuple(Numbered(number=i, record=record) for i, record in enumerate(every, start=1))
+
+
+def by_cell(run: CampaignRun) -> dict[Point, list[Numbered]]:
+    """The trials of each cell, in the order in which cells were first tried."""
+    found: dict[Point, list[Numbered]] = {}
+    for trial in numbered(run):
+        found.setdefault(trial.record.trial.point, []).append(trial)
+    return found
+
+
+def groups(run: CampaignRun) -> tuple[Group, ...]:
+    """Trials of one cell that ended alike and did not pass: the failure sought first, then the gravest, as run."""
+    alike: dict[tuple[Point, str], list[Numbered]] = {}
+    for trial in numbered(run):
+        if trial.verdict.kind is not Kind.PASS:
+            alike.setdefault((trial.record.trial.point, str(trial.verdict)), []).append(trial)
+    found = [Group(value=name_of(run, cell), trials=tuple(trials)) for (cell, _), trials in alike.items()]
+    return tuple(sorted(found, key=lambda g: not g.is_bad))
+
+
+def kinds(records: tuple[TrialRecord, ...]) -> dict[str, int]:
+    """How often each verdict was reached, the commonest first."""
+    return dict(Counter(str(record.verdict) for record in records).most_common())
+
+
+def cells_by_answer(run: CampaignRun) -> tuple[list[str], list[str], list[str]]:
+    """The names of the cells that passed every time, failed at least once, and were not told."""
+    good: list[str] = []
+    bad: list[str] = []
+    open_: list[str] = []
+    for cell, trials in by_cell(run).items():
+        answers = {trial.record.answer for trial in trials}
+        where = bad if Answer.BAD in answers else good if answers == {Answer.GOOD} else open_
+        where.append(name_of(run, cell))
+    return good, bad, open_
+
+
+def along(run: CampaignRun) -> Run | None:
+    """A threshold search beside a matrix, as a run along one axis; None for any other task."""
+    spec = run.spec
+    if spec.task is not Task.BISECT or spec.axis is None or spec.good is None:
+        return None
+    asked = BisectSpec(
+        question=spec.question,
+        target=spec.matrix.target,
+        axis=spec.matrix.space.factor(spec.axis).axis,
+        fixed=spec.good,
+        bad=spec.bad_kinds,
+        limits=spec.matrix.limits,
+        effort=spec.matrix.effort,
+        executor=spec.executor,
+        seed=spec.seed,
+    )
+    return Run(
+        id=run.id,
+        spec=asked,
+        machine=run.machine,
+        code=run.code,
+        argv=run.argv,
+        started_at=run.started_at,
+        records=(*run.records, *run.reused),
+        boundary=run.answer.boundary if run.answer else None,
+        ended=run.ended,
+        seconds=run.seconds,
+        directory=run.directory,
+        notes=run.notes,
+    )

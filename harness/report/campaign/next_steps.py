@@ -1,0 +1,90 @@
+"""What to do next after a run over many cells: trials that would decide something."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from harness.core.campaign import Met, Task
+from harness.core.cause import AxisFinding
+from harness.core.verdict import FAILURES, Kind
+from harness.report.campaign.facts import numbered, results
+from harness.report.next_steps import Step, changed
+from harness.report.text import count, seconds
+
+if TYPE_CHECKING:
+    from harness.core.record import CampaignRun
+
+
+def next_steps(run: CampaignRun) -> tuple[Step, ...]:
+    """What would decide most, first."""
+    if run.ended not in ("answered", "finished"):
+        return (Step(text="Continue; finished trials are not run again.", command=resume(run)),)
+    steps = [_look(run), _slow(run), _untold(run), _search(run), _repeat(run)]
+    return tuple(step for step in steps if step is not None)
+
+
+def resume(run: CampaignRun) -> tuple[str, ...]:
+    """The command that continues this run."""
+    return (*_command(run), "--resume", run.directory or run.id)
+
+
+def _command(run: CampaignRun) -> tuple[str, ...]:
+    words = {Task.CELLS: ("matrix", "run"), Task.BISECT: ("bisect",)}
+    return ("nsa-harness", *words.get(run.spec.task, (run.spec.task.value,)))
+
+
+def _failed(run: CampaignRun) -> bool:
+    return any(trial.verdict.kind in FAILURES for trial in numbered(run))
+
+
+def _look(run: CampaignRun) -> Step | None:
+    bad = next((t for t in numbered(run) if t.verdict.kind in FAILURES), None)
+    if bad is None:
+        return None
+    where = "the function that waits" if bad.verdict.kind is Kind.HANG else "the line where it ended"
+    return Step(text=f"Look at {where} (Evidence, trial {bad.number}).")
+
+
+def _slow(run: CampaignRun) -> Step | None:
+    slow = [t.record for t in numbered(run) if t.verdict.kind is Kind.SLOW]
+    if not slow:
+        return None
+    limit = max(record.trial.budget.total.seconds for record in slow)
+    predicted = max((r.predicted_s or 0.0 for r in results(run)), default=0.0)
+    enough = math.ceil(max(2 * predicted, 4 * limit) / 10) * 10
+    return Step(
+        text=f"Give the slow cells time, {seconds(enough)}, or make a step faster: no trial showed a hang.",
+    )
+
+
+def _untold(run: CampaignRun) -> Step | None:
+    untold = [r for r in results(run) if r.met is Met.UNTOLD]
+    return Step(text=f"See why {count(len(untold), 'cell')} could not be told: {untold[0].name}.") if untold else None
+
+
+def _search(run: CampaignRun) -> Step | None:
+    """A search for the settings that a failure needs, where minimal pairs do not tell them yet."""
+    if run.spec.task is not Task.CELLS or not _failed(run) or not run.spec.file:
+        return None
+    answer = run.answer
+    found = answer is not None and any(
+        v.finding is AxisFinding.IMPLICATED for table in answer.failures for v in table.axes
+    )
+    if found:
+        return None
+    return Step(
+        text="Find the settings that the failure needs, step by step from the passing side.",
+        command=("nsa-harness", "minimise", run.spec.file),
+    )
+
+
+def _repeat(run: CampaignRun) -> Step | None:
+    once = [r for r in results(run) if r.count.bad == 1 and not r.count.good]
+    if not once or run.spec.task is not Task.CELLS or "--resume" in run.argv:
+        return None
+    passes = str(max(2, run.spec.passes + 1))
+    return Step(
+        text=f"Run it again: {count(len(once), 'cell')} failed once only.",
+        command=changed(run.argv, "--passes", passes),
+    )

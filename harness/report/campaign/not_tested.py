@@ -1,0 +1,49 @@
+"""Not tested: what a run over cells cannot say, and the trials that would."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from harness.core.campaign import Met
+from harness.core.cause import AxisFinding
+from harness.core.ports import Block
+from harness.report.campaign.facts import by_cell, results
+from harness.report.campaign.next_steps import next_steps
+from harness.report.sections.not_tested import listed_steps
+from harness.report.text import count, listed, md
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.core.record import CampaignRun
+
+
+def section(run: CampaignRun, run_dir: Path) -> Block | None:
+    """Gaps first, then what would close them."""
+    gaps = "\n".join(f"- {text}" for text in _gaps(run))
+    parts = [gaps, "**What would decide next:**" if next_steps(run) else "", listed_steps(next_steps(run))]
+    return Block(title="Not tested", markdown="\n\n".join(part for part in parts if part))
+
+
+def _gaps(run: CampaignRun) -> list[str]:
+    gaps: list[str] = []
+    space, tried = run.spec.matrix.space, by_cell(run)
+    product = math.prod(len(f.axis.values) for f in space.factors)
+    gaps.append(f"{count(len(tried), 'cell')} of {product:,} combinations were tried; nothing is claimed about others.")
+    not_run = [r.name for r in results(run) if r.met in (Met.NOT_RUN, Met.SKIPPED)]
+    if not_run:
+        gaps.append(f"Asked for and not run: {md(listed(not_run, most=6))}.")
+    untold = {
+        v.axis for t in (run.answer.failures if run.answer else ()) for v in t.axes if v.finding is AxisFinding.UNTESTED
+    }
+    if untold:
+        gaps.append(f"Whether the failure depends on {md(listed(sorted(untold)))} was not told (Hypotheses).")
+    once = sum(len(trials) == 1 for trials in tried.values())
+    if once:
+        gaps.append(f"{count(once, 'cell')} had one trial each, so a rare failure there could have been missed.")
+    steps = max((len(r.measurement.step_s) for r in run.records), default=0)
+    if steps:
+        gaps.append(f"Anything after step {steps}: the longest trial ended there.")
+    gaps.append("Other machines, versions and seeds than those named here.")
+    return gaps

@@ -1,0 +1,40 @@
+"""Scaling: how time and memory grow along each ordered axis, everything else held."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.ports import Block
+from harness.report.text import count, md, table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.core.campaign import AxisFit
+    from harness.core.record import CampaignRun
+
+
+def section(run: CampaignRun, run_dir: Path) -> Block | None:
+    """A row per fit; None without any."""
+    fits = run.answer.fits if run.answer else ()
+    if not fits:
+        return None
+    head = ("axis", "quantity", "points", "more for each", "95 %", "R²", "best power", "held at")
+    body = table(head, (_row(run, fit) for fit in fits), right=(2, 3, 5, 6))
+    notes = [f"{md(fit.axis)}: {md(fit.fit.note)}." for fit in fits if fit.fit.note]
+    return Block(title="Growth along the axes", markdown="\n\n".join([body, *notes]))
+
+
+def _row(run: CampaignRun, found: AxisFit) -> tuple[object, ...]:
+    fit = found.fit
+    interval = f"{fit.slope_low:.3g} .. {fit.slope_high:.3g}" if fit.slope_low != fit.slope_high else "not told"
+    return (
+        md(found.axis),
+        md(fit.quantity),
+        count(len(fit.points), "trial"),
+        f"{fit.slope:.3g} s" if "seconds" in fit.quantity else f"{fit.slope:.3g}",
+        interval,
+        f"{fit.r_squared:.3f}",
+        f"{fit.exponent:.1f}" if fit.exponent is not None else "-",
+        md(run.spec.matrix.space.name_of(found.fixed)) if dict(found.fixed) else "-",
+    )

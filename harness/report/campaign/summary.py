@@ -1,0 +1,155 @@
+"""The first screen of a report over many cells."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.campaign import Met, Task
+from harness.core.cause import AxisFinding, MinimiseFinding
+from harness.core.verdict import FAILURES
+from harness.report.campaign.facts import along, by_cell, groups, kinds, numbered, results
+from harness.report.campaign.next_steps import next_steps
+from harness.report.subject import subject
+from harness.report.summary import Summary, judged, place_of, rank_of
+from harness.report.summary import summarise as summarise_run
+from harness.report.text import count, listed, seconds
+from harness.report.words import day
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.core.record import CampaignRun
+
+
+def summarise(run: CampaignRun, run_dir: Path) -> Summary:
+    """What happened, how sure, where, what next."""
+    record = subject(run)
+    found = along(run)
+    if found is not None and found.boundary is not None:
+        told = summarise_run(found, run_dir)
+        verdict, tone, answer, claim, sure = told.verdict, told.tone, told.answer, told.claim, told.sure
+    else:
+        verdict, tone = _verdict(run)
+        answer, claim, sure = headline(run), _claim(run), _sure(run)
+    group = next(iter(groups(run)), None)
+    happened = (
+        (f"At {group.value}, trial {group.first.number}: {group.first.verdict.because.rstrip('.')}.",)
+        if group
+        else ("Every trial passed: all steps done, the loss finite, nothing left behind.",)
+        if run.records
+        else ()
+    )
+    return Summary(
+        kind="matrix" if run.spec.task is Task.CELLS else run.spec.task.value,
+        verdict=verdict,
+        tone=tone,
+        answer=answer,
+        claim=claim,
+        sure=sure or ("Nothing is claimed.",),
+        judged=judged(record),
+        happened=happened,
+        rank=rank_of(record),
+        place=place_of(record, run_dir),
+        steps=next_steps(run),
+        tally=tally(run),
+        when=day(run.started_at),
+        notes=(*(run.answer.notes if run.answer else ()), *run.notes),
+        planted=f"The fault {run.spec.matrix.fault} was planted on purpose." if run.spec.matrix.fault else "",
+    )
+
+
+def _verdict(run: CampaignRun) -> tuple[str, str]:
+    if not run.records and not run.reused:
+        return (f"No answer ({run.ended})", "unsure")
+    seen = {trial.verdict.kind: str(trial.verdict) for trial in numbered(run) if trial.verdict.kind in FAILURES}
+    if seen:
+        failed = [r for r in results(run) if r.count.bad]
+        where = f" in {count(len(failed), 'cell')}" if failed else ""
+        return (f"{listed(dict.fromkeys(seen.values()))}{where}", "bad")
+    told = kinds(run.records)
+    if set(told) == {"PASS"} or (run.reused and not told):
+        return ("PASS: nothing failed", "good")
+    if any(word.startswith("SLOW") for word in told):
+        return ("SLOW: nothing hung or crashed", "slow")
+    return (listed(word for word in told if word != "PASS"), "unsure")
+
+
+def headline(run: CampaignRun) -> str:
+    """The answer in a few sentences: what the cells ended in, and what minimal pairs say about the axes."""
+    if not run.records and not run.reused:
+        return f"No answer ({run.ended}): no trial was finished."
+    answer = run.answer
+    partial = "" if run.ended in ("answered", "finished") else f"Partial ({run.ended}): "
+    if answer is not None and answer.minimised is not None:
+        because = answer.minimised.because
+        word = "" if answer.minimised.finding is MinimiseFinding.CAUSE else f"{answer.minimised.finding.capitalize()}: "
+        return f"{partial}{word}{because}"
+    if answer is not None and answer.explored is not None:
+        return f"{partial}{answer.explored.because}"
+    return f"{partial}{_cells(run)}{_axes(run)}"
+
+
+def _cells(run: CampaignRun) -> str:
+    total = by_cell(run)
+    words: dict[str, int] = {}
+    for trials in total.values():
+        said = listed(dict.fromkeys(str(trial.verdict) for trial in trials))
+        words[said] = words.get(said, 0) + 1
+    split = listed(f"{n} {word}" for word, n in sorted(words.items(), key=lambda item: -item[1]))
+    surprises = [r for r in results(run) if r.met is Met.UNEXPECTED]
+    text = f"{count(len(total), 'cell')}: {split}."
+    if surprises:
+        text += f" Not as expected: {listed((r.name for r in surprises), most=4)}."
+    return text
+
+
+def _axes(run: CampaignRun) -> str:
+    """Which axes minimal pairs implicate, and which they show to make no difference."""
+    sentences: list[str] = []
+    for table in run.answer.failures if run.answer else ():
+        implicated = [v for v in table.axes if v.finding is AxisFinding.IMPLICATED]
+        inert = [v.axis for v in table.axes if v.finding is AxisFinding.INERT]
+        if implicated:
+            said = "; ".join(f"{v.axis} ({v.because})" for v in implicated)
+            sentences.append(f" {table.failure} depends on {said}.")
+        if inert:
+            sentences.append(f" {listed(inert)} changed nothing that runs.")
+    return "".join(sentences)
+
+
+def _claim(run: CampaignRun) -> str:
+    answer = run.answer
+    if answer is None:
+        return ""
+    if answer.minimised is not None:
+        claims = [cause.claim for cause in answer.minimised.causes]
+        return max(claims, key=list(type(claims[0])).index).capitalize() if claims else ""
+    failed = [trial for trial in numbered(run) if trial.verdict.kind in FAILURES]
+    if not failed:
+        return "Observed" if by_cell(run) else ""
+    again = max(r.count.bad for r in results(run)) > 1 if results(run) else False
+    pairs = any(v.finding is AxisFinding.IMPLICATED for table in answer.failures for v in table.axes)
+    return "Reproduced" if again and pairs else "Observed"
+
+
+def _sure(run: CampaignRun) -> tuple[str, ...]:
+    found: list[str] = []
+    answer = run.answer
+    for cause in answer.minimised.causes if answer and answer.minimised else ():
+        found.append(f"{{{cause}}} {cause.seen}.")
+        found += [f"With {n.axis} one step back, at {n.last_good}, it {n.back}." for n in cause.needs if n.back]
+    failed = [r for r in results(run) if r.count.bad]
+    found += [f"{r.name} {r.count}." for r in failed[:6]] if not found else []
+    passed = [r.count.good for r in results(run) if r.count.good and not r.count.bad]
+    if passed and not failed and not found:
+        found.append(f"{count(len(passed), 'cell')} passed, each at least {min(passed)} of {min(passed)}.")
+    elif passed:
+        found.append(f"{count(len(passed), 'cell')} passed every time.")
+    return tuple(found)
+
+
+def tally(run: CampaignRun) -> str:
+    """``19 trials in 72 s: 17 PASS, 2 HANG``."""
+    split = ", ".join(f"{n} {kind}" for kind, n in kinds(run.records).items())
+    reused = f"; {count(len(run.reused), 'trial')} taken over from earlier runs" if run.reused else ""
+    return f"{count(len(run.records), 'trial')} in {seconds(run.seconds)}{': ' + split if split else ''}{reused}"

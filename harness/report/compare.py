@@ -1,0 +1,226 @@
+"""Compare: two runs of the same cells, before and after a change. Which verdicts changed, and what else differs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from harness.core.ports import Block
+from harness.core.record import Run
+from harness.core.verdict import Answer, Kind
+from harness.report.build import Report, build
+from harness.report.next_steps import Step
+from harness.report.sections.controls import differences
+from harness.report.text import code, count, listed, md, seconds, table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.core.point import Value
+    from harness.core.record import CampaignRun, TrialRecord
+
+Key = tuple[tuple[str, "Value"], ...]
+
+TWICE = 2
+"""Trials that a side of a pair needs before its change counts as reproduced."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """The trials at the same place before and after; ``changed`` are the settings in which they differ."""
+
+    name: str
+    before: tuple[TrialRecord, ...]
+    after: tuple[TrialRecord, ...]
+    changed: tuple[str, ...] = ()
+
+    @property
+    def change(self) -> str:
+        """``fixed``, ``broken``, ``the same``, ``other failure``, ``not told``, ``only before`` or ``only after``."""
+        if not self.before or not self.after:
+            return "only after" if self.after else "only before"
+        old, new = _tone(self.before), _tone(self.after)
+        if "unsure" in (old, new):
+            return "the same" if _words(self.before) == _words(self.after) else "not told"
+        if old == new:
+            return "the same" if old == "good" or _words(self.before) == _words(self.after) else "other failure"
+        return "fixed" if new == "good" else "broken"
+
+    @property
+    def is_minimal(self) -> bool:
+        """Whether the two sides differ in one setting only."""
+        return len(self.changed) == 1
+
+
+def compare(before: Run | CampaignRun, after: Run | CampaignRun, after_dir: Path) -> Report:
+    """The report of what changed from ``before`` to ``after``; every form renders it."""
+    found = pairs(before, after)
+    told = build(after, after_dir).summary
+    moved = [pair for pair in found if pair.change in ("fixed", "broken", "other failure")]
+    tone = "bad" if any(p.change == "broken" for p in moved) else "good" if moved else "unsure"
+    summary = replace(
+        told,
+        kind="comparison",
+        verdict=_verdict(found),
+        tone=tone,
+        answer=_answer(found, moved),
+        claim=_claim(moved),
+        sure=_sure(moved) or ("Nothing is claimed.",),
+        steps=_steps(moved, before, after),
+        notes=(),
+    )
+    bullets = "\n".join(f"- {md(text)}" for text in summary.sure)
+    blocks = (
+        ("answer", Block(title="", markdown=f"**{md(summary.answer)}**\n\n{bullets}")),
+        ("cells", Block(title="Before and after", markdown=_table(found))),
+        ("pairs", Block(title="Minimal pairs", markdown=_pairs(moved))),
+        ("fixed", Block(title="What else differs", markdown=_else(before, after))),
+        ("runs", Block(title="Runs", markdown=_runs(before, after))),
+    )
+    return Report(run=after, title=f"From {before.id} to {after.id}: what changed?", summary=summary, blocks=blocks)
+
+
+def pairs(before: Run | CampaignRun, after: Run | CampaignRun) -> tuple[Pair, ...]:
+    """Every place that either run tried, in the order of the later one."""
+    names = _axes(before) & _axes(after) or _axes(before) | _axes(after)
+    old, new = _by_place(before, names), _by_place(after, names)
+    found: list[Pair] = []
+    for key in dict.fromkeys((*new, *old)):
+        one, other = tuple(old.get(key, ())), tuple(new.get(key, ()))
+        changed = tuple(differences(one[0].trial, other[0].trial)) if one and other else ()
+        found.append(
+            Pair(name=", ".join(f"{n}={v}" for n, v in key) or "the run", before=one, after=other, changed=changed)
+        )
+    return tuple(found)
+
+
+def _axes(run: Run | CampaignRun) -> set[str]:
+    return {run.spec.axis.name} if isinstance(run, Run) else {f.name for f in run.spec.matrix.space.factors}
+
+
+def _by_place(run: Run | CampaignRun, names: set[str]) -> dict[Key, list[TrialRecord]]:
+    found: dict[Key, list[TrialRecord]] = {}
+    for record in run.records:
+        if not record.trial.role.startswith("control"):
+            key = tuple((name, value) for name, value in record.trial.point if name in names)
+            found.setdefault(key, []).append(record)
+    return found
+
+
+def _tone(records: tuple[TrialRecord, ...]) -> str:
+    answers = {record.answer for record in records}
+    return "bad" if Answer.BAD in answers else "good" if answers == {Answer.GOOD} else "unsure"
+
+
+def _words(records: tuple[TrialRecord, ...]) -> str:
+    return listed(dict.fromkeys(str(record.verdict) for record in records))
+
+
+def _counts(records: tuple[TrialRecord, ...]) -> str:
+    bad = sum(record.answer is Answer.BAD for record in records)
+    return f"{bad or sum(r.answer is Answer.GOOD for r in records)} of {len(records)}"
+
+
+def _verdict(found: tuple[Pair, ...]) -> str:
+    kinds = {change: sum(p.change == change for p in found) for change in ("broken", "fixed", "other failure")}
+    said = listed(f"{n} {change}" for change, n in kinds.items() if n)
+    return said[:1].upper() + said[1:] if said else "Nothing changed"
+
+
+def _answer(found: tuple[Pair, ...], moved: list[Pair]) -> str:
+    both = [pair for pair in found if pair.before and pair.after]
+    if not both:
+        return "The two runs have no cell in common, so nothing can be compared."
+    if not moved:
+        return f"No verdict changed in {count(len(both), 'cell')} that both runs tried."
+    said = "; ".join(f"{p.name}: {_words(p.before)} before, {_words(p.after)} after" for p in moved[:4])
+    more = f" and {len(moved) - 4} more" if len(moved) > 4 else ""
+    return f"{said}{more}. {len(both) - len(moved)} of {count(len(both), 'cell')} did not change."
+
+
+def _claim(moved: list[Pair]) -> str:
+    if not moved:
+        return ""
+    again = all(min(len(pair.before), len(pair.after)) >= TWICE for pair in moved)
+    minimal = all(pair.is_minimal for pair in moved)
+    return "Isolated" if again and minimal else "Reproduced" if again else "Observed"
+
+
+def _sure(moved: list[Pair]) -> tuple[str, ...]:
+    found: list[str] = []
+    for pair in moved[:6]:
+        said = f"{pair.name}: {_words(pair.before)} {_counts(pair.before)} before, "
+        said += f"{_words(pair.after)} {_counts(pair.after)} after"
+        differing = "only one thing differs" if pair.is_minimal else f"{count(len(pair.changed), 'setting')} differ"
+        found.append(f"{said}; {differing}.")
+    return tuple(found)
+
+
+def _steps(moved: list[Pair], before: Run | CampaignRun, after: Run | CampaignRun) -> tuple[Step, ...]:
+    if not moved:
+        return ()
+    if any(min(len(pair.before), len(pair.after)) < TWICE for pair in moved):
+        return (Step(text="Run both sides again: at least one was seen only once.", command=after.argv),)
+    if any(not pair.is_minimal for pair in moved):
+        return (Step(text="Change one of the differing settings at a time, to learn which one carries the change."),)
+    return ()
+
+
+def _table(found: tuple[Pair, ...]) -> str:
+    order = {"broken": 0, "other failure": 1, "fixed": 2, "not told": 3}
+    rows = (
+        (
+            code(pair.name),
+            f"{md(_words(pair.before))} ({_counts(pair.before)}), {_time(pair.before)}" if pair.before else "-",
+            f"{md(_words(pair.after))} ({_counts(pair.after)}), {_time(pair.after)}" if pair.after else "-",
+            f"**{pair.change}**" if pair.change in order else pair.change,
+        )
+        for pair in sorted(found, key=lambda p: order.get(p.change, 9))
+    )
+    return table(("cell", "before", "after", ""), rows)
+
+
+def _time(records: tuple[TrialRecord, ...]) -> str:
+    from statistics import median
+
+    passed = [r.outcome.duration_s for r in records if r.verdict.kind is Kind.PASS]
+    return f"a pass takes {seconds(median(passed))}" if passed else f"{seconds(records[0].outcome.duration_s)}"
+
+
+def _pairs(moved: list[Pair]) -> str:
+    if not moved:
+        return "No verdict changed, so there is no pair to look at."
+    rows = (
+        (code(p.name), p.change, listed(map(code, p.changed), most=8) or "nothing that was recorded") for p in moved
+    )
+    return table(("cell", "", "the trials differ in"), rows)
+
+
+def _else(before: Run | CampaignRun, after: Run | CampaignRun) -> str:
+    rows = [
+        ("code", code(before.code), code(after.code)),
+        ("machine", md(before.machine.cpu), md(after.machine.cpu)),
+        ("GPU", md(listed(before.machine.gpus)) or "none", md(listed(after.machine.gpus)) or "none"),
+        ("torch", md(before.machine.torch), md(after.machine.torch)),
+        ("Python", md(before.machine.python), md(after.machine.python)),
+        ("kernel", md(before.machine.kernel), md(after.machine.kernel)),
+    ]
+    differing = [row for row in rows if row[1] != row[2]]
+    if not differing:
+        return "Code and machine are the same."
+    return table(("", "before", "after"), differing)
+
+
+def _runs(before: Run | CampaignRun, after: Run | CampaignRun) -> str:
+    rows = (
+        (
+            name,
+            code(run.id),
+            md(run.started_at[:16].replace("T", " ")),
+            len(run.records),
+            seconds(run.seconds),
+            md(run.ended),
+        )
+        for name, run in (("before", before), ("after", after))
+    )
+    return table(("", "run", "begun", "trials", "took", "ended"), rows, right=(3, 4))

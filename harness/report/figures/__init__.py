@@ -1,0 +1,18 @@
+"""Figures of a report: ``figure(run, run_dir, hide) -> Figure | None``; matplotlib is imported when one is drawn."""
+
+from __future__ import annotations
+
+from harness.registry import Registry
+
+FIGURES = Registry(
+    "report figure",
+    {
+        "strip": "harness.report.figures.strip:figure",
+        "timeline": "harness.report.figures.timeline:figure",
+        "stacks": "harness.report.figures.stacks:figure",
+        "memory": "harness.report.figures.memory:figure",
+        "scaling": "harness.report.figures.scaling:figure",
+        "posterior": "harness.report.figures.posterior:figure",
+    },
+)
+"""The figures of a run along one axis, in the order in which they are drawn."""

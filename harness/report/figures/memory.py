@@ -1,0 +1,90 @@
+"""Memory: of the trial that the report is about over time, its GPUs included; else the peak along the axis."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.record import Run
+from harness.core.verdict import Kind
+from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish
+from harness.report.text import listed, size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from harness.core.record import CampaignRun
+
+from harness.report.subject import subject_evidence
+
+MIB = 2**20
+LINES = ("-", "--", "-.", ":")
+
+
+def figure(run: Run | CampaignRun, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+    """Curves where memory was looked at three times at least; else the peaks along the axis; None without either."""
+    found = subject_evidence(run, run_dir)
+    curves = _curves(found[1]) if found else {}
+    if found and curves:
+        return _over_time(curves, str(found[0].trial.point), hide)
+    return _along(run, hide) if isinstance(run, Run) else None
+
+
+def _curves(evidence: object) -> dict[str, list[tuple[float, float]]]:
+    from harness.core.evidence import Evidence
+
+    assert isinstance(evidence, Evidence)
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for look in evidence.processes:
+        curves.setdefault(f"rank {look.rank}, process", []).append((look.t_s, look.rss_bytes / MIB))
+    for sample in evidence.gpus:
+        if sample.memory_used_bytes is not None:
+            curves.setdefault(f"GPU {sample.index}, all processes", []).append(
+                (sample.t_s, sample.memory_used_bytes / MIB)
+            )
+    return {name: sorted(points) for name, points in curves.items() if len(points) > 2}
+
+
+def _over_time(curves: dict[str, list[tuple[float, float]]], where: str, hide: Callable[[str], str]) -> Figure:
+    with drawing(2.3) as (canvas, axes):
+        for number, (name, points) in enumerate(curves.items()):
+            colour = COLOURS[("good", "bad", "slow", "unsure")[number % 4]]
+            axes.plot(
+                [t for t, _ in points], [m for _, m in points], color=colour, linestyle=LINES[number % 4],
+                linewidth=1.8, marker=".", label=name,
+            )  # fmt: skip
+        axes.set_ylim(0, 1.25 * max(m for points in curves.values() for _, m in points))
+        axes.set_xlabel("seconds since the start of the trial")
+        axes.set_ylabel("MiB")
+        axes.legend(loc="lower left")
+        said = listed(
+            f"{name} from {size(int(p[0][1] * MIB))} to {size(int(p[-1][1] * MIB))}" for name, p in curves.items()
+        )
+        alt = f"Memory over time at {where}: {said}."
+        return finish(canvas, name="memory", title="Memory over time", alt=alt, section="failures", hide=hide)
+
+
+def _along(run: Run, hide: Callable[[str], str]) -> Figure | None:
+    axis = run.spec.axis
+    points = [
+        (value, record.measurement.peak_rss_bytes / MIB, record.verdict.kind is Kind.PASS)
+        for record in run.records
+        if isinstance(value := record.trial.point.get(axis.name), int | float) and record.measurement.peak_rss_bytes
+    ]
+    if len({value for value, _, _ in points}) < 3:
+        return None
+    with drawing(2.3) as (canvas, axes):
+        for passed, marker, label in ((True, "o", "passed"), (False, "x", "did not pass")):
+            chosen = [(v, m) for v, m, ok in points if ok is passed]
+            if chosen:
+                axes.scatter(*zip(*chosen, strict=True), marker=marker, s=26, color=INK, linewidths=1.4, label=label)
+        axes.set_ylim(0, 1.25 * max(m for _, m, _ in points))
+        axes.set_xlabel(axis.name)
+        axes.set_ylabel("peak memory, MiB")
+        axes.legend(loc="lower right")
+        low, high = min(points), max(points)
+        said = f"{low[1]:.0f} MiB at {low[0]}, {high[1]:.0f} MiB at {high[0]}"
+        alt = f"Peak memory of each trial along {axis.name}: {said}."
+        return finish(
+            canvas, name="memory", title=f"Peak memory along {axis.name}", alt=alt, section="trials", hide=hide
+        )

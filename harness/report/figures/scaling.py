@@ -1,0 +1,82 @@
+"""The scaling fit: measured times, the line with its 95 % band, what it predicts, and the limit that cut trials off."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.fit import fit_line, student_t
+from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish
+from harness.report.text import count, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from harness.core.boundary import ScalingFit
+    from harness.core.record import CampaignRun, Run
+
+
+def figure(run: Run, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+    """The fit of a run along one axis; None when there is none."""
+    fit = run.boundary.fit if run.boundary else None
+    return draw(fit, axis=run.spec.axis.name, hide=hide) if fit else None
+
+
+def of_campaign(run: CampaignRun, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+    """The first fit of time in a run over cells; None when there is none."""
+    found = next((f for f in (run.answer.fits if run.answer else ()) if "seconds" in f.fit.quantity), None)
+    return draw(found.fit, axis=found.axis, hide=hide) if found else None
+
+
+def draw(fit: ScalingFit, *, axis: str, hide: Callable[[str], str], name: str = "scaling") -> Figure:
+    """Points, line, band; predicted values are open diamonds on the dashed part of the line."""
+    xs = sorted({x for x, _ in (*fit.points, *fit.predicted)})
+    seen = [x for x, _ in fit.points]
+    grid = [xs[0] + (xs[-1] - xs[0]) * i / 40 for i in range(41)]
+    band = _band(fit, grid)
+    with drawing(2.7) as (canvas, axes):
+        if band:
+            low, high = zip(*band, strict=True)
+            axes.fill_between(grid, low, high, color=COLOURS["good"], alpha=0.2, linewidth=0, label="95 % of the line")
+        known = [x for x in grid if x <= max(seen)]
+        beyond = [x for x in grid if x >= max(seen)]
+        axes.plot(known, [_at(fit, x) for x in known], color=COLOURS["good"], linewidth=1.8)
+        axes.plot(beyond, [_at(fit, x) for x in beyond], color=COLOURS["good"], linewidth=1.4, linestyle="--")
+        axes.scatter(*zip(*fit.points, strict=True), s=18, color=INK, zorder=3, label="measured")
+        if fit.predicted:
+            axes.scatter(*zip(*fit.predicted, strict=True), s=24, marker="D", facecolors="none", edgecolors=INK,
+                         zorder=3, label="predicted")  # fmt: skip
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel(axis)
+        axes.set_ylabel(fit.quantity)
+        axes.legend(loc="upper left")
+        title = f"{fit.quantity.capitalize()} along {axis}"
+        return finish(canvas, name=name, title=title, alt=_alt(fit, axis), section="scaling", hide=hide)
+
+
+def _at(fit: ScalingFit, x: float) -> float:
+    return fit.intercept + fit.slope * x
+
+
+def _band(fit: ScalingFit, grid: list[float]) -> list[tuple[float, float]]:
+    """The 95 % interval of the line itself at each x; empty when it cannot be told."""
+    line = fit_line(fit.points)
+    if line is None or line.scatter is None:
+        return []
+    t = student_t(0.95, line.n - 2)
+    wide = [t * line.scatter * (1 / line.n + (x - line.mean_x) ** 2 / line.spread_x) ** 0.5 for x in grid]
+    return [(max(line.at(x) - w, 0.0), line.at(x) + w) for x, w in zip(grid, wide, strict=True)]
+
+
+def _alt(fit: ScalingFit, axis: str) -> str:
+    low, high = min(fit.points), max(fit.points)
+    interval = f" (95 %: {fit.slope_low:.3g} to {fit.slope_high:.3g})" if fit.slope_low != fit.slope_high else ""
+    said = ""
+    if fit.predicted:
+        x, y = max(fit.predicted)
+        said = f" Predicted at {x:g}: {seconds(y)}."
+    return (
+        f"{fit.quantity.capitalize()} against {axis}, {count(len(fit.points), 'trial')}: "
+        f"{seconds(low[1])} at {low[0]:g}, {seconds(high[1])} at {high[0]:g}. "
+        f"The line rises by {fit.slope:.3g} s each{interval}, R² = {fit.r_squared:.3f}.{said}"
+    )

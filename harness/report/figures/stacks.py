@@ -1,0 +1,123 @@
+"""Stack groups as icicles: outermost call on top, each box as wide as the number of ranks (or threads) inside it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from harness.core.stacks import deciding_thread, python_frames, telling_frame
+from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish
+from harness.report.stacks import deciding_sample, place
+from harness.report.subject import subject_evidence
+from harness.report.text import count, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+
+    from harness.core.evidence import Evidence, Frame, ThreadStack
+    from harness.core.record import CampaignRun, Run
+    from harness.core.verdict import Verdict
+
+DEEPEST = 16
+"""Frames shown of each stack, counted from the innermost."""
+
+
+def figure(run: Run | CampaignRun, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+    """The icicles of the trial that the report is about; None when no stack was taken."""
+    found = subject_evidence(run, run_dir)
+    return draw(found[1], found[0].verdict, hide=hide) if found else None
+
+
+def draw(evidence: Evidence, verdict: Verdict, *, hide: Callable[[str], str]) -> Figure | None:
+    """With several ranks a column per rank, with one a column per thread."""
+    stacks, unit = columns(evidence, verdict)
+    if not stacks:
+        return None
+    paths = [tuple(reversed(python_frames(thread)[:DEEPEST])) for thread in stacks]
+    telling = [telling_frame(thread) for thread in stacks]
+    decides = set(telling) if unit == "rank" else {_deciding(evidence, verdict)}
+    order = sorted(range(len(paths)), key=lambda i: [place(frame) for frame in paths[i]])
+    paths, telling = [paths[i] for i in order], [telling[i] for i in order]
+    depth = max(len(path) for path in paths)
+    with drawing(0.5 + 0.235 * depth) as (canvas, axes):
+        _boxes(axes, paths, decides, left=0, depth=0, total=len(paths))
+        axes.set_xlim(0, len(paths))
+        axes.set_ylim(-depth - 0.1, 0.1)
+        axes.axis("off")
+        return finish(
+            canvas,
+            name="stacks",
+            title=f"Where the {unit}s were",
+            alt=_alt(paths, telling, unit),
+            section="failures",
+            hide=hide,
+        )
+
+
+def columns(evidence: Evidence, verdict: Verdict) -> tuple[list[ThreadStack], str]:
+    """The stacks to compare: the deciding thread of every rank, or every thread of the only rank."""
+    latest = {sample.rank: sample for sample in sorted(evidence.stacks, key=lambda s: (s.native, s.t_s))}
+    if len(latest) > 1:
+        found = [deciding_thread(latest[rank]) for rank in sorted(latest)]
+        return [thread for thread in found if thread and python_frames(thread)], "rank"
+    sample = deciding_sample(evidence, verdict)
+    return [t for t in sample.threads if python_frames(t)] if sample else [], "thread"
+
+
+def _boxes(
+    axes: Axes, paths: Sequence[tuple[Frame, ...]], telling: set[Frame | None], *, left: float, depth: int, total: int
+) -> None:
+    from matplotlib.patches import Rectangle
+
+    groups: dict[tuple[str, str], list[tuple[Frame, ...]]] = {}
+    for path in paths:
+        if path:
+            groups.setdefault((path[0].function, path[0].file), []).append(path)
+    for inside in groups.values():
+        frame, wide = inside[0][0], len(inside)
+        is_told = frame in telling
+        colour = COLOURS["bad"] if is_told else COLOURS["good"]
+        axes.add_patch(
+            Rectangle((left, -depth - 1), wide, 0.92, facecolor=colour, alpha=0.3 if is_told else 0.12, linewidth=0)
+        )
+        axes.add_patch(
+            Rectangle((left, -depth - 1), wide, 0.92, fill=False, edgecolor=INK, linewidth=1.8 if is_told else 0.5)
+        )
+        lines = {path[0].line for path in inside}
+        room = int(66 * wide / total)
+        text = _label(frame, room=room, line=frame.line if len(lines) == 1 else 0)
+        weight = "bold" if is_told else "normal"
+        if room > 3:
+            axes.text(left + 0.01 * total, -depth - 0.54, text, ha="left", va="center", fontsize=8, weight=weight)
+        _boxes(axes, [path[1:] for path in inside], telling, left=left, depth=depth + 1, total=total)
+        left += wide
+
+
+def _deciding(evidence: Evidence, verdict: Verdict) -> Frame | None:
+    sample = deciding_sample(evidence, verdict)
+    thread = deciding_thread(sample) if sample else None
+    return telling_frame(thread) if thread else None
+
+
+def _label(frame: Frame, *, room: int, line: int) -> str:
+    """The longest name of a frame that fits."""
+    file = frame.file.rpartition("/")[2]
+    names = [f"{frame.function} ({file}:{line})", f"{frame.function}:{line}"] if line else []
+    names = [*([place(frame)] if line else []), *names, frame.function, frame.function.rpartition(".")[2]]
+    cut = f"{names[-1][: max(room - 1, 1)]}…"
+    return next((name for name in names if len(name) <= room), cut)
+
+
+def _alt(paths: Sequence[tuple[Frame, ...]], telling: Sequence[Frame | None], unit: str) -> str:
+    where = Counter(place(frame) if frame else "an unnamed place" for frame in telling)
+    shared = 0
+    for frames in zip(*paths, strict=False):
+        if len({(f.function, f.file) for f in frames}) > 1:
+            break
+        shared += 1
+    said = listed(f"{count(n, unit)} in {name}" for name, n in where.most_common())
+    common = f" They share the outermost {count(shared, 'call')}." if len(paths) > 1 and shared else ""
+    return f"Call stacks, outermost call on top: {said}.{common}"

@@ -1,0 +1,80 @@
+"""The threshold strip: every value of the axis in a box, with its letter and its counts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.boundary import Finding
+from harness.report.facts import cells
+from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish
+from harness.report.sections.strip import LEGEND, mark
+from harness.report.text import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+
+    from harness.core.record import Run
+    from harness.report.facts import Cell
+
+A_ROW = 12
+STYLES = {".": ("good", "-", 1.0), "X": ("bad", "-", 2.4), "x": ("bad", "--", 1.8), "s": ("slow", "-.", 1.2),
+          "?": ("unsure", ":", 1.2), " ": ("none", ":", 0.6)}  # fmt: skip
+"""Per mark its colour, line style and width: the boxes differ in print too."""
+
+LETTERS = {".": "pass", "X": "FAIL", "x": "fail", "s": "slow", "?": "?", " ": ""}
+
+
+def figure(run: Run, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+    """The strip; None when nothing was tried."""
+    found = cells(run)
+    if not run.records or len(found) < 2:
+        return None
+    rows = -(-len(found) // A_ROW)
+    with drawing(0.55 + 0.72 * rows) as (canvas, axes):
+        for number, cell in enumerate(found):
+            _box(axes, cell, column=number % A_ROW, row=number // A_ROW)
+            if _first_failing(run, cell):
+                x, y = number % A_ROW, -(number // A_ROW)
+                axes.plot([x - 0.5, x - 0.5], [y - 0.62, y + 0.62], color=INK, linewidth=3)
+        axes.set_xlim(-0.7, min(A_ROW, len(found)) - 0.3)
+        axes.set_ylim(-rows + 0.3, 0.75)
+        axes.axis("off")
+        axes.set_title(run.spec.axis.name, loc="left", fontsize=10)
+        return finish(
+            canvas, name="strip", title=f"Trials along {run.spec.axis.name}", alt=_alt(run), section="strip", hide=hide
+        )
+
+
+def _box(axes: Axes, cell: Cell, *, column: int, row: int) -> None:
+    from matplotlib.patches import Rectangle
+
+    colour, line, width = STYLES[mark(cell)]
+    fill = COLOURS[colour]
+    axes.add_patch(
+        Rectangle((column - 0.44, -row - 0.45), 0.88, 0.9, facecolor=fill, alpha=0.0 if fill == "none" else 0.3)
+    )
+    axes.add_patch(
+        Rectangle((column - 0.44, -row - 0.45), 0.88, 0.9, fill=False, edgecolor=INK, linestyle=line, linewidth=width)
+    )
+    axes.text(column, -row + 0.2, str(cell.value), ha="center", va="center", weight="bold", fontsize=9)
+    axes.text(column, -row - 0.06, LETTERS[mark(cell)], ha="center", va="center", fontsize=8)
+    if cell.total:
+        told = cell.bad or cell.good or 0
+        axes.text(column, -row - 0.29, f"{told}/{cell.total}", ha="center", va="center", fontsize=7.5)
+
+
+def _first_failing(run: Run, cell: Cell) -> bool:
+    boundary = run.boundary
+    return boundary is not None and boundary.finding is Finding.THRESHOLD and cell.value == boundary.first_bad
+
+
+def _alt(run: Run) -> str:
+    by_mark: dict[str, list[str]] = {}
+    for cell in cells(run):
+        counts = f" ({cell.bad or cell.good} of {cell.total})" if cell.total else ""
+        by_mark.setdefault(mark(cell), []).append(f"{cell.value}{counts}")
+    said = "; ".join(f"{LEGEND[m].removeprefix('blank: ')}: {listed(v, most=40)}" for m, v in by_mark.items())
+    return f"{run.spec.axis.name}: {said}."

@@ -1,0 +1,143 @@
+"""The timeline: what each rank was doing around the stall, who went silent first, and when we looked and ended it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from harness.report.figures.draw import FAINT, INK, Figure, drawing, finish
+from harness.report.subject import subject_evidence
+from harness.report.text import listed, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+
+    from harness.core.evidence import Evidence, Heartbeat
+    from harness.core.outcome import Outcome
+    from harness.core.record import CampaignRun, Run, TrialRecord
+
+TINTS = {"forward": "#2f78c4", "backward": "#7a52b3", "optim": "#2c9a86", "reduce": "#d99a00", "data": "#b0793a",
+         "build": "#8a9099", "save": "#5d7a3a"}  # fmt: skip
+MOST_RANKS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A rank in one phase from ``start`` to ``end`` seconds; ``silent`` when nothing more was heard of it."""
+
+    phase: str
+    start: float
+    end: float
+    silent: bool = False
+
+
+def figure(run: Run | CampaignRun, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+    """The timeline of the trial that the report is about; None when it left no marks."""
+    found = subject_evidence(run, run_dir)
+    return draw(*found, hide=hide) if found and by_rank(found[1]) else None
+
+
+def draw(record: TrialRecord, evidence: Evidence, *, hide: Callable[[str], str]) -> Figure:
+    """One row per rank, the first to fall silent at the top."""
+    end = record.outcome.duration_s
+    marks = by_rank(evidence)
+    last = {rank: found[-1].t_s for rank, found in marks.items()}
+    ranks = sorted(last, key=lambda rank: (last[rank], rank))[:MOST_RANKS]
+    stall = min(last.values())
+    start = max(0.0, stall - max(0.25 * (end - stall), 0.3))
+    spans = {rank: spans_of(marks[rank], end=end) for rank in ranks}
+    with drawing(1.25 + 0.36 * len(ranks)) as (canvas, axes):
+        for row, rank in enumerate(ranks):
+            _row(axes, spans[rank], y=-row, start=start, width=end - start)
+        _looks(axes, evidence, record.outcome, y=-len(ranks) + 0.28)
+        axes.set_xlim(start, end + 0.02 * (end - start))
+        axes.set_ylim(-len(ranks) - 0.45, 0.6)
+        axes.set_yticks(
+            [-row for row in range(len(ranks))] + [-len(ranks) + 0.05], [*(f"rank {r}" for r in ranks), "us"]
+        )
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.set_xlabel("seconds since the start of the trial")
+        return finish(
+            canvas,
+            name="timeline",
+            title="Ranks and phases around the end",
+            alt=_alt(record, evidence, last),
+            section="failures",
+            hide=hide,
+        )
+
+
+def by_rank(evidence: Evidence) -> dict[int, list[Heartbeat]]:
+    """The marks of each rank, oldest first; ranks that left none are not there."""
+    kept = [mark for facts in evidence.ranks for mark in facts.heartbeats] or list(evidence.heartbeats)
+    found: dict[int, list[Heartbeat]] = {}
+    for mark in sorted(kept, key=lambda m: (m.t_s, m.seq)):
+        found.setdefault(mark.rank, []).append(mark)
+    return found
+
+
+def spans_of(marks: Sequence[Heartbeat], *, end: float) -> list[Span]:
+    """What a rank's marks say it was doing, without gaps; after the last one it is silent."""
+    spans: list[Span] = []
+    for mark, after in pairwise(marks):
+        phase = "" if mark.edge == "end" else mark.phase
+        if spans and spans[-1].phase == phase:
+            spans[-1] = Span(phase, spans[-1].start, after.t_s)
+        else:
+            spans.append(Span(phase, mark.t_s, after.t_s))
+    if marks:
+        phase = "" if marks[-1].edge == "end" else marks[-1].phase
+        spans.append(Span(phase, marks[-1].t_s, end, silent=True))
+    return spans
+
+
+def _row(axes: Axes, spans: list[Span], *, y: float, start: float, width: float) -> None:
+    for span in spans:
+        left, right = max(span.start, start), span.end
+        if right <= left or (not span.phase and not span.silent):
+            continue
+        tint = TINTS.get(span.phase, FAINT)
+        if span.silent:
+            axes.barh(y, right - left, left=left, height=0.62, facecolor="none", edgecolor=INK, linewidth=1.2)
+            axes.barh(
+                y, right - left, left=left, height=0.62, facecolor="none", edgecolor=FAINT, hatch="////", linewidth=0
+            )
+            text = f" silent {seconds(right - span.start)}" + (f" in {span.phase}" if span.phase else "") + " "
+            axes.text(
+                (left + right) / 2, y, text, ha="center", va="center", fontsize=9, weight="bold",
+                bbox={"boxstyle": "square,pad=0.1", "facecolor": "none", "edgecolor": "none"},
+            )  # fmt: skip
+        else:
+            axes.barh(y, right - left, left=left, height=0.62, facecolor=tint, alpha=0.4, edgecolor=tint, linewidth=0.8)
+            if (right - left) / width > 0.14:
+                axes.text((left + right) / 2, y, span.phase, ha="center", va="center", fontsize=8)
+
+
+def _looks(axes: Axes, evidence: Evidence, outcome: Outcome, *, y: float) -> None:
+    """When stacks were taken, and below it when we ended the trial."""
+    near = {"textcoords": "offset points", "ha": "right", "va": "center", "fontsize": 8}
+    for sample in evidence.stacks:
+        axes.plot(sample.t_s, y, marker="v", color=INK, markersize=5)
+    if evidence.stacks:
+        first = min(sample.t_s for sample in evidence.stacks)
+        axes.annotate("stacks taken", (first, y), xytext=(-6, -1), **near)
+    for t_s, name, _ in outcome.cleanup.signals[:1]:
+        axes.plot(t_s, y - 0.45, marker="x", color=INK, markersize=6)
+        axes.annotate(f"{name} sent", (t_s, y - 0.45), xytext=(-6, -1), **near)
+
+
+def _alt(record: TrialRecord, evidence: Evidence, last: dict[int, float]) -> str:
+    end = record.outcome.duration_s
+    order = sorted(last, key=lambda rank: (last[rank], rank))
+    parts = [
+        f"rank {rank} last heard of at {seconds(last[rank])}, then silent for {seconds(end - last[rank])}"
+        for rank in order
+    ]
+    stacks = f" Stacks were taken at {listed(seconds(s.t_s) for s in evidence.stacks)}." if evidence.stacks else ""
+    sent = "".join(f" We sent {name} at {seconds(t_s)}." for t_s, name, _ in record.outcome.cleanup.signals[:1])
+    return f"{record.trial.point}: {listed(parts, most=8)}.{stacks}{sent} The trial ended at {seconds(end)}."

@@ -1,0 +1,240 @@
+"""One program, run or watched: the verdict and its evidence for a tired engineer, in 80 columns and as Markdown."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING
+
+from harness.core.groups import RankSeen, group_ranks, sentence
+from harness.core.outcome import Ending
+from harness.core.stacks import deciding_thread, is_noise, telling_frame
+from harness.core.verdict import Kind
+from harness.report import seen
+from harness.report.hide import Hider
+from harness.report.stacks import deciding_sample, lines, place
+from harness.report.text import clean, code, command, count, details, fence, md, seconds, size, table, wrap
+from harness.store import layout
+from harness.store.files import write_atomic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from harness.core.evidence import Evidence
+    from harness.core.record import TrialRecord
+
+WIDTH = 80
+FRAMES = 8
+LOG_LINES = 6
+
+
+def worst(records: Sequence[TrialRecord]) -> TrialRecord:
+    """The run to tell about: the first that failed, else the first that did not pass, else the last."""
+    order = {Kind.PASS: 2, Kind.UNRESOLVED: 1, Kind.INFRA: 1, Kind.SLOW: 1}
+    return min(
+        records, key=lambda r: (order.get(r.verdict.kind, 0), 0 if r.verdict.kind is not Kind.PASS else -r.trial.repeat)
+    )
+
+
+def ranks_seen(evidence: Evidence) -> tuple[RankSeen, ...]:
+    """Every rank with its stacks and looks of the last silence; of a single process, that one without a rank."""
+    if not evidence.ranks:
+        pid = next((item.pid for item in (*evidence.stacks[-1:], *evidence.processes[-1:])), None)
+        if pid is None:
+            return ()
+        since_s = evidence.last.t_s if evidence.last else -1.0
+        return (_seen(evidence, rank=None, pid=pid, since_s=since_s, missing=""),)
+    found = []
+    for facts in evidence.ranks:
+        missing = ""
+        if facts.ended_s is not None or facts.exit is not None:
+            how = facts.exit
+            said = "" if how is None else f" with signal {how.signal}" if how.signal else f" with exit code {how.code}"
+            missing = f"has ended{said if how and (how.signal or how.code is not None) else ''}"
+        since_s = facts.last.t_s if facts.last else -1.0
+        one = _seen(evidence, rank=facts.rank, pid=facts.pid, since_s=since_s, missing=missing)
+        found.append(one)
+    return tuple(found)
+
+
+def _seen(evidence: Evidence, *, rank: int | None, pid: int | None, since_s: float, missing: str) -> RankSeen:
+    stacks = tuple(s for s in evidence.stacks if s.pid == pid and s.t_s > since_s)
+    looks = tuple(p for p in evidence.processes if p.pid == pid and p.t_s > since_s)
+    if not stacks and not missing:
+        missing = "showed no stack"
+    return RankSeen(rank=rank, pid=pid, stacks=stacks, looks=looks, missing=missing)
+
+
+def places(evidence: Evidence) -> list[str]:
+    """Where the ranks are, a sentence for each group, the odd one out first; empty when nothing was seen."""
+    found = ranks_seen(evidence)
+    if not any(rank.stacks or rank.looks for rank in found):
+        return []
+    return [sentence(group, total=len(found)) for group in group_ranks(found)]
+
+
+def text(records: Sequence[TrialRecord], evidence: Mapping[str, Evidence], *, where: Path, argv: Sequence[str]) -> str:
+    """The end of the command on a terminal, in 80 columns."""
+    told = worst(records)
+    seen_ = evidence.get(told.trial.key)
+    several = bool(seen_ and seen_.ranks)
+    out = [*_tally(records), _headline(told, several=several), *_indented(clean(told.verdict.because))]
+    if seen_ is not None and told.verdict.kind is not Kind.PASS:
+        out += _shown(told, seen_)
+    out += ["", *_indented(_numbers(told, seen_))]
+    if told.outcome.cleanup.ended or told.outcome.cleanup.survivors:
+        out += _indented(f"cleaned up: {clean(_plain(seen.cleanup(told.outcome.cleanup)))}")
+    out += ["", *_path("report", where), "again:"]
+    out += [f"  {line}" for line in command(argv, width=WIDTH - 2)]
+    return "\n".join(out)
+
+
+def _tally(records: Sequence[TrialRecord]) -> list[str]:
+    if len(records) < 2:
+        return []
+    rows = [f"  run {r.trial.repeat + 1:>3}  {r.verdict!s:<30} {r.outcome.duration_s:7.1f} s" for r in records]
+    failed = sum(r.verdict.kind is not Kind.PASS for r in records)
+    return [f"{len(records) - failed} of {len(records)} runs passed", *rows, ""]
+
+
+def _headline(record: TrialRecord, *, several: bool) -> str:
+    verdict = record.verdict
+    at = f", rank {verdict.rank}" if verdict.rank is not None and several and verdict.kind is not Kind.PASS else ""
+    if verdict.kind is Kind.PASS:
+        return f"{verdict}{at}"
+    when = "watched for" if record.outcome.ending is Ending.STILL_RUNNING else "after"
+    return f"{verdict}{at}  (confidence: {verdict.confidence}; {when} {seconds(record.outcome.duration_s)})"
+
+
+def _shown(record: TrialRecord, evidence: Evidence) -> list[str]:
+    out: list[str] = []
+    sentences = places(evidence)
+    if sentences and record.verdict.kind not in (Kind.CRASH, Kind.OOM, Kind.NONFINITE):
+        out += ["", "where it is:" if record.outcome.ending is Ending.STILL_RUNNING else "where it was:"]
+        for sentence_ in sentences:
+            first, *rest = wrap(clean(sentence_), width=WIDTH - 4)
+            out += [f"  {first}", *(f"    {line}" for line in rest)]
+        out += _stack(record, evidence)
+    if record.verdict.kind in (Kind.CRASH, Kind.OOM, Kind.NONFINITE, Kind.INFRA, Kind.BELOW_TARGET):
+        out += _last_words(evidence)
+    for other in record.verdict.alternatives:
+        out += ["", *_indented(f"it may also be {other.cause}: {clean(other.because)}")]
+        out += _indented(f"to decide: {clean(other.experiment)}") if other.experiment else []
+    return out
+
+
+def _stack(record: TrialRecord, evidence: Evidence) -> list[str]:
+    sample = deciding_sample(evidence, record.verdict)
+    thread = deciding_thread(sample) if sample else None
+    if sample is None or thread is None:
+        return []
+    telling = telling_frame(thread)
+    kept = [frame for frame in thread.frames if not is_noise(frame) and not frame.native]
+    name = f"rank {sample.rank}, " if evidence.ranks else ""
+    out = ["", f"  {name}thread {clean(thread.name) or thread.tid}, innermost frame first, by {sample.source}:"]
+    for frame in kept[:FRAMES]:
+        line = f"  {'=>' if frame is telling else '  '} {clean(place(frame))}"
+        out.append(line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}...")
+    return out + ([f"     ... {len(kept) - FRAMES} more in the report"] if len(kept) > FRAMES else [])
+
+
+def _last_words(evidence: Evidence) -> list[str]:
+    log = next((log for log in reversed(evidence.logs) if log.text.strip()), None)
+    if log is None:
+        return []
+    shown = [line for line in clean(log.text).splitlines() if line.strip()][-LOG_LINES:]
+    return ["", f"last lines of {log.stream}:", *(f"  | {line[: WIDTH - 4]}" for line in shown)]
+
+
+def _numbers(record: TrialRecord, evidence: Evidence | None) -> str:
+    measured, parts = record.measurement, []
+    if evidence is not None and (evidence.steps_done or evidence.steps_wanted):
+        wanted = f" of {evidence.steps_wanted}" if evidence.steps_wanted else ""
+        parts.append(f"{evidence.steps_done}{wanted} steps seen")
+    if measured.step_s:
+        parts.append(f"{seconds(median(measured.step_s))} a step")
+    if measured.startup_s is not None:
+        parts.append(f"first step began after {seconds(measured.startup_s)}")
+    if measured.peak_rss_bytes:
+        parts.append(f"peak memory {size(measured.peak_rss_bytes)}")
+    if record.outcome.ending is not Ending.STILL_RUNNING and evidence is not None and not evidence.heartbeats_total:
+        parts.append("no sign of progress was seen (name one with --progress or --progress-file)")
+    return "; ".join(parts) or "no step was seen"
+
+
+def _plain(text_: str) -> str:
+    return text_.replace("**", "").replace("\\", "")
+
+
+def _indented(sentence_: str) -> list[str]:
+    return wrap(sentence_, width=WIDTH, indent="  ")
+
+
+def _path(name: str, path: Path) -> list[str]:
+    one = f"{name}: {path}"
+    return [one] if len(one) <= WIDTH else [f"{name}:", f"  {path}"]
+
+
+def write(
+    records: Sequence[TrialRecord],
+    evidence: Mapping[str, Evidence],
+    *,
+    run_dir: Path,
+    title: str,
+    argv: Sequence[str],
+    hide: Iterable[str],
+) -> Path:
+    """Write ``report.md`` into ``run_dir``; its path.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    told = worst(records)
+    parts = [f"# {md(title)}", f"**{md(told.verdict)}**, confidence {md(told.verdict.confidence)}."]
+    parts.append(md(told.verdict.because))
+    seen_ = evidence.get(told.trial.key)
+    if seen_ is not None:
+        parts += _evidence(told, seen_)
+    parts.append(f"## Facts\n\n{_facts(told)}")
+    if len(records) > 1:
+        rows = (
+            (r.trial.repeat + 1, md(r.verdict), f"{r.outcome.duration_s:.2f}", md(r.verdict.because)) for r in records
+        )
+        parts.append(f"## Runs\n\n{table(('run', 'verdict', 'seconds', 'why'), rows, right=(0, 2))}")
+    parts.append("## Reproduce\n\n" + fence("\n".join(command(argv)), "bash"))
+    path = layout.report(run_dir)
+    write_atomic(path, Hider(tuple(hide)).text("\n\n".join(part for part in parts if part) + "\n"))
+    return path
+
+
+def _evidence(record: TrialRecord, evidence: Evidence) -> list[str]:
+    parts = []
+    if sentences := places(evidence):
+        parts.append("## Where the ranks are\n\n" + "\n".join(f"- {md(sentence_)}" for sentence_ in sentences))
+        for group in group_ranks(ranks_seen(evidence)):
+            rank = group.ranks[0]
+            if not group.missing and rank.thread is not None:
+                title = f"{rank.name}, {count(len(rank.stacks), 'sample')}"
+                parts.append(details(title, fence(lines(rank.thread))))
+    if record.verdict.alternatives:
+        rows = ((md(a.cause), md(a.because), md(a.experiment)) for a in record.verdict.alternatives)
+        parts.append("## What else it may be\n\n" + table(("cause", "because", "what would decide"), rows))
+    parts += ["## Evidence", seen.raised(evidence), seen.threads(evidence), seen.timeline(evidence, record.outcome)]
+    return [*parts, seen.logs(evidence), seen.unusable(evidence)]
+
+
+def _facts(record: TrialRecord) -> str:
+    verdict = record.verdict
+    rows = [
+        ("rule", f"{code(verdict.rule)}; cites {', '.join(map(code, verdict.cites[:12]))}"),
+        ("phase", md(verdict.phase or "-") + (f", step {verdict.step}" if verdict.step is not None else "")),
+        ("rank at fault", "-" if verdict.rank is None else verdict.rank),
+        ("signature", code(verdict.signature) if verdict.signature else "-"),
+        ("ended", md(record.outcome.why or record.outcome.ending.value)),
+        ("limits", seen.limits(record.trial.budget)),
+        ("healthy time", seen.healthy(record.trial.prediction)),
+        ("cleaned up", seen.cleanup(record.outcome.cleanup)),
+        ("steps", f"{len(record.measurement.step_s)} timed"),
+        ("folder", code(f"trials/{record.trial.key}")),
+    ]
+    return table(("", ""), rows)

@@ -1,0 +1,127 @@
+"""HTML: one file that needs nothing else. No script, no request; the Markdown of the sections, the figures inside."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from harness import __version__
+from harness.report.text import clean, command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from harness.report.build import Report
+
+_OURS = re.compile(r"\s*(</?details( open)?>|<summary>[^<]*</summary>|<summary><b>[^<]*</b></summary>|\n)+\s*")
+"""The only HTML that our Markdown holds; anything else in it came from outside and is shown as text."""
+
+
+def render(report: Report, *, hide: Callable[[str], str], template: Path | None = None) -> str:
+    """The report as a page, or as ``template`` (a Jinja2 file with the same variables) lays it out.
+
+    Every text goes through ``hide`` before it is escaped, so that an escape cannot keep a name from being found.
+
+    Raises:
+        SpecError: the template cannot be read, or is wrong; the message has its line.
+    """
+    from jinja2 import Environment, TemplateError
+    from jinja2.sandbox import SandboxedEnvironment
+
+    own = files("harness.report") / "templates"
+    source = (own / "report.html.j2").read_text(encoding="utf-8") if template is None else _read(template)
+    kind = Environment if template is None else SandboxedEnvironment
+    page = template is None or template.suffix in {".html", ".htm", ".xml"} or ".html." in template.name
+    environment = kind(autoescape=page, trim_blocks=True, keep_trailing_newline=True)
+    environment.filters |= {"shell": lambda argv: "\n".join(command(argv, width=72)), "without_word": _without_word}
+    try:
+        return environment.from_string(source).render(_context(report, hide, own.joinpath("report.css").read_text()))
+    except TemplateError as error:
+        from harness.core.errors import SpecError
+
+        line = getattr(error, "lineno", None)
+        at = f"{template}:{line}" if line else str(template)
+        raise SpecError(f"{at}: {error.message or error}. Its variables are listed in docs/reports.md.") from error
+
+
+def _context(report: Report, hide: Callable[[str], str], style: str) -> dict[str, Any]:
+    from markupsafe import Markup
+
+    run = report.run
+    return {
+        "version": __version__,
+        "style": Markup(style),
+        "title": hide(report.title),
+        "summary": _hidden(report.summary, hide),
+        "run": run,
+        "run_id": run.id,
+        "ended": hide(run.ended),
+        "code": run.code,
+        "sections": [
+            {
+                "name": name,
+                "title": hide(block.title),
+                "folded": block.folded,
+                "markdown": hide(block.markdown),
+                "html": page_of(hide(block.markdown)),
+                "figures": report.figures_of(name),
+            }
+            for name, block in report.blocks
+        ],
+    }
+
+
+def page_of(markdown: str) -> str:
+    """Markdown of ours as HTML; tables scroll inside themselves, and no other HTML gets through."""
+    html = _parser().render(markdown)
+    return re.sub(r"<table>.*?</table>", r'<div class="table" tabindex="0">\g<0></div>', html, flags=re.DOTALL)
+
+
+@cache
+def _parser() -> Any:
+    from html import escape
+
+    from markdown_it import MarkdownIt
+
+    def ours(self: Any, tokens: Sequence[Any], index: int, options: Any, env: Any) -> str:
+        text = tokens[index].content
+        return text if _OURS.fullmatch(text) else escape(text)
+
+    def image(self: Any, tokens: Sequence[Any], index: int, options: Any, env: Any) -> str:
+        return escape(tokens[index].content)  # a page of ours loads nothing
+
+    parser = MarkdownIt("commonmark", {"html": True}).enable("table").disable("autolink")
+    parser.add_render_rule("html_block", ours)
+    parser.add_render_rule("html_inline", ours)
+    parser.add_render_rule("image", image)
+    return parser
+
+
+def _hidden(summary: Any, hide: Callable[[str], str]) -> Any:
+    """The summary with every text in it hidden and cleaned of control characters."""
+    from dataclasses import fields, is_dataclass, replace
+
+    if isinstance(summary, str):
+        return hide(clean(summary))
+    if isinstance(summary, tuple):
+        return tuple(_hidden(item, hide) for item in summary)
+    if is_dataclass(summary) and not isinstance(summary, type):
+        return replace(summary, **{f.name: _hidden(getattr(summary, f.name), hide) for f in fields(summary)})
+    return summary
+
+
+def _without_word(sentence: str, word: str) -> str:
+    """``failed 2 of 2`` for ``Reproduced: failed 2 of 2``: the word stands before it already."""
+    return sentence.removeprefix(word).lstrip(":. ") if word else sentence
+
+
+def _read(path: Path) -> str:
+    from harness.core.errors import SpecError
+
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path}: cannot be read as a template: {error}") from error

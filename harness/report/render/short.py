@@ -1,0 +1,59 @@
+"""Short: the answer for an issue or a chat, and for the summary of a GitHub job within its limit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.report.render.markdown import section_text
+from harness.report.text import code, command, fence, listed, md
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from harness.report.build import Report
+
+SIGN = {"good": "✅", "bad": "❌", "slow": "🐢", "unsure": "❔"}
+MOST_BYTES = 1024 * 1024
+"""What GitHub takes as the summary of one step; more is refused as a whole."""
+
+KEPT_FREE = 4096
+
+
+def short(report: Report, *, hide: Callable[[str], str] = lambda text: text) -> str:
+    """The answer in a few lines of Markdown."""
+    told = report.summary
+    lines = [
+        f"{SIGN[told.tone]} **{md(told.verdict)}** · {md(report.title)}",
+        "",
+        " ".join(md(text) for text in (told.answer, told.planted) if text),
+        "",
+    ]
+    word = f"{told.claim}. " if told.claim and not told.sure[0].startswith(told.claim) else ""
+    lines.append(f"- How sure: {word}{md(told.sure[0])}" + (f" {md(told.judged)}." if told.judged else ""))
+    lines.append(f"- Rank and line: {md(told.rank)}, {code(told.place)}")
+    lines += [f"- Next: {md(told.steps[0].text)}"] if told.steps else []
+    lines.append(f"- Run: {md(told.tally)}; {code(report.run.id)}; {md(told.when)}")
+    lines += ["", fence("\n".join(command(report.run.argv)), "bash")]
+    return hide("\n".join(lines)) + "\n"
+
+
+def step_summary(report: Report, *, hide: Callable[[str], str] = lambda text: text) -> str:
+    """The report as Markdown in at most ``MOST_BYTES``: whole sections from the top, the rest named.
+
+    The sections that fit are kept whole, so that no table and no fold is cut through.
+    """
+    text = short(report, hide=hide)
+    room = MOST_BYTES - KEPT_FREE - len(text.encode())
+    left_out: list[str] = []
+    for name, block in report.blocks:
+        if name == "answer":
+            continue
+        part = hide("\n" + section_text(block, as_folded=name not in ("strip", "cells")) + "\n")
+        if len(part.encode()) <= room:
+            text += part
+            room -= len(part.encode())
+        else:
+            left_out.append(block.title)
+    if left_out:
+        text += f"\nLeft out to stay within GitHub's limit: {md(listed(left_out, most=20))}. They are in report.html.\n"
+    return text

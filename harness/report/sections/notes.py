@@ -1,0 +1,27 @@
+"""Notes: what people wrote that lies beside a run, and what the linter says to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.ports import Block
+from harness.report.claims import lint
+from harness.report.text import clean, listed, md
+from harness.store import layout
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.core.record import CampaignRun, Run
+
+
+def section(run: Run | CampaignRun, run_dir: Path) -> Block | None:
+    """``notes.md`` of the run, as it is; None without one. Words that claim too much are pointed at."""
+    path = layout.report(run_dir, "md").with_name("notes.md")
+    if not path.is_file():
+        return None
+    title, _, body = clean(path.read_text(encoding="utf-8", errors="replace")).strip().partition("\n")
+    problems = lint(body)
+    if problems:
+        body += f"\n\n**These notes claim more than trials can show:** {md(listed(problems, most=5))}."
+    return Block(title=title.lstrip("# "), markdown=body.strip())

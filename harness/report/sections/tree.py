@@ -1,0 +1,167 @@
+"""Decision tree: the questions that the evidence answers in turn, the branch it took, and what is missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.core.movement import quiet_windows
+from harness.core.outcome import Ending
+from harness.core.ports import Block
+from harness.core.stacks import deciding_thread
+from harness.core.verdict import Kind
+from harness.report.subject import subject_evidence
+from harness.report.text import count, fence, listed, md, seconds
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.core.evidence import Evidence, ProcessState
+    from harness.core.record import CampaignRun, Run, TrialRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A question, its answer, and what the answer rests on; ``other`` is what the other branch would have meant."""
+
+    question: str
+    answer: str
+    rests_on: str
+    other: str
+
+
+def section(run: Run | CampaignRun, run_dir: Path) -> Block | None:
+    """The tree of the trial that the report is about; None when there is none, or nothing was kept of it."""
+    found = subject_evidence(run, run_dir)
+    if found is None:
+        return None
+    record, evidence = found
+    lines: list[str] = []
+    for depth, node in enumerate(branch(record, evidence)):
+        pad = "   " * depth
+        lines += [
+            f"{pad}{node.question}",
+            f"{pad}├─ {node.answer}   ({node.rests_on})",
+            f"{pad}│     else: {node.other}",
+        ]
+    lines.append("   " * (len(lines) // 3) + f"└─ {record.verdict}, confidence {record.verdict.confidence}")
+    gaps = missing(record, evidence)
+    text = "\n".join(f"- {gap}" for gap in gaps) if gaps else "Nothing that this harness knows to look at."
+    return Block(title="Decision tree", markdown=f"{fence(chr(10).join(lines))}\n\n**Missing:**\n\n{text}")
+
+
+def branch(record: TrialRecord, evidence: Evidence) -> list[Node]:
+    """The questions up to the verdict, in order."""
+    outcome = record.outcome
+    if outcome.ending is Ending.NEVER_STARTED:
+        return [Node("Did it start?", "no", md(outcome.why) or "exit", "its end would tell")]
+    if outcome.ending in (Ending.EXITED, Ending.SIGNALLED):
+        return [_ended(record), *_raised(evidence)]
+    nodes = [
+        Node("Did it end by itself?", "no, we ended it", "exit", "its exit code or signal would tell"),
+        _progress(record, evidence),
+    ]
+    if record.verdict.kind not in (Kind.SLOW, Kind.BELOW_TARGET):
+        nodes += [node for node in (_moved(evidence), _same(evidence), _together(evidence)) if node]
+    return nodes
+
+
+def _ended(record: TrialRecord) -> Node:
+    exit = record.outcome.exit
+    how = f"signal {exit.signal}" if exit and exit.signal else f"exit code {exit.code if exit else '?'}"
+    return Node("Did it end by itself?", f"yes, {how}", "exit", "a limit would have ended it: slow or hung")
+
+
+def _raised(evidence: Evidence) -> list[Node]:
+    result = evidence.result
+    if result is None:
+        return [Node("Did the worker say why?", "no", "result", "an exception with its traceback")]
+    if result.exception is None:
+        return [Node("Did the worker say why?", f"it said: {result.status}", result.id, "an exception")]
+    where = f" in {result.phase}" if result.phase else ""
+    return [
+        Node(
+            "Did the worker say why?", f"yes, {result.exception}{where}", result.id, "killed from outside, or in C code"
+        )
+    ]
+
+
+def _progress(record: TrialRecord, evidence: Evidence) -> Node:
+    limit_s = record.trial.budget.stall.seconds
+    silent = evidence.silence_s
+    is_moving = record.verdict.kind in (Kind.SLOW, Kind.BELOW_TARGET)
+    said = f"silent for {seconds(silent)}, the stall limit is {seconds(limit_s)}"
+    answer = "yes, still" if is_moving else "no"
+    other = "silent: hung, or one long step" if is_moving else "progress: slow, however long it takes"
+    return Node("Did it make progress to the end?", answer, f"progress: {said}", other)
+
+
+def _moved(evidence: Evidence) -> Node | None:
+    windows = [w for looks in _by_rank(evidence) for w in quiet_windows(looks)]
+    if not windows:
+        return None
+    still = all(window.still for window in windows)
+    cpu = sum(window.cpu_s for window in windows)
+    watched = sum(window.seconds for window in windows)
+    ids = listed(dict.fromkeys(window.last for window in windows), most=3)
+    said = f"{cpu:.2f} s CPU in {seconds(watched)}, {ids}"
+    answer = "no, everything waits" if still else "yes"
+    return Node("Did anything move while nobody disturbed it?", answer, said, "busy" if still else "waiting")
+
+
+def _by_rank(evidence: Evidence) -> list[list[ProcessState]]:
+    ranks: dict[int, list[ProcessState]] = {}
+    for look in evidence.processes:
+        ranks.setdefault(look.rank, []).append(look)
+    return list(ranks.values())
+
+
+def _same(evidence: Evidence) -> Node | None:
+    by_source: dict[tuple[int, str, bool], list[object]] = {}
+    for sample in evidence.stacks:
+        thread = deciding_thread(sample)
+        if thread:
+            by_source.setdefault((sample.rank, sample.source, sample.native), []).append(thread.frames)
+    repeated = [frames for frames in by_source.values() if len(frames) > 1]
+    if not repeated:
+        return None
+    same = all(len(set(frames)) == 1 for frames in repeated)
+    said = f"{count(sum(map(len, repeated)), 'sample')}: {listed(s.id for s in evidence.stacks)}"
+    answer = "yes, line by line" if same else "no, they differ"
+    return Node(
+        "Were the stacks the same each time?", answer, said, "moving: slow or looping" if same else "stuck in one place"
+    )
+
+
+def _together(evidence: Evidence) -> Node | None:
+    latest = {sample.rank: deciding_thread(sample) for sample in evidence.stacks}
+    if len(latest) < 2:
+        return None
+    places = {
+        tuple((f.function, f.file) for f in thread.frames if not f.native) for thread in latest.values() if thread
+    }
+    answer = "yes" if len(places) == 1 else f"no, in {count(len(places), 'place')}"
+    said = f"{count(len(latest), 'rank')}, last sample of each"
+    return Node(
+        "Were all ranks in the same place?",
+        answer,
+        said,
+        "they wait for each other" if len(places) == 1 else "all alike",
+    )
+
+
+def missing(record: TrialRecord, evidence: Evidence) -> list[str]:
+    """What was not seen and could have been."""
+    gaps = [f"{md(f.source)}: {md(f.reason)}" for f in evidence.failures]
+    stopped = record.outcome.ending is Ending.STOPPED_BY_US
+    if stopped and not evidence.stacks:
+        gaps.append("no stack of any thread")
+    elif stopped and not any(sample.native for sample in evidence.stacks):
+        gaps.append("no C frames: where a call of compiled code waits is not known")
+    if stopped and record.verdict.kind is Kind.HANG and record.trial.prediction is None:
+        gaps.append("no trial nearby had passed, so the healthy time was not predicted")
+    if evidence.ranks and not evidence.collectives:
+        gaps.append("no record of the collectives that each rank had begun")
+    if not evidence.config_seen:
+        gaps.append("no echo of the configuration from the worker")
+    return gaps

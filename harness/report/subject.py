@@ -1,0 +1,31 @@
+"""Subject: the one trial that a report looks at closely, and its evidence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.verdict import Answer, Kind
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.core.evidence import Evidence
+    from harness.core.record import CampaignRun, Run, TrialRecord
+
+from harness.store.run_store import read_evidence
+
+_ORDER = (Kind.HANG, Kind.CRASH, Kind.OOM, Kind.NONFINITE, Kind.SLOW, Kind.BELOW_TARGET, Kind.UNRESOLVED, Kind.INFRA)
+
+
+def subject(run: Run | CampaignRun) -> TrialRecord | None:
+    """The first trial that showed the failure sought; else the gravest of those that did not pass; None without one."""
+    records = [r for r in run.records if r.verdict.kind is not Kind.PASS and not r.trial.role.startswith("control")]
+    bad = [record for record in records if record.answer is Answer.BAD]
+    return min(bad or records, key=lambda record: _ORDER.index(record.verdict.kind), default=None)
+
+
+def subject_evidence(run: Run | CampaignRun, run_dir: Path) -> tuple[TrialRecord, Evidence] | None:
+    """The subject with its evidence; None when there is neither."""
+    record = subject(run)
+    evidence = read_evidence(run_dir, record.trial.key) if record else None
+    return (record, evidence) if record and evidence else None

@@ -1,0 +1,140 @@
+"""Summary: what a reader must have seen after ten seconds, for every kind of run and every form of its report."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.core.boundary import Finding
+from harness.core.errors import StoreError
+from harness.core.stacks import deciding_thread, telling_frame
+from harness.core.verdict import FAILURES
+from harness.report.facts import failing, groups
+from harness.report.next_steps import Step, next_steps
+from harness.report.stacks import deciding_sample, place
+from harness.report.text import short_path
+from harness.report.words import at, certificate, chance, claim, claim_word, day, headline, planted, tally
+from harness.store.run_store import read_evidence
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.core.record import Run, TrialRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The first screen of a report.
+
+    ``verdict`` is a few words, ``tone`` (good, bad, slow, unsure) how to set them, ``answer`` the whole sentence.
+    ``claim`` is one of the three words or empty; ``sure`` are the counts that carry it, ``judged`` the rule and its
+    confidence. ``rank`` and ``place`` are those at fault, with a reason in words where there is none.
+    ``planted`` names a fault that was put there on purpose.
+    """
+
+    kind: str
+    verdict: str
+    tone: str
+    answer: str
+    claim: str
+    sure: tuple[str, ...]
+    judged: str
+    happened: tuple[str, ...]
+    rank: str
+    place: str
+    steps: tuple[Step, ...]
+    tally: str
+    when: str
+    notes: tuple[str, ...] = ()
+    planted: str = ""
+
+
+def summarise(run: Run, run_dir: Path) -> Summary:
+    """The summary of a run along one axis."""
+    word, tone = _verdict(run)
+    group = failing(run) or next(iter(groups(run)), None)
+    record = group.first.record if group else None
+    told: list[str] = []
+    if group:
+        told.append(
+            f"At {at(run, group.value)}, trial {group.first.number}: {group.first.verdict.because.rstrip('.')}."
+        )
+    elif run.records:
+        told.append("Every trial passed: all steps done, the loss finite, nothing left behind.")
+    return Summary(
+        kind="threshold" if len(run.spec.axis.values) > 1 else "single",
+        verdict=word,
+        tone=tone,
+        answer=headline(run),
+        claim=claim_word(run),
+        sure=tuple(text for text in (claim(run), certificate(run), chance(run)) if text) or ("Nothing is claimed.",),
+        judged=judged(record),
+        happened=tuple(told),
+        rank=rank_of(record),
+        place=place_of(record, run_dir),
+        steps=next_steps(run),
+        tally=tally(run),
+        when=day(run.started_at),
+        notes=(*(run.boundary.notes if run.boundary else ()), *run.notes),
+        planted=planted(run),
+    )
+
+
+def _verdict(run: Run) -> tuple[str, str]:
+    boundary, found = run.boundary, failing(run)
+    if boundary is None:
+        return (f"No answer ({run.ended})", "unsure")
+    match boundary.finding:
+        case Finding.THRESHOLD | Finding.ALL_FAIL:
+            what = str(found.first.verdict) if found else "Failure"
+            return (f"{what} from {run.spec.axis.name}={boundary.first_bad} on", "bad")
+        case Finding.NO_FAILURE:
+            return ("PASS: nothing failed", "good")
+        case Finding.NO_THRESHOLD_SLOW:
+            return ("SLOW: no threshold", "slow")
+        case Finding.INCONCLUSIVE:
+            return ("Inconclusive", "unsure")
+
+
+def judged(record: TrialRecord | None) -> str:
+    """The rule and how strongly it judges; empty when there is nothing to judge."""
+    return f"{record.verdict} by rule {record.verdict.rule}, confidence {record.verdict.confidence}" if record else ""
+
+
+def rank_of(record: TrialRecord | None) -> str:
+    """``rank 1``, or why no rank is named."""
+    if record is None:
+        return "no rank failed"
+    return "no single rank" if record.verdict.rank is None else f"rank {record.verdict.rank}"
+
+
+def place_of(record: TrialRecord | None, run_dir: Path) -> str:
+    """``acquire_forever (harness/specimens/backward_deadlock.py:23)``, or what there is in its place."""
+    if record is None:
+        return "no line to look at"
+    try:
+        evidence = read_evidence(run_dir, record.trial.key)
+    except StoreError:
+        return "line not known: its evidence cannot be read"
+    if evidence is None:
+        return "line not known: its evidence was not kept"
+    if record.verdict.kind in FAILURES and evidence.result is not None and evidence.result.traceback:
+        return last_line(evidence.result.traceback)
+    sample = deciding_sample(evidence, record.verdict)
+    thread = deciding_thread(sample) if sample else None
+    frame = telling_frame(thread) if thread else None
+    if frame is not None:
+        return place(frame)
+    phase = f" in {record.verdict.phase}" if record.verdict.phase else ""
+    return f"no stack was taken; it was{phase}" if phase else "no stack was taken"
+
+
+def last_line(traceback: str) -> str:
+    """The innermost place of a traceback that is not a library's: ``f (nsa/train/trainer.py:59)``."""
+    found = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', traceback)
+    own = [item for item in found if "/site-packages/" not in item[0] and "/lib/python3" not in item[0]]
+    if not found:
+        return "no line in its traceback"
+    file, line, function = (own or found)[-1]
+    return f"{function} ({short_path(file)}:{line})"
