@@ -4,6 +4,10 @@ torch's own autograd adds the pieces of dq in whatever order they come, so two r
 same kernel has a fixed order too, but only torch's global switch asks for it; here the switch is on for exactly the
 backward of this operator. What that costs is in ``bench/results``.
 Shape letters: T queries, S keys, H query heads, G key/value heads; both head widths are D.
+
+Without help the fixed order keeps a copy of dq for every group of processors that works on one head, and adds them:
+with a window and 16 heads that is nine copies. So a windowed backward is cut into pieces along the sequence first,
+each beside the keys that it can reach; as many pieces times heads as there are processors need no copies.
 """
 
 from __future__ import annotations
@@ -14,10 +18,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from nsa.kernels.quarantine import quarantined
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torch.autograd.function import FunctionCtx
+
+TILE = 128
+"""Pieces are multiples of the kernel's largest tile."""
 
 
 @torch.library.custom_op("nsa::flash_attention", mutates_args=())
@@ -37,14 +46,16 @@ def flash_attention(
     Returns:
         o_BTHD, lse_BHT (fp32, natural log; not differentiable) and the kernel's unused random state.
     """
-    q, k, v, reach = *_rows(cu_seqlens, q_BTHD, k_BSGD, v_BSGD), _reach(w)
+    k_BSGD, v_BSGD, bad_BSG = quarantined(k_BSGD, v_BSGD)
+    k_BSGD = k_BSGD.masked_fill_(bad_BSG[..., None], torch.nan)  # its score is then NaN wherever it is seen
+    q, k, v = _rows(cu_seqlens, q_BTHD, k_BSGD, v_BSGD)
     o, lse, random_state, *_ = torch.ops.aten._flash_attention_forward(
         *(q, k, v, cu_seqlens, cu_seqlens, q_BTHD.shape[1], k_BSGD.shape[1]),
         dropout_p=0.0,
         is_causal=True,
         return_debug_mask=False,
         scale=scale,
-        **reach,
+        **_reach(w),
     )
     if cu_seqlens is not None:
         o, lse = o[None], lse[None]
@@ -65,11 +76,101 @@ def flash_attention_backward(
     w: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v; bitwise the same in every run."""
+    return _gradients(do_BTHD, q_BTHD, k_BSGD, v_BSGD, o_BTHD, lse_BHT, random_state, cu_seqlens, scale, w)
+
+
+def _gradients(
+    do_BTHD: Tensor,
+    q_BTHD: Tensor,
+    k_BSGD: Tensor,
+    v_BSGD: Tensor,
+    o_BTHD: Tensor,
+    lse_BHT: Tensor,
+    random_state: Tensor,
+    cu_seqlens: Tensor | None,
+    scale: float,
+    w: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    k_BSGD, v_BSGD, _ = quarantined(k_BSGD, v_BSGD)
+    B, T, H, _ = q_BTHD.shape
+    size = _piece_size(T, B * H, w, q_BTHD.device) if cu_seqlens is None and k_BSGD.shape[1] == T else T
+    if size < T:
+        return _backward_in_pieces(do_BTHD, q_BTHD, k_BSGD, v_BSGD, o_BTHD, lse_BHT, random_state, scale, w, size)
     do, q, k, v, o = _rows(cu_seqlens, do_BTHD.contiguous(), q_BTHD, k_BSGD, v_BSGD, o_BTHD)
-    lse = lse_BHT if cu_seqlens is None else lse_BHT[0]
+    lse, cu = lse_BHT if cu_seqlens is None else lse_BHT[0], cu_seqlens
+    dq, dk, dv = _backward(do, q, k, v, o, lse, random_state, cu, cu, (T, k_BSGD.shape[1]), scale, w)
+    return (dq, dk, dv) if cu is None else (dq[None], dk[None], dv[None])
+
+
+def _piece_size(n_tokens: int, n_heads: int, w: int, device: torch.device) -> int:
+    """Tokens of a piece of the backward pass, so that pieces times heads fill the GPU; all of them if that is one."""
+    n_pieces = -(-torch.cuda.get_device_properties(device).multi_processor_count // n_heads) if w else 1
+    size = -(-n_tokens // n_pieces // TILE) * TILE
+    return min(size, n_tokens) if size >= w else n_tokens
+
+
+def _backward_in_pieces(
+    do_BTHD: Tensor,
+    q_BTHD: Tensor,
+    k_BSGD: Tensor,
+    v_BSGD: Tensor,
+    o_BTHD: Tensor,
+    lse_BHT: Tensor,
+    random_state: Tensor,
+    scale: float,
+    w: int,
+    size: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same gradients from pieces of ``size`` queries, each beside its own keys and the w - 1 before them."""
+    B, T, device = *q_BTHD.shape[:2], q_BTHD.device
+    starts = range(0, T, size)
+    spans = [slice(max(0, a - (w - 1)), min(a + size, T)) for a in starts]
+    piece = torch.arange(len(spans), device=device)
+    lengths_k = sum(span.stop - span.start for span in spans)
+    first_q = _offsets(piece * size, B, T)
+    first_k = _offsets(piece * size + (piece - 1).clamp(min=0) * (w - 1), B, lengths_k)
+    k, v = (torch.cat([x[:, span] for span in spans], 1).flatten(0, 1) for x in (k_BSGD, v_BSGD))
+    do, q, o = (x.contiguous().flatten(0, 1) for x in (do_BTHD, q_BTHD, o_BTHD))
+    lse = lse_BHT.transpose(0, 1).flatten(1).contiguous()
+    most = max(span.stop - span.start for span in spans)
+    dq, *grads = _backward(do, q, k, v, o, lse, random_state, first_q, first_k, (size, most), scale, w)
+    dk, dv = (_overlapped(x.unflatten(0, (B, -1)), spans, w - 1) for x in grads)
+    return dq.unflatten(0, (B, T)), dk, dv
+
+
+def _offsets(first_P: Tensor, n_rows: int, row_length: int) -> Tensor:
+    """int32 boundaries of the pieces of all rows, laid one behind the other; nothing is read back to the host."""
+    row_B = torch.arange(n_rows, device=first_P.device) * row_length
+    return torch.nn.functional.pad((row_B[:, None] + first_P).flatten(), (0, 1), value=n_rows * row_length).int()
+
+
+def _overlapped(x_BKGD: Tensor, spans: list[slice], overlap: int) -> Tensor:
+    """Gradients of keys listed with their pieces, as gradients of keys: a key in two pieces gets both."""
+    parts = list(x_BKGD.split([span.stop - span.start for span in spans], 1))
+    for i in range(1, len(parts)):
+        if overlap:
+            parts[i - 1][:, -overlap:] += parts[i][:, :overlap]
+            parts[i] = parts[i][:, overlap:]
+    return torch.cat(parts, 1)
+
+
+def _backward(
+    do: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    o: Tensor,
+    lse: Tensor,
+    random_state: Tensor,
+    first_q: Tensor | None,
+    first_k: Tensor | None,
+    longest: tuple[int, int],
+    scale: float,
+    w: int,
+) -> tuple[Tensor, Tensor, Tensor]:
     with sums_in_order():
-        grads = torch.ops.aten._flash_attention_backward(
-            *(do, q, k, v, o, lse, cu_seqlens, cu_seqlens, q_BTHD.shape[1], k_BSGD.shape[1]),
+        return torch.ops.aten._flash_attention_backward(
+            *(do, q, k, v, o, lse, first_q, first_k, *longest),
             dropout_p=0.0,
             is_causal=True,
             rng_state=random_state,
@@ -77,8 +178,6 @@ def flash_attention_backward(
             scale=scale,
             **_reach(w),
         )
-    dq, dk, dv = grads if cu_seqlens is None else (x[None] for x in grads)
-    return dq, dk, dv
 
 
 @contextmanager
@@ -149,10 +248,10 @@ def _save(
     ctx.rest = rest  # pyright: ignore[reportAttributeAccessIssue]  # the context takes any attribute
 
 
-def _backward(ctx: FunctionCtx, do_BTHD: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+def _differentiate(ctx: FunctionCtx, do_BTHD: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     *kept, cu_seqlens = ctx.saved_tensors  # pyright: ignore[reportAttributeAccessIssue]
     scale, w = ctx.rest  # pyright: ignore[reportAttributeAccessIssue]
     return *flash_attention_backward(do_BTHD, *kept, cu_seqlens, scale, w), None, None, None
 
 
-flash_attention.register_autograd(_backward, setup_context=_save)
+flash_attention.register_autograd(_differentiate, setup_context=_save)

@@ -13,8 +13,10 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nsa.kernels.flash import flash_attention
+from nsa.kernels.quarantine import quarantined, spoiled
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
 HALF_TYPES = (torch.float16, torch.bfloat16)
@@ -42,14 +44,27 @@ def causal_with_lse(
     Returns:
         o_BHJE and lse_BHJ (natural log; fp32, or fp64 for fp64 on a CPU).
     """
+    if q_BHJD.is_cuda and q_BHJD.dtype in HALF_TYPES and sdpa != "no-flash":
+        rows_first = same_width(*(x.transpose(1, 2) for x in (q_BHJD, k_BGJD, v_BGJE)))
+        o_BJHE, lse_BHJ = flash_attention(*rows_first, None, scale, 0)[:2]
+        return o_BJHE.transpose(1, 2)[..., : v_BGJE.shape[-1]], lse_BHJ
+    return causal_with_care(_causal_with_lse, q_BHJD, k_BGJD, v_BGJE, scale=scale)
+
+
+def causal_with_care(
+    attend: Callable[..., tuple[Tensor, Tensor]], q_BHJD: Tensor, k_BGJD: Tensor, v_BGJE: Tensor, *, scale: float
+) -> tuple[Tensor, Tensor]:
+    """A library's causal attention, in which what is not finite spoils only who sees it."""
+    k, v, bad_BGJ = quarantined(k_BGJD, v_BGJE)
+    o_BHJE, lse_BHJ = attend(q_BHJD, k, v, scale=scale)
+    seen_BJG = bad_BGJ.transpose(1, 2).cumsum(1) > 0
+    return spoiled(o_BHJE.transpose(1, 2), seen_BJG).transpose(1, 2), lse_BHJ
+
+
+def _causal_with_lse(q_BHJD: Tensor, k_BGJD: Tensor, v_BGJE: Tensor, *, scale: float) -> tuple[Tensor, Tensor]:
     n_v = v_BGJE.shape[-1]
     q_BHJD, k_BGJD, v_BGJE = same_width(q_BHJD, k_BGJD, v_BGJE)
-    is_flash = q_BHJD.dtype in HALF_TYPES and sdpa != "no-flash"
-    if q_BHJD.is_cuda and is_flash:
-        rows_first = (x.transpose(1, 2) for x in (q_BHJD, k_BGJD, v_BGJE))
-        o_BJHE, lse_BHJ = flash_attention(*rows_first, None, scale, 0)[:2]
-        o_BHJE = o_BJHE.transpose(1, 2)
-    elif q_BHJD.is_cuda:
+    if q_BHJD.is_cuda:
         k_BHJD, v_BHJE = (_expanded(x, q_BHJD.shape[1]) for x in (k_BGJD, v_BGJE))
         o_BHJE, lse_BHJ = torch.ops.aten._scaled_dot_product_efficient_attention(
             q_BHJD, k_BHJD, v_BHJE, None, compute_log_sumexp=True, is_causal=True, scale=scale

@@ -91,7 +91,7 @@ def _attention_bytes(config: RunConfig) -> int:
     H, G, D, E = model.n_heads, model.n_kv_groups, model.d_k, model.d_v
     rotations = 2 * S * (D // 2)
     if model.attention == "dense":
-        return FP32 * (2 * rotations + T * (H * D + G * D + G * E + 2 * H * E)) + S * S
+        return FP32 * (2 * rotations + T * (H * D + G * D + G * E + 2 * H * E))
     chunk = min(max(model.w, 32), S)
     reach = (chunk + model.w - 1) / chunk  # window keys beside a chunk of queries, per query
     n_blocks = B * model.layout.n_cmp(S)
@@ -103,4 +103,5 @@ def _attention_bytes(config: RunConfig) -> int:
     window = T * (2 * H * width + H + reach * 2 * G * width) + S * reach * chunk
     gate = T * (2 * max(8, model.dim // 4) + 3 * H)
     combined = T * 2 * H * E
-    return int(FP32 * (2 * rotations + phi + compressed + selected + window + gate + combined))
+    quarantined = T * (G * D + 3 * H * E)  # keys without what is not finite, and outputs spoiled by it
+    return int(FP32 * (2 * rotations + phi + compressed + selected + window + gate + combined + quarantined))

@@ -114,9 +114,10 @@ def record_selections(model):
     return seen
 
 
+@pytest.mark.parametrize("route", ROUTES, ids=lambda r: "-".join(r.values()))
 @pytest.mark.parametrize("poison", [math.nan, math.inf, 1e30])
-def test_a_poisoned_future_leaves_every_earlier_bit(poison):
-    layer = layer_of(routed(ROUTES[0]))
+def test_a_poisoned_future_leaves_every_earlier_bit(route, poison):
+    layer = layer_of(routed(route))
     x = torch.randn(1, 48, 24)
     bad = x.clone()
     bad[:, 30:] = poison

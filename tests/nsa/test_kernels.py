@@ -2,18 +2,26 @@
 
 import pytest
 import torch
+from torch.nn.attention.flex_attention import create_block_mask
 
 from nsa.errors import ConfigError, KernelUnavailable
 from nsa.kernels import registry
 from nsa.kernels.combine.reference import combine as combine_reference
+from nsa.kernels.compressed.cudnn import causal
 from nsa.kernels.compressed.reference import compressed as compressed_reference
 from nsa.kernels.samples import BY_NAME, CASES, boundaries, random_index, tensors
 from nsa.kernels.selected.reference import selected as selected_reference
+from nsa.kernels.window.flex import _band
 from nsa.kernels.window.reference import window as window_reference
 
 HAS_GPU = torch.cuda.is_available()
 ON_GPU = [pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="no CUDA device")]
 DEVICES = ["cpu", pytest.param("cuda", marks=ON_GPU)]
+# On a GPU: determinism is asked for as a wish here (for memory that starts as NaN), and flex_attention is compiled.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*defaults to a non-deterministic algorithm:UserWarning"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"),
+]
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12, torch.float16: 2e-3, torch.bfloat16: 8e-3}
 
 
@@ -228,8 +236,22 @@ def test_every_preferred_kernel_is_in_the_table():
             assert set(names) <= set(registry.KERNELS[op])
 
 
-def test_cudnn_is_refused_where_it_would_end_the_process():
+def test_cudnn_is_refused_where_it_would_end_the_process_or_be_wrong():
     x = tensors(BY_NAME["heads-of-32"])
     with pytest.raises(KernelUnavailable, match="needs 32 compression blocks in a row, got 16"):
         registry.load("compressed", "cudnn")(x["q"], x["kc"], x["vc"], BY_NAME["heads-of-32"].layout)
+    long = torch.empty(1, 8, 40, 2**23, device="meta")
+    with pytest.raises(KernelUnavailable, match="got 2684354560"):
+        causal(long, x["kc"], torch.empty(1, 8, 40, 8, device="meta"), scale=1.0)
     assert all("cudnn" not in names["compressed"] for names in registry.PREFERENCE.values())
+
+
+@pytest.mark.parametrize(
+    ("T", "S", "w", "shift"), [(300, 300, 20, 0), (512, 512, 512, 0), (129, 400, 200, 271), (1, 57, 8, 56)]
+)
+def test_the_tiles_of_the_band_are_those_that_torch_finds_by_looking_at_every_score(T, S, w, shift):
+    got = _band(T, S, w, shift, torch.device("cpu"))
+    want = create_block_mask(got.mask_mod, None, None, T, S, device="cpu")
+    assert torch.equal(got.to_dense(), want.to_dense())
+    for name in ("kv_num_blocks", "full_kv_num_blocks", "q_num_blocks", "full_q_num_blocks"):
+        assert torch.equal(getattr(got, name), getattr(want, name)), name

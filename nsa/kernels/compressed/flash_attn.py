@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from nsa.kernels.compressed import packed
 from nsa.kernels.flash_attn import package, refusal
-from nsa.kernels.sdpa import same_width
+from nsa.kernels.sdpa import causal_with_care, same_width
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,7 +20,7 @@ def refuses(site: Site) -> str | None:
     return refusal(site)
 
 
-def causal(q_BHJD: Tensor, k_BGJD: Tensor, v_BGJE: Tensor, *, scale: float) -> tuple[Tensor, Tensor]:
+def _attend(q_BHJD: Tensor, k_BGJD: Tensor, v_BGJE: Tensor, *, scale: float) -> tuple[Tensor, Tensor]:
     """Causal attention head first, and its lse; o is differentiable, lse is not."""
     E = v_BGJE.shape[-1]
     q, k, v = same_width(*(x.transpose(1, 2) for x in (q_BHJD, k_BGJD, v_BGJE)))
@@ -28,5 +28,5 @@ def causal(q_BHJD: Tensor, k_BGJD: Tensor, v_BGJE: Tensor, *, scale: float) -> t
     return o_BJHE.transpose(1, 2)[..., :E], lse_BHJ
 
 
-compressed = partial(packed.compressed, attend=causal)
+compressed = partial(packed.compressed, attend=partial(causal_with_care, _attend))
 """Contract: ``nsa.kernels.compressed.op.CompressedAttention``."""

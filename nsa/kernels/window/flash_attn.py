@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from nsa.kernels.flash_attn import package, refusal
+from nsa.kernels.quarantine import quarantined, seen_in_window, spoiled
 from nsa.kernels.scale import scale_of
 from nsa.kernels.sdpa import same_width
 
@@ -42,10 +43,13 @@ def window(
     T, S, E = q_BTHD.shape[1], k_BSGD.shape[1], v_BSGE.shape[3]
     if offset + T != k_offset + S:
         raise ValueError(f"queries end at {offset + T} and keys at {k_offset + S}; cut the keys to the queries' end")
+    k_BSGD, v_BSGE, bad_BSG = quarantined(k_BSGD, v_BSGE)
     q, k, v = same_width(q_BTHD, k_BSGD, v_BSGE)
     scale = scale_of(q_BTHD, scale)
     how = {"softmax_scale": scale, "causal": True, "window_size": (w - 1, 0)}
     if cu_seqlens is None:
-        return package().flash_attn_func(q, k, v, **how)[..., :E]
-    cu = cu_seqlens.to(torch.int32)
-    return package().flash_attn_varlen_func(q[0], k[0], v[0], cu, cu, T, S, **how)[None, ..., :E]
+        o_BTHE = package().flash_attn_func(q, k, v, **how)
+    else:
+        cu = cu_seqlens.to(torch.int32)
+        o_BTHE = package().flash_attn_varlen_func(q[0], k[0], v[0], cu, cu, T, S, **how)[None]
+    return spoiled(o_BTHE[..., :E], seen_in_window(bad_BSG, T, w, offset - k_offset, cu_seqlens))

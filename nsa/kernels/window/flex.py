@@ -6,12 +6,14 @@ Compiled anew for every pair of lengths, so it suits training at one length, not
 from __future__ import annotations
 
 from functools import cache
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from nsa.kernels.documents import token_documents
+from nsa.kernels.quarantine import quarantined, seen_in_window, spoiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from nsa.kernels.registry import Site
+
+TILE = 128
+"""Queries and keys of a tile of the block mask."""
+_numbers = count()
 
 
 def refuses(site: Site) -> str | None:
@@ -49,7 +55,8 @@ def window(
         block_mask = _band(T, S, w, offset - k_offset, q_BTHD.device)
     else:
         block_mask = _band_in_documents(cu_seqlens, T, w)
-    o_BHTE = _compiled()(
+    k_BSGD, v_BSGE, bad_BSG = quarantined(k_BSGD, v_BSGE)
+    o_BHTE = _compiled(q_BTHD.shape, k_BSGD.shape, v_BSGE.shape, q_BTHD.dtype)(
         q_BTHD.transpose(1, 2),
         k_BSGD.transpose(1, 2),
         v_BSGE.transpose(1, 2),
@@ -58,13 +65,18 @@ def window(
         enable_gqa=q_BTHD.shape[2] != k_BSGD.shape[2],
         kernel_options={"BACKEND": "TRITON"},
     )
-    return o_BHTE.transpose(1, 2)
+    return spoiled(o_BHTE.transpose(1, 2), seen_in_window(bad_BSG, T, w, offset - k_offset, cu_seqlens))
 
 
 @cache
-def _compiled() -> Callable[..., Any]:
-    # One compilation per shape: torch 2.11 finds no kernel for fp32 once lengths are symbols.
-    return torch.compile(flex_attention, dynamic=False)
+def _compiled(*shape: object) -> Callable[..., Any]:
+    # One compilation per shape: torch 2.11 finds no kernel for fp32 once lengths are symbols. And code of its own for
+    # each: after eight compilations of the same code torch would run it as it is, with a score for every pair.
+    def attention(*args: Any, **how: Any) -> Any:
+        return flex_attention(*args, **how)
+
+    attention.__code__ = attention.__code__.replace(co_name=f"window_{next(_numbers)}")
+    return torch.compile(attention, dynamic=False, fullgraph=True)
 
 
 @cache
@@ -73,7 +85,8 @@ def _band(n_queries: int, n_keys: int, w: int, shift: int, device: torch.device)
         distance = query + shift - key
         return (distance >= 0) & (distance < w)
 
-    return create_block_mask(is_visible, None, None, n_queries, n_keys, device=device)
+    touched, whole = _tiles(n_queries, n_keys, w, shift, device)
+    return _block_mask(touched & ~whole, whole, is_visible, (n_queries, n_keys))
 
 
 def _band_in_documents(cu_seqlens: Tensor, n_tokens: int, w: int) -> BlockMask:
@@ -83,4 +96,23 @@ def _band_in_documents(cu_seqlens: Tensor, n_tokens: int, w: int) -> BlockMask:
         distance = query - key
         return (distance >= 0) & (distance < w) & (document_S[query] == document_S[key])
 
-    return create_block_mask(is_visible, None, None, n_tokens, n_tokens, device=cu_seqlens.device)
+    touched, _ = _tiles(n_tokens, n_tokens, w, 0, cu_seqlens.device)
+    return _block_mask(touched, torch.zeros_like(touched), is_visible, (n_tokens, n_tokens))
+
+
+def _tiles(n_queries: int, n_keys: int, w: int, shift: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Which tiles of the score matrix the band touches and which lie wholly in it; torch would look at every score."""
+    query_I1 = torch.arange(-(-n_queries // TILE), device=device)[:, None] * TILE
+    key_J = torch.arange(-(-n_keys // TILE), device=device) * TILE
+    nearest, farthest = query_I1 + shift - key_J - (TILE - 1), query_I1 + shift - key_J + (TILE - 1)
+    is_cut = (query_I1 + TILE > n_queries) | (key_J + TILE > n_keys)
+    return (farthest >= 0) & (nearest < w), (nearest >= 0) & (farthest < w) & ~is_cut
+
+
+def _block_mask(partly: Tensor, whole: Tensor, is_visible: Callable[..., Tensor], shape: tuple[int, int]) -> BlockMask:
+    listed = [
+        x[None, None]
+        for tiles in (partly, whole)
+        for x in (tiles.sum(1).int(), tiles.int().argsort(dim=1, descending=True, stable=True).int())
+    ]
+    return BlockMask.from_kv_blocks(*listed, BLOCK_SIZE=TILE, mask_mod=is_visible, seq_lengths=shape)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from nsa.kernels.documents import token_documents
+from nsa.kernels.quarantine import quarantined, seen_in_window, spoiled
 from nsa.kernels.scale import scale_of
 from nsa.kernels.sdpa import allowed_backends, same_width
 
@@ -54,6 +55,7 @@ def window(
     B, T, H, _ = q_BTHD.shape
     S, E = k_BSGD.shape[1], v_BSGE.shape[3]
     scale = scale_of(q_BTHD, scale)
+    k_BSGD, v_BSGE, bad_BSG = quarantined(k_BSGD, v_BSGE)
     q_BTHD, k_BSGD, v_BSGE = same_width(q_BTHD, k_BSGD, v_BSGE)
     chunk = min(max(w, SMALLEST_CHUNK), T)
     n_chunks = -(-T // chunk)
@@ -69,7 +71,8 @@ def window(
         o_NHcE = torch.nn.functional.scaled_dot_product_attention(
             q_NHcD, k_NGKD, v_NGKE, attn_mask=visible_N1cK, scale=scale, enable_gqa=k_BSGD.shape[2] != H
         )
-    return o_NHcE.transpose(1, 2).unflatten(0, (B, n_chunks)).flatten(1, 2)[:, :T, :, :E]
+    o_BTHE = o_NHcE.transpose(1, 2).unflatten(0, (B, n_chunks)).flatten(1, 2)[:, :T, :, :E]
+    return spoiled(o_BTHE, seen_in_window(bad_BSG, T, w, offset - k_offset, cu_seqlens))
 
 
 def _beside(x_BSGD: Tensor, first_key: int, n_keys: int, chunk: int, w: int) -> Tensor:

@@ -1,0 +1,38 @@
+"""A key or value that is not finite spoils exactly the queries that see it.
+
+Attention libraries multiply a hidden key's weight, zero, with its value, and zero times NaN is NaN: one bad token would
+reach back to every earlier query of its tile. So bad rows become zero before such a library sees them, and queries that
+really see one get NaN afterwards; nothing is hidden and nothing leaks.
+Shape letters: T queries, S keys, H query heads, G key/value heads.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from nsa.kernels.documents import token_documents
+
+
+def quarantined(k_BSGD: Tensor, v_BSGE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """K and v with zeros where either is not finite, and bad_BSG that says where."""
+    bad_BSG = ~(k_BSGD.isfinite().all(-1) & v_BSGE.isfinite().all(-1))
+    return k_BSGD.masked_fill(bad_BSG[..., None], 0.0), v_BSGE.masked_fill(bad_BSG[..., None], 0.0), bad_BSG
+
+
+def spoiled(o_BTHE: Tensor, seen_BTG: Tensor) -> Tensor:
+    """NaN for every head of the groups that see something bad."""
+    seen_BTH = seen_BTG.repeat_interleave(o_BTHE.shape[2] // max(1, seen_BTG.shape[2]), dim=2)
+    return o_BTHE.masked_fill(seen_BTH[..., None], torch.nan)
+
+
+def seen_in_window(bad_BSG: Tensor, n_queries: int, w: int, shift: int, cu_seqlens: Tensor | None) -> Tensor:
+    """seen_BTG: whether one of the last w keys of query t, which stands at key t + shift, is bad."""
+    n_keys = bad_BSG.shape[1]
+    before_BSG = torch.nn.functional.pad(bad_BSG.cumsum(1), (0, 0, 1, 0))
+    own_T = torch.arange(shift, shift + n_queries, device=bad_BSG.device)
+    first_T = own_T - (w - 1)
+    if cu_seqlens is not None:
+        first_T = first_T.maximum(own_T - token_documents(cu_seqlens, n_queries).position_S)
+    last_T, first_T = (own_T + 1).clamp(0, n_keys), first_T.clamp(0, n_keys)
+    return before_BSG[:, last_T] > before_BSG[:, first_T]

@@ -1,0 +1,57 @@
+"""The windowed backward in pieces gives the gradients of the whole; the kernel itself is stood in for by fp64."""
+
+import pytest
+import torch
+
+from nsa.kernels import flash
+from nsa.kernels.window.reference import window
+
+MANY_PROCESSORS = 24
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Attention of each listed piece by the reference, as the kernel's variable-length form defines it."""
+    seen = []
+
+    def backward(do, q, k, v, o, lse, state, first_q, first_k, longest, scale, w):
+        seen.append(longest)
+        grads = []
+        bounds_q, bounds_k = first_q.tolist(), first_k.tolist()
+        for i in range(len(bounds_q) - 1):
+            a, b, c, d = bounds_q[i], bounds_q[i + 1], bounds_k[i], bounds_k[i + 1]
+            assert b - a <= longest[0]
+            assert d - c <= longest[1]
+            inputs = [x[None].clone().requires_grad_() for x in (q[a:b], k[c:d], v[c:d])]
+            y = window(*inputs, w=w, scale=scale, offset=(d - c) - (b - a))
+            grads.append([g[0] for g in torch.autograd.grad(y, inputs, do[None, a:b])])
+        return tuple(torch.cat(parts) for parts in zip(*grads, strict=True))
+
+    class Properties:
+        multi_processor_count = MANY_PROCESSORS
+
+    monkeypatch.setattr(flash, "_backward", backward)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("rows", "heads", "n", "w"), [(1, 4, 700, 100), (2, 4, 640, 128), (1, 8, 513, 1), (1, 2, 900, 77)]
+)
+def test_pieces_give_the_gradients_of_the_whole(calls, rows, heads, n, w):
+    shapes = ((rows, n, heads, 8), (rows, n, 2, 8), (rows, n, 2, 8))
+    q, k, v = (torch.randn(s, dtype=torch.float64, requires_grad=True) for s in shapes)
+    o = window(q, k, v, w=w, scale=0.3)
+    do = torch.randn_like(o)
+    want = torch.autograd.grad(o, (q, k, v), do)
+    lse, state = torch.zeros(rows, heads, n), torch.zeros(2)
+    got = flash._gradients(do, q.detach(), k.detach(), v.detach(), o.detach(), lse, state, None, 0.3, w)
+    assert len(calls) == 1
+    assert calls[0][0] < n, "it was not cut"
+    for name, a, b in zip("qkv", got, want, strict=True):
+        torch.testing.assert_close(a, b, msg=name)
+
+
+@pytest.mark.parametrize(("heads", "n", "w"), [(MANY_PROCESSORS, 700, 100), (4, 700, 0), (4, 700, 300), (4, 100, 10)])
+def test_a_full_gpu_no_window_and_short_rows_are_left_whole(calls, heads, n, w):
+    assert flash._piece_size(n, heads, w, torch.device("cpu")) == n
