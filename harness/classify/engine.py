@@ -16,6 +16,7 @@ RULES = Registry(
         # Trials that say nothing about the program come first: nothing seen in them may be held against it.
         "interrupted": "harness.classify.rules.infra:interrupted",
         "infra": "harness.classify.rules.infra:infra",
+        "xid": "harness.classify.rules.xid:xid",
         # What ran must be what was asked before it can answer the question, also when it passed.
         "misconfigured": "harness.classify.rules.misconfigured:misconfigured",
         # A pass must also meet what the matrix asks of it.
@@ -26,27 +27,61 @@ RULES = Registry(
         "early_exit": "harness.classify.rules.early_exit:early_exit",
         # The special exceptions before the general one.
         "nonfinite": "harness.classify.rules.nonfinite:nonfinite",
+        "foreign_device": "harness.classify.rules.foreign_device:foreign_device",
+        "memory_leak": "harness.classify.rules.memory_leak:memory_leak",
         "oom": "harness.classify.rules.oom:oom",
         "crashed": "harness.classify.rules.crashed:crashed",
         # Only now the trials that we ended. A standstill is decisive whatever any limit or prediction says ...
         "stopped": "harness.classify.rules.stopped:stopped",
         "hung_waiting": "harness.classify.rules.hung_waiting:hung_waiting",
+        "starved": "harness.classify.rules.starved:starved",
         # ... but a silence that a healthy trial may have is not, so this comes before any hang that burns CPU.
         "limit_too_short": "harness.classify.rules.limit_too_short:limit_too_short",
+        "gpu_spin": "harness.classify.rules.gpu_spin:gpu_spin",
         "hung_busy": "harness.classify.rules.hung_busy:hung_busy",
         # Progress excludes every hang (silence within its limit), so SLOW cannot hide one.
+        "slow_why": "harness.classify.rules.slow_why:slow_why",
         "slow": "harness.classify.rules.slow:slow",
         # Always fires.
         "unresolved": "harness.classify.rules.unresolved:unresolved",
     },
 )
 
+RANK_RULES = Registry(
+    "rule for several ranks",
+    {
+        "interrupted": "harness.classify.rules.infra:interrupted",
+        "infra": "harness.classify.rules.infra:infra",
+        "xid": "harness.classify.rules.xid:xid",
+        "misconfigured": "harness.classify.rules.misconfigured:misconfigured",
+        "nonfinite_loss": "harness.classify.rules.below_target:nonfinite_loss",
+        "below_target": "harness.classify.rules.below_target:below_target",
+        "ranks_passed": "harness.classify.rules.ranks_passed:ranks_passed",
+        # Who failed by itself, before who merely said that another one is gone.
+        "rank_failed": "harness.classify.rules.rank_failed:rank_failed",
+        "collective_timeout": "harness.classify.rules.collective_timeout:collective_timeout",
+        # Then the trials that we ended: who is not where the others are.
+        # What the flight recorders say is a fact; where stacks wait comes after it.
+        "collective_parted": "harness.classify.rules.collective_parted:collective_parted",
+        "rank_missing": "harness.classify.rules.rank_missing:rank_missing",
+        "collective_mismatch": "harness.classify.rules.collective_mismatch:collective_mismatch",
+        "collective_stuck": "harness.classify.rules.collective_stuck:collective_stuck",
+        "rank_slow": "harness.classify.rules.rank_slow:rank_slow",
+        # Always fires.
+        "ranks_unresolved": "harness.classify.rules.ranks_unresolved:ranks_unresolved",
+    },
+)
+"""The rules for trials of several ranks; most ask the rules above about one rank, as if it were the whole trial."""
+
+ALWAYS = frozenset({"unresolved", "ranks_unresolved"})
+
 
 def classify(case: Case) -> Verdict:
     """What we conclude about one trial. Pure: the same case gives the same verdict, on any machine, at any time.
 
-    ``also`` of the verdict names the later rules that would have fired too (``unresolved`` aside, which always does).
+    ``also`` of the verdict names the later rules that would have fired too (those aside that always do).
     """
-    fired = [(name, verdict) for name in RULES if (verdict := RULES.load(name)(case)) is not None]
+    rules = RANK_RULES if case.evidence.ranks else RULES
+    fired = [(name, verdict) for name in rules if (verdict := rules.load(name)(case)) is not None]
     (_, first), *rest = fired
-    return replace(first, also=tuple(name for name, _ in rest if name != "unresolved"))
+    return replace(first, also=tuple(name for name, _ in rest if name not in ALWAYS))

@@ -106,7 +106,7 @@ def silence(case: Case) -> str:
     last = case.evidence.last
     limit = silence_limit(case)
     name = "stall limit" if training(case) else "start-up limit"
-    rank = last.rank if last else 0
+    rank = last.rank if last else next((look.rank for look in case.evidence.processes), 0)
     waited = ", not waited for" if case.outcome.stopped_by is StopReason.CERTAIN else ""
     text = f"rank {rank} silent for {case.evidence.silence_s:.1f} s {place(case)}"
     return f"{text} ({name} {limit.seconds:.1f} s{waited})"

@@ -6,10 +6,15 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from harness.core.stacks import is_noise, is_stdlib, native_leaf, python_frames
+from harness.core.stacks import deciding_thread, is_noise, is_stdlib, native_leaf, python_frames
 
 if TYPE_CHECKING:
-    from harness.core.evidence import Frame, ThreadStack
+    from collections.abc import Sequence
+
+    from harness.core.evidence import Frame, StackSample, ThreadStack
+
+SAMPLES = 3
+"""Stack samples that must agree."""
 
 MEETINGS = frozenset({"init_process_group", "rendezvous", "new_group", "_store_based_barrier"})
 """Where ranks wait for each other to come to life."""
@@ -41,7 +46,11 @@ COLLECTIVES = MEETINGS | {
 """Public functions of torch.distributed that return when another rank has done its part."""
 
 _DISTRIBUTED = re.compile(r"(^|/)torch/distributed/")
-_REDUCER = re.compile(r"c10d::Reducer::|Reducer::finalize_backward")
+_REDUCER = re.compile(r"c10d::Reducer::")
+_OUTSIDE_BACKWARD = {
+    "sync_bucket_indices": "DDP's agreement on buckets",
+    "rebuild_buckets": "DDP's agreement on buckets",
+}
 _TRANSPORT = re.compile(
     r"c10d::(?!Reducer|Logger)|gloo::|ProcessGroup(Gloo|NCCL|Wrapper)|ncclGroupEnd|ncclAll|ncclBroadcast|ncclReduce"
 )
@@ -67,7 +76,10 @@ def wait_of(thread: ThreadStack) -> Wait | None:
     """The wait for other ranks, or for the GPU, that ``thread`` is in; None when its stack shows none."""
     caller = _caller(thread)
     leaf = native_leaf(thread)
-    if any(_REDUCER.search(frame.function) for frame in leaf):
+    reducer = [_bare(frame).rpartition("::")[2] for frame in leaf if _REDUCER.search(frame.function)]
+    if buckets := next((_OUTSIDE_BACKWARD[name] for name in reducer if name in _OUTSIDE_BACKWARD), None):
+        return Wait(kind="collective", name=buckets, frame=caller)
+    if reducer:
         return Wait(kind="gradients", name="the all-reduce of gradients", frame=caller)
     called = [frame for frame in _inside(thread) if _bare(frame) in COLLECTIVES]
     if called:
@@ -77,6 +89,16 @@ def wait_of(thread: ThreadStack) -> Wait | None:
     if any(_GPU.search(frame.function) for frame in leaf):
         return Wait(kind="gpu", name="its GPU", frame=caller)
     return None
+
+
+def agreed_wait(samples: Sequence[StackSample]) -> Wait | None:
+    """What the deciding thread waits for in the last samples, with native frames if there are two such; or None."""
+    last = list(samples[-SAMPLES:])
+    native = [sample for sample in last if sample.native]
+    chosen = native if len(native) > 1 else last
+    threads = [deciding_thread(sample) for sample in chosen]
+    waits = {wait_of(thread) if thread is not None else None for thread in threads}
+    return waits.pop() if len(waits) == 1 and len(chosen) > 1 else None
 
 
 def _inside(thread: ThreadStack) -> tuple[Frame, ...]:

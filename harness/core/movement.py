@@ -19,6 +19,13 @@ STILL_SWITCHES = 2
 STILL_FAULTS = 2
 """A window with no more page faults than this counts as still."""
 
+TICKERS = ("gloo_tcp_loop", "pt_tcpstore", "pt_workerserver", "pt_nccl_watchdg", "pt_nccl_heartbt", "cuda-EvtHandlr")
+"""Beginnings of the names of threads that keep connections and drivers alive: they wake by a timer whether or not the
+program moves (gloo's transport 100 times a second, measured), and carry it on only when another process sends."""
+
+TICKER_SHARE = 0.05
+"""CPU seconds per second that such a thread may use without meaning anything; 0.004 measured when idle."""
+
 OUTSIDE_WAITS = ("sk_wait", "skb_wait", "wait_woken", "inet_", "tcp_", "rpc_", "nfs")
 """Parts of the names of kernel functions in which a thread waits for another machine."""
 
@@ -75,7 +82,11 @@ def movement(first: ProcessState, last: ProcessState) -> Movement:
     cpu_s, switches = 0.0, 0
     for tid, thread in after.items():
         old = before.get(tid)
-        cpu_s += thread.cpu_s - (old.cpu_s if old else 0.0)
+        used_s = thread.cpu_s - (old.cpu_s if old else 0.0)
+        if is_ticker(thread):
+            cpu_s += used_s if used_s > TICKER_SHARE * (last.t_s - first.t_s) else 0.0
+            continue
+        cpu_s += used_s
         switches += thread.voluntary_switches + thread.involuntary_switches
         switches -= old.voluntary_switches + old.involuntary_switches if old else 0
     others_cpu_s = None
@@ -91,13 +102,20 @@ def movement(first: ProcessState, last: ProcessState) -> Movement:
         minor_faults=last.minor_faults - first.minor_faults,
         io_bytes=last.read_bytes - first.read_bytes + last.written_bytes - first.written_bytes,
         threads_changed=len(before.keys() ^ after.keys()) + abs(last.children - first.children),
-        running=sum(t.state == "R" for look in (first, last) for t in look.threads),
+        running=sum(t.state == "R" and not is_ticker(t) for look in (first, last) for t in look.threads),
         others_cpu_s=others_cpu_s,
     )
 
 
+def is_ticker(thread: ThreadState) -> bool:
+    """Whether this thread's waking says nothing about the program."""
+    return thread.name.startswith(TICKERS)
+
+
 def may_move(thread: ThreadState) -> str:
     """How ``thread`` may come to move though no other thread of the trial does; empty when it cannot."""
+    if is_ticker(thread):
+        return ""
     if thread.state == "R":
         return "runs"
     if thread.state == "D":

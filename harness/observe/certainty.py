@@ -5,18 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from harness.core.collective import wait_of
-from harness.core.movement import OUTSIDE_WAITS, quiet_windows
-from harness.core.stacks import deciding_thread
+from harness.core.collective import SAMPLES, agreed_wait
+from harness.core.movement import OUTSIDE_WAITS, is_ticker, quiet_windows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from harness.core.collective import Wait
     from harness.core.evidence import ProcessState, StackSample, ThreadState
-
-SAMPLES = 3
-"""Stack samples that must agree."""
 
 WAITS_FOR_OTHERS = (*OUTSIDE_WAITS, "unix_", "poll", "pipe_read")
 """Parts of the names of kernel functions in which a thread waits for something that another program may send."""
@@ -51,7 +46,7 @@ def nothing_moves(
         return _not("fewer than two undisturbed looks at /proc")
     if moved := [window for window in windows if not window.still]:
         return _not(f"it moved {moved[-1]}")
-    threads = [thread for look in looks for thread in look.threads]
+    threads = [thread for look in looks for thread in look.threads if not is_ticker(thread)]
     if all(thread.state == "T" for thread in looks[-1].threads):
         if alone:
             return _not("the process is stopped (state T), and somebody may continue it")
@@ -65,7 +60,7 @@ def nothing_moves(
     main = next((thread for thread in looks[-1].threads if thread.tid == pid), None)
     if main is not None and waits_for_others(main):
         return _not(f"the main thread waits for another program ({main.wchan})")
-    outside = [thread for thread in looks[-1].threads if waits_for_others(thread)]
+    outside = [thread for thread in looks[-1].threads if waits_for_others(thread) and not is_ticker(thread)]
     if alone and outside:
         return _not(f"thread {outside[0].tid} waits for another program ({outside[0].wchan})")
     return _stacks_agree(stacks, moved_not=str(windows[-1]))
@@ -98,16 +93,6 @@ def nobody_moves(
     if len({(wait.kind, wait.name, wait.frame) for wait in waits.values()}) == 1:
         return _not(f"every rank waits in {next(iter(waits.values())).name}, which may only be slow")
     return Certainty(certain=True, because="the ranks wait in different collectives, which can never meet")
-
-
-def agreed_wait(samples: Sequence[StackSample]) -> Wait | None:
-    """What the deciding thread waits for in the last samples, with native frames if there are two such; or None."""
-    last = list(samples[-SAMPLES:])
-    native = [sample for sample in last if sample.native]
-    chosen = native if len(native) > 1 else last
-    threads = [deciding_thread(sample) for sample in chosen]
-    waits = {wait_of(thread) if thread is not None else None for thread in threads}
-    return waits.pop() if len(waits) == 1 and len(chosen) > 1 else None
 
 
 def waits_for_others(thread: ThreadState) -> bool:

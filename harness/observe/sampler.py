@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from harness.core.collective import wait_of
 from harness.core.movement import movement
+from harness.core.stacks import deciding_thread
 from harness.observe.bounded import Bounded
 from harness.observe.stacks.pick import sample_all
 
@@ -15,6 +18,10 @@ if TYPE_CHECKING:
 
     from harness.core.evidence import ProcessState, SourceFailure, StackSample
     from harness.core.ports import Clock, Handle, StackSource
+
+
+AT_ONCE = 8
+"""Dumpers that run side by side; each takes 0.02 s of CPU, or 0.2 s with native frames."""
 
 
 class ProcessView(Protocol):
@@ -86,20 +93,37 @@ class Sampler:
             self.looks.append(state)
 
     def dump(self, *, native: bool) -> None:
-        """Take every rank's stacks from the first source that can; what could not is kept with its reason."""
+        """Take every rank's stacks from the first source that can; what could not is kept with its reason.
+
+        A rank whose Python frames tell already that it waits in a collective is not stopped for native ones.
+        """
+        told = (
+            {sample.pid for sample in self.stacks if not sample.native and _tells_wait(sample)}
+            if native
+            else set[int]()
+        )
         self._disturbed = True
         self._openings.clear()
-        for rank, pid in self._ranks().items():
-            self._numbers["stack"] += 1
-            sample, failures = sample_all(
+        ranks = self._ranks()
+        first = self._numbers["stack"] + 1
+        self._numbers["stack"] += len(ranks)
+
+        def take(numbered: tuple[int, tuple[int, int]]) -> tuple[StackSample | None, tuple[SourceFailure, ...]]:
+            number, (rank, pid) = numbered
+            return sample_all(
                 self._sources,
                 pid=pid,
                 rank=rank,
                 t_s=self._now(),
-                native=native,
-                number=self._numbers["stack"],
+                native=native and pid not in told,
+                number=number,
                 trial_dir=self._trial_dir,
             )
+
+        # Side by side: a dumper waits for its process longer than it computes, and ranks are compared with each other.
+        with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+            taken = list(pool.map(take, enumerate(ranks.items(), first)))
+        for sample, failures in taken:
             for failure in failures:
                 numbered = replace(failure, id=f"failure-{len(self._failures) + 1}")
                 self._failures.setdefault((failure.source, failure.reason), numbered)
@@ -143,6 +167,11 @@ class Sampler:
 
     def _now(self) -> float:
         return self._clock.now() - self._started_s
+
+
+def _tells_wait(sample: StackSample) -> bool:
+    thread = deciding_thread(sample)
+    return thread is not None and wait_of(thread) is not None
 
 
 def _descends(pid: int, ancestor: int, parents: Mapping[int, int | None]) -> bool:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from nsa.train.probe import TrainingState
 
 
+START = "start"
+"""A phase of ours: the rank exists, and has not joined the others."""
+
+
 @dataclass(slots=True, kw_only=True)
 class LiveScene:
     """What the specimen may use when it strikes (``harness.specimens.catalog.Scene``)."""
@@ -49,6 +53,11 @@ class FaultProbe(NullProbe):
             device=_device(trial, self.place),
         )
         self._struck = False
+
+    def start(self) -> None:
+        """Strike now if the specimen's phase is ``start``: before this process joins any other."""
+        if self.specimen.phase == START and self._here:
+            self._strike()
 
     def built(self, state: TrainingState) -> None:
         """Keep the trainer's state for the specimen."""

@@ -67,7 +67,9 @@ def run_rank(folder: Path, trial: Trial, place: Place) -> int:
         if trial.fault is not None:
             # Last, so that the mark at which it strikes has been written.
             specimen = SPECIMENS.load(trial.fault.specimen)
-            probes.append(FaultProbe(specimen, trial=trial, trial_dir=folder, place=place))
+            fault = FaultProbe(specimen, trial=trial, trial_dir=folder, place=place)
+            probes.append(fault)
+            fault.start()
         workload.train(probes)
     return 0 if last_word.written else EX_IOERR
 

@@ -6,8 +6,9 @@ import signal
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude, place
+from harness.classify.messages import cause_of, said
 from harness.classify.rules.nonfinite import nonfinite
-from harness.classify.rules.oom import first_line, oom
+from harness.classify.rules.oom import oom
 from harness.classify.signature import fatal_names, signature, traceback_names
 from harness.core.outcome import Ending
 from harness.core.verdict import Confidence, Kind
@@ -33,18 +34,19 @@ def crashed(case: Case) -> Verdict | None:
 
 def _raised(case: Case, result: WorkerResult) -> Verdict:
     bare = (result.exception or "an exception").rpartition(".")[2]
+    cause = cause_of(result.message or "") or bare
     names = traceback_names(result.traceback or "")
     where = f" in {names[0]}" if names else ""
     return conclude(
         case,
         Kind.CRASH,
         rule="crashed",
-        cause=bare,
-        because=f"raised {bare}{where}, {place(case)}: {first_line(result.message)}",
+        cause=cause,
+        because=f"raised {bare}{where}, {place(case)}: {said(result.message)}",
         cites=(result.id, "exit"),
         confidence=Confidence.PROOF,
         phase=result.phase,
-        signature=signature(Kind.CRASH, bare, names),
+        signature=signature(Kind.CRASH, cause, names),
     )
 
 

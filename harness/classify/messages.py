@@ -1,0 +1,72 @@
+"""What an exception or an output line says about its cause, where the exception's type alone says too little."""
+
+from __future__ import annotations
+
+import re
+
+CAUSES: tuple[tuple[str, str], ...] = (
+    ("ready-twice", r"mark a variable ready only once|has been marked as ready twice"),
+    ("unused-parameter", r"Expected to have finished reduction in the prior iteration"),
+    (
+        "recomputation-mismatch",
+        r"Recomputed values for the following tensors have different metadata|"
+        r"A different number of tensors was saved during the original forward and recomputation|"
+        r"torch\.utils\.checkpoint: trying to save more tensors during recomputation",
+    ),
+    (
+        "collective-mismatch",
+        r"Detected mismatch between collectives on ranks|op\.preamble\.length <= op\.nbytes|"
+        r"Mismatch between collective operation types|found different (tensor )?(shape|dtype)s? across ranks",
+    ),
+    ("port-in-use", r"EADDRINUSE|[Aa]ddress already in use"),
+    (
+        "rendezvous",
+        r"(client socket|connect\(\)|connectFullMesh|[Ss]tore).{0,200}(timed out|refused|timeout)|"
+        r"waiting for clients\. \d+/\d+ clients joined|"
+        r"wait timeout after \d+ms|[Rr]endezvous.{0,80}(timed out|timeout|failed)",
+    ),
+    ("loader-worker-dead", r"DataLoader worker \(pid\(?s?\)? [^)]*\) (is killed by signal|exited unexpectedly)"),
+    ("loader-stall", r"DataLoader timed out after"),
+)
+"""Cause and the words that give it away, the most telling first."""
+
+CONSEQUENCE = re.compile(
+    r"Connection closed by peer|Connection reset by peer|Broken pipe|Timed out waiting \d+ ?ms|"
+    r"failed to pass monitoredBarrier|NCCL (error|communicator was aborted)|"
+    r"Watchdog caught collective operation timeout|ProcessGroup\w* .{0,40}(timeout|aborted)|wait timeout after \d+ms|"
+    r"Application timeout caused pair closure|Failed to recv, got 0 bytes",
+)
+"""What a rank says when another one did not come or is gone: its end is not where the trouble began."""
+
+RANK_LOST = "RankLost"
+"""Our own trainer's word for the same."""
+
+_TELLING = re.compile(r"Parameter (?:at index|indices which did not receive).*?(?= This means|\n|$)")
+"""The sentence that names the parameter, which torch puts last."""
+
+_ACCUSED = re.compile(r"[Rr]anks? ([\d, ]+) (?:does not answer|failed to pass)")
+
+
+def cause_of(text: str) -> str | None:
+    """The cause that ``text`` names, or None."""
+    return next((cause for cause, pattern in CAUSES if re.search(pattern, text, re.DOTALL)), None)
+
+
+def is_consequence(exception: str | None, message: str | None) -> bool:
+    """Whether this is what a rank says that lost another one."""
+    bare = (exception or "").rpartition(".")[2]
+    return bare == RANK_LOST or bool(CONSEQUENCE.search(message or ""))
+
+
+def said(message: str | None) -> str:
+    """The first line of a message, at most 200 characters, and the sentence in it that names a parameter."""
+    lines = [line.strip() for line in (message or "").splitlines() if line.strip()]
+    first = lines[0][:200] if lines else ""
+    telling = _TELLING.search(message or "")
+    return f"{first} [...] {telling[0][:200]}" if telling and telling[0] not in first else first
+
+
+def accused(message: str) -> tuple[int, ...]:
+    """The ranks that a message says did not come; empty when it names none."""
+    found = _ACCUSED.search(message)
+    return tuple(int(word) for word in found[1].replace(",", " ").split()) if found else ()

@@ -1,0 +1,86 @@
+"""A collective's time ran out inside the trial: the ranks that say so are those that waited, not the one at fault."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from harness.classify.facts import conclude, place
+from harness.classify.messages import accused, cause_of
+from harness.classify.ranks import cited, views_of, who
+from harness.classify.rules.oom import first_line
+from harness.classify.rules.rank_missing import hang_of
+from harness.classify.signature import signature, traceback_names
+from harness.core.collective import COLLECTIVES
+from harness.core.verdict import Confidence, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.classify.ranks import RankView
+    from harness.core.verdict import Case, Verdict
+
+DIFFERENT = "collective-mismatch"
+
+
+def collective_timeout(case: Case) -> Verdict | None:
+    """Every rank that failed says that it lost another. Missing is who is accused, is still there, or is behind."""
+    views = views_of(case)
+    said = [view for view in views if view.follows]
+    if not said or any(view.failed and not view.follows for view in views):
+        return None
+    first = min(said, key=lambda view: view.facts.ended_s or case.outcome.duration_s)
+    result = first.facts.result
+    assert result is not None, "a rank that follows has said so"
+    missing, how = _missing(views, said)
+    calls = {_call(view) for view in said} - {""}
+    cause = cause_of(result.message or "") or "collective-timeout"
+    if not missing and len(calls) > 1:
+        cause, how = DIFFERENT, f"they waited in different collectives: {', '.join(sorted(calls))}"
+    where = "; ".join(_where(view) for view in missing)
+    gave_up = f"{who(said)} gave up waiting {place(first.case)}: {first_line(result.message)}"
+    rank = missing[0].rank if len(missing) == 1 else None
+    verdict = conclude(
+        (missing[0] if rank is not None else first).case,
+        Kind.CRASH,
+        rule="collective_timeout",
+        cause=cause,
+        because=f"{who(missing)} {'is' if len(missing) == 1 else 'are'} missing ({how}): {where}; {gave_up}"
+        if missing
+        else f"{gave_up}; {how}",
+        cites=(*cited(said), *cited(missing), "exit"),
+        confidence=Confidence.HIGH if missing else Confidence.MEDIUM,
+        signature=signature(Kind.CRASH, cause, traceback_names(result.traceback or "")),
+    )
+    return replace(verdict, rank=rank)
+
+
+def _missing(views: Sequence[RankView], said: Sequence[RankView]) -> tuple[list[RankView], str]:
+    """The ranks that did not come, and how that is known."""
+    named = {rank for view in said for rank in accused((view.facts.result and view.facts.result.message) or "")}
+    silent = [view for view in views if view.there]
+    accused_ones = [view for view in views if view.rank in named and not (view.follows and silent)]
+    if accused_ones and len(accused_ones) < len(views):
+        return accused_ones, "the others called the roll"
+    if silent:
+        return silent, "it has not said anything" if len(silent) == 1 else "they have not said anything"
+    least = min(view.marks for view in views)
+    behind = [view for view in views if view.marks == least]
+    if len(behind) < len(views):
+        return behind, "it is behind the others" if len(behind) == 1 else "they are behind the others"
+    return [], "nothing shows which rank is missing"
+
+
+def _where(view: RankView) -> str:
+    hang = hang_of(view)
+    if hang is not None:
+        return f"{hang.cause}, {hang.because}"
+    return f"its last mark is {place(view.case)}"
+
+
+def _call(view: RankView) -> str:
+    """The collective that a rank waited in, by its traceback; empty without one."""
+    result = view.facts.result
+    names = traceback_names((result.traceback or "") if result else "")
+    inside = [name for name in names if name.rpartition(".")[2] in COLLECTIVES]
+    return inside[-1].rpartition(".")[2] if inside else ""

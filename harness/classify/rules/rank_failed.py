@@ -1,0 +1,96 @@
+"""A rank failed by itself; what the others said or did afterwards follows from it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from math import inf
+from typing import TYPE_CHECKING
+
+from harness.classify.messages import cause_of
+from harness.classify.ranks import alike, cited, views_of, waiting, who
+from harness.classify.rules.crashed import crashed
+from harness.classify.rules.early_exit import early_exit
+from harness.classify.rules.nonfinite import nonfinite
+from harness.classify.rules.oom import oom
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.classify.ranks import RankView
+    from harness.core.verdict import Case, Verdict
+
+OWN = (nonfinite, oom, crashed, early_exit)
+"""The rules for one process, asked about the rank that failed first."""
+
+_NAMED = re.compile(r" on ranks? (\d+)")
+
+
+def rank_failed(case: Case) -> Verdict | None:
+    """The first rank whose end is not that of one which lost another: its own verdict, and what became of the rest."""
+    views = views_of(case)
+    own = sorted((v for v in views if v.failed and not v.follows), key=_when)
+    if not own:
+        return None
+    mismatch = _mismatch(case, own)
+    if mismatch is not None:
+        return mismatch
+    first = own[0]
+    verdict = next((verdict for rule in OWN if (verdict := rule(first.case)) is not None), None)
+    if verdict is None:
+        return None
+    blamed = _NAMED.search(verdict.because) if len(own) == len(views) else None
+    rank = int(blamed[1]) if blamed else first.rank
+    rest = [view for view in views if view is not first]
+    return replace(
+        verdict,
+        rule="rank_failed",
+        because=f"rank {first.rank}: {verdict.because}{_afterwards(first, rest)}",
+        cites=tuple(dict.fromkeys((first.facts.id, *verdict.cites, *cited(rest)))),
+        phase=verdict.phase or first.phase,
+        rank=rank,
+    )
+
+
+def _when(view: RankView) -> float:
+    return inf if view.facts.ended_s is None else view.facts.ended_s
+
+
+def _mismatch(case: Case, own: Sequence[RankView]) -> Verdict | None:
+    """A collective that the library itself refused: it says that the calls differ, not whose is wrong."""
+    said = [(view, view.facts.result.message or "") for view in own if view.facts.result is not None]
+    text, source = next(((m, v.facts.result.id) for v, m in said if v.facts.result and _differ(m)), ("", ""))
+    if not text:
+        log = next((log for log in case.evidence.logs if _differ(log.text)), None)
+        if log is None or all(view.facts.exit is None or view.facts.exit.signal is None for view in own):
+            return None
+        text = next(line for line in log.text.splitlines() if _differ(line))
+        source = log.id
+    verdict = next((verdict for rule in OWN if (verdict := rule(own[0].case)) is not None), None)
+    if verdict is None:
+        return None
+    line = " ".join(text.split())
+    return replace(
+        verdict,
+        rule="rank_failed",
+        cause="collective-mismatch",
+        because=f"the ranks made different calls where they must make the same one; {who(own)} ended, and {source} "
+        f"says: {line[:400]}",
+        cites=(source, *(view.facts.id for view in own), "exit"),
+        rank=None,
+        signature="CRASH collective-mismatch",
+    )
+
+
+def _differ(text: str) -> bool:
+    return any(cause_of(line) == "collective-mismatch" for line in text.splitlines())
+
+
+def _afterwards(first: RankView, rest: Sequence[RankView]) -> str:
+    lost = [view for view in rest if view.follows]
+    left = [view for view in rest if view.there and view.wait is not None]
+    parts = (
+        [f"; {who(lost)} then said that {'it' if len(lost) == 1 else 'they'} lost rank {first.rank}"] if lost else []
+    )
+    parts += [f"; {waiting(group)}, and would for ever" for group in alike(left)]
+    return "".join(parts)

@@ -1,0 +1,28 @@
+"""straggler: one rank is so much slower than the others that the time runs out."""
+
+from __future__ import annotations
+
+from harness.core.verdict import Kind
+from harness.specimens.catalog import Needs, Specimen
+from harness.specimens.rank_slow_steps import compute_more
+
+TOTAL_S = 5.0
+"""Enough for two or three of its four steps."""
+
+STALL_S = 20.0
+
+SPECIMEN = Specimen(
+    name="straggler",
+    strike=compute_more,
+    expect=Kind.SLOW,
+    cause="straggler",
+    every_step=True,
+    needs=Needs.GLOO,
+    world=2,
+    at_rank=1,
+    settings=(("train.steps", 12),),
+    stall_s=STALL_S,
+    total_s=TOTAL_S,
+    look_alike=True,
+    imitates="a rank on a throttled GPU or a busy host, with a job limit that was set for the others",
+)
