@@ -1,0 +1,154 @@
+"""nsa-harness run: any program as one supervised trial."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.cli.options import ASSIGNMENT, DURATION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from harness.core.campaign import CampaignSpec
+    from harness.core.record import TrialRecord
+    from harness.settings import Settings
+    from harness.store.run_store import RunStore
+
+EPILOG = """\b
+Examples:
+  nsa-harness run -- torchrun --nproc-per-node 2 train.py --n-layers 4
+  nsa-harness run --repeat 5 --limit 10m -- python train.py
+  nsa-harness run --progress 'step (\\d+)' --steps 100 -- ./train.sh
+  nsa-harness run --set n_layers=4 -- python train.py --layers {n_layers}
+\b
+Progress is seen without a change to the program: optimizer steps, backward
+passes and data loaders of any Python that imports torch. Where there is no
+such Python, name a line of its output (--progress) or a file that grows.
+\b
+Exit codes:
+  0    it passed, every time
+  1    it failed: hang, crash, out of memory, not finite, missed --success
+  2    wrong use
+  3    not told: a limit ran out while it progressed, or nothing was decisive
+  6    the machine was in the way, or it could not be started
+  130  interrupted
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("command", nargs=-1, required=True, metavar="-- COMMAND...")
+@click.option("--set", "values", multiple=True, type=ASSIGNMENT, help="The value of a {name} in the command.")
+@click.option("--env", "env", multiple=True, type=ASSIGNMENT, help="A variable for the program: NCCL_DEBUG=INFO.")
+@click.option("--steps", type=click.IntRange(min=1), help="Steps it must make to pass.")
+@click.option("--success", multiple=True, metavar="REGEX", help="What its output must show to pass, beside exit 0.")
+@click.option("--progress", metavar="REGEX", help="A line of output that is progress; a group counts the steps.")
+@click.option("--progress-file", metavar="PATH", help="A file (or pattern) whose growth is progress.")
+@click.option("--startup", type=DURATION, help="Longest silence before the first step (default: 120s).")
+@click.option("--stall", type=DURATION, help="Longest silence after it (default: learned, 10m at first).")
+@click.option("--limit", type=DURATION, help="Longest run (default: none).")
+@click.option("--repeat", type=click.IntRange(1, 1000), default=1, show_default=True, help="Run it this often.")
+@click.option("--echo", is_flag=True, help="Show the program's own output while it runs.")
+@click.option("--runs", metavar="DIR", help="Where runs go (default: ./runs, or NSA_HARNESS_RUNS).")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@click.pass_context
+def run(ctx: click.Context, *, command: tuple[str, ...], **options: Any) -> None:
+    """Run COMMAND once, supervised: its progress, a verdict with evidence, a report, and nothing left behind.
+
+    The program runs in its own interpreter, environment and folder, unmodified. A hang is told from slowness by
+    evidence, usually within ten seconds; stacks of all ranks are taken before anything is ended.
+    """
+    from harness.cli.foreign import command_line, settings_of
+    from harness.clock import WallClock
+    from harness.machine import code_fingerprint, describe
+    from harness.settings import Settings
+    from harness.store.run_store import RunStore
+    from harness.targets.script import ScriptTarget
+
+    settings = Settings.read(runs=options["runs"])
+    config = ScriptTarget(python="").config(settings_of(command, options))
+    with RunStore.create(
+        settings.runs,
+        spec=_question(command, options),
+        machine=describe(),
+        code=code_fingerprint(),
+        argv=command_line(),
+        clock=WallClock(),
+    ) as store:
+        ended = _conduct(settings, store, config, options)
+        _conclude(store, as_json=options["as_json"])
+        ctx.exit(exit_code(store.records(), ended=ended))
+
+
+def _question(command: tuple[str, ...], options: Mapping[str, Any]) -> CampaignSpec:
+    from harness.cli.foreign import patterns
+    from harness.core.spec import Limits
+    from harness.core.success import Success
+    from harness.solo import question
+
+    return question(
+        command=command,
+        limits=Limits(startup_s=options["startup"], stall_s=options["stall"], total_s=options["limit"]),
+        success=Success(require=patterns(options["success"], option="--success")),
+        repeats=options["repeat"],
+    )
+
+
+def _conduct(settings: Settings, store: RunStore, config: Mapping[str, object], options: Mapping[str, Any]) -> str:
+    from harness.cli.foreign import pairs, variables
+    from harness.cli.run_screen import RunScreen
+    from harness.cli.wiring import Interrupt, parts
+    from harness.core.point import Point
+    from harness.solo import Solo
+
+    with (
+        Interrupt() as interrupted,
+        RunScreen(folder=store.run_dir, repeats=options["repeat"], echo=options["echo"]) as screen,
+        parts(settings, target="command", executor="local") as tools,
+    ):
+        return Solo(
+            store=store,
+            parts=tools,
+            screen=screen,
+            interrupted=interrupted,
+            config=config,
+            point=Point.of(pairs(options["values"])),
+            env=variables(options["env"]),
+        ).run()
+
+
+def _conclude(store: RunStore, *, as_json: bool) -> None:
+    import json
+
+    from harness.core.codec import to_json
+    from harness.report import one
+    from harness.settings import identities
+
+    records = store.records()
+    if not records:
+        click.echo(f"interrupted before anything was decided; what was seen is in {store.run_dir}", err=True)
+        return
+    evidence = {key: seen for record in records if (seen := store.read_evidence(key := record.trial.key)) is not None}
+    argv = store.campaign_run().argv
+    title = store.campaign.question
+    path = one.write(records, evidence, run_dir=store.run_dir, title=title, argv=argv, hide=identities())
+    if as_json:
+        click.echo(json.dumps({"run": str(store.run_dir), "trials": to_json(records)}, indent=1))
+    else:
+        click.echo(one.text(records, evidence, where=path, argv=argv))
+
+
+def exit_code(records: Sequence[TrialRecord], *, ended: str) -> int:
+    """What it means to a script."""
+    from harness.cli.exit_codes import ExitCode
+    from harness.core.verdict import Kind
+
+    if ended == "interrupted" or not records:
+        return ExitCode.INTERRUPTED
+    kinds = {record.verdict.kind for record in records}
+    if kinds == {Kind.PASS}:
+        return ExitCode.OK
+    if kinds - {Kind.PASS, Kind.SLOW, Kind.UNRESOLVED, Kind.INFRA}:
+        return ExitCode.FINDINGS
+    return ExitCode.INFRA if Kind.INFRA in kinds else ExitCode.BUDGET

@@ -1,0 +1,110 @@
+"""What a person sees while one program runs: a moving line on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.observe.progress import STREAMS, OutputReader
+from harness.report.text import clean, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from harness.core.boundary import PlanEstimate
+    from harness.core.record import TrialRecord
+    from harness.core.trial import Trial
+
+WIDTH = 79
+EVERY_S = 10.0
+"""How often a line is written where nothing can move."""
+
+LATER = 1.5
+"""Each such line comes this many times later than the one before: a run of a day needs few."""
+
+
+class RunScreen:
+    """Follows one trial after another. ``folder`` is the run directory; with ``echo``, the program's own output."""
+
+    def __init__(self, *, folder: Path, repeats: int, echo: bool) -> None:
+        self.folder, self.repeats, self.echo = folder, repeats, echo
+        self.moves = sys.stderr.isatty()
+        self.readers: list[OutputReader] = []
+        self.next_s = EVERY_S
+        self.shown = False
+
+    def __enter__(self) -> RunScreen:
+        click.echo(f"run directory: {self.folder}", err=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._clear()
+
+    def opened(self, *, question: str, directory: str, resumed: int) -> None:
+        """Nothing: the run directory was named already."""
+
+    def planned(self, estimate: PlanEstimate) -> None:
+        """Nothing: there is no search."""
+
+    def started(self, trial: Trial, *, number: int, reason: str) -> None:
+        """The run's number where there are several."""
+        self.next_s = EVERY_S
+        place = self.folder / "trials" / trial.key
+        self.readers = [OutputReader(place, stream) for stream in STREAMS] if self.echo else []
+        if self.repeats > 1:
+            self._line(reason)
+
+    def watched(self, facts: Mapping[str, object]) -> None:
+        """Where it is; what is being done about a silence."""
+        self._echo()
+        if facts.get("note"):
+            self._line(f"{_number(facts, 'elapsed_s'):.1f} s  {facts['note']}")
+        elif self.moves:
+            click.echo(f"\r{progress(facts)[:WIDTH]:<{WIDTH}}", nl=False, err=True)
+            self.shown = True
+        elif _number(facts, "elapsed_s") >= self.next_s:
+            self.next_s *= LATER
+            self._line(progress(facts))
+
+    def judged(self, record: TrialRecord, *, number: int) -> None:
+        """Its verdict where there are several."""
+        self._echo()
+        self._clear()
+        if self.repeats > 1:
+            self._line(f"  {record.verdict}  {record.outcome.duration_s:.1f} s")
+
+    def _echo(self) -> None:
+        for reader, stream in zip(self.readers, (sys.stdout, sys.stderr), strict=False):
+            if text := reader.new():
+                self._clear()
+                click.echo(text, nl=False, file=stream)
+
+    def _line(self, text: str) -> None:
+        self._clear()
+        click.echo(clean(text), err=True)
+
+    def _clear(self) -> None:
+        if self.shown:
+            click.echo(f"\r{'':<{WIDTH}}\r", nl=False, err=True)
+            self.shown = False
+
+
+def progress(facts: Mapping[str, object]) -> str:
+    """``12 s  41 of 100 steps, in backward of step 41, silent for 3.2 s``."""
+    parts: list[str] = []
+    done, wanted = facts.get("steps_done"), facts.get("steps_wanted")
+    if done or wanted:
+        parts.append(f"{done} of {wanted} steps" if wanted else f"{done} steps")
+    phase, step = facts.get("phase"), facts.get("step")
+    parts.append("starting" if phase is None else f"in {phase}" + (f" of step {step}" if step is not None else ""))
+    if _number(facts, "silence_s") > 1:
+        parts.append(f"silent for {seconds(_number(facts, 'silence_s'))}")
+    return f"{seconds(_number(facts, 'elapsed_s'))}  {', '.join(parts)}"
+
+
+def _number(facts: Mapping[str, object], name: str) -> float:
+    value = facts.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0

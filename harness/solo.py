@@ -1,0 +1,139 @@
+"""Solo: one program, supervised, once or a few times; limits are learned from the runs that passed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from harness.attempts import Attempts, Interrupted
+from harness.core.campaign import CampaignAnswer, CampaignSpec, Task
+from harness.core.matrix import Matrix
+from harness.core.point import Point
+from harness.core.space import Space
+from harness.core.success import Success
+from harness.core.trial import Budget, Limit, Prediction, Trial
+from harness.core.verdict import Answer, Kind
+from harness.plan.budget import budget
+from harness.plan.predict import INSIDE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from harness.conduct import Parts
+    from harness.core.ports import Screen
+    from harness.core.record import TrialRecord
+    from harness.core.spec import Limits
+    from harness.core.verdict import Verdict
+    from harness.store.run_store import RunStore
+
+WHOLE = Space(factors=())
+"""The space of a program that is run as it is: one cell."""
+
+
+TARGET = "command"
+
+STALL_S = 600.0
+"""Longest silence of a program of which nothing is known; a standstill is told within seconds all the same."""
+
+NEVER_S = 30 * 86400.0
+
+
+def question(*, command: Sequence[str], limits: Limits, success: Success, repeats: int) -> CampaignSpec:
+    """The question that ``run`` asks: does this program come to its end?"""
+    words = " ".join(command)
+    matrix = Matrix(
+        name="run", space=WHOLE, target=TARGET, command=tuple(command), limits=limits, success=success, passes=repeats
+    )
+    return CampaignSpec(
+        question=f"Does it come to its end: {words}",
+        task=Task.CELLS,
+        matrix=matrix,
+        cells=(Point(),),
+        passes=repeats,
+        executor="local",
+    )
+
+
+class Solo:
+    """Runs the program of ``store``'s question with ``config``; ``point`` names its values for a reader."""
+
+    def __init__(
+        self,
+        *,
+        store: RunStore,
+        parts: Parts,
+        screen: Screen,
+        interrupted: Callable[[], bool],
+        config: Mapping[str, object],
+        point: Point,
+        env: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        self.store, self.config, self.point, self.env = store, config, point, tuple(env)
+        self.matrix = store.campaign.matrix
+        self.attempts = Attempts(
+            store=store, parts=parts, screen=screen, interrupted=interrupted, answer=lambda verdict, _: _answer(verdict)
+        )
+
+    def run(self) -> str:
+        """Run it as often as asked; how it ended: ``answered`` or ``interrupted``. What was seen is in the store."""
+        ended = "answered"
+        try:
+            for repeat in range(self.matrix.passes):
+                self.attempts.run(self.trial(repeat), reason=f"run {repeat + 1} of {self.matrix.passes}")
+        except (Interrupted, KeyboardInterrupt):
+            ended = "interrupted"
+        self.store.add_end(why=ended, seconds=self.attempts.seconds, answer=CampaignAnswer())
+        return ended
+
+    def trial(self, repeat: int) -> Trial:
+        """The trial of one run, with limits from those before it that passed."""
+        prediction = predict_again(self.store.records())
+        success = self.matrix.success
+        return Trial(
+            target=self.matrix.target,
+            point=self.point,
+            repeat=repeat,
+            role="search",
+            config=dict(self.config),
+            seed=repeat,
+            code=self.store.code,
+            machine=self.store.machine.fingerprint,
+            env=self.env,
+            budget=limits_of(self.matrix.limits, prediction),
+            prediction=prediction,
+            success=None if success == Success() else success,
+        )
+
+
+def limits_of(limits: Limits, prediction: Prediction | None) -> Budget:
+    """The limits of one run: what the user set, else what passed runs teach; a run that progresses is not ended."""
+    learned = budget(limits, prediction)
+    if limits.total_s is None:
+        learned = replace(learned, total=Limit(seconds=NEVER_S, source="none was set"))
+    if limits.stall_s is None and prediction is None:
+        source = "default: no run of this program has passed yet"
+        learned = replace(learned, stall=Limit(seconds=STALL_S, source=source))
+    return learned
+
+
+def predict_again(records: Sequence[TrialRecord]) -> Prediction | None:
+    """What the next run of the same program should take, from those that passed; None when none has."""
+    passed = [record for record in records if record.verdict.kind is Kind.PASS]
+    if not passed:
+        return None
+    totals = [record.outcome.duration_s for record in passed]
+    silences = [record.measurement.longest_silence_s for record in passed]
+    total_s, silence_s = sum(totals) / len(totals), sum(silences) / len(silences)
+    return Prediction(
+        total_s=total_s,
+        total_high_s=max(INSIDE * total_s, *totals),
+        silence_s=silence_s,
+        silence_high_s=max(INSIDE * silence_s, *silences),
+        basis=f"{len(passed)} passed run{'s' if len(passed) > 1 else ''} of the same program",
+    )
+
+
+def _answer(verdict: Verdict) -> Answer:
+    if verdict.kind is Kind.PASS:
+        return Answer.GOOD
+    return Answer.UNRESOLVED if verdict.kind in (Kind.SLOW, Kind.INFRA, Kind.UNRESOLVED) else Answer.BAD

@@ -1,0 +1,138 @@
+"""nsa-harness run on a stranger's real programs: verdict, exit code, report, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from harness.cli.main import main
+from harness.settings import processes_with
+
+COUNTS = """
+import sys, time
+for step in range(int(sys.argv[1])):
+    print("step", step + 1, flush=True)
+print(sys.argv[2:], flush=True)
+"""
+
+WAITS = """
+import threading
+print("step 1", flush=True)
+def wait_for_news(lock):
+    lock.acquire()
+    lock.acquire()
+wait_for_news(threading.Lock())
+"""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "counts.py").write_text(COUNTS)
+    (tmp_path / "waits.py").write_text(WAITS)
+    return tmp_path
+
+
+def run(*argv: object, options: tuple[object, ...] = ()):
+    words = ["run", *options, "--", sys.executable, *argv]
+    return CliRunner().invoke(main, [str(word) for word in words], prog_name="nsa-harness")
+
+
+def folder(place: Path) -> Path:
+    (found,) = (place / "runs").iterdir()
+    return found
+
+
+def test_a_program_that_comes_to_its_end_passes_and_has_a_report(place):
+    done = run("counts.py", 3)
+
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines()[0] == "PASS"
+    assert max(map(len, done.stdout.splitlines())) <= 80 or str(place) in done.stdout
+    report = (folder(place) / "report.md").read_text()
+    assert "**PASS**" in report
+    assert "step 3" in report
+
+
+def test_values_fill_the_command_and_steps_by_a_pattern_are_asked_for(place):
+    options = ("--set", "n=4", "--set", "name=a b", "--progress", r"^step (\d+)", "--steps", 5)
+    done = run("counts.py", "{n}", "--name={name}", options=options)
+
+    assert done.exit_code == 1, done.output
+    assert done.stdout.splitlines()[0].startswith("CRASH (exit-early)")
+    assert "4 of 5 steps" in done.stdout
+    assert "--name=a b" in (folder(place) / "report.md").read_text()
+
+
+def test_a_pass_must_show_what_was_declared_as_success(place):
+    done = run("counts.py", 1, options=("--success", "all is well"))
+
+    assert done.exit_code == 1
+    assert done.stdout.startswith("BELOW_TARGET")
+    assert run("counts.py", 1, "all is well", options=("--success", "all is well")).exit_code == 0
+
+
+def test_a_hang_is_told_within_seconds_and_ended_with_its_place(place):
+    done = run("waits.py", options=("--startup", "5s"))
+
+    assert done.exit_code == 1, done.output
+    assert done.stdout.startswith("HANG (deadlock)")
+    assert "wait_for_news (waits.py:6)" in done.stdout
+    assert processes_with("NSA_HARNESS_TRIAL_DIR") == ()
+    again = CliRunner().invoke(main, ["classify", str(folder(place))])
+    assert (again.exit_code, again.stdout.split()[-1]) == (0, "same"), again.output
+
+
+def test_repeats_are_told_apart_and_learn_their_limits(place):
+    done = run("counts.py", 2, options=("--repeat", 2, "--json"))
+
+    assert done.exit_code == 0, done.output
+    first, second = json.loads(done.stdout)["trials"]
+    assert first["trial"]["budget"]["stall"]["source"].startswith("default")
+    assert second["trial"]["budget"]["stall"]["source"].startswith("learned")
+    assert second["trial"]["prediction"]["basis"] == "1 passed run of the same program"
+
+
+def test_a_program_that_cannot_be_started_is_the_machines_matter(place):
+    done = CliRunner().invoke(main, ["run", "--", "no-such-program"], prog_name="nsa-harness")
+
+    assert done.exit_code == 6
+    assert "no-such-program" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["run", "--", "python", "{layers}"], "--set layers=VALUE"),
+        (["run", "--progress", "(", "--", "python"], "no regular expression"),
+        (["run"], "Missing argument"),
+    ],
+)
+def test_wrong_use_is_said_before_anything_runs(place, argv, said):
+    done = CliRunner().invoke(main, argv, prog_name="nsa-harness")
+
+    assert done.exit_code == 2
+    assert said in done.output
+    assert not (place / "runs").exists()
+
+
+def test_the_programs_own_output_can_be_shown(place):
+    done = run("counts.py", 2, options=("--echo",))
+
+    assert done.stdout.splitlines()[:2] == ["step 1", "step 2"]
+
+
+def test_the_environment_arrives_and_its_secrets_are_not_kept(place, monkeypatch):
+    monkeypatch.setenv("MY_API_KEY", "s3cr3t-value")
+    (place / "env.py").write_text("import os\nprint(len(os.environ['MY_API_KEY']), os.environ['EXTRA'])\n")
+    done = run("env.py", options=("--env", "EXTRA=here", "--echo"))
+
+    assert done.stdout.splitlines()[0] == "12 here"
+    for file in folder(place).rglob("*"):
+        assert not file.is_file() or b"s3cr3t-value" not in file.read_bytes()
+    assert os.environ["MY_API_KEY"]
