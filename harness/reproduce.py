@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -224,9 +225,8 @@ def _run(
     argv: tuple[str, ...], *, env: Mapping[str, str], limit_s: float, clock: Clock, log: Path
 ) -> tuple[str, int | None]:
     """What a program printed and its exit code; None for one that had to be ended. Nothing of it is left."""
-    import nsa
-
-    own = str(Path(nsa.__file__).parents[1])
+    found = find_spec("nsa")  # imported it would bring torch into the controller
+    own = str(Path(found.origin).parents[1]) if found and found.origin else ""
     with log.open("w+", encoding="utf-8", errors="replace") as out:
         process = subprocess.Popen(
             argv, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
