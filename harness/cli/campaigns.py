@@ -65,6 +65,8 @@ def conduct(settings: Settings, store: RunStore) -> CampaignRun:
     from harness.campaign import Campaign
     from harness.cli.console import screen
     from harness.cli.wiring import Interrupt, parts
+    from harness.report.write import write
+    from harness.trees import trees_for
 
     spec = store.campaign
 
@@ -75,24 +77,20 @@ def conduct(settings: Settings, store: RunStore) -> CampaignRun:
         Interrupt() as interrupted,
         screen(label=label) as view,
         parts(settings, target=spec.matrix.target, executor=spec.executor) as tools,
+        trees_for(spec, store.run_dir) as trees,
     ):
         view.opened(question=spec.question, directory=str(store.run_dir), resumed=len(store.records()))
-        return Campaign(store=store, parts=tools, screen=view, interrupted=interrupted).run()
+        run = Campaign(store=store, parts=tools, screen=view, interrupted=interrupted, trees=trees).run()
+    write(run, store.run_dir)
+    return run
 
 
 def finish(ctx: click.Context, run: CampaignRun, *, as_json: bool) -> None:
     """Say what came of it on standard output and end with the exit code that means it."""
-    from harness.cli.campaign_text import text_of
     from harness.cli.console import result
+    from harness.report.write import campaign_text, summary_json
 
-    if as_json:
-        import json
-
-        from harness.core.codec import to_json
-
-        result(json.dumps(to_json(run), indent=1))
-    else:
-        result(text_of(run))
+    result(summary_json(run) if as_json else campaign_text(run))
     ctx.exit(exit_code(run))
 
 

@@ -82,7 +82,7 @@ def question_of(file: str, options: dict[str, Any]) -> CampaignSpec | None:
     if search:
         from harness.spec.searches import search_spec
 
-        return replace(search_spec(matrix, search, file=path), **how(options))
+        return replace(search_spec(matrix, search, file=path), **how(matrix, options))
     cells = _cells(matrix, options)
     if not cells:
         return None
@@ -94,13 +94,15 @@ def question_of(file: str, options: dict[str, Any]) -> CampaignSpec | None:
         cells=cells,
         passes=options["repeat"] or matrix.passes,
         fail_fast=options["fail_fast"],
-        **how(options),
+        **how(matrix, options),
     )
 
 
-def how(options: dict[str, Any]) -> dict[str, Any]:
-    """The options that say how trials are run."""
-    return {"executor": options["executor"] or "forkserver", "seed": options["seed"]}
+def how(matrix: Matrix, options: dict[str, Any]) -> dict[str, Any]:
+    """The options that say how trials are run; another program, interpreter or commit cannot be forked."""
+    bundles = [bundle for factor in matrix.space.factors for bundle in factor.bundles]
+    fresh = matrix.target != "nsa" or any(bundle.python or bundle.commit for bundle in bundles)
+    return {"executor": options["executor"] or ("local" if fresh else "forkserver"), "seed": options["seed"]}
 
 
 def with_effort(matrix: Matrix, options: dict[str, Any]) -> Matrix:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.campaigns import begin, finish, resume
-from harness.cli.matrix_run import existing, with_effort
+from harness.cli.matrix_run import existing, how, with_effort
 from harness.core.campaign import CampaignSpec, Task
 from harness.core.errors import SpecError, suggestion
 from harness.core.matrix import SearchKind
@@ -63,8 +63,7 @@ def question_of(file: str | None, task: Task, options: dict[str, Any]) -> Campai
         **_given(options),
         bad_kinds=tuple(_kind(word) for word in options["bad_kinds"]) or spec.bad_kinds,
         signature=_signature(matrix, options["signature"]) or (None if options["bad_kinds"] else spec.signature),
-        executor=options["executor"] or spec.executor,
-        seed=options["seed"],
+        **how(matrix, options),
     )
 
 

@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tree:
-    """The program as it was at one commit: the folder, and the commit's name in full."""
+    """Where the program of a trial lies; ``commit`` in full when it is not the present one."""
 
     folder: str
-    commit: str
+    commit: str | None = None
 
 
 class Trees(Protocol):
-    """Where the program of a commit can be found."""
+    """The folders of programs that are not simply the present one in the present interpreter."""
 
-    def at(self, commit: str) -> Tree:
-        """The tree of ``commit``; SpecError when there is no such commit."""
+    def at(self, commit: str | None) -> Tree | None:
+        """The tree of ``commit`` (None: as it is now), if the target needs to be told; SpecError for no commit."""
         ...
 
 
@@ -67,7 +67,8 @@ class CellPlanner:
         """The trial that answers ``request``; SpecError when the target cannot run such a cell."""
         cell, bundle = request.cell, self.matrix.bundle(request.cell)
         config = self._config(cell)
-        tree = self.trees.at(bundle.commit) if bundle.commit and self.trees else None
+        elsewhere = self.trees is not None and (bundle.commit is not None or bundle.python is not None)
+        tree = self.trees.at(bundle.commit) if self.trees is not None and elsewhere else None
         fault = self.matrix.fault
         active = fault is not None and fault.active(self._settings(cell, config))
         repeat = self._repeats[cell]
@@ -78,7 +79,7 @@ class CellPlanner:
             role=request.role,
             config=config,
             seed=self._seed(cell, repeat),
-            code=f"commit {tree.commit}" if tree else self.code,
+            code=f"commit {tree.commit}" if tree and tree.commit else self.code,
             machine=self.machine,
             fault=fault if active else None,
             env=bundle.env,

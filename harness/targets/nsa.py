@@ -57,12 +57,13 @@ class NsaTarget:
     def command(self, trial: Trial, *, trial_dir: Path, env: Mapping[str, str]) -> Command:
         """A fresh interpreter or a fork that runs the worker on ``trial``."""
         trial_json = json.dumps(redact(to_json(trial), values=secrets(trial.env)), indent=1, sort_keys=True)
+        packages = {"PYTHONPATH": trial.tree} if trial.tree else {}
         return Command(
-            argv=(self.python, "-P", "-m", "harness.worker", str(trial_dir)),
-            env=tuple(sorted({**env, **dict(trial.env), "PYTHONUNBUFFERED": "1"}.items())),
+            argv=(trial.python or self.python, "-P", "-m", "harness.worker", str(trial_dir)),
+            env=tuple(sorted({**env, **dict(trial.env), **packages, "PYTHONUNBUFFERED": "1"}.items())),
             trial_dir=str(trial_dir),
             files=((layout.trial_file(trial_dir).name, trial_json),),
-            entry="harness.worker.main:run",
+            entry=None if trial.python or trial.tree else "harness.worker.main:run",
             max_address_space_bytes=_memory_limit(trial),
         )
 

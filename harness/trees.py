@@ -1,0 +1,111 @@
+"""Trees: the program as it was at a commit, each commit in a git worktree of its own."""
+
+from __future__ import annotations
+
+import subprocess
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import harness
+from harness.core.errors import SpecError
+from harness.plan.cells import Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from harness.core.campaign import CampaignSpec
+
+LIMIT_S = 120.0
+"""How long git may take for one worktree."""
+
+
+class Worktrees:
+    """The commits of ``repository`` as folders below ``folder``.
+
+    With ``package``, a trial gets a folder that holds links to that package of the commit and to the harness as it
+    is now, and nothing else: it is meant for PYTHONPATH, and an old commit's harness must not judge its own trial.
+    """
+
+    def __init__(self, *, repository: Path, folder: Path, package: str | None = None) -> None:
+        self.repository = repository
+        self.folder = folder
+        self.package = package
+        self._trees: dict[str | None, Tree | None] = {}
+        self._made: list[Path] = []
+
+    def at(self, commit: str | None) -> Tree | None:
+        """The tree of ``commit``, made when it is asked for first.
+
+        Raises:
+            SpecError: git knows no such commit, or cannot make the worktree.
+        """
+        if commit not in self._trees:
+            self._trees[commit] = self._make(commit)
+        return self._trees[commit]
+
+    def close(self) -> None:
+        """Take the worktrees out of the repository's list again."""
+        for path in self._made:
+            self._git("worktree", "remove", "--force", str(path))
+
+    def _make(self, commit: str | None) -> Tree | None:
+        if commit is None:
+            return None if self.package is None else Tree(folder=self._linked("now", _home(self.package)))
+        full = self._git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}").strip()
+        path = self.folder / full[:12]
+        if not path.exists():
+            self._git("worktree", "prune")
+            self._git("worktree", "add", "--detach", "--quiet", str(path), full)
+        self._made.append(path)
+        if self.package is None:
+            return Tree(folder=str(path), commit=full)
+        if not (path / self.package).is_dir():
+            raise SpecError(f"commit {commit} has no package {self.package!r}, so it cannot be run")
+        return Tree(folder=self._linked(f"{full[:12]}-packages", path / self.package), commit=full)
+
+    def _linked(self, name: str, package: Path) -> str:
+        folder = self.folder / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for link, place in ((package.name, package), ("harness", Path(harness.__file__).parent)):
+            if not (folder / link).is_symlink():
+                (folder / link).symlink_to(place, target_is_directory=True)
+        return str(folder)
+
+    def _git(self, *argv: str) -> str:
+        try:
+            done = subprocess.run(
+                ["git", "-C", str(self.repository), *argv],
+                capture_output=True, text=True, timeout=LIMIT_S, check=False,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise SpecError(f"git {argv[0]} in {self.repository} failed: {error}") from error
+        if done.returncode:
+            said = done.stderr.strip() or f"no such commit in {self.repository}"
+            raise SpecError(f"git {' '.join(argv[:2])} .. {argv[-1]}: {said}")
+        return done.stdout
+
+
+@contextmanager
+def trees_for(spec: CampaignSpec, run_dir: Path) -> Iterator[Worktrees | None]:
+    """The trees that a campaign's trials need; None when all of them run the present program as it is."""
+    factors = spec.matrix.space.factors
+    bundles = [spec.matrix.base, *(bundle for factor in factors for bundle in factor.bundles)]
+    if not any(bundle.commit or bundle.python for bundle in bundles):
+        yield None
+        return
+    package = "nsa" if spec.matrix.target == "nsa" else None
+    repository = _home(package).parent if package else Path.cwd()
+    trees = Worktrees(repository=repository, folder=run_dir.absolute() / "trees", package=package)
+    try:
+        yield trees
+    finally:
+        trees.close()
+
+
+def _home(package: str) -> Path:
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        raise SpecError(f"the package {package!r} is not installed here")
+    return Path(spec.origin).parent
