@@ -73,6 +73,9 @@ RANK_RULES = Registry(
 )
 """The rules for trials of several ranks; most ask the rules above about one rank, as if it were the whole trial."""
 
+WHOLE = frozenset({"interrupted", "infra", "misconfigured", "nonfinite_loss", "below_target"})
+"""Rules whose verdicts are about a trial as a whole: of several ranks, none is named."""
+
 ALWAYS = frozenset({"unresolved", "ranks_unresolved"})
 
 
@@ -83,5 +86,7 @@ def classify(case: Case) -> Verdict:
     """
     rules = RANK_RULES if case.evidence.ranks else RULES
     fired = [(name, verdict) for name in rules if (verdict := rules.load(name)(case)) is not None]
-    (_, first), *rest = fired
+    (name, first), *rest = fired
+    if case.evidence.ranks and name in WHOLE:
+        first = replace(first, rank=None)
     return replace(first, also=tuple(name for name, _ in rest if name not in ALWAYS))
