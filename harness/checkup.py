@@ -12,7 +12,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.core.ports import WatchedJob
 from harness.machine import describe, installed
+from harness.observe.devices.nvml import Nvml
 from harness.settings import find_program, processes_with
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
         _bytecode(),
         _stacks(),
         _native(),
+        _gpus(),
         _runs(settings.runs),
         _leftovers(),
     )
@@ -138,6 +141,36 @@ def _native() -> Finding:
             seen="not installed; py-spy gives native frames of Python threads, pystack also those of C++ threads",
         )
     return Finding(name="pystack", level="ok", seen=found)
+
+
+def _gpus() -> Finding:
+    """What NVML tells here, and who else is on the GPUs: a PID that is not visible here cannot be ours either."""
+    seen = Nvml().see(WatchedJob(ranks={}, pids=frozenset(), world=1, trial_dir=Path(), t_s=0.0))
+    if not seen.gpus:
+        reason = "; ".join(failure.reason for failure in seen.failures)
+        if not reason:
+            return Finding(name="gpus", level="ok", seen="no NVIDIA driver")
+        return Finding(
+            name="gpus",
+            level="warn",
+            seen=f"not seen: {reason}",
+            next="without it nobody can tell whether a GPU works or waits",
+        )
+    told = [
+        f"{gpu.index}: {gpu.name}, {(gpu.memory_used_bytes or 0) / 2**20:.0f} of "
+        f"{(gpu.memory_total_bytes or 0) / 2**20:.0f} MiB used, {gpu.utilisation} %"
+        for gpu in seen.gpus
+    ]
+    others = [f"GPU {gpu.index}: PID {process.pid}" for gpu in seen.gpus for process in gpu.processes]
+    told += [failure.reason for failure in seen.failures]
+    if others:
+        return Finding(
+            name="gpus",
+            level="warn",
+            seen="; ".join([*told, f"in use by {', '.join(others)}"]),
+            next="a trial that shares its GPU cannot be judged for memory or speed; wait, or choose another GPU",
+        )
+    return Finding(name="gpus", level="ok", seen="; ".join(told))
 
 
 def _runs(runs: Path) -> Finding:

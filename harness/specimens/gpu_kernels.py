@@ -10,6 +10,9 @@ from harness.specimens.catalog import Needs, Scene, Specimen
 ENDLESS_CYCLES = 1 << 62
 """Clock cycles that a kernel waits for: 70 years at 2 GHz."""
 
+HOST: tuple[tuple[str, bool | int], ...] = (("train.steps", 60),)
+"""The trainer that all specimens on one GPU are planted in: the same, so that its healthy runs are run once."""
+
 FEEDING_S = 1.5
 """How long the host keeps a step waiting with operations too small for the GPU to notice."""
 
@@ -64,7 +67,8 @@ SPIN = Specimen(
     expect=Kind.HANG,
     cause="gpu-spin",
     needs=Needs.GPU,
-    stall_s=5.0,
+    settings=HOST,
+    stall_s=3.0,
     imitates="a kernel with a loop whose end never comes: the GPU reads 100 % busy and works on nothing",
 )
 
@@ -76,7 +80,7 @@ HOST_BOUND = Specimen(
     every_step=True,
     step=0,
     needs=Needs.GPU,
-    settings=(("train.steps", 60),),
+    settings=HOST,
     total_s=25.0,
     look_alike=True,
     imitates="attention as a Python loop over tokens: thousands of small kernels, and a GPU that waits for the host",
@@ -87,6 +91,7 @@ COMPILE = Specimen(
     strike=compile_for_long,
     expect=Kind.PASS,
     needs=Needs.GPU,
+    settings=HOST,
     stall_s=3.0,
     look_alike=True,
     imitates="torch.compile of a new shape in the middle of training: a long silence of a healthy program",

@@ -6,6 +6,7 @@ import time
 
 from harness.core.verdict import Kind
 from harness.specimens.catalog import Needs, Scene, Specimen
+from harness.specimens.gpu_kernels import HOST
 
 MIB = 1 << 20
 ROOM_BYTES = 2048 * MIB
@@ -52,6 +53,7 @@ OOM = Specimen(
     strike=fill_gpu,
     expect=Kind.OOM,
     needs=Needs.GPU,
+    settings=HOST,
     expect_frame="fill_gpu",
     imitates="activations that do not fit on the GPU",
 )
@@ -64,7 +66,7 @@ THRASH = Specimen(
     every_step=True,
     step=0,
     needs=Needs.GPU,
-    settings=(("train.steps", 60),),
+    settings=HOST,
     total_s=25.0,
     look_alike=True,
     imitates="varying lengths close to the memory limit: every allocation frees all that the allocator kept",

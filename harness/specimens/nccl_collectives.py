@@ -12,6 +12,14 @@ from harness.specimens.gpu_kernels import launch_endless
 STRIKES_AT = 2
 """The step at which the odd rank does otherwise; until then all ranks do the same, which becomes their habit."""
 
+HOST: tuple[tuple[str, bool | int], ...] = (
+    ("model.n_layers", 12),
+    ("train.batch_size", 2),
+    ("train.steps", 40),
+    ("train.trace_grads", True),
+)
+"""The trainer that all specimens on two GPUs are planted in: the same, so that its healthy runs are run once."""
+
 ODD_RANK = 1
 USUAL, OTHER = 1000, 1 << 21
 """Elements of the tensor that all ranks sum up in every step, and of the one that the odd rank brings."""
@@ -60,8 +68,8 @@ SKIP = Specimen(
     needs=Needs.NCCL,
     world=2,
     expect_rank=ODD_RANK,
-    stall_s=5.0,
-    settings=(("train.batch_size", 2),),
+    stall_s=3.0,
+    settings=HOST,
     imitates="an all_reduce inside an if that is false on one rank",
 )
 
@@ -77,8 +85,8 @@ SHAPE = Specimen(
     needs=Needs.NCCL,
     world=2,
     expect_rank=ODD_RANK,
-    stall_s=5.0,
-    settings=(("train.batch_size", 2),),
+    stall_s=3.0,
+    settings=HOST,
     imitates="an all_reduce of a tensor whose size depends on the rank's own data",
 )
 
@@ -91,9 +99,9 @@ SPIN = Specimen(
     needs=Needs.NCCL,
     world=2,
     at_rank=1,
-    stall_s=5.0,
+    stall_s=3.0,
     expect_phase="optim",
-    settings=(("train.batch_size", 2),),
+    settings=HOST,
     imitates="a kernel that never ends on one rank: the other waits inside NCCL, and both GPUs read 100 %",
 )
 
@@ -106,9 +114,9 @@ UNUSED = Specimen(
     needs=Needs.NCCL,
     world=2,
     at_rank=1,
-    stall_s=5.0,
+    stall_s=3.0,
     expect_phase="backward",
-    settings=(("train.batch_size", 2), ("train.trace_grads", True)),
+    settings=HOST,
     imitates="a branch of the model that one rank does not take: DDP on the others waits for its gradients",
 )
 

@@ -9,12 +9,11 @@ import time
 from harness.core.verdict import Kind
 from harness.specimens.backward_deadlock import acquire_forever
 from harness.specimens.catalog import Needs, Scene, Specimen
+from harness.specimens.nccl_collectives import HOST
 
 ODD_RANK = 1
 LATE_S = 2.5
 WORK_S = 0.7
-
-SETTINGS = (("train.batch_size", 2),)
 
 
 def stop_itself(scene: Scene) -> None:
@@ -62,8 +61,8 @@ LOCK = Specimen(
     needs=Needs.NCCL,
     world=2,
     at_rank=ODD_RANK,
-    stall_s=5.0,
-    settings=SETTINGS,
+    stall_s=3.0,
+    settings=HOST,
     imitates="a gradient hook on one rank that waits for a lock which never comes back",
 )
 
@@ -75,8 +74,8 @@ STOPPED = Specimen(
     needs=Needs.NCCL,
     world=2,
     at_rank=ODD_RANK,
-    stall_s=5.0,
-    settings=SETTINGS,
+    stall_s=3.0,
+    settings=HOST,
     imitates="one rank stopped by a signal: a debugger, a scheduler, a suspended container",
 )
 
@@ -89,8 +88,8 @@ KILLED = Specimen(
     needs=Needs.NCCL,
     world=2,
     at_rank=ODD_RANK,
-    stall_s=5.0,
-    settings=SETTINGS,
+    stall_s=3.0,
+    settings=HOST,
     imitates="one rank killed from outside while the others go on to wait for it",
 )
 
@@ -104,9 +103,9 @@ STRAGGLER = Specimen(
     needs=Needs.NCCL,
     world=2,
     at_rank=ODD_RANK,
-    total_s=30.0,
+    total_s=28.0,
     look_alike=True,
-    settings=(*SETTINGS, ("train.steps", 60)),
+    settings=HOST,
     imitates="one rank whose own work takes many times longer than the others': all wait for it in every step",
 )
 
@@ -118,8 +117,8 @@ SLOW = Specimen(
     step=0,
     needs=Needs.NCCL,
     world=2,
-    total_s=30.0,
+    total_s=28.0,
     look_alike=True,
-    settings=(*SETTINGS, ("model.n_layers", 12), ("train.steps", 60)),
+    settings=HOST,
     imitates="twelve layers on two GPUs, healthy, with a limit too short for them",
 )
