@@ -17,6 +17,7 @@ COMMANDS = {
     "matrix": ("harness.cli.matrix:matrix", "Show, check and run matrix files: many cells, each with its expectation."),
     "minimise": ("harness.cli.minimise:minimise", "Find the settings that a failure needs."),
     "explore": ("harness.cli.explore:explore", "Try every pair of settings; find what each failure needs."),
+    "trial": ("harness.cli.trial:trial", "Run one cell; for git bisect run: 0 good, 1 bad, 125 skip."),
     "report": ("harness.cli.report:report", "Write the report of a run again, from its journal."),
     "classify": ("harness.cli.classify:classify", "Judge the recorded evidence of a run again."),
     "stacks": ("harness.cli.stacks:stacks", "Where every rank of a running job is, and whether it moves."),

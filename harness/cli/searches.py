@@ -62,7 +62,7 @@ def question_of(file: str | None, task: Task, options: dict[str, Any]) -> Campai
         **_cells(matrix, options),
         **_given(options),
         bad_kinds=tuple(_kind(word) for word in options["bad_kinds"]) or spec.bad_kinds,
-        signature=_signature(matrix, options["signature"]) or (None if options["bad_kinds"] else spec.signature),
+        signature=signature_of(matrix, options["signature"]) or (None if options["bad_kinds"] else spec.signature),
         **how(matrix, options),
     )
 
@@ -94,7 +94,8 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     return {field: options[name] for name, field in names.items() if options.get(name)}
 
 
-def _signature(matrix: Matrix, name: str | None) -> str | None:
+def signature_of(matrix: Matrix, name: str | None) -> str | None:
+    """``name``, if the matrix has such a signature; SpecError with the nearest otherwise."""
     names = [row.name for row in matrix.signatures]
     if name is not None and name not in names:
         listed = ", ".join(names) or "none"

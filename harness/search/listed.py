@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 
 
 class Listed:
-    """Asks for each cell ``passes`` times, whatever the answers. Implements ``core.ports.CellStrategy``."""
+    """Asks for each cell ``passes`` times; with ``until_bad`` no more once it failed.
 
-    def __init__(self, cells: Sequence[Point], *, passes: int) -> None:
+    Implements ``core.ports.CellStrategy``.
+    """
+
+    def __init__(self, cells: Sequence[Point], *, passes: int, until_bad: bool = False) -> None:
         self.cells = tuple(dict.fromkeys(cells))
         self.passes = passes
+        self.until_bad = until_bad
         self.stopped = ""
         self._answers: dict[Point, list[Answer]] = {cell: [] for cell in self.cells}
         self._pass_s: list[float] = []
@@ -33,7 +37,7 @@ class Listed:
             CellRequest(cell=cell, role="search", reason=f"run {number + 1} of {self.passes}")
             for number in range(self.passes)
             for cell in self.cells
-            if len(self._answers[cell]) <= number
+            if len(self._answers[cell]) <= number and not (self.until_bad and Answer.BAD in self._answers[cell])
         )
 
     def ask(self) -> CellRequest | None:

@@ -50,7 +50,7 @@ def strategy_of(spec: CampaignSpec) -> Search:
     space, effort = spec.matrix.space, spec.matrix.effort
     match spec.task:
         case Task.CELLS:
-            return Listed(spec.cells, passes=spec.passes)
+            return Listed(spec.cells, passes=spec.passes, until_bad=spec.until_bad)
         case Task.BISECT:
             if spec.axis is None:
                 raise SpecError("a threshold search needs an axis")

@@ -1,0 +1,134 @@
+"""nsa-harness trial: one cell, with the exit codes that ``git bisect run`` understands."""
+
+from __future__ import annotations
+
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.cli.matrix_options import shared
+
+if TYPE_CHECKING:
+    from harness.core.record import CampaignRun
+
+GOOD, BAD, SKIP, ABORT = 0, 1, 125, 128
+"""What git bisect takes for good, bad, cannot be tested, and stop."""
+
+EPILOG = """\b
+Examples:
+  nsa-harness trial matrices/backward_layers.yaml::n_layers=5,attention=nsa
+  nsa-harness trial matrices/safe_mode.yaml::bad --signature backward-hang
+  git bisect run nsa-harness trial hang.yaml::n_layers=5 --repeat 9
+\b
+Exit codes (as git bisect run reads them):
+  0    good: every trial passed
+  1    bad: a trial failed (with --signature: in that failure and no other)
+  125  skip: slow, spoiled by the machine, another failure, or no answer
+  128  stop: the cell cannot be run as written (an error in the file, no such axis)
+  130  stop: interrupted
+Never 137: how a trial is ended is not how this command ends.
+"""
+
+
+class Misuse(click.UsageError):
+    """Wrong use, which must stop the search and not count against a commit."""
+
+    exit_code = ABORT
+
+
+class _NeverBad:
+    """Lets no error of ours end in exit code 1 or 2: to git bisect that would be a bad commit."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        from harness.core.errors import CleanupError, HarnessError, LaunchError, StoreError
+
+        if isinstance(error, HarnessError):
+            click.echo(f"nsa-harness: {error}\n  next: {error.help}", err=True)
+            raise SystemExit(SKIP if isinstance(error, StoreError | LaunchError | CleanupError) else ABORT)
+        if isinstance(error, click.UsageError):
+            raise Misuse(error.message, error.ctx) from error
+        ours = (click.ClickException, click.exceptions.Exit, click.Abort)
+        if isinstance(error, Exception) and not isinstance(error, ours):
+            traceback.print_exception(error)
+            raise SystemExit(ABORT)
+
+
+class BisectRunCommand(click.Command):
+    """A command whose own mistakes are never taken for a bad commit."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does, with another exit code."""
+        with _NeverBad():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it; an error in the file stops the search, a machine in the way skips."""
+        with _NeverBad():
+            return super().invoke(ctx)
+
+
+@click.command("trial", cls=BisectRunCommand, epilog=EPILOG)
+@click.argument("cell", metavar="FILE[::CELL]")
+@click.option("--signature", metavar="NAME", help="Bad is only the failure that the file calls NAME.")
+@click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="Pass so often to be good.")
+@shared
+@click.pass_context
+def trial(ctx: click.Context, *, cell: str, signature: str | None, repeat: int, **options: Any) -> None:
+    """Run one CELL of a matrix FILE, such as n_layers=5,attention=nsa; the good one without CELL.
+
+    It is bad at the first failure and good after --repeat passes.
+    """
+    from harness.cli.campaigns import begin, resume
+    from harness.cli.console import result
+    from harness.settings import Settings
+
+    settings = Settings.read(runs=options["runs"])
+    name = options["resume"]
+    run = resume(settings, name=name) if name else begin(settings, _question(cell, signature, repeat, options))
+    code = exit_code(run)
+    for record in run.records:
+        result(f"{record.verdict}: {record.verdict.because}")
+    result(
+        f"{ {GOOD: 'good', BAD: 'bad', SKIP: 'skip'}.get(code, run.ended) } ({code}); run directory: {run.directory}"
+    )
+    ctx.exit(code)
+
+
+def _question(text: str, signature: str | None, repeat: int, options: dict[str, Any]) -> Any:
+    from harness.cli.matrix_run import existing, how, with_effort
+    from harness.cli.searches import signature_of
+    from harness.core.campaign import CampaignSpec, Task
+    from harness.spec.cells import parse_cell
+    from harness.spec.matrix import load_matrix
+
+    path, _, cell = text.partition("::")
+    matrix = with_effort(load_matrix(existing(path)).matrix, options)
+    point = parse_cell(cell, matrix.space)
+    return CampaignSpec(
+        question=f"Does {matrix.space.name_of(point)} of {matrix.name} pass?",
+        task=Task.CELLS,
+        matrix=matrix,
+        file=path,
+        cells=(point,),
+        passes=repeat,
+        until_bad=True,
+        signature=signature_of(matrix, signature),
+        **how(matrix, options),
+    )
+
+
+def exit_code(run: CampaignRun) -> int:
+    """Good, bad or skip."""
+    from harness.cli.exit_codes import ExitCode
+    from harness.core.verdict import Answer
+
+    answers = [record.answer for record in run.records]
+    if Answer.BAD in answers:
+        return BAD
+    if run.ended == "interrupted":
+        return int(ExitCode.INTERRUPTED)
+    return GOOD if answers.count(Answer.GOOD) >= run.spec.passes else SKIP
