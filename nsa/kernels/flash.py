@@ -7,7 +7,7 @@ Shape letters: T queries, S keys, H query heads, G key/value heads; both head wi
 
 Without help the fixed order keeps a copy of dq for every group of processors that works on one head, and adds them:
 with a window and 16 heads that is nine copies. So a windowed backward is cut into pieces along the sequence first,
-each beside the keys that it can reach; as many pieces times heads as there are processors need no copies.
+each beside the keys that it can reach: pieces times heads fill the GPU without copies.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 TILE = 128
 """Pieces are multiples of the kernel's largest tile."""
+WORK = 8
+"""Pieces times heads for each processor: so many that the last ones to finish leave few processors idle."""
 
 
 @torch.library.custom_op("nsa::flash_attention", mutates_args=())
@@ -104,9 +106,9 @@ def _gradients(
 
 def _piece_size(n_tokens: int, n_heads: int, w: int, device: torch.device) -> int:
     """Tokens of a piece of the backward pass, so that pieces times heads fill the GPU; all of them if that is one."""
-    n_pieces = -(-torch.cuda.get_device_properties(device).multi_processor_count // n_heads) if w else 1
-    size = -(-n_tokens // n_pieces // TILE) * TILE
-    return min(size, n_tokens) if size >= w else n_tokens
+    n_pieces = -(-WORK * torch.cuda.get_device_properties(device).multi_processor_count // n_heads) if w else 1
+    size = max(-(-n_tokens // n_pieces), w)
+    return min(-(-size // TILE) * TILE, n_tokens)
 
 
 def _backward_in_pieces(
@@ -121,37 +123,40 @@ def _backward_in_pieces(
     w: int,
     size: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The same gradients from pieces of ``size`` queries, each beside its own keys and the w - 1 before them."""
-    B, T, device = *q_BTHD.shape[:2], q_BTHD.device
-    starts = range(0, T, size)
-    spans = [slice(max(0, a - (w - 1)), min(a + size, T)) for a in starts]
-    piece = torch.arange(len(spans), device=device)
-    lengths_k = sum(span.stop - span.start for span in spans)
-    first_q = _offsets(piece * size, B, T)
-    first_k = _offsets(piece * size + (piece - 1).clamp(min=0) * (w - 1), B, lengths_k)
-    k, v = (torch.cat([x[:, span] for span in spans], 1).flatten(0, 1) for x in (k_BSGD, v_BSGD))
+    """The same gradients from pieces of ``size`` queries, each beside its own keys and the w - 1 before them.
+
+    What the first piece lacks before it and the last one after it are documents without queries.
+    """
+    B, T = q_BTHD.shape[:2]
+    n_pieces, reach = -(-T // size), size + w - 1
+    first_P = torch.arange(-1, n_pieces + 1, device=q_BTHD.device).clamp(min=0)
+    first_q, first_k = (first_P * size).clamp(max=T), first_P * reach
+    first_k[1], first_k[-1] = w - 1, n_pieces * reach - (n_pieces * size - T)
+    padding = (0, 0, 0, 0, w - 1, n_pieces * size - T)
+    k, v = (
+        torch.nn.functional.pad(x, padding).unfold(1, reach, size).movedim(-1, 2).flatten(0, 2)
+        for x in (k_BSGD, v_BSGD)
+    )
     do, q, o = (x.contiguous().flatten(0, 1) for x in (do_BTHD, q_BTHD, o_BTHD))
     lse = lse_BHT.transpose(0, 1).flatten(1).contiguous()
-    most = max(span.stop - span.start for span in spans)
-    dq, *grads = _backward(do, q, k, v, o, lse, random_state, first_q, first_k, (size, most), scale, w)
-    dk, dv = (_overlapped(x.unflatten(0, (B, -1)), spans, w - 1) for x in grads)
-    return dq.unflatten(0, (B, T)), dk, dv
+    rows_q, rows_k = _of_rows(first_q, B, T), _of_rows(first_k, B, n_pieces * reach)
+    dq, *grads = _backward(do, q, k, v, o, lse, random_state, rows_q, rows_k, (size, reach), scale, w)
+    dk, dv = (_of_keys(x.unflatten(0, (B, n_pieces, reach)), w - 1)[:, :T] for x in grads)
+    return dq.unflatten(0, (B, T)), dk.contiguous(), dv.contiguous()
 
 
-def _offsets(first_P: Tensor, n_rows: int, row_length: int) -> Tensor:
+def _of_rows(first_P: Tensor, n_rows: int, row_length: int) -> Tensor:
     """int32 boundaries of the pieces of all rows, laid one behind the other; nothing is read back to the host."""
     row_B = torch.arange(n_rows, device=first_P.device) * row_length
     return torch.nn.functional.pad((row_B[:, None] + first_P).flatten(), (0, 1), value=n_rows * row_length).int()
 
 
-def _overlapped(x_BKGD: Tensor, spans: list[slice], overlap: int) -> Tensor:
+def _of_keys(x_BPKGD: Tensor, overlap: int) -> Tensor:
     """Gradients of keys listed with their pieces, as gradients of keys: a key in two pieces gets both."""
-    parts = list(x_BKGD.split([span.stop - span.start for span in spans], 1))
-    for i in range(1, len(parts)):
-        if overlap:
-            parts[i - 1][:, -overlap:] += parts[i][:, :overlap]
-            parts[i] = parts[i][:, overlap:]
-    return torch.cat(parts, 1)
+    own_BPCGD = x_BPKGD[:, :, overlap:]
+    if overlap:
+        own_BPCGD[:, :-1, -overlap:] += x_BPKGD[:, 1:, :overlap]
+    return own_BPCGD.flatten(1, 2)
 
 
 def _backward(

@@ -16,7 +16,8 @@ from nsa.kernels.documents import token_documents
 
 def quarantined(k_BSGD: Tensor, v_BSGE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """K and v with zeros where either is not finite, and bad_BSG that says where."""
-    bad_BSG = ~(k_BSGD.isfinite().all(-1) & v_BSGE.isfinite().all(-1))
+    largest = (torch.linalg.vector_norm(x.detach(), torch.inf, dim=-1) for x in (k_BSGD, v_BSGE))
+    bad_BSG = ~torch.maximum(*largest).isfinite()
     return k_BSGD.masked_fill(bad_BSG[..., None], 0.0), v_BSGE.masked_fill(bad_BSG[..., None], 0.0), bad_BSG
 
 
