@@ -18,6 +18,7 @@ from harness.core.ports import WatchedJob
 from harness.core.world import world_of
 from harness.observe.answers import read_answers, steps_wanted
 from harness.observe.certainty import SAMPLES, nobody_moves
+from harness.observe.devices.certain import never_meet
 from harness.observe.devices.devices import Devices
 from harness.observe.heartbeat import Heartbeats
 from harness.observe.logs import log_tails
@@ -284,8 +285,14 @@ class _Watch:
 
     def certainty(self, *, alone: bool = False) -> Certainty:
         """Whether it is known by now that no rank will make progress."""
-        looks, stacks = self.sampler.looks, self.sampler.stacks
-        return nobody_moves(ranks=self.living(), looks=looks, stacks=stacks, alone=alone)
+        looks, stacks, ranks = self.sampler.looks, self.sampler.stacks, self.living()
+        verdict = nobody_moves(ranks=ranks, looks=looks, stacks=stacks, alone=alone)
+        world = world_of(self.trial.config)
+        if verdict.certain or world < 2:
+            return verdict
+        self.devices.dump(self.job())
+        parted = never_meet(ranks=ranks, stacks=stacks, collectives=self.devices.collectives, world=world)
+        return parted if parted.certain else verdict
 
     def examine(self, *, samples: int) -> _Event:
         """Take stack samples with undisturbed windows between them; stops at whatever happens first.
@@ -403,6 +410,7 @@ class _Watch:
                 memory=self.beats.memory.items(),
             ),
             ranks=facts if several else (),
+            gradients=answers.gradients,
         )
 
     def word_of(self, rank: int) -> WorkerResult | None:

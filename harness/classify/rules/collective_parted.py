@@ -135,7 +135,12 @@ def _conclude(
         signature=signature(Kind.HANG, cause, dict.fromkeys(names)),
         phase="backward" if cause == "unused-parameter" else None,
     )
-    return replace(verdict, rank=odd[0].rank if len(odd) == 1 else None)
+    rank = odd[0].rank if len(odd) == 1 else None
+    if cause != "unused-parameter":
+        return replace(verdict, rank=rank)
+    # The rank is long past it: the fault lies in the backward that it ended too early.
+    step = next((m.step for m in reversed(first.facts.heartbeats) if (m.phase, m.edge) == ("backward", "end")), None)
+    return replace(verdict, rank=rank, step=step)
 
 
 def _told(call: Collective) -> str:

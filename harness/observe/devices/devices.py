@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from harness.core.devices import CollectiveState
 from harness.observe.bounded import Bounded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.core.devices import CollectiveState, GpuSample, RasReport
+    from harness.core.devices import GpuSample, RasReport
     from harness.core.evidence import SourceFailure
     from harness.core.ports import DeviceSource, DevicesSeen, WatchedJob
 
@@ -18,7 +19,7 @@ FIRST_SAMPLES, LAST_SAMPLES = 16, 64
 
 
 class Devices:
-    """What was seen of one trial's devices. :meth:`look` beside every look at /proc, :meth:`dump` before the end.
+    """What was seen of one trial's devices. :meth:`look` beside every look at /proc, :meth:`dump` of a standstill.
 
     Every item is numbered when it is kept, so that verdicts can cite it.
     """
@@ -26,8 +27,9 @@ class Devices:
     def __init__(self, sources: Sequence[DeviceSource] = ()) -> None:
         self._sources = tuple(sources)
         self._gpus: Bounded[GpuSample] = Bounded(first=FIRST_SAMPLES, last=LAST_SAMPLES)
-        self._collectives: list[CollectiveState] = []
-        self._ras: list[RasReport] = []
+        self._collectives: dict[int, CollectiveState] = {}
+        self._ras: RasReport | None = None
+        self._dumped = 0
         self._failures: dict[tuple[str, str], SourceFailure] = {}
 
     def look(self, job: WatchedJob) -> None:
@@ -37,7 +39,7 @@ class Devices:
                 self._keep(source.see(job))
 
     def dump(self, job: WatchedJob) -> None:
-        """Ask the others once, while the trial still hangs."""
+        """Ask the others, while the trial still hangs; of several dumps the last is kept."""
         for source in self._sources:
             if not source.repeated:
                 self._keep(source.see(job))
@@ -49,13 +51,13 @@ class Devices:
 
     @property
     def collectives(self) -> tuple[CollectiveState, ...]:
-        """What each rank's flight recorder held."""
-        return tuple(self._collectives)
+        """What each rank's flight recorder held when it was last read."""
+        return tuple(self._collectives[rank] for rank in sorted(self._collectives))
 
     @property
     def ras(self) -> tuple[RasReport, ...]:
-        """What NCCL's RAS service said."""
-        return tuple(self._ras)
+        """What NCCL's RAS service said last."""
+        return () if self._ras is None else (self._ras,)
 
     @property
     def failures(self) -> tuple[SourceFailure, ...]:
@@ -65,10 +67,12 @@ class Devices:
     def _keep(self, seen: DevicesSeen) -> None:
         for gpu in seen.gpus:
             self._gpus.add(replace(gpu, id=f"gpu-{self._gpus.total + 1}"))
-        for state in seen.collectives:
-            self._collectives.append(replace(state, id=f"recorder-{len(self._collectives) + 1}"))
-        for report in seen.ras:
-            self._ras.append(replace(report, id=f"ras-{len(self._ras) + 1}"))
+        for item in (*seen.collectives, *seen.ras):
+            self._dumped += 1
+            if isinstance(item, CollectiveState):
+                self._collectives[item.rank] = replace(item, id=f"recorder-{self._dumped}")
+            else:
+                self._ras = replace(item, id=f"ras-{self._dumped}")
         for failure in seen.failures:
             numbered = replace(failure, id=f"device-failure-{len(self._failures) + 1}")
             self._failures.setdefault((failure.source, failure.reason), numbered)
