@@ -45,7 +45,7 @@ def _counts(found: tuple[CellResult, ...]) -> str:
 
 
 def _table(rows: tuple[CellResult, ...]) -> str:
-    head = ("cell", "expected", "seen", "", "longest trial", "why")
+    head = ("cell", "expected", "seen", "", "all its trials", "why")
     body = (
         (
             code(row.name),

@@ -20,7 +20,7 @@ def next_steps(run: CampaignRun) -> tuple[Step, ...]:
     """What would decide most, first."""
     if run.ended not in ("answered", "finished"):
         return (Step(text="Continue; finished trials are not run again.", command=resume(run)),)
-    steps = [_look(run), _slow(run), _untold(run), _search(run), _repeat(run)]
+    steps = [_look(run), _slow(run), _untold(run), _search(run), _repeat(run), _rare(run)]
     return tuple(step for step in steps if step is not None)
 
 
@@ -86,5 +86,17 @@ def _repeat(run: CampaignRun) -> Step | None:
     passes = str(max(2, run.spec.passes + 1))
     return Step(
         text=f"Run it again: {count(len(once), 'cell')} failed once only.",
-        command=changed(run.argv, "--passes", passes),
+        command=changed(run.argv, "--repeat", passes),
+    )
+
+
+def _rare(run: CampaignRun) -> Step | None:
+    """More passes, where nothing failed and few were asked for."""
+    good = [r.count.good for r in results(run)]
+    if not good or _failed(run) or min(good) < 1 or run.spec.task is not Task.CELLS:
+        return None
+    unseen = math.floor(100 * (1 - 0.05 ** (1 / min(good))))
+    return Step(
+        text=f"Repeat: {count(min(good), 'pass')} of a cell can miss a failure in up to {unseen} % of runs (95 %).",
+        command=changed(run.argv, "--repeat", str(max(9, 3 * min(good)))),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.core.ports import Block
-from harness.report.text import count, md, table
+from harness.report.text import code, count, listed, md, table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,5 +36,13 @@ def _row(run: CampaignRun, found: AxisFit) -> tuple[object, ...]:
         interval,
         f"{fit.r_squared:.3f}",
         f"{fit.exponent:.1f}" if fit.exponent is not None else "-",
-        md(run.spec.matrix.space.name_of(found.fixed)) if dict(found.fixed) else "-",
+        _held(run, found),
+    )
+
+
+def _held(run: CampaignRun, found: AxisFit) -> str:
+    """The held settings that are not the good ones."""
+    good = dict(run.spec.matrix.space.good)
+    return (
+        listed(code(f"{name}={value}") for name, value in found.fixed if value != good.get(name)) or "the good values"
     )

@@ -13,12 +13,16 @@ from harness.report.subject import subject
 from harness.report.summary import Summary, judged, place_of, rank_of
 from harness.report.summary import summarise as summarise_run
 from harness.report.text import count, listed, seconds
-from harness.report.words import day
+from harness.report.words import LINEAR_R_SQUARED, day
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.record import CampaignRun
+
+
+ENOUGH = 3
+"""Different values that a line must go through before a headline speaks of growth."""
 
 
 def summarise(run: CampaignRun, run_dir: Path) -> Summary:
@@ -86,7 +90,7 @@ def headline(run: CampaignRun) -> str:
         return f"{partial}{word}{because}"
     if answer is not None and answer.explored is not None:
         return f"{partial}{answer.explored.because}"
-    return f"{partial}{_cells(run)}{_axes(run)}"
+    return f"{partial}{_cells(run)}{_axes(run)}{_growth(run)}"
 
 
 def _cells(run: CampaignRun) -> str:
@@ -95,6 +99,8 @@ def _cells(run: CampaignRun) -> str:
     for trials in total.values():
         said = listed(dict.fromkeys(str(trial.verdict) for trial in trials))
         words[said] = words.get(said, 0) + 1
+    if set(words) == {"PASS"}:
+        return f"No cell failed: all {len(total)} passed, {count(len(numbered(run)), 'trial')}."
     split = listed(f"{n} {word}" for word, n in sorted(words.items(), key=lambda item: -item[1]))
     surprises = [r for r in results(run) if r.met is Met.UNEXPECTED]
     text = f"{count(len(total), 'cell')}: {split}."
@@ -117,6 +123,26 @@ def _axes(run: CampaignRun) -> str:
     return "".join(sentences)
 
 
+def _growth(run: CampaignRun) -> str:
+    """How time and memory grow along the ordered axes, where a line through the measured points says it."""
+    sentences: list[str] = []
+    for found in run.answer.fits if run.answer else ():
+        fit, at = found.fit, sorted({x for x, _ in found.fit.points})
+        if len(at) < ENOUGH or fit.r_squared < LINEAR_R_SQUARED:
+            continue
+        good = dict(run.spec.matrix.space.good)
+        held = listed(f"{name}={value}" for name, value in found.fixed if value != good.get(name))
+        where = (
+            f" (with {held}; {found.axis} {at[0]:g} to {at[-1]:g})"
+            if held
+            else f" ({found.axis} {at[0]:g} to {at[-1]:g})"
+        )
+        each = f"{fit.slope:.3g}{' s' if 'seconds' in fit.quantity else ''}"
+        interval = f", 95 %: {fit.slope_low:.3g} to {fit.slope_high:.3g}" if fit.slope_low != fit.slope_high else ""
+        sentences.append(f" {fit.quantity[0].upper() + fit.quantity[1:]}: {each} more for each {found.axis}{interval}{where}.")
+    return "".join(sentences)
+
+
 def _claim(run: CampaignRun) -> str:
     answer = run.answer
     if answer is None:
@@ -126,7 +152,8 @@ def _claim(run: CampaignRun) -> str:
         return max(claims, key=list(type(claims[0])).index).capitalize() if claims else ""
     failed = [trial for trial in numbered(run) if trial.verdict.kind in FAILURES]
     if not failed:
-        return "Observed" if by_cell(run) else ""
+        least = min((r.count.good for r in results(run)), default=0)
+        return "Reproduced" if least > 1 and not any(r.met is not Met.EXPECTED for r in results(run)) else "Observed"
     again = max(r.count.bad for r in results(run)) > 1 if results(run) else False
     pairs = any(v.finding is AxisFinding.IMPLICATED for table in answer.failures for v in table.axes)
     return "Reproduced" if again and pairs else "Observed"

@@ -113,10 +113,9 @@ def _word(value: Value) -> str:
 
 
 def _alt(cells: dict[Point, list[Numbered]], inside: Sequence[Point], *, across: str, down: str, held: str) -> str:
-    by_tone: dict[str, list[str]] = {}
+    rows: dict[tuple[str, str], list[str]] = {}
     for cell in inside:
-        where = f"{down}={_word(cell.get(down))} {across}={_word(cell.get(across))}"
-        by_tone.setdefault(tone(cells[cell]), []).append(where)
-    words = {"good": "passed", "bad": "failed", "slow": "ran out of time still making progress", "unsure": "not told"}
-    said = "; ".join(f"{words[t]}: {listed(names, most=24)}" for t, names in by_tone.items())
-    return f"{down} against {across}{', with ' + held if held else ''}. {said}."
+        rows.setdefault((_word(cell.get(down)), tone(cells[cell])), []).append(_word(cell.get(across)))
+    words = {"good": "passed at", "bad": "failed at", "slow": "ran out of time at", "unsure": "not told at"}
+    said = "; ".join(f"{down}={row} {words[t]} {across} {listed(names, most=24)}" for (row, t), names in rows.items())
+    return f"{down} against {across}{', with ' + held if held else ''}: {said}."
