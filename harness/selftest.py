@@ -12,7 +12,6 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from harness.conduct import Conducted, Parts, conduct
-from harness.core.codec import to_json
 from harness.core.point import Axis, AxisType, Point
 from harness.core.record import TrialRecord
 from harness.core.spec import Limits
@@ -22,7 +21,7 @@ from harness.plan.budget import budget
 from harness.plan.predict import predict
 from harness.specimens.catalog import SPECIMENS, Needs
 from harness.specimens.expect import score
-from harness.store.files import write_atomic
+from harness.store.cases import write_case
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -135,7 +134,7 @@ class SelfTest:
         trial_dir = self.directory / f"{folder}-{repeat + 1}"
         done = conduct(trial, trial_dir=trial_dir, parts=self.parts[specimen.needs], interrupted=self.interrupted)
         case = Case(trial=trial, outcome=done.outcome, evidence=done.evidence)
-        write_atomic(trial_dir / "case.json", json.dumps(to_json(case)) + "\n")
+        write_case(trial_dir, case, done.verdict)
         record = TrialRecord(
             trial=trial,
             outcome=done.outcome,

@@ -3,47 +3,83 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from harness.cli.exit_codes import TEXT, ExitCode
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from harness.core.verdict import Case, Verdict
+
 EXAMPLES = """\b
 Examples:
   nsa-harness classify
   nsa-harness classify runs/20261121-130501-n_layers
+  nsa-harness selftest --keep seen; nsa-harness classify seen --differing
 
 """
+
+COLUMNS = ("kind", "cause", "rank", "phase")
+"""What makes two verdicts the same."""
 
 
 @click.command(epilog=EXAMPLES + TEXT)
 @click.argument("run", required=False, metavar="[RUN]")
 @click.option("--runs", metavar="DIR", help="Where runs are (default: ./runs, or NSA_HARNESS_RUNS).")
+@click.option("--differing", is_flag=True, help="Only trials that get another verdict now.")
 @click.pass_context
-def classify(ctx: click.Context, *, run: str | None, runs: str | None) -> None:
+def classify(ctx: click.Context, *, run: str | None, runs: str | None, differing: bool) -> None:
     """Judge the recorded evidence of RUN (the last one by default) by today's rules.
 
-    Prints each trial's recorded verdict beside the one its evidence gets now. Exit 1 when any differs.
+    RUN is a run's name or folder (bisect, matrix), or any folder with recorded cases, such as the one that
+    selftest --keep made. Prints each trial's recorded verdict beside the one its evidence gets now, and why, where
+    they differ. Exit 1 when any does.
     """
     from harness.classify.engine import classify as judge
-    from harness.core.verdict import Case
     from harness.settings import Settings
-    from harness.store.run_store import find_latest, read_evidence, read_run
+    from harness.store.run_store import find_latest
 
     where = Settings.read(runs=runs).runs
     directory = find_latest(where) if run is None else Path(run) if Path(run).is_dir() else where / run
-    found = read_run(directory)
-    differ = 0
-    for record in found.records:
-        evidence = read_evidence(directory, record.trial.key)
-        if evidence is None:
-            click.echo(f"{record.trial.key}  {record.trial.point}  {record.verdict}  (its evidence was not kept)")
+    judged = differ = 0
+    for name, before, case in _recorded(directory):
+        if case is None:
+            click.echo(f"{name}  {before}  (its evidence was not kept)")
             continue
-        now = judge(Case(trial=record.trial, outcome=record.outcome, evidence=evidence))
-        same = (now.kind, now.cause) == (record.verdict.kind, record.verdict.cause)
+        now = judge(case)
+        same = all(getattr(now, column) == getattr(before, column) for column in COLUMNS)
+        judged += 1
         differ += not same
-        mark = "same" if same else f"now {now}: {now.because}"
-        click.echo(f"{record.trial.key}  {record.trial.point}  {record.verdict}  {mark}")
-    if not found.records:
+        if not same:
+            click.echo(f"{name}  {_told(before)}  now {_told(now)} by rule {now.rule}: {now.because}")
+        elif not differing:
+            click.echo(f"{name}  {_told(before)}  same")
+    click.echo(f"{judged} judged again, {differ} differ", err=True)
+    if not judged:
         ctx.exit(ExitCode.NOTHING)
     ctx.exit(ExitCode.FINDINGS if differ else ExitCode.OK)
+
+
+def _recorded(directory: Path) -> Iterator[tuple[str, Verdict, Case | None]]:
+    """Name, verdict and case of every trial that was recorded in ``directory``; no case where no evidence was kept."""
+    from harness.core.verdict import Case
+    from harness.store import layout
+    from harness.store.cases import read_cases
+    from harness.store.run_store import is_campaign, read_campaign, read_evidence, read_run
+
+    if not layout.journal(directory).exists() and directory.is_dir():
+        yield from ((found.name, found.verdict, found.case) for found in read_cases(directory))
+        return
+    records = read_campaign(directory).records if is_campaign(directory) else read_run(directory).records
+    for record in records:
+        evidence = read_evidence(directory, record.trial.key)
+        kept = Case(trial=record.trial, outcome=record.outcome, evidence=evidence) if evidence is not None else None
+        yield f"{record.trial.key}  {record.trial.point}", record.verdict, kept
+
+
+def _told(verdict: Verdict) -> str:
+    rank = "" if verdict.rank is None else f", rank {verdict.rank}"
+    return f"{verdict}{f' in {verdict.phase}' if verdict.phase else ''}{rank}"

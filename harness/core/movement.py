@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from harness.core.evidence import EvidenceId, ProcessState, ThreadState
 
@@ -25,6 +25,9 @@ program moves (gloo's transport 100 times a second, measured), and carry it on o
 
 TICKER_SHARE = 0.05
 """CPU seconds per second that such a thread may use without meaning anything; 0.004 measured when idle."""
+
+STOPPED_S = 5.0
+"""A process that was seen stopped (state T) for so long is not merely between Ctrl-Z and fg."""
 
 OUTSIDE_WAITS = ("sk_wait", "skb_wait", "wait_woken", "inet_", "tcp_", "rpc_", "nfs")
 """Parts of the names of kernel functions in which a thread waits for another machine."""
@@ -110,6 +113,17 @@ def movement(first: ProcessState, last: ProcessState) -> Movement:
 def is_ticker(thread: ThreadState) -> bool:
     """Whether this thread's waking says nothing about the program."""
     return thread.name.startswith(TICKERS)
+
+
+def stopped_s(looks: Sequence[ProcessState]) -> float:
+    """How long one process has been in state T by now, as far as it was seen, seconds; 0 when it is not stopped.
+
+    A tracer's stop is the lower-case t, and does not count.
+    """
+    if not looks or looks[-1].state != "T":
+        return 0.0
+    since = next((i for i in range(len(looks) - 1, 0, -1) if looks[i - 1].state != "T"), 0)
+    return looks[-1].t_s - looks[since].t_s
 
 
 def may_move(thread: ThreadState) -> str:

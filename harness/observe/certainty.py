@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.core.collective import SAMPLES, agreed_wait
-from harness.core.movement import OUTSIDE_WAITS, is_ticker, quiet_windows
+from harness.core.movement import OUTSIDE_WAITS, STOPPED_S, is_ticker, quiet_windows, stopped_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from harness.core.evidence import ProcessState, StackSample, ThreadState
 
-WAITS_FOR_OTHERS = (*OUTSIDE_WAITS, "unix_", "poll", "pipe_read")
+WAITS_FOR_OTHERS = (*OUTSIDE_WAITS, "unix_", "poll", "pipe_read", "wait_for_partner")
 """Parts of the names of kernel functions in which a thread waits for something that another program may send."""
 
 WAITS_FOR_A_CHILD = frozenset({"do_wait", "kernel_wait4"})
@@ -40,6 +40,7 @@ def nothing_moves(
     thread waits for something outside.
     """
     since_s = stacks[-SAMPLES - 1].t_s if len(stacks) > SAMPLES else 0.0
+    stood_s = stopped_s([look for look in looks if look.pid == pid])
     looks = [look for look in looks if look.pid == pid and look.t_s >= since_s]
     windows = quiet_windows(looks)
     if len(windows) < 2:
@@ -50,6 +51,8 @@ def nothing_moves(
     if all(thread.state == "T" for thread in looks[-1].threads):
         if alone:
             return _not("the process is stopped (state T), and somebody may continue it")
+        if stood_s < STOPPED_S:
+            return _not(f"the process is stopped (state T), but was seen so for {stood_s:.1f} s only")
         return Certainty(certain=True, because=f"the process is stopped (state T) and nothing moved {windows[-1]}")
     if others := next((look.others_may_move for look in looks if look.others_may_move), None):
         return _not(f"another process of the trial may move: {others}")

@@ -74,6 +74,15 @@ def in_operator(number: int) -> tuple[Frame, ...]:
     return (native(node), *ENGINE_NATIVE, *BACKWARD)
 
 
+ASKING_THE_LOADER = (
+    native("poll", LIBC),
+    python("_PollLikeSelector.select", "/opt/lib/python3.11/selectors.py", 415),
+    python("Queue.get", "/opt/lib/python3.11/multiprocessing/queues.py", 113),
+    python("_MultiProcessingDataLoaderIter._try_get_data", f"{SITE}/torch/utils/data/dataloader.py", 1291),
+    python("_BaseDataLoaderIter.__next__", f"{SITE}/torch/utils/data/dataloader.py", 732),
+    python("fetch", "/src/nsa/train/data.py", 80),
+)
+
 START = native("_start", "/usr/bin/python3.11")
 
 
@@ -362,8 +371,8 @@ CANNED: dict[str, list[Case]] = {
         exited(3, logs=log(TRACEBACK)),
     ],
     "stopped": [
-        silent(processes=looks(state="T", wchan="do_signal_stop"), stacks=stacks([IN_LOCK] * 3)),
-        certain(processes=looks(state="T", wchan="do_signal_stop")),
+        silent(processes=looks(state="T", wchan="do_signal_stop", pairs=5), stacks=stacks([IN_LOCK] * 3)),
+        certain(processes=looks(state="T", wchan="do_signal_stop", pairs=5)),
     ],
     "hung_waiting": [
         silent(processes=looks(), stacks=stacks([IN_LOCK] * 3)),
@@ -377,6 +386,13 @@ CANNED: dict[str, list[Case]] = {
         silent(times=4.1, processes=looks(), stacks=stacks([(*HOOK, *BACKWARD)] * 3, is_native=False)),
         # A child that rests as well.
         silent(times=4.1, processes=looks(wchan="do_wait", children=1), stacks=stacks([IN_LOCK] * 4)),
+    ],
+    "starved": [
+        silent(
+            times=4.1,
+            processes=looks(wchan="do_sys_poll", timed=True, switches_per_s=0.4, cpu_share=0.0005, children=1),
+            stacks=stacks([ASKING_THE_LOADER] * 4),
+        ),
     ],
     "limit_too_short": [
         silent(
@@ -703,6 +719,58 @@ def test_a_wait_while_nobody_looked_at_the_children_is_not_a_hang():
     assert "missing: a look at its 1 child process(es)" in verdict.because
 
 
+@pytest.mark.parametrize(
+    "weaker",
+    [
+        {"others_may_move": "pt_data_worker (process 120) waits with a time limit (hrtimer_nanosleep)"},
+        {"others_share": 0.2},
+        {"children": 0},
+        {"cpu_share": 0.3},
+        {"io_per_s": 1000},
+    ],
+    ids=["a worker sleeps", "a worker computes", "no worker", "busy itself", "it reads"],
+)
+def test_a_loader_that_may_still_deliver_is_not_a_hang(weaker):
+    asking = {"wchan": "do_sys_poll", "timed": True, "switches_per_s": 0.4, "cpu_share": 0.0005, "children": 1}
+    case = silent(times=4.1, processes=looks(**(asking | weaker)), stacks=stacks([ASKING_THE_LOADER] * 4))
+    assert classify(case).kind is Kind.UNRESOLVED
+
+
+def test_a_wait_for_a_compiler_names_it():
+    compiling = looks(wchan="anon_pipe_read", children=2, others_may_move="cc1plus (process 120) runs")
+    verdict = classify(silent(times=4.1, processes=compiling, stacks=stacks([IN_LOCK] * 4)))
+    assert (verdict.kind, verdict.cause) == (Kind.UNRESOLVED, "compile-stall")
+
+
+def test_pages_that_come_and_go_are_named():
+    thrash = looks(**BUSY, faults_per_s=120_000.0)
+    verdict = classify(silent(times=4.1, processes=thrash, stacks=stacks([spinning(19), spinning(20), spinning(19)])))
+    assert (verdict.kind, verdict.cause) == (Kind.UNRESOLVED, "page-thrash")
+
+
+def test_a_poll_without_end_is_named_and_not_called_a_hang():
+    polling = looks(wchan="hrtimer_nanosleep", timed=True, switches_per_s=800.0, cpu_share=0.03)
+    verdict = classify(silent(times=4.1, processes=polling, stacks=stacks([IN_LOCK] * 4)))
+    assert (verdict.kind, verdict.cause) == (Kind.UNRESOLVED, "polling")
+
+
+def test_a_process_that_is_done_and_does_not_end_says_which_threads_are_left():
+    done = {"heartbeats": (*marks(), replace(marks()[-1], seq=14, edge="end")), "steps_done": 5}
+    verdict = classify(certain(processes=looks(), stacks=stacks([IN_LOCK] * 3)))
+    assert verdict.cause == "deadlock"
+    verdict = classify(silent(times=8.0, processes=looks(), stacks=stacks([IN_LOCK] * 3), **done))
+    assert (verdict.kind, verdict.cause, verdict.phase) == (Kind.HANG, "late-exit", "exit")
+    assert "all steps are done, and these threads are left: holder in hold (src/x.py:3)" in verdict.because
+
+
+def test_a_pipe_that_a_dead_child_was_to_fill_says_so():
+    orphaned = tuple(replace(look, dead_children=1) for look in looks(wchan="anon_pipe_read"))
+    read = stacks([(native("read", LIBC), *HOOK, *BACKWARD)] * 4)
+    assert classify(silent(times=4.1, processes=orphaned, stacks=read)).cause == "child-dead"
+    loading = {"heartbeats": marks(phase="data"), "heartbeats_total": 9}
+    assert classify(silent(times=4.1, processes=orphaned, stacks=read, **loading)).cause == "loader-worker-dead"
+
+
 def test_a_main_thread_that_sleeps_on_a_timer_is_not_a_hang():
     verdict = classify(silent(times=4.1, processes=looks(timed=True), stacks=stacks([IN_LOCK] * 4)))
     assert (verdict.kind, verdict.cause) == (Kind.UNRESOLVED, "timed-wait")
@@ -748,6 +816,16 @@ def test_a_standstill_takes_two_windows_and_two_stacks_that_agree(weaker):
 def test_a_side_thread_on_a_timer_asks_for_four_limits():
     evidence = {"processes": looks(side_timed=True), "stacks": stacks([IN_LOCK] * 3)}
     assert classify(silent(times=1.5, **evidence)).kind is Kind.UNRESOLVED
+
+
+def test_a_process_that_was_seen_stopped_for_a_moment_only_is_not_a_hang():
+    """Between Ctrl-Z and fg, or while a scheduler makes room."""
+    assert classify(silent(times=1.5, processes=looks(state="T", pairs=4))).kind is Kind.UNRESOLVED
+    assert classify(silent(times=1.5, processes=looks(state="T", pairs=6))).cause == "stopped"
+
+
+def test_a_process_that_a_debugger_stopped_is_not_a_hang():
+    assert classify(silent(times=4.1, processes=looks(state="t", pairs=9))).kind is Kind.UNRESOLVED
 
 
 def test_a_process_that_was_continued_is_not_stopped():
