@@ -155,6 +155,11 @@ class TrainConfig:
     )
     detect_anomaly: bool = _setting(default=False, meaning="torch's anomaly mode: slow, names the faulty operator")
     trace_grads: bool = _setting(default=False, meaning="announce every parameter's gradient as it comes")
+    trace_modules: bool = _setting(default=False, meaning="announce every module whose backward begins, in order")
+    trace_buckets: bool = _setting(default=False, meaning="announce every bucket of gradients that ddp averages")
+    mem_every: int = _setting(0, "steps between mem_step<n>.txt and .json; 0: none but the first", at_least=0)
+    tensorboard: bool = _setting(default=True, meaning="write curves for TensorBoard where it is installed")
+    liveness_s: float = _setting(2.0, "seconds between the lines of liveness_rank<r>.jsonl; 0: none", at_least=0.0)
     out_dir: str = _setting("", "where the run writes its files and checkpoints; nothing is written if empty")
     save_every: int = _setting(0, "steps between checkpoints; 0 saves none", at_least=0)
     resume: bool = _setting(default=False, meaning="continue from the newest checkpoint in train.out_dir, if any")
@@ -359,6 +364,10 @@ def _check_trace(config: RunConfig) -> None:
         raise ConfigError(
             f"train.trace_grads with parallel.mode = {config.parallel.mode!r}: sharded gradients do not come one "
             "parameter at a time; the blocks are announced anyway"
+        )
+    if config.train.trace_buckets and config.parallel.mode not in ("ddp", "single"):
+        raise ConfigError(
+            f"train.trace_buckets with parallel.mode = {config.parallel.mode!r}: only ddp averages gradients in buckets"
         )
 
 

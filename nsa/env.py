@@ -74,6 +74,9 @@ SWITCHES: dict[str, dict[str, dict[str, Value]]] = {
     "NSA_NO_GC": {"1": {"train.checkpointing": "none"}, "0": {"train.checkpointing": "nonreentrant"}},
     "NSA_TOKENIZER": {"byte": {"train.tokenizer": "byte"}, "gpt2": {"train.tokenizer": "gpt2"}},
     "NSA_TRACE_GRADS": {"1": {"train.trace_grads": True}, "0": {}},
+    "NSA_TRACE_MODULE_BWD": {"1": {"train.trace_modules": True}, "0": {}},
+    "NSA_TRACE_DDP_BUCKETS": {"1": {"train.trace_buckets": True}, "0": {}},
+    "NSA_TB_DISABLE": {"1": {"train.tensorboard": False}, "0": {}},
     "NSA_DETECT_ANOMALY": {"1": {"train.detect_anomaly": True}, "0": {}},
 }
 """Switch, the values it takes, and what each value changes."""
@@ -85,6 +88,7 @@ NUMBERS: dict[str, str] = {
     "NSA_ROPE_SCALE": "model.rope_scale",
     "NSA_ACCUM": "train.accumulate",
     "NSA_FWE_PREFETCH": "train.prefetch",
+    "NSA_MEM_DUMP_EVERY": "train.mem_every",
     "NSA_DDP_BUCKET_MB": "parallel.bucket_cap_mb",
 }
 """Variables whose value is the value of one setting, a number."""
@@ -109,9 +113,8 @@ WITHOUT_COUNTERPART: dict[str, str] = {
     "NSA_FSDP_": "set parallel.mode = 'fsdp' or 'fsdp1'; every decoder block is sharded fully",
     "NSA_PG_TIMEOUT_MIN": "set parallel.timeout_s, in seconds",
     "NSA_GC_": "set train.checkpointing and train.checkpoint_layers",
-    "NSA_HEARTBEAT_EVERY": "heartbeats come from a probe at every phase",
-    "NSA_MEM_DUMP_EVERY": "memory is watched from outside, by the harness",
-    "NSA_TRACE_": "progress inside forward and backward is announced to probes, block by block",
+    "NSA_HEARTBEAT_EVERY": "every phase of every step has its heartbeats; train.liveness_s is for those between",
+    "NSA_TRACE_": "set train.trace_grads, train.trace_modules or train.trace_buckets",
     "NSA_WATCH_": "stalls are watched from outside, by the harness",
     "NSA_DEBUG_": "phases and kernels are announced to probes",
     "NSA_LOG_": "facts of every step are announced to probes",

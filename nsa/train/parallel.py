@@ -49,6 +49,9 @@ class Single:
         """Around forward and backward of a micro-batch; gradients meet in the last one's backward."""
         return nullcontext()
 
+    def announce_to(self, announce: Callable[[str], None]) -> None:
+        """Tell ``announce`` of every part of the gradients that is averaged, where ``train.trace_buckets`` asks so."""
+
     def reduce(self) -> None:
         """Average what backward has left apart."""
 
@@ -70,7 +73,7 @@ class Ddp(Single):
         ids = [torch.cuda.current_device()] if self.config.train.device == "cuda" else None
         # Named only where it is turned off: torch is renaming it, and warns whoever says it.
         buffers: dict[str, Any] = {} if parallel.broadcast_buffers else {"broadcast_buffers": False}
-        wrapped = nn.parallel.DistributedDataParallel(
+        return nn.parallel.DistributedDataParallel(
             model,
             device_ids=ids,
             find_unused_parameters=parallel.find_unused_parameters,
@@ -79,11 +82,16 @@ class Ddp(Single):
             gradient_as_bucket_view=parallel.gradient_as_bucket_view,
             bucket_cap_mb=parallel.bucket_cap_mb,
         )
-        if parallel.compress == "bf16":
-            from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 
-            wrapped.register_comm_hook(dist.group.WORLD, bf16_compress_hook)
-        return wrapped
+    def announce_to(self, announce: Callable[[str], None]) -> None:
+        """Register how buckets are averaged: compressed, announced, or as DDP does it by itself."""
+        from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook, bf16_compress_hook
+
+        compresses = self.config.parallel.compress == "bf16"
+        average = bf16_compress_hook if compresses else allreduce_hook  # both divide by the number of ranks
+        hook = _announced(announce, average) if self.config.train.trace_buckets else average
+        if compresses or self.config.train.trace_buckets:
+            self.module.register_comm_hook(dist.group.WORLD, hook)  # pyright: ignore[reportCallIssue]  # DDP's
 
     @property
     def for_evaluation(self) -> nn.Module:
@@ -93,6 +101,19 @@ class Ddp(Single):
     def micro_batch(self, *, is_last: bool) -> AbstractContextManager[object]:
         """Keep gradients local until the last micro-batch."""
         return nullcontext() if is_last else self.module.no_sync()  # pyright: ignore[reportCallIssue]  # DDP's
+
+
+def _announced(announce: Callable[[str], None], average: Callable[..., Any]) -> Callable[..., Any]:
+    """``bucket 0 of the gradients: 3 parameters, 40960 elements of torch.float32``, then its average over ranks."""
+
+    # torch compares annotations with its own class, and here they are strings.
+    def hook(group, bucket):  # noqa: ANN001, ANN202
+        buffer, n_parameters = bucket.buffer(), len(bucket.parameters())
+        what = f"{n_parameters} parameters, {buffer.numel()} elements of {buffer.dtype}"
+        announce(f"bucket {bucket.index()} of the gradients: {what}{', the last' if bucket.is_last() else ''}")
+        return average(group, bucket)
+
+    return hook
 
 
 class Manual(Single):

@@ -9,6 +9,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+import torch
+
 from nsa.train.probe import Edge, Phase
 
 if TYPE_CHECKING:
@@ -75,6 +77,27 @@ class BlockProgress:
         self.announcer.progress(f"blocks.{i}")
         while self.pending:
             self.pending.pop(0)()
+
+
+class ModuleBackward:
+    """Announces a module when the gradient of its output is there: ``backward of blocks.11.mlp``, in the order it runs.
+
+    The modules are the decoder's own and its blocks' own. The hooks are on tensors, so they neither change the graph
+    nor wait for the device; of a block that is recomputed they see the run that backward passes through.
+    """
+
+    def __init__(self, model: nn.Module, announcer: Announcer) -> None:
+        self.announcer = announcer
+        for name, module in model.named_modules():
+            if name and name.count(".") in (0, 2) and name != "blocks":
+                module.register_forward_hook(partial(self._ran, name))
+
+    def _ran(self, name: str, _module: nn.Module, _inputs: object, output: object) -> None:
+        if isinstance(output, torch.Tensor) and output.requires_grad:
+            output.register_hook(partial(self._begins, name))
+
+    def _begins(self, name: str, _grad: Tensor) -> None:
+        self.announcer.progress(f"backward of {name}")
 
 
 class GradientArrivals:

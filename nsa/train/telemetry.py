@@ -1,25 +1,31 @@
 """What a run tells: JSON lines on standard output, and files in ``train.out_dir`` in the original reports' formats.
 
-``heartbeat_rank<r>.jsonl`` has a line at every phase boundary of every rank, begin and end named; ``training.csv``
-a line per step; ``k_stats.csv`` and ``gate_stats.csv`` what attention chose in the logged steps; ``env.json`` what
-ran, where and with which settings from where. A line is one write to a file
-opened for appending, so it survives whatever ends the process.
+``heartbeat_rank<r>.jsonl`` has a line at every phase boundary of every rank, begin and end named, and
+``liveness_rank<r>.jsonl`` one every few seconds from a process of its own; ``training.csv`` and ``val.csv`` have a
+row per step and per held-out loss; ``k_stats.csv`` and ``gate_stats.csv`` what attention chose in the logged steps;
+``fallback_counters.csv`` which kernels ran; ``mem_*`` the memory of this process; ``tb/`` curves; ``env.json`` what
+ran, where and with which settings from where. A line is one write to a file opened for appending, so it survives
+whatever ends the process.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import sys
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nsa.env import related
 from nsa.train.attention_files import AttentionFiles
+from nsa.train.board import Board, is_installed
+from nsa.train.liveness import liveness
+from nsa.train.memory_files import MemoryFiles
 from nsa.train.probe import NullProbe
 
 if TYPE_CHECKING:
@@ -27,10 +33,26 @@ if TYPE_CHECKING:
     from io import RawIOBase
 
     from nsa.config import RunConfig
+    from nsa.train.liveness import Page
     from nsa.train.probe import Edge, Phase, Probe
 
 STATS = ("k_stats.csv", "gate_stats.csv")
 """Files about what attention does, rows without a head."""
+
+ROWS = ("training.csv", "val.csv", "fallback_counters.csv")
+"""Files of rows without a head: ``step,loss,lr,toks``, ``step,val_loss,ppl``, and ``step``, the counts of
+``FALLBACKS``, that of all kernels that stand in for another, and ``op=kernel`` for every operator."""
+
+FALLBACKS = (
+    ("selected", "triton"),
+    ("selected", "cuda"),
+    ("selected", "packed"),
+    ("selected", "masked"),
+    ("compressed", "flash-attn"),
+    ("window", "flash-attn"),
+)
+"""Kernels that another may stand in for, in the reports' order. It is decided when the model is built, under
+``kernels.policy = 'auto'``, never at call time: a count is 0 or 1 and the same in every row."""
 
 SILENCE_S = 5.0
 """The longest time without a printed line between two steps that end within it."""
@@ -47,10 +69,17 @@ def watching(config: RunConfig, *, rank: int, sources: Mapping[str, str]) -> Ite
             folder = Path(config.train.out_dir)
             folder.mkdir(parents=True, exist_ok=True)
             beats = files.enter_context((folder / f"heartbeat_rank{rank}.jsonl").open("ab", buffering=0))
-            probes.append(Heartbeat(beats, rank=rank))
+            probes += [
+                Heartbeat(beats, rank=rank),
+                MemoryFiles(folder, rank=rank, every=config.train.mem_every or 1 << 62),
+            ]
+            if config.train.liveness_s:
+                every_s, speaks = config.train.liveness_s, rank == 0
+                probes.append(Here(files.enter_context(liveness(folder, rank=rank, every_s=every_s, speaks=speaks))))
             if rank == 0:
-                rows = files.enter_context((folder / "training.csv").open("ab", buffering=0))
-                probes.append(RunFiles(folder, rows, config=config, sources=sources))
+                probes.append(RunFiles(folder, files, config=config, sources=sources))
+                if config.train.tensorboard and is_installed():
+                    probes.append(files.enter_context(closing(Board(folder, every=config.train.log_every))))
                 stats = [files.enter_context((folder / name).open("ab", buffering=0)) for name in STATS]
                 probes.append(AttentionFiles(*stats, every=config.train.log_every))
         yield probes
@@ -101,11 +130,23 @@ class Heartbeat(NullProbe):
         self._file.write(json.dumps({**record, **(more or {})}).encode() + b"\n")
 
 
-class RunFiles(NullProbe):
-    """``env.json``, ``training.csv``, ``kernels.json`` and ``dtypes_report.txt``, by rank 0."""
+class Here(NullProbe):
+    """Marks the page that the liveness lines are written from."""
 
-    def __init__(self, folder: Path, training: RawIOBase, *, config: RunConfig, sources: Mapping[str, str]) -> None:
-        self._folder, self._training = folder, training
+    def __init__(self, page: Page) -> None:
+        self._page = page
+
+    def mark(self, *, phase: Phase, edge: Edge, step: int | None, detail: str | None = None) -> None:
+        """Where this rank is, in a microsecond and without a system call."""
+        self._page.mark(phase, edge, step)
+
+
+class RunFiles(NullProbe):
+    """What rank 0 writes: ``env.json``, ``kernels.json``, ``dtypes_report.txt`` and the rows of the CSV files."""
+
+    def __init__(self, folder: Path, files: ExitStack, *, config: RunConfig, sources: Mapping[str, str]) -> None:
+        self._folder, self._every, self._fallbacks = folder, config.train.log_every, b""
+        self._rows = {name: files.enter_context((folder / name).open("ab", buffering=0)) for name in ROWS}
         about = {
             "time": datetime.now(UTC).isoformat(),
             "python": platform.python_version(),
@@ -117,7 +158,12 @@ class RunFiles(NullProbe):
         _put(folder / "env.json", json.dumps(about, indent=1))
 
     def resolved(self, table: Sequence[Mapping[str, str]]) -> None:
-        """Which kernel runs each operator and why: there are no fallbacks to count."""
+        """Which kernel runs each operator and why; one that stands in for another is counted from here on."""
+        refused = {(row["op"], row["reason"].partition(" was asked for but")[0]) for row in table}
+        counts = [int(asked in refused) for asked in FALLBACKS]
+        total = sum("was asked for but" in row["reason"] for row in table)
+        names = [f"{row['op']}={row['kernel']}" for row in table]
+        self._fallbacks = ",".join(map(str, [*counts, total, *names])).encode()
         _put(self._folder / "kernels.json", json.dumps([dict(row) for row in table], indent=1))
 
     def built(self, state: object) -> None:
@@ -128,13 +174,24 @@ class RunFiles(NullProbe):
         assert isinstance(model, torch.nn.Module)
         _put(self._folder / "dtypes_report.txt", dtypes_report(model))
         about = json.loads((self._folder / "env.json").read_text(encoding="utf-8"))
-        about |= {"torch": torch.__version__, "cuda_available": torch.cuda.is_available()}
+        about |= {
+            "torch": torch.__version__,
+            "cuda_available": torch.cuda.is_available(),
+            "tensorboard": is_installed(),
+        }
         _put(self._folder / "env.json", json.dumps(about, indent=1))
 
     def step_done(self, *, step: int, facts: Mapping[str, float]) -> None:
-        """``step,loss,lr,toks`` without a head, steps counted from 1."""
-        row = (step + 1, *(f"{facts[name]:.6g}" for name in ("loss", "lr", "tokens_per_s")))
-        self._training.write((",".join(map(str, row)) + "\n").encode())
+        """Rows without a head, steps counted from 1."""
+        self._row("training.csv", step, facts["loss"], facts["lr"], facts["tokens_per_s"])
+        if "val_loss" in facts:
+            perplexity = math.exp(min(facts["val_loss"], 700.0))
+            self._row("val.csv", step, facts["val_loss"], perplexity)
+        if step % self._every == 0:
+            self._rows["fallback_counters.csv"].write(b"%d,%s\n" % (step + 1, self._fallbacks))
+
+    def _row(self, name: str, step: int, *cells: float) -> None:
+        self._rows[name].write((",".join([str(step + 1), *(f"{cell:.6g}" for cell in cells)]) + "\n").encode())
 
 
 def dtypes_report(model: object) -> str:

@@ -21,7 +21,7 @@ from nsa.train.optim import decayed_names, make_optimizer
 from nsa.train.parallel import MODES
 from nsa.train.precision import cast
 from nsa.train.probe import Phase
-from nsa.train.progress import Announcer, BlockProgress, GradientArrivals
+from nsa.train.progress import Announcer, BlockProgress, GradientArrivals, ModuleBackward
 from nsa.train.run import Run, TrainResult, phase
 from nsa.train.world import joined
 
@@ -70,9 +70,12 @@ def _build(config: RunConfig, world: World, announcer: Announcer, stop_asked: Ca
     cast(model, config.train)
     progress = BlockProgress(tuple(model.blocks), announcer)
     arrivals = GradientArrivals(model, announcer) if config.train.trace_grads else None
+    if config.train.trace_modules:
+        ModuleBackward(model, announcer)
     recompute.install(config, tuple(model.blocks), resolutions)
     decayed = decayed_names(model)
     plan = MODES[config.parallel.mode](model, config, world)
+    plan.announce_to(announcer.progress)
     optimizer = make_optimizer(plan.module, config.train, decayed)
     rows = tuple(resolution.row() for resolution in resolutions)
     run = Run(

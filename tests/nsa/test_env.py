@@ -24,7 +24,7 @@ def test_numbers_are_read_in_the_type_of_their_setting(name, path):
     [
         ({"NSA_USE_TRITON_SELL": "1"}, "did you mean 'NSA_USE_TRITON_SEL'"),
         ({"NSA_DDP_SAFE_MOD": "1"}, "NSA_DDP_SAFE_MOD steers nothing here: DDP's switches are settings"),
-        ({"NSA_TRACE_MODULE_BWD": "1"}, "NSA_TRACE_MODULE_BWD steers nothing here"),
+        ({"NSA_TRACE_AUTOGRAD": "1"}, "NSA_TRACE_AUTOGRAD steers nothing here: set train.trace_grads"),
         ({"NSA_FORCE_BRANCH": "selected"}, "NSA_FORCE_BRANCH='selected' is not understood; use one of cmp, sel"),
         ({"NSA_SEQ_LEN": "many"}, "train.seq_len = 'many' is not int"),
         ({"NSA_USE_SEL_PACK": "1", "NSA_USE_SEL_MASK": "1"}, "disagree about kernels.selected ('packed' or 'masked')"),

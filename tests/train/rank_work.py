@@ -175,6 +175,13 @@ def arrivals(rank: int, changes: dict[str, Any]) -> list[str]:
     return [detail for detail in probe.steps[1] if detail.startswith("gradient")]
 
 
+def announced(rank: int, changes: dict[str, Any]) -> list[str]:
+    """What was announced in the backward of step 1."""
+    probe = Details()
+    train(RunConfig().with_values({**SMALL, **changes}), [probe])
+    return probe.steps[1]
+
+
 class Told(NullProbe):
     """Every step's facts, and what was announced while data were fetched."""
 
@@ -195,4 +202,10 @@ def told(rank: int, changes: dict[str, Any]) -> dict[str, Any]:
     probe = Told()
     result = train(RunConfig().with_values({**SMALL, **changes}), [probe])
     synthetic = [facts.get("synthetic") for facts in probe.facts]
-    return {"ended": result.ended, "losses": result.losses, "synthetic": synthetic, "announced": probe.announced}
+    return {
+        "ended": result.ended,
+        "losses": result.losses,
+        "synthetic": synthetic,
+        "announced": probe.announced,
+        "val_loss": [facts.get("val_loss") for facts in probe.facts],
+    }

@@ -3,11 +3,16 @@
 import csv
 import json
 import math
+import re
 
+import numpy as np
 import pytest
 import torch
-from rank_work import arrivals
+from rank_work import SMALL as SMALL_MODEL
+from rank_work import announced, arrivals, gradients, told
 
+from nsa.config import RunConfig
+from nsa.model.build import build_model
 from nsa.train.__main__ import main
 from nsa.train.telemetry import Lines, dtypes_report
 
@@ -84,6 +89,89 @@ def test_every_gradient_is_announced_once_as_it_comes_from_the_last_block_to_the
 def test_every_rank_announces_its_gradients_under_ddp(ranks):
     for lines in ranks.run(arrivals, {"parallel.mode": "ddp", "train.checkpointing": "reentrant"}):
         announced_once(lines)
+
+
+MODULES = ["norm1", "attn", "norm2", "mlp"]
+
+
+@pytest.mark.parametrize("checkpointing", ["none", "reentrant", "nonreentrant"])
+def test_modules_are_announced_in_the_order_of_their_backward(checkpointing):
+    lines = announced(0, {"train.trace_modules": True, "train.checkpointing": checkpointing})
+    found = [line.removeprefix("backward of ") for line in lines if line.startswith("backward of ")]
+    inner = [f"blocks.{i}.{name}" for i in (2, 1, 0) for name in reversed(MODULES)]
+    assert found == ["lm_head", "norm_f", *inner, "embed"]
+
+
+def test_buckets_are_announced_on_every_rank_and_leave_the_average_as_it_is(ranks):
+    changes = {"parallel.mode": "ddp", "parallel.bucket_cap_mb": 1, "train.trace_buckets": True}
+    n_elements = sum(p.numel() for p in build_model(RunConfig().with_values(SMALL_MODEL))[0].parameters())
+    for lines in ranks.run(announced, changes):
+        buckets = [line for line in lines if line.startswith("bucket ")]
+        sizes = [int(re.search(r"(\d+) elements of torch.float32", line).group(1)) for line in buckets]
+        assert sum(sizes) == n_elements
+        assert [line.endswith(", the last") for line in buckets] == [False] * (len(buckets) - 1) + [True]
+    plain = ranks.run(gradients, {"parallel.mode": "ddp"})
+    traced = ranks.run(gradients, changes)
+    for (losses, steps), (want_losses, want) in zip(traced, plain, strict=True):
+        assert losses == want_losses
+        assert all(
+            np.array_equal(got[name], step[name]) for got, step in zip(steps, want, strict=True) for name in step
+        )
+
+
+def test_held_out_losses_and_kernels_have_their_rows(tmp_path, capsys):
+    more = "train.eval_every=2 train.steps=4 train.log_every=2 kernels.policy=auto kernels.selected=triton"
+    assert main(["--override", f"{SMALL} train.out_dir={tmp_path} {more}"]) == 0
+    with (tmp_path / "val.csv").open() as file:
+        rows = [[float(cell) for cell in row] for row in csv.reader(file)]
+    assert [row[0] for row in rows] == [2, 4]
+    assert all(row[2] == pytest.approx(math.exp(row[1]), rel=1e-4) and row[1] < 6 for row in rows)
+    counters = (tmp_path / "fallback_counters.csv").read_text().splitlines()
+    kernels = "compressed=packed,scores=torch,selected=sdpa,window=sdpa,combine=torch"
+    assert counters == [f"{step},1,0,0,0,0,0,1,{kernels}" for step in (1, 3)]
+
+
+def test_a_held_out_loss_is_the_same_on_one_process_and_on_two_and_changes_no_training(ranks):
+    plain = told(0, {})
+    alone = told(0, {"train.eval_every": 1})
+    assert alone["losses"] == plain["losses"]
+    for mode in ("ddp", "fsdp", "fsdp1"):
+        for answer in ranks.run(told, {"train.eval_every": 1, "parallel.mode": mode}):
+            assert answer["val_loss"] == pytest.approx(alone["val_loss"], rel=1e-5)
+
+
+def test_memory_is_written_for_this_process_when_built_after_the_first_step_and_every_so_many(tmp_path, capsys):
+    more = "train.steps=4 train.mem_every=2"
+    assert main(["--override", f"{SMALL} train.out_dir={tmp_path} {more}"]) == 0
+    names = sorted(p.name for p in tmp_path.glob("mem_*"))
+    assert names == [f"mem_{w}.{kind}" for w in ("boot", "step1", "step2", "step4") for kind in ("json", "txt")]
+    boot, later = (json.loads((tmp_path / f"mem_{when}.json").read_text()) for when in ("boot", "step4"))
+    assert boot["unit"] == "MiB"
+    assert later["weights"] == boot["weights"] > 0
+    assert (boot["optimizer_state"], boot["gradients"], later["gradients"]) == (0, 0, 0)
+    # Two moments per weight, and a step count per parameter.
+    assert later["optimizer_state"] == pytest.approx(2 * later["weights"], rel=0.01)
+    assert later["resident_peak"] >= later["resident"] > later["weights"]
+    assert "optimizer_state: " in (tmp_path / "mem_step4.txt").read_text()
+
+
+def test_curves_are_written_for_tensorboard(tmp_path, capsys):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    assert main(["--override", f"{SMALL} train.out_dir={tmp_path} train.eval_every=3"]) == 0
+    losses = [json.loads(line).get("loss") for line in capsys.readouterr().out.splitlines()][1:]
+    board = EventAccumulator(str(tmp_path / "tb"))
+    board.Reload()
+    assert [event.step for event in board.Scalars("loss")] == [1, 2, 3]
+    assert [event.value for event in board.Scalars("loss")] == pytest.approx(losses)
+    assert [event.step for event in board.Scalars("val_loss")] == [3]
+
+
+def test_every_rank_is_alive_in_a_file_of_its_own(folder):
+    lines = [json.loads(line) for line in (folder / "liveness_rank0.jsonl").read_text().splitlines()]
+    assert lines[-1]["msg"] == "ended"
+    assert (lines[-1]["step"], lines[-1]["phase"], lines[-1]["edge"]) == (2, "optim", "end")
+    assert not (folder / "liveness_rank0.page").exists()
 
 
 def test_types_are_counted_by_element():
