@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.cli.exit_codes import TEXT, ExitCode
+from harness.cli.foreign import COMMAND, WithCommand
 from harness.cli.options import ASSIGNMENT, DURATION
 
 if TYPE_CHECKING:
     from harness.core.record import Run
     from harness.core.spec import BisectSpec
+    from harness.core.trial import Trial
     from harness.settings import Settings
     from harness.store.run_store import RunStore
 
@@ -24,19 +26,26 @@ Examples:
   nsa-harness bisect --axis n_layers --attention legacy-sequential \\
                      --seq-len 512 --total 20s
   nsa-harness bisect matrices/layers.yaml
+  nsa-harness bisect --axis n_layers=1..12 -- python train.py --layers {n_layers}
   nsa-harness bisect --resume
 
 """
 
 
-@click.command(epilog=EXAMPLES + TEXT)
+@click.command(cls=WithCommand, epilog=EXAMPLES + TEXT, options_metavar="[OPTIONS] [-- COMMAND...]")
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--axis", metavar="NAME[=VALUES]", help="What to vary: n_layers, n_layers=1..24, seq_len=128,512,2048.")
 @click.option("--fault", metavar="NAME[@COND,..]", help="Plant a known fault, e.g. backward-deadlock@n_layers>=5.")
 @click.option("--attention", type=click.Choice(["nsa", "dense", "legacy-sequential"]), help="Attention of the model.")
 @click.option("--seq-len", type=click.IntRange(min=1), help="Tokens in a sequence.")
 @click.option("--steps", type=click.IntRange(min=1), help="Optimizer steps of a trial.")
-@click.option("--set", "settings", multiple=True, type=ASSIGNMENT, help="Hold any other setting, e.g. model.dim=256.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    type=ASSIGNMENT,
+    help="Hold any other setting, e.g. model.dim=256; the value of a {name}.",
+)
 @click.option("--startup", type=DURATION, help="Longest silence before the first step (default: 120s).")
 @click.option("--stall", type=DURATION, help="Longest silence after it (default: learned from passed trials).")
 @click.option("--total", type=DURATION, help="Longest trial; a hard limit if given (default: learned).")
@@ -46,6 +55,10 @@ Examples:
 @click.option("--budget", type=DURATION, help="End the search after this time, with a partial report.")
 @click.option("--control", "controls", multiple=True, help="no-fault, dense or none (default: what fits the question).")
 @click.option("--executor", metavar="NAME", help="How trials start: forkserver (default) or local.")
+@click.option("--env", multiple=True, type=ASSIGNMENT, help="A variable for a command: NCCL_DEBUG=INFO.")
+@click.option("--success", multiple=True, metavar="REGEX", help="What a command's output must show to pass.")
+@click.option("--progress", metavar="REGEX", help="A line of a command's output that is progress.")
+@click.option("--progress-file", metavar="PATH", help="A file whose growth is progress of a command.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything random.")
 @click.option("--resume", is_flag=False, flag_value="latest", metavar="[RUN]", help="Continue the last run, or RUN.")
 @click.option("--runs", metavar="DIR", help="Where runs go (default: ./runs, or NSA_HARNESS_RUNS).")
@@ -60,6 +73,9 @@ def bisect(ctx: click.Context, **options: object) -> None:
     Small values first: a pass costs seconds, a hang costs a whole limit. The last passing value must then pass
     often enough to rule out a rare failure, and the failing one is run until it fails again. Limits are learned from
     trials that passed; a limit that ran out is never by itself a hang.
+
+    With COMMAND behind --, any program is asked: the axis is declared with its values, and its {name} stands in the
+    command line. Progress is seen as for "nsa-harness run".
     """
     if options["list_axes"] or options["list_faults"]:
         _print_tables(axes=bool(options["list_axes"]), faults=bool(options["list_faults"]))
@@ -70,7 +86,7 @@ def bisect(ctx: click.Context, **options: object) -> None:
     if options["resume"]:
         run = _resume(settings, name=str(options["resume"]))
     else:
-        spec = _spec(settings, options)
+        spec = _spec(settings, options, command=ctx.meta[COMMAND])
         if options["dry_run"]:
             _print_plan(spec)
             return
@@ -82,15 +98,21 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def _spec(settings: Settings, options: dict[str, object]) -> BisectSpec:
+def _spec(settings: Settings, options: dict[str, object], *, command: tuple[str, ...]) -> BisectSpec:
+    if command:
+        from harness.cli.question_command import question_of_command
+
+        return question_of_command(command, options)
     from harness.cli.question import question_of
 
+    for name in ("env", "success", "progress", "progress_file"):
+        if options[name]:
+            raise click.UsageError(f"--{name.replace('_', '-')} needs a command behind --")
     return question_of(settings, options)
 
 
 def _begin(settings: Settings, spec: BisectSpec) -> Run:
-    import sys
-
+    from harness.cli.foreign import command_line
     from harness.clock import WallClock
     from harness.machine import code_fingerprint, describe
     from harness.store.run_store import RunStore
@@ -100,15 +122,14 @@ def _begin(settings: Settings, spec: BisectSpec) -> Run:
         spec=spec,
         machine=describe(),
         code=code_fingerprint(),
-        argv=("nsa-harness", *sys.argv[1:]),
+        argv=command_line(),
         clock=WallClock(),
     ) as store:
         return _search(settings, store)
 
 
 def _resume(settings: Settings, *, name: str) -> Run:
-    import sys
-
+    from harness.cli.foreign import command_line
     from harness.clock import WallClock
     from harness.machine import code_fingerprint, describe
     from harness.store.run_store import RunStore, find_latest
@@ -119,7 +140,7 @@ def _resume(settings: Settings, *, name: str) -> Run:
         clock=WallClock(),
         machine=describe(),
         code=code_fingerprint(),
-        argv=("nsa-harness", *sys.argv[1:]),
+        argv=command_line(),
     ) as store:
         return _search(settings, store)
 
@@ -137,13 +158,18 @@ def _search(settings: Settings, store: RunStore) -> Run:
     spec = store.spec
     with (
         Interrupt() as interrupted,
-        screen() as view,
+        screen(label=(lambda trial: _place(spec, trial)) if spec.command else None) as view,
         parts(settings, target=spec.target, executor=spec.executor) as tools,
     ):
         view.opened(question=spec.question, directory=str(store.run_dir), resumed=len(store.records()))
         run = Session(store=store, parts=tools, screen=view, interrupted=interrupted).bisect()
     write(run, store.run_dir)
     return run
+
+
+def _place(spec: BisectSpec, trial: Trial) -> str:
+    """A command's trial by its axis: everything else is the same in all of them."""
+    return f"{spec.axis.name}={trial.point.get(spec.axis.name)}"
 
 
 def _print_plan(spec: BisectSpec) -> None:

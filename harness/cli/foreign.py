@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import click
 
 from harness.core.errors import SpecError
 from harness.store.redact import redact_argv
@@ -14,6 +17,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from harness.core.point import Value
+
+
+COMMAND = "harness.cli.foreign.command"
+
+
+class WithCommand(click.Command):
+    """A command that takes a stranger's command line behind ``--``; ``ctx.meta[COMMAND]`` holds it, empty without."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Part our own arguments from the stranger's."""
+        ours, theirs = args, []
+        if "--" in args:
+            cut = args.index("--")
+            ours, theirs = args[:cut], args[cut + 1 :]
+        ctx.meta[COMMAND] = tuple(theirs)
+        return super().parse_args(ctx, ours)
 
 
 def command_line() -> tuple[str, ...]:
@@ -29,6 +48,7 @@ def settings_of(command: Sequence[str], options: Mapping[str, object]) -> dict[s
     """
     given: dict[str, object] = {
         "command": shlex.join(command),
+        "directory": str(Path.cwd()),
         "steps": options["steps"],
         "progress.pattern": pattern(options["progress"], option="--progress"),
         "progress.file": options["progress_file"],

@@ -49,9 +49,9 @@ def question_of(settings: Settings, options: Mapping[str, Any]) -> BisectSpec:
         axis=axis,
         fixed=fixed,
         fault=fault,
-        bad=tuple(_kind(word) for word in options["bad"]) or (base.bad if base else ()),
-        limits=_limits(options, base),
-        effort=_effort(options, base),
+        bad=tuple(kind_of(word) for word in options["bad"]) or (base.bad if base else ()),
+        limits=limits_of(options, base),
+        effort=effort_of(options, base),
         controls=(),
         executor=options["executor"] or (base.executor if base else "forkserver"),
         seed=options["seed"],
@@ -94,13 +94,15 @@ def _assigned(pairs: Iterable[tuple[str, str]]) -> dict[str, Value]:
     return held
 
 
-def _limits(options: Mapping[str, Any], base: BisectSpec | None) -> Limits:
+def limits_of(options: Mapping[str, Any], base: BisectSpec | None) -> Limits:
+    """The limits that the user set, in a file or by options."""
     limits = base.limits if base else Limits()
     given = {f"{name}_s": options[name] for name in ("startup", "stall", "total") if options[name] is not None}
     return replace(limits, **given)
 
 
-def _effort(options: Mapping[str, Any], base: BisectSpec | None) -> Effort:
+def effort_of(options: Mapping[str, Any], base: BisectSpec | None) -> Effort:
+    """How much the search may spend."""
     effort = base.effort if base else Effort()
     given = {
         "certify": options["certify"],
@@ -110,7 +112,8 @@ def _effort(options: Mapping[str, Any], base: BisectSpec | None) -> Effort:
     return replace(effort, **{name: value for name, value in given.items() if value is not None})
 
 
-def _kind(word: str) -> Kind:
+def kind_of(word: str) -> Kind:
+    """A kind of failure as one types it; SpecError with the nearest otherwise."""
     names = {kind.value.lower(): kind for kind in Kind}
     if word.lower() not in names:
         raise SpecError(f"unknown kind {word!r} for --bad{suggestion(word.lower(), names)} Known: {', '.join(names)}.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.core.point import Axis, Point
+from harness.core.success import Success
 from harness.core.trial import Fault
 from harness.core.verdict import Kind
 
@@ -38,7 +39,8 @@ class BisectSpec:
     """From which value of ``axis`` does ``target`` fail, everything in ``fixed`` held as it is?
 
     ``bad`` is empty for "the first kind of failure that shows up"; otherwise the kinds that count as bad.
-    ``controls`` name trials run at the failing value with one thing changed (``no-fault``, ``dense``).
+    ``controls`` name trials run at the failing value with one thing changed (``no-fault``, ``dense``). ``success`` is
+    what a trial must show beyond its exit status to be good.
     """
 
     question: str
@@ -54,3 +56,4 @@ class BisectSpec:
     seed: int = 0
     env: tuple[tuple[str, str], ...] = ()
     command: tuple[str, ...] = ()
+    success: Success | None = None

@@ -77,6 +77,7 @@ class Planner:
             fault=fault if fault is not None and fault.active(settings) else None,
             env=self.spec.env,
             budget=budget(self.spec.limits, None),
+            success=self.spec.success,
         )
 
     def _next_repeat(self, value: Value) -> int:

@@ -71,6 +71,21 @@ def parse_axis(text: str) -> Axis:
     )
 
 
+def free_axis(text: str) -> Axis:
+    """The axis that ``text`` declares for a command: any name, with its numbers, for the placeholder ``{name}``.
+
+    Raises:
+        SpecError: no name or no values, or values that do not ascend.
+    """
+    name, _, values = (part.strip() for part in text.partition("="))
+    if not re.fullmatch(r"[A-Za-z_]\w*", name):
+        raise SpecError(f"{name!r} cannot be the name of an axis; use letters, digits and _, e.g. n_layers=1..12")
+    if not values:
+        raise SpecError(f"axis {name!r} of a command needs its values, e.g. {name}=1..12 or {name}=128..2048*2")
+    numbers = tuple(number for item in values.split(",") for number in _expand(name, item.strip()))
+    return Axis(name=name, path=f"args.{name}", type=AxisType.ORDERED, values=numbers)
+
+
 def _expand(name: str, item: str) -> list[int | float]:
     match = _RANGE.fullmatch(item)
     if match is None:

@@ -28,7 +28,7 @@ SHIM = Path(harness.__file__).parent / "shim"
 OWN = "NSA_HARNESS_"
 """Variables of the harness itself: the program gets only those that this trial sets."""
 
-SETTINGS = ("command", "steps", "progress.pattern", "progress.file")
+SETTINGS = ("command", "directory", "steps", "progress.pattern", "progress.file")
 """What can be set beside ``args.NAME``, the value of a placeholder."""
 
 RECORDED = frozenset({"PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH", "TMPDIR"})
@@ -43,8 +43,8 @@ _PLACEHOLDER = re.compile(r"\{\{(?P<literal>[A-Za-z_]\w*)\}\}|\{(?P<name>[A-Za-z
 class ScriptTarget:
     """Runs a command line with ``{name}`` placeholders, found on the PATH that it is given.
 
-    Its configuration is ``{"command": text, "args": {name: value}, "steps": n, "progress": {...}}``, or
-    ``{"argv": [...]}`` for a command line without placeholders that somebody else composed.
+    Its configuration is ``{"command": text, "args": {name: value}, "directory": text, "steps": n, "progress": {...}}``,
+    or ``{"argv": [...]}`` for a command line without placeholders that somebody else composed.
 
     The environment, by rule: the program gets all of the caller's, as if it had been typed in the same shell, less
     our own variables; added are PYTHONPATH (our shim first, then what was there), the trial's folder for the shim and
@@ -78,8 +78,8 @@ class ScriptTarget:
             elif path not in SETTINGS:
                 known = [*SETTINGS, *(f"args.{placeholder}" for placeholder in placeholders(shlex.split(command)))]
                 raise SpecError(f"unknown setting {path!r} of a command{suggestion(path, known)}")
-            elif path == "steps":
-                config["steps"] = value
+            elif path in ("steps", "directory"):
+                config[path] = value
             elif name:
                 cast("dict[str, Value]", config.setdefault(head, {}))[name] = value
         _check(shlex.split(command), args)
@@ -107,7 +107,7 @@ class ScriptTarget:
                 ("environment.json", json.dumps(recorded(passed), indent=1, sort_keys=True)),
             ),
             max_output_bytes=MAX_OUTPUT_BYTES,
-            directory=trial.tree,
+            directory=trial.tree or cast("str | None", trial.config.get("directory")),
         )
 
 

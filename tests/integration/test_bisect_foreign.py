@@ -1,0 +1,104 @@
+"""nsa-harness bisect with a stranger's command line: the axis is declared inline, the search is the whole one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from harness.cli.main import main
+from harness.store.run_store import read_run
+
+PROGRAM = """
+import os, sys
+width, layers = int(sys.argv[1]), int(sys.argv[2].partition("=")[2])
+for step in range(3):
+    print("step", step + 1, flush=True)
+assert os.environ["MODE"] == "full"
+if layers >= 3:
+    raise RuntimeError(f"no room for {layers} layers of {width}")
+"""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(PROGRAM)
+    return tmp_path
+
+
+def bisect(*argv: object):
+    return CliRunner().invoke(main, ["bisect", *map(str, argv)], prog_name="nsa-harness")
+
+
+COMMAND = ("--", sys.executable, "train.py", "{width}", "--layers={layers}")
+
+
+def test_the_threshold_of_a_strangers_program_is_found_and_certified(place, monkeypatch):
+    options = ("--set", "width=64", "--env", "MODE=full", "--progress", r"step (\d+)", "--certify", 3, "--json")
+    done = bisect("--axis", "layers=1..4", *options, *COMMAND)
+
+    assert done.exit_code == 0, done.output
+    (folder,) = (place / "runs").iterdir()
+    run = read_run(folder)
+    assert (run.boundary.last_good, run.boundary.first_bad, run.boundary.certified) == (2, 3, True)
+    assert {r.verdict.cause for r in run.records if r.trial.point.get("layers") == 3} == {"RuntimeError"}
+    assert all(r.trial.budget.stall.source.startswith("learned") for r in run.records[1:])
+    assert "no room for 3 layers of 64" in (folder / "report.md").read_text()
+
+    # It goes on where it was begun, wherever that is asked for.
+    monkeypatch.chdir("/")
+    again = bisect("--resume", folder)
+    assert again.exit_code == 0, again.output
+    assert len(read_run(folder).records) == len(run.records)
+
+
+def test_the_plan_shows_what_is_held_without_running_anything(place):
+    done = bisect("--axis", "layers=1..4", "--set", "width=64", "--dry-run", *COMMAND)
+
+    assert done.exit_code == 0, done.output
+    assert "args.width=64" in done.output
+    assert f"directory={Path.cwd()}" in done.output
+    assert not (place / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("--axis", "layers=1..4"), "width has no value"),
+        (("--axis", "layer=1..4", "--set", "width=1"), "{layers}, but layers has no value"),
+        (("--axis", "layers", "--set", "width=1"), "needs its values"),
+        (("--set", "width=1"), "give --axis width=1..12"),
+        (("--axis", "layers=1..4", "--set", "layers=2", "--set", "width=1"), "held fixed by --set"),
+        (
+            ("--axis", "layers=1..4", "--set", "width=1", "--attention", "dense"),
+            "--attention speaks of our own trainer",
+        ),
+        (("--axis", "layers=1..4", "--set", "width=1", "--control", "dense"), "no control of ours"),
+        (("--axis", "layers=4..1", "--set", "width=1"), "runs down"),
+    ],
+)
+def test_wrong_use_is_said_before_anything_runs(place, argv, said):
+    done = bisect(*argv, *COMMAND)
+
+    assert done.exit_code == 2, done.output
+    assert said in done.output
+    assert not (place / "runs").exists()
+
+
+def test_options_of_a_command_need_one(place):
+    done = bisect("--axis", "n_layers", "--progress", "x")
+
+    assert done.exit_code == 2
+    assert "--progress needs a command behind --" in done.output
+
+
+def test_the_report_of_a_command_is_json_too(place):
+    done = bisect("--axis", "layers=1,2", "--set", "width=1", "--env", "MODE=full", "--certify", 1, "--json", *COMMAND)
+
+    said = json.loads(done.stdout)
+    assert said["run"]["spec"]["command"][1:3] == ["train.py", "{width}"]
+    assert said["answer"]
