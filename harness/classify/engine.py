@@ -22,6 +22,7 @@ RULES = Registry(
         # A pass must also meet what the matrix asks of it.
         "nonfinite_loss": "harness.classify.rules.below_target:nonfinite_loss",
         "below_target": "harness.classify.rules.below_target:below_target",
+        "gradients_wrong": "harness.classify.rules.gradients_wrong:gradients_wrong",
         # Then what the process itself said and how it ended: facts, no inference.
         "passed": "harness.classify.rules.passed:passed",
         "early_exit": "harness.classify.rules.early_exit:early_exit",
@@ -56,6 +57,7 @@ RANK_RULES = Registry(
         "misconfigured": "harness.classify.rules.misconfigured:misconfigured",
         "nonfinite_loss": "harness.classify.rules.below_target:nonfinite_loss",
         "below_target": "harness.classify.rules.below_target:below_target",
+        "gradients_wrong": "harness.classify.rules.gradients_wrong:gradients_wrong",
         "ranks_passed": "harness.classify.rules.ranks_passed:ranks_passed",
         # Who failed by itself, before who merely said that another one is gone.
         "rank_failed": "harness.classify.rules.rank_failed:rank_failed",
@@ -73,7 +75,7 @@ RANK_RULES = Registry(
 )
 """The rules for trials of several ranks; most ask the rules above about one rank, as if it were the whole trial."""
 
-WHOLE = frozenset({"interrupted", "infra", "misconfigured", "nonfinite_loss", "below_target"})
+WHOLE = frozenset({"interrupted", "infra", "misconfigured", "nonfinite_loss", "below_target", "gradients_wrong"})
 """Rules whose verdicts are about a trial as a whole: of several ranks, none is named."""
 
 ALWAYS = frozenset({"unresolved", "ranks_unresolved"})

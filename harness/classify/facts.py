@@ -33,6 +33,8 @@ def known_ids(case: Case) -> frozenset[EvidenceId]:
     results = (evidence.result, *(rank.result for rank in evidence.ranks))
     ids.update(result.id for result in results if result is not None)
     ids.update(rank.id for rank in evidence.ranks)
+    if evidence.gradients is not None:
+        ids.add(evidence.gradients.id)
     if evidence.config_seen:
         ids.add("config")
     if case.trial.prediction is not None:

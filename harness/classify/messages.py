@@ -59,11 +59,13 @@ def is_consequence(exception: str | None, message: str | None) -> bool:
 
 
 def said(message: str | None) -> str:
-    """The first line of a message, at most 200 characters, and the sentence in it that names a parameter."""
+    """The first line of a message, at most 200 characters; behind the sentence in it that names a parameter, if any."""
     lines = [line.strip() for line in (message or "").splitlines() if line.strip()]
     first = lines[0][:200] if lines else ""
     telling = _TELLING.search(message or "")
-    return f"{first} [...] {telling[0][:200]}" if telling and telling[0] not in first else first
+    if telling is None or telling[0] in first:
+        return first
+    return f"{telling[0][:200]} ({first.partition('. ')[0]})"
 
 
 def accused(message: str) -> tuple[int, ...]:

@@ -173,6 +173,24 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GradientTruth:
+    """The gradients of one step against those of a plain pass over the same batch.
+
+    ``worst`` is the largest relative error (by norm) and ``parameter`` where; ``wrong`` names every parameter whose
+    gradient is, ``missing`` those that have none and should. ``why_not`` says why nothing was compared.
+    """
+
+    id: EvidenceId
+    compared: int
+    step: int = 0
+    worst: float = 0.0
+    parameter: str = ""
+    wrong: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankFacts:
     """What was seen of one rank of a trial with several; its stacks and looks are those that carry its number.
 
@@ -202,13 +220,12 @@ class RankFacts:
 class Evidence:
     """Everything that was seen of one trial.
 
-    Ids: ``progress exit cleanup prediction result config log-* stack-* proc-* gpu-* recorder-* ras-*``, and of each
-    rank of several ``rank-* result-*``. ``ranks`` is empty for a trial of one process. With several, ``heartbeats``
-    are all ranks' in the order they came, ``steps_done`` counts the steps that every rank has finished, and
-    ``result`` is the first rank's that raised, or rank 0's when none did.
-    ``heartbeats`` keeps the first and the last ones (``heartbeats_total`` counts all); ``silence_s`` is the time
-    without a heartbeat when the watch ended; ``config_differences`` lists requested settings that the
-    worker's own echo contradicts.
+    Ids: ``progress exit cleanup prediction result config gradients log-* stack-* proc-* gpu-* recorder-* ras-*``, and
+    of each rank of several ``rank-* result-*``. ``ranks`` is empty for a trial of one process. With several,
+    ``heartbeats`` are all ranks' in the order they came, ``steps_done`` counts the steps that every rank has finished,
+    and ``result`` is the first rank's that raised, or rank 0's when none did. ``heartbeats`` keeps the first and the
+    last ones (``heartbeats_total`` counts all); ``silence_s`` is the time without a heartbeat when the watch ended;
+    ``config_differences`` lists requested settings that the worker's own echo contradicts.
     """
 
     steps_wanted: int
@@ -230,6 +247,7 @@ class Evidence:
     collectives: tuple[CollectiveState, ...] = ()
     ras: tuple[RasReport, ...] = ()
     ranks: tuple[RankFacts, ...] = ()
+    gradients: GradientTruth | None = None
 
     @property
     def last(self) -> Heartbeat | None:

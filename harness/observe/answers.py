@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core.codec import from_json
 from harness.core.errors import JournalError
-from harness.core.evidence import KernelResolution, SourceFailure, WorkerResult
+from harness.core.evidence import GradientTruth, KernelResolution, SourceFailure, WorkerResult
 from harness.store import layout
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class Answers:
     kernels: tuple[KernelResolution, ...]
     result: WorkerResult | None
     results: dict[int, WorkerResult]
+    gradients: GradientTruth | None
     failures: tuple[SourceFailure, ...]
 
 
@@ -62,12 +63,14 @@ def read_answers(trial_dir: Path, *, requested: Mapping[str, object], ranks: Ite
         kernels = tuple(from_json(KernelResolution, row) for row in table or ())
     except JournalError as error:
         failures.append(_unreadable(layout.kernels(trial_dir), error))
+    compared = read(layout.gradients(trial_dir))
     words = {rank: word(layout.result(trial_dir, rank), f"result-{rank}") for rank in ranks}
     return Answers(
         config_seen=isinstance(ran, dict),
         config_differences=differences(requested, ran) if isinstance(ran, dict) else (),
         kernels=kernels,
         result=word(layout.result(trial_dir), "result"),
+        gradients=None if compared is None else from_json(GradientTruth, compared),
         results={rank: result for rank, result in words.items() if result is not None},
         failures=tuple(failures),
     )

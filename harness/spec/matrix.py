@@ -215,6 +215,7 @@ def _success(keys: Any, lines: Lines) -> Success:
         max_memory_gb=keys.max_memory_gb,
         min_tokens_per_s=keys.min_tokens_per_s,
         loss=keys.loss,
+        gradients=keys.gradients,
         require=tuple(keys.require),
         forbid=tuple(keys.forbid),
     )

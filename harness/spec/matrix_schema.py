@@ -94,6 +94,7 @@ def matrix_model() -> type[BaseModel]:
         max_memory_gb: float | None = Field(default=None, gt=0)
         min_tokens_per_s: float | None = Field(default=None, gt=0)
         loss: Literal["finite", "decreasing"] | None = None
+        gradients: Literal["true"] | None = None
         require: list[str] = Field(default_factory=list)
         forbid: list[str] = Field(default_factory=list)
 

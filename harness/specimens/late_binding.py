@@ -1,4 +1,4 @@
-"""late-binding: recomputation that looks its block up when it runs, and so recomputes the last block for every one."""
+"""late-binding: activation checkpointing over a loop variable, so that every recomputation runs the last block."""
 
 from __future__ import annotations
 
@@ -11,38 +11,39 @@ from harness.specimens.catalog import Needs, Scene, Specimen
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from nsa.train.probe import TrainingState
 
-    Forward = Callable[..., Tensor]
-
 
 class LoopVariable:
-    """The ``blk`` of ``for blk in blocks: x = checkpoint(lambda inp: blk(inp), x)``: after the loop, the last block."""
+    """What ``for block in blocks: x = checkpoint(lambda x: block(x), x)`` shares between its passes: the variable."""
 
-    def __init__(self) -> None:
-        self.forward: Forward | None = None
+    def __init__(self, forwards: list[Callable[..., Tensor]]) -> None:
+        self.forwards, self.block = forwards, 0
 
-    def call(self, x_BTX: Tensor, **options: Any) -> Tensor:
-        """Whichever block the variable stands for now: in forward the one it was given, in backward the last."""
-        return cast("Forward", self.forward)(x_BTX, **options)
+    def run_what_the_variable_names(self, x_BTX: Tensor, **options: Any) -> Tensor:
+        """The lambda: it looks the block up when it is called, and recomputation calls it after the loop."""
+        return self.forwards[self.block](x_BTX, **options)
 
 
 def bind_late(scene: Scene) -> None:
-    """Let every recomputed block look itself up by one variable; blocks that are not recomputed are left alone."""
-    variable = LoopVariable()
-    for block in cast("TrainingState", scene.state).blocks:
-        forward = cast("Any", block).forward
-        if isinstance(forward, partial) and forward.func.__name__ == "_recomputed":
-            own, kind = forward.args
-            late = partial(_in_the_loop, variable, own, partial(forward.func, variable.call, kind))
-            setattr(block, "forward", late)  # noqa: B010 - a module's method, replaced on this one instance
+    """Put a late-binding lambda in the place of every block that the trainer has recomputed in backward."""
+    blocks = [cast("nn.Module", block) for block in cast("TrainingState", scene.state).blocks]
+    installed = [vars(block).get("forward") for block in blocks]
+    if not all(isinstance(forward, partial) for forward in installed):
+        return  # nothing is recomputed, so nothing is looked up late
+    recomputed = [cast("partial[Tensor]", forward) for forward in installed]
+    loop = LoopVariable([forward.args[0] for forward in recomputed])
+    for i, (block, forward) in enumerate(zip(blocks, recomputed, strict=True)):
+        checkpointed = partial(forward.func, loop.run_what_the_variable_names, *forward.args[1:])
+        vars(block)["forward"] = partial(_in_turn, loop, i, checkpointed)
 
 
-def _in_the_loop(variable: LoopVariable, own: Forward, recomputed: Forward, x_BTX: Tensor, **options: Any) -> Tensor:
-    variable.forward = own  # the loop has come to this block
-    return recomputed(x_BTX, **options)
+def _in_turn(loop: LoopVariable, i: int, checkpointed: Callable[..., Tensor], x_BTX: Tensor, **options: Any) -> Tensor:
+    """One pass of the loop."""
+    loop.block = i
+    return checkpointed(x_BTX, **options)
 
 
 SPECIMEN = Specimen(
@@ -50,10 +51,12 @@ SPECIMEN = Specimen(
     strike=bind_late,
     expect=Kind.CRASH,
     cause="ready-twice",
+    phase="forward",
     step=0,
     needs=Needs.GLOO,
     world=2,
     settings=(("train.checkpointing", "reentrant"),),
     expect_phase="backward",
-    imitates="a lambda over the loop's variable, given to torch.utils.checkpoint",
+    expect_frame="blocks.1.mlp.fc2.weight",
+    imitates="checkpoint(lambda x: block(x), x) in a for loop, as the origin had it",
 )

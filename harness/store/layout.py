@@ -95,6 +95,11 @@ def result(trial_dir: Path, rank: int | None = None) -> Path:
     return trial_dir / ("result.json" if rank is None else f"result_rank{rank}.json")
 
 
+def gradients(trial_dir: Path) -> Path:
+    """The first step's gradients against the truth."""
+    return trial_dir / "gradients.json"
+
+
 def ranks(trial_dir: Path) -> Path:
     """When each of several ranks began, and how it ended."""
     return trial_dir / "ranks.jsonl"

@@ -20,6 +20,7 @@ from harness.store import layout
 from harness.worker import recorder
 from harness.worker.echo import EchoProbe
 from harness.worker.fault import FaultProbe
+from harness.worker.gradients import GradientProbe
 from harness.worker.heartbeat import HeartbeatProbe
 from harness.worker.ranks import launch
 from harness.worker.result import LastWord
@@ -64,6 +65,8 @@ def run_rank(folder: Path, trial: Trial, place: Place) -> int:
             probes.append(EchoProbe(folder, config=workload.effective()))
         if place.world > 1 and (why_not := recorder.serve(folder, place.rank)):
             sys.stderr.write(f"nsa-harness: {why_not}\n")
+        if trial.success is not None and trial.success.gradients:
+            probes.append(GradientProbe(folder, place=place))
         if trial.fault is not None:
             # Last, so that the mark at which it strikes has been written.
             specimen = SPECIMENS.load(trial.fault.specimen)

@@ -13,6 +13,7 @@ from harness.classify.rules.hung_busy import healthy_silence_s
 from harness.core.evidence import (
     Evidence,
     Frame,
+    GradientTruth,
     Heartbeat,
     LogTail,
     Measurement,
@@ -339,6 +340,10 @@ CANNED: dict[str, list[Case]] = {
         asking(Success(require=("done",))),
         asking(Success(forbid=("marked as .* twice",)), logs=log("a parameter was marked as ready twice")),
     ],
+    "gradients_wrong": [
+        asking(Success(gradients="true")),
+        asking(Success(gradients="true"), gradients=GradientTruth(id="gradients", compared=3, missing=("embed",))),
+    ],
     "passed": [
         exited(0, steps_done=5, result=result("finished", 5)),
         case(
@@ -473,6 +478,7 @@ BOTH = {
     ("misconfigured", 0): {"passed"},
     ("nonfinite_loss", 0): {"passed"},
     **{("below_target", i): {"passed"} for i in range(7)},
+    **{("gradients_wrong", i): {"passed"} for i in range(2)},
     ("infra", 2): {"crashed"},
     ("infra", 3): {"crashed"},
     ("infra", 4): {"crashed"},

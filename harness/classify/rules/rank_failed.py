@@ -42,14 +42,22 @@ def rank_failed(case: Case) -> Verdict | None:
     blamed = _NAMED.search(verdict.because) if len(own) == len(views) else None
     rank = int(blamed[1]) if blamed else first.rank
     rest = [view for view in views if view is not first]
+    alike_all = len(own) == len(views) and len({_kind(view) for view in own}) == 1 and not blamed
     return replace(
         verdict,
         rule="rank_failed",
-        because=f"rank {first.rank}: {verdict.because}{_afterwards(first, rest)}",
+        because=f"{'all ranks alike' if alike_all else f'rank {first.rank}'}: {verdict.because}"
+        f"{_afterwards(first, rest)}",
         cites=tuple(dict.fromkeys((first.facts.id, *verdict.cites, *cited(rest)))),
         phase=verdict.phase or first.phase,
-        rank=rank,
+        rank=None if alike_all else rank,
     )
+
+
+def _kind(view: RankView) -> object:
+    """What a rank failed of, for comparison with the others."""
+    result = view.facts.result
+    return (view.facts.exit, None) if result is None else (result.exception, result.message)
 
 
 def _when(view: RankView) -> float:
