@@ -230,6 +230,5 @@ SPECIMENS = Registry(
         "collective-timeout": "harness.specimens.collective_timeout:SPECIMEN",
         "straggler": "harness.specimens.straggler:SPECIMEN",
         "rank-slow-steps": "harness.specimens.rank_slow_steps:SPECIMEN",
-        "late-binding": "harness.specimens.late_binding:SPECIMEN",
     },
 )
