@@ -59,8 +59,15 @@ def generate() -> dict[str, Any]:
             "sections": _list({"name": text, "title": text, "markdown": text}),
             "figures": _list({"name": text, "title": text, "alt": text, "section": text}),
         },
-        "$defs": parts,
+        "$defs": _bare(parts),
     }
+
+
+def _bare(value: Any) -> Any:
+    """Without the types' own prose: a better docstring is no other schema."""
+    if isinstance(value, dict):
+        return {k: _bare(item) for k, item in value.items() if not (k == "description" and isinstance(item, str))}
+    return [_bare(item) for item in value] if isinstance(value, list) else value
 
 
 def _list(properties: dict[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,8 @@ from harness.core.record import Machine, Run, TrialRecord
 from harness.core.spec import BisectSpec, Limits
 from harness.core.trial import Budget, Condition, Fault, Limit, Prediction, Trial
 from harness.core.verdict import Answer, Confidence, Kind, Verdict
+from harness.report.build import build, with_figures
+from harness.report.render import html
 from harness.store import layout
 from harness.store.run_store import RunStore
 
@@ -422,3 +424,13 @@ def parts():
     return {
         "Canned": Canned, "spec": make_spec, "passed": passed, "hung": hung, "slow": slow, "layout": layout, **RUNS,
     }  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def drawn(tmp_path_factory):
+    """The run with everything in it, its report with figures, and its page: drawn once, for all who look at it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        run, run_dir = keep(threshold(), tmp_path_factory.mktemp("drawn") / "runs")
+    report = with_figures(build(run, run_dir), run_dir, hide=str)
+    return run_dir, report, html.render(report, hide=str)

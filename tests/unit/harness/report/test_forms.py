@@ -1,0 +1,252 @@
+"""Every form of a report: the page, JSON by its schema, JUnit, the step summary within its limit, the short form."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from harness.core.errors import SpecError
+from harness.core.evidence import LogTail
+from harness.core.ports import Block
+from harness.report import schema
+from harness.report.build import build, with_figures
+from harness.report.claims import lint
+from harness.report.forms import FORMS
+from harness.report.hide import Hider
+from harness.report.render import html, short
+from harness.report.render import json as json_form
+from harness.report.sections.earlier import said
+from harness.report.write import form, write
+from harness.store import layout
+
+NAMES = ("threshold", "no_failure", "all_fail", "no_threshold_slow", "inconclusive", "aborted", "empty")
+TEXT = [name for name in FORMS if name != "html"]
+
+
+class Page(HTMLParser):
+    """What a page holds: tags that were opened and not closed, ids, links, figures without an alternative."""
+
+    VOID = frozenset({"meta", "link", "br", "hr", "img", "path", "use", "rect"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open, self.ids, self.tags, self.loads = [], [], set(), []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.tags.add(tag)
+        self.ids += [given["id"]] if "id" in given else []
+        self.loads += [value for name in ("src", "href", "xlink:href", "data") if (value := given.get(name))]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_asks_nobody_for_anything(drawn):
+    _whole(drawn[2])
+
+
+@pytest.mark.parametrize("name", ["no_threshold_slow", "aborted", "empty"])
+def test_so_is_the_page_of_any_other_run(name, make_run):
+    _whole(html.render(build(*make_run(name)), hide=str))
+
+
+def _whole(text):
+    found = Page(text)
+    assert found.open == []
+    assert len(set(found.ids)) == len(found.ids)  # figures share one page, and keep their ids apart
+    assert all(link.startswith(("#", "data:,")) for link in found.loads)
+    assert not found.tags & {"script", "iframe", "img", "object", "embed", "form"}
+
+
+def test_the_first_screen_has_verdict_confidence_rank_line_and_next_step(drawn):
+    head = drawn[2].partition("</header>")[0]
+    for words in ("HANG (deadlock) from n_layers=5 on", "Isolated.", "failed 2 of 2", "confidence high", "rank 0",
+                  "acquire_forever (harness/specimens/backward_deadlock.py:26)", "Look at the function that waits",
+                  "was planted on purpose"):  # fmt: skip
+        assert words in head
+
+
+def test_every_figure_says_in_words_what_it_shows(drawn):
+    text = drawn[2]
+    assert text.count("<svg ") == text.count('role="img"') >= 5
+    for svg in re.findall(r"<svg .*?</svg>", text, flags=re.DOTALL):
+        assert len(re.search(r"<title[^>]*>(.*?)</title>", svg, flags=re.DOTALL)[1]) > 5
+        assert len(re.search(r"<desc[^>]*>(.*?)</desc>", svg, flags=re.DOTALL)[1]) > 30
+
+
+def test_what_a_program_prints_stays_text_on_the_page(make_run, parts):
+    record, evidence = parts["hung"](5)
+    hostile = "<script>alert(1)</script></pre><img src=x onerror=y>\x1b[2J"
+    log = LogTail(id="log-stderr", stream="stderr", text=hostile, size_bytes=50)
+    verdict = dataclasses.replace(record.verdict, because=f"{hostile} [x](javascript:y) ![z](http://h/z.png)")
+    record = dataclasses.replace(record, verdict=verdict)
+    run, run_dir = make_run(parts["Canned"](parts["spec"](), [(record, dataclasses.replace(evidence, logs=(log,)))]))
+    text = html.render(build(run, run_dir), hide=str)
+    assert "<script" not in text
+    assert "onerror=y>" not in text.replace("onerror=y&gt;", "")
+    assert "\x1b" not in text
+    assert Page(text).open == []
+    assert all(link.startswith(("#", "data:,")) for link in Page(text).loads)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_json_keeps_to_its_published_schema(name, make_run):
+    jsonschema = pytest.importorskip("jsonschema")
+    run, run_dir = make_run(name)
+    document = json.loads(form(run, run_dir, "json", hide=()))
+    jsonschema.Draft202012Validator(json.loads(schema.published())).validate(document)
+    document["run"]["records"] = "none"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(json.loads(schema.published())).validate(document)
+
+
+def test_the_published_schema_is_that_of_the_types():
+    again = (
+        "from harness.report.schema import dump; open('harness/report/schemas/report.schema.json', 'w').write(dump())"
+    )
+    assert schema.dump() == schema.published(), f'a core type changed; publish it with:  python -c "{again}"'
+
+
+def test_junit_counts_a_failing_value_as_a_failure_and_an_untried_one_as_skipped(make_run):
+    run, run_dir = make_run("threshold")
+    suite = ET.fromstring(form(run, run_dir, "junit", hide=())).find("testsuite")
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors"), suite.get("skipped")) == (
+        "12",
+        "1",
+        "0",
+        "7",
+    )
+    failed = [case.get("name") for case in suite if case.find("failure") is not None]
+    assert failed == ["n_layers=5"]
+    assert "silent for 6.1 s in backward" in suite.find("testcase/failure").text
+
+
+def test_junit_of_a_value_that_could_not_be_judged_is_an_error(make_run):
+    run, run_dir = make_run("no_threshold_slow")
+    suite = ET.fromstring(form(run, run_dir, "junit", hide=())).find("testsuite")
+    assert (suite.get("failures"), suite.get("errors")) == ("0", "1")
+
+
+def test_a_step_summary_that_is_too_long_leaves_out_whole_sections_and_names_them(make_run, monkeypatch):
+    run, run_dir = make_run("threshold")
+    report = build(run, run_dir)
+    whole = short.step_summary(report)
+    long = Block(title="Long", markdown="x" * 5000)
+    report = dataclasses.replace(report, blocks=(*report.blocks, ("long", long)))
+    monkeypatch.setattr(short, "MOST_BYTES", len(whole.encode()) + short.KEPT_FREE)
+    cut = short.step_summary(report)
+    assert len(cut.encode()) <= short.MOST_BYTES
+    assert "Left out to stay within GitHub's limit: Long." in cut
+    assert cut.count("<details>") == cut.count("</details>")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_short_form_is_short_and_claims_no_more_than_the_report(name, make_run):
+    run, run_dir = make_run(name)
+    text = form(run, run_dir, "short", hide=())
+    assert len(text.splitlines()) <= 16
+    assert lint(text) == []
+
+
+SECRETS = ("gpu-box-7", "ada.l", "/home/ada", "hf_" + "a" * 24, "s3cr3t-value", "10.1.2.3", "bob@gpu-box-9.example.org")
+
+
+def planted(make_run, parts):
+    """A run whose every text holds names and secrets."""
+    host, user, home, token, key, address, login = SECRETS
+    text = f"{host} {user} {home}/x {token} WANDB_API_KEY={key} tcp://{address}:29500 {login}"
+    record, evidence = parts["hung"](5)
+    frame = dataclasses.replace(evidence.stacks[-1].threads[0].frames[2], function="gpu-box-7")
+    thread = evidence.stacks[-1].threads[0]
+    main = dataclasses.replace(thread, frames=(frame, *thread.frames[3:]))
+    stacks = tuple(dataclasses.replace(s, threads=(main, *s.threads[1:])) for s in evidence.stacks)
+    log = LogTail(id="log-stdout", stream="stdout", text=text, size_bytes=len(text))
+    evidence = dataclasses.replace(evidence, logs=(log,), stacks=stacks)
+    record = dataclasses.replace(record, verdict=dataclasses.replace(record.verdict, because=text, signature=text))
+    canned = parts["Canned"](parts["spec"](question=f"Why does {text} hang?"), [parts["passed"](1), (record, evidence)])
+    return make_run(canned)
+
+
+def test_no_form_holds_names_hosts_paths_or_secrets(make_run, parts):
+    run, run_dir = planted(make_run, parts)
+    hide = ("gpu-box-7", "ada.l")
+    run = dataclasses.replace(run, notes=(f"seen on {SECRETS[0]}",))
+    write(run, run_dir, hide=hide)
+    written = [layout.report(run_dir, kind) for kind in ("md", "html", "json", "claims.json")]
+    written += sorted(layout.figures(run_dir).iterdir())
+    assert any(path.suffix == ".svg" for path in written)
+    texts = {path.name: path.read_text() for path in written}
+    texts |= {name: form(run, run_dir, name, hide=hide) for name in TEXT}
+    for name, text in texts.items():
+        assert [secret for secret in SECRETS if secret in text] == [], name
+
+
+def test_hiding_leaves_versions_and_decorators_alone():
+    hider = Hider()
+    for text in ("torch 2.13.0.1", "nvidia-cublas 12.4.5.8", "@pytest.fixture", "127.0.0.1:29500", "a@b", "KEY=x"):
+        assert hider.text(text) == text
+
+
+def test_a_template_of_ones_own_has_the_same_variables(drawn, tmp_path):
+    template = tmp_path / "note.txt"
+    template.write_text("{{ summary.verdict }} | {{ summary.rank }} | {{ sections | length > 5 }}")
+    assert html.render(drawn[1], hide=str, template=template) == "HANG (deadlock) from n_layers=5 on | rank 0 | True"
+
+
+@pytest.mark.parametrize("text", ["{% if %}", "{{ nothing.there.at.all }}", "{{ ''.__class__.__mro__ }}"])
+def test_a_template_that_is_wrong_says_where(text, make_run, tmp_path):
+    run, run_dir = make_run("empty")
+    template = tmp_path / "bad.txt"
+    template.write_text(f"first\n{text}")
+    with pytest.raises(SpecError, match=r"bad\.txt"):
+        form(run, run_dir, "html", template=template)
+
+
+def test_figures_are_the_same_bytes_each_time(drawn):
+    run_dir, report, _ = drawn
+    one, other = report.figures, with_figures(report, run_dir, hide=str).figures
+    assert [figure.svg for figure in one] == [figure.svg for figure in other]
+    assert {figure.name for figure in one} >= {"strip", "timeline", "stacks", "scaling"}
+
+
+def test_a_machine_without_matplotlib_still_gets_its_report(make_run, monkeypatch):
+    run, run_dir = make_run("threshold")
+    monkeypatch.setattr("harness.report.build.find_spec", lambda _: None)
+    report = with_figures(build(run, run_dir), run_dir, hide=str)
+    assert report.figures == ()
+    assert any("matplotlib is not installed" in note for note in report.summary.notes)
+
+
+def test_notes_beside_a_run_stand_in_its_report_and_are_linted_too(make_run):
+    run, run_dir = make_run("threshold")
+    (run_dir / "notes.md").write_text("# What we think\n\nThe root cause is confirmed.\n")
+    text = json_form.data(build(run, run_dir))["sections"]
+    notes = next(section for section in text if section["name"] == "notes")
+    assert notes["title"] == "What we think"
+    assert "claim more than trials can show" in notes["markdown"]
+
+
+def test_an_earlier_report_of_the_same_failure_that_says_otherwise_is_listed(make_run, parts):
+    first, first_dir = make_run("threshold")
+    layout.report(first_dir, "claims.json").write_text(json.dumps(said(first)))
+    moved = dataclasses.replace(parts["threshold"]().boundary, last_good=3, first_bad=4)
+    later, later_dir = make_run(dataclasses.replace(parts["threshold"](), boundary=moved))
+    found = next(block for name, block in build(later, later_dir).blocks if name == "earlier")
+    assert "**contradicts it:** n_layers=5 is the first that fails there, n_layers=4 is the first that fails here" in (
+        found.markdown
+    )
