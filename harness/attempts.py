@@ -100,9 +100,9 @@ class Attempts:
         """Seconds since this session began."""
         return self.parts.clock.now() - self._began_s
 
-    def spent(self, effort: Effort) -> str:
-        """Which limit of ``effort`` is used up, in words; empty while none is."""
-        if len(self.store.records()) >= effort.max_trials:
+    def spent(self, effort: Effort, *, running: int = 0) -> str:
+        """Which limit of ``effort`` is used up, ``running`` trials counted in, in words; empty while none is."""
+        if len(self.store.records()) + running >= effort.max_trials:
             return f"the limit of {effort.max_trials} trials"
         if effort.max_seconds is not None and self.seconds >= effort.max_seconds:
             return f"the limit of {effort.max_seconds:g} s"

@@ -9,23 +9,25 @@ from typing import TYPE_CHECKING
 
 from harness.attempts import Attempts, Interrupted
 from harness.classify.named import matches
+from harness.conduct import Parts
 from harness.core.campaign import CampaignAnswer, Met, Said, Task
 from harness.core.errors import SpecError
 from harness.core.verdict import FAILURES, Answer, Kind
+from harness.lanes import Lanes
 from harness.observe.ran import fingerprint
 from harness.plan.budget import budget
 from harness.plan.cells import CellPlanner
+from harness.plan.leases import Leases, Need
 from harness.plan.predict_cell import predict_cell
 from harness.search.met import in_force, met
 from harness.search.oracle import Oracle
-from harness.search.strategies import conclude, strategy_of
+from harness.search.strategies import conclude, ready, strategy_of
 from harness.search.tables import Facts, axis_fits, cell_results, failure_tables
 from harness.store import layout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from harness.conduct import Parts
     from harness.core.evidence import Evidence
     from harness.core.point import Point
     from harness.core.ports import CellRequest, Screen
@@ -39,6 +41,10 @@ ANY_FAILURE = (*FAILURES, Kind.BELOW_TARGET)
 """What is bad where no failure in particular is sought."""
 
 
+LOOK_AHEAD = 256
+"""Questions of a list among which the widest is sought."""
+
+
 class Campaign:
     """One question about a matrix, on one machine. What was recorded before is not run again."""
 
@@ -46,11 +52,14 @@ class Campaign:
         self,
         *,
         store: RunStore,
-        parts: Parts,
+        parts: Parts | Sequence[Parts],
         screen: Screen,
+        gpus: Sequence[str] = (),
         interrupted: Callable[[], bool] = lambda: False,
         trees: Trees | None = None,
     ) -> None:
+        lanes = (parts,) if isinstance(parts, Parts) else tuple(parts)
+        parts = lanes[0]
         self.store = store
         self.spec = store.campaign
         self.matrix = self.spec.matrix
@@ -62,6 +71,14 @@ class Campaign:
         self.planner = CellPlanner(
             self.spec, target=parts.target, code=store.code, machine=store.machine.fingerprint, trees=trees
         )
+        self.lanes = Lanes(
+            attempts=self.attempts, parts=lanes, gpus=gpus, label=lambda b: self.matrix.space.name_of(b.trial.point)
+        )
+        self.leases = Leases(gpus=len(gpus), cpus=len(lanes))
+        self.hides_gpus = any(row.gpus for row in self.matrix.resources)
+        self.waiting: dict[int, CellRequest] = {}
+        self.running: dict[int, CellRequest] = {}
+        self.next_id = 0
         self.names: dict[str, tuple[str, ...]] = {}
         self.ran: dict[str, str] = {}
         self.predicted_s: dict[Point, float] = {}
@@ -108,12 +125,56 @@ class Campaign:
 
     def _search(self) -> None:
         self.store.add_plan(self.search.estimate())
-        while (request := self.search.ask()) is not None and not self._spent() and not self.surprise:
+        try:
+            while self._start() or self.lanes.busy:
+                if self.lanes.busy:
+                    record, lease = self.lanes.finish_one()
+                    self.leases.release(lease)
+                    self._learn(self._kept(record))
+        finally:
+            self.lanes.close()
+
+    def _start(self) -> bool:
+        """Start every trial that may start now; whether one was answered without being run, so that more may."""
+        self._wait_for_what_is_wanted()
+        while (lease := self.leases.grant()) is not None:
+            request = self.waiting.pop(lease.need.id)
+            trial = self._planned(request)
+            if trial is None:
+                self.leases.release(lease)
+                return True
             left = self.search.estimate()
             self.screen.planned(left)
             self.store.add_decision(request, left=left)
-            if (trial := self._planned(request)) is not None:
-                self._learn(self._kept(self.attempts.run(trial, reason=request.reason)))
+            self.running[lease.need.id] = request
+            self.lanes.start(self.attempts.begin(trial, reason=request.reason), lease, hide=self.hides_gpus)
+            self._wait_for_what_is_wanted()
+        return False
+
+    def _wait_for_what_is_wanted(self) -> None:
+        """Let wait what the search asks and does not run yet, and nothing that it no longer asks."""
+        running = {lease.need.id for lease in self.leases.running}
+        self.running = {id: request for id, request in self.running.items() if id in running}
+        asked = () if self._spent() or self.surprise else ready(self.search, most=LOOK_AHEAD)
+        have = Counter(request.cell for request in self.running.values())
+        wanted: Counter[Point] = Counter()
+        for request in asked:
+            if have[request.cell] > 0:
+                have[request.cell] -= 1
+            else:
+                wanted[request.cell] += 1
+        for id, request in list(self.waiting.items()):
+            if wanted[request.cell] > 0:
+                wanted[request.cell] -= 1
+            else:
+                self.leases.withdraw(id)
+                del self.waiting[id]
+        for request in asked:
+            if wanted[request.cell] > 0:
+                wanted[request.cell] -= 1
+                self.next_id += 1
+                self.waiting[self.next_id] = request
+                self.leases.offer(Need(id=self.next_id, gpus=self.matrix.gpus_at(request.cell)))
 
     def _kept(self, record: TrialRecord) -> TrialRecord:
         self._remember(record, self.store.read_evidence(record.trial.key))
@@ -187,7 +248,7 @@ class Campaign:
         most = self.matrix.gpu_seconds
         if most is not None and self._gpu_seconds() >= most:
             return f"the limit of {most:g} GPU-seconds"
-        return self.attempts.spent(self.matrix.effort)
+        return self.attempts.spent(self.matrix.effort, running=self.lanes.busy)
 
     def _unfinished(self) -> bool:
         return bool(self.search.stopped) or self.search.ask() is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from harness.store.run_store import RunStore
 
 
-def begin(settings: Settings, spec: CampaignSpec) -> CampaignRun:
-    """A new run of ``spec``, to its end."""
+def begin(settings: Settings, spec: CampaignSpec, *, jobs: int | None = None) -> CampaignRun:
+    """A new run of ``spec``, to its end; ``jobs`` trials at once (None: as many as the GPUs allow, else one)."""
     from harness.clock import WallClock
     from harness.machine import code_fingerprint, describe
     from harness.store.run_store import RunStore
@@ -32,10 +33,10 @@ def begin(settings: Settings, spec: CampaignSpec) -> CampaignRun:
         argv=("nsa-harness", *sys.argv[1:]),
         clock=WallClock(),
     ) as store:
-        return conduct(settings, store)
+        return conduct(settings, store, jobs=jobs)
 
 
-def resume(settings: Settings, *, name: str) -> CampaignRun:
+def resume(settings: Settings, *, name: str, jobs: int | None = None) -> CampaignRun:
     """An earlier run, taken up where it was left; ``latest`` is the last one."""
     from harness.clock import WallClock
     from harness.machine import code_fingerprint, describe
@@ -48,7 +49,7 @@ def resume(settings: Settings, *, name: str) -> CampaignRun:
         code=code_fingerprint(),
         argv=("nsa-harness", *sys.argv[1:]),
     ) as store:
-        return conduct(settings, store)
+        return conduct(settings, store, jobs=jobs)
 
 
 def find(settings: Settings, name: str | None) -> Path:
@@ -60,15 +61,17 @@ def find(settings: Settings, name: str | None) -> Path:
     return Path(name) if Path(name).is_dir() else settings.runs / name
 
 
-def conduct(settings: Settings, store: RunStore) -> CampaignRun:
+def conduct(settings: Settings, store: RunStore, *, jobs: int | None) -> CampaignRun:
     """Run what is left of the run in ``store`` and write its report."""
     from harness.campaign import Campaign
     from harness.cli.console import screen
     from harness.cli.wiring import Interrupt, parts
+    from harness.observe.neighbours import visible_gpus
     from harness.report.write import write
     from harness.trees import trees_for
 
-    spec = store.campaign
+    spec, gpus = store.campaign, visible_gpus(dict(settings.child_env))
+    lanes = jobs or jobs_for(spec, gpus=len(gpus))
 
     def label(trial: Trial) -> str:
         return spec.matrix.space.name_of(trial.point)
@@ -76,13 +79,26 @@ def conduct(settings: Settings, store: RunStore) -> CampaignRun:
     with (
         Interrupt() as interrupted,
         screen(label=label) as view,
-        parts(settings, target=spec.matrix.target, executor=spec.executor) as tools,
+        ExitStack() as stack,
         trees_for(spec, store.run_dir) as trees,
     ):
         view.opened(question=spec.question, directory=str(store.run_dir), resumed=len(store.records()))
-        run = Campaign(store=store, parts=tools, screen=view, interrupted=interrupted, trees=trees).run()
+        tools = [
+            stack.enter_context(parts(settings, target=spec.matrix.target, executor=spec.executor))
+            for _ in range(lanes)
+        ]
+        run = Campaign(store=store, parts=tools, screen=view, gpus=gpus, interrupted=interrupted, trees=trees).run()
     write(run, store.run_dir)
     return run
+
+
+def jobs_for(spec: CampaignSpec, *, gpus: int) -> int:
+    """How many trials run at once by default: what fits on the GPUs; one where none is asked for.
+
+    Trials that share CPU cores slow each other down, and a race that shows at one speed may not at another.
+    """
+    wanted = [row.gpus for row in spec.matrix.resources if row.gpus]
+    return max(gpus // min(wanted), 1) if wanted else 1
 
 
 def finish(ctx: click.Context, run: CampaignRun, *, as_json: bool) -> None:

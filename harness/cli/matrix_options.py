@@ -16,6 +16,7 @@ F = TypeVar("F", bound="Callable[..., Any]")
 SHARED = (
     click.option("--budget", type=DURATION, help="End after this time, with a partial report."),
     click.option("--max-trials", type=click.IntRange(min=1), help="End after this many."),
+    click.option("--jobs", type=click.IntRange(min=1), help="Trials at once (default: what the GPUs allow, else 1)."),
     click.option("--executor", metavar="NAME", help="How trials start: forkserver (default) or local."),
     click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything random."),
     click.option(

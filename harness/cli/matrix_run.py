@@ -58,7 +58,7 @@ def run(ctx: click.Context, *, file: str | None, runs: str | None, resume: str |
 
     settings = Settings.read(runs=runs)
     if resume:
-        found = take_up(settings, name=resume)
+        found = take_up(settings, name=resume, jobs=options["jobs"])
     else:
         if file is None:
             raise click.UsageError("name a matrix file, or --resume a run", ctx)
@@ -66,7 +66,7 @@ def run(ctx: click.Context, *, file: str | None, runs: str | None, resume: str |
         if spec is None:
             click.echo("no cell was selected", err=True)
             ctx.exit(ExitCode.NOTHING)
-        found = begin(settings, spec)
+        found = begin(settings, spec, jobs=options["jobs"])
     finish(ctx, found, as_json=bool(options["as_json"]))
 
 

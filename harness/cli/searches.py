@@ -34,13 +34,13 @@ def run_search(ctx: click.Context, file: str | None, task: Task, options: dict[s
     """Run the search that the command line asks for, or go on with an earlier one."""
     settings = Settings.read(runs=options["runs"])
     if options["resume"]:
-        run = resume(settings, name=options["resume"])
+        run = resume(settings, name=options["resume"], jobs=options["jobs"])
     else:
         spec = question_of(file, task, options)
         if options["dry_run"]:
             _print_plan(spec)
             return
-        run = begin(settings, spec)
+        run = begin(settings, spec, jobs=options["jobs"])
     finish(ctx, run, as_json=options["as_json"])
 
 

@@ -146,8 +146,11 @@ class Space:
         return next((rule for rule in self.rules if rule.broken(settings)), None)
 
     def name_of(self, cell: Point) -> str:
-        """A short name: the values that are not the good ones, in the order of the axes; ``good`` when all are."""
-        settings = dict(cell)
+        """A short name: the values that are not the good ones, in the order of the axes; ``good`` when all are.
+
+        Axes that ``cell`` leaves open are left out.
+        """
+        settings = {f.name: f.good for f in self.factors} | dict(cell)
         changed = [f"{f.name}={_word(settings[f.name])}" for f in self.factors if settings[f.name] != f.good]
         return ",".join(changed) or "good"
 

@@ -11,7 +11,7 @@ from harness.core.verdict import Answer
 from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from harness.core.point import Point
 
@@ -31,18 +31,17 @@ class Listed:
         self._pass_s: list[float] = []
         self._fail_s: list[float] = []
 
-    def ready(self) -> tuple[CellRequest, ...]:
-        """Every question that is still open; all may be asked at once."""
-        return tuple(
-            CellRequest(cell=cell, role="search", reason=f"run {number + 1} of {self.passes}")
-            for number in range(self.passes)
-            for cell in self.cells
-            if len(self._answers[cell]) <= number and not (self.until_bad and Answer.BAD in self._answers[cell])
-        )
+    def ready(self) -> Iterator[CellRequest]:
+        """Every question that is still open, in order; all may be asked at once."""
+        for number in range(self.passes):
+            for cell in self.cells:
+                answers = self._answers[cell]
+                if len(answers) <= number and not (self.until_bad and Answer.BAD in answers):
+                    yield CellRequest(cell=cell, role="search", reason=f"run {number + 1} of {self.passes}")
 
     def ask(self) -> CellRequest | None:
         """The next question, or None when every cell was run."""
-        return next(iter(self.ready()), None)
+        return next(self.ready(), None)
 
     def tell(self, *, cell: Point, answer: Answer, seconds: float) -> None:
         """The answer for one trial of ``cell``; of a cell that is not in the list it is ignored."""
@@ -52,7 +51,7 @@ class Listed:
 
     def estimate(self) -> PlanEstimate:
         """What is left if all pass, and if all fail."""
-        left = len(self.ready())
+        left = sum(1 for _ in self.ready())
         low, high = left * _mean(self._pass_s, FIRST_PASS_S), left * _mean(self._fail_s, FIRST_FAIL_S)
         text = f"{left} trials of {len(self.cells)} cells, {low:.0f} s if all pass, {max(low, high):.0f} s if all fail"
         return PlanEstimate(trials=left, hangs=0, seconds_low=low, seconds_high=max(low, high), text=text)

@@ -71,11 +71,17 @@ class Script:
             self._learn(told)
         self._steps = self._script()
         self._next: CellRequest | None = None
+        self._copies = 1
         self._advance()
 
     def ask(self) -> CellRequest | None:
         """The next question, or None when the search is over. Asking twice asks the same."""
         return self._next
+
+    @property
+    def copies(self) -> int:
+        """How often the next question may be asked at once: the passes that a certificate still lacks, else 1."""
+        return self._copies
 
     def tell(self, *, cell: Point, answer: Answer, seconds: float) -> None:
         """The answer for one trial of ``cell`` and what it cost."""
@@ -145,6 +151,7 @@ class Script:
     def _until(self, cell: Point, *, passes: int, role: str, reason: str) -> Steps:
         """Ask ``cell`` until it fails once, passes ``passes`` times or is given up."""
         while not self.bad(cell) and self.good(cell) < passes and not self.given_up(cell):
+            self._copies = passes - self.good(cell) if role == "certify" else 1
             yield CellRequest(cell=cell, role=role, reason=reason)
 
     def _learn(self, told: Told) -> None:
@@ -161,6 +168,7 @@ class Script:
 
     def _advance(self) -> None:
         effort = self.effort
+        self._copies = 1
         self._next = next(self._steps, None)
         if self._next is None:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from harness.core.campaign import Met, Task
@@ -11,6 +12,7 @@ from harness.search.along import Along
 from harness.search.explore import Explore
 from harness.search.listed import Listed
 from harness.search.minimise import Minimise
+from harness.search.script import Script
 
 if TYPE_CHECKING:
     from harness.core.boundary import PlanEstimate
@@ -67,6 +69,16 @@ def strategy_of(spec: CampaignSpec) -> Search:
             )
         case Task.EXPLORE:
             return Explore(space, effort, strength=spec.strength, first_only=spec.fail_fast, seed=spec.seed)
+
+
+def ready(search: Search, *, most: int) -> tuple[CellRequest, ...]:
+    """The questions that may be asked at once, at most ``most``: a search rests on answers, a list does not."""
+    if isinstance(search, Listed):
+        return tuple(islice(search.ready(), most))
+    request = search.ask()
+    if request is None:
+        return ()
+    return (request,) * min(search.copies if isinstance(search, Script) else 1, most)
 
 
 def conclude(search: Search, answer: CampaignAnswer) -> CampaignAnswer:

@@ -1,0 +1,148 @@
+"""Lanes: trials side by side, each in a thread under a lease. Journal and screen stay with the caller's thread."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+from harness.attempts import Interrupted
+from harness.conduct import Conducted
+from harness.core.evidence import Evidence
+from harness.core.outcome import Ending, Outcome
+from harness.core.verdict import Confidence, Kind, Verdict
+from harness.observe.answers import steps_wanted
+from harness.observe.neighbours import VISIBLE, Neighbours
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from concurrent.futures import Future
+
+    from harness.attempts import Attempts, Begun
+    from harness.conduct import Parts
+    from harness.core.record import TrialRecord
+    from harness.plan.leases import Lease
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """News of a running trial."""
+
+    facts: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A trial that runs: what was begun, what it holds, and the parts that only it uses meanwhile."""
+
+    begun: Begun
+    lease: Lease
+    parts: Parts
+
+
+class Lanes:
+    """Runs at most ``len(parts)`` trials at once; parts are not shared, since executors belong to one thread.
+
+    A trial with GPUs sees exactly those of its lease. A stranger's process on one of them, before or after, makes the
+    trial INFRA. With a single lane everything happens in the caller's thread.
+    """
+
+    def __init__(
+        self,
+        *,
+        attempts: Attempts,
+        parts: Sequence[Parts],
+        gpus: Sequence[str] = (),
+        neighbours: Neighbours | None = None,
+        label: Callable[[Begun], str] = lambda begun: str(begun.trial.point),
+    ) -> None:
+        self.attempts = attempts
+        self.gpus = tuple(gpus)
+        self.neighbours = neighbours or Neighbours()
+        self.label = label
+        self._free = list(parts)
+        self._pool = ThreadPoolExecutor(max_workers=len(parts)) if len(parts) > 1 else None
+        self._events: SimpleQueue[_Note | tuple[Running, Future[Conducted] | Conducted]] = SimpleQueue()
+        self._running: list[Running] = []
+
+    @property
+    def busy(self) -> int:
+        """How many trials run."""
+        return len(self._running)
+
+    def start(self, begun: Begun, lease: Lease, *, hide: bool) -> None:
+        """Run a trial that the journal knows; ``hide`` hides every GPU that is not in its lease."""
+        parts = self._free.pop()
+        names = [self.gpus[i] for i in lease.gpus]
+        seen = replace(parts, child_env={**parts.child_env, VISIBLE: ",".join(names)}) if hide else parts
+        running = Running(begun=begun, lease=lease, parts=parts)
+        self._running.append(running)
+        if self._pool is None:
+            self._events.put((running, self._conduct(begun, seen, names)))
+            return
+        future = self._pool.submit(self._conduct, begun, seen, names)
+        future.add_done_callback(lambda done: self._events.put((running, done)))
+
+    def finish_one(self) -> tuple[TrialRecord, Lease]:
+        """Wait for the next trial to end, and keep what came of it.
+
+        Raises:
+            Interrupted: the user stopped it.
+            CleanupError: a process of it could not be ended.
+        """
+        while isinstance(event := self._events.get(), _Note):
+            self.attempts.screen.watched(event.facts)
+        running, done = event
+        self._running.remove(running)
+        self._free.append(running.parts)
+        conducted = done if isinstance(done, Conducted) else done.result()
+        return self.attempts.keep(running.begun, conducted), running.lease
+
+    def close(self) -> None:
+        """Wait for what still runs, keep what ended by itself, and end the threads."""
+        while self._running:
+            with suppress(Interrupted):  # it is not recorded, and will be run again
+                self.finish_one()
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def _conduct(self, begun: Begun, parts: Parts, gpus: Sequence[str]) -> Conducted:
+        before = self.neighbours.on(gpus)
+        if before:
+            return _not_begun(begun, parts, why=f"before it began there was {before}")
+        watched = self.attempts.screen.watched if self._pool is None else self._noted(begun)
+        done = self.attempts.conduct(begun, parts=parts, watched=watched)
+        after = self.neighbours.on(gpus)
+        return replace(done, verdict=_contaminated(f"when it had ended there was {after}")) if after else done
+
+    def _noted(self, begun: Begun) -> Callable[[Mapping[str, object]], None]:
+        """Passes on only news: with several trials at once a moving line for each would tell nothing."""
+        name = self.label(begun)
+
+        def tell(facts: Mapping[str, object]) -> None:
+            if facts.get("note"):
+                self._events.put(_Note({"note": f"{name}: {facts['note']}"}))
+
+        return tell
+
+
+def _not_begun(begun: Begun, parts: Parts, *, why: str) -> Conducted:
+    return Conducted(
+        outcome=Outcome(ending=Ending.NEVER_STARTED, why=why),
+        evidence=Evidence(steps_wanted=steps_wanted(begun.trial)),
+        verdict=_contaminated(why),
+        started_at=parts.clock.wall(),
+    )
+
+
+def _contaminated(why: str) -> Verdict:
+    return Verdict(
+        kind=Kind.INFRA,
+        cause="foreign-process",
+        rule="contaminated",
+        because=f"{why}; what runs beside a stranger says nothing about the program",
+        cites=("exit",),
+        confidence=Confidence.PROOF,
+    )

@@ -1,0 +1,126 @@
+"""Leases: which waiting trials may start now, on which GPUs and how many CPU slots. Pure; the widest first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.core.errors import SpecError
+
+PATIENCE = 16
+"""Later trials that may start before an earlier one; then nothing starts before it does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """A trial that waits: ``id`` rises with its arrival."""
+
+    id: int
+    gpus: int = 0
+    cpus: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """What a trial holds while it runs: ``gpus`` are positions in the list of visible GPUs."""
+
+    need: Need
+    gpus: tuple[int, ...] = ()
+
+
+class Leases:
+    """Gives GPUs and CPU slots to waiting trials.
+
+    The widest trial is served first, the oldest of equals. While it does not fit, what it waits for is reserved: the
+    GPUs of those running trials that began first, and as many free ones as it then still lacks. Narrower trials may
+    use the rest. A trial that :data:`PATIENCE` later ones have overtaken is served before all others, so that every
+    one is served in the end, whatever else arrives.
+    """
+
+    def __init__(self, *, gpus: int, cpus: int) -> None:
+        self.n_gpus, self.n_cpus = gpus, cpus
+        self._waiting: dict[int, Need] = {}
+        self._overtaken: dict[int, int] = {}
+        self._running: list[Lease] = []
+
+    @property
+    def waiting(self) -> tuple[Need, ...]:
+        """Trials that were offered and not granted, oldest first."""
+        return tuple(self._waiting[id] for id in sorted(self._waiting))
+
+    @property
+    def running(self) -> tuple[Lease, ...]:
+        """Leases that were granted and not given back, oldest first."""
+        return tuple(self._running)
+
+    def offer(self, need: Need) -> None:
+        """Let a trial wait.
+
+        Raises:
+            SpecError: it could never run here.
+        """
+        if need.gpus > self.n_gpus:
+            raise SpecError(f"a cell needs {need.gpus} GPUs, but {self.n_gpus} are visible here")
+        if need.cpus > self.n_cpus:
+            raise SpecError(f"a cell needs {need.cpus} CPU slots, but there are {self.n_cpus}; raise --jobs")
+        self._waiting[need.id] = need
+        self._overtaken[need.id] = 0
+
+    def withdraw(self, id: int) -> None:
+        """Forget a waiting trial."""
+        self._waiting.pop(id, None)
+        self._overtaken.pop(id, None)
+
+    def grant(self) -> Lease | None:
+        """The lease of the trial that may start next; None while no waiting one may."""
+        lease = self._next()
+        if lease is not None:
+            self.withdraw(lease.need.id)
+            for id in self._waiting:
+                self._overtaken[id] += id < lease.need.id
+            self._running.append(lease)
+        return lease
+
+    def release(self, lease: Lease) -> None:
+        """Take a lease back."""
+        self._running.remove(lease)
+
+    def _next(self) -> Lease | None:
+        free = sorted(set(range(self.n_gpus)) - {gpu for lease in self._running for gpu in lease.gpus})
+        cpus = self.n_cpus - sum(lease.need.cpus for lease in self._running)
+        reserved: set[int] | None = None
+        for need in self._in_order():
+            fits = need.gpus <= len(free) and need.cpus <= cpus
+            if fits:
+                return Lease(need=need, gpus=tuple(free[: need.gpus]))
+            if self._overtaken[need.id] >= PATIENCE:
+                return None
+            if reserved is None:
+                reserved = self._reserved(need, free)
+                free = [gpu for gpu in free if gpu not in reserved]
+                cpus -= self._reserved_cpus(need, cpus)
+        return None
+
+    def _in_order(self) -> list[Need]:
+        def rank(need: Need) -> tuple[bool, int, int, int]:
+            if self._overtaken[need.id] >= PATIENCE:
+                return (False, 0, 0, need.id)
+            return (True, -need.gpus, -need.cpus, need.id)
+
+        return sorted(self._waiting.values(), key=rank)
+
+    def _reserved(self, need: Need, free: list[int]) -> set[int]:
+        """The free GPUs that must stay free, so that ``need`` fits once the oldest trials it waits for have ended."""
+        coming = 0
+        for lease in self._running:
+            if coming + len(free) >= need.gpus:
+                break
+            coming += len(lease.gpus)
+        return set(free[: max(need.gpus - coming, 0)])
+
+    def _reserved_cpus(self, need: Need, cpus: int) -> int:
+        coming = 0
+        for lease in self._running:
+            if coming + cpus >= need.cpus:
+                break
+            coming += lease.need.cpus
+        return max(need.cpus - coming, 0)
