@@ -40,6 +40,7 @@ class ScriptedHandle:
         self.stops = 0
         self._exit: Exit | None = None
         self._seq = 0
+        self._rank_pids: dict[int, int] = {}
 
     # -- the script
 
@@ -48,6 +49,17 @@ class ScriptedHandle:
     ) -> None:
         """Write a mark now."""
         self._write({"phase": phase, "edge": edge, "step": step, "detail": detail}, rank=rank)
+
+    def start_ranks(self, world: int) -> None:
+        """Say that there are ``world`` ranks, each with a PID of its own."""
+        for rank in range(world):
+            self._rank_pids[rank] = self.pid + 1 + rank
+            self._journal({"event": "started", "rank": rank, "pid": self._rank_pids[rank]})
+
+    def end_rank(self, rank: int, *, code: int | None = None, signal: int | None = None) -> None:
+        """End one rank now; the others do not notice."""
+        how = {"signal": signal} if code is None else {"code": code}
+        self._journal({"event": "ended", "rank": rank, "pid": self._rank_pids[rank], **how})
 
     def finish_step(self, *, step: int, facts: Mapping[str, float] | None = None, rank: int = 0) -> None:
         """Write a finished step now."""
@@ -94,9 +106,14 @@ class ScriptedHandle:
         self._exit = self._exit or Exit(signal=15)
         return Cleanup(signals=((clock.now(), "SIGTERM", ended),) if ended else (), ended=ended)
 
+    def _journal(self, row: Mapping[str, object]) -> None:
+        with layout.ranks(self.trial_dir).open("a") as file:
+            file.write(json.dumps({"t": self.clock.now(), **row}) + "\n")
+
     def _write(self, facts: Mapping[str, object], *, rank: int) -> None:
         self._seq += 1
-        record = {"seq": self._seq, "t": self.clock.now(), "rank": rank, "pid": self.pid, **facts}
+        pid = self._rank_pids.get(rank, self.pid)
+        record = {"seq": self._seq, "t": self.clock.now(), "rank": rank, "pid": pid, **facts}
         with layout.heartbeat(self.trial_dir, rank).open("a") as file:
             file.write(json.dumps(record) + "\n")
 

@@ -51,6 +51,6 @@ ALTERNATIVES = (
         because="the calls look alike but differ in shape, type or process group",
         supports=(),
         against=("every rank is at the same line",),
-        experiment="run it once with TORCH_DISTRIBUTED_DEBUG=DETAIL, which compares every call between the ranks",
+        experiment="print shape, type and group on every rank right before the call, and compare",
     ),
 )

@@ -1,0 +1,230 @@
+"""The watch over several ranks, in fake time: who is looked at, when the rest is ended, and what is certain."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from harness.core.evidence import Frame, StackSample, ThreadStack
+from harness.core.outcome import Ending, Exit, StopReason
+from harness.core.point import Point
+from harness.core.trial import Budget, Limit, Trial
+from harness.observe.certainty import nobody_moves
+from harness.observe.monitor import AFTERMATH_S, watch
+from harness.observe.ranks import Ranks
+from harness.store import layout
+from harness.testing.clock import FakeClock
+from harness.testing.handles import ScriptedHandle, ScriptedView
+from harness.testing.sources import ScriptedSource
+
+
+def limit(seconds: float) -> Limit:
+    return Limit(seconds=seconds, source="test")
+
+
+TRIAL = Trial(
+    target="nsa",
+    point=Point(settings=()),
+    repeat=0,
+    role="search",
+    config={"train": {"steps": 3}, "parallel": {"world": 2}},
+    seed=0,
+    code="c",
+    machine="m",
+    budget=Budget(startup=limit(120.0), stall=limit(30.0), total=limit(600.0)),
+)
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def handle(clock, tmp_path):
+    handle = ScriptedHandle(clock=clock, trial_dir=tmp_path)
+    handle.start_ranks(2)
+    for rank in range(2):
+        clock.at(1.0, lambda rank=rank: handle.beat(phase="forward", step=0, rank=rank))
+        clock.at(2.0, lambda rank=rank: handle.finish_step(step=0, facts={"loss": 1.0}, rank=rank))
+    return handle
+
+
+@pytest.fixture
+def run(clock, handle, tmp_path):
+    def run(*, early=False):
+        return watch(
+            handle=handle,
+            trial=TRIAL,
+            trial_dir=tmp_path,
+            clock=clock,
+            sources=(ScriptedSource(),),
+            progress=None,
+            started_s=clock.began_s,
+            interrupted=lambda: False,
+            view=ScriptedView(),
+            suspicious_s=3.0 if early else math.inf,
+        )
+
+    return run
+
+
+def test_every_rank_is_looked_at_by_its_own_pid(handle, run):
+    _, evidence = run()
+    pids = {rank.rank: rank.pid for rank in evidence.ranks}
+    assert pids == {0: handle.pid + 1, 1: handle.pid + 2}
+    assert {(look.rank, look.pid) for look in evidence.processes} == set(pids.items())
+    assert {(stack.rank, stack.pid) for stack in evidence.stacks} == set(pids.items())
+    assert len({item.id for item in (*evidence.processes, *evidence.stacks)}) == len(evidence.processes) + len(
+        evidence.stacks
+    )
+
+
+def test_each_rank_is_silent_from_its_own_last_mark(clock, handle, run):
+    clock.at(6.0, lambda: handle.beat(phase="reduce", step=1, rank=0))
+    outcome, evidence = run()
+    first, second = evidence.ranks
+    assert (first.last.phase, second.last.phase) == ("reduce", "forward")
+    assert second.silence_s - first.silence_s == pytest.approx(4.0)
+    assert evidence.silence_s == pytest.approx(first.silence_s)
+    assert outcome.stopped_by is StopReason.STALL
+    assert evidence.steps_done == 1
+
+
+def test_a_step_counts_when_every_rank_has_done_it(clock, handle, run):
+    clock.at(3.0, lambda: handle.finish_step(step=1, rank=1))
+    clock.at(4.0, lambda: handle.exit(code=0))
+    _, evidence = run()
+    assert [rank.steps_done for rank in evidence.ranks] == [1, 2]
+    assert evidence.steps_done == 1
+
+
+def test_the_others_have_time_to_speak_after_a_rank_has_failed_and_are_ended_then(clock, handle, run):
+    clock.at(5.0, lambda: handle.end_rank(1, signal=9))
+    outcome, evidence = run()
+    assert (outcome.ending, outcome.stopped_by) == (Ending.STOPPED_BY_US, StopReason.CERTAIN)
+    assert outcome.duration_s == pytest.approx(5.0 + AFTERMATH_S, abs=4.0)
+    assert outcome.why.startswith("rank 1 ended (signal 9) at 5.0 s")
+    left, killed = evidence.ranks
+    assert (killed.exit, killed.ended_s) == (Exit(signal=9), pytest.approx(5.0))
+    assert left.exit is None
+    assert {look.rank for look in evidence.processes} == {0}
+
+
+def test_the_others_are_left_alone_while_they_go_on_after_a_failure(clock, handle, run):
+    clock.at(5.0, lambda: handle.end_rank(1, code=1))
+    for second in range(6, 26):
+        clock.at(float(second), lambda step=second: handle.beat(phase="forward", step=step, rank=0))
+    clock.at(26.0, lambda: handle.exit(code=1))
+    outcome, evidence = run()
+    assert (outcome.ending, outcome.duration_s) == (Ending.EXITED, pytest.approx(26.0, abs=0.3))
+    assert evidence.stacks == ()
+
+
+def test_a_rank_that_ended_well_is_no_failure(clock, handle, run):
+    clock.at(5.0, lambda: handle.end_rank(1, code=0))
+    outcome, _ = run()
+    assert outcome.stopped_by is StopReason.STALL
+
+
+def test_what_a_rank_says_because_we_ended_another_is_not_its_own_ending(clock, handle, run, tmp_path):
+    stop = handle.stop
+
+    def stop_and_complain(**options):
+        layout.result(tmp_path, 0).write_text('{"id": "result", "status": "raised", "steps_done": 1}')
+        handle.end_rank(0, code=1)
+        return stop(**options)
+
+    handle.stop = stop_and_complain
+    _, evidence = run()
+    assert (evidence.ranks[0].result, evidence.ranks[0].exit) == (None, None)
+
+
+def test_a_line_of_the_launcher_that_is_torn_or_nonsense_is_counted(tmp_path):
+    layout.ranks(tmp_path).write_text('{"event": "started", "rank": 0, "pid": 7, "t": 1.0}\nnonsense\n{"event": "sta')
+    ranks = Ranks(tmp_path, started_s=0.0)
+    ranks.read()
+    ranks.close()
+    assert (ranks.pids, ranks.unreadable) == ({0: 7}, 1)
+
+
+# --- What is certain of a job --------------------------------------------------------------------------------------
+
+C10D = "/site/torch/distributed/distributed_c10d.py"
+STEP = Frame(function="step", file="/src/train.py", line=20)
+LOCK = (Frame(function="acquire", file="/src/hooks.py", line=9), STEP)
+
+
+def in_collective(name: str) -> tuple[Frame, ...]:
+    return (Frame(function=name, file=C10D, line=3000), STEP)
+
+
+def job(*frames: tuple[Frame, ...], **view: object):
+    """Looks and stacks of ranks that are where ``frames`` say, over three samples."""
+    looker = ScriptedView(**view)
+    looks, stacks = [], []
+    for rank, where in enumerate(frames):
+        pid = 100 + rank
+        for i in range(6):
+            since = f"{pid}-{i - 1}" if i % 2 else None
+            looks.append(looker.look(pid, id=f"{pid}-{i}", t_s=float(i), rank=rank, since=since))
+        thread = ThreadStack(tid=pid, name="MainThread", frames=where)
+        stacks += [
+            StackSample(
+                id=f"s{pid}-{i}", source="t", native=True, t_s=1.5 + 2 * i, rank=rank, pid=pid, threads=(thread,)
+            )
+            for i in range(3)
+        ]
+    return {"ranks": {rank: 100 + rank for rank in range(len(frames))}, "looks": looks, "stacks": stacks}
+
+
+def test_a_job_stands_still_when_the_rank_that_is_missing_does():
+    verdict = nobody_moves(**job(in_collective("all_reduce"), LOCK), alone=True)
+    assert verdict.certain
+    assert verdict.because == "rank 1 makes no progress, and 1 wait for it"
+
+
+def test_a_job_may_go_on_while_the_rank_that_is_missing_may():
+    seen = job(in_collective("all_reduce"), LOCK)
+    busy = [replace(look, threads=(replace(look.threads[0], cpu_s=look.t_s),)) for look in seen["looks"][6:]]
+    verdict = nobody_moves(**{**seen, "looks": [*seen["looks"][:6], *busy]})
+    assert not verdict.certain
+    assert verdict.because.startswith("rank 1 may go on: it moved")
+
+
+def test_different_collectives_never_meet_and_the_same_one_may_be_slow():
+    assert nobody_moves(**job(in_collective("all_reduce"), in_collective("barrier")), alone=True).certain
+    same = nobody_moves(**job(in_collective("all_reduce"), in_collective("all_reduce")))
+    assert not same.certain
+    assert "may only be slow" in same.because
+
+
+def test_waiting_for_a_gpu_says_nothing_about_which_collective_it_is():
+    gpu = (Frame(function="cuStreamSynchronize", file="/libcuda.so", line=0, native=True), STEP)
+    assert not nobody_moves(**job(gpu, in_collective("barrier"))).certain
+
+
+def test_a_transport_thread_that_ticks_does_not_make_a_job_move():
+    seen = job(in_collective("all_reduce"), LOCK)
+    ticking = [
+        replace(
+            look,
+            threads=(
+                *look.threads,
+                replace(
+                    look.threads[0],
+                    tid=999,
+                    name="gloo_tcp_loop",
+                    timed=True,
+                    voluntary_switches=int(100 * look.t_s),
+                    cpu_s=0.004 * look.t_s,
+                ),
+            ),
+        )
+        for look in seen["looks"]
+    ]
+    assert nobody_moves(**{**seen, "looks": ticking}, alone=True).certain
+    renamed = [replace(look, threads=(look.threads[0], replace(look.threads[1], name="python"))) for look in ticking]
+    assert not nobody_moves(**{**seen, "looks": renamed}, alone=True).certain
