@@ -9,7 +9,7 @@ from harness.classify.engine import classify
 from harness.core.errors import LaunchError
 from harness.core.evidence import Evidence
 from harness.core.outcome import Ending, Outcome
-from harness.core.verdict import Case, Verdict
+from harness.core.verdict import Case, Confidence, Kind, Verdict
 from harness.observe.devices.table import load_devices
 from harness.observe.monitor import steps_wanted, watch
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 GRACE_S = 2.0
 """Between TERM and KILL when a trial is ended. Its evidence is already taken; a handler may still save something."""
+
+
+CONCLUSIVE = frozenset({Confidence.PROOF, Confidence.HIGH})
+"""How sure a verdict must be to end a trial that is still being watched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +83,17 @@ def conduct(
                 started_s=started_s,
                 interrupted=interrupted,
                 devices=load_devices(),
+                decided=lambda outcome, evidence: _decided(Case(trial=trial, outcome=outcome, evidence=evidence)),
             )
         finally:
             handle.stop(grace_s=GRACE_S, clock=parts.clock)
     verdict = classify(Case(trial=trial, outcome=outcome, evidence=evidence))
     return Conducted(outcome=outcome, evidence=evidence, verdict=verdict, started_at=started_at)
+
+
+def _decided(case: Case) -> str:
+    """Why a trial of one process is known to hang before its watch is over, or nothing."""
+    if case.evidence.ranks:
+        return ""
+    verdict = classify(case)
+    return verdict.because if verdict.kind is Kind.HANG and verdict.confidence in CONCLUSIVE else ""

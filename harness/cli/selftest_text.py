@@ -19,6 +19,8 @@ LAYOUT = "{:<19} {:<10} {:<22} {:>4} {:<8} {:>5} {:>6}"
 """Name, kind, cause, rank, phase, seconds from the last sign of life to a hang's verdict, rounds that were right."""
 
 NOTHING = "-"
+SHOWN = 2
+"""Wrong rounds of a specimen that are explained."""
 
 
 def progress(row: Row, *, number: int, total: int) -> str:
@@ -66,9 +68,11 @@ def _specimen(rows: Sequence[Row]) -> list[str]:
     wrong = [row for row in rows if not row.score.right]
     for verdict, times in _distinct(row.verdict for row in wrong):
         lines.append(_got(verdict, times=times))
-    for row in wrong:
+    for row in wrong[:SHOWN]:
         where = f"round {row.round}: " if len(rows) > 1 else ""
         lines += [_wrapped(f"{where}{why}") for why in row.score.wrong]
+    if len(wrong) > SHOWN:
+        lines.append(f"    and {len(wrong) - SHOWN} rounds more (--json has them all)")
     return lines
 
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from harness.core.boundary import Boundary, PlanEstimate
     from harness.core.command import Command
     from harness.core.devices import CollectiveState, GpuSample, RasReport
-    from harness.core.evidence import SourceFailure, StackSample
-    from harness.core.outcome import Cleanup, Exit
+    from harness.core.evidence import Evidence, SourceFailure, StackSample
+    from harness.core.outcome import Cleanup, Exit, Outcome
     from harness.core.point import Point, Value
     from harness.core.record import Run, TrialRecord
     from harness.core.trial import Trial
@@ -273,5 +273,6 @@ class Screen(Protocol):
 
 Rule: TypeAlias = "Callable[[Case], Verdict | None]"
 Section: TypeAlias = "Callable[[Run, Path], Block | None]"
+Decided: TypeAlias = "Callable[[Outcome, Evidence], str]"
 Watched: TypeAlias = "Callable[[Mapping[str, object]], None]"
 StackSources: TypeAlias = "Sequence[StackSource]"

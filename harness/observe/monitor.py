@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.evidence import WorkerResult
-    from harness.core.ports import Clock, Handle, StackSource, Watched
+    from harness.core.ports import Clock, Decided, Handle, StackSource, Watched
     from harness.core.trial import Limit, Trial
     from harness.observe.certainty import Certainty
 
@@ -74,6 +74,7 @@ def watch(
     interrupted: Callable[[], bool],
     view: ProcessView | None = None,
     devices: Devices | None = None,
+    decided: Decided = lambda *_: "",
     suspicious_s: float = SUSPICIOUS_S,
 ) -> tuple[Outcome, Evidence]:
     """Watch ``trial`` to its end and leave nothing of it running.
@@ -81,6 +82,8 @@ def watch(
     ``started_s`` is ``clock.now()`` at its start. ``progress`` is told at every look how the trial stands:
     ``elapsed_s silence_s steps_done steps_wanted phase step``, and a ``note`` when there is news. ``view`` stands
     for /proc in tests. ``devices`` see GPUs and communicators; None sees none.
+    ``decided`` is asked after each examination, with what was seen so far and as if the trial had been ended, whether
+    that suffices for a verdict: it says why, or nothing.
     """
     return _Watch(
         handle=handle,
@@ -93,6 +96,7 @@ def watch(
         interrupted=interrupted,
         view=view or Proc(),
         devices=devices or Devices(),
+        decided=decided,
         suspicious_s=suspicious_s,
     ).run()
 
@@ -128,11 +132,12 @@ class _Watch:
         interrupted: Callable[[], bool],
         view: ProcessView,
         devices: Devices,
+        decided: Decided,
         suspicious_s: float,
     ) -> None:
         self.handle, self.trial, self.trial_dir, self.clock = handle, trial, trial_dir, clock
         self.progress, self.started_s, self.interrupted, self.view = progress, started_s, interrupted, view
-        self.suspicious_s, self.devices = suspicious_s, devices
+        self.suspicious_s, self.devices, self.decided = suspicious_s, devices, decided
         self.beats = Heartbeats(trial_dir, started_s=started_s)
         self.ranks = Ranks(trial_dir, started_s=started_s)
         self.taps = Taps(trial, trial_dir=trial_dir, clock=clock, pid=handle.pid)
@@ -207,6 +212,8 @@ class _Watch:
         said = f"silent for {self.silence_s():.1f} s (limit {limit.seconds:g} s, {limit.source}); {verdict.because}"
         if verdict.certain or last:
             return _Stop(reason, said)
+        if why := self.decided_by_now(reason):
+            return _Stop(reason, f"decided by what was seen so far: {why}")
         self.next_round = min(max(int(self.silence_s() / limit.seconds), self.next_round) + 1, WATCH_ON)
         return None
 
@@ -264,6 +271,13 @@ class _Watch:
         if self.beats.first_step_t_s is None or finished:
             return self.trial.budget.startup, StopReason.STARTUP
         return self.trial.budget.stall, StopReason.STALL
+
+    def decided_by_now(self, reason: StopReason) -> str:
+        """Why what was seen so far suffices for a verdict, or nothing."""
+        seconds = self.age_s()
+        ended = Outcome(ending=Ending.STOPPED_BY_US, stopped_by=reason, duration_s=seconds)
+        left = {rank: self.word_of(rank) for rank in self.living()}
+        return self.decided(ended, self.evidence(silence_s=self.silence_s(), duration_s=seconds, left=left))
 
     # -- looking closely
 

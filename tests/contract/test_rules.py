@@ -10,6 +10,7 @@ import pytest
 from harness.classify.engine import RULES, classify
 from harness.classify.facts import known_ids
 from harness.classify.rules.hung_busy import healthy_silence_s
+from harness.core.devices import Collective, CollectiveState, GpuProcess, GpuSample, MemoryMark
 from harness.core.evidence import (
     Evidence,
     Frame,
@@ -83,6 +84,15 @@ ASKING_THE_LOADER = (
     python("_BaseDataLoaderIter.__next__", f"{SITE}/torch/utils/data/dataloader.py", 732),
     python("fetch", "/src/nsa/train/data.py", 80),
 )
+
+IN_GPU_WAIT = (
+    native("0x7fe3c6ccc5c4", "/usr/lib/libcuda.so.580"),
+    native("cuStreamSynchronize", "/usr/lib/libcuda.so.580"),
+    native("at::native::_local_scalar_dense_cuda", f"{SITE}/torch/lib/libtorch_cuda.so"),
+    python("Run._micro_batch", "/src/nsa/train/run.py", 150),
+    python("train", "/src/nsa/train/trainer.py", 88),
+)
+"""The host asks for a number that its GPU has not computed."""
 
 START = native("_start", "/usr/bin/python3.11")
 
@@ -182,6 +192,57 @@ def looks(
     return tuple(found)
 
 
+MIB = 1 << 20
+
+
+def gpus(
+    *,
+    utilisation: int = 100,
+    traffic: int = 0,
+    watts: float = 123.0,
+    foreign_mib: int = 0,
+    xids: tuple[int, ...] = (),
+    samples: int = 3,
+    start_s: float = LAST_MARK_S + STALL_S,
+) -> tuple[GpuSample, ...]:
+    """An H200 that reads what a wait inside NCCL or an endless kernel reads, unless told otherwise."""
+    ours = GpuProcess(pid=PID, ours=True, memory_bytes=1660 * MIB)
+    other = GpuProcess(pid=77, ours=False, memory_bytes=foreign_mib * MIB)
+    return tuple(
+        GpuSample(
+            id=f"gpu-{i}",
+            t_s=start_s + 1.2 * i,
+            index=0,
+            name="NVIDIA H200",
+            utilisation=utilisation,
+            memory_utilisation=traffic,
+            memory_used_bytes=(1669 + foreign_mib) * MIB,
+            memory_total_bytes=143771 * MIB,
+            power_w=watts,
+            power_limit_w=700.0,
+            sm_clock_mhz=1980,
+            processes=(ours, other) if foreign_mib else (ours,),
+            xids=xids,
+        )
+        for i in range(1, samples + 1)
+    )
+
+
+def memory(*, step_mib: float = 0.0, retries: int = 0, steps: int = 8) -> tuple[MemoryMark, ...]:
+    """Memory after every step: growing by ``step_mib``, the allocator starting over ``retries`` times a step."""
+    return tuple(
+        MemoryMark(
+            step=i,
+            t_s=1.0 + i,
+            rank=0,
+            rss_bytes=(300 + step_mib * i) * MIB,
+            gpu_reserved_bytes=1900.0 * MIB,
+            gpu_alloc_retries=float(retries * i),
+        )
+        for i in range(steps)
+    )
+
+
 PHASES = ("data", "forward", "backward", "optim")
 
 
@@ -198,7 +259,7 @@ def marks(*, steps: int = 2, phase: str = "backward", step_s: float = 1.0, last_
     )
 
 
-PREDICTED = Prediction(total_s=5.0, total_high_s=6.0, silence_s=0.3, silence_high_s=0.4, basis="n_layers=1,2,3")
+PREDICTED = Prediction(total_s=5.0, total_high_s=6.0, silence_s=0.1, silence_high_s=0.4, basis="n_layers=1,2,3")
 PREDICTED_LONG = Prediction(total_s=400.0, total_high_s=450.0, silence_s=200.0, silence_high_s=230.0, basis="5x512")
 ENDED_BY_US = Cleanup(signals=((9.0, "SIGTERM", 1),), ended=1)
 
@@ -298,6 +359,18 @@ def asking(success: Success, *, facts: dict[str, float] | None = None, step_s: t
     return replace(done, trial=replace(done.trial, success=success))
 
 
+def too_slow(**evidence: object) -> Case:
+    """A trial that the total limit cut off while its marks still came."""
+    seen = {
+        "silence_s": 0.3,
+        "steps_done": 2,
+        "heartbeats": marks(steps=3, step_s=20.0, last_s=TOTAL_S - 0.3),
+        "heartbeats_total": 21,
+        "measurement": Measurement(startup_s=2.0, step_s=(20.0, 22.0)),
+    }
+    return case(stopped_by=StopReason.TOTAL, duration_s=TOTAL_S, **{**seen, **evidence})
+
+
 CANNED: dict[str, list[Case]] = {
     "interrupted": [
         case(stopped_by=StopReason.INTERRUPT, exit=Exit(signal=15), silence_s=0.4),
@@ -322,6 +395,7 @@ CANNED: dict[str, list[Case]] = {
             logs=log("nsa-harness: heartbeats cannot be written: No space left on device; training goes on unseen\n"),
         ),
     ],
+    "xid": [exited(1, gpus=gpus(xids=(79,))), silent(gpus=gpus(xids=(13, 74)), processes=looks(**BUSY))],
     "misconfigured": [
         exited(
             0,
@@ -361,7 +435,18 @@ CANNED: dict[str, list[Case]] = {
         # It raised, and then a thread that nobody joins kept the process: the exception came first.
         silent(result=result(exception="nsa.errors.NonFiniteLoss", message="step 1: loss is nan")),
     ],
+    "foreign_device": [
+        exited(1, result=result(exception="torch.OutOfMemoryError", message="x"), gpus=gpus(foreign_mib=73000)),
+        too_slow(gpus=gpus(foreign_mib=73000, utilisation=99, traffic=40, watts=600)),
+    ],
+    "memory_leak": [
+        exited(
+            1, result=result(exception="MemoryError", message=""), measurement=Measurement(memory=memory(step_mib=48))
+        ),
+    ],
     "oom": [
+        # Large from the start, and not growing: no leak.
+        exited(1, result=result(exception="MemoryError", message=""), measurement=Measurement(memory=memory())),
         exited(1, result=result(exception="RuntimeError", message=OOM_TEXT)),
         exited(1, result=result(exception="MemoryError", message="")),
         exited(1, result=result(exception="torch.OutOfMemoryError", message="CUDA out of memory. Tried 2 GiB")),
@@ -415,6 +500,9 @@ CANNED: dict[str, list[Case]] = {
             processes=looks(**BUSY),
         ),
     ],
+    "gpu_spin": [
+        silent(times=4.1, processes=looks(**BUSY), stacks=stacks([IN_GPU_WAIT] * 3), gpus=gpus(), prediction=PREDICTED),
+    ],
     "hung_busy": [
         silent(times=4.1, prediction=PREDICTED, **LOOP),
         # Without a prediction, the same phase in step 0 is the yardstick: 0.125 s.
@@ -425,6 +513,10 @@ CANNED: dict[str, list[Case]] = {
             processes=looks(**BUSY),
             stacks=stacks([spinning(19, inside=(native("sre_ucs1_match", LIBPYTHON),))] * 3, owns_gil=True),
         ),
+    ],
+    "slow_why": [
+        too_slow(measurement=Measurement(startup_s=2.0, step_s=(20.0, 22.0), memory=memory(retries=12))),
+        too_slow(processes=looks(**BUSY), gpus=gpus(utilisation=12, watts=140)),
     ],
     "slow": [
         case(
@@ -447,6 +539,8 @@ CANNED: dict[str, list[Case]] = {
             heartbeats_total=5,
             prediction=PREDICTED_LONG,
         ),
+        # Busy, and with work to show for it.
+        too_slow(processes=looks(**BUSY), gpus=gpus(utilisation=97, traffic=35, watts=610)),
     ],
     "unresolved": [
         silent(times=4.1, processes=looks(**BUSY), stacks=stacks(in_operator(i) for i in range(5))),
@@ -479,6 +573,12 @@ BOTH = {
     ("nonfinite_loss", 0): {"passed"},
     **{("below_target", i): {"passed"} for i in range(7)},
     **{("gradients_wrong", i): {"passed"} for i in range(2)},
+    ("xid", 0): {"crashed"},
+    ("foreign_device", 0): {"oom"},
+    ("foreign_device", 1): {"slow"},
+    ("memory_leak", 0): {"oom"},
+    ("slow_why", 0): {"slow"},
+    ("slow_why", 1): {"slow"},
     ("infra", 2): {"crashed"},
     ("infra", 3): {"crashed"},
     ("infra", 4): {"crashed"},
@@ -604,6 +704,74 @@ def test_an_infinite_loop_needs_words_about_what_does_not_move():
     assert "spin_forever (harness/specimens/infinite_loop.py:19)" in verdict.because
     assert "41 times the longest healthy silence (0.40 s, predicted from n_layers=1,2,3)" in verdict.because
     assert "prediction" in verdict.cites
+
+
+def test_an_endless_kernel_is_told_by_what_the_gpu_does_not_do():
+    verdict = classify(CANNED["gpu_spin"][0])
+    assert (verdict.kind, verdict.cause, verdict.confidence) == (Kind.HANG, "gpu-spin", Confidence.HIGH)
+    assert "in 3 of 3 samples the host waits for its GPU in _micro_batch (nsa/train/run.py:150)" in verdict.because
+    assert "GPU 0, utilisation 100 %, memory traffic 0 %, 123 of 700 W" in verdict.because
+    assert {"gpu-1", "gpu-3", "stack-3", "progress"} <= set(verdict.cites)
+
+
+@pytest.mark.parametrize(
+    "why_not",
+    [
+        {"gpus": gpus(traffic=31)},
+        {"gpus": gpus(watts=480.0)},
+        {"gpus": gpus(utilisation=60)},
+        {"gpus": gpus(samples=1)},
+        {"gpus": ()},
+        {"stacks": stacks(in_operator(i) for i in range(3))},
+        {"times": 3.0},
+        {"prediction": PREDICTED_LONG},
+        # A rank that waits inside NCCL reads the same: its recorder says that it waits for others.
+        {"collectives": (CollectiveState(id="recorder-1", t_s=9.0, rank=0, source="pipe", backend="nccl",
+                                         collectives=(Collective(group="0", seq=4, op="all_reduce"),)),)},
+    ],
+    ids=["traffic", "power", "pauses", "one-look", "no-nvml", "moving-stacks", "early", "predicted", "pending"],
+)  # fmt: skip
+def test_no_endless_kernel_without_every_sign_of_one(why_not):
+    seen = {"times": 4.1, "processes": looks(**BUSY), "stacks": stacks([IN_GPU_WAIT] * 3), "gpus": gpus()}
+    assert classify(silent(**{**seen, **why_not})).cause != "gpu-spin"
+
+
+@pytest.mark.parametrize("evidence", [LOOP, {"processes": looks(), "stacks": stacks([IN_LOCK] * 3)}])
+def test_full_utilisation_is_never_taken_for_progress(evidence):
+    """A hang stays the hang that it is, whatever the GPU reads meanwhile."""
+    without = classify(silent(times=4.1, prediction=PREDICTED, **evidence))
+    for utilisation in (0, 100):
+        verdict = classify(silent(times=4.1, prediction=PREDICTED, gpus=gpus(utilisation=utilisation), **evidence))
+        assert (verdict.kind, verdict.cause, verdict.because) == (without.kind, without.cause, without.because)
+    assert without.kind is Kind.HANG
+
+
+def test_a_program_fault_of_the_gpu_is_not_held_against_the_hardware():
+    assert classify(exited(1, gpus=gpus(xids=(13, 31, 43)))).kind is Kind.CRASH
+    assert classify(exited(1, gpus=gpus(xids=(79,)))).cause == "xid-79"
+
+
+def test_a_leak_is_an_oom_that_grew_by_the_same_with_every_step():
+    verdict = classify(CANNED["memory_leak"][0])
+    assert (verdict.kind, verdict.cause) == (Kind.OOM, "memory-leak")
+    assert "memory of the process grew by 48.0 MiB with every step, from 348 MiB after step 1 to 636 MiB" in (
+        verdict.because
+    )
+
+
+def test_a_host_bound_trial_says_so_with_its_graph_and_when_a_forward_would_end():
+    facts = {"forward_blocks": 3.0, "forward_nodes": 3 * 2048 * 150.0, "forward_s": 21.0}
+    seen = too_slow(
+        processes=looks(**BUSY),
+        gpus=gpus(utilisation=12, watts=140),
+        measurement=Measurement(facts=tuple(facts.items())),
+    )
+    asked = {"train": {"batch_size": 1, "seq_len": 2048}, "model": {"n_layers": 12}}
+    verdict = classify(replace(seen, trial=replace(seen.trial, config=asked)))
+    assert (verdict.kind, verdict.cause) == (Kind.SLOW, "host-bound")
+    assert verdict.because.startswith("host-bound: GPU idle (GPU 0, utilisation 12 %, ")
+    assert "1800 autograd nodes per token (150 in each layer)" in verdict.because
+    assert "3 of 12 layers took 21.0 s, so one forward takes 84 s" in verdict.because
 
 
 def test_a_c_function_that_keeps_the_gil_is_named_as_the_cause():
@@ -933,8 +1101,18 @@ def test_a_busy_loop_beside_a_counter_that_moves_is_unresolved(change):
     assert classify(silent(times=4.1, prediction=PREDICTED, **evidence)).kind is Kind.UNRESOLVED
 
 
-def test_a_busy_loop_is_not_judged_before_four_limits():
-    assert classify(silent(times=3.9, prediction=PREDICTED, **LOOP)).kind is Kind.UNRESOLVED
+def test_a_busy_loop_a_hundred_times_slower_than_predicted_is_only_slow():
+    """0.1 s are predicted; the limit is 4 s, and without a prediction four of them are waited for."""
+    assert classify(silent(times=2.4, prediction=PREDICTED, **LOOP)).kind is Kind.UNRESOLVED
+    assert classify(silent(times=2.6, prediction=PREDICTED, **LOOP)).cause == "infinite-loop"
+    assert classify(silent(times=3.9, **LOOP)).kind is Kind.UNRESOLVED
+    assert classify(silent(times=4.1, **LOOP)).cause == "infinite-loop"
+
+
+def test_a_busy_loop_of_less_than_eight_seconds_is_not_judged_however_quick_healthy_trials_are():
+    quick = replace(PREDICTED, silence_s=0.001, silence_high_s=0.003)
+    assert classify(silent(times=1.9, prediction=quick, **LOOP)).kind is Kind.UNRESOLVED
+    assert classify(silent(times=2.1, prediction=quick, **LOOP)).cause == "infinite-loop"
 
 
 def test_a_busy_loop_no_longer_than_ten_healthy_silences_is_not_judged():

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 LONGER = 10.0
 """Times the longest healthy silence that a busy silence must last."""
+HUNDREDFOLD = 100.0
+"""Times the silence predicted for a healthy trial: what is a hundred times slower than it should be is only slow."""
+LEAST_S = 8.0
+"""A busy silence shorter than this is no hang, however quick the healthy trials were."""
 SAMPLES = 3
 BUSY_SHARE = 0.02
 """CPU seconds per second of a thread that is never seen waiting: what is left to it on a machine with 50 rivals."""
@@ -31,7 +35,7 @@ def hung_busy(case: Case) -> Verdict | None:
     silence_s = case.evidence.silence_s
     if not silent_too_long(case) or yardstick is None or moved is None:
         return None
-    if silence_s < PATIENCE * silence_limit(case).seconds or silence_s <= LONGER * yardstick[0]:
+    if silence_s < patience_s(case) or silence_s <= LONGER * yardstick[0]:
         return None
     threads = confined(case, moved)
     if not threads or not is_busy(moved) or not moved.counters_still or not moved.others_still:
@@ -54,6 +58,12 @@ def hung_busy(case: Case) -> Verdict | None:
         confidence=Confidence.HIGH if cited == "prediction" else Confidence.MEDIUM,
         signature=signature(Kind.HANG, cause, stack_names(threads[-1])),
     )
+
+
+def patience_s(case: Case) -> float:
+    """How long a busy silence must last: a hundred times what is predicted, or else four times its limit."""
+    prediction, watched_s = case.trial.prediction, PATIENCE * silence_limit(case).seconds
+    return watched_s if prediction is None else max(LEAST_S, HUNDREDFOLD * prediction.silence_s)
 
 
 def is_busy(moved: Motion) -> bool:

@@ -52,7 +52,16 @@ def view():
 
 @pytest.fixture
 def run(clock, handle, view, tmp_path):
-    def run(asked=None, *, source=None, sources=None, interrupted=lambda: False, progress=None, early=False):
+    def run(
+        asked=None,
+        *,
+        source=None,
+        sources=None,
+        interrupted=lambda: False,
+        progress=None,
+        early=False,
+        decided=lambda *_: "",
+    ):
         return watch(
             handle=handle,
             trial=asked or trial(),
@@ -63,6 +72,7 @@ def run(clock, handle, view, tmp_path):
             started_s=clock.began_s,
             interrupted=interrupted,
             view=view,
+            decided=decided,
             suspicious_s=3.0 if early else math.inf,
         )
 
@@ -259,6 +269,23 @@ def test_still_process_with_a_child_that_will_wake_is_watched_on(handle, view, r
     outcome, evidence = run(early=early)
     assert evidence.silence_s == pytest.approx(120.0, abs=5.0)
     assert "sleep (process 8)" in outcome.why
+
+
+def test_what_is_decided_by_the_evidence_so_far_is_not_watched_any_longer(handle, view, run):
+    falls_silent(handle)
+    view.state, view.cpu_share = "R", 1.0
+    asked: list[tuple[float, int]] = []
+
+    def decided(outcome, evidence):
+        assert outcome.stopped_by is StopReason.STALL
+        asked.append((evidence.silence_s, len(evidence.stacks)))
+        return "a loop that ends never" if len(asked) == 2 else ""
+
+    outcome, evidence = run(decided=decided)
+    assert [round(silence_s / 30.0) for silence_s, _ in asked] == [1, 2]
+    assert [stacks for _, stacks in asked] == [3, 4]
+    assert evidence.silence_s == pytest.approx(60.0, abs=5.0)
+    assert outcome.why == "decided by what was seen so far: a loop that ends never"
 
 
 def test_stopped_process_is_ended_at_once_without_native_frames(handle, view, run):
