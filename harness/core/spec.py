@@ -26,12 +26,16 @@ class Effort:
     """How much a search may spend, and how small a failure rate it must rule out to stop.
 
     ``certify`` fixes the number of passes of the certificate; None means: spend about two hangs' worth of time.
+    ``soft_limit`` lets the search end trials early and run only the value that decides up to its whole limit.
+    ``check_above`` values above the first failing one are run too, to see whether they fail as well.
     """
 
     confidence: float = 0.95
     certify: int | None = None
     max_trials: int = 200
     max_seconds: float | None = None
+    soft_limit: bool = False
+    check_above: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
