@@ -6,8 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Boundary, Claim, Count, Finding
-from harness.search.posterior import excluded_rate, threshold_posterior
+from harness.search.posterior import FALSE_ALARMS, excluded_rate, threshold_posterior
 from harness.search.scaling import fit_scaling
+from harness.search.tally import RAREST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,10 +28,11 @@ def conclude(search: ThresholdSearch) -> Boundary:
     seen = [i for i, t in enumerate(tallies) if t.good + t.bad + t.unresolved]
     untested = [i for i in range(end) if i not in seen]
     unresolved = [i for i in seen if tallies[i].unresolved and not tallies[i].good + tallies[i].bad]
-    passes = tallies[low].good if low >= 0 else 0
+    passes = tallies[low].worth if low >= 0 else 0
     confidence = search.effort.confidence
-    chances = threshold_posterior([(t.good, t.bad) for t in tallies])
-    numbers = [float(v) if isinstance(v, int | float) else 0.0 for v in values]
+    alarms = FALSE_ALARMS if search.false_alarms else ()
+    chances = threshold_posterior([(t.good, t.bad) for t in tallies], false_alarms=alarms)
+    is_numbered = all(isinstance(value, int | float) for value in values)
     contrary = _contrary(search)
     return Boundary(
         axis=search.axis.name,
@@ -44,7 +46,7 @@ def conclude(search: ThresholdSearch) -> Boundary:
         unresolved=tuple(values[i] for i in unresolved),
         untested=tuple(values[i] for i in untested),
         certified=_certified(search, finding),
-        certificate_passes=(tallies[low].required or 0) if low >= 0 else 0,
+        certificate_passes=(tallies[low].needed or 0) if low >= 0 else 0,
         excluded_rate=excluded_rate(passes, confidence=confidence),
         confidence=confidence,
         posterior=sum(chances[low + 1 : high + 1]),
@@ -56,8 +58,10 @@ def conclude(search: ThresholdSearch) -> Boundary:
         fit=fit_scaling(
             "seconds per trial",
             [(value, s) for value, times in search.costs.passes.items() for s in times],
-            [numbers[i] for i in sorted({*untested, *unresolved})],
-        ),
+            [search.numbers[i] for i in sorted({*untested, *unresolved})],
+        )
+        if is_numbered
+        else None,
     )
 
 
@@ -77,15 +81,16 @@ def _finding(search: ThresholdSearch) -> Finding:
 def _certified(search: ThresholdSearch, finding: Finding) -> bool:
     match finding:
         case Finding.THRESHOLD | Finding.NO_FAILURE:
-            return search.tallies[search.low].certified
+            is_low_sure = search.tallies[search.low].certified
+            return is_low_sure and (finding is Finding.NO_FAILURE or search.confirmed(search.high))
         case Finding.ALL_FAIL:
-            return search.tallies[0].bad > 1
+            return search.confirmed(0)
         case _:
             return False
 
 
 def _claim(search: ThresholdSearch, finding: Finding) -> Claim:
-    bad_twice = search.high < len(search.tallies) and search.tallies[search.high].bad > 1
+    bad_twice = search.high < len(search.tallies) and search.confirmed(search.high)
     good_twice = search.low >= 0 and search.tallies[search.low].good > 1
     reproduced = {
         Finding.THRESHOLD: bad_twice and good_twice,
@@ -103,7 +108,10 @@ def _because(search: ThresholdSearch, finding: Finding, chance: float) -> str:
         case Finding.THRESHOLD:
             which = "is" if high == low + 1 else "is one of"
             told = f"P(the first failing value {which} {_list(values[low + 1 : high + 1])})"
-            odds = f"{told} {_probability(chance)} (prior: all values alike; 50 % deterministic, else any rate)."
+            alarms = "; up to 5 % false alarms" if search.false_alarms else ""
+            odds = (
+                f"{told} {_probability(chance)} (prior: all values alike; 50 % deterministic, else any rate{alarms})."
+            )
             return f"{bad}, {good}. {_excluded(search)} {odds}"
         case Finding.ALL_FAIL:
             return f"{bad}; it is the smallest value asked for, so where the failures begin is not known."
@@ -133,9 +141,24 @@ def _notes(search: ThresholdSearch, finding: Finding, unresolved: Sequence[int])
         wanted = f"{tallies[low].good} of {tallies[low].required or 'the'} passes"
         notes.append(f"The certificate at {_name(search, low)} is incomplete: {wanted}.")
     high = search.high
+    notes += [_isolated(search, i) for i in seen_failing(search) if i < high]
+    if high < len(tallies) and not search.confirmed(high) and not search.stopped and search.ask() is None:
+        notes.append(f"{_failed(search, high)}: too few to tell a rare failure from false alarms.")
     if high < len(tallies) and tallies[high].good:
         notes.append(f"{_name(search, high)} also passed {tallies[high].good} times: the failure is not deterministic.")
     return notes
+
+
+def seen_failing(search: ThresholdSearch) -> list[int]:
+    """Positions at which anything failed."""
+    return [i for i, tally in enumerate(search.tallies) if tally.bad]
+
+
+def _isolated(search: ThresholdSearch, position: int) -> str:
+    return (
+        f"{_failed(search, position)}, and not as often as a failing value would: not counted. "
+        f"It was a false alarm, or a failure in fewer than {RAREST * 100:g} % of the trials."
+    )
 
 
 def _contrary(search: ThresholdSearch) -> tuple[str, ...]:
@@ -148,7 +171,7 @@ def _contrary(search: ThresholdSearch) -> tuple[str, ...]:
 
 
 def _excluded(search: ThresholdSearch) -> str:
-    rate = excluded_rate(search.tallies[search.low].good, confidence=search.effort.confidence) or 1.0
+    rate = excluded_rate(search.tallies[search.low].worth, confidence=search.effort.confidence) or 1.0
     at_least = math.ceil(rate * 100) / 100  # rounded up: never more than what was ruled out
     where = f"at {search.axis.name} <= {search.axis.values[search.low]}"
     return (

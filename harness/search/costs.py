@@ -14,6 +14,9 @@ FIRST_PASS_S = 1.0
 FIRST_FAIL_S = 15.0
 """Seconds that a failure is taken to cost before one was seen: a stall limit, three stack samples, the clean-up."""
 
+MOST_POINTS = 32
+"""Values that the line is drawn through, evenly taken, so that a long axis does not make every question slow."""
+
 
 class Costs:
     """Seconds per trial: a line over the axis for passes, a mean for failures.
@@ -29,6 +32,7 @@ class Costs:
         self._failures: list[float] = []
         self._slope = 0.0
         self._intercept = pass_s
+        self._is_fitted = True
 
     @property
     def has_line(self) -> bool:
@@ -43,7 +47,16 @@ class Costs:
     def passed(self, value: float, seconds: float) -> None:
         """Learn from a pass."""
         self._passes.setdefault(value, []).append(seconds)
+        self._is_fitted = False
+
+    def _fit(self) -> None:
+        """The line through what was seen, when it is next asked for: passes come in dozens, questions one by one."""
+        self._is_fitted = True
+        if not self._passes:
+            return
         typical = sorted((v, median(times)) for v, times in self._passes.items())
+        if len(typical) > MOST_POINTS:
+            typical = [typical[round(i * (len(typical) - 1) / (MOST_POINTS - 1))] for i in range(MOST_POINTS)]
         slopes = [(y1 - y0) / (x1 - x0) for (x0, y0), (x1, y1) in combinations(typical, 2)]
         self._slope = max(median(slopes), 0.0) if slopes else 0.0
         self._intercept = median(y - self._slope * x for x, y in typical)
@@ -54,6 +67,8 @@ class Costs:
 
     def of_pass(self, value: float) -> float:
         """Expected seconds of a pass at ``value``."""
+        if not self._is_fitted:
+            self._fit()
         return max(self._intercept + self._slope * value, 0.01)
 
     def of_failure(self) -> float:

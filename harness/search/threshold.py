@@ -1,31 +1,36 @@
-"""ThresholdSearch: from which value of an ordered axis on does it fail? Search on the cheap side, then certify."""
+"""ThresholdSearch: from which value of an ordered axis does it fail? Search on the cheap side, then certify."""
 
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from harness.core.boundary import Boundary, PlanEstimate
 from harness.core.errors import SpecError
 from harness.core.point import AxisType
 from harness.core.ports import Request
 from harness.core.verdict import Answer
-from harness.search.conclude import conclude
+from harness.search.conclude import MANY_PASSES, conclude
 from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S, Costs
+from harness.search.outlook import outlook
 from harness.search.split import failures_allowed, next_probe
+from harness.search.tally import Tally, passes_for
 
 if TYPE_CHECKING:
+    from harness.core.boundary import Boundary, PlanEstimate
     from harness.core.point import Axis, Value
     from harness.core.spec import Effort
 
 LEAST_PASSES = 18
 MOST_PASSES = 44
-MOST_CONFIRMS = 18
-"""Runs after the first failure for it to show again; a rate of 0.16 does within them in 95 of 100 cases."""
+MOST_CONFIRMS = 120
+"""Runs after its first failure in which a value must show that it fails by itself; then it stays in doubt."""
+IN_DOUBT = 2.5
+"""Below this ``lean`` a few passes more tell a false alarm, which costs less than a certificate further down."""
 FAILURES_PER_CERTIFICATE = 2.0
 PATIENCE = 3
 """Unresolved answers at a value that already passed before its certificate is given up."""
+SHORT_AXIS = 15
+"""Up to so many values the search pays two failures at most before it climbs one value at a time."""
 
 
 def certificate_passes(*, pass_s: float, fail_s: float) -> int:
@@ -33,36 +38,22 @@ def certificate_passes(*, pass_s: float, fail_s: float) -> int:
 
     44 passes rule out failure rates of 6.6 % and more at 95 %; 18 rule out 15 % and more. The floor is what keeps a
     hang rate of 0.3 from being missed when passes are dear: a search descends about twice and errs each time with
-    0.7**R. Simulated, 12 values, rate 0.3, failure 12 s, 5200 searches each (bench/search_simulation.py), wrong
-    answers at a pass cost of 0.15 | 0.5 | 1 | 1.5 | 2 | 2.5 s: 0 | 0 | 0.04 | 0.31 | 0.40 | 0.50 %. With a floor of
-    14 the last is 1.85 %, with 9 it is 8.1 %.
+    0.7**R.
     """
     return min(max(int(FAILURES_PER_CERTIFICATE * fail_s / pass_s), LEAST_PASSES), MOST_PASSES)
-
-
-@dataclass(slots=True)
-class Tally:
-    """What was seen at one position of the axis; ``confirms`` counts trials after its first failure."""
-
-    good: int = 0
-    bad: int = 0
-    unresolved: int = 0
-    confirms: int = 0
-    required: int | None = None
-
-    @property
-    def certified(self) -> bool:
-        """Whether every pass that the certificate asks for was seen."""
-        return self.required is not None and self.good >= self.required and not self.bad
 
 
 class ThresholdSearch:
     """Cost-aware search, then certify (STC, SEARCH.md 2a) on one ordered axis. Implements ``core.ports.Strategy``.
 
-    It is not known beforehand whether any value fails. Failures are believed, passes are tentative: one pass moves
-    the search up, and only the certificate (``certificate_passes`` at the last good value) makes it count. A failure
-    always moves the first bad value down; one that shows up where there were passes also takes back the single passes
-    below. The smallest value comes first: it is the baseline, and time limits are learned from it.
+    It is not known beforehand whether any value fails. The smallest value comes first: it is the baseline, and time
+    limits are learned from it. One pass moves the search up and one failure moves it down, both tentatively: what
+    counts is the last good value's certificate (``certificate_passes``) and the first bad value's confirmation.
+
+    A value with failures is suspect while they are likelier its own than false alarms (``tally.lean``). The first
+    suspect is run until that is sure, or until it is a suspect no more: the search then goes on above it, and the
+    failure is reported as one that did not come again. A failure where there were passes takes back the single
+    passes below, because they were as weak.
     """
 
     def __init__(
@@ -79,8 +70,10 @@ class ThresholdSearch:
         self.non_monotone: list[str] = []
         self.slow: dict[int, float] = {}
         self.stopped = ""
-        self._numbers = tuple(float(v) for v in axis.values if isinstance(v, int | float))
+        self.numbers = _numbers(axis)
         self._trusted: set[int] = set()
+        self._failed: set[int] = set()
+        self._certificates = 0
         self._next = self._decide()
 
     @property
@@ -90,13 +83,22 @@ class ThresholdSearch:
 
     @property
     def high(self) -> int:
-        """The smallest position that failed, or one past the last."""
-        return next((i for i, tally in enumerate(self.tallies) if tally.bad), len(self.tallies))
+        """The smallest position that is suspected to fail, or one past the last."""
+        return min((i for i in self._failed if self.tallies[i].suspect), default=len(self.tallies))
 
     @property
     def ceiling(self) -> int:
         """The smallest position whose limit ran out while it made progress, or one past the last."""
         return min(self.slow, default=len(self.tallies))
+
+    def confirmed(self, position: int) -> bool:
+        """Whether the failures at ``position`` are sure to be its own."""
+        return self.tallies[position].is_sure(false_alarms=self.false_alarms)
+
+    @property
+    def false_alarms(self) -> int:
+        """Failures at values that are trusted again, because they did not come back."""
+        return sum(self.tallies[i].bad for i in self._failed if not self.tallies[i].suspect)
 
     def open_positions(self) -> list[int]:
         """Positions between the bounds that are still worth a question."""
@@ -107,8 +109,32 @@ class ThresholdSearch:
         """The next question, or None when the search is over. Asking twice asks the same."""
         return self._next
 
-    def tell(self, *, value: Value, answer: Answer, seconds: float, slow: bool = False) -> None:
-        """The answer for one trial at ``value`` and what it cost; ``slow`` when progress was cut off by a limit."""
+    def ask_many(self, most: int) -> tuple[Request, ...]:
+        """Up to ``most`` questions whose answers are all wanted, to be run at once; tell them in any order.
+
+        The way to the bracket is one question at a time: a wrong guess there would pay for a whole failure. The
+        passes of a certificate and the failure that confirms do not wait for each other.
+        """
+        most = min(most, self.effort.max_trials - self.trials)
+        if self._next is None or most < 1:
+            return ()
+        if most == 1 or self._next.role == "search":
+            return (self._next,)
+        confirm, certify = self._confirm(), self._certify()
+        left = (self.tallies[self.low].needed or 0) - self.tallies[self.low].good if certify else 0
+        many = [confirm, *[certify] * left]  # the one that takes longest starts first
+        return tuple(request for request in many if request)[:most]
+
+    def tell(self, *, value: Value, answer: Answer, seconds: float, slow: bool = False, soft: bool = False) -> None:
+        """The answer for one trial at ``value`` and what it cost.
+
+        Args:
+            value: where on the axis.
+            answer: good, bad or unresolved.
+            seconds: how long it took.
+            slow: it was cut off by a limit while it made progress.
+            soft: that limit was the soft one, so that it says nothing yet.
+        """
         position = self.axis.index(value)
         tally = self.tallies[position]
         self.trials += 1
@@ -118,13 +144,18 @@ class ThresholdSearch:
         match answer:
             case Answer.GOOD:
                 tally.good += 1
-                self.costs.passed(self._numbers[position], seconds)
+                tally.cut = 0
+                self.costs.passed(self.numbers[position], seconds)
                 if position < self.high:
                     self._trusted.add(position)
             case Answer.BAD:
-                self._failed(position, seconds)
+                self._fail(position, seconds)
+            case Answer.UNRESOLVED if soft:
+                tally.cut += 1
+                self._suspect(position)
             case Answer.UNRESOLVED:
                 tally.unresolved += 1
+                tally.cut = 0
                 if slow and not tally.good and not tally.bad:
                     self.slow.setdefault(position, seconds)
         self._next = self._decide()
@@ -135,24 +166,34 @@ class ThresholdSearch:
 
     def estimate(self) -> PlanEstimate:
         """What is left to spend if failures are deterministic: this search, played against every threshold."""
-        plays = [self._play(threshold) for threshold in self._possible_thresholds()]
-        trials = round(sum(play[0] for play in plays) / len(plays))
-        fails = max(play[1] for play in plays)
-        low, high = min(play[2] for play in plays), max(play[2] for play in plays)
-        text = f"about {trials} trials, at most {fails} failures to wait for, {_span(low, high)}"
-        return PlanEstimate(trials=trials, hangs=fails, seconds_low=low, seconds_high=high, text=text)
+        return outlook(self)
 
-    def _failed(self, position: int, seconds: float) -> None:
-        tally = self.tallies[position]
+    def copied(self) -> ThresholdSearch:
+        """The same search in the same state, to be played on its own."""
+        other = copy.copy(self)
+        other.costs = copy.deepcopy(self.costs)
+        other.tallies = [copy.copy(tally) for tally in self.tallies]
+        other.slow, other.non_monotone = dict(self.slow), list(self.non_monotone)
+        other._trusted, other._failed = set(self._trusted), set(self._failed)
+        return other
+
+    def _fail(self, position: int, seconds: float) -> None:
         self.costs.failed(seconds)
         broken = [i for i in range(position, len(self.tallies)) if self.tallies[i].certified]
-        if broken:
+        self.tallies[position].bad += 1
+        self._suspect(position)
+        if broken and self.tallies[position].suspect:
             names = ", ".join(str(self.axis.values[i]) for i in broken)
             self.non_monotone.append(
                 f"{self.axis.name}={self.axis.values[position]} failed although {names} had passed the certificate"
             )
+
+    def _suspect(self, position: int) -> None:
+        """Take back what a failure at ``position`` makes doubtful."""
         was_believed = position <= self.low
-        tally.bad += 1
+        self._failed.add(position)
+        if not self.tallies[position].suspect:
+            return
         self._trusted = {i for i in self._trusted if i < position}
         if was_believed:
             self._trusted = {i for i in self._trusted if self.tallies[i].certified}
@@ -164,7 +205,15 @@ class ThresholdSearch:
             self.stopped = f"the limit of {self.effort.max_seconds:g} s of trials"
         if self.stopped:
             return None
-        return self._search() or self._certify() or self._confirm()
+        return self._doubt() or self._search() or self._certify() or self._confirm() or self._look_above()
+
+    def _doubt(self) -> Request | None:
+        """Where false alarms were seen, a failure that did not come again at once is settled before all else."""
+        high = self.high
+        if not self.false_alarms or high == len(self.tallies):
+            return None
+        tally = self.tallies[high]
+        return self._confirm() if tally.bad == 1 and tally.lean < IN_DOUBT else None
 
     def _search(self) -> Request | None:
         probes = self.open_positions()
@@ -174,21 +223,17 @@ class ThresholdSearch:
             return self._request(
                 0, "search", "the smallest value first: it is the baseline, and limits are learned from it"
             )
-        top = min(self.high, self.ceiling)
+        short = len(self.tallies) <= SHORT_AXIS
         position = next_probe(
             probes,
             unknown_below=self.low,
-            unknown_above=top,
-            pass_s=[self.costs.of_pass(self._numbers[i]) for i in probes],
+            unknown_above=min(self.high, self.ceiling),
+            pass_s=[self.costs.of_pass(self.numbers[i]) for i in probes],
             fail_s=self.costs.of_failure(),
-            failures=failures_allowed(len(self.tallies)) - sum(tally.bad for tally in self.tallies),
+            failures=failures_allowed(len(self.tallies)) - len(self._failed) if short else len(probes),
         )
-        ratio = self.costs.of_failure() / self.costs.of_pass(self._numbers[position])
-        return self._request(
-            position,
-            "search",
-            f"{len(probes)} values open; a failure costs about {ratio:.2g} passes",
-        )
+        ratio = self.costs.of_failure() / self.costs.of_pass(self.numbers[position])
+        return self._request(position, "search", f"{len(probes)} values open; a failure costs about {ratio:.2g} passes")
 
     def _certify(self) -> Request | None:
         low = self.low
@@ -196,52 +241,51 @@ class ThresholdSearch:
             return None
         tally = self.tallies[low]
         if tally.required is None:
-            tally.required = self.effort.certify or certificate_passes(
-                pass_s=self.costs.of_pass(self._numbers[low]), fail_s=self.costs.of_failure()
+            passes = self.effort.certify or certificate_passes(
+                pass_s=self.costs.of_pass(self.numbers[low]), fail_s=self.costs.of_failure()
             )
+            self._certificates += 1
+            tally.attempt = self._certificates
+            tally.required = passes_for(passes, tally.attempt)
         if tally.certified or tally.unresolved >= PATIENCE:
             return None
-        return self._request(low, "certify", f"pass {tally.good + 1} of {tally.required} at the last good value")
+        return self._request(low, "certify", f"pass {tally.good + 1} of {tally.needed} at the last good value")
 
     def _confirm(self) -> Request | None:
         high = self.high
-        if high == len(self.tallies):
+        if high == len(self.tallies) or self.confirmed(high):
             return None
         tally = self.tallies[high]
-        if tally.bad > 1 or tally.confirms >= MOST_CONFIRMS or tally.unresolved >= PATIENCE:
+        if tally.confirms >= MOST_CONFIRMS or tally.unresolved >= PATIENCE:
             return None
         reason = "the first failing value once more"
-        if tally.confirms:
+        if tally.cut:
+            reason = "the first value that was cut off, now with its whole limit"
+        elif tally.good:
             reason += f": it passed {tally.good} of {tally.good + tally.bad} times so far"
         return self._request(high, "confirm", reason)
 
+    def _look_above(self) -> Request | None:
+        """With ``effort.check_above``: does what lies above the first failing value fail too?"""
+        high, last = self.high, len(self.tallies) - 1
+        above = list(dict.fromkeys(i for i in (high + 1, last, high + 2, *range(high + 3, last)) if high < i <= last))
+        for position in above[: self.effort.check_above]:
+            tally = self.tallies[position]
+            if not tally.bad and not tally.unresolved and tally.good < MANY_PASSES:
+                return self._request(position, "search", "above the first failing value: does it fail there too?")
+        return None
+
     def _request(self, position: int, role: str, reason: str) -> Request:
-        return Request(value=self.axis.values[position], role=role, reason=reason)
+        soft = self.effort.soft_limit and role != "confirm"
+        return Request(value=self.axis.values[position], role=role, reason=reason, soft=soft)
 
     def _too_slow(self, position: int) -> bool:
         if not self.slow or not self.costs.has_line:
             return False
-        return self.costs.of_pass(self._numbers[position]) > self.slow[self.ceiling]
-
-    def _possible_thresholds(self) -> list[int]:
-        every = range(self.low + 1, self.high + 1)
-        step = max(1, len(every) // 12)
-        return sorted({*every[::step], every[-1]})
-
-    def _play(self, threshold: int) -> tuple[int, int, float]:
-        """Trials, failures and seconds still to come if positions from ``threshold`` on always fail."""
-        other = copy.deepcopy(self)
-        while (request := other.ask()) is not None:
-            position = self.axis.index(request.value)
-            fails = position >= threshold
-            seconds = self.costs.of_failure() if fails else self.costs.of_pass(self._numbers[position])
-            answer = Answer.BAD if fails else Answer.GOOD
-            other.tell(value=request.value, answer=answer, seconds=seconds)
-        fails = sum(t.bad for t in other.tallies) - sum(t.bad for t in self.tallies)
-        return other.trials - self.trials, fails, other.seconds - self.seconds
+        return self.costs.of_pass(self.numbers[position]) > self.slow[self.ceiling]
 
 
-def _span(low: float, high: float) -> str:
-    if high < 90:
-        return f"{low:.0f} to {high:.0f} s"
-    return f"{low / 60:.1f} to {high / 60:.1f} min"
+def _numbers(axis: Axis) -> tuple[float, ...]:
+    """The values as numbers; their places where they are dates, commits or other names."""
+    numbers = tuple(float(v) for v in axis.values if isinstance(v, int | float))
+    return numbers if len(numbers) == len(axis.values) else tuple(float(i) for i in range(len(axis.values)))
