@@ -69,6 +69,7 @@ RANK_RULES = Registry(
         "collective_mismatch": "harness.classify.rules.collective_mismatch:collective_mismatch",
         "collective_stuck": "harness.classify.rules.collective_stuck:collective_stuck",
         "rank_slow": "harness.classify.rules.rank_slow:rank_slow",
+        "parted_once": "harness.classify.rules.parted_once:parted_once",
         # Always fires.
         "ranks_unresolved": "harness.classify.rules.ranks_unresolved:ranks_unresolved",
     },

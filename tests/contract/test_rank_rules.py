@@ -8,6 +8,7 @@ import pytest
 
 from harness.classify.engine import ALWAYS, RANK_RULES, classify
 from harness.classify.facts import known_ids
+from harness.core.devices import Collective, CollectiveState, GpuProcess, GpuSample
 from harness.core.evidence import (
     Evidence,
     Frame,
@@ -249,6 +250,48 @@ def certain(*ranks: Seen) -> Case:
 
 
 FINISHED = tuple(Seen((4, "optim"), exit=Exit(code=0), ended_s=9.0, result=done(rank)) for rank in range(2))
+
+
+def recorded(rank: int, *sizes: int | None, last: str = "", op: str = "all_reduce") -> CollectiveState:
+    """What a rank's flight recorder holds: operations of these sizes, the last one not over if ``last`` says so.
+
+    ``None`` stands for a barrier.
+    """
+    calls = []
+    for i, size in enumerate(sizes, start=1):
+        over = not last or i < len(sizes)
+        name = "barrier" if size is None else op
+        shapes = () if size is None else ((size,),)
+        state = "completed" if over else last
+        calls.append(Collective(group="0", seq=i, op=name, sizes=shapes, dtypes=("Float",), state=state, done=over))
+    both = (("0", (0, 1)),)
+    return CollectiveState(
+        id=f"recorder-{rank + 1}", t_s=12.0, rank=rank, source="pipe", backend="nccl", collectives=tuple(calls),
+        groups=both,
+    )  # fmt: skip
+
+
+ON_GPU = (native("cuStreamSynchronize", "/usr/lib/libcuda.so.580"), python("Run._optimize", "/src/run.py", 9), *STEP)
+ROLL_CALL = calls("monitored_barrier", line=40)
+SPINS = {"state": "R", "cpu_share": 0.99}
+"""A rank that waits for its GPU burns a core in the driver."""
+
+USUAL = (1000, 9, 1000, 9)
+
+
+def gpu(rank: int, *, xids: tuple[int, ...] = (), start_s: float = 9.0) -> tuple[GpuSample, ...]:
+    """The rank's GPU as one reads that waits inside NCCL, or spins."""
+    return tuple(
+        GpuSample(
+            id=f"gpu-{10 * rank + i}", t_s=start_s + i, index=rank, name="NVIDIA H200", utilisation=100,
+            memory_utilisation=0, power_w=121.0, power_limit_w=700.0,
+            processes=(GpuProcess(pid=100 + rank, ours=True),), xids=xids,
+        )
+        for i in range(3)
+    )  # fmt: skip
+
+
+BOTH_SPIN = (*gpu(0), *gpu(1))
 TRUE_GRADIENTS = Success(gradients="true")
 RIGHT = GradientTruth(id="gradients", compared=195, worst=1e-7, parameter="embed.weight")
 WRONG = replace(RIGHT, worst=1.5, parameter="blocks.0.attn.q_proj.weight", wrong=("blocks.0.attn.q_proj.weight",))
@@ -265,6 +308,7 @@ SHAPES = (
 CANNED: dict[str, list[tuple[Case, str | None, int | None]]] = {
     "interrupted": [(case(IN_LOCK, WAITS_FOR_GRADIENTS, stopped_by=StopReason.INTERRUPT), "interrupted", None)],
     "infra": [(case(Seen(), Seen(), ending=Ending.NEVER_STARTED, stopped_by=None), "never-started", None)],
+    "xid": [(case(Seen((1, "optim"), ON_GPU, **SPINS), WAITS_FOR_GRADIENTS, gpus=gpu(0, xids=(79,))), "xid-79", 0)],
     "gradients_wrong": [
         (ended(*FINISHED, code=0, success=TRUE_GRADIENTS, steps_done=5, gradients=WRONG), "gradients-wrong", None),
         (ended(*FINISHED, code=0, success=TRUE_GRADIENTS, steps_done=5), "gradients-unknown", None),
@@ -326,7 +370,84 @@ CANNED: dict[str, list[tuple[Case, str | None, int | None]]] = {
             1,
         ),
     ],
+    "collective_parted": [
+        # Rank 1 left out an all_reduce that it had always made, and waits for rank 0 elsewhere.
+        (
+            case(
+                Seen((2, "forward"), ON_GPU, **SPINS),
+                Seen((2, "reduce"), ROLL_CALL),
+                collectives=(recorded(0, *USUAL, 1000, last="started"), recorded(1, *USUAL)),
+            ),
+            "collective-mismatch",
+            1,
+        ),
+        # Another size than what used to follow; nothing else tells two ranks apart.
+        (
+            case(
+                Seen((2, "forward"), ON_GPU, **SPINS),
+                Seen((2, "forward"), ON_GPU, **SPINS),
+                collectives=(
+                    recorded(0, *USUAL, 1000, last="started"),
+                    recorded(1, *USUAL, 2_000_000, last="started"),
+                ),
+            ),
+            "collective-mismatch",
+            1,
+        ),
+        # Another operation, with nothing to compare with: nobody is blamed.
+        (
+            case(
+                Seen((2, "forward"), ON_GPU, **SPINS),
+                Seen((2, "forward"), ON_GPU, **SPINS),
+                collectives=(recorded(0, 7, last="started"), recorded(1, None, last="started")),
+            ),
+            "collective-mismatch",
+            None,
+        ),
+        # DDP launched what rank 1 ended its backward without.
+        (
+            case(
+                Seen((1, "optim"), ON_GPU, **SPINS),
+                Seen((2, "reduce"), ROLL_CALL),
+                collectives=(recorded(0, *USUAL, 1000, last="started"), recorded(1, *USUAL)),
+            ),
+            "unused-parameter",
+            1,
+        ),
+        # All called it, and on one GPU it has not begun.
+        (
+            case(
+                Seen((1, "optim"), ON_GPU, **SPINS),
+                Seen((1, "optim"), ON_GPU, **SPINS),
+                collectives=(recorded(0, *USUAL, last="started"), recorded(1, *USUAL, last="scheduled")),
+                gpus=BOTH_SPIN,
+            ),
+            "gpu-spin",
+            1,
+        ),
+        # One waits for its GPU and for nobody, the other for it.
+        (
+            case(
+                Seen((1, "optim"), ON_GPU, **SPINS),
+                Seen((1, "forward"), ON_GPU, **SPINS),
+                collectives=(recorded(0, *USUAL, 9, last="started"), recorded(1, *USUAL)),
+                gpus=BOTH_SPIN,
+            ),
+            "gpu-spin",
+            1,
+        ),
+    ],
     "rank_missing": [
+        # Their recorders agree on who is missing, and its stack says why.
+        (
+            case(
+                Seen((1, "optim"), ON_GPU, **SPINS),
+                IN_LOCK,
+                collectives=(recorded(0, *USUAL, 9, last="started"), recorded(1, *USUAL)),
+            ),
+            "deadlock",
+            1,
+        ),
         (case(WAITS_FOR_GRADIENTS, IN_LOCK), "deadlock", 1),
         (certain(IN_LOCK, WAITS_FOR_GRADIENTS), "deadlock", 0),
         (case(WAITS_FOR_GRADIENTS, Seen(frames=LOCK, state="T")), "stopped", 1),
@@ -370,8 +491,8 @@ CANNED: dict[str, list[tuple[Case, str | None, int | None]]] = {
 
 EVERY = [(rule, *row) for rule, rows in CANNED.items() for row in rows]
 IDS = [f"{rule}-{i}" for rule, rows in CANNED.items() for i in range(len(rows))]
-SHARED = {"xid", "misconfigured", "nonfinite_loss", "below_target", "collective_parted"}
-"""Rules that have their evidence elsewhere: those for one process, and those that read devices."""
+SHARED = {"misconfigured", "nonfinite_loss", "below_target", "parted_once"}
+"""Rules that have their evidence elsewhere: those for one process, and one for recordings of others."""
 
 
 def test_every_rule_has_canned_evidence():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from harness.classify.facts import conclude, place, silence, silent_too_long
 from harness.classify.gpus import gpus_of
 from harness.classify.ranks import cited, views_of, who
-from harness.classify.rules.rank_missing import hang_of
+from harness.classify.rules.stopped import stopped
 from harness.classify.signature import signature
 from harness.core.collectives import Parting, diverges
 from harness.core.verdict import Confidence, Kind
@@ -62,7 +62,7 @@ def _missing(case: Case, found: Divergence, views: Sequence[RankView]) -> Verdic
     if len(odd) != 1 or found.unheard or not odd[0].there:
         return None
     view = odd[0]
-    if view.wait is None or hang_of(view) is not None:
+    if view.wait is None or stopped(view.case) is not None:
         return None
     waiters = [v for v in views if v.rank in dict(found.calls) and v is not view]
     call = next(call for _, call in found.calls if call is not None)

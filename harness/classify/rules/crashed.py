@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,10 @@ from harness.core.verdict import Confidence, Kind
 if TYPE_CHECKING:
     from harness.core.evidence import WorkerResult
     from harness.core.verdict import Case, Verdict
+
+
+NEAR = 8
+"""Lines of output from the one that gives the cause away, in which torch names the parameter."""
 
 
 def crashed(case: Case) -> Verdict | None:
@@ -71,17 +76,28 @@ def _signalled(case: Case, number: int) -> Verdict:
 def _error_status(case: Case, code: int) -> Verdict:
     log = next((log for log in case.evidence.logs if traceback_names(log.text)), None)
     names = traceback_names(log.text) if log else ()
-    said = f"; {log.stream} ends: {_last_line(log.text)}" if log else ""
+    own = _own_lines(case)
+    at, known = next(((i, cause) for i, line in enumerate(own) if (cause := cause_of(line))), (0, None))
+    told = f"; {log.stream} ends: {_last_line(log.text)}" if log else ""
+    told = f"; it said: {said(chr(10).join(own[at : at + NEAR]))}" if known else told
     return conclude(
         case,
         Kind.CRASH,
         rule="crashed",
-        cause=f"exit-{code}",
-        because=f"exit status {code} {place(case)}, without a result{said}",
+        cause=known or f"exit-{code}",
+        because=f"exit status {code} {place(case)}, without a result{told}",
         cites=("exit", "progress", *((log.id,) if log else ())),
         confidence=Confidence.PROOF,
-        signature=signature(Kind.CRASH, f"exit-{code}", names),
+        signature=signature(Kind.CRASH, known or f"exit-{code}", names),
     )
+
+
+def _own_lines(case: Case) -> list[str]:
+    """The lines of output, those aside that torch marks as another rank's (``[rank1]: ...``)."""
+    last = case.evidence.last
+    own = f"[rank{last.rank if last else 0}]:"
+    lines = [line for log in case.evidence.logs for line in log.text.splitlines()]
+    return [line for line in lines if not re.match(r"\[rank\d+\]:", line) or line.startswith(own)]
 
 
 def signal_name(number: int) -> str:

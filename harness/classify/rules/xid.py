@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude
@@ -38,7 +39,7 @@ def xid(case: Case) -> Verdict | None:
         return None
     gpu, number = found[0]
     told = "; ".join(f"GPU {g.index}: Xid {n} ({HARDWARE[n]})" for g, n in found)
-    return conclude(
+    verdict = conclude(
         case,
         Kind.INFRA,
         rule="xid",
@@ -47,3 +48,5 @@ def xid(case: Case) -> Verdict | None:
         cites=(*(s.id for s in gpu.samples if number in s.xids), "exit"),
         confidence=Confidence.PROOF,
     )
+    pids = {process.pid for sample in gpu.samples for process in sample.processes}
+    return replace(verdict, rank=next((r.rank for r in case.evidence.ranks if r.pid in pids), verdict.rank))
