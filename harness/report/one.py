@@ -89,6 +89,33 @@ def text(records: Sequence[TrialRecord], evidence: Mapping[str, Evidence], *, wh
     return "\n".join(out)
 
 
+def watched(
+    record: TrialRecord, evidence: Mapping[str, Evidence], *, launcher: int, where: Path, argv: Sequence[str]
+) -> str:
+    """What ``watch`` prints: the verdict, where every rank is, and what to do next."""
+    verdict, seen_ = record.verdict, evidence.get(record.trial.key)
+    several = bool(seen_ and seen_.ranks)
+    head = _headline(record, several=several)
+    if verdict.kind is Kind.UNRESOLVED:
+        found = "no hang was seen" if verdict.cause == "moving" else "not told: it stands still, and may still go on"
+        head = f"{found}  (watched for {seconds(record.outcome.duration_s)})"
+    out = [head, *_indented(clean(verdict.because))]
+    if seen_ is not None:
+        out += _shown(record, seen_)
+    out += ["", *_indented(_next_of(record, launcher=launcher)), "", *_path("report", where), "again:"]
+    out += [f"  {line}" for line in command(argv, width=WIDTH - 2)]
+    return "\n".join(out)
+
+
+def _next_of(record: TrialRecord, *, launcher: int) -> str:
+    verdict = record.verdict
+    if verdict.kind is not Kind.UNRESOLVED:
+        return f"nothing was ended. When you have seen enough, end the job with: kill {launcher}"
+    if verdict.cause == "moving":
+        return "that it works does not show that it gets anywhere; --follow tells when it stops"
+    return "look again later, or with --follow: what it waits for may come"
+
+
 def _tally(records: Sequence[TrialRecord]) -> list[str]:
     if len(records) < 2:
         return []

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.campaign import Met, Task
 from harness.core.cause import AxisFinding, MinimiseFinding
-from harness.core.verdict import FAILURES
+from harness.core.verdict import FAILURES, Kind
 from harness.report.campaign.facts import along, by_cell, groups, kinds, numbered, results
 from harness.report.campaign.next_steps import next_steps
 from harness.report.subject import subject
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from harness.core.record import CampaignRun
 
+
+FAILED = FAILURES | {Kind.BELOW_TARGET}
+"""Kinds that a headline names as a failure: a trial that ended well with wrong numbers did not pass either."""
 
 ENOUGH = 3
 """Different values that a line must go through before a headline speaks of growth."""
@@ -65,11 +68,11 @@ def summarise(run: CampaignRun, run_dir: Path) -> Summary:
 def _verdict(run: CampaignRun) -> tuple[str, str]:
     if not run.records and not run.reused:
         return (f"No answer ({run.ended})", "unsure")
-    seen = {trial.verdict.kind: str(trial.verdict) for trial in numbered(run) if trial.verdict.kind in FAILURES}
+    seen = {str(trial.verdict): None for trial in numbered(run) if trial.verdict.kind in FAILED}
     if seen:
-        failed = [r for r in results(run) if r.count.bad]
-        where = f" in {count(len(failed), 'cell')}" if failed else ""
-        return (f"{listed(dict.fromkeys(seen.values()))}{where}", "bad")
+        cells = {t.record.trial.point for t in numbered(run) if t.verdict.kind in FAILED}
+        where = f" in {len(cells)} of {count(len(by_cell(run)), 'cell')}"
+        return (f"{listed(seen)}{where}", "bad")
     told = kinds(run.records)
     if set(told) == {"PASS"} or (run.reused and not told):
         return ("PASS: nothing failed", "good")
@@ -95,15 +98,17 @@ def headline(run: CampaignRun) -> str:
 
 def _cells(run: CampaignRun) -> str:
     total = by_cell(run)
+    left = [r for r in results(run) if r.met in (Met.SKIPPED, Met.NOT_RUN)]
     words: dict[str, int] = {}
     for trials in total.values():
         said = listed(dict.fromkeys(str(trial.verdict) for trial in trials))
         words[said] = words.get(said, 0) + 1
-    if set(words) == {"PASS"}:
+    if set(words) == {"PASS"} and not left:
         return f"No cell failed: all {len(total)} passed, {count(len(numbered(run)), 'trial')}."
+    words |= {"not started": len(left)} if left else {}
     split = listed(f"{n} {word}" for word, n in sorted(words.items(), key=lambda item: -item[1]))
     surprises = [r for r in results(run) if r.met is Met.UNEXPECTED]
-    text = f"{count(len(total), 'cell')}: {split}."
+    text = f"{count(len(total) + len(left), 'cell')}: {split}."
     if surprises:
         text += f" Not as expected: {listed((r.name for r in surprises), most=4)}."
     return text
@@ -150,7 +155,7 @@ def _claim(run: CampaignRun) -> str:
     if answer.minimised is not None:
         claims = [cause.claim for cause in answer.minimised.causes]
         return max(claims, key=list(type(claims[0])).index).capitalize() if claims else ""
-    failed = [trial for trial in numbered(run) if trial.verdict.kind in FAILURES]
+    failed = [trial for trial in numbered(run) if trial.verdict.kind in FAILED]
     if not failed:
         least = min((r.count.good for r in results(run)), default=0)
         return "Reproduced" if least > 1 and not any(r.met is not Met.EXPECTED for r in results(run)) else "Observed"

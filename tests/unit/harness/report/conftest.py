@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.core.boundary import Boundary, Claim, Count, Finding, ScalingFit
+from harness.core.campaign import CampaignAnswer, CampaignSpec, Task
 from harness.core.evidence import (
     Evidence,
     Frame,
@@ -31,6 +33,8 @@ from harness.core.trial import Budget, Condition, Fault, Limit, Prediction, Tria
 from harness.core.verdict import Answer, Confidence, Kind, Verdict
 from harness.report.build import build, with_figures
 from harness.report.render import html
+from harness.search.tables import Facts, axis_fits, cell_results, failure_tables
+from harness.spec.matrix import parse_matrix
 from harness.store import layout
 from harness.store.run_store import RunStore
 
@@ -434,3 +438,68 @@ def drawn(tmp_path_factory):
         run, run_dir = keep(threshold(), tmp_path_factory.mktemp("drawn") / "runs")
     report = with_figures(build(run, run_dir), run_dir, hide=str)
     return run_dir, report, html.render(report, hide=str)
+
+
+MATRIX = """
+version: 1
+name: canned
+description: Which of depth, closure and recomputation does the crash need?
+base: {train.steps: 8}
+axes:
+  n_layers: {type: ordered, range: [1, 12], priority: 9}
+  ckpt: {type: categorical, values: [none, reentrant], apply: {config: train.checkpointing}}
+  seq_len: {type: ordered, values: [128, 256, 512], apply: {config: train.seq_len}}
+strategy: list
+include:
+  - {}
+  - {n_layers: 12}
+  - {ckpt: reentrant}
+  - {n_layers: 12, ckpt: reentrant}
+  - {n_layers: 12, ckpt: reentrant, seq_len: 512}
+expect:
+  - {when: {seq_len: 512}, verdict: hang}
+"""
+
+
+def cell_trial(matrix, settings, kind, repeat=0):
+    """One trial of a cell that passed, hung or was slow, with its evidence."""
+    value = settings.get("n_layers", 1)
+    made = {"pass": passed, "hang": hung, "slow": slow}[kind]
+    record, evidence = made(value, repeat) if kind != "slow" else made(value)
+    trial = dataclasses.replace(record.trial, point=matrix.space.cell(settings), fault=None, repeat=repeat)
+    return dataclasses.replace(record, trial=trial), evidence
+
+
+def keep_campaign(runs: Path, trials, *, text=MATRIX, ended="answered", answered=True):
+    """Write a canned run of ``text``'s cells as a campaign does, and read it back."""
+    matrix = parse_matrix(text, name="canned.yaml").matrix
+    trials = [cell_trial(matrix, *one) for one in trials]
+    spec = CampaignSpec(
+        question=matrix.description, task=Task.CELLS, matrix=matrix, file="canned.yaml", cells=matrix.include
+    )
+    facts = Facts(records=tuple(r for r, _ in trials), names={}, ran={}, predicted_s={}, said={})
+    answer = CampaignAnswer(
+        cells=cell_results(matrix, matrix.include, facts, today=dt.date(2026, 1, 2)),
+        failures=failure_tables(matrix.space, facts, certify=2),
+        fits=axis_fits(matrix.space, facts.records),
+    )
+    argv = ("nsa-harness", "matrix", "run", "canned.yaml")
+    with RunStore.create(
+        runs, spec=spec, machine=MACHINE, code="0.1.0+0123456789ab", argv=argv, clock=StillClock()
+    ) as store:
+        for record, evidence in trials:
+            store.write_evidence(record.trial.key, evidence)
+            store.add_record(record)
+        store.add_end(why=ended, seconds=41.7, answer=answer if answered else None)
+        run = store.campaign_run()
+    return dataclasses.replace(run, directory=f"runs/{run.id}"), store.run_dir
+
+
+@pytest.fixture
+def make_campaign(tmp_path):
+    """``make_campaign([(settings, "pass" or "hang" or "slow", repeat), ..])`` gives the run and its folder."""
+
+    def make(trials, **options):
+        return keep_campaign(tmp_path / "runs", trials, **options)
+
+    return make

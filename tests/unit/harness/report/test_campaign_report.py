@@ -1,0 +1,135 @@
+"""Reports over many cells: what they say of each axis, what is folded, and that two runs can be compared."""
+
+from __future__ import annotations
+
+import json
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from harness.report import schema
+from harness.report.build import build
+from harness.report.campaign import SECTIONS
+from harness.report.claims import lint
+from harness.report.compare import compare
+from harness.report.forms import FORMS
+from harness.report.render import html, markdown
+from harness.report.write import campaign_text, form
+
+DEEP, LATE = {"n_layers": 12}, {"ckpt": "reentrant"}
+BOTH, LONG = {**DEEP, **LATE}, {**DEEP, **LATE, "seq_len": 512}
+CELLS = [({}, "pass", 0), ({}, "pass", 1), (DEEP, "pass", 0), (DEEP, "pass", 1), (LATE, "pass", 0), (LATE, "pass", 1),
+         (BOTH, "hang", 0), (BOTH, "hang", 1), (LONG, "slow", 0)]  # fmt: skip
+
+
+@pytest.fixture
+def mixed(make_campaign):
+    return make_campaign(CELLS)
+
+
+def block(report, name):
+    return dict(report.blocks)[name].markdown
+
+
+def test_minimal_pairs_become_hypotheses_with_for_against_missing_and_what_decides(mixed):
+    report = build(*mixed)
+    rows = [line for line in block(report, "hypotheses").splitlines() if line.startswith("| depends on")]
+    ckpt = next(row for row in rows if "`ckpt`" in row)
+    assert "implicated: ckpt=reentrant failed 2 of 2, ckpt=none passed 2 of 2, and nothing else differs" in ckpt
+    assert "not sufficient: with the bad value, ckpt=reentrant, a cell passed 2 of 2" in ckpt
+    seq_len = next(row for row in rows if "`seq_len`" in row)
+    assert "not necessary" in seq_len
+    assert "| - | not necessary" in seq_len  # nothing speaks for it
+
+
+def test_the_headline_counts_cells_and_names_the_axes_that_pairs_implicate(mixed):
+    told = build(*mixed).summary
+    assert told.verdict == "HANG (deadlock) in 1 of 5 cells"
+    assert told.answer.startswith(
+        "5 cells: 3 PASS, 1 HANG (deadlock), 1 SLOW. Not as expected: n_layers=12,ckpt=reentrant"
+    )
+    assert "HANG (deadlock) depends on n_layers" in told.answer
+    assert told.claim == "Reproduced"
+    assert (told.rank, told.place) == ("rank 0", "acquire_forever (harness/specimens/backward_deadlock.py:26)")
+
+
+def test_a_cell_that_ended_otherwise_than_expected_stands_first(mixed):
+    rows = [line for line in block(build(*mixed), "cells").splitlines() if line.startswith("| `")]
+    assert rows[0].startswith("| `n_layers=12,ckpt=reentrant` | PASS | 2 HANG (deadlock) | **not as expected**")
+
+
+def test_one_failure_is_observed_and_no_more(make_campaign):
+    told = build(*make_campaign([({}, "pass", 0), (BOTH, "hang", 0)])).summary
+    assert told.claim == "Observed"
+    assert "depends on" not in told.answer
+
+
+@pytest.mark.parametrize("section", list(SECTIONS))
+def test_every_section_bears_a_run_that_was_cut_off_and_an_empty_one(section, make_campaign):
+    cut = make_campaign(CELLS[:7], ended="interrupted", answered=False)
+    empty = make_campaign([], ended="interrupted", answered=False)
+    for run, run_dir in (cut, empty):
+        found = SECTIONS.load(section)(run, run_dir)
+        assert found is None or found.markdown.strip()
+    assert build(*empty).summary.verdict == "No answer (interrupted)"
+    assert "--resume" in build(*cut).summary.steps[0].command
+
+
+@pytest.mark.parametrize("name", list(FORMS))
+def test_every_form_is_written_and_claims_no_more_than_cells_can_show(name, mixed):
+    text = form(*mixed, name, hide=())
+    if name in ("md", "short", "github", "terminal"):
+        assert lint(text) == []
+    if name == "json":
+        jsonschema = pytest.importorskip("jsonschema")
+        jsonschema.Draft202012Validator(json.loads(schema.published())).validate(json.loads(text))
+    if name == "junit":
+        suite = ET.fromstring(text).find("testsuite")
+        assert [suite.get(key) for key in ("tests", "failures", "errors")] == ["5", "2", "0"]
+
+
+def test_the_terminal_needs_80_columns(mixed):
+    assert [line for line in campaign_text(mixed[0]).splitlines() if len(line) > 80] == []
+
+
+def test_five_hundred_cells_keep_the_summary_first_and_fold_what_passed(make_campaign):
+    text = (
+        "version: 1\nname: many\ndescription: Many cells.\nbase: {train.steps: 8}\naxes:\n"
+        "  n_layers: {type: ordered, range: [1, 25]}\n"
+        "  seq_len: {type: ordered, range: [1, 20], apply: {config: train.seq_len}}\nstrategy: full\n"
+    )
+    cells = [{"n_layers": i, "seq_len": j} for i in range(1, 26) for j in range(1, 21)]
+    trials = [(cell, "hang" if cell["n_layers"] > 24 else "pass", 0) for cell in cells]
+    run, run_dir = make_campaign(trials, text=text)
+    report = build(run, run_dir)
+    lines = markdown.render(report).splitlines()
+    assert lines[2].startswith("**500 cells: 480 PASS, 20 HANG (deadlock).")
+    shown = block(report, "cells")
+    assert "480 cells that passed as expected</summary>" in shown
+    assert shown.index("not as expected") < shown.index("480 cells that passed")
+    page = html.render(report, hide=str)
+    assert page.count("<tr>") > 1000
+    assert len(page) < 2 * 2**20
+
+
+def test_two_runs_of_the_same_cells_show_what_a_change_fixed(make_campaign):
+    before, _ = make_campaign([({}, "pass", 0), (BOTH, "hang", 0), (BOTH, "hang", 1), (LONG, "hang", 0)])
+    after, after_dir = make_campaign([({}, "pass", 0), (BOTH, "pass", 0), (BOTH, "pass", 1), (LONG, "hang", 0)])
+    report = compare(before, after, after_dir)
+    assert report.summary.verdict == "1 fixed"
+    assert "HANG (deadlock) before, PASS after" in report.summary.answer
+    assert "2 of 3 cells did not change" in report.summary.answer
+    rows = block(report, "cells").splitlines()
+    assert rows[2].endswith("| **fixed** |")
+    assert lint(markdown.render(report)) == []
+    for name in FORMS:
+        if name != "terminal":
+            assert FORMS.load(name)(report, hide=str)
+
+
+def test_runs_without_a_common_cell_are_not_compared(make_campaign):
+    before, _ = make_campaign([({}, "pass", 0)])
+    after, after_dir = make_campaign([(BOTH, "hang", 0)])
+    told = compare(before, after, after_dir).summary
+    assert told.answer == "The two runs have no cell in common, so nothing can be compared."
+    assert (told.verdict, told.claim) == ("Nothing changed", "")
