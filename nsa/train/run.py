@@ -147,7 +147,12 @@ class Run:
             with self._phase_together(Phase.REDUCE, step):
                 self.plan.reduce()
         with self._phase_together(Phase.OPTIM, step):
-            grad_norm, lr = self._optimize(step)
+            norm, lr = self._optimize(step)
+            if train.device == "cuda":
+                # Nothing has been waited for since forward. A wait for a GPU that waits for a lost rank has no end.
+                where = f"step {step}, after backward"
+                decide(self.world, Wish.GO_ON, where=where, timeout_s=self.config.parallel.timeout_s)
+            grad_norm = norm.item()
         step_s = time.perf_counter() - began
         value = sum(values) / len(values)
         n_tokens = train.batch_size * train.accumulate * train.seq_len
@@ -242,8 +247,8 @@ class Run:
                 (part if self.scaler is None else self.scaler.scale(part)).backward()
         return decision.loss
 
-    def _optimize(self, step: int) -> tuple[float, float]:
-        """Clip, step and clear; returns the gradients' norm before clipping, and the learning rate."""
+    def _optimize(self, step: int) -> tuple[Tensor, float]:
+        """Clip, step and clear; returns the gradients' norm before clipping, on the device, and the learning rate."""
         optimizer, train = self.state.optimizer, self.config.train
         lr = learning_rate(train, step)
         for group in optimizer.param_groups:
@@ -257,8 +262,7 @@ class Run:
             self.scaler.step(optimizer)
             self.scaler.update()
         optimizer.zero_grad(set_to_none=True)
-        # Read last: a GPU has everything to do before the host waits for it.
-        return norm.item(), lr
+        return norm, lr
 
     def _decide(self, step: int, wish: Wish, *, where: str, loss: float = 0.0) -> Decision:
         """What all ranks do next; waiting for them is the phase ``reduce``."""

@@ -11,12 +11,16 @@ import torch
 import torch.distributed as dist
 
 from nsa.env import read_launch
-from nsa.errors import ConfigError
+from nsa.errors import ConfigError, RankLost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nsa.config import RunConfig
+
+
+NCCL_LATER_S = 60.0
+"""How much later than the votes NCCL may give up a rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,16 +64,24 @@ def joined(config: RunConfig) -> Iterator[World]:
     backend = backend_of(config)
     device = _take_gpu(local_rank) if config.train.device == "cuda" else None
     how: dict[str, Any] = {} if launch else {"store": dist.HashStore(), "rank": 0, "world_size": 1}  # pyright: ignore[reportPrivateImportUsage]
-    timeout = timedelta(seconds=config.parallel.timeout_s)
-    # With its device NCCL connects at once: a rank that cannot is found here, not in the first backward.
+    timeout_s = config.parallel.timeout_s
     if backend == "nccl":
+        # With its device NCCL connects at once: a rank that cannot is found here, not in the first backward. NCCL's own
+        # watchdog ends the process without saying who is missing, so the votes, which say it, come first.
         how["device_id"] = device
-    dist.init_process_group(backend, timeout=timeout, **how)
+        timeout_s += NCCL_LATER_S
+    dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s), **how)
     try:
         yield _world(config, rank, size)
+    except RankLost:
+        if backend == "nccl":
+            # Leaving in good order would wait for the lost rank.
+            dist.distributed_c10d._abort_process_group()
+        raise
     finally:
-        # Without this, a rank that leaves first can hold the others at the interpreter's end.
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            # Without this, a rank that leaves first can hold the others at the interpreter's end.
+            dist.destroy_process_group()
 
 
 def check(config: RunConfig, *, size: int) -> None:
