@@ -14,14 +14,15 @@ if TYPE_CHECKING:
 
 from harness.store.run_store import read_evidence
 
-_ORDER = (Kind.HANG, Kind.CRASH, Kind.OOM, Kind.NONFINITE, Kind.SLOW, Kind.BELOW_TARGET, Kind.UNRESOLVED, Kind.INFRA)
+GRAVITY = (Kind.HANG, Kind.CRASH, Kind.OOM, Kind.NONFINITE, Kind.SLOW, Kind.BELOW_TARGET, Kind.UNRESOLVED, Kind.INFRA)
+"""The gravest first: what a report speaks of when several things went wrong."""
 
 
 def subject(run: Run | CampaignRun) -> TrialRecord | None:
     """The first trial that showed the failure sought; else the gravest of those that did not pass; None without one."""
     records = [r for r in run.records if r.verdict.kind is not Kind.PASS and not r.trial.role.startswith("control")]
     bad = [record for record in records if record.answer is Answer.BAD]
-    return min(bad or records, key=lambda record: _ORDER.index(record.verdict.kind), default=None)
+    return min(bad or records, key=lambda record: GRAVITY.index(record.verdict.kind), default=None)
 
 
 def subject_evidence(run: Run | CampaignRun, run_dir: Path) -> tuple[TrialRecord, Evidence] | None:

@@ -106,7 +106,9 @@ def rank_of(record: TrialRecord | None) -> str:
     """``rank 1``, or why no rank is named."""
     if record is None:
         return "no rank failed"
-    return "no single rank" if record.verdict.rank is None else f"rank {record.verdict.rank}"
+    if record.verdict.rank is None:
+        return "all ranks alike" if record.verdict.because.startswith("all ranks alike") else "no single rank"
+    return f"rank {record.verdict.rank}"
 
 
 def place_of(record: TrialRecord | None, run_dir: Path) -> str:

@@ -10,6 +10,7 @@ from harness.core.record import Run
 from harness.core.spec import BisectSpec
 from harness.core.verdict import Answer, Kind
 from harness.report.facts import Group, Numbered
+from harness.report.subject import GRAVITY
 
 if TYPE_CHECKING:
     from harness.core.campaign import CellResult
@@ -48,7 +49,7 @@ def groups(run: CampaignRun) -> tuple[Group, ...]:
         if trial.verdict.kind is not Kind.PASS:
             alike.setdefault((trial.record.trial.point, str(trial.verdict)), []).append(trial)
     found = [Group(value=name_of(run, cell), trials=tuple(trials)) for (cell, _), trials in alike.items()]
-    return tuple(sorted(found, key=lambda g: not g.is_bad))
+    return tuple(sorted(found, key=lambda g: (not g.is_bad, GRAVITY.index(g.first.verdict.kind))))
 
 
 def kinds(records: tuple[TrialRecord, ...]) -> dict[str, int]:

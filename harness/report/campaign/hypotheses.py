@@ -71,8 +71,5 @@ def _decides(run: CampaignRun, axis: str, found: dict[AxisFinding, AxisVerdict])
         return "a value that changes what runs"
     if AxisFinding.IMPLICATED in found:
         return "decided for the cells named"
-    if factor.good == factor.bad:
-        return "other values than the one that was used"
-    return (
-        f"the failing cell with only {code(f'{axis}={factor.good}')} changed, passing as often as the certificate asks"
-    )
+    changed = code(axis if factor.good == factor.bad else f"{axis}={factor.good}")
+    return f"the failing cell with only {changed} changed, passing as often as the certificate asks"

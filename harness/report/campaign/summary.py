@@ -68,7 +68,7 @@ def summarise(run: CampaignRun, run_dir: Path) -> Summary:
 def _verdict(run: CampaignRun) -> tuple[str, str]:
     if not run.records and not run.reused:
         return (f"No answer ({run.ended})", "unsure")
-    seen = {str(trial.verdict): None for trial in numbered(run) if trial.verdict.kind in FAILED}
+    seen = dict.fromkeys(str(group.first.verdict) for group in groups(run) if group.first.verdict.kind in FAILED)
     if seen:
         cells = {t.record.trial.point for t in numbered(run) if t.verdict.kind in FAILED}
         where = f" in {len(cells)} of {count(len(by_cell(run)), 'cell')}"
@@ -110,7 +110,7 @@ def _cells(run: CampaignRun) -> str:
     surprises = [r for r in results(run) if r.met is Met.UNEXPECTED]
     text = f"{count(len(total) + len(left), 'cell')}: {split}."
     if surprises:
-        text += f" Not as expected: {listed((r.name for r in surprises), most=4)}."
+        text += f" Not as expected: {listed((r.name for r in surprises), most=3)}."
     return text
 
 
@@ -144,7 +144,9 @@ def _growth(run: CampaignRun) -> str:
         )
         each = f"{fit.slope:.3g}{' s' if 'seconds' in fit.quantity else ''}"
         interval = f", 95 %: {fit.slope_low:.3g} to {fit.slope_high:.3g}" if fit.slope_low != fit.slope_high else ""
-        sentences.append(f" {fit.quantity[0].upper() + fit.quantity[1:]}: {each} more for each {found.axis}{interval}{where}.")
+        sentences.append(
+            f" {fit.quantity[0].upper() + fit.quantity[1:]}: {each} more for each {found.axis}{interval}{where}."
+        )
     return "".join(sentences)
 
 
@@ -171,7 +173,11 @@ def _sure(run: CampaignRun) -> tuple[str, ...]:
         found.append(f"{{{cause}}} {cause.seen}.")
         found += [f"With {n.axis} one step back, at {n.last_good}, it {n.back}." for n in cause.needs if n.back]
     failed = [r for r in results(run) if r.count.bad]
-    found += [f"{r.name} {r.count}." for r in failed[:6]] if not found else []
+    if not found and failed:
+        by_words: dict[str, list[str]] = {}
+        for result in failed:
+            by_words.setdefault(f"{listed(word for word, _ in result.seen)}, {result.count}", []).append(result.name)
+        found += [f"{words}: {listed(names, most=4)}." for words, names in list(by_words.items())[:4]]
     passed = [r.count.good for r in results(run) if r.count.good and not r.count.bad]
     if passed and not failed and not found:
         found.append(f"{count(len(passed), 'cell')} passed, each at least {min(passed)} of {min(passed)}.")
