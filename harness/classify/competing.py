@@ -1,0 +1,59 @@
+"""The causes that compete with a verdict's own, weighed by what the case shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.classify.rivals import RIVALS
+from harness.classify.signs import text_of
+from harness.core.verdict import Alternative, Confidence, Kind
+
+if TYPE_CHECKING:
+    from harness.classify.rivals import Entry, Rival
+    from harness.core.verdict import Case, Verdict
+
+MOST = 4
+"""Alternatives of a verdict: whoever reads more than this reads none."""
+
+SETTLED = frozenset({"interrupted", "misconfigured", "unknown-ending"})
+"""Undecided for reasons that no experiment with the program is about."""
+
+
+def competing(case: Case, verdict: Verdict) -> tuple[Alternative, ...]:
+    """What else it may be: the best supported first, those of the rule itself before all others.
+
+    A verdict that is proof has rivals only where it proves what happened and not why (a crash, memory).
+    """
+    if verdict.kind in (Kind.PASS, Kind.BELOW_TARGET, Kind.NONFINITE) or verdict.cause in SETTLED:
+        return verdict.alternatives
+    known = {verdict.cause, *(alternative.cause for alternative in verdict.alternatives)}
+    found: list[Alternative] = []
+    for entry in RIVALS:
+        if not _applies(entry, case, verdict):
+            continue
+        for rival in entry.rivals:
+            if rival.cause not in known:
+                known.add(rival.cause)
+                found.append(_weighed(rival, case))
+    found.sort(key=lambda alternative: len(alternative.against) - len(alternative.supports))
+    return (*verdict.alternatives, *found)[:MOST]
+
+
+def _applies(entry: Entry, case: Case, verdict: Verdict) -> bool:
+    if verdict.confidence is Confidence.PROOF and not entry.proven:
+        return False
+    if entry.kinds and verdict.kind not in entry.kinds:
+        return False
+    if entry.causes and verdict.cause not in entry.causes:
+        return False
+    return entry.text is None or entry.text.search(text_of(case)) is not None
+
+
+def _weighed(rival: Rival, case: Case) -> Alternative:
+    return Alternative(
+        cause=rival.cause,
+        because=rival.because,
+        supports=tuple(sentence for sign in rival.supports if (sentence := sign(case))),
+        against=tuple(sentence for sign in rival.against if (sentence := sign(case))),
+        experiment=rival.experiment,
+    )

@@ -1,0 +1,374 @@
+"""RIVALS: for a message or a verdict, the causes that compete, and the experiment that decides between them.
+
+A message proves what it says and no more. Each entry names when it applies, and rivals with the signs for and against
+each of them; what the original incident reports took for proof is among them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.classify import signs
+from harness.classify.signs import says, setting
+from harness.core.verdict import Kind
+
+if TYPE_CHECKING:
+    from harness.classify.signs import Sign
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rival:
+    """A cause that competes with others, what speaks for it and against it, and the experiment that decides."""
+
+    cause: str
+    because: str
+    supports: tuple[Sign, ...] = ()
+    against: tuple[Sign, ...] = ()
+    experiment: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """When these rivals compete: all conditions that are given must hold.
+
+    ``kinds`` and ``causes`` are of the verdict, ``text`` is looked for in what the trial said. ``proven`` entries also
+    apply to verdicts that are proof of what happened, because they are none of why.
+    """
+
+    name: str
+    rivals: tuple[Rival, ...]
+    kinds: frozenset[Kind] = frozenset()
+    causes: frozenset[str] = frozenset()
+    text: re.Pattern[str] | None = None
+    proven: bool = False
+
+
+def _rival(cause: str, because: str, *, pro: tuple[Sign, ...] = (), con: tuple[Sign, ...] = (), try_: str) -> Rival:
+    return Rival(cause=cause, because=because, supports=pro, against=con, experiment=try_)
+
+
+SLOW = _rival(
+    "slow",
+    "it would have gone on: the work is only longer than the limit",
+    pro=(signs.stacks_move, signs.within_prediction, signs.memory_moves, signs.gpu_works),
+    con=(signs.stacks_stay, signs.beyond_prediction, signs.asleep),
+    try_="run it again with ten times the stall limit: a slow trial makes its next mark, a hung one never does",
+)
+
+RIVALS: tuple[Entry, ...] = (
+    Entry(
+        name="ready twice",
+        text=re.compile(r"mark a variable ready only once|marked as ready twice"),
+        proven=True,
+        rivals=(
+            _rival(
+                "late-binding-closure",
+                "a checkpointed lambda in a loop sees the loop's last block, so every recomputation runs that one",
+                pro=(
+                    signs.names_last_block,
+                    setting("train.checkpointing", "reentrant"),
+                ),
+                con=(setting("train.checkpointing", "none"),),
+                try_="compare gradients with and without checkpointing in one process: with this bug all blocks but "
+                "the last have none or wrong ones. Or pass the block itself: checkpoint(block, x)",
+            ),
+            _rival(
+                "reentrant-and-find-unused",
+                "reentrant checkpointing runs the reducer's hooks again that find_unused_parameters has already run",
+                pro=(
+                    setting("train.checkpointing", "reentrant"),
+                    setting("parallel.find_unused_parameters", True),  # noqa: FBT003 - a value, not a switch
+                ),
+                con=(setting("parallel.find_unused_parameters", False),),  # noqa: FBT003
+                try_="run the four cells of checkpointing reentrant/nonreentrant x find_unused_parameters on/off",
+            ),
+            _rival(
+                "parameter-reuse",
+                "a module or parameter is used twice in one step under reentrant checkpointing",
+                pro=(setting("model.tied_head", True),),  # noqa: FBT003
+                con=(setting("model.tied_head", False),),  # noqa: FBT003
+                try_="turn static_graph on: it passes with a reused parameter and not with a wrong closure's gradients",
+            ),
+        ),
+    ),
+    Entry(
+        name="unused parameters, as a warning",
+        text=re.compile(r"did not find any unused parameters in the forward pass"),
+        rivals=(
+            _rival(
+                "no-sign-of-anything",
+                "the warning comes after a forward in which every parameter was used: it speaks against a graph that "
+                "differs between steps, and is a hint about speed only",
+                pro=(says("did not find any unused parameters", "the warning was printed"),),
+                try_="none is needed; turn find_unused_parameters off if it never differs",
+            ),
+        ),
+    ),
+    Entry(
+        name="last line before forward",
+        text=re.compile(r"\[debug\] step \d+: input shape[^\n]*\s*$"),
+        rivals=(
+            _rival(
+                "silence-by-design",
+                "the last line is printed before forward, so it does not say where the program is: not in backward, "
+                "not before it",
+                pro=(signs.computes, signs.stacks_move),
+                con=(signs.asleep,),
+                try_="read the stacks, or set train.trace_grads: an arriving gradient proves backward",
+            ),
+        ),
+    ),
+    Entry(
+        name="aborted",
+        causes=frozenset({"SIGABRT"}),
+        proven=True,
+        rivals=(
+            _rival(
+                "nccl-watchdog",
+                "torch's NCCL watchdog ends the process when a collective is longer open than its time-out",
+                pro=(says(r"Watchdog caught collective operation timeout", "the watchdog said so"), signs.pending),
+                con=(signs.none_pending,),
+                try_="raise parallel.timeout_s ten times: a slow job passes, a hung one is aborted later",
+            ),
+            _rival(
+                "native-check",
+                "a check in C++ failed (gloo, an allocator, an assertion)",
+                pro=(says(r"terminate called after throwing an instance of '([^']+)'", "it threw {0}"),),
+                try_="run it with TORCH_SHOW_CPP_STACKTRACES=1 and read the frame below the throw",
+            ),
+        ),
+    ),
+    Entry(
+        name="killed",
+        causes=frozenset({"SIGKILL"}),
+        proven=True,
+        rivals=(
+            _rival(
+                "out-of-memory-killer",
+                "the kernel ended it for its memory",
+                pro=(signs.memory_limit, signs.memory_grew),
+                con=(signs.no_memory_limit,),
+                try_="run it in a memory cgroup of its own: the kernel counts its kills there",
+            ),
+            _rival(
+                "somebody-else",
+                "a scheduler, a launcher or a person sent it",
+                pro=(signs.no_memory_limit,),
+                con=(signs.memory_limit,),
+                try_="run it without the launcher; look at who else may end processes here",
+            ),
+        ),
+    ),
+    Entry(
+        name="gpu full",
+        causes=frozenset({"gpu-spin"}),
+        rivals=(
+            _rival(
+                "collective-wait",
+                "a wait inside NCCL reads the same: 100 % utilisation, no memory traffic, little power",
+                pro=(signs.pending,),
+                con=(signs.none_pending,),
+                try_="read the flight recorder of every rank while it hangs; without one, TORCH_FR_BUFFER_SIZE=2000",
+            ),
+            _rival(
+                "long-kernel",
+                "a kernel that computes in registers for very long, and ends",
+                pro=(signs.within_prediction,),
+                con=(signs.beyond_prediction, signs.gpu_occupied),
+                try_="run it at half the size: a long kernel's time shrinks, an endless one's does not; cuda-gdb "
+                "(info cuda kernels) names it",
+            ),
+            _rival(
+                "foreign-process",
+                "the kernel is another process's, left over or somebody else's",
+                pro=(signs.gpu_shared,),
+                con=(signs.gpu_alone,),
+                try_="nsa-harness doctor lists who is on each GPU; run it on a GPU that nobody uses",
+            ),
+        ),
+    ),
+    Entry(
+        name="ranks apart",
+        causes=frozenset({"collective-mismatch", "unused-parameter", "collective-stuck"}),
+        kinds=frozenset({Kind.HANG}),
+        rivals=(
+            _rival(
+                "one-call-too-many",
+                "the rank that waits made a call that it should not, rather than the other one too few",
+                try_="run it with one more rank: the side that stays alone is the wrong one",
+            ),
+            _rival(
+                "network",
+                "the calls match, and a message between two ranks was lost",
+                con=(signs.pending,),
+                try_="run all ranks on one host over the loopback (NCCL_SOCKET_IFNAME=lo, NCCL_P2P_DISABLE=1)",
+            ),
+        ),
+    ),
+    Entry(
+        name="straggler",
+        causes=frozenset({"straggler"}),
+        rivals=(
+            _rival(
+                "busy-core",
+                "the rank is as fast as the others, but shares its core or its GPU",
+                pro=(signs.gpu_shared,),
+                con=(signs.gpu_alone,),
+                try_="give the late rank's data and GPU to another rank: what is late then, the place or the work",
+            ),
+            _rival(
+                "infinite-loop",
+                "the rank does not get anywhere, and its marks so far came from before",
+                con=(signs.stacks_move, signs.memory_moves),
+                try_="run it again with ten times the limit: a late rank comes, a lost one does not",
+            ),
+        ),
+    ),
+    Entry(
+        name="host-bound",
+        causes=frozenset({"host-bound"}),
+        rivals=(
+            _rival(
+                "slow-data",
+                "the host waits for data, not for Python",
+                pro=(signs.in_stack("_next_data", "the stack is in the DataLoader"),),
+                con=(signs.computes,),
+                try_="run it with train.data = synthetic",
+            ),
+            _rival(
+                "shared-cores",
+                "other processes take the host's cores",
+                try_="run it alone, pinned to two cores: the time per step stays if it is host-bound by itself",
+            ),
+        ),
+    ),
+    Entry(
+        name="allocator",
+        causes=frozenset({"allocator-thrash"}),
+        rivals=(
+            _rival(
+                "foreign-process",
+                "another process holds the memory that is missing",
+                pro=(signs.gpu_shared,),
+                con=(signs.gpu_alone,),
+                try_="run it on a GPU that nobody uses",
+            ),
+            _rival(
+                "memory-leak",
+                "less and less is left because the program keeps what it used",
+                pro=(signs.memory_grew,),
+                try_="plot gpu_allocated_bytes over the steps: a leak climbs, changing sizes swing",
+            ),
+        ),
+    ),
+    Entry(
+        name="out of memory",
+        kinds=frozenset({Kind.OOM}),
+        proven=True,
+        rivals=(
+            _rival(
+                "too-large",
+                "one step needs more than there is",
+                con=(signs.memory_grew,),
+                try_="run it at half the length or with checkpointing: the peak moves with it",
+            ),
+            _rival(
+                "memory-leak",
+                "every step keeps some memory of the one before",
+                pro=(signs.memory_grew,),
+                try_="run twice as many steps at half the size: a leak fails later, a large step never",
+            ),
+            _rival(
+                "fragmentation",
+                "there is enough in all, but not in one piece",
+                pro=(says(r"reserved by PyTorch but unallocated is (\S+ [GM]iB)", "{0} is reserved and not used"),),
+                try_="run it with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+            ),
+            _rival(
+                "foreign-process",
+                "another process holds the memory",
+                pro=(signs.gpu_shared,),
+                con=(signs.gpu_alone,),
+                try_="run it on a GPU that nobody uses; memory that a model of this size cannot need is somebody's",
+            ),
+        ),
+    ),
+    Entry(
+        name="somebody else's process",
+        causes=frozenset({"foreign-process"}),
+        rivals=(
+            _rival(
+                "own-leftover",
+                "the process is one of an earlier trial that was not ended",
+                pro=(signs.gpu_shared,),
+                try_="nsa-harness doctor lists leftovers with the run that they belong to",
+            ),
+        ),
+    ),
+    Entry(
+        name="wait for a lock",
+        causes=frozenset({"deadlock", "native-lock", "native-wait", "unseen-wait", "gil-held"}),
+        kinds=frozenset({Kind.HANG}),
+        rivals=(
+            _rival(
+                "slow-holder",
+                "whoever has the lock, or is to wake this thread, is only slow",
+                pro=(signs.computes, signs.memory_moves),
+                con=(signs.asleep, signs.stacks_stay),
+                try_="run it again with ten times the stall limit: a slow holder gives it back",
+            ),
+        ),
+    ),
+    Entry(
+        name="wait for the outside",
+        causes=frozenset({"blocked-io", "uninterruptible-io", "waiting-for-child", "data-starvation", "blocked-pipe"}),
+        kinds=frozenset({Kind.HANG}),
+        rivals=(
+            _rival(
+                "slow-device",
+                "the disk, the network or the child answers in the end",
+                pro=(signs.memory_moves,),
+                con=(signs.asleep,),
+                try_="run it with synthetic data on a local disk: what hangs then is the program",
+            ),
+        ),
+    ),
+    Entry(name="a loop", causes=frozenset({"infinite-loop"}), rivals=(SLOW,)),
+    Entry(
+        name="only slow",
+        kinds=frozenset({Kind.SLOW}),
+        rivals=(
+            _rival(
+                "shared-machine",
+                "other work on this machine took the time",
+                pro=(signs.gpu_shared,),
+                con=(signs.gpu_alone,),
+                try_="run it alone, twice, with a smaller trial between: times that differ are the machine's",
+            ),
+            _rival(
+                "limit-too-short",
+                "nothing is wrong: a healthy trial of this size takes as long",
+                pro=(signs.within_prediction,),
+                try_="run three smaller sizes and fit their times: a healthy trial lies on that line",
+            ),
+        ),
+    ),
+    Entry(
+        name="undecided",
+        kinds=frozenset({Kind.UNRESOLVED}),
+        rivals=(
+            SLOW,
+            _rival(
+                "stuck",
+                "nothing that it waits for will come",
+                pro=(signs.stacks_stay, signs.asleep, signs.beyond_prediction, signs.pending, signs.gpu_occupied),
+                con=(signs.stacks_move, signs.memory_moves, signs.within_prediction),
+                try_="run it again with ten times the stall limit, and let it be looked at with native frames",
+            ),
+        ),
+    ),
+    Entry(name="any hang", kinds=frozenset({Kind.HANG}), rivals=(SLOW,)),
+)
+"""The most special first; a rival that an earlier entry has named already is not named again."""

@@ -1,0 +1,182 @@
+"""Signs: single things that a case shows, each as a sentence, or nothing. What rivals are held against."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from harness.classify.frames import distinct, identical, native_samples, silent_samples
+from harness.classify.gpus import NO_TRAFFIC, gpus_of
+from harness.classify.motion import motion
+from harness.classify.rules.memory_leak import steady_growth
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from harness.core.verdict import Case
+
+HALF_A_CORE = 0.5
+"""CPU seconds per second that are more than any polling."""
+
+Sign: TypeAlias = "Callable[[Case], str]"
+"""A sentence about the case, empty when it does not show this."""
+
+
+def gpu_occupied(case: Case) -> str:
+    """A kernel is resident that works on nothing."""
+    return "; ".join(str(gpu) for gpu in gpus_of(case) if gpu.occupied_by_nothing)
+
+
+def gpu_works(case: Case) -> str:
+    """The GPU moves memory: whatever it reads otherwise, that is work."""
+    moving = [g for g in gpus_of(case) if any((s.memory_utilisation or 0) > NO_TRAFFIC for s in g.samples)]
+    return "; ".join(map(str, moving))
+
+
+def gpu_idle(case: Case) -> str:
+    """The GPU waits for its host."""
+    return "; ".join(str(gpu) for gpu in gpus_of(case, silent=False) if gpu.idle)
+
+
+def gpu_shared(case: Case) -> str:
+    """Somebody else is on the GPU."""
+    pids = [str(p.pid) for gpu in gpus_of(case, silent=False) for p in gpu.foreign]
+    return f"process {', '.join(pids)} of somebody else is on its GPU" if pids else ""
+
+
+def gpu_alone(case: Case) -> str:
+    """Nobody else is on the GPU."""
+    seen = gpus_of(case, silent=False)
+    return "no other process is on its GPU" if seen and not gpu_shared(case) else ""
+
+
+def pending(case: Case) -> str:
+    """A collective is not over, by the flight recorders."""
+    found = [f"rank {s.rank}: {s.pending[-1]}" for s in case.evidence.collectives if s.pending]
+    return f"flight recorder: not over is {'; '.join(found)}" if found else ""
+
+
+def none_pending(case: Case) -> str:
+    """No collective is open, by the flight recorders."""
+    states = case.evidence.collectives
+    return "flight recorder: every collective is over" if states and not pending(case) else ""
+
+
+def stacks_move(case: Case) -> str:
+    """Native stacks differ: something runs."""
+    native = native_samples(silent_samples(case))
+    different = distinct(native)
+    return f"{different} different native stacks in {len(native)} samples" if different > 1 else ""
+
+
+def stacks_stay(case: Case) -> str:
+    """All stacks are the same."""
+    samples = silent_samples(case)
+    return f"{len(samples)} of {len(samples)} stacks are the same" if len(samples) > 1 and identical(samples) else ""
+
+
+def asleep(case: Case) -> str:
+    """Every thread sleeps."""
+    moved = motion(case)
+    return f"all {moved.threads} threads slept at {moved.looks} looks" if moved is not None and moved.asleep else ""
+
+
+def computes(case: Case) -> str:
+    """The process uses its CPU."""
+    moved = motion(case)
+    busy = moved is not None and moved.cpu_share > HALF_A_CORE
+    return f"{moved.cpu_s:.1f} s CPU in {moved.seconds:.1f} s" if moved is not None and busy else ""
+
+
+def memory_moves(case: Case) -> str:
+    """Page faults, memory or I/O change during the silence."""
+    moved = motion(case)
+    if moved is None or moved.counters_still:
+        return ""
+    return f"{moved.faults} page faults, {moved.rss_bytes / 1e6:+.1f} MB, {moved.io_bytes} bytes of I/O meanwhile"
+
+
+def memory_grew(case: Case) -> str:
+    """Memory came with every step."""
+    growth = steady_growth([mark.rss_bytes for mark in case.evidence.measurement.memory if mark.rank == 0])
+    return f"memory grew by {growth / 2**20:.1f} MiB with every step" if growth else ""
+
+
+def within_prediction(case: Case) -> str:
+    """A healthy trial may be silent for as long."""
+    prediction = case.trial.prediction
+    if prediction is None or case.evidence.silence_s > prediction.silence_high_s:
+        return ""
+    return f"a healthy trial may be silent for {prediction.silence_high_s:.0f} s (from {prediction.basis})"
+
+
+def beyond_prediction(case: Case) -> str:
+    """A healthy trial would have made a mark long ago."""
+    prediction = case.trial.prediction
+    if prediction is None or case.evidence.silence_s <= prediction.silence_high_s:
+        return ""
+    return (
+        f"silent for {case.evidence.silence_s:.0f} s, a healthy trial for {prediction.silence_high_s:.1f} s at most "
+        f"(from {prediction.basis})"
+    )
+
+
+def memory_limit(case: Case) -> str:
+    """A limit of the kernel's for memory was hit."""
+    hits = case.evidence.memory_limit_hits
+    return f"the memory limit was hit {hits} times" if hits else ""
+
+
+def no_memory_limit(case: Case) -> str:
+    """No limit of the kernel's for memory was hit."""
+    return "" if case.evidence.memory_limit_hits else "no memory limit of this trial was hit"
+
+
+def names_last_block(case: Case) -> str:
+    """The parameter that an error names belongs to the last block of the model."""
+    named = re.search(r"with name (\S*blocks\.(\d+)\S*) has been marked", text_of(case))
+    model = case.trial.config.get("model")
+    layers = cast("Mapping[str, object]", model).get("n_layers") if isinstance(model, dict) else None
+    if named is None or not isinstance(layers, int) or int(named[2]) != layers - 1:
+        return ""
+    return f"the parameter that is named, {named[1]}, is in the last of {layers} blocks"
+
+
+def setting(path: str, *values: object) -> Sign:
+    """The trial was asked for with one of ``values`` at ``path``."""
+
+    def sign(case: Case) -> str:
+        value: object = case.trial.config
+        for part in path.split("."):
+            value = cast("Mapping[str, object]", value).get(part) if isinstance(value, dict) else None
+        return f"{path} = {value}" if value in values else ""
+
+    return sign
+
+
+def says(pattern: str, sentence: str) -> Sign:
+    """Output or exception match ``pattern``; ``sentence`` may name its groups as ``{0}``."""
+    wanted = re.compile(pattern)
+
+    def sign(case: Case) -> str:
+        found = wanted.search(text_of(case))
+        return sentence.format(*found.groups()) if found else ""
+
+    return sign
+
+
+def in_stack(part: str, sentence: str) -> Sign:
+    """A frame of the present silence has ``part`` in its name."""
+
+    def sign(case: Case) -> str:
+        inside = any(part in f.function for s in silent_samples(case) for t in s.threads for f in t.frames)
+        return sentence if inside else ""
+
+    return sign
+
+
+def text_of(case: Case) -> str:
+    """Everything that the trial said: exceptions of all ranks, then its output."""
+    results = [case.evidence.result, *(rank.result for rank in case.evidence.ranks)]
+    said = [f"{r.exception}: {r.message}" for r in results if r is not None and r.exception]
+    return "\n".join([*said, *(log.text for log in case.evidence.logs)])

@@ -1,0 +1,111 @@
+"""Competing causes: what else a verdict may be, held against what was seen, and what would decide."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.classify.engine import classify
+from harness.classify.rivals import RIVALS
+from harness.core.evidence import Evidence, LogTail, WorkerResult
+from harness.core.outcome import Ending, Exit, Outcome
+from harness.core.point import Point
+from harness.core.trial import Budget, Limit, Trial
+from harness.core.verdict import Case, Confidence, Kind
+from harness.store.cases import read_cases
+from harness.testing.raw_recordings import load_recording
+
+DATA = Path(__file__).parents[1] / "data"
+GPU = {f.name: load_recording(f)[0] for f in sorted((DATA / "evidence" / "h200").iterdir()) if f.is_dir()}
+CPU = {judged.name: judged.case for judged in read_cases(DATA / "specimens")}
+
+READY_TWICE = (
+    "Expected to mark a variable ready only once. This error is caused by one of the following reasons: ... "
+    "Parameter at index 17 with name blocks.11.mlp.fc2.weight has been marked as ready twice."
+)
+
+
+def crashed(message: str = "", *, log: str = "", **config: object) -> Case:
+    """A trial that raised, or whose output ended with ``log``."""
+    limit = Limit(seconds=60.0, source="test")
+    trial = Trial(
+        target="nsa", point=Point.of({"n_layers": 12}), repeat=0, role="search", config=dict(config), seed=1, code="c",
+        machine="m", budget=Budget(startup=limit, stall=limit, total=limit),
+    )  # fmt: skip
+    result = WorkerResult(id="result", status="raised", steps_done=0, exception="RuntimeError", message=message)
+    logs = (LogTail(id="log-stdout", stream="stdout", text=log, size_bytes=len(log)),) if log else ()
+    evidence = Evidence(steps_wanted=5, result=result if message else None, logs=logs)
+    return Case(trial=trial, outcome=Outcome(ending=Ending.EXITED, exit=Exit(code=1)), evidence=evidence)
+
+
+@pytest.mark.parametrize("case", [*GPU.values(), *CPU.values()], ids=[*GPU, *CPU])
+def test_whatever_is_not_proof_says_what_else_it_may_be_and_how_to_find_out(case):
+    verdict = classify(case)
+    if verdict.confidence is Confidence.PROOF:
+        return
+    assert verdict.alternatives
+    for other in verdict.alternatives:
+        assert other.cause != verdict.cause
+        assert other.because
+        assert other.experiment
+
+
+def test_every_rival_has_words_for_a_reader_and_an_experiment():
+    for entry in RIVALS:
+        assert entry.rivals
+        for rival in entry.rivals:
+            assert re.fullmatch(r"[a-z][a-z-]+", rival.cause), rival.cause
+            assert len(rival.because) > 20
+            assert len(rival.experiment) > 20
+
+
+def test_ready_twice_has_three_causes_and_the_signs_point_to_the_closure():
+    """The original report called it a limit of DDP; the name of the parameter says which of three it is."""
+    config = {
+        "model": {"n_layers": 12, "tied_head": False},
+        "train": {"checkpointing": "reentrant"},
+        "parallel": {"find_unused_parameters": False},
+    }
+    first, *others = classify(crashed(READY_TWICE, **config)).alternatives
+    assert first.cause == "late-binding-closure"
+    assert "blocks.11.mlp.fc2.weight, is in the last of 12 blocks" in first.supports[0]
+    assert "train.checkpointing = reentrant" in first.supports
+    assert "compare gradients with and without checkpointing" in first.experiment
+    by_cause = {other.cause: other for other in others}
+    assert by_cause["reentrant-and-find-unused"].against == ("parallel.find_unused_parameters = False",)
+    assert by_cause["parameter-reuse"].against == ("model.tied_head = False",)
+
+
+def test_a_parameter_of_another_block_does_not_speak_for_the_closure():
+    config = {"model": {"n_layers": 14}, "train": {"checkpointing": "none"}}
+    (closure,) = [a for a in classify(crashed(READY_TWICE, **config)).alternatives if a.cause == "late-binding-closure"]
+    assert closure.supports == ()
+    assert closure.against == ("train.checkpointing = none",)
+
+
+def test_an_out_of_memory_error_may_be_somebody_elses_memory():
+    verdict = classify(crashed("CUDA out of memory. 3.1 GiB is reserved by PyTorch but unallocated is 2.9 GiB"))
+    assert verdict.kind is Kind.OOM
+    assert verdict.confidence is Confidence.PROOF
+    fragmentation, *others = verdict.alternatives
+    assert fragmentation.cause == "fragmentation"
+    assert fragmentation.supports == ("2.9 GiB is reserved and not used",)
+    assert {other.cause for other in others} == {"too-large", "memory-leak", "foreign-process"}
+
+
+def test_full_gpus_are_held_against_a_slow_job_only_with_what_else_they_read():
+    verdict = classify(GPU["spin_kernel"])
+    assert verdict.kind is Kind.HANG
+    slow = next(other for other in verdict.alternatives if other.cause == "slow")
+    assert not any("100 %" in sentence for sentence in slow.supports)
+
+
+def test_a_warning_about_no_unused_parameters_is_only_a_hint():
+    said = "find_unused_parameters=True was specified, but did not find any unused parameters in the forward pass."
+    case = replace(GPU["straggler"])
+    log = LogTail(id="log-x", stream="stderr", text=said, size_bytes=len(said))
+    verdict = classify(replace(case, evidence=replace(case.evidence, logs=(log,))))
+    assert any(a.cause == "no-sign-of-anything" and "was printed" in a.supports[0] for a in verdict.alternatives)
