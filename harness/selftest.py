@@ -69,7 +69,7 @@ class SelfTest:
     """Runs specimens under the same launch, watch and rules as a search.
 
     ``parts`` are those for each need. What was seen of a trial is kept as ``case.json`` in its folder, to be judged
-    again without running anything.
+    again without running anything. ``told`` is what happens before the first specimen.
     """
 
     def __init__(
@@ -81,6 +81,7 @@ class SelfTest:
         machine: str,
         seed: int,
         interrupted: Callable[[], bool],
+        told: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.directory = directory
         self.parts = {need: one_start_at_a_time(found) for need, found in parts.items()}
@@ -88,12 +89,15 @@ class SelfTest:
         self.machine = machine
         self.seed = seed
         self.interrupted = interrupted
+        self.told = told
         self.healthy: dict[str, list[TrialRecord]] = {}
 
     def rows(self, names: Sequence[str], *, rounds: int, jobs: int = 1) -> Iterator[Row]:
         """Judge each specimen once a round, ``jobs`` at a time, as they finish; ends early when interrupted."""
         todo = [(SPECIMENS.load(name), number) for number in range(rounds) for name in names]
-        for specimen in {name: SPECIMENS.load(name) for name in names}.values():
+        hosts = {_key(SPECIMENS.load(name)): SPECIMENS.load(name) for name in names}
+        for number, specimen in enumerate(hosts.values(), start=1):
+            self.told(f"limits are learned from {HEALTHY_RUNS} healthy runs: trainer {number} of {len(hosts)}")
             self._learn(specimen)
         todo.reverse()
         running: set[Future[Row]] = set()

@@ -183,6 +183,7 @@ def _run(
             machine=describe().fingerprint,
             seed=seed,
             interrupted=interrupted,
+            told=lambda text: None if as_json else click.echo(text, err=True),
         )
         for row in test.rows([specimen.name for specimen in chosen], rounds=rounds, jobs=jobs):
             rows.append(row)

@@ -43,8 +43,16 @@ FOR_REAL = (
     "oom",
     "nan-loss",
     "exit-early",
+    "late-exit",
+    "loader-dead",
+    "recompute-mismatch",
+    "port-in-use",
+    "memory-leak",
+    "disk-full",
+    "rank-nan",
+    "other-shape",
 )
-FOR_REAL_SLOW = ("sigterm-immune", "slow-step", "infinite-loop")
+FOR_REAL_SLOW = ("sigterm-immune", "slow-step", "infinite-loop", "loader-starved", "debugged", "late-binding")
 
 
 # --- The table -----------------------------------------------------------------------------------------------------
