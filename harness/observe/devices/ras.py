@@ -29,7 +29,7 @@ MAX_BYTES = 1 << 20
 _COMPLAINT = re.compile(r"MISMATCH|INCOMPLETE|ERROR|ABORT|TIMEOUT|DEAD|missing|unreachable|not respond", re.IGNORECASE)
 _NO_COMPLAINT = re.compile(r"^(Errors|Warnings)?[ =]*$|no (errors|warnings)|^(Errors|Warnings) *(\(0\)|: *(none|OK|0))")
 _MISSING = re.compile(
-    r"(?:missing|not respond\w*)[^\n]*?\branks?\b[ :]*([\d, -]+)|\branks?\b[ :]*([\d, -]+)[^\n]*missing", re.IGNORECASE
+    r"(?:missing|not respond\w*)[^\n]*?\branks?:? (\d[\d, -]*)|\branks?:? (\d[\d, -]*)[^\n]*missing", re.IGNORECASE
 )
 
 
