@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from harness.classify.competing import competing
 from harness.registry import Registry
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ RULES = Registry(
         "interrupted": "harness.classify.rules.infra:interrupted",
         "infra": "harness.classify.rules.infra:infra",
         "xid": "harness.classify.rules.xid:xid",
+        # Jobs that somebody else started and that still run: what is certain is for the rules below.
+        "running": "harness.classify.rules.running:running",
         # What ran must be what was asked before it can answer the question, also when it passed.
         "misconfigured": "harness.classify.rules.misconfigured:misconfigured",
         # A pass must also meet what the matrix asks of it.
@@ -54,6 +57,8 @@ RANK_RULES = Registry(
         "interrupted": "harness.classify.rules.infra:interrupted",
         "infra": "harness.classify.rules.infra:infra",
         "xid": "harness.classify.rules.xid:xid",
+        # Jobs that somebody else started and that still run: what is certain is for the rules below.
+        "running": "harness.classify.rules.running:running",
         "misconfigured": "harness.classify.rules.misconfigured:misconfigured",
         "nonfinite_loss": "harness.classify.rules.below_target:nonfinite_loss",
         "below_target": "harness.classify.rules.below_target:below_target",
@@ -92,4 +97,5 @@ def classify(case: Case) -> Verdict:
     (name, first), *rest = fired
     if case.evidence.ranks and name in WHOLE:
         first = replace(first, rank=None)
-    return replace(first, also=tuple(name for name, _ in rest if name not in ALWAYS))
+    also = tuple(name for name, _ in rest if name not in ALWAYS)
+    return replace(first, also=also, alternatives=competing(case, first))

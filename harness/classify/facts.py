@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.outcome import Ending, StopReason
 from harness.core.verdict import Verdict
+from harness.core.world import world_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -109,6 +110,9 @@ def silence(case: Case) -> str:
     limit = silence_limit(case)
     name = "stall limit" if training(case) else "start-up limit"
     rank = last.rank if last else next((look.rank for look in case.evidence.processes), 0)
+    if case.outcome.ending is Ending.STILL_RUNNING:
+        who = f"rank {rank}" if world_of(case.trial.config) > 1 else f"process {main_pid(case)}"
+        return f"{who} did not move in {case.evidence.silence_s:.1f} s of watching"
     waited = ", not waited for" if case.outcome.stopped_by is StopReason.CERTAIN else ""
     text = f"rank {rank} silent for {case.evidence.silence_s:.1f} s {place(case)}"
     return f"{text} ({name} {limit.seconds:.1f} s{waited})"

@@ -158,6 +158,8 @@ def _stack(record: TrialRecord, evidence: Evidence) -> list[str]:
     telling = telling_frame(thread)
     kept = [frame for frame in thread.frames if not is_noise(frame) and not frame.native]
     name = f"rank {sample.rank}, " if evidence.ranks else ""
+    if sample.pid not in {rank.pid for rank in ranks_seen(evidence)}:
+        name = f"DataLoader worker {sample.pid} of {name or 'it, '}"
     out = ["", f"  {name}thread {clean(thread.name) or thread.tid}, innermost frame first, by {sample.source}:"]
     for frame in kept[:FRAMES]:
         line = f"  {'=>' if frame is telling else '  '} {clean(place(frame))}"

@@ -249,6 +249,11 @@ def certain(*ranks: Seen) -> Case:
     return case(*ranks, stopped_by=StopReason.CERTAIN)
 
 
+def watched(*ranks: Seen) -> Case:
+    """A job that somebody else started; nothing certain was seen."""
+    return case(*ranks, ending=Ending.STILL_RUNNING, stopped_by=None)
+
+
 FINISHED = tuple(Seen((4, "optim"), exit=Exit(code=0), ended_s=9.0, result=done(rank)) for rank in range(2))
 
 
@@ -309,6 +314,11 @@ CANNED: dict[str, list[tuple[Case, str | None, int | None]]] = {
     "interrupted": [(case(IN_LOCK, WAITS_FOR_GRADIENTS, stopped_by=StopReason.INTERRUPT), "interrupted", None)],
     "infra": [(case(Seen(), Seen(), ending=Ending.NEVER_STARTED, stopped_by=None), "never-started", None)],
     "xid": [(case(Seen((1, "optim"), ON_GPU, **SPINS), WAITS_FOR_GRADIENTS, gpus=gpu(0, xids=(79,))), "xid-79", 0)],
+    "running": [
+        (watched(Seen(frames=WORK, state="R", cpu_share=0.9), WAITS_FOR_GRADIENTS), "moving", 0),
+        (watched(WAITS_FOR_GRADIENTS, WAITS_FOR_GRADIENTS), "may-go-on", None),
+        (watched(WAITS_FOR_GRADIENTS, Seen(exit=Exit(), ended_s=0.0)), "rank-gone", 1),
+    ],
     "gradients_wrong": [
         (ended(*FINISHED, code=0, success=TRUE_GRADIENTS, steps_done=5, gradients=WRONG), "gradients-wrong", None),
         (ended(*FINISHED, code=0, success=TRUE_GRADIENTS, steps_done=5), "gradients-unknown", None),

@@ -371,6 +371,12 @@ def too_slow(**evidence: object) -> Case:
     return case(stopped_by=StopReason.TOTAL, duration_s=TOTAL_S, **{**seen, **evidence})
 
 
+def still_running(**evidence: object) -> Case:
+    """A job that somebody else started, watched for a while; nothing certain was seen."""
+    unseen = {"heartbeats": (), "heartbeats_total": 0, "steps_wanted": 0, "steps_done": 0, "config_seen": False}
+    return case(ending=Ending.STILL_RUNNING, cleanup=Cleanup(), why="it may go on", **{**unseen, **evidence})
+
+
 CANNED: dict[str, list[Case]] = {
     "interrupted": [
         case(stopped_by=StopReason.INTERRUPT, exit=Exit(signal=15), silence_s=0.4),
@@ -396,6 +402,19 @@ CANNED: dict[str, list[Case]] = {
         ),
     ],
     "xid": [exited(1, gpus=gpus(xids=(79,))), silent(gpus=gpus(xids=(13, 74)), processes=looks(**BUSY))],
+    "running": [
+        still_running(**LOOP),
+        still_running(processes=looks(wchan="do_sys_poll"), stacks=stacks([IN_LOCK] * 3)),
+        still_running(),
+        still_running(
+            silence_s=9.0,
+            processes=(*looks(timed=True), *looks(pid=PID + 1)),
+            stacks=(
+                *stacks([ASKING_THE_LOADER] * 3),
+                *stacks([(python("read_shard", "/src/data.py", 3),)], is_native=False, pid=PID + 1),
+            ),
+        ),
+    ],
     "misconfigured": [
         exited(
             0,
@@ -1142,3 +1161,43 @@ def test_a_total_limit_during_a_standstill_is_not_slow():
 def test_a_sigkill_that_we_sent_is_not_the_kernels():
     ours = case(stopped_by=StopReason.STALL, exit=Exit(signal=9), silence_s=6.0, memory_limit_hits=1)
     assert classify(ours).kind is Kind.UNRESOLVED
+
+
+READ_SHARD = (python("read_shard", "/src/data.py", 3),)
+IDLE = (python("get", f"{SITE}/torch/utils/data/_utils/worker.py", 300),)
+
+
+def loader_job(*, frames: tuple[Frame, ...] = READ_SHARD, watched_s: float = 9.0, **worker: object) -> Case:
+    """A job that asks its DataLoader, whose one worker sleeps in ``frames``."""
+    return still_running(
+        silence_s=watched_s,
+        processes=(*looks(timed=True), *looks(pid=PID + 1, **worker)),
+        stacks=(*stacks([ASKING_THE_LOADER] * 3), *stacks([frames], is_native=False, pid=PID + 1)),
+    )
+
+
+def test_a_loaders_worker_that_sleeps_for_good_is_named():
+    verdict = classify(loader_job())
+    assert (verdict.kind, verdict.cause, verdict.phase) == (Kind.HANG, "data-starvation", "data")
+    assert f"worker (PID {PID + 1}) waits in read_shard (src/data.py:3) without a time limit" in verdict.because
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        loader_job(timed=True),
+        loader_job(timed=None),
+        loader_job(wchan="do_sys_poll"),
+        loader_job(wchan="anon_pipe_read"),
+        loader_job(wchan="sk_wait_data"),
+        loader_job(wchan="do_wait"),
+        loader_job(state="D"),
+        loader_job(cpu_share=0.4),
+        loader_job(io_per_s=4096),
+        loader_job(frames=IDLE),
+        loader_job(watched_s=1.0),
+    ],
+    ids=["timer", "unknown", "poll", "pipe", "socket", "child", "disk", "works", "reads", "idle", "too soon"],
+)
+def test_a_loader_that_may_still_deliver_is_no_hang(job):
+    assert classify(job).kind is Kind.UNRESOLVED

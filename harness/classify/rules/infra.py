@@ -54,7 +54,7 @@ def _never_started(case: Case) -> tuple[str, str, tuple[str, ...]] | None:
 
 def _lost(case: Case) -> tuple[str, str, tuple[str, ...]] | None:
     outcome = case.outcome
-    if outcome.ending is Ending.STOPPED_BY_US or outcome.exit is not None:
+    if outcome.ending in (Ending.STOPPED_BY_US, Ending.STILL_RUNNING) or outcome.exit is not None:
         return None
     why = f": {outcome.why}" if outcome.why else ""
     return "supervisor-lost", f"nobody saw how the process ended after {outcome.duration_s:.1f} s{why}", ("exit",)

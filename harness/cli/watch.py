@@ -1,0 +1,241 @@
+"""nsa-harness watch: a job that is already running, seen from outside, judged and reported."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.cli.options import DURATION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from harness.core.record import TrialRecord
+    from harness.core.verdict import Verdict
+    from harness.observe.job import Job, Member
+    from harness.store.run_store import RunStore
+
+EPILOG = """\b
+Examples:
+  nsa-harness watch 4242             a rank, torchrun, or the shell above
+  nsa-harness watch 4242 --follow    until that changes, it ends, or Ctrl-C
+  nsa-harness watch 4242 --json | jq -r .verdict.because
+\b
+Exit codes:
+  0    no hang was seen: something of the job works
+  1    it hangs, or a rank has ended while others wait for it
+  2    wrong use, no such process, or no Python process in its tree
+  3    not told: it stands still, and what it waits for may still come
+  6    nobody may look into it (ptrace refused, py-spy missing)
+  130  interrupted
+"""
+
+PATIENCE_S = 2.0
+"""A command that is done by then says nothing on the way."""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("pid", type=click.IntRange(min=1))
+@click.option("--follow", is_flag=True, help="Watch on until the verdict changes, the job ends, or Ctrl-C.")
+@click.option("--every", type=DURATION, default="30s", show_default=True, help="Rest between two looks of --follow.")
+@click.option("--runs", metavar="DIR", help="Where the report goes (default: ./runs, or NSA_HARNESS_RUNS).")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@click.pass_context
+def watch(ctx: click.Context, *, pid: int, follow: bool, every: float, runs: str | None, as_json: bool) -> None:
+    """Say what the running job around PID does, whether it hangs, where, and which rank keeps the others waiting.
+
+    PID is any process of the job; it need not have been started by nsa-harness and is not ended, signalled or slowed.
+    Takes about seven seconds. A rank is stopped only when it stands still anyway, for a fraction of a second, to see
+    its native frames.
+    """
+    import os
+
+    from harness.cli.exit_codes import ExitCode
+    from harness.clock import WallClock
+    from harness.launch import procs
+    from harness.observe.job import find_job, members
+    from harness.settings import Settings
+
+    clock = WallClock()
+
+    def present() -> Job:
+        table = members({number: p for number, p in procs.everything().items() if number != os.getpid()})
+        return find_job(pid, table=table)
+
+    job = present()
+    with _store(Settings.read(runs=runs), pid, job) as store:
+        try:
+            record = _look(store, job, repeat=0, note=_after(PATIENCE_S, now=clock.now))
+            while follow and _same(first := store.records()[0].verdict, record.verdict) and _alive(job):
+                _tell(store, record, as_json=False, last=False)
+                click.echo(f"watching on every {every:g} s: {first}", err=True)
+                clock.sleep(every)
+                if not _alive(job):
+                    break
+                job = present()
+                record = _look(store, job, repeat=len(store.records()), note=_after(PATIENCE_S, now=clock.now))
+        except KeyboardInterrupt:
+            store.add_end(why="interrupted", seconds=0.0)
+            click.echo("interrupted; the job was not touched", err=True)
+            ctx.exit(ExitCode.INTERRUPTED)
+        _tell(store, record, as_json=as_json, last=True, job=job)
+        ctx.exit(exit_code(record.verdict, seen=_seen(store, record)))
+
+
+def exit_code(verdict: Verdict, *, seen: bool) -> int:
+    """What it means to a script."""
+    from harness.classify.rules.running import MOVING
+    from harness.cli.exit_codes import ExitCode
+    from harness.core.verdict import Kind
+
+    if not seen:
+        return ExitCode.INFRA
+    if verdict.kind is Kind.UNRESOLVED:
+        return ExitCode.OK if verdict.cause == MOVING else ExitCode.BUDGET
+    return ExitCode.OK if verdict.kind in (Kind.PASS, Kind.SLOW) else ExitCode.FINDINGS
+
+
+def is_same(member: Member) -> bool:
+    """Whether the PID still belongs to that very process, and it lives."""
+    from harness.launch import procs
+
+    now = procs.read(member.pid)
+    return now is not None and not now.dead and now.started == member.started
+
+
+def _alive(job: Job) -> bool:
+    return any(is_same(worker.member) for worker in job.workers)
+
+
+def _same(one: Verdict, other: Verdict) -> bool:
+    return (one.kind, one.cause, one.rank) == (other.kind, other.cause, other.rank)
+
+
+def _store(settings: Any, pid: int, job: Job) -> RunStore:
+    from harness.cli.foreign import command_line
+    from harness.clock import WallClock
+    from harness.core.campaign import CampaignSpec, Task
+    from harness.core.matrix import Matrix
+    from harness.core.point import Point
+    from harness.machine import code_fingerprint, describe
+    from harness.solo import WHOLE
+    from harness.store.run_store import RunStore
+
+    question = f"What does process {pid} ({job.launcher.command}) do?"
+    return RunStore.create(
+        settings.runs,
+        spec=CampaignSpec(
+            question=question,
+            task=Task.CELLS,
+            matrix=Matrix(name="watch", space=WHOLE, target="foreign"),
+            cells=(Point(),),
+        ),
+        machine=describe(),
+        code=code_fingerprint(),
+        argv=command_line(),
+        clock=WallClock(),
+    )
+
+
+def _look(store: RunStore, job: Job, *, repeat: int, note: Callable[[str], None]) -> TrialRecord:
+    """One vigil, judged and kept."""
+    from harness.classify.engine import classify
+    from harness.clock import WallClock
+    from harness.core.outcome import Ending, Outcome, StopReason
+    from harness.core.record import TrialRecord
+    from harness.core.verdict import Answer, Case
+    from harness.observe.devices.table import load_devices
+    from harness.observe.proc import Proc
+    from harness.observe.stacks.table import load_sources
+    from harness.observe.vigil import Vigil
+
+    clock = WallClock()
+    trial, started_at = _trial(store, job, repeat=repeat), clock.wall()
+    vigil = Vigil(
+        job=job,
+        folder=store.add_start(trial),
+        clock=clock,
+        view=Proc(),
+        is_same=is_same,
+        sources=load_sources(("py-spy", "pystack")),
+        devices=load_devices(),
+        note=note,
+    )
+    seen = vigil.take()
+    certain = StopReason.CERTAIN if seen.certainty.certain else None
+    outcome = Outcome(
+        ending=Ending.STILL_RUNNING, stopped_by=certain, duration_s=seen.seconds, why=seen.certainty.because
+    )
+    verdict = classify(Case(trial=trial, outcome=outcome, evidence=seen.evidence))
+    record = TrialRecord(
+        trial=trial,
+        outcome=outcome,
+        verdict=verdict,
+        answer=Answer.UNRESOLVED,
+        measurement=seen.evidence.measurement,
+        started_at=started_at,
+    )
+    store.write_evidence(trial.key, seen.evidence)
+    store.add_record(record)
+    return record
+
+
+def _trial(store: RunStore, job: Job, *, repeat: int) -> Any:
+    import shlex
+
+    from harness.core.point import Point
+    from harness.core.trial import Budget, Limit, Trial
+    from harness.solo import NEVER_S
+    from harness.store.redact import redact_argv
+
+    none = Limit(seconds=NEVER_S, source="none: the job is not ours to end")
+    first = job.workers[0].member
+    world = sum(worker.member.rank is not None for worker in job.workers) + len(job.absent)
+    return Trial(
+        target="foreign",
+        point=Point(),
+        repeat=repeat,
+        role="search",
+        config={"watched": " ".join(redact_argv(shlex.split(first.argv))), "parallel": {"world": world}},
+        seed=0,
+        code=store.code,
+        machine=store.machine.fingerprint,
+        budget=Budget(startup=none, stall=none, total=none),
+    )
+
+
+def _seen(store: RunStore, record: TrialRecord) -> bool:
+    evidence = store.read_evidence(record.trial.key)
+    return evidence is not None and bool(evidence.stacks or evidence.processes)
+
+
+def _tell(store: RunStore, record: TrialRecord, *, as_json: bool, last: bool, job: Job | None = None) -> None:
+    import json
+
+    from harness.core.campaign import CampaignAnswer
+    from harness.core.codec import to_json
+    from harness.report import one
+    from harness.settings import identities
+
+    evidence = store.read_evidence(record.trial.key)
+    kept = {record.trial.key: evidence} if evidence is not None else {}
+    if last:
+        store.add_end(why="answered", seconds=record.outcome.duration_s, answer=CampaignAnswer())
+    argv = store.campaign_run().argv
+    path = one.write([record], kept, run_dir=store.run_dir, title=store.campaign.question, argv=argv, hide=identities())
+    if as_json:
+        click.echo(json.dumps({"run": str(store.run_dir), "verdict": to_json(record.verdict)}, indent=1))
+    elif last and job is not None:
+        click.echo(one.watched(record, kept, launcher=job.launcher.pid, where=path, argv=argv))
+
+
+def _after(patience_s: float, *, now: Callable[[], float]) -> Callable[[str], None]:
+    """Says on standard error what is being done, once ``patience_s`` have passed."""
+    started_s = now()
+
+    def note(text: str) -> None:
+        if now() - started_s > patience_s:
+            click.echo(f"{now() - started_s:.0f} s: {text}", err=True)
+
+    return note

@@ -1,0 +1,168 @@
+"""nsa-harness watch on real jobs that somebody else started: judged in seconds, explained, and left as they are."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from harness.cli.main import main
+from harness.observe import vigil
+from harness.observe.stacks.pyspy import PySpy
+
+PROGRAM = """
+import os, sys, threading
+rank, kinds = int(os.environ.get("RANK", 0)), sys.argv[1].split(",")
+def take_a_lock_twice():
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+def read_a_gate():
+    return open(sys.argv[2] + str(rank)).read()
+def count():
+    n = 0
+    while True:
+        n += 1
+os.write(1, f"rank {rank} {os.getpid()}\\n".encode())
+{"lock": take_a_lock_twice, "gate": read_a_gate, "count": count}[kinds[rank]]()
+"""
+
+
+class Job:
+    """Ranks below a shell, each of which does what its kind says; a gate is opened only by the test."""
+
+    def __init__(self, folder: Path, stack: ExitStack, kinds: str) -> None:
+        (folder / "train.py").write_text(PROGRAM)
+        world = len(kinds.split(","))
+        for rank in range(world):
+            os.mkfifo(folder / f"gate{rank}")
+        rows = [f'RANK={r} WORLD_SIZE={world} LOCAL_RANK={r} LOCAL_WORLD_SIZE={world} "$@" & ' for r in range(world)]
+        command = [sys.executable, str(folder / "train.py"), kinds, str(folder / "gate")]
+        self.shell = stack.enter_context(
+            subprocess.Popen(
+                ["bash", "-c", f"{''.join(rows)}wait", "job", *command],
+                stdout=subprocess.PIPE,
+                text=True,
+                cwd=folder,
+                start_new_session=True,
+            )
+        )
+        stack.callback(self.kill)
+        lines = [self.shell.stdout.readline().split() for _ in range(world)]
+        self.pids = {int(rank): int(pid) for _, rank, pid in lines}
+
+    def kill(self) -> None:
+        if self.shell.poll() is None:
+            os.killpg(self.shell.pid, signal.SIGKILL)
+
+    def states(self) -> list[str]:
+        return [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in self.pids.values()]
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(vigil, "WINDOW_S", 0.3)
+    with ExitStack() as stack:
+
+        def start(kinds: str) -> Job:
+            made = Job(tmp_path, stack, kinds)
+            answer = PySpy().sample(pid=made.pids[0], rank=0, t_s=0.0, native=False, number=1, trial_dir=tmp_path)
+            if "ptrace refused" in (reason := getattr(answer, "reason", "")):
+                pytest.skip(reason)
+            return made
+
+        yield start
+
+
+def watch(*argv: object):
+    return CliRunner().invoke(main, ["watch", *map(str, argv)], prog_name="nsa-harness")
+
+
+def test_a_process_that_waits_for_itself_is_a_hang_and_is_left_running(job, tmp_path):
+    it = job("lock")
+    done = watch(it.pids[0])
+
+    assert done.exit_code == 1, done.output
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("HANG (deadlock)  (confidence: high; watched for ")
+    assert "take_a_lock_twice (train.py:7)" in done.stdout
+    assert f"kill {it.shell.pid}" in done.stdout
+    assert all(len(line) <= 80 for line in lines if str(tmp_path) not in line)
+    assert it.states() == ["S"]
+
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert "take_a_lock_twice" in (folder / "report.md").read_text()
+    again = CliRunner().invoke(main, ["classify", str(folder)])
+    assert (again.exit_code, again.stdout.split()[-1]) == (0, "same"), again.output
+
+
+def test_a_job_that_works_is_no_hang(job):
+    it = job("count,lock")
+    done = watch(it.shell.pid)
+
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("no hang was seen")
+    assert "rank 0 works in count (" in " ".join(done.stdout.split())
+    assert "rank 1 stands still in take_a_lock_twice (" in " ".join(done.stdout.split())
+
+
+def test_what_somebody_else_may_end_is_not_called_a_hang(job):
+    it = job("gate")
+    done = watch(it.pids[0])
+
+    assert done.exit_code == 3, done.output
+    assert done.stdout.startswith("not told: it stands still, and may still go on")
+    with open(f"gate{0}", "w") as gate:  # noqa: PTH123 - opening it is what the job waits for
+        gate.write("go")
+    assert it.shell.wait(timeout=30) == 0
+
+
+def test_two_ranks_that_hang_alike_are_one_sentence_and_json_has_it_too(job):
+    it = job("lock,lock")
+    done = watch(it.pids[1], "--json")
+
+    verdict = json.loads(done.stdout)["verdict"]
+    assert (done.exit_code, verdict["kind"], verdict["cause"], verdict["rank"]) == (1, "HANG", "deadlock", None)
+    assert verdict["because"].startswith("ranks 0 and 1 hang alike: ")
+
+
+def test_following_ends_when_the_job_does(job, monkeypatch):
+    it = job("gate")
+    rests = []
+
+    class Clock(vigil_clock()):
+        def sleep(self, seconds):
+            if seconds == 30.0:  # the rest between two looks: the job ends meanwhile
+                rests.append(seconds)
+                it.kill()
+                it.shell.wait()
+                return
+            super().sleep(seconds)
+
+    monkeypatch.setattr("harness.clock.WallClock", Clock)
+    done = watch(it.pids[0], "--follow")
+
+    assert rests == [30.0]
+    assert done.exit_code == 3
+    assert "watching on every 30 s" in done.stderr
+
+
+def vigil_clock():
+    from harness.clock import WallClock
+
+    return WallClock
+
+
+def test_no_such_process_is_wrong_use():
+    done = watch(2**22 + 5)
+
+    assert done.exit_code == 2
+    assert "there is no process" in done.output
