@@ -20,6 +20,9 @@ HOST: tuple[tuple[str, bool | int], ...] = (
 )
 """The trainer that all specimens on two GPUs are planted in: the same, so that its healthy runs are run once."""
 
+SMALL: tuple[tuple[str, bool | int], ...] = (("train.batch_size", 2), ("train.trace_grads", True))
+"""The same on a CPU, in less than a second."""
+
 ODD_RANK = 1
 USUAL, OTHER = 1000, 1 << 21
 """Elements of the tensor that all ranks sum up in every step, and of the one that the odd rank brings."""
@@ -73,7 +76,7 @@ SKIP = Specimen(
     imitates="an all_reduce inside an if that is false on one rank",
 )
 
-SKIP_ON_CPU = replace(SKIP, name="gloo-skip", needs=Needs.GLOO)
+SKIP_ON_CPU = replace(SKIP, name="gloo-skip", needs=Needs.GLOO, settings=SMALL)
 
 SHAPE = Specimen(
     name="nccl-shape",
@@ -120,4 +123,4 @@ UNUSED = Specimen(
     imitates="a branch of the model that one rank does not take: DDP on the others waits for its gradients",
 )
 
-UNUSED_ON_CPU = replace(UNUSED, name="gloo-unused", needs=Needs.GLOO)
+UNUSED_ON_CPU = replace(UNUSED, name="gloo-unused", needs=Needs.GLOO, settings=SMALL)
