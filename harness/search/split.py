@@ -73,6 +73,8 @@ def _best(weights: tuple[float, ...], pass_s: tuple[float, ...], fail_s: float, 
     for weight in weights:
         before.append(before[-1] + weight)
 
+    is_bounded = failures < len(pass_s)  # one failure for each probe is no bound; ten times fewer cases to solve
+
     @cache
     def solve(low: int, high: int, left: int) -> tuple[float, int]:
         # Probes low..high-1 are open, so the threshold is in groups low..high.
@@ -83,7 +85,7 @@ def _best(weights: tuple[float, ...], pass_s: tuple[float, ...], fail_s: float, 
             fails = before[probe + 1] - before[low]
             passes = before[high + 1] - before[probe + 1]
             cost = fails * fail_s + passes * pass_s[probe]
-            cost += solve(low, probe, left - 1)[0] + solve(probe + 1, high, left)[0]
+            cost += solve(low, probe, left - is_bounded)[0] + solve(probe + 1, high, left)[0]
             best = min(best, (cost, probe))
         return best
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,6 +17,8 @@ SURE = math.log(40)
 """How much likelier its own they must be before a value is called failing."""
 MORE_SURE = 4.0
 """Every failure that turned out to be a false alarm asks so many times more of the next value, beside the first."""
+FEW = 8
+"""So many values may be tried before each further one asks for more."""
 _RATES = tuple(RAREST ** (1 - i / 15) for i in range(15))
 
 
@@ -23,9 +26,9 @@ _RATES = tuple(RAREST ** (1 - i / 15) for i in range(15))
 class Tally:
     """What was seen at one position of the axis.
 
-    ``confirms`` counts trials after the first failure, ``cut`` the trials that a soft limit ended and that no longer
-    trial has explained. ``required`` passes without a failure make the certificate, which is the ``attempt``-th of
-    the search.
+    ``confirms`` counts trials after the first failure. ``cut`` are trials that a soft limit ended: failures, or now
+    and then a straggler, which is told as a false alarm is. ``required`` passes without a failure make the
+    certificate, which is the ``attempt``-th of the search.
     """
 
     good: int = 0
@@ -38,7 +41,7 @@ class Tally:
 
     @property
     def failures(self) -> int:
-        """Trials that failed, and those that did not get through a soft limit."""
+        """Trials that failed, and those that a soft limit cut off."""
         return self.bad + self.cut
 
     @property
@@ -51,15 +54,20 @@ class Tally:
         """Whether it is taken for a failing value, be it for now."""
         return self.failures > 0 and self.lean > CLEARED
 
-    def is_sure(self, *, false_alarms: int) -> bool:
-        """Whether its failures are its own; a single one is never enough."""
-        enough = SURE + math.log1p(MORE_SURE * false_alarms)
+    def is_sure(self, *, false_alarms: int, tried: int) -> bool:
+        """Whether its failures are its own; a single one is never enough.
+
+        Args:
+            false_alarms: failures elsewhere that did not come again.
+            tried: values that were run up to this one; every one was a chance for a false alarm.
+        """
+        enough = SURE + math.log1p(MORE_SURE * false_alarms) + math.log(max(tried / FEW, 1.0))
         return self.bad > 0 and self.failures > 1 and self.lean >= enough
 
     @property
     def needed(self) -> int | None:
         """The passes that make the certificate: with failures among them more, for the same statement."""
-        return None if self.required is None else passes_needed(self.required, self.bad)
+        return None if self.required is None else passes_needed(self.required, self.failures)
 
     @property
     def certified(self) -> bool:
@@ -69,8 +77,10 @@ class Tally:
     @property
     def worth(self) -> int:
         """The passes without a failure, in a search's first certificate, that would say what was seen here."""
-        fewer = range(self.good, 0, -1)
-        return next((r for r in fewer if passes_needed(passes_for(r, self.attempt), self.bad) <= self.good), 0)
+        return bisect(range(1, self.good + 1), self.good, key=self._asks_for)
+
+    def _asks_for(self, passes: int) -> int:
+        return passes_needed(passes_for(passes, self.attempt), self.failures)
 
 
 @lru_cache(maxsize=65536)

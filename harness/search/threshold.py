@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from harness.core.errors import SpecError
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 LEAST_PASSES = 18
 MOST_PASSES = 44
-MOST_CONFIRMS = 120
+MOST_CONFIRMS = 250
 """Runs after its first failure in which a value must show that it fails by itself; then it stays in doubt."""
 IN_DOUBT = 2.5
 """Below this ``lean`` a few passes more tell a false alarm, which costs less than a certificate further down."""
@@ -73,6 +74,8 @@ class ThresholdSearch:
         self.numbers = _numbers(axis)
         self._trusted: set[int] = set()
         self._failed: set[int] = set()
+        self._seen: set[int] = set()
+        self._cuts: list[float] = []
         self._certificates = 0
         self._next = self._decide()
 
@@ -93,12 +96,13 @@ class ThresholdSearch:
 
     def confirmed(self, position: int) -> bool:
         """Whether the failures at ``position`` are sure to be its own."""
-        return self.tallies[position].is_sure(false_alarms=self.false_alarms)
+        tried = sum(i <= position for i in self._seen)
+        return self.tallies[position].is_sure(false_alarms=self.false_alarms, tried=tried)
 
     @property
     def false_alarms(self) -> int:
         """Failures at values that are trusted again, because they did not come back."""
-        return sum(self.tallies[i].bad for i in self._failed if not self.tallies[i].suspect)
+        return sum(self.tallies[i].failures for i in self._failed if not self.tallies[i].suspect)
 
     def open_positions(self) -> list[int]:
         """Positions between the bounds that are still worth a question."""
@@ -139,12 +143,12 @@ class ThresholdSearch:
         tally = self.tallies[position]
         self.trials += 1
         self.seconds += seconds
-        if tally.bad:
+        self._seen.add(position)
+        if tally.failures:
             tally.confirms += 1
         match answer:
             case Answer.GOOD:
                 tally.good += 1
-                tally.cut = 0
                 self.costs.passed(self.numbers[position], seconds)
                 if position < self.high:
                     self._trusted.add(position)
@@ -152,10 +156,10 @@ class ThresholdSearch:
                 self._fail(position, seconds)
             case Answer.UNRESOLVED if soft:
                 tally.cut += 1
+                self._cuts.append(seconds)
                 self._suspect(position)
             case Answer.UNRESOLVED:
                 tally.unresolved += 1
-                tally.cut = 0
                 if slow and not tally.good and not tally.bad:
                     self.slow.setdefault(position, seconds)
         self._next = self._decide()
@@ -174,7 +178,8 @@ class ThresholdSearch:
         other.costs = copy.deepcopy(self.costs)
         other.tallies = [copy.copy(tally) for tally in self.tallies]
         other.slow, other.non_monotone = dict(self.slow), list(self.non_monotone)
-        other._trusted, other._failed = set(self._trusted), set(self._failed)
+        other._trusted, other._failed, other._seen = set(self._trusted), set(self._failed), set(self._seen)
+        other._cuts = list(self._cuts)
         return other
 
     def _fail(self, position: int, seconds: float) -> None:
@@ -229,11 +234,15 @@ class ThresholdSearch:
             unknown_below=self.low,
             unknown_above=min(self.high, self.ceiling),
             pass_s=[self.costs.of_pass(self.numbers[i]) for i in probes],
-            fail_s=self.costs.of_failure(),
+            fail_s=self._fail_s(),
             failures=failures_allowed(len(self.tallies)) - len(self._failed) if short else len(probes),
         )
-        ratio = self.costs.of_failure() / self.costs.of_pass(self.numbers[position])
+        ratio = self._fail_s() / self.costs.of_pass(self.numbers[position])
         return self._request(position, "search", f"{len(probes)} values open; a failure costs about {ratio:.2g} passes")
+
+    def _fail_s(self) -> float:
+        """Expected seconds of a failure on the way to the bracket."""
+        return fmean(self._cuts) if self._cuts else self.costs.of_failure()
 
     def _certify(self) -> Request | None:
         low = self.low
@@ -259,7 +268,7 @@ class ThresholdSearch:
         if tally.confirms >= MOST_CONFIRMS or tally.unresolved >= PATIENCE:
             return None
         reason = "the first failing value once more"
-        if tally.cut:
+        if tally.cut and not tally.bad:
             reason = "the first value that was cut off, now with its whole limit"
         elif tally.good:
             reason += f": it passed {tally.good} of {tally.good + tally.bad} times so far"
@@ -276,7 +285,8 @@ class ThresholdSearch:
         return None
 
     def _request(self, position: int, role: str, reason: str) -> Request:
-        soft = self.effort.soft_limit and role != "confirm"
+        decides = role == "confirm" and not self.tallies[position].bad
+        soft = self.effort.soft_limit and not decides
         return Request(value=self.axis.values[position], role=role, reason=reason, soft=soft)
 
     def _too_slow(self, position: int) -> bool:

@@ -98,9 +98,9 @@ def test_a_failure_that_does_not_come_again_is_not_counted_and_not_hidden():
 
 
 def test_a_failure_that_is_too_rare_to_be_told_from_false_alarms_leaves_the_answer_in_doubt():
-    search = ThresholdSearch(layers(1), Effort())
+    search = ThresholdSearch(layers(1), Effort(max_trials=1000))
     for n in range(MOST_CONFIRMS + 1):
-        search.tell(value=1, answer=BAD if n % 14 == 0 else GOOD, seconds=1)
+        search.tell(value=1, answer=BAD if n % 16 == 0 else GOOD, seconds=1)
     found = search.result()
     assert search.ask() is None
     assert (found.finding, found.certified, found.claim) == (Finding.ALL_FAIL, False, Claim.OBSERVED)
@@ -349,3 +349,38 @@ def test_a_long_ladder_is_searched_without_looking_at_every_value():
     asked = play(search, {v: BAD for v in values if v > 3000})
     assert (search.result().last_good, search.result().first_bad) == (2048, 4096)
     assert len({value for value, _ in asked}) < len(values)
+
+
+def test_a_value_that_a_soft_limit_cut_off_is_run_with_its_whole_limit_before_it_is_called_failing():
+    search = ThresholdSearch(layers(1, 2), Effort(certify=3, soft_limit=True))
+    asked = []
+    while (request := search.ask()) is not None:
+        asked.append((request.value, request.role, request.soft))
+        if request.value == 1:
+            search.tell(value=1, answer=GOOD, seconds=1)
+        elif request.soft:
+            search.tell(value=2, answer=UNRESOLVED, seconds=5, slow=True, soft=True)
+        else:
+            search.tell(value=2, answer=BAD, seconds=300)
+    assert asked == [(1, "search", True), (2, "search", True), *[(1, "certify", True)] * 2, (2, "confirm", False)]
+    found = search.result()
+    assert (found.last_good, found.first_bad, found.certified, found.claim) == (1, 2, True, Claim.REPRODUCED)
+
+
+def test_trials_that_a_soft_limit_cut_off_are_not_forgotten_because_others_passed():
+    """A hang in three of ten trials must not pass for ten stragglers."""
+    search = ThresholdSearch(layers(1), Effort(soft_limit=True))
+    for n in range(20):
+        cut = n % 3 == 0
+        answer = UNRESOLVED if cut else GOOD
+        search.tell(value=1, answer=answer, seconds=5 if cut else 1, slow=cut, soft=cut)
+    assert search.high == 0
+    assert not search.result().certified
+
+
+def test_one_straggler_among_many_passes_is_no_failure():
+    search = ThresholdSearch(layers(1), Effort(certify=9, soft_limit=True))
+    for n in range(30):
+        search.tell(value=1, answer=UNRESOLVED if n == 5 else GOOD, seconds=5, slow=n == 5, soft=n == 5)
+    found = search.result()
+    assert (found.finding, found.certified) == (Finding.NO_FAILURE, True)
