@@ -19,30 +19,37 @@ SAMPLES = 3
 MEETINGS = frozenset({"init_process_group", "rendezvous", "new_group", "_store_based_barrier"})
 """Where ranks wait for each other to come to life."""
 
-COLLECTIVES = MEETINGS | {
-    "all_gather",
-    "all_gather_coalesced",
-    "all_gather_into_tensor",
-    "all_gather_object",
-    "all_reduce",
-    "all_reduce_coalesced",
-    "all_to_all",
-    "all_to_all_single",
-    "barrier",
-    "batch_isend_irecv",
-    "broadcast",
-    "broadcast_object_list",
-    "gather",
-    "gather_object",
-    "monitored_barrier",
-    "recv",
-    "reduce",
-    "reduce_scatter",
-    "reduce_scatter_tensor",
-    "scatter",
-    "scatter_object_list",
-    "send",
-}
+PAIRS = frozenset({"send", "recv", "batch_isend_irecv"})
+"""Calls that another call completes: two ranks in different ones of these may well meet."""
+
+INCOMPARABLE = frozenset({"gpu", "pair"})
+"""Kinds of waits of which a difference says nothing."""
+
+COLLECTIVES = (
+    MEETINGS
+    | PAIRS
+    | {
+        "all_gather",
+        "all_gather_coalesced",
+        "all_gather_into_tensor",
+        "all_gather_object",
+        "all_reduce",
+        "all_reduce_coalesced",
+        "all_to_all",
+        "all_to_all_single",
+        "barrier",
+        "broadcast",
+        "broadcast_object_list",
+        "gather",
+        "gather_object",
+        "monitored_barrier",
+        "reduce",
+        "reduce_scatter",
+        "reduce_scatter_tensor",
+        "scatter",
+        "scatter_object_list",
+    }
+)
 """Public functions of torch.distributed that return when another rank has done its part."""
 
 _DISTRIBUTED = re.compile(r"(^|/)torch/distributed/")
@@ -62,9 +69,10 @@ _GPU = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """What a thread waits for. ``kind``: ``collective``, ``gradients`` (DDP's own all-reduce in backward) or ``gpu``.
+    """What a thread waits for.
 
-    ``name`` is what to call it, ``all_reduce``; ``frame`` the program's own frame that called it, None without one.
+    ``kind``: ``collective``, ``gradients`` (DDP's own all-reduce in backward), ``pair`` (for one other rank) or
+    ``gpu``. ``name`` is what to call it, ``all_reduce``; ``frame`` the program's own frame that called it, or None.
     """
 
     kind: str
@@ -83,7 +91,8 @@ def wait_of(thread: ThreadStack) -> Wait | None:
         return Wait(kind="gradients", name="the all-reduce of gradients", frame=caller)
     called = [frame for frame in _inside(thread) if _bare(frame) in COLLECTIVES]
     if called:
-        return Wait(kind="collective", name=_bare(called[-1]), frame=caller)
+        name = _bare(called[-1])
+        return Wait(kind="pair" if name in PAIRS else "collective", name=name, frame=caller)
     if any(_TRANSPORT.search(frame.function) for frame in leaf):
         return Wait(kind="collective", name="a collective", frame=caller)
     if any(_GPU.search(frame.function) for frame in leaf):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from harness.core.collective import SAMPLES, agreed_wait
+from harness.core.collective import INCOMPARABLE, SAMPLES, agreed_wait
 from harness.core.movement import OUTSIDE_WAITS, STOPPED_S, is_ticker, quiet_windows, stopped_s
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ def nobody_moves(
     """The same for a whole job, rank by rank: those that wait in a collective move only when the others come.
 
     Certain when every rank that is not in a collective is known to make no progress, or when all are in one, but not
-    in the same. Not certain when all wait in the same one: it may be slow. Nor when all that is known of the waits
-    is that they are for a GPU.
+    in the same, and none moves. Not certain when all wait in the same one: it may be slow. Nor when all that is known
+    of a wait is that it is for a GPU, or for one other rank, which may be in another call and still answer.
     """
     mine = {rank: [sample for sample in stacks if sample.pid == pid] for rank, pid in ranks.items()}
     if len(ranks) == 1:
@@ -91,10 +91,14 @@ def nobody_moves(
     if absent:
         names = ", ".join(map(str, absent))
         return Certainty(certain=True, because=f"rank {names} makes no progress, and {len(waits)} wait for it")
-    if any(wait.kind == "gpu" for wait in waits.values()):
-        return _not("every rank waits for a GPU or in a collective")
+    if any(wait.kind in INCOMPARABLE for wait in waits.values()):
+        return _not("every rank waits, and some of them for a GPU or for one other rank")
     if len({(wait.kind, wait.name, wait.frame) for wait in waits.values()}) == 1:
         return _not(f"every rank waits in {next(iter(waits.values())).name}, which may only be slow")
+    for rank, pid in ranks.items():
+        windows = quiet_windows(look for look in looks if look.pid == pid)
+        if not windows or not all(window.still for window in windows):
+            return _not(f"rank {rank} waits in a collective and moves, so a transfer may be going on")
     return Certainty(certain=True, because="the ranks wait in different collectives, which can never meet")
 
 

@@ -24,10 +24,7 @@ def update(variables: Mapping[str, str]) -> None:
 
 
 def set_launch(place: Place) -> None:
-    """Tell this process, and whatever it starts, which rank it is, in the variables that torchrun uses.
-
-    As under torchrun, a rank computes with one thread unless OMP_NUM_THREADS says otherwise.
-    """
+    """Tell this process, and whatever it starts, which rank it is, in the variables that torchrun uses."""
     os.environ |= {
         "RANK": str(place.rank),
         "LOCAL_RANK": str(place.rank),
@@ -36,10 +33,6 @@ def set_launch(place: Place) -> None:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(place.port),
     }
-    if "OMP_NUM_THREADS" not in os.environ:
-        import torch
-
-        torch.set_num_threads(1)
 
 
 def overwrite(name: str, value: str) -> None:

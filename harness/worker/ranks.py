@@ -64,8 +64,12 @@ _kept: list[object] = []
 
 
 def _take(place: Place, meeting: socket.socket) -> None:
-    """Become a rank, as a process that torchrun starts would be."""
+    """Become a rank, as a process that torchrun starts would be: with one thread unless the environment says more."""
     environment.set_launch(place)
+    if not environment.seen("OMP_NUM_THREADS"):
+        import torch
+
+        torch.set_num_threads(1)
     if place.rank:
         meeting.close()
     else:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from harness.classify.facts import conclude, place, silence, silent_too_long
 from harness.classify.ranks import alike, cited, views_of, waiting, who
 from harness.classify.signature import signature
+from harness.core.collective import INCOMPARABLE
 from harness.core.verdict import Alternative, Confidence, Kind
 
 if TYPE_CHECKING:
@@ -26,8 +27,10 @@ def collective_mismatch(case: Case) -> Verdict | None:
         return None
     there = [view for view in views_of(case) if view.there]
     waits = [view.wait for view in there]
-    if len(there) < 2 or any(wait is None or wait.kind == "gpu" for wait in waits) or len(set(waits)) < 2:
+    if len(there) < 2 or any(wait is None or wait.kind in INCOMPARABLE for wait in waits) or len(set(waits)) < 2:
         return None
+    if not all(view.moved is None or view.moved.asleep for view in there):
+        return None  # a transfer may be going on
     if any(view.failed for view in views_of(case)):
         return None
     groups = alike(there)

@@ -120,7 +120,9 @@ def _conclude(
     because: str,
     certain: bool,
 ) -> Verdict:
-    first = (odd or views)[0]
+    # Progress stopped where the call was made that the others never come to.
+    behind = min((view for view in views if view.there), key=lambda view: view.marks, default=views[0])
+    first = behind if cause == "collective-mismatch" else (odd or views)[0]
     names = [call.op for _, call in found.calls if call is not None]
     recorders = tuple(state.id for state in case.evidence.collectives)
     gpus = tuple(sample.id for sample in case.evidence.gpus)

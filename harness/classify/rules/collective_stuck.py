@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from harness.classify.facts import PATIENCE, conclude, silence, silence_limit, silent_too_long
 from harness.classify.ranks import cited, views_of, waiting
 from harness.classify.signature import signature
+from harness.core.collective import INCOMPARABLE
 from harness.core.verdict import Alternative, Confidence, Kind
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def collective_stuck(case: Case) -> Verdict | None:
     views = views_of(case)
     there = [view for view in views if view.there]
     waits = {view.wait for view in there}
-    if len(there) < len(views) or len(waits) != 1 or any(wait is None or wait.kind == "gpu" for wait in waits):
+    if len(there) < len(views) or len(waits) != 1 or any(wait is None or wait.kind in INCOMPARABLE for wait in waits):
         return None
     if not all(view.moved is not None and view.moved.asleep for view in there):
         return None
