@@ -29,8 +29,8 @@ class Motion:
 
     ``main_timed`` says whether the main thread waits with a time limit, ``any_timed`` whether any thread does;
     ``busiest_tid`` used most CPU time, and ``busiest_runs`` says whether it was running or ready at every look.
-    ``others_may_move`` names another process of the trial that will wake by itself, or is empty.
-    ``dead_children`` of this process had ended at every look, and nobody had asked how.
+    ``others_may_move`` names another process of the trial that will wake by itself, or is empty, and
+    ``movers`` are the PIDs of all that may. ``dead_children`` of this process had ended at every look, unasked.
     ``rss_bytes`` grew within the windows: a dump moves it too (py-spy --native measured +1.3 MB without a page fault).
     """
 
@@ -47,6 +47,7 @@ class Motion:
     rss_bytes: int
     children: int
     others_may_move: str
+    movers: frozenset[int] = frozenset()
     dead_children: int = 0
 
     @property
@@ -131,6 +132,7 @@ def motion(case: Case) -> Motion | None:
         rss_bytes=sum(by_id[w.last].rss_bytes - by_id[w.first].rss_bytes for w in windows),
         children=max(look.children for look in looks),
         others_may_move=next((look.others_may_move for look in looks if look.others_may_move), ""),
+        movers=frozenset(pid for look in looks for pid in look.movers),
         dead_children=min(look.dead_children for look in looks),
     )
 

@@ -17,6 +17,13 @@ _SYSTEM_FILE = re.compile(
 )
 _RUNTIME_FUNCTION = re.compile(r"^_?Py[A-Z_]|^_PyEval|^lock_PyThread|^ffi_|^(clone3?|start_thread|_start|__libc_start)")
 _STDLIB = re.compile(r"(^|/)lib/python3\.\d+/(?!site-packages/)|^<frozen")
+_HELPED = (
+    "/torch/utils/data/dataloader.py",
+    "/multiprocessing/queues.py",
+    "/multiprocessing/connection.py",
+    "/multiprocessing/pool.py",
+    "/concurrent/futures/process.py",
+)
 _STDLIB_FILES = frozenset({"threading.py", "queue.py", "subprocess.py", "selectors.py", "socket.py", "popen_fork.py"})
 
 
@@ -81,6 +88,12 @@ def deciding_thread(sample: StackSample) -> ThreadStack | None:
         workers = [t for t in sample.threads if t is not main and python_frames(t) and not _parked(t)]
         return workers[0] if len(workers) == 1 else main
     return main
+
+
+def asks_helpers(sample: StackSample) -> bool:
+    """Whether the deciding thread waits for what a worker process is to hand over: a batch, a result."""
+    thread = deciding_thread(sample)
+    return thread is not None and any(frame.file.endswith(_HELPED) for frame in python_frames(thread))
 
 
 def _parked(thread: ThreadStack) -> bool:

@@ -38,6 +38,7 @@ class Proc:
         threads = self._threads(pid)
         counters = self._fields(f"{pid}/io")
         others = tuple(others)
+        movers = self._movers(others)
         return ProcessState(
             id=id,
             t_s=t_s,
@@ -51,7 +52,8 @@ class Proc:
             written_bytes=counters.get("wchar", 0),
             children=len(others),
             others_cpu_s=sum(self._process_cpu_s(other) for other in others),
-            others_may_move=self._may_move(others),
+            others_may_move=next(iter(movers.values()), ""),
+            movers=tuple(movers),
             dead_children=self._dead_children(pid),
             undisturbed_since=since,
         )
@@ -89,13 +91,15 @@ class Proc:
     def _threads(self, pid: int) -> tuple[ThreadState, ...]:
         return tuple(t for tid in self._tids(pid) if (t := self._thread(pid, tid)) is not None)
 
-    def _may_move(self, pids: Iterable[int]) -> str:
-        """The first thread of these processes that may move by itself, and how; empty when none may."""
+    def _movers(self, pids: Iterable[int]) -> dict[int, str]:
+        """Those of these processes in which some thread may move by itself, each with its first such thread and how."""
+        found: dict[int, str] = {}
         for pid in pids:
-            for thread in self._threads(pid):
-                if how := may_move(thread):
-                    return f"{thread.name} (process {pid}) {how}"
-        return ""
+            moves = ((thread.name, may_move(thread)) for thread in self._threads(pid))
+            name, how = next((pair for pair in moves if pair[1]), ("", ""))
+            if how:
+                found[pid] = f"{name} (process {pid}) {how}"
+        return found
 
     def _dead_children(self, pid: int) -> int:
         """Children of this process that have ended and that it has not waited for (state Z)."""

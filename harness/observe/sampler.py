@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from harness.core.collective import wait_of
 from harness.core.movement import movement
-from harness.core.stacks import deciding_thread
+from harness.core.stacks import asks_helpers, deciding_thread
 from harness.observe.bounded import Bounded
 from harness.observe.stacks.pick import sample_all
 
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 AT_ONCE = 8
 """Dumpers that run side by side; each takes 0.02 s of CPU, or 0.2 s with native frames."""
+
+HELPERS = 8
+"""Worker processes of a rank whose stacks are taken."""
+
+SIGNALLING = "faulthandler"
+"""A source that sends a signal: not to a process of which nobody knows what it does with it."""
 
 
 class ProcessView(Protocol):
@@ -129,6 +135,12 @@ class Sampler:
                 self._failures.setdefault((failure.source, failure.reason), numbered)
             if sample is not None:
                 self.stacks.append(sample)
+                if asks_helpers(sample):
+                    self._dump_helpers(sample, ranks=ranks)
+
+    def disturbed(self) -> None:
+        """Something else asked the processes for an answer: no window reaches across it."""
+        self._openings.clear()
 
     def stands_still(self) -> bool:
         """Whether nothing at all moved between the last two looks at any rank."""
@@ -156,6 +168,23 @@ class Sampler:
     def failures(self) -> tuple[SourceFailure, ...]:
         """Each reason why a source could not be used, once."""
         return tuple(self._failures.values())
+
+    def _dump_helpers(self, asking: StackSample, *, ranks: Mapping[int, int]) -> None:
+        """The stacks of the worker processes that a rank waits for, without disturbing them; a few of many will do."""
+        live = [ref.pid for ref in self._handle.processes()]
+        for pid in self._others(asking.pid, live=live, ranks=ranks)[:HELPERS]:
+            self._numbers["stack"] += 1
+            sample, _ = sample_all(
+                [source for source in self._sources if source.name != SIGNALLING],
+                pid=pid,
+                rank=asking.rank,
+                t_s=self._now(),
+                native=False,
+                number=self._numbers["stack"],
+                trial_dir=self._trial_dir,
+            )
+            if sample is not None:
+                self.stacks.append(sample)
 
     def _others(self, pid: int, *, live: Sequence[int], ranks: Mapping[int, int]) -> list[int]:
         """The processes that work for this one: all others of a single process, below a supervisor; a rank's own."""

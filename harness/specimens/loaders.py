@@ -43,12 +43,17 @@ class Killed(Samples):
 
 
 class Unreachable(Samples):
-    """Reading it waits for a file system that does not answer: a FIFO that nobody opens for writing."""
+    """Four samples, of which the first is on a file system that does not answer: a FIFO that nobody writes to."""
+
+    def __len__(self) -> int:
+        return 4
 
     def __getitem__(self, index: int) -> int:
-        """Not return."""
-        os.mkfifo(self.pipe)
-        return len(self.pipe.read_bytes())
+        """Not return, for the first one."""
+        if index == 0:
+            os.mkfifo(self.pipe)
+            return len(self.pipe.read_bytes())
+        return index
 
 
 class Remote(Samples):
@@ -60,11 +65,11 @@ class Remote(Samples):
         return index
 
 
-def read_one(samples: Samples) -> None:
-    """The first sample, through torch's DataLoader with one worker and without a time limit."""
+def read_one(samples: Samples, *, workers: int = 1) -> None:
+    """The first sample, through torch's DataLoader and without a time limit."""
     from torch.utils.data import DataLoader
 
-    next(iter(DataLoader(samples, num_workers=1, multiprocessing_context="fork")))  # pyright: ignore[reportArgumentType]
+    next(iter(DataLoader(samples, num_workers=workers, multiprocessing_context="fork")))  # pyright: ignore[reportArgumentType]
 
 
 def lose_a_worker(scene: Scene) -> None:
@@ -73,8 +78,8 @@ def lose_a_worker(scene: Scene) -> None:
 
 
 def read_the_unreachable(scene: Scene) -> None:
-    """Read from a worker that waits for ever."""
-    read_one(Unreachable(scene.trial_dir))
+    """Read from two workers, of which one waits for ever and the other has done its part."""
+    read_one(Unreachable(scene.trial_dir), workers=2)
 
 
 def read_from_afar(scene: Scene) -> None:

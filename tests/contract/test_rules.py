@@ -31,7 +31,7 @@ from harness.core.success import Success
 from harness.core.trial import Budget, Limit, Prediction, Trial
 from harness.core.verdict import Case, Confidence, Kind
 
-PID = 100
+PID, WORKER, IDLE_WORKER = 100, 120, 121
 STALL_S, STARTUP_S, TOTAL_S = 4.0, 20.0, 60.0
 LAST_MARK_S = 3.0
 
@@ -186,6 +186,7 @@ def looks(
                 children=children,
                 others_cpu_s=None if others_share is None else 9.0 + others_share * past_s,
                 others_may_move=others_may_move,
+                movers=(WORKER,) if others_may_move else (),
                 undisturbed_since=f"proc-{i}" if i % 2 else None,
             )
         )
@@ -927,6 +928,37 @@ def test_a_loader_that_may_still_deliver_is_not_a_hang(weaker):
     asking = {"wchan": "do_sys_poll", "timed": True, "switches_per_s": 0.4, "cpu_share": 0.0005, "children": 1}
     case = silent(times=4.1, processes=looks(**(asking | weaker)), stacks=stacks([ASKING_THE_LOADER] * 4))
     assert classify(case).kind is Kind.UNRESOLVED
+
+
+IN_WORKER = python("_worker_loop", f"{SITE}/torch/utils/data/_utils/worker.py", 349)
+WORKS = (python("Shard.__getitem__", "/src/train/data.py", 44), IN_WORKER)
+HAS_NO_WORK = (python("Queue.get", "/opt/lib/python3.11/multiprocessing/queues.py", 113), IN_WORKER)
+
+
+def starving(*, mover: int, stuck: tuple[Frame, ...] = WORKS) -> Case:
+    """Two workers: one in ``stuck``, one without work; ``mover`` is the PID of the one that sleeps on a timer."""
+    asking = {"wchan": "do_sys_poll", "timed": True, "switches_per_s": 0.4, "cpu_share": 0.0005, "children": 2}
+    seen = tuple(replace(look, movers=(mover,), others_may_move="pt_data_worker") for look in looks(**asking))
+    taken = stacks([ASKING_THE_LOADER] * 4)
+    for pid, frames in ((WORKER, stuck), (IDLE_WORKER, HAS_NO_WORK)):
+        taken += tuple(replace(s, id=f"{s.id}-{pid}") for s in stacks([frames] * 4, pid=pid, is_native=False))
+    return silent(times=4.1, processes=seen, stacks=taken)
+
+
+def test_a_worker_without_work_does_not_hide_one_that_is_stuck():
+    verdict = classify(starving(mover=IDLE_WORKER))
+    assert (verdict.kind, verdict.cause, verdict.confidence) == (Kind.HANG, "data-starvation", Confidence.HIGH)
+    assert "its 2 worker process(es), 1 have nothing to do" in verdict.because
+    assert verdict.because.endswith("PID 120 is in __getitem__ (src/train/data.py:44)")
+    assert {"stack-1-120", "stack-1-121"} <= set(verdict.cites)
+
+
+def test_a_worker_that_has_work_and_sleeps_on_a_timer_may_still_deliver():
+    assert classify(starving(mover=WORKER)).kind is Kind.UNRESOLVED
+
+
+def test_workers_that_all_have_nothing_to_do_are_not_who_is_waited_for():
+    assert classify(starving(mover=IDLE_WORKER, stuck=HAS_NO_WORK)).kind is Kind.UNRESOLVED
 
 
 def test_a_wait_for_a_compiler_names_it():
