@@ -305,6 +305,7 @@ class _Watch:
         if verdict.certain or world < 2:
             return verdict
         self.devices.dump(self.job())
+        self.sampler.disturbed()  # a recorder answers from inside the process
         parted = never_meet(ranks=ranks, stacks=stacks, collectives=self.devices.collectives, world=world)
         return parted if parted.certain else verdict
 

@@ -12,6 +12,7 @@ from harness.core.outcome import Ending, Exit, StopReason
 from harness.core.point import Point
 from harness.core.trial import Budget, Limit, Trial
 from harness.observe.certainty import nobody_moves
+from harness.observe.devices.devices import Devices
 from harness.observe.monitor import AFTERMATH_S, watch
 from harness.observe.ranks import Ranks
 from harness.store import layout
@@ -54,7 +55,7 @@ def handle(clock, tmp_path):
 
 @pytest.fixture
 def run(clock, handle, tmp_path):
-    def run(*, early=False):
+    def run(*, early=False, devices=None):
         return watch(
             handle=handle,
             trial=TRIAL,
@@ -64,7 +65,8 @@ def run(clock, handle, tmp_path):
             progress=None,
             started_s=clock.began_s,
             interrupted=lambda: False,
-            view=ScriptedView(),
+            view=ScriptedView(cpu_share=0.5) if devices else ScriptedView(),
+            devices=devices,
             suspicious_s=3.0 if early else math.inf,
         )
 
@@ -140,6 +142,27 @@ def test_what_a_rank_says_because_we_ended_another_is_not_its_own_ending(clock, 
     handle.stop = stop_and_complain
     _, evidence = run()
     assert (evidence.ranks[0].result, evidence.ranks[0].exit) == (None, None)
+
+
+class AskingInside(Devices):
+    """Devices whose recorder answers from inside the process, which shows in its counters."""
+
+    def __init__(self, view: ScriptedView) -> None:
+        super().__init__()
+        self.view, self.asked_s = view, []
+
+    def dump(self, job):
+        self.asked_s.append(job.t_s)
+
+
+def test_no_window_reaches_across_a_question_to_the_ranks_recorders(clock, handle, run):
+    devices = AskingInside(ScriptedView())
+    _, evidence = run(devices=devices)
+    by_id = {look.id: look for look in evidence.processes}
+    windows = [(by_id[look.undisturbed_since].t_s, look.t_s) for look in evidence.processes if look.undisturbed_since]
+    assert windows
+    assert devices.asked_s
+    assert not any(first <= asked < last for first, last in windows for asked in devices.asked_s)
 
 
 def test_a_line_of_the_launcher_that_is_torn_or_nonsense_is_counted(tmp_path):
