@@ -58,7 +58,8 @@ def starved(case: Case) -> Verdict | None:
     because = (
         f"{silence(case)}; in {len(samples)} of {len(samples)} samples the main thread asks the DataLoader for a "
         f"batch, in {spell(called)}; its {moved.children} worker process(es){rest} used "
-        f"{moved.others_cpu_s or 0.0:.2f} s CPU in {moved.seconds:.1f} s, and none that has work sleeps on a timer or waits for another machine{where}"
+        f"{moved.others_cpu_s or 0.0:.2f} s CPU in {moved.seconds:.1f} s, and none that has work sleeps on a timer or "
+        f"waits for another machine{where}"
     )
     return conclude(
         case,
