@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from harness.core.record import CampaignRun, Run, TrialRecord
 
 TRIES = 2
+TELLING = 40
+"""Characters of an exception's message that must come back; further on it may hold addresses and paths."""
+
 MOST_S = 120.0
 """A script is not given longer than this, whatever the trial took."""
 
@@ -127,7 +130,10 @@ def expected(record: TrialRecord, run_dir: Path) -> Expected:
         )
     name = evidence.result.exception if evidence and evidence.result else None
     words = (name.rpartition(".")[2],) if name else ()
-    return Expected(sentence=f"ends with {words[0] if words else 'an error'}", words=words, by_limit=False)
+    message = (evidence.result.message or "").strip() if evidence and evidence.result else ""
+    begins = message.splitlines()[0][:TELLING] if message else ""
+    sentence = f"ends with {words[0] if words else 'an error'}{f' ({begins} ..)' if begins else ''}"
+    return Expected(sentence=sentence, words=(*words, *([begins] if begins else [])), by_limit=False)
 
 
 def limit_of(record: TrialRecord) -> float:

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from harness.core.verdict import Verdict
 
 
+WIDEST = 160
+"""Characters of a frame that are shown."""
+
+
 def deciding_sample(evidence: Evidence, verdict: Verdict) -> StackSample | None:
     """The stack sample that the verdict cites, native frames preferred; else the last that was taken."""
     cited = [s for s in evidence.stacks if s.id in verdict.cites] or list(evidence.stacks[-1:])
@@ -36,10 +40,15 @@ def lines(thread: ThreadStack, *, most: int = 40) -> str:
     """A thread's stack, innermost first; native frames are marked, the telling one is pointed at."""
     telling = telling_frame(thread)
     shown = thread.frames[:most]
-    text = [f"{_mark(frame, telling)} {place(frame)}" for frame in shown]
+    text = [f"{_mark(frame, telling)} {_short(place(frame))}" for frame in shown]
     if len(thread.frames) > most:
         text.append(f"   ... {len(thread.frames) - most} more frames")
     return "\n".join(text) or "   (no frames)"
+
+
+def _short(text: str) -> str:
+    """A C++ template can fill a page with its own name; its ends say what it is."""
+    return text if len(text) <= WIDEST else f"{text[: WIDEST - 41]} .. {text[-37:]}"
 
 
 def _mark(frame: Frame, telling: Frame | None) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from harness.core.campaign import Task
@@ -11,10 +13,13 @@ from harness.core.spec import BisectSpec
 from harness.core.verdict import Answer, Kind
 from harness.report.facts import Group, Numbered
 from harness.report.subject import GRAVITY
+from harness.report.text import listed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from harness.core.campaign import CellResult
-    from harness.core.point import Point
+    from harness.core.point import Point, Value
     from harness.core.record import CampaignRun, TrialRecord
 
 
@@ -67,6 +72,40 @@ def cells_by_answer(run: CampaignRun) -> tuple[list[str], list[str], list[str]]:
         where = bad if Answer.BAD in answers else good if answers == {Answer.GOOD} else open_
         where.append(name_of(run, cell))
     return good, bad, open_
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairs:
+    """The pairs of tried cells that differ in one axis only: those that ended alike, and those that did not."""
+
+    axis: str
+    alike: tuple[tuple[Point, Point], ...] = ()
+    different: tuple[tuple[Point, Point], ...] = ()
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return len(self.alike) + len(self.different)
+
+
+def ending(trials: Sequence[Numbered]) -> str:
+    """What the trials of one cell ended in: ``PASS``, ``PASS, HANG (deadlock)``."""
+    return listed(sorted({str(trial.verdict) for trial in trials}))
+
+
+def pairs(run: CampaignRun) -> tuple[Pairs, ...]:
+    """For every axis the pairs that differ in nothing else, whatever they ended in; axes without one are left out."""
+    cells = by_cell(run)
+    found: list[Pairs] = []
+    for factor in run.spec.matrix.space.factors:
+        groups_: dict[tuple[tuple[str, Value], ...], list[Point]] = {}
+        for cell in cells:
+            groups_.setdefault(tuple(s for s in cell if s[0] != factor.name), []).append(cell)
+        all_ = [pair for group in groups_.values() for pair in combinations(group, 2)]
+        same = tuple(p for p in all_ if ending(cells[p[0]]) == ending(cells[p[1]]))
+        if all_:
+            found.append(Pairs(axis=factor.name, alike=same, different=tuple(p for p in all_ if p not in set(same))))
+    return tuple(found)
 
 
 def along(run: CampaignRun) -> Run | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.cause import AxisFinding
 from harness.core.ports import Block
-from harness.report.campaign.facts import name_of
+from harness.report.campaign.facts import by_cell, ending, name_of, pairs
 from harness.report.sections.hypotheses import of_verdict
 from harness.report.subject import subject
 from harness.report.text import code, count, listed, md, table
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from harness.core.campaign import FailureTable
     from harness.core.cause import AxisVerdict
+    from harness.core.point import Point
     from harness.core.record import CampaignRun
 
 HEAD = ("hypothesis", "for", "against", "missing", "what would decide")
@@ -25,10 +26,33 @@ def section(run: CampaignRun, run_dir: Path) -> Block | None:
     """A table per failure, then the competing explanations of the verdict itself; None when nothing failed."""
     tables = run.answer.failures if run.answer else ()
     parts = [_of_failure(run, failure) for failure in tables]
+    parts += [_of_pairs(run)] if pairs(run) else []
     rows = of_verdict(subject(run))
     if rows:
         parts.append(f"Other explanations of what the trial showed:\n\n{table(HEAD, rows)}")
     return Block(title="Hypotheses", markdown="\n\n".join(parts)) if parts else None
+
+
+def _of_pairs(run: CampaignRun) -> str:
+    """Every axis with the cells that differ in nothing else, slow ones too."""
+    cells = by_cell(run)
+
+    def said(one: Point, other: Point, axis: str) -> str:
+        ends = (f"{axis}={cell.get(axis)} {ending(cells[cell])}" for cell in (one, other))
+        return md(" and ".join(ends))
+
+    rows = (
+        (
+            code(found.axis),
+            found.total,
+            len(found.alike),
+            len(found.different),
+            said(*(found.different or found.alike)[0], found.axis),
+        )
+        for found in sorted(pairs(run), key=lambda found: -len(found.different))
+    )
+    body = table(("only this differs", "pairs", "ended alike", "differently", "for example"), rows, right=(1, 2, 3))
+    return f"Pairs of cells that differ in one axis only, whatever they ended in:\n\n{body}"
 
 
 def _of_failure(run: CampaignRun, failure: FailureTable) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from harness.core.campaign import Met, Task
 from harness.core.cause import AxisFinding, MinimiseFinding
 from harness.core.verdict import FAILURES, Kind
-from harness.report.campaign.facts import along, by_cell, groups, kinds, numbered, results
+from harness.report.campaign.facts import along, by_cell, ending, groups, kinds, numbered, pairs, results
 from harness.report.campaign.next_steps import next_steps
 from harness.report.subject import subject
 from harness.report.summary import Summary, judged, place_of, rank_of
@@ -93,7 +93,7 @@ def headline(run: CampaignRun) -> str:
         return f"{partial}{word}{because}"
     if answer is not None and answer.explored is not None:
         return f"{partial}{answer.explored.because}"
-    return f"{partial}{_cells(run)}{_axes(run)}{_growth(run)}"
+    return f"{partial}{_cells(run)}{_axes(run) or _alike(run)}{_growth(run)}"
 
 
 def _cells(run: CampaignRun) -> str:
@@ -126,6 +126,17 @@ def _axes(run: CampaignRun) -> str:
         if inert:
             sentences.append(f" {listed(inert)} changed nothing that runs.")
     return "".join(sentences)
+
+
+def _alike(run: CampaignRun) -> str:
+    """Whether cells that differ in one axis only ended alike; only where cells ended in more than one way."""
+    if len({ending(trials) for trials in by_cell(run).values()}) < 2:
+        return ""
+    found = [pair for pair in pairs(run) if pair.total]
+    same = [f"{p.axis} ({len(p.alike)} of {count(p.total, 'pair')})" for p in found if not p.different]
+    other = [f"{p.axis} ({len(p.different)} of {count(p.total, 'pair')})" for p in found if p.different]
+    text = f" Cells that differ only in {listed(other)} ended differently." if other else ""
+    return text + (f" Cells that differ only in {listed(same)} ended alike." if same else "")
 
 
 def _growth(run: CampaignRun) -> str:

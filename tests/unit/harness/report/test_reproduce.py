@@ -1,0 +1,78 @@
+"""The script that fails without the harness: what counts as the same failure, and that it was really run."""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.clock import WallClock
+from harness.core.errors import SpecError
+from harness.reproduce import Expected, reproduce, script
+
+HANGS = Expected(sentence="hangs in wait", words=("wait",), by_limit=True, still_moving=False)
+SLOW = Expected(sentence="still moves", words=(), by_limit=True, still_moving=True)
+RAISES = Expected(sentence="ends with ValueError", words=("ValueError",), by_limit=False)
+
+QUIET = "[0.7 s] step 1 backward begin\nTimeout (0:00:20)!\n  File x, line 3 in wait\n"
+BUSY = "[19.2 s] step 9 forward progress\nTimeout (0:00:20)!\n  File x, line 3 in wait\n"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "output", "code", "seen"),
+    [
+        (HANGS, QUIET, 1, "hangs in wait"),
+        (HANGS, BUSY, 1, "no: it was still making progress when its limit ran out"),
+        (HANGS, QUIET.replace("wait", "work"), 1, "no: its output does not name wait"),
+        (HANGS, "ValueError: 3", 1, "no: it ended by itself with exit code 1"),
+        (HANGS, "", 0, "no: it ran to its end"),
+        (HANGS, QUIET, None, "no: it did not even end by its own limit"),
+        (SLOW, BUSY, 1, "still moves"),
+        (SLOW, QUIET, 1, "no: it was silent when its limit ran out"),
+        (RAISES, "ValueError: 3", 1, "ends with ValueError"),
+        (RAISES, "KeyError: 3", 1, "no: its output does not name ValueError"),
+        (RAISES, QUIET, 1, "no: it reached its limit"),
+    ],
+)
+def test_only_the_same_failure_counts(wanted, output, code, seen):
+    assert wanted.judge(output, code) == seen
+
+
+def test_a_script_is_python_whatever_the_trial_was(make_run):
+    run, _ = make_run("threshold")
+    for record in run.records[4:6]:
+        ast.parse(script(record, limit_s=20.0, told="hangs"))
+
+
+def test_it_is_tried_before_it_is_told_of_and_a_script_that_does_not_fail_says_so(make_run, monkeypatch):
+    run, run_dir = make_run("threshold")
+    monkeypatch.setattr("harness.reproduce.SCRIPT", "print('{verdict}')")
+    tried = reproduce(run, run_dir, python=sys.executable, env={}, clock=WallClock())
+    assert (tried.shown, tried.tries) == (0, 2)
+    assert tried.ended == ("no: it ran to its end",) * 2
+    assert tried.sentence.startswith("reproduced 0/2 outside the harness")
+    assert json.loads((run_dir / "repro.json").read_text())["shown"] == 0
+    assert "HANG (deadlock)" in (run_dir / "repro-2.txt").read_text()
+
+
+def test_the_report_shows_the_script_with_how_often_it_failed(make_run, monkeypatch):
+    from harness.report.build import build
+
+    run, run_dir = make_run("threshold")
+    hang = "import faulthandler\nfaulthandler.dump_traceback_later(0.2, exit=True)\n"
+    hang += "def acquire_forever():\n    while True:\n        __import__('time').sleep(9)\nacquire_forever()\n"
+    monkeypatch.setattr("harness.reproduce.SCRIPT", hang)
+    reproduce(run, run_dir, python=sys.executable, env={}, clock=WallClock())
+    shown = dict(build(run, run_dir).blocks)["reproduce"].markdown
+    assert "reproduced 2/2 outside the harness: python repro.py hangs until its limit with a thread in" in shown
+    assert "acquire\\_forever" in shown or "acquire_forever" in shown
+
+
+def test_nothing_is_made_of_a_run_that_did_not_fail(make_run):
+    run, run_dir = make_run("no_failure")
+    with pytest.raises(SpecError, match="nothing to reproduce"):
+        reproduce(run, run_dir, python=sys.executable, env={}, clock=WallClock())
+    assert not Path(run_dir / "repro.py").exists()
