@@ -92,8 +92,6 @@ def conduct(
 
 
 def _decided(case: Case) -> str:
-    """Why a trial of one process is known to hang before its watch is over, or nothing."""
-    if case.evidence.ranks:
-        return ""
+    """Why a trial is known to hang before its watch is over, or nothing."""
     verdict = classify(case)
     return verdict.because if verdict.kind is Kind.HANG and verdict.confidence in CONCLUSIVE else ""
