@@ -21,7 +21,7 @@ from harness.plan.leases import Leases, Need
 from harness.plan.predict_cell import predict_cell
 from harness.search.met import in_force, met
 from harness.search.oracle import Oracle
-from harness.search.strategies import conclude, ready, strategy_of
+from harness.search.strategies import conclude, ready, strategy_of, tell
 from harness.search.tables import Facts, axis_fits, cell_results, failure_tables
 from harness.store import layout
 
@@ -209,7 +209,7 @@ class Campaign:
         if 0 < self.spoiled[cell] <= self.matrix.infra_retries:
             return
         self.spoiled[cell] = 0
-        self.search.tell(cell=cell, answer=record.answer, seconds=record.outcome.duration_s)
+        tell(self.search, record)
         if self.spec.fail_fast and self.spec.task is Task.CELLS:
             self._look_for_surprise(cell)
 

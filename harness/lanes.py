@@ -78,10 +78,11 @@ class Lanes:
         names = [self.gpus[i] for i in lease.gpus]
         seen = replace(parts, child_env={**parts.child_env, VISIBLE: ",".join(names)}) if hide else parts
         running = Running(begun=begun, lease=lease, parts=parts)
-        self._running.append(running)
         if self._pool is None:
             self._events.put((running, self._conduct(begun, seen, names)))
+            self._running.append(running)
             return
+        self._running.append(running)
         future = self._pool.submit(self._conduct, begun, seen, names)
         future.add_done_callback(lambda done: self._events.put((running, done)))
 
@@ -102,11 +103,13 @@ class Lanes:
 
     def close(self) -> None:
         """Wait for what still runs, keep what ended by itself, and end the threads."""
-        while self._running:
-            with suppress(Interrupted):  # it is not recorded, and will be run again
-                self.finish_one()
-        if self._pool is not None:
-            self._pool.shutdown()
+        try:
+            while self._running:
+                with suppress(Interrupted):  # it is not recorded, and will be run again
+                    self.finish_one()
+        finally:
+            if self._pool is not None:
+                self._pool.shutdown()
 
     def _conduct(self, begun: Begun, parts: Parts, gpus: Sequence[str]) -> Conducted:
         before = self.neighbours.on(gpus)

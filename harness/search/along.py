@@ -29,11 +29,16 @@ class Along:
 
     def ask(self) -> CellRequest | None:
         """The next question, or None when the search is over."""
-        request = self.search.ask()
-        if request is None:
-            return None
-        cell = self.base.with_value(self.axis.name, request.value)
-        return CellRequest(cell=cell, role=request.role, reason=request.reason)
+        return next(iter(self.ask_many(1)), None)
+
+    def ask_many(self, most: int) -> tuple[CellRequest, ...]:
+        """Questions that do not depend on each other's answers, at most ``most``."""
+        return tuple(
+            CellRequest(
+                cell=self.base.with_value(self.axis.name, request.value), role=request.role, reason=request.reason
+            )
+            for request in self.search.ask_many(most)
+        )
 
     def tell(self, *, cell: Point, answer: Answer, seconds: float, slow: bool = False) -> None:
         """The answer for one trial; of a cell off this line it is ignored."""

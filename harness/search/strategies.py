@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from harness.core.campaign import Met, Task
 from harness.core.errors import SpecError
+from harness.core.verdict import Kind
 from harness.search.along import Along
 from harness.search.explore import Explore
 from harness.search.listed import Listed
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from harness.core.campaign import CampaignAnswer, CampaignSpec
     from harness.core.point import Point
     from harness.core.ports import CellRequest
+    from harness.core.record import TrialRecord
     from harness.core.verdict import Answer
 
 
@@ -71,10 +73,22 @@ def strategy_of(spec: CampaignSpec) -> Search:
             return Explore(space, effort, strength=spec.strength, first_only=spec.fail_fast, seed=spec.seed)
 
 
+def tell(search: Search, record: TrialRecord) -> None:
+    """What one trial showed. Only a threshold search can make something of a trial that was slow."""
+    cell, seconds = record.trial.point, record.outcome.duration_s
+    if isinstance(search, Along):
+        slow = record.verdict.kind is Kind.SLOW or record.verdict.cause == "limit-too-short"
+        search.tell(cell=cell, answer=record.answer, seconds=seconds, slow=slow)
+    else:
+        search.tell(cell=cell, answer=record.answer, seconds=seconds)
+
+
 def ready(search: Search, *, most: int) -> tuple[CellRequest, ...]:
     """The questions that may be asked at once, at most ``most``: a search rests on answers, a list does not."""
     if isinstance(search, Listed):
         return tuple(islice(search.ready(), most))
+    if isinstance(search, Along):
+        return search.ask_many(most)
     request = search.ask()
     if request is None:
         return ()
