@@ -86,6 +86,9 @@ def deciding_thread(sample: StackSample) -> ThreadStack | None:
         return sample.threads[0] if sample.threads else None
     if any("ReadyQueue::pop" in frame.function for frame in native_leaf(main)):
         workers = [t for t in sample.threads if t is not main and python_frames(t) and not _parked(t)]
+        # A thread of the program's own may be in its own code too; the main one waits for the engine's.
+        engine = [t for t in workers if any("autograd::Engine::" in frame.function for frame in t.frames)]
+        workers = engine or workers
         return workers[0] if len(workers) == 1 else main
     return main
 

@@ -12,7 +12,8 @@ from harness.specimens.gpu_kernels import launch_endless
 STRIKES_AT = 2
 """The step at which the odd rank does otherwise; until then all ranks do the same, which becomes their habit."""
 
-HOST: tuple[tuple[str, bool | int], ...] = (
+HOST: tuple[tuple[str, bool | int | str], ...] = (
+    ("model.attention", "dense"),
     ("model.n_layers", 12),
     ("train.batch_size", 2),
     ("train.steps", 40),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import PATIENCE, conclude, silence, silence_limit, silent_too_long
 from harness.classify.frames import silent_samples, spell
 from harness.classify.gpus import gpus_of
-from harness.classify.rules.hung_busy import LONGER, healthy_silence_s
+from harness.classify.rules.hung_busy import healthy_silence_s
 from harness.classify.signature import signature, stack_names
 from harness.core.collective import agreed_wait
 from harness.core.stacks import deciding_thread
@@ -19,16 +20,19 @@ if TYPE_CHECKING:
 SAMPLES = 2
 """Looks at the GPU that it takes; one could be chance."""
 
+LONGER = 3.0
+"""Times a healthy silence that this one must last: less than for a loop in Python, because the GPU says more."""
+
 
 def gpu_spin(case: Case) -> Verdict | None:
     """Full utilisation without memory traffic and without power, and a host that waits for it at the same place.
 
     Full utilisation alone says nothing: a rank that waits inside NCCL reads the same. So this is for a process that has
-    no operation pending there, and only after four times the limit and ten times a healthy silence.
+    no operation pending there, and only after four times the limit and three times a healthy silence.
     """
     if not silent_too_long(case) or case.evidence.silence_s < PATIENCE * silence_limit(case).seconds:
         return None
-    yardstick = healthy_silence_s(case)
+    yardstick = _healthy_silence_s(case)
     if yardstick is not None and case.evidence.silence_s <= LONGER * yardstick[0]:
         return None
     samples = silent_samples(case)
@@ -55,3 +59,12 @@ def gpu_spin(case: Case) -> Verdict | None:
         confidence=Confidence.HIGH if told and yardstick else Confidence.MEDIUM,
         signature=signature(Kind.HANG, "gpu-spin", stack_names(thread) if thread else ()),
     )
+
+
+def _healthy_silence_s(case: Case) -> tuple[float, str, str] | None:
+    """The same phase in this trial's earlier steps if there was one, else the prediction.
+
+    Its own steps are the better measure here: the first trial on a machine also waits for kernels to be compiled.
+    """
+    own = healthy_silence_s(replace(case, trial=replace(case.trial, prediction=None)))
+    return own or healthy_silence_s(case)

@@ -129,3 +129,14 @@ def test_while_main_waits_for_the_autograd_thread_that_one_decides():
     parked = ThreadStack(tid=9, name="pin", frames=(python("wait", "/opt/lib/python3.11/threading.py"),))
     assert deciding_thread(sample(main, parked, worker)) == worker
     assert deciding_thread(sample(main, parked)) == main
+
+
+def test_of_two_threads_in_the_programs_own_code_the_engines_decides():
+    """On a GPU the hook runs in a thread of the engine's, beside whatever the program started."""
+    lib = f"{SITE}/torch/lib/libtorch_cpu.so"
+    waits = native("torch::autograd::ReadyQueue::pop", lib)
+    main = ThreadStack(tid=7, name="MainThread", frames=(waits, python("backward", f"{SITE}/torch/_tensor.py")))
+    inside = native("torch::autograd::Engine::evaluate_function", lib)
+    worker = ThreadStack(tid=8, name="", frames=(python("hook", "/src/hook.py"), inside))
+    holder = ThreadStack(tid=9, name="holder", frames=(python("hold_forever", "/src/hook.py"),))
+    assert deciding_thread(sample(main, holder, worker)) == worker
