@@ -175,12 +175,16 @@ class _Watch:
                 self.clock.sleep(min(max(0.05 * self.age_s(), SHORTEST_POLL_S), LONGEST_POLL_S))
         return self.finish(stop)
 
+    def read(self) -> bool:
+        """Catch up with what it says; True when there was progress."""
+        self.taps.poll()
+        self.ranks.read()
+        return self.beats.read()
+
     def look_after(self) -> _Event:
         """Catch up with the trial: its end, its marks, its memory, the user."""
         self.exit = self.exit or self.handle.poll()
-        self.taps.poll()
-        self.ranks.read()
-        progressed = self.beats.read()
+        progressed = self.read()
         if progressed and not self.time_is_up:
             self.sampler.progress()
             self.next_round, self.suspect_at_s = 1, self.suspicious_s
@@ -353,12 +357,13 @@ class _Watch:
             self.tell(note=f"ending it: {stop.why}")
             self.devices.dump(self.job())
         duration_s, silence_s = self.age_s(), self.silence_s()
-        # What the others say once we have ended one of them is our doing.
+        # What it says once we have ended it, or one rank of it, is our doing.
         left = {rank: self.word_of(rank) for rank in self.living()} if stop is not None else {}
+        if stop is not None:
+            self.read()
         cleanup = self.handle.stop(grace_s=GRACE_S, clock=self.clock)
-        self.taps.poll()
-        self.beats.read()
-        self.ranks.read()
+        if stop is None:
+            self.read()
         for reader in (self.taps, self.beats, self.ranks):
             reader.close()
         outcome = self.outcome(stop, cleanup=cleanup, duration_s=duration_s)

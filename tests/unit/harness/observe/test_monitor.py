@@ -173,6 +173,20 @@ def test_standstill_is_ended_long_before_its_limit(handle, run):
     assert [native for _, native in source.samples] == [False, True, True]
 
 
+def test_what_a_process_says_when_it_is_ended_does_not_hide_its_silence(clock, handle, run):
+    falls_silent(handle)
+    end = handle.stop
+
+    def says_goodbye(**asked):
+        handle.beat(phase="exit")
+        return end(**asked)
+
+    handle.stop = says_goodbye
+    _, evidence = run()
+    assert evidence.last.phase != "exit"
+    assert evidence.last.t_s < min(stack.t_s for stack in evidence.stacks)
+
+
 def test_standstill_that_begins_within_a_silence_is_found_when_it_is_asked_again(handle, view, run):
     falls_silent(handle)
     view.cpu_share, view.rests_from_s = 1.0, 100.0
