@@ -11,7 +11,9 @@ from typing import Any
 import torch
 
 from nsa.config import RunConfig
+from nsa.model.build import build_model
 from nsa.train import checkpoint
+from nsa.train.data import batches
 from nsa.train.parallel import clean_name
 from nsa.train.probe import Edge, NullProbe, Phase
 from nsa.train.trainer import train
@@ -67,6 +69,25 @@ def gradients(rank: int, changes: dict[str, Any]) -> tuple[tuple[float, ...], li
     probe = Gradients()
     result = train(RunConfig().with_values({**SMALL, **changes}), [probe])
     return result.losses, probe.steps
+
+
+class Weights(NullProbe):
+    """The weights at the beginning of a run."""
+
+    def built(self, state: Any) -> None:
+        self.weights = {name: p.detach().double() for name, p in state.model.named_parameters()}
+
+
+def double_precision(changes: dict[str, Any]) -> tuple[tuple[float, ...], list[dict[str, Any]]]:
+    """Loss and gradients of a run's first step in fp64, by a loop that shares the model alone with the trainer."""
+    config, probe = RunConfig().with_values({**SMALL, **changes}), Weights()
+    first = train(config, [probe]).first_step
+    model = build_model(config)[0].double()
+    model.load_state_dict(probe.weights)
+    (ids_BT,) = batches(config)(first)
+    loss = torch.nn.functional.cross_entropy(model(ids_BT[:, :-1]).flatten(0, 1), ids_BT[:, 1:].flatten())
+    loss.backward()
+    return (loss.item(),), [{name: _array(p.grad) for name, p in model.named_parameters()}]
 
 
 def message(rank: int, changes: dict[str, Any]) -> str:

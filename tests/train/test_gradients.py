@@ -1,20 +1,35 @@
-"""Every way of training gives the gradients of the plain one: one process, no recomputation, fp32, one batch."""
+"""Every way of training gives the gradients of the plain one: one process, no recomputation, fp32, one batch.
+
+All begin from one checkpoint, after a step of the plain run: the gates have moved, so that no gradient is zero, and
+the weights are the same to the last bit. After a step of their own they would not be. AdamW turns rounding errors of
+small gradients into different weights, and ``blocks.1.attn.phi_k.pe`` answers with gradients that differ by 1.1e-6 to
+1.9e-6; from the same weights by 2e-7.
+"""
 
 import numpy as np
 import pytest
-from rank_work import gradients, message
+from rank_work import double_precision, gradients, message, run
 
 CHECKPOINTING = ["nonreentrant", "reentrant", "selective"]
 WITHIN = 1e-6
 """Of the norm of the parameter's gradient: the same sums in another order."""
 
-WITHIN_PHI_K = 4e-6
-"""Gradients that reach compressed keys cancel: over the keys of a row they sum to zero, and little is left."""
+OF_TRUTH = 3e-6
+"""The same between fp32 and fp64. Worst is 1.5e-6, in ``blocks.1.attn.phi_k.pe``: gradients that reach compressed keys
+cancel, since over the keys of a row they sum to zero, and rounding of the parts is large beside what is left."""
 
 
 @pytest.fixture(scope="module")
-def plain():
-    return gradients(0, {})
+def begun(tmp_path_factory):
+    """Where every run of this module begins: a checkpoint after one plain step."""
+    folder = tmp_path_factory.mktemp("begun")
+    run(0, {"train.steps": 1, "train.save_every": 1, "train.out_dir": str(folder)})
+    return {"train.out_dir": str(folder), "train.resume": True, "train.steps": 2}
+
+
+@pytest.fixture(scope="module")
+def plain(begun):
+    return gradients(0, begun)
 
 
 def compare(found, plain, *, within=WITHIN):
@@ -27,41 +42,44 @@ def compare(found, plain, *, within=WITHIN):
         for name in want:
             assert got[name] is not None, f"{name} has no gradient at step {step}"
             error = np.linalg.norm(got[name] - want[name]) / max(np.linalg.norm(want[name]), 1e-12)
-            limit = WITHIN_PHI_K if within == WITHIN and ".phi_k." in name else within
-            assert error <= limit, f"{name} is off by {error:.2g} at step {step}"
+            assert error <= within, f"{name} is off by {error:.2g} at step {step}"
 
 
 def test_no_parameter_is_without_a_gradient_once_the_gates_have_moved(plain):
     _, steps = plain
-    assert len(steps[-1]) == 3 * 16 + 3
-    assert [name for name, grad in steps[-1].items() if grad is None or not grad.any()] == []
+    assert (len(steps), len(steps[0])) == (1, 3 * 16 + 3)
+    assert [name for name, grad in steps[0].items() if grad is None or not grad.any()] == []
+
+
+def test_the_plain_gradients_are_those_of_double_precision(plain, begun):
+    compare(plain, double_precision(begun), within=OF_TRUTH)
 
 
 @pytest.mark.parametrize("checkpointing", [*CHECKPOINTING, "block"])
-def test_recomputation_changes_no_bit(plain, checkpointing):
-    compare(gradients(0, {"train.checkpointing": checkpointing}), plain, within=0.0)
+def test_recomputation_changes_no_bit(begun, plain, checkpointing):
+    compare(gradients(0, {**begun, "train.checkpointing": checkpointing}), plain, within=0.0)
 
 
-def test_recomputing_some_blocks_changes_no_bit(plain):
-    changes = {"train.checkpointing": "nonreentrant", "train.checkpoint_layers": "1:2"}
+def test_recomputing_some_blocks_changes_no_bit(begun, plain):
+    changes = {**begun, "train.checkpointing": "nonreentrant", "train.checkpoint_layers": "1:2"}
     compare(gradients(0, changes), plain, within=0.0)
 
 
-def test_accumulation_is_one_large_batch(plain):
-    compare(gradients(0, {"train.batch_size": 1, "train.accumulate": 4}), plain)
+def test_accumulation_is_one_large_batch(begun, plain):
+    compare(gradients(0, {**begun, "train.batch_size": 1, "train.accumulate": 4}), plain)
 
 
 @pytest.mark.parametrize("mode", ["ddp", "fsdp", "fsdp1", "manual"])
 @pytest.mark.parametrize("checkpointing", ["none", *CHECKPOINTING])
-def test_two_ranks_are_one_large_batch(ranks, plain, mode, checkpointing):
-    for found in ranks.run(gradients, {"parallel.mode": mode, "train.checkpointing": checkpointing}):
+def test_two_ranks_are_one_large_batch(ranks, begun, plain, mode, checkpointing):
+    for found in ranks.run(gradients, {**begun, "parallel.mode": mode, "train.checkpointing": checkpointing}):
         compare(found, plain)
 
 
 @pytest.mark.parametrize("mode", ["ddp", "fsdp", "fsdp1", "manual"])
-@pytest.mark.parametrize("checkpointing", ["none", "reentrant"])
-def test_two_ranks_accumulate(ranks, plain, mode, checkpointing):
-    changes = {"parallel.mode": mode, "train.checkpointing": checkpointing}
+@pytest.mark.parametrize("checkpointing", ["none", *CHECKPOINTING])
+def test_two_ranks_accumulate(ranks, begun, plain, mode, checkpointing):
+    changes = {**begun, "parallel.mode": mode, "train.checkpointing": checkpointing}
     for found in ranks.run(gradients, {**changes, "train.batch_size": 2, "train.accumulate": 2}):
         compare(found, plain)
 
@@ -76,8 +94,8 @@ SWITCHES = {
 
 @pytest.mark.parametrize("switch", SWITCHES)
 @pytest.mark.parametrize("checkpointing", ["none", "reentrant", "nonreentrant", "selective"])
-def test_ddps_switches_change_no_gradient(ranks, plain, switch, checkpointing):
-    changes = {"parallel.mode": "ddp", "train.checkpointing": checkpointing, **SWITCHES[switch]}
+def test_ddps_switches_change_no_gradient(ranks, begun, plain, switch, checkpointing):
+    changes = {**begun, "parallel.mode": "ddp", "train.checkpointing": checkpointing, **SWITCHES[switch]}
     if (switch, checkpointing) == ("find", "reentrant"):
         changes["parallel.allow_known_bad"] = True
         assert all("marked as ready twice" in text for text in ranks.run(message, changes))
@@ -86,12 +104,12 @@ def test_ddps_switches_change_no_gradient(ranks, plain, switch, checkpointing):
         compare(found, plain)
 
 
-def test_the_reports_safe_mode_trains_as_the_plain_run_does(ranks):
+def test_the_reports_safe_mode_trains_as_the_plain_run_does(ranks, begun):
     from nsa.env import SAFE_MODE
 
     kernels = {path: value for path, value in SAFE_MODE.items() if path.startswith("kernels.")}
-    alone = gradients(0, kernels)
-    for found in ranks.run(gradients, {"parallel.mode": "ddp", **SAFE_MODE}):
+    alone = gradients(0, {**begun, **kernels})
+    for found in ranks.run(gradients, {**begun, "parallel.mode": "ddp", **SAFE_MODE}):
         compare(found, alone)
 
 
