@@ -80,7 +80,12 @@ def _missing(case: Case, found: Divergence, views: Sequence[RankView]) -> Verdic
         which = (
             f"rank {view.rank} ended that backward without it{unused}, which DDP does when a parameter had no gradient"
         )
-    return _conclude(case, found, views, odd, cause=cause, because=f"{told}; {which}", certain=True)
+    verdict = _conclude(case, found, views, odd, cause=cause, because=f"{told}; {which}", certain=True)
+    waits = waiters[0].facts.last if waiters else None
+    if unused or waits is None:
+        return verdict
+    # The call that was left out belongs to where the others made it.
+    return replace(verdict, phase=waits.phase, step=waits.step)
 
 
 def _together(case: Case, found: Divergence, views: Sequence[RankView]) -> Verdict | None:
