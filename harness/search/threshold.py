@@ -25,8 +25,6 @@ LEAST_PASSES = 18
 MOST_PASSES = 44
 MOST_CONFIRMS = 250
 """Runs after its first failure in which a value must show that it fails by itself; then it stays in doubt."""
-IN_DOUBT = 2.5
-"""Below this ``lean`` a few passes more tell a false alarm, which costs less than a certificate further down."""
 FAILURES_PER_CERTIFICATE = 2.0
 PATIENCE = 3
 """Unresolved answers at a value that already passed before its certificate is given up."""
@@ -210,15 +208,7 @@ class ThresholdSearch:
             self.stopped = f"the limit of {self.effort.max_seconds:g} s of trials"
         if self.stopped:
             return None
-        return self._doubt() or self._search() or self._certify() or self._confirm() or self._look_above()
-
-    def _doubt(self) -> Request | None:
-        """Where false alarms were seen, a failure that did not come again at once is settled before all else."""
-        high = self.high
-        if not self.false_alarms or high == len(self.tallies):
-            return None
-        tally = self.tallies[high]
-        return self._confirm() if tally.bad == 1 and tally.lean < IN_DOUBT else None
+        return self._search() or self._certify() or self._confirm() or self._look_above()
 
     def _search(self) -> Request | None:
         probes = self.open_positions()
