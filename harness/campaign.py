@@ -19,9 +19,10 @@ from harness.plan.budget import budget
 from harness.plan.cells import CellPlanner
 from harness.plan.leases import Leases, Need
 from harness.plan.predict_cell import predict_cell
+from harness.search.hearing import Hearing
 from harness.search.met import in_force, met
 from harness.search.oracle import Oracle
-from harness.search.strategies import conclude, ready, strategy_of, tell
+from harness.search.strategies import conclude, ready, strategy_of
 from harness.search.tables import Facts, axis_fits, cell_results, failure_tables
 from harness.store import layout
 
@@ -66,6 +67,7 @@ class Campaign:
         self.screen = screen
         self.today = dt.date.fromisoformat(parts.clock.wall()[:10])
         self.search = strategy_of(self.spec)
+        self.hearing = Hearing(self.search, infra_retries=self.matrix.infra_retries)
         self.oracle = Oracle(self.spec.bad_kinds or (ANY_FAILURE if self.spec.task is Task.CELLS else ()))
         self.attempts = Attempts(store=store, parts=parts, screen=screen, interrupted=interrupted, answer=self._answer)
         self.planner = CellPlanner(
@@ -82,7 +84,6 @@ class Campaign:
         self.names: dict[str, tuple[str, ...]] = {}
         self.ran: dict[str, str] = {}
         self.predicted_s: dict[Point, float] = {}
-        self.spoiled: Counter[Point] = Counter()
         self.surprise = ""
 
     def run(self) -> CampaignRun:
@@ -116,12 +117,10 @@ class Campaign:
         for record in (*self.store.undone(), *self.store.records()):
             self.planner.note(record.trial)
         for fact in self.store.facts():
-            if isinstance(fact, Said):
-                self.search.tell(cell=fact.cell, answer=fact.answer, seconds=0.0)
-            else:
+            if not isinstance(fact, Said):
                 self._remember(fact, self.store.read_evidence(fact.trial.key))
                 self.oracle.answer(fact.verdict)
-                self._learn(fact)
+            self.hearing.hear(fact)
 
     def _search(self) -> None:
         self.store.add_plan(self.search.estimate())
@@ -199,19 +198,13 @@ class Campaign:
         return replace(trial, budget=budget(limits, prediction), prediction=prediction)
 
     def _say(self, cell: Point, *, by: str, why: str) -> None:
-        self.store.add_said(Said(cell=cell, answer=Answer.UNRESOLVED, by=by, why=why))
-        self.search.tell(cell=cell, answer=Answer.UNRESOLVED, seconds=0.0)
+        said = Said(cell=cell, answer=Answer.UNRESOLVED, by=by, why=why)
+        self.store.add_said(said)
+        self.hearing.hear(said)
 
     def _learn(self, record: TrialRecord) -> None:
-        """Tell the search, except of a trial that the machine spoiled: its question is then simply asked again."""
-        cell = record.trial.point
-        self.spoiled[cell] = self.spoiled[cell] + 1 if record.verdict.kind is Kind.INFRA else 0
-        if 0 < self.spoiled[cell] <= self.matrix.infra_retries:
-            return
-        self.spoiled[cell] = 0
-        tell(self.search, record)
-        if self.spec.fail_fast and self.spec.task is Task.CELLS:
-            self._look_for_surprise(cell)
+        if self.hearing.hear(record) and self.spec.fail_fast and self.spec.task is Task.CELLS:
+            self._look_for_surprise(record.trial.point)
 
     # -- what a trial means
 

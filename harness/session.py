@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.attempts import Attempts, Interrupted
 from harness.core.boundary import Claim, Finding
+from harness.core.campaign import Said
 from harness.core.verdict import Kind
 from harness.plan.budget import budget
 from harness.plan.predict import predict
@@ -65,9 +66,13 @@ class Session:
         return self.store.run()
 
     def _replay(self) -> None:
-        for record in self.store.records():
+        for record in (*self.store.undone(), *self.store.records()):
             self.planner.note(record.trial)
-            self._learn(record)
+        for fact in self.store.facts():
+            if isinstance(fact, Said):
+                self.search.tell(value=fact.cell.get(self.spec.axis.name), answer=fact.answer, seconds=0.0)
+            else:
+                self._learn(fact)
 
     def _search(self) -> None:
         self.store.add_plan(self.search.estimate())

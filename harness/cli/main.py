@@ -22,6 +22,13 @@ COMMANDS = {
     "classify": ("harness.cli.classify:classify", "Judge the recorded evidence of a run again."),
     "watch": ("harness.cli.watch:watch", "Judge a job that is already running: does it hang, where, which rank."),
     "stacks": ("harness.cli.stacks:stacks", "Where every rank of a running job is, and whether it moves."),
+    "status": ("harness.cli.journal:status", "Where a run stands and what it asks next."),
+    "log": ("harness.cli.journal:log", "Every event of a run."),
+    "replay": ("harness.cli.journal:replay", "Play a run's journal through a fresh search; runs nothing."),
+    "undo": ("harness.cli.journal:undo", "Take the last answers of a run back."),
+    "skip": ("harness.cli.journal:skip", "Leave a cell out of a run."),
+    "mark": ("harness.cli.journal:mark", "Say how a cell ends without running it."),
+    "graph": ("harness.cli.journal:graph", "The cells that a run tried, as text or for Graphviz."),
     "doctor": ("harness.cli.doctor:doctor", "Check this machine: py-spy, ptrace, bytecode, leftovers."),
 }
 

@@ -1,0 +1,194 @@
+"""The journal's verbs: status, log, replay, undo, skip, mark, graph. None of them runs a trial."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.cli.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.core.campaign import CampaignSpec
+    from harness.core.point import Point
+    from harness.core.spec import BisectSpec
+    from harness.core.verdict import Answer
+
+RUN = click.argument("run", required=False, metavar="[RUN]")
+RUNS = click.option("--runs", metavar="DIR", help="Where runs are (default: ./runs, or NSA_HARNESS_RUNS).")
+WORDS = ("pass", "fail", "hang", "crash", "skip")
+NEXT = "continue with --resume"
+
+
+def _place(run: str | None, runs: str | None) -> Path:
+    from harness.cli.campaigns import find
+    from harness.settings import Settings
+
+    return find(Settings.read(runs=runs), run)
+
+
+@click.command()
+@RUN
+@RUNS
+def status(*, run: str | None, runs: str | None) -> None:
+    """Where RUN stands (the last one by default): trials, what is asked next, what is left to spend.
+
+    \b
+    Examples:
+      nsa-harness status
+      nsa-harness status runs/20261121-130501-n_layers
+    """
+    from harness.cli.journal_text import status_lines
+
+    click.echo("\n".join(status_lines(_place(run, runs))))
+
+
+@click.command()
+@RUN
+@RUNS
+def log(*, run: str | None, runs: str | None) -> None:
+    """Every event of RUN (the last one by default), a line each: what was asked, why, and what came of it.
+
+    \b
+    Examples:
+      nsa-harness log
+      nsa-harness log | grep decision
+    """
+    from harness.cli.journal_text import log_lines
+
+    for line in log_lines(_place(run, runs)):
+        click.echo(line)
+
+
+@click.command()
+@RUN
+@RUNS
+@click.pass_context
+def replay(ctx: click.Context, *, run: str | None, runs: str | None) -> None:
+    """Play RUN's journal through a fresh search, and say where that would decide otherwise. Runs nothing.
+
+    The journal is one JSON object a line and may be edited; --resume goes on from whatever it says.
+
+    \b
+    Examples:
+      nsa-harness replay
+    Exit codes: 0 every decision is the same, 1 some differ.
+    """
+    from harness.cli.journal_text import replay_lines
+
+    lines, same = replay_lines(_place(run, runs))
+    click.echo("\n".join(lines))
+    ctx.exit(ExitCode.OK if same else ExitCode.FINDINGS)
+
+
+@click.command()
+@RUN
+@RUNS
+@click.option("--dot", is_flag=True, help="For Graphviz: cells, and an edge where two differ in one axis.")
+def graph(*, run: str | None, runs: str | None, dot: bool) -> None:
+    """The cells that RUN tried, a row each: its settings that are not the good ones, and how it ended.
+
+    \b
+    Examples:
+      nsa-harness graph
+      nsa-harness graph --dot | dot -Tsvg > cells.svg
+    """
+    from harness.cli.journal_text import dot_lines, graph_lines
+
+    place = _place(run, runs)
+    click.echo("\n".join(dot_lines(place) if dot else graph_lines(place)))
+
+
+@click.command()
+@click.argument("count", type=click.IntRange(min=1), default=1)
+@click.option("--run", metavar="RUN", help="The run (default: the last one).")
+@RUNS
+@click.pass_context
+def undo(ctx: click.Context, *, count: int, run: str | None, runs: str | None) -> None:
+    """Take the last COUNT answers back (1 by default); they stay in the journal and are asked again.
+
+    \b
+    Examples:
+      nsa-harness undo
+      nsa-harness undo 3 && nsa-harness minimise --resume
+    """
+    with _opened(run, runs) as store:
+        facts = store.facts()
+        if not facts:
+            click.echo("there is nothing to take back", err=True)
+            ctx.exit(ExitCode.NOTHING)
+        store.add_undo(min(count, len(facts)))
+        click.echo(f"took back {min(count, len(facts))} of {len(facts)} answers; {NEXT}")
+
+
+@click.command()
+@click.argument("cell", metavar="CELL")
+@click.option("--why", default="", help="A word for the report.")
+@click.option("--run", metavar="RUN", help="The run (default: the last one).")
+@RUNS
+def skip(*, cell: str, why: str, run: str | None, runs: str | None) -> None:
+    """Never try CELL: it counts as unresolved, neither good nor bad.
+
+    \b
+    Examples:
+      nsa-harness skip n_layers=12,seq_len=2048 --why 'out of memory here'
+      nsa-harness skip n_layers=7
+    """
+    _say(cell, "skip", why=why, run=run, runs=runs)
+
+
+@click.command()
+@click.argument("cell", metavar="CELL")
+@click.argument("word", type=click.Choice(WORDS))
+@click.option("--why", default="", help="A word for the report.")
+@click.option("--run", metavar="RUN", help="The run (default: the last one).")
+@RUNS
+def mark(*, cell: str, word: str, why: str, run: str | None, runs: str | None) -> None:
+    """Say how CELL ends without running it, as you saw it elsewhere. It counts as one trial, and says who said so.
+
+    \b
+    Examples:
+      nsa-harness mark n_layers=12 hang --why 'seen three times on the cluster'
+      nsa-harness mark n_layers=4,attention=nsa pass
+    """
+    _say(cell, word, why=why, run=run, runs=runs)
+
+
+def _say(cell: str, word: str, *, why: str, run: str | None, runs: str | None) -> None:
+    from harness.core.campaign import Said
+    from harness.store.history import History
+
+    question = History.read(_place(run, runs)).question
+    said = Said(cell=_cell(cell, question), answer=_answer(word), by="a user", why=why or f"marked {word}")
+    with _opened(run, runs) as store:
+        store.add_said(said)
+    click.echo(f"{cell}: {said.answer}; {NEXT}")
+
+
+def _answer(word: str) -> Answer:
+    from harness.core.verdict import Answer
+
+    return {"pass": Answer.GOOD, "skip": Answer.UNRESOLVED}.get(word, Answer.BAD)
+
+
+def _cell(text: str, question: BisectSpec | CampaignSpec) -> Point:
+    from harness.core.campaign import CampaignSpec
+    from harness.core.errors import SpecError
+    from harness.spec.cells import parse_cell
+
+    if isinstance(question, CampaignSpec):
+        return parse_cell(text, question.matrix.space)
+    name, equals, word = text.partition("=")
+    value = next((v for v in question.axis.values if str(v) == (word if equals else name).strip()), None)
+    if value is None or (equals and name.strip() != question.axis.name):
+        raise SpecError(f"{text!r} is not on this run's axis; write {question.axis.name}={question.axis.values[0]}")
+    return question.fixed.with_value(question.axis.name, value)
+
+
+def _opened(run: str | None, runs: str | None) -> Any:
+    from harness.clock import WallClock
+    from harness.store.run_store import RunStore
+
+    return RunStore.open(_place(run, runs), clock=WallClock(), argv=())

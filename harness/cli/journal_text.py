@@ -1,0 +1,162 @@
+"""What the journal's verbs print."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+from harness.core.campaign import CampaignSpec, Said
+from harness.core.codec import from_json
+from harness.core.point import Point
+from harness.replay import is_list, name_of, replay
+from harness.store import journal, layout
+from harness.store.history import History
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from harness.core.record import TrialRecord
+    from harness.core.spec import BisectSpec
+
+WIDEST = 46
+
+
+def status_lines(run_dir: Path) -> list[str]:
+    """The state of a run in a few lines."""
+    history, played = History.read(run_dir), replay(run_dir)
+    question, records = history.question, history.records()
+    run = history.campaign_run() if isinstance(question, CampaignSpec) else history.run()
+    kinds = Counter(str(record.verdict) for record in records)
+    lines = [question.question, f"run directory: {run.directory}", f"state: {run.ended}"]
+    tally = ", ".join(f"{n} {kind}" for kind, n in kinds.most_common())
+    lines.append(f"trials: {len(records)}" + (f" ({tally})" if tally else ""))
+    said = [fact for fact in history.facts() if isinstance(fact, Said)]
+    lines += [f"said: {name_of(question, fact.cell)}: {fact.answer}, by {fact.by}: {fact.why}" for fact in said]
+    if history.undone():
+        lines.append(f"taken back: {len(history.undone())} trials")
+    if history.reused():
+        lines.append(f"of earlier runs: {len(history.reused())} trials")
+    running = history.started_not_finished()
+    lines += [f"begun and not ended: {name_of(question, trial.point)}" for trial in running]
+    request = played.search.ask()
+    if request is None:
+        return [*lines, "next: nothing; every question is answered"]
+    left = played.search.estimate()
+    return [*lines, f"next: {name_of(question, request.cell)} ({request.reason})", f"left: {left.text}"]
+
+
+def log_lines(run_dir: Path) -> Iterator[str]:
+    """Every event on a line."""
+    question = History.read(run_dir).question
+    lines, torn = journal.read(layout.journal(run_dir))
+    for line in lines:
+        yield f"{line.number:>5}  {line.wall[:19].replace('T', ' ')}  {line.event:<9} {_event(line, question)}".rstrip()
+    if torn is not None:
+        yield f"{torn.number:>5}  {torn}"
+
+
+def _event(line: journal.Line, question: BisectSpec | CampaignSpec) -> str:
+    data = line.data
+    match line.event:
+        case "header":
+            return f"{'resumed' if data.get('resumed') else 'begun'}: {' '.join(data.get('argv', []))}"
+        case "plan":
+            return str(data["text"])
+        case "decision":
+            cell = name_of(question, _cell(data, question))
+            return f"{cell}  {data['role']}: {data['reason']}"
+        case "start":
+            return f"{name_of(question, from_json(Point, data['trial']['point']))}  trial {data['trial']['key']}"
+        case "record" | "reuse":
+            record = data["record"]
+            cell = name_of(question, from_json(Point, record["trial"]["point"]))
+            run = f"  from {data['run']}" if line.event == "reuse" else ""
+            verdict = record["verdict"]
+            words = f"{verdict['kind']} ({verdict['cause']})" if verdict["cause"] else verdict["kind"]
+            return f"{cell}  {words}, {record['answer']}, {record['outcome']['duration_s']:.1f} s{run}"
+        case "said":
+            said = from_json(Said, data)
+            return f"{name_of(question, said.cell)}  {said.answer}, by {said.by}: {said.why}"
+        case "undo":
+            return f"the last {data['count']} answers are taken back"
+        case "note":
+            return str(data["text"])
+        case _:
+            return str(data.get("why", ""))
+
+
+def _cell(data: dict[str, Any], question: BisectSpec | CampaignSpec) -> Point:
+    if isinstance(question, CampaignSpec):
+        return from_json(Point, data["cell"])
+    return question.fixed.with_value(question.axis.name, data["value"])
+
+
+def replay_lines(run_dir: Path) -> tuple[list[str], bool]:
+    """The decisions as they were and as they would be now; whether all are the same."""
+    question, played = History.read(run_dir).question, replay(run_dir)
+    lines: list[str] = []
+    for step in played.differing:
+        now = ", ".join(f"{name_of(question, r.cell)} ({r.role})" for r in step.now[:1]) or "nothing more"
+        was = f"{name_of(question, step.cell)} ({step.role})"
+        lines.append(f"journal line {step.line}: it asked {was}; now it would ask {now}")
+    total = len(played.steps)
+    lines.append(f"{total - len(played.differing)} of {total} decisions are the same")
+    request = played.search.ask()
+    if request is not None:
+        lines.append(f"next: {name_of(question, request.cell)} ({request.reason})")
+    elif not is_list(question):
+        lines.append("the search is over")
+    return lines, not played.differing
+
+
+def _tried(run_dir: Path) -> tuple[Any, dict[Point, list[TrialRecord]]]:
+    history = History.read(run_dir)
+    tried: dict[Point, list[TrialRecord]] = {}
+    for record in (*history.reused(), *history.records()):
+        tried.setdefault(record.trial.point, []).append(record)
+    return history.question, tried
+
+
+def _ending(records: list[TrialRecord]) -> str:
+    counts = Counter(str(record.verdict) for record in records)
+    return ", ".join(f"{words} x{n}" if n > 1 else words for words, n in counts.most_common())
+
+
+def graph_lines(run_dir: Path) -> list[str]:
+    """A row for each cell that was tried, in the order of their first trials."""
+    question, tried = _tried(run_dir)
+    if not tried:
+        return ["no trial has ended yet"]
+    names = {cell: name_of(question, cell) for cell in tried}
+    width = min(max(len(name) for name in names.values()), WIDEST)
+    lines: list[str] = []
+    for cell, records in tried.items():
+        bad = sum(record.answer == "bad" for record in records)
+        good = sum(record.answer == "good" for record in records)
+        strip = "X" * min(bad, 9) + "." * min(good, 44) + "?" * (len(records) - bad - good)
+        name = names[cell]
+        if len(name) > WIDEST:
+            lines.append(name)
+            name = ""
+        lines.append(f"{name:<{width}}  {strip}  {_ending(records)}")
+    return [*lines, "", "X failed   . passed   ? neither; one sign a trial"]
+
+
+def dot_lines(run_dir: Path) -> list[str]:
+    """The same for Graphviz."""
+    question, tried = _tried(run_dir)
+    lines = ["graph cells {", "  node [shape=box, style=filled, fontname=Helvetica];"]
+    numbers = {cell: number for number, cell in enumerate(tried)}
+    for cell, records in tried.items():
+        bad = any(record.answer == "bad" for record in records)
+        good = any(record.answer == "good" for record in records)
+        colour = "#f4b6b6" if bad else "#b9e0b9" if good else "#e5e5e5"
+        text = f"{name_of(question, cell)}\\n{_ending(records)}".replace('"', "'")
+        lines.append(f'  c{numbers[cell]} [label="{text}", fillcolor="{colour}"];')
+    for one, other in combinations(tried, 2):
+        differs = [name for name, value in one if other.get(name) != value]
+        if len(differs) == 1:
+            lines.append(f'  c{numbers[one]} -- c{numbers[other]} [label="{differs[0]}"];')
+    return [*lines, "}"]
