@@ -237,11 +237,14 @@ class _Watch:
             return None
         if self.examine(samples=SAMPLES) is not _Event.NOTHING:
             return None
-        verdict = self.certainty(alone=True)
+        # Looking takes seconds on a busy machine: the limit may have passed meanwhile.
+        over = self.silence_s() >= limit.seconds
+        verdict = self.certainty(alone=not over)
         if not verdict.certain:
             return None
-        said = f"silent for {self.silence_s():.1f} s (limit {limit.seconds:g} s, not waited for); {verdict.because}"
-        return _Stop(StopReason.CERTAIN, said)
+        waited = limit.source if over else "not waited for"
+        said = f"silent for {self.silence_s():.1f} s (limit {limit.seconds:g} s, {waited}); {verdict.because}"
+        return _Stop(self.limit()[1] if over else StopReason.CERTAIN, said)
 
     def aftermath(self) -> _Stop | None:
         """Examine and end the ranks that are left some time after one has failed; None while they may still speak."""

@@ -225,6 +225,17 @@ def test_what_something_outside_could_wake_is_never_ended_before_its_limit(handl
     assert evidence.silence_s >= 30.0
 
 
+def test_limit_that_passes_while_a_standstill_is_looked_into_is_not_looked_into_again(clock, handle, view, run):
+    """On a busy machine looking takes long: what was seen by then is judged as at the limit, once."""
+    falls_silent(handle)
+    view.state, view.wchan, view.timed = "T", "do_signal_stop", None
+    source = ScriptedSource(on_sample=lambda _: clock.sleep(12.0))
+    outcome, _ = run(source=source, early=True)
+    assert outcome.stopped_by is StopReason.STALL
+    assert "limit 30 s, test" in outcome.why
+    assert len(source.samples) == 3
+
+
 def test_still_process_without_native_frames_is_not_ended_before_its_limit(handle, run):
     falls_silent(handle)
     outcome, evidence = run(source=ScriptedSource(native=False), early=True)
