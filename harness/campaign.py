@@ -12,7 +12,10 @@ from harness.classify.named import matches
 from harness.conduct import Parts
 from harness.core.campaign import CampaignAnswer, Met, Said, Task
 from harness.core.errors import SpecError
+from harness.core.evidence import Evidence
+from harness.core.ports import CellRequest
 from harness.core.verdict import FAILURES, Answer, Kind
+from harness.earlier import earlier_trials
 from harness.lanes import Lanes
 from harness.observe.ran import fingerprint
 from harness.plan.budget import budget
@@ -24,14 +27,13 @@ from harness.search.met import in_force, met
 from harness.search.oracle import Oracle
 from harness.search.strategies import conclude, ready, strategy_of
 from harness.search.tables import Facts, axis_fits, cell_results, failure_tables
-from harness.store import layout
+from harness.store.run_store import read_evidence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from harness.core.evidence import Evidence
     from harness.core.point import Point
-    from harness.core.ports import CellRequest, Screen
+    from harness.core.ports import Screen
     from harness.core.record import CampaignRun, TrialRecord
     from harness.core.trial import Trial
     from harness.core.verdict import Verdict
@@ -90,6 +92,7 @@ class Campaign:
         """Run to the end, or until the budget is used up, and write down what it all shows."""
         try:
             self._replay()
+            self._take_over()
             self._search()
             ended = self.surprise or ("budget used up" if self._unfinished() else "answered")
         except (Interrupted, KeyboardInterrupt):
@@ -114,13 +117,40 @@ class Campaign:
     # -- the loop
 
     def _replay(self) -> None:
-        for record in (*self.store.undone(), *self.store.records()):
+        for record in (*self.store.undone(), *self.store.reused(), *self.store.records()):
             self.planner.note(record.trial)
         for fact in self.store.facts():
             if not isinstance(fact, Said):
                 self._remember(fact, self.store.read_evidence(fact.trial.key))
                 self.oracle.answer(fact.verdict)
             self.hearing.hear(fact)
+
+    def _take_over(self) -> None:
+        """Count what earlier runs have answered already, once, before the first trial of this one."""
+        if not self.spec.reuse or self.store.facts() or self.store.undone():
+            return
+        earlier = earlier_trials(self.store.run_dir, like=self._like)
+        for run, record in earlier.counted:
+            evidence = read_evidence(self.store.run_dir.parent / run, record.trial.key) or Evidence(steps_wanted=0)
+            judged = replace(record, answer=self._answer(record.verdict, evidence))
+            self.store.add_reuse(judged, run=run)
+            self._remember(judged, evidence)
+            self.planner.note(judged.trial)
+            self.hearing.hear(judged)
+        if earlier.counted:
+            self.store.add_note(f"{len(earlier.counted)} trials of earlier runs count here; --fresh runs them again")
+        if earlier.others:
+            self.store.add_note(f"{earlier.others} trials of earlier runs do not count: other code or another machine")
+
+    def _like(self, record: TrialRecord) -> Trial | None:
+        settings = dict(record.trial.point)
+        if settings.keys() != {f.name for f in self.matrix.space.factors}:
+            return None
+        try:
+            cell = self.matrix.space.cell(settings)
+            return self.planner.like(CellRequest(cell=cell, role="search", reason=""))
+        except SpecError:
+            return None
 
     def _search(self) -> None:
         self.store.add_plan(self.search.estimate())
@@ -186,7 +216,9 @@ class Campaign:
         except SpecError as error:
             return self._say(request.cell, by="the trainer", why=str(error))
         limits = self.matrix.limits_at(request.cell)
-        prediction = predict_cell(self.store.records(), space=self.matrix.space, cell=request.cell)
+        prediction = predict_cell(
+            (*self.store.reused(), *self.store.records()), space=self.matrix.space, cell=request.cell
+        )
         if prediction is not None:
             self.predicted_s.setdefault(request.cell, prediction.total_s)
             if limits.total_s is not None and prediction.total_s > limits.total_s:
@@ -222,7 +254,7 @@ class Campaign:
         if evidence is not None and record.verdict.kind is not Kind.PASS:
             rows = (row for row in self.matrix.signatures if matches(row, record.verdict, evidence))
             self.names[key] = tuple(row.name for row in rows)
-        if (ran := fingerprint(record.trial, layout.trial(self.store.run_dir, key))) != "":
+        if (ran := fingerprint(record.trial, self.store.trial_dir(key))) != "":
             self.ran[key] = ran
 
     def _look_for_surprise(self, cell: Point) -> None:

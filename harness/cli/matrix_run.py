@@ -82,7 +82,8 @@ def question_of(file: str, options: dict[str, Any]) -> CampaignSpec | None:
     if search:
         from harness.spec.searches import search_spec
 
-        return replace(search_spec(matrix, search, file=path), **how(matrix, options))
+        spec = search_spec(matrix, search, file=path)
+        return replace(spec, reuse=options["reuse"] is not False, **how(matrix, options))
     cells = _cells(matrix, options)
     if not cells:
         return None
@@ -94,6 +95,7 @@ def question_of(file: str, options: dict[str, Any]) -> CampaignSpec | None:
         cells=cells,
         passes=options["repeat"] or matrix.passes,
         fail_fast=options["fail_fast"],
+        reuse=bool(options["reuse"]),
         **how(matrix, options),
     )
 

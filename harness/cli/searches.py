@@ -63,6 +63,7 @@ def question_of(file: str | None, task: Task, options: dict[str, Any]) -> Campai
         **_given(options),
         bad_kinds=tuple(_kind(word) for word in options["bad_kinds"]) or spec.bad_kinds,
         signature=signature_of(matrix, options["signature"]) or (None if options["bad_kinds"] else spec.signature),
+        reuse=options["reuse"] is not False,
         **how(matrix, options),
     )
 

@@ -29,7 +29,8 @@ class CampaignSpec:
     ``good``. EXPLORE covers every combination of ``strength`` axes. ``signature`` names the failure that is sought;
     without one it is any of ``bad_kinds``, and without those the first failure that shows up. ``explain`` is how many
     other settings each cause is tried with in the end. ``fail_fast`` ends at the first surprise (CELLS) or at the
-    first cause (EXPLORE); ``until_bad`` runs a cell no more once it failed.
+    first cause (EXPLORE); ``until_bad`` runs a cell no more once it failed. ``reuse`` counts
+    trials of earlier runs whose code, configuration and machine are the same.
     """
 
     question: str
@@ -49,6 +50,7 @@ class CampaignSpec:
     explain: int = 0
     fail_fast: bool = False
     until_bad: bool = False
+    reuse: bool = False
     executor: str = "forkserver"
     seed: int = 0
 

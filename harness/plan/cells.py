@@ -65,6 +65,12 @@ class CellPlanner:
 
     def trial(self, request: CellRequest) -> Trial:
         """The trial that answers ``request``; SpecError when the target cannot run such a cell."""
+        trial = self.like(request)
+        self._repeats[request.cell] += 1
+        return trial
+
+    def like(self, request: CellRequest) -> Trial:
+        """The trial that :meth:`trial` would make, without making it."""
         cell, bundle = request.cell, self.matrix.bundle(request.cell)
         config = self._config(cell)
         elsewhere = self.trees is not None and (bundle.commit is not None or bundle.python is not None)
@@ -72,7 +78,7 @@ class CellPlanner:
         fault = self.matrix.fault
         active = fault is not None and fault.active(self._settings(cell, config))
         repeat = self._repeats[cell]
-        trial = Trial(
+        return Trial(
             target=self.matrix.target,
             point=cell,
             repeat=repeat,
@@ -88,8 +94,6 @@ class CellPlanner:
             python=bundle.python,
             tree=tree.folder if tree else None,
         )
-        self._repeats[cell] += 1
-        return trial
 
     def _config(self, cell: Point) -> dict[str, object]:
         bundle = self.matrix.bundle(cell)

@@ -49,6 +49,7 @@ class History:
         self._records: dict[str, TrialRecord] = {}
         self._pending: dict[str, Trial] = {}
         self._reused: dict[str, TrialRecord] = {}
+        self._run_of: dict[str, str] = {}
         self._facts: list[TrialRecord | Said] = []
         self._undone: list[TrialRecord] = []
         self._notes: list[str] = []
@@ -92,6 +93,11 @@ class History:
     def reused(self) -> tuple[TrialRecord, ...]:
         """Trials of earlier runs that count in this one, in the order of being taken over."""
         return tuple(self._reused.values())
+
+    def trial_dir(self, key: str) -> Path:
+        """Where the evidence of a trial lies: here, or in the run that it was taken over from."""
+        run_dir = self.run_dir.parent / self._run_of[key] if key in self._run_of else self.run_dir
+        return layout.trial(run_dir, key)
 
     def facts(self) -> tuple[TrialRecord | Said, ...]:
         """Everything that a search is to be told, in order: trials, also those taken over, and what users said."""
@@ -167,6 +173,7 @@ class History:
                 record = from_json(TrialRecord, line.data["record"])
                 _keep_key(record.trial, line.data["record"]["trial"])
                 self._reused[record.trial.key] = record
+                self._run_of[record.trial.key] = str(line.data["run"])
                 self._facts.append(record)
             case "said":
                 self._facts.append(from_json(Said, line.data))

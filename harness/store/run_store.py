@@ -220,9 +220,13 @@ class RunStore:
         path = layout.evidence(layout.trial(self.run_dir, key))
         _write_json(path, redact(to_json(evidence), values=self._hidden))
 
+    def trial_dir(self, key: str) -> Path:
+        """Where the evidence of a trial lies, also of one that was taken over."""
+        return self._history.trial_dir(key)
+
     def read_evidence(self, key: str) -> Evidence | None:
-        """All that was seen of a trial, or None when it was not kept."""
-        return read_evidence(self.run_dir, key)
+        """All that was seen of a trial, also of one that was taken over; None when it was not kept."""
+        return _read_evidence(layout.evidence(self.trial_dir(key)))
 
     def close(self) -> None:
         """Give the run back."""
@@ -280,7 +284,10 @@ def read_evidence(run_dir: Path, key: str) -> Evidence | None:
     Raises:
         JournalError: the file does not hold what this version understands.
     """
-    path = layout.evidence(layout.trial(run_dir, key))
+    return _read_evidence(layout.evidence(layout.trial(run_dir, key)))
+
+
+def _read_evidence(path: Path) -> Evidence | None:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -347,6 +347,28 @@ def test_a_cell_that_somebody_skipped_is_not_run_and_says_who_skipped_it(world: 
     assert run.answer.cells[1].said == "a user: known to be broken"
 
 
+def test_trials_of_earlier_runs_count_when_code_and_machine_are_the_same(world: World):
+    world.script = hangs_where(n_layers=3)
+    first = world.ask(Task.MINIMISE)
+    paid = len(world.ran)
+    again = world.ask(Task.MINIMISE, reuse=True)
+    assert len(world.ran) == paid, "everything was known"
+    assert (len(again.reused), len(again.records)) == (paid, 0)
+    assert again.answer.minimised.causes == first.answer.minimised.causes
+    assert any("count here" in note for note in again.notes)
+    assert world.resume().answer.minimised.causes == first.answer.minimised.causes
+
+
+def test_trials_of_other_code_are_shown_and_not_counted(world: World):
+    world.ask(Task.CELLS, cells=cells({}))
+    question = CampaignSpec(question="?", task=Task.CELLS, matrix=MATRIX, cells=cells({}), reuse=True)
+    with RunStore.create(world.runs, spec=question, machine=MACHINE, code="new", argv=(), clock=world.clock) as store:
+        run = Campaign(store=store, parts=world.parts, screen=Silent()).run()  # pyright: ignore[reportArgumentType]
+    assert len(world.ran) == 2
+    assert run.reused == ()
+    assert run.notes == ("1 trials of earlier runs do not count: other code or another machine",)
+
+
 # --- Side by side --------------------------------------------------------------------------------------------------
 
 
