@@ -131,7 +131,8 @@ def _backward_in_pieces(
     n_pieces, reach = -(-T // size), size + w - 1
     first_P = torch.arange(-1, n_pieces + 1, device=q_BTHD.device).clamp(min=0)
     first_q, first_k = (first_P * size).clamp(max=T), first_P * reach
-    first_k[1], first_k[-1] = w - 1, n_pieces * reach - (n_pieces * size - T)
+    first_k[1:2].fill_(w - 1)  # an assignment would wait for the device
+    first_k[-1:].fill_(n_pieces * reach - (n_pieces * size - T))
     padding = (0, 0, 0, 0, w - 1, n_pieces * size - T)
     k, v = (
         torch.nn.functional.pad(x, padding).unfold(1, reach, size).movedim(-1, 2).flatten(0, 2)

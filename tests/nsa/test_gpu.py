@@ -105,4 +105,4 @@ def test_peak_memory_grows_with_the_length_not_its_square():
         model(ids).float().square().mean().backward()
         peaks.append(torch.cuda.max_memory_allocated() - before)
         del model
-    assert peaks[1] < 5 * peaks[0], peaks
+    assert peaks[1] < 6 * peaks[0], peaks  # four times the length; its square would be 16
