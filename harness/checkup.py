@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.core.ports import WatchedJob
+from harness.launch.litter import orphans
 from harness.machine import describe, installed
 from harness.observe.devices.nvml import Nvml
 from harness.settings import find_program, processes_with
 
 if TYPE_CHECKING:
     from harness.settings import Settings
+
+SHOWN = 6
+"""PIDs that are named one by one."""
 
 YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 
@@ -45,6 +49,7 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
         _gpus(),
         _runs(settings.runs),
         _leftovers(),
+        _litter(),
     )
 
 
@@ -193,12 +198,34 @@ def _runs(runs: Path) -> Finding:
 
 
 def _leftovers() -> Finding:
-    left = [f"{pid} (run {token})" for pid, token in processes_with("NSA_HARNESS_TRIAL")]
-    if left:
-        return Finding(
-            name="leftovers",
-            level="warn",
-            seen=f"processes of earlier or running trials: {', '.join(left)}",
-            next="if no other nsa-harness is running, look at them and end them by PID",
-        )
-    return Finding(name="leftovers", level="ok", seen="no process of an earlier trial")
+    left = processes_with("NSA_HARNESS_TRIAL")
+    if not left:
+        return Finding(name="leftovers", level="ok", seen="no process of an earlier trial")
+    pids = ", ".join(str(pid) for pid, _ in left[:SHOWN]) + (", ..." if len(left) > SHOWN else "")
+    trials = len({token for _, token in left})
+    return Finding(
+        name="leftovers",
+        level="warn",
+        seen=f"{len(left)} processes of {trials} earlier or running trials: PID {pids}",
+        next="if no other nsa-harness is running, look at them and end them by PID",
+    )
+
+
+def _litter() -> Finding:
+    left = orphans()
+    if not left:
+        return Finding(name="memory", level="ok", seen="no shared tensors of processes that are gone")
+    used = sum(size for path in left if (size := _size(path)))
+    return Finding(
+        name="memory",
+        level="warn",
+        seen=f"{len(left)} shared tensors of processes that are gone hold {used / 1e6:.1f} MB, e.g. {left[0]}",
+        next="their processes are gone, so nothing can use them: rm them",
+    )
+
+
+def _size(path: str) -> int:
+    try:
+        return Path(path).stat().st_size
+    except OSError:  # somebody removed it meanwhile, or it is another user's
+        return 0

@@ -47,12 +47,14 @@ class Survivor:
 class Cleanup:
     """Proof that the whole process tree is gone, or the list of what is not.
 
-    ``signals`` are those we sent, as ``(seconds since start, signal name, number of processes)``.
+    ``signals`` are those we sent, as ``(seconds since start, signal name, number of processes)``; ``removed`` are files
+    and folders that the ended processes had left in shared memory and temporary places.
     """
 
     signals: tuple[tuple[float, str, int], ...] = ()
     ended: int = 0
     survivors: tuple[Survivor, ...] = ()
+    removed: tuple[str, ...] = ()
 
     @property
     def gone(self) -> bool:

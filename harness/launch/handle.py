@@ -8,6 +8,7 @@ import os
 import select
 import signal
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from harness.core.errors import LaunchError, StoreError
 from harness.core.outcome import Cleanup, Exit
 from harness.core.ports import ProcessRef
 from harness.launch import procs
+from harness.launch.litter import sweep, traces
 from harness.launch.reap import end_tree
 from harness.store import layout
 
@@ -155,14 +157,23 @@ class SupervisedHandle:
     def stop(self, *, grace_s: float, clock: Clock) -> Cleanup:
         """End the whole tree and the supervisor. A second call gives the first one's result."""
         if self._cleanup is None:
-            self._cleanup = end_tree(
-                live=self._live,
+            found: set[str] = set()
+
+            def live() -> list[procs.Process]:
+                left = self._live()
+                if left and not found:  # while they live, they can be asked what they use
+                    found.update(traces(process.pid for process in left))
+                return left
+
+            done = end_tree(
+                live=live,
                 confirm=lambda: self._ask(end=False),
                 grace_s=grace_s,
                 clock=clock,
                 since_s=self._started_s,
             )
             self._dismiss()
+            self._cleanup = replace(done, removed=sweep(found))
         return self._cleanup
 
     def _live(self) -> list[procs.Process]:

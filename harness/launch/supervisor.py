@@ -295,15 +295,19 @@ class _Watch:
 
     def end_everything(self) -> NoReturn:
         """Nobody is left to ask: kill the tree in rounds until nothing of it is left, then end."""
-        me = os.getpid()
+        from harness.launch.litter import sweep, traces
+
+        me, found = os.getpid(), frozenset[str]()
         for _ in range(_KILL_ROUNDS):
             left = procs.of_trial(supervisor=me, supervisor_started=self.started, token=self.token)
+            found |= traces(process.pid for process in left)
             for process in left:
                 procs.send(process, signal.SIGKILL)
             self.reap()
             if not left and _childless():
                 break
             select.select([], [], [], _ROUND_S)
+        sweep(found)
         self.take_the_rest()
         os._exit(1)
 

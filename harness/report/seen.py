@@ -144,6 +144,7 @@ def cleanup(done: Cleanup) -> str:
     """What was sent, what ended, what is left."""
     sent = ", ".join(f"{name} to {n} at {seconds(t_s)}" for t_s, name, n in done.signals) or "no signal needed"
     if done.gone:
-        return f"{sent}; {count(done.ended, 'process')} ended, nothing left"
+        files = f", {count(len(done.removed), 'leftover file')} removed" if done.removed else ""
+        return f"{sent}; {count(done.ended, 'process')} ended{files}, nothing left"
     left = "; ".join(f"PID {s.pid} in state {s.state}: {s.command}" for s in done.survivors)
     return f"{sent}; **still there:** {md(left)}"

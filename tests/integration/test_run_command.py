@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from harness.cli.main import main
+from harness.clock import WallClock
+from harness.launch import procs
 from harness.settings import processes_with
 
 COUNTS = """
@@ -125,6 +128,31 @@ def test_the_programs_own_output_can_be_shown(place):
     done = run("counts.py", 2, options=("--echo",))
 
     assert done.stdout.splitlines()[:2] == ["step 1", "step 2"]
+
+
+TREE = """
+import os, subprocess, sys
+say = "import os, threading; print('rank', os.getpid(), flush=True); threading.Event().wait()"
+for _ in range(2):
+    subprocess.Popen([sys.executable, "-c", say], start_new_session=True)
+subprocess.Popen([sys.executable, "-c", say], start_new_session=True, env={}).wait()
+"""
+
+
+def test_nothing_is_left_when_the_command_itself_is_killed(place):
+    (place / "launcher.py").write_text(TREE)
+    command = [sys.executable, "-P", "-m", "harness", "run", "--echo", "--", sys.executable, "launcher.py"]
+    with subprocess.Popen(
+        command, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as controller:
+        pids = [int(controller.stdout.readline().split()[1]) for _ in range(3)]
+        started = {pid: procs.read(pid).started for pid in pids}
+        controller.kill()
+    clock = WallClock()
+    until_s = clock.now() + 30.0
+    while any((p := procs.read(pid)) is not None and p.started == started[pid] and not p.dead for pid in pids):
+        assert clock.now() < until_s, "the ranks outlive the command that started them"
+        clock.sleep(0.01)
 
 
 def test_the_environment_arrives_and_its_secrets_are_not_kept(place, monkeypatch):
