@@ -74,6 +74,7 @@ class ThresholdSearch:
         self._failed: set[int] = set()
         self._seen: set[int] = set()
         self._cuts: list[float] = []
+        self._high: int | None = None
         self._certificates = 0
         self._next = self._decide()
 
@@ -85,7 +86,9 @@ class ThresholdSearch:
     @property
     def high(self) -> int:
         """The smallest position that is suspected to fail, or one past the last."""
-        return min((i for i in self._failed if self.tallies[i].suspect), default=len(self.tallies))
+        if self._high is None:
+            self._high = min((i for i in self._failed if self.tallies[i].suspect), default=len(self.tallies))
+        return self._high
 
     @property
     def ceiling(self) -> int:
@@ -142,6 +145,7 @@ class ThresholdSearch:
         self.trials += 1
         self.seconds += seconds
         self._seen.add(position)
+        self._high = None
         if tally.failures:
             tally.confirms += 1
         match answer:
