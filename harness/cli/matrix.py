@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.exit_codes import ExitCode
+from harness.cli.matrix_emit import emit
 from harness.cli.matrix_run import run
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def matrix() -> None:
 
 
 matrix.add_command(run)
+matrix.add_command(emit)
 
 
 @matrix.command()

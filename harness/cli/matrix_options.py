@@ -22,6 +22,7 @@ SHARED = (
     click.option(
         "--resume", is_flag=False, flag_value="latest", metavar="[RUN]", help="Continue the last run, or RUN."
     ),
+    click.option("--reuse/--fresh", default=None, help="Count trials of earlier runs (default: in searches only)."),
     click.option("--runs", metavar="DIR", help="Where runs go (default: ./runs, or NSA_HARNESS_RUNS)."),
     click.option("--json", "as_json", is_flag=True, help="The whole run as JSON on standard output."),
 )

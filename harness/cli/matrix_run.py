@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.exit_codes import ExitCode
+from harness.cli.matrix_emit import shard_of
 from harness.cli.matrix_options import shared
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ Exit codes:
 @click.argument("file", required=False, metavar="FILE[::SEARCH]")
 @click.option("--only", multiple=True, metavar="AXIS=VALUE", help="Only planned cells where this holds.")
 @click.option("--cell", "cells", multiple=True, metavar="AXIS=V,..", help="This cell, also one that is not planned.")
+@click.option("--gpus", type=click.IntRange(min=0), help="Only cells that occupy so many GPUs.")
+@click.option("--shard", metavar="K/N", help="Only the K-th of N equal parts of them.")
 @click.option("--tag", "tags", multiple=True, help="Run nothing unless the file has this tag.")
 @click.option("--repeat", type=click.IntRange(min=1), help="Run each cell so often (default: the file's passes).")
 @click.option("--fail-fast", is_flag=True, help="Stop at the first cell that does not end as expected.")
@@ -128,5 +131,16 @@ def _cells(matrix: Matrix, options: dict[str, Any]) -> tuple[Point, ...]:
     named = tuple(parse_cell(text, matrix.space) for text in options["cells"])
     if named and not options["only"]:
         return named
-    only = parse_selector(options["only"], matrix.space)
-    return (*named, *(cell for cell in planned_cells(matrix).cells if only.holds(dict(cell))))
+    only, gpus = parse_selector(options["only"], matrix.space), options["gpus"]
+    cells = [cell for cell in planned_cells(matrix).cells if only.holds(dict(cell))]
+    cells = [cell for cell in cells if gpus is None or matrix.gpus_at(cell) == gpus]
+    return (*named, *_shard(cells, options["shard"]))
+
+
+def _shard(cells: list[Point], text: str | None) -> list[Point]:
+    if text is None:
+        return cells
+    number, slash, shards = text.partition("/")
+    if not slash or not number.isdigit() or not shards.isdigit() or not 1 <= int(number) <= int(shards):
+        raise click.UsageError(f"--shard {text!r} is not K/N; write for example 1/4")
+    return shard_of(cells, int(number), int(shards))

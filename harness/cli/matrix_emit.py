@@ -1,0 +1,119 @@
+"""nsa-harness matrix emit: a matrix file as the jobs of a continuous integration."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.cli.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from harness.core.matrix import Matrix
+    from harness.core.point import Point
+
+MOST_JOBS = 256
+"""What GitHub takes for one matrix."""
+
+SPARE_MINUTES = 10
+WITHOUT_BUDGET_MINUTES = 360
+
+EPILOG = """\b
+Examples:
+  nsa-harness matrix emit matrices/ddp_checkpoint.yaml
+  nsa-harness matrix emit matrices/*.yaml --format gha >> "$GITHUB_OUTPUT"
+\b
+In a workflow:
+  plan:
+    outputs: {matrix: "${{ steps.emit.outputs.matrix }}"}
+    steps: [{id: emit, run: nsa-harness matrix emit matrices/*.yaml
+                            --format gha >> "$GITHUB_OUTPUT"}]
+  run:
+    strategy: {matrix: "${{ fromJSON(needs.plan.outputs.matrix) }}",
+               fail-fast: false}
+    runs-on: ${{ matrix.runs_on }}
+    timeout-minutes: ${{ matrix.timeout_minutes }}
+    steps: [{run: "nsa-harness ${{ matrix.args }}"}]
+"""
+
+
+@click.command("emit", epilog=EPILOG)
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--format", "form", type=click.Choice(["json", "gha"]), default="json", show_default=True)
+@click.option("--max-jobs", type=click.IntRange(1, MOST_JOBS), default=8, show_default=True, help="At most.")
+@click.option("--runs-on", multiple=True, metavar="GPUS=LABELS", help="Runner for so many GPUs, e.g. 2=gpu-x2.")
+@click.pass_context
+def emit(ctx: click.Context, *, files: tuple[Path, ...], form: str, max_jobs: int, runs_on: tuple[str, ...]) -> None:
+    """Print the jobs that run FILES: one for each number of GPUs, cut into shards where there are jobs to spare.
+
+    Not one job a cell: starting a machine costs more than most cells do.
+    """
+    from harness.spec.matrix import load_matrix
+
+    labels = dict(_label(text, ctx) for text in runs_on)
+    rows = jobs([(str(path), load_matrix(path).matrix) for path in files], max_jobs=max_jobs, labels=labels)
+    if not rows:
+        click.echo("no cell is planned in these files", err=True)
+        ctx.exit(ExitCode.NOTHING)
+    matrix = {"include": rows}
+    click.echo(f"matrix={json.dumps(matrix)}" if form == "gha" else json.dumps(matrix, indent=1))
+
+
+def _label(text: str, ctx: click.Context) -> tuple[int, list[str]]:
+    gpus, equals, labels = text.partition("=")
+    if not equals or not gpus.strip().isdigit():
+        raise click.UsageError(f"--runs-on {text!r} is not GPUS=LABELS; write for example 2=self-hosted,gpu-x2", ctx)
+    return int(gpus), [label.strip() for label in labels.split(",")]
+
+
+def jobs(
+    matrices: list[tuple[str, Matrix]], *, max_jobs: int, labels: dict[int, list[str]] | None = None
+) -> list[dict[str, Any]]:
+    """The jobs for these matrices; each group of cells gets shards in proportion to its trials.
+
+    Raises:
+        SpecError: a full product too large to list, or more groups than jobs.
+    """
+    from harness.core.errors import SpecError
+
+    groups = [(path, matrix, gpus, cells) for path, matrix in matrices for gpus, cells in by_gpus(matrix).items()]
+    if len(groups) > max_jobs:
+        raise SpecError(f"{len(groups)} jobs are the least (one for each file and number of GPUs): raise --max-jobs")
+    total = sum(len(cells) * matrix.passes for _, matrix, _, cells in groups)
+    spare = max_jobs - len(groups)
+    rows: list[dict[str, Any]] = []
+    for path, matrix, gpus, cells in groups:
+        shards = min(1 + math.floor(spare * len(cells) * matrix.passes / total), len(cells))
+        for number in range(1, shards + 1):
+            name = f"{matrix.name}-gpus{gpus}" + (f"-{number}of{shards}" if shards > 1 else "")
+            seconds = matrix.effort.max_seconds
+            minutes = WITHOUT_BUDGET_MINUTES if seconds is None else math.ceil(seconds / 60) + SPARE_MINUTES
+            rows.append(
+                {
+                    "name": name,
+                    "runs_on": (labels or {}).get(gpus, ["self-hosted", f"gpus-{gpus}"] if gpus else ["ubuntu-latest"]),
+                    "gpus": gpus,
+                    "cells": len(shard_of(cells, number, shards)),
+                    "timeout_minutes": minutes,
+                    "args": f"matrix run {path} --gpus {gpus} --shard {number}/{shards}",
+                }
+            )
+    return rows
+
+
+def by_gpus(matrix: Matrix) -> dict[int, list[Point]]:
+    """The planned cells, by the number of GPUs that they occupy."""
+    from harness.search.cells import planned_cells
+
+    groups: dict[int, list[Point]] = {}
+    for cell in planned_cells(matrix).cells:
+        groups.setdefault(matrix.gpus_at(cell), []).append(cell)
+    return dict(sorted(groups.items()))
+
+
+def shard_of(cells: list[Point], number: int, shards: int) -> list[Point]:
+    """Every ``shards``-th cell from the ``number``-th on, so that neighbours, which cost alike, are spread."""
+    return cells[number - 1 :: shards]
