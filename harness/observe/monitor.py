@@ -7,21 +7,19 @@ limit. What the samples mean is for ``classify`` to say.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from harness.core.evidence import Evidence, Measurement, RankFacts, SourceFailure
 from harness.core.outcome import Cleanup, Ending, Exit, Outcome, StopReason
 from harness.core.ports import WatchedJob
 from harness.core.world import world_of
-from harness.observe.answers import read_answers, steps_wanted
+from harness.observe.answers import steps_wanted
 from harness.observe.certainty import SAMPLES, nobody_moves
 from harness.observe.devices.certain import never_meet
 from harness.observe.devices.devices import Devices
+from harness.observe.gather import Sources, gather, word_of
 from harness.observe.heartbeat import Heartbeats
-from harness.observe.logs import log_tails
 from harness.observe.oom import OomKills
 from harness.observe.proc import Proc
 from harness.observe.progress import Taps
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from harness.core.evidence import WorkerResult
+    from harness.core.evidence import Evidence, WorkerResult
     from harness.core.ports import Clock, Decided, Handle, StackSource, Watched
     from harness.core.trial import Limit, Trial
     from harness.observe.certainty import Certainty
@@ -156,7 +154,15 @@ class _Watch:
         self.next_round = 1
         self.time_is_up = False
         self.suspect_at_s = suspicious_s
-        self.oom_kills = OomKills(handle.pid)
+        self.sources = Sources(
+            trial=trial,
+            trial_dir=trial_dir,
+            beats=self.beats,
+            ranks=self.ranks,
+            sampler=self.sampler,
+            devices=devices,
+            oom_kills=OomKills(handle.pid),
+        )
 
     # -- the loop
 
@@ -283,7 +289,7 @@ class _Watch:
         """Why what was seen so far suffices for a verdict, or nothing."""
         seconds = self.age_s()
         ended = Outcome(ending=Ending.STOPPED_BY_US, stopped_by=reason, duration_s=seconds)
-        left = {rank: self.word_of(rank) for rank in self.living()}
+        left = {rank: word_of(rank, trial_dir=self.trial_dir) for rank in self.living()}
         return self.decided(ended, self.evidence(silence_s=self.silence_s(), duration_s=seconds, left=left))
 
     # -- looking closely
@@ -361,7 +367,7 @@ class _Watch:
             self.devices.dump(self.job())
         duration_s, silence_s = self.age_s(), self.silence_s()
         # What it says once we have ended it, or one rank of it, is our doing.
-        left = {rank: self.word_of(rank) for rank in self.living()} if stop is not None else {}
+        left = {rank: word_of(rank, trial_dir=self.trial_dir) for rank in self.living()} if stop is not None else {}
         if stop is not None:
             self.read()
         cleanup = self.handle.stop(grace_s=GRACE_S, clock=self.clock)
@@ -394,67 +400,12 @@ class _Watch:
 
     def evidence(self, *, silence_s: float, duration_s: float, left: Mapping[int, WorkerResult | None]) -> Evidence:
         """Everything that was seen; ``left`` are the ranks that we ended, with what they had said before."""
-        numbers = sorted({*self.beats.ranks, *self.ranks.pids})
-        several = len(numbers) > 1
-        answers = read_answers(self.trial_dir, requested=self.trial.config, ranks=numbers)
-        results = answers.results | dict(left)
-        facts = tuple(
-            self.rank_facts(number, result=results.get(number), until_s=duration_s, ended_by_us=number in left)
-            for number in numbers
-        )
-        failures = (*self.sampler.failures(), *answers.failures, *self.devices.failures)
-        if self.beats.unreadable:
-            reason = f"{self.beats.unreadable} lines are no marks and were skipped"
-            failures += (SourceFailure(id="failure-heartbeat", source="heartbeat", reason=reason),)
-        return Evidence(
-            steps_wanted=self.steps_wanted,
-            steps_done=self.beats.steps_done,
-            heartbeats=self.beats.marks.items(),
-            heartbeats_total=self.beats.marks.total,
+        return gather(
+            self.sources,
             silence_s=silence_s,
-            stacks=self.sampler.all_stacks(),
-            processes=self.sampler.all_looks(),
-            failures=failures,
-            logs=log_tails(self.trial_dir),
-            kernels=answers.kernels,
-            config_seen=answers.config_seen,
-            config_differences=answers.config_differences,
-            result=_said_first(facts) if several else answers.result,
-            gpus=self.devices.gpus,
-            collectives=self.devices.collectives,
-            ras=self.devices.ras,
-            memory_limit_hits=self.oom_kills.since_start(),
-            measurement=Measurement(
-                startup_s=self.beats.first_step_t_s,
-                step_s=self.beats.step_s.items(),
-                longest_silence_s=self.beats.longest_silence_s,
-                peak_rss_bytes=self.peak_rss_bytes,
-                facts=tuple(sorted(self.beats.facts.items())),
-                memory=self.beats.memory.items(),
-            ),
-            ranks=facts if several else (),
-            gradients=answers.gradients,
-        )
-
-    def word_of(self, rank: int) -> WorkerResult | None:
-        """What a rank has said by now."""
-        return read_answers(self.trial_dir, requested={}, ranks=(rank,)).results.get(rank)
-
-    def rank_facts(self, number: int, *, result: WorkerResult | None, until_s: float, ended_by_us: bool) -> RankFacts:
-        """What is known of one rank by itself."""
-        marks, end = self.beats.ranks.get(number), None if ended_by_us else self.ranks.ended.get(number)
-        last_t_s = marks.last_t_s if marks else 0.0
-        return RankFacts(
-            id=f"rank-{number}",
-            rank=number,
-            pid=self.ranks.pids.get(number) or (marks.pid if marks else None),
-            steps_done=marks.steps_done if marks else 0,
-            heartbeats=marks.marks.items() if marks else (),
-            heartbeats_total=marks.marks.total if marks else 0,
-            silence_s=max((end.t_s if end else until_s) - last_t_s, 0.0),
-            result=result,
-            exit=end.exit if end else None,
-            ended_s=end.t_s if end else None,
+            duration_s=duration_s,
+            peak_rss_bytes=self.peak_rss_bytes,
+            left=left,
         )
 
     # -- small change
@@ -481,10 +432,3 @@ class _Watch:
             "step": last.step if last else None,
         }
         self.progress(facts | {"note": note} if note else facts)
-
-
-def _said_first(ranks: Sequence[RankFacts]) -> WorkerResult | None:
-    """The result of the first rank that raised, else rank 0's."""
-    raised = [rank for rank in ranks if rank.result is not None and rank.result.status == "raised"]
-    first = min(raised, key=lambda rank: math.inf if rank.ended_s is None else rank.ended_s, default=None)
-    return (first or ranks[0]).result

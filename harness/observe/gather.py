@@ -1,0 +1,124 @@
+"""Everything that was seen of a trial, put together from those who saw it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.core.evidence import Evidence, Measurement, RankFacts, SourceFailure
+from harness.observe.answers import read_answers, steps_wanted
+from harness.observe.logs import log_tails
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from harness.core.evidence import WorkerResult
+    from harness.core.trial import Trial
+    from harness.observe.devices.devices import Devices
+    from harness.observe.heartbeat import Heartbeats
+    from harness.observe.oom import OomKills
+    from harness.observe.ranks import Ranks
+    from harness.observe.sampler import Sampler
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Those who watch one trial, each its own part of it."""
+
+    trial: Trial
+    trial_dir: Path
+    beats: Heartbeats
+    ranks: Ranks
+    sampler: Sampler
+    devices: Devices
+    oom_kills: OomKills
+
+
+def gather(
+    sources: Sources,
+    *,
+    silence_s: float,
+    duration_s: float,
+    peak_rss_bytes: int,
+    left: Mapping[int, WorkerResult | None],
+) -> Evidence:
+    """The evidence as it stands now; ``left`` are the ranks that we ended, with what they had said before."""
+    beats, sampler, devices = sources.beats, sources.sampler, sources.devices
+    numbers = sorted({*beats.ranks, *sources.ranks.pids})
+    answers = read_answers(sources.trial_dir, requested=sources.trial.config, ranks=numbers)
+    results = answers.results | dict(left)
+    facts = tuple(
+        _rank_facts(sources, number, result=results.get(number), until_s=duration_s, ended_by_us=number in left)
+        for number in numbers
+    )
+    several = len(facts) > 1
+    return Evidence(
+        steps_wanted=steps_wanted(sources.trial),
+        steps_done=beats.steps_done,
+        heartbeats=beats.marks.items(),
+        heartbeats_total=beats.marks.total,
+        silence_s=silence_s,
+        stacks=sampler.all_stacks(),
+        processes=sampler.all_looks(),
+        failures=(*sampler.failures(), *answers.failures, *devices.failures, *_unreadable(beats)),
+        logs=log_tails(sources.trial_dir),
+        kernels=answers.kernels,
+        config_seen=answers.config_seen,
+        config_differences=answers.config_differences,
+        result=_said_first(facts) if several else answers.result,
+        gpus=devices.gpus,
+        collectives=devices.collectives,
+        ras=devices.ras,
+        memory_limit_hits=sources.oom_kills.since_start(),
+        measurement=Measurement(
+            startup_s=beats.first_step_t_s,
+            step_s=beats.step_s.items(),
+            longest_silence_s=beats.longest_silence_s,
+            peak_rss_bytes=peak_rss_bytes,
+            facts=tuple(sorted(beats.facts.items())),
+            memory=beats.memory.items(),
+        ),
+        ranks=facts if several else (),
+        gradients=answers.gradients,
+    )
+
+
+def word_of(rank: int, *, trial_dir: Path) -> WorkerResult | None:
+    """What a rank of several has said by now."""
+    return read_answers(trial_dir, requested={}, ranks=(rank,)).results.get(rank)
+
+
+def _rank_facts(
+    sources: Sources, number: int, *, result: WorkerResult | None, until_s: float, ended_by_us: bool
+) -> RankFacts:
+    """What is known of one rank by itself; what it did because we ended it is not its own ending."""
+    marks, end = sources.beats.ranks.get(number), None if ended_by_us else sources.ranks.ended.get(number)
+    last_t_s = marks.last_t_s if marks else 0.0
+    return RankFacts(
+        id=f"rank-{number}",
+        rank=number,
+        pid=sources.ranks.pids.get(number) or (marks.pid if marks else None),
+        steps_done=marks.steps_done if marks else 0,
+        heartbeats=marks.marks.items() if marks else (),
+        heartbeats_total=marks.marks.total if marks else 0,
+        silence_s=max((end.t_s if end else until_s) - last_t_s, 0.0),
+        result=result,
+        exit=end.exit if end else None,
+        ended_s=end.t_s if end else None,
+    )
+
+
+def _said_first(ranks: Sequence[RankFacts]) -> WorkerResult | None:
+    """The result of the first rank that raised, else rank 0's."""
+    raised = [rank for rank in ranks if rank.result is not None and rank.result.status == "raised"]
+    first = min(raised, key=lambda rank: math.inf if rank.ended_s is None else rank.ended_s, default=None)
+    return (first or ranks[0]).result
+
+
+def _unreadable(beats: Heartbeats) -> tuple[SourceFailure, ...]:
+    if not beats.unreadable:
+        return ()
+    reason = f"{beats.unreadable} lines are no marks and were skipped"
+    return (SourceFailure(id="failure-heartbeat", source="heartbeat", reason=reason),)
