@@ -221,6 +221,7 @@ SPECIMENS = Registry(
         "rank-nan": "harness.specimens.rank_nan:SPECIMEN",
         "rank-unused": "harness.specimens.rank_unused:SPECIMEN",
         "late-binding": "harness.specimens.late_binding:SPECIMEN",
+        "reentrant-unused": "harness.specimens.reentrant_unused:SPECIMEN",
         "rank-never-joins": "harness.specimens.rank_never_joins:SPECIMEN",
         "rank-port-in-use": "harness.specimens.rank_port:SPECIMEN",
         "skipped-collective": "harness.specimens.skipped_collective:SPECIMEN",
