@@ -46,18 +46,19 @@ def _counts(found: tuple[CellResult, ...]) -> str:
 
 def _table(rows: tuple[CellResult, ...]) -> str:
     head = ("cell", "expected", "seen", "", "all its trials", "why")
-    body = (
+    body = [
         (
             code(row.name),
             md(row.expected) + (f" ({md(row.issue)})" if row.issue else ""),
             md(listed(f"{n} {word}" for word, n in row.seen)) or "-",
             SIGN[row.met],
             seconds(row.seconds) if row.seconds else "-",
-            md(row.because) if row.count.bad or row.met is not Met.EXPECTED else "",
+            "" if row.met in (Met.EXPECTED, Met.UNEXPECTED) else md(row.because),
         )
         for row in rows
-    )
-    return table(head, body, right=(4,))
+    ]
+    width = len(head) if any(line[-1] for line in body) else len(head) - 1
+    return table(head[:width], (line[:width] for line in body), right=(4,))
 
 
 def _without_answer(run: CampaignRun) -> Block | None:

@@ -95,16 +95,17 @@ def ending(trials: Sequence[Numbered]) -> str:
 
 def pairs(run: CampaignRun) -> tuple[Pairs, ...]:
     """For every axis the pairs that differ in nothing else, whatever they ended in; axes without one are left out."""
-    cells = by_cell(run)
+    ends = {cell: ending(trials) for cell, trials in by_cell(run).items()}
     found: list[Pairs] = []
     for factor in run.spec.matrix.space.factors:
-        groups_: dict[tuple[tuple[str, Value], ...], list[Point]] = {}
-        for cell in cells:
-            groups_.setdefault(tuple(s for s in cell if s[0] != factor.name), []).append(cell)
-        all_ = [pair for group in groups_.values() for pair in combinations(group, 2)]
-        same = tuple(p for p in all_ if ending(cells[p[0]]) == ending(cells[p[1]]))
-        if all_:
-            found.append(Pairs(axis=factor.name, alike=same, different=tuple(p for p in all_ if p not in set(same))))
+        rest: dict[tuple[tuple[str, Value], ...], list[Point]] = {}
+        for cell in ends:
+            rest.setdefault(tuple(setting for setting in cell if setting[0] != factor.name), []).append(cell)
+        every = [pair for group in rest.values() for pair in combinations(group, 2)]
+        if every:
+            alike = tuple(pair for pair in every if ends[pair[0]] == ends[pair[1]])
+            different = tuple(pair for pair in every if ends[pair[0]] != ends[pair[1]])
+            found.append(Pairs(axis=factor.name, alike=alike, different=different))
     return tuple(found)
 
 

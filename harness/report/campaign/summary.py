@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 FAILED = FAILURES | {Kind.BELOW_TARGET}
 """Kinds that a headline names as a failure: a trial that ended well with wrong numbers did not pass either."""
 
+MOST_NAMED = 2
+"""Cells that a headline names; more are counted."""
+
 ENOUGH = 3
 """Different values that a line must go through before a headline speaks of growth."""
 
@@ -109,8 +112,10 @@ def _cells(run: CampaignRun) -> str:
     split = listed(f"{n} {word}" for word, n in sorted(words.items(), key=lambda item: -item[1]))
     surprises = [r for r in results(run) if r.met is Met.UNEXPECTED]
     text = f"{count(len(total) + len(left), 'cell')}: {split}."
-    if surprises:
-        text += f" Not as expected: {listed((r.name for r in surprises), most=3)}."
+    if 0 < len(surprises) <= MOST_NAMED:
+        text += f" Not as expected: {listed(r.name for r in surprises)}."
+    elif surprises:
+        text += f" {len(surprises)} not as expected."
     return text
 
 
@@ -121,8 +126,9 @@ def _axes(run: CampaignRun) -> str:
         implicated = [v for v in table.axes if v.finding is AxisFinding.IMPLICATED]
         inert = [v.axis for v in table.axes if v.finding is AxisFinding.INERT]
         if implicated:
-            said = "; ".join(f"{v.axis} ({v.because})" for v in implicated)
-            sentences.append(f" {table.failure} depends on {said}.")
+            fails, passes = implicated[0].cells[:2] if len(implicated[0].cells) > 1 else (None, None)
+            pair = f" (pairs that differ in nothing else: {fails}, and {passes})" if fails else ""
+            sentences.append(f" {table.failure} depends on {listed(v.axis for v in implicated)}{pair}.")
         if inert:
             sentences.append(f" {listed(inert)} changed nothing that runs.")
     return "".join(sentences)
@@ -188,7 +194,7 @@ def _sure(run: CampaignRun) -> tuple[str, ...]:
         by_words: dict[str, list[str]] = {}
         for result in failed:
             by_words.setdefault(f"{listed(word for word, _ in result.seen)}, {result.count}", []).append(result.name)
-        found += [f"{words}: {listed(names, most=4)}." for words, names in list(by_words.items())[:4]]
+        found += [f"{words}: {listed(names, most=2)}." for words, names in list(by_words.items())[:4]]
     passed = [r.count.good for r in results(run) if r.count.good and not r.count.bad]
     if passed and not failed and not found:
         found.append(f"{count(len(passed), 'cell')} passed, each at least {min(passed)} of {min(passed)}.")

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from harness.core.verdict import Answer, Kind
-from harness.report.campaign.facts import by_cell
+from harness.report.campaign.facts import by_cell, ending
 from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish
 from harness.report.text import listed
 
@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from harness.report.facts import Numbered
 
 WORDS = {"good": "pass", "bad": "FAIL", "slow": "slow", "unsure": "?"}
+SHORT = {
+    Kind.HANG: "HANG",
+    Kind.CRASH: "CRASH",
+    Kind.OOM: "OOM",
+    Kind.NONFINITE: "NaN",
+    Kind.BELOW_TARGET: "BELOW",
+    Kind.SLOW: "slow",
+}
 EDGES = {"good": ("-", 0.8), "bad": ("-", 2.4), "slow": ("-.", 1.2), "unsure": (":", 1.2)}
 MOST = 12
 
@@ -56,17 +64,19 @@ def figure(run: CampaignRun, run_dir: Path, hide: Callable[[str], str]) -> Figur
 
 
 def plane(run: CampaignRun, cells: Sequence[Point]) -> tuple[str, str, str, list[Point]] | None:
-    """The two axes with the most cells that differ in nothing else: (across, down, what is held, those cells)."""
+    """The two axes whose cells, alike in all else, ended in most ways, then the most: (across, down, held, cells)."""
     names = [f.name for f in run.spec.matrix.space.factors]
-    best: tuple[int, str, str, list[Point]] | None = None
+    ends = {cell: ending(trials) for cell, trials in by_cell(run).items()}
+    best: tuple[tuple[int, int], str, str, list[Point]] | None = None
     for i, one in enumerate(names):
         for other in names[i + 1 :]:
             rest = Counter(tuple(s for s in cell if s[0] not in (one, other)) for cell in cells)
             common, number = rest.most_common(1)[0] if rest else ((), 0)
             inside = [cell for cell in cells if tuple(s for s in cell if s[0] not in (one, other)) == common]
             spans = all(len({cell.get(name) for cell in inside}) > 1 for name in (one, other))
-            if spans and (best is None or number > best[0]):
-                best = (number, one, other, inside)
+            score = (len({ends[cell] for cell in inside}), number)
+            if spans and (best is None or score > best[0]):
+                best = (score, one, other, inside)
     if best is None:
         return None
     _, one, other, inside = best
@@ -97,7 +107,9 @@ def _box(axes: object, trials: Sequence[Numbered], *, x: float, y: float) -> Non
     box = ((x - 0.46, y - 0.44), 0.92, 0.88)
     axes.add_patch(Rectangle(*box, facecolor=COLOURS[found], alpha=0.3, linewidth=0))
     axes.add_patch(Rectangle(*box, fill=False, edgecolor=INK, linestyle=line, linewidth=width))
-    axes.text(x, y + 0.14, WORDS[found], ha="center", va="center", fontsize=8.5, weight="bold")
+    kind = Counter(trial.verdict.kind for trial in trials).most_common(1)[0][0]
+    word = SHORT.get(kind, WORDS[found]) if found != "good" else WORDS["good"]
+    axes.text(x, y + 0.14, word, ha="center", va="center", fontsize=8.5, weight="bold")
     passed = sum(t.record.answer is Answer.GOOD for t in trials)
     failed = sum(t.record.answer is Answer.BAD for t in trials)
     axes.text(x, y - 0.2, f"{failed or passed}/{len(trials)}", ha="center", va="center", fontsize=7.5)
