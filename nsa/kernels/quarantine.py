@@ -30,10 +30,11 @@ def spoiled(o_BTHE: Tensor, seen_BTG: Tensor) -> Tensor:
 def seen_in_window(bad_BSG: Tensor, n_queries: int, w: int, shift: int, cu_seqlens: Tensor | None) -> Tensor:
     """seen_BTG: whether one of the last w keys of query t, which stands at key t + shift, is bad."""
     n_keys = bad_BSG.shape[1]
-    before_BSG = torch.nn.functional.pad(bad_BSG.cumsum(1), (0, 0, 1, 0))
+    # Counted along the innermost axis: along the middle one a GPU adds with one thread per group.
+    before_BGS = torch.nn.functional.pad(bad_BSG.transpose(1, 2).contiguous().cumsum(2), (1, 0))
     own_T = torch.arange(shift, shift + n_queries, device=bad_BSG.device)
     first_T = own_T - (w - 1)
     if cu_seqlens is not None:
         first_T = first_T.maximum(own_T - token_documents(cu_seqlens, n_queries).position_S)
     last_T, first_T = (own_T + 1).clamp(0, n_keys), first_T.clamp(0, n_keys)
-    return before_BSG[:, last_T] > before_BSG[:, first_T]
+    return (before_BGS[..., last_T] > before_BGS[..., first_T]).transpose(1, 2)

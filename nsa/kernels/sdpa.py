@@ -57,7 +57,7 @@ def causal_with_care(
     """A library's causal attention, in which what is not finite spoils only who sees it."""
     k, v, bad_BGJ = quarantined(k_BGJD, v_BGJE)
     o_BHJE, lse_BHJ = attend(q_BHJD, k, v, scale=scale)
-    seen_BJG = bad_BGJ.transpose(1, 2).cumsum(1) > 0
+    seen_BJG = (bad_BGJ.cumsum(2) > 0).transpose(1, 2)
     return spoiled(o_BHJE.transpose(1, 2), seen_BJG).transpose(1, 2), lse_BHJ
 
 
