@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.classify.rivals import RIVALS
-from harness.classify.signs import text_of
+from harness.classify.signs import in_stack, text_of
 from harness.core.verdict import Alternative, Confidence, Kind
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ def _applies(entry: Entry, case: Case, verdict: Verdict) -> bool:
     if entry.kinds and verdict.kind not in entry.kinds:
         return False
     if entry.causes and verdict.cause not in entry.causes:
+        return False
+    if entry.stack and not in_stack(entry.stack, "yes")(case):
         return False
     return entry.text is None or entry.text.search(text_of(case)) is not None
 

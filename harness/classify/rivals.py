@@ -33,8 +33,9 @@ class Rival:
 class Entry:
     """When these rivals compete: all conditions that are given must hold.
 
-    ``kinds`` and ``causes`` are of the verdict, ``text`` is looked for in what the trial said. ``proven`` entries also
-    apply to verdicts that are proof of what happened, because they are none of why.
+    ``kinds`` and ``causes`` are of the verdict, ``text`` is looked for in what the trial said, ``stack`` in the names
+    of its frames. ``proven`` entries also apply to verdicts that are proof of what happened, because they are none of
+    why.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Entry:
     kinds: frozenset[Kind] = frozenset()
     causes: frozenset[str] = frozenset()
     text: re.Pattern[str] | None = None
+    stack: str = ""
     proven: bool = False
 
 
@@ -117,6 +119,37 @@ RIVALS: tuple[Entry, ...] = (
                 pro=(signs.computes, signs.stacks_move),
                 con=(signs.asleep,),
                 try_="read the stacks, or set train.trace_grads: an arriving gradient proves backward",
+            ),
+        ),
+    ),
+    Entry(
+        name="in backward, says the Python stack",
+        stack="_engine_run_backward",
+        kinds=frozenset({Kind.UNRESOLVED}),
+        rivals=(
+            _rival(
+                "slow-backward",
+                "the Python stack of a healthy backward never changes: C++ works below it",
+                pro=(signs.stacks_move, signs.computes, signs.memory_moves, signs.within_prediction),
+                con=(signs.asleep, signs.beyond_prediction),
+                try_="look at native frames: 58 different ones in 79 samples of a healthy backward, one of a deadlock",
+            ),
+        ),
+    ),
+    Entry(
+        name="waits for gradients",
+        stack="Reducer::finalize_backward",
+        kinds=frozenset({Kind.UNRESOLVED, Kind.HANG}),
+        rivals=(
+            _rival(
+                "missing-rank",
+                "DDP's own all-reduce waits for a rank that has not come: the fault is where that rank is, not here",
+                pro=(
+                    signs.in_stack("Reducer::finalize_backward", "the stack ends in the reducer's wait"),
+                    signs.pending,
+                ),
+                con=(signs.none_pending,),
+                try_="read stacks and flight recorders of all ranks, not of this one",
             ),
         ),
     ),
@@ -332,6 +365,19 @@ RIVALS: tuple[Entry, ...] = (
                 pro=(signs.memory_moves,),
                 con=(signs.asleep,),
                 try_="run it with synthetic data on a local disk: what hangs then is the program",
+            ),
+        ),
+    ),
+    Entry(
+        name="gave up waiting",
+        kinds=frozenset({Kind.CRASH}),
+        rivals=(
+            _rival(
+                "late-rank",
+                "the rank that did not come was only late, and the time-out shorter than its work",
+                pro=(signs.stacks_move, signs.computes),
+                con=(signs.stacks_stay, signs.asleep),
+                try_="raise parallel.timeout_s ten times: a late rank comes, a lost one does not",
             ),
         ),
     ),

@@ -166,11 +166,11 @@ def says(pattern: str, sentence: str) -> Sign:
 
 
 def in_stack(part: str, sentence: str) -> Sign:
-    """A frame of the present silence has ``part`` in its name."""
+    """A frame of some stack, of any rank, has ``part`` in its name."""
 
     def sign(case: Case) -> str:
-        inside = any(part in f.function for s in silent_samples(case) for t in s.threads for f in t.frames)
-        return sentence if inside else ""
+        frames = (f for s in case.evidence.stacks for t in s.threads for f in t.frames)
+        return sentence if any(part in frame.function for frame in frames) else ""
 
     return sign
 

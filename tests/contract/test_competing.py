@@ -96,6 +96,15 @@ def test_an_out_of_memory_error_may_be_somebody_elses_memory():
     assert {other.cause for other in others} == {"too-large", "memory-leak", "foreign-process"}
 
 
+def test_a_python_stack_in_backward_is_no_proof_of_a_hang():
+    """What the original reports showed as one: it looks the same in a healthy backward."""
+    case = GPU["backward_lock"]
+    blind = classify(replace(case, evidence=replace(case.evidence, collectives=())))
+    assert blind.kind is Kind.UNRESOLVED
+    slow = next(other for other in blind.alternatives if other.cause == "slow-backward")
+    assert "58 different ones in 79 samples of a healthy backward" in slow.experiment
+
+
 def test_full_gpus_are_held_against_a_slow_job_only_with_what_else_they_read():
     verdict = classify(GPU["spin_kernel"])
     assert verdict.kind is Kind.HANG
