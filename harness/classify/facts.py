@@ -21,6 +21,9 @@ LIMITS = frozenset({StopReason.STARTUP, StopReason.STALL, StopReason.TOTAL, Stop
 STRANGERS = "command"
 """The target that runs anybody's program."""
 
+FROM_OUTSIDE = frozenset({"output", "file"})
+"""Phases of marks that were made of what a program prints or writes, by whoever watched it."""
+
 PATIENCE = 4.0
 """Times its limit that a silence must last where one limit's worth of evidence is not decisive."""
 
@@ -89,9 +92,14 @@ def seen_to_do_its_steps(case: Case) -> bool:
 
 
 def main_pid(case: Case) -> int | None:
-    """The PID of the process that trains, as its own marks say, or else the first one that was looked at."""
+    """The PID of the process that trains.
+
+    As its own marks say (not those that others made of its output), or else the one that was looked at last: it may
+    have been found only after its launcher was looked at.
+    """
     evidence = case.evidence
-    seen: Iterable[int] = (item.pid for item in (*evidence.heartbeats, *evidence.processes, *evidence.stacks))
+    own = (mark for mark in evidence.heartbeats if mark.phase not in FROM_OUTSIDE)
+    seen: Iterable[int] = (item.pid for item in (*own, *reversed(evidence.processes), *evidence.stacks))
     return next(iter(seen), None)
 
 

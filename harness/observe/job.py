@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -119,6 +120,31 @@ class Job:
     workers: tuple[Worker, ...]
     absent: tuple[tuple[int, str, bool], ...] = ()
     ended: tuple[Member, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A process as ``listed`` reads it."""
+
+    pid: int
+    started: int
+    parent: int
+    state: str
+    command: str
+
+
+def listed(*, root: Path = Path("/proc")) -> dict[int, Row]:
+    """All processes that can be seen now, by PID."""
+    rows: dict[int, Row] = {}
+    for stat in root.glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it ended while we looked
+            head, _, tail = stat.read_text(errors="replace").rpartition(")")
+            field_ = tail.split()
+            pid, _, command = head.partition(" (")
+            rows[int(pid)] = Row(
+                pid=int(pid), started=int(field_[19]), parent=int(field_[1]), state=field_[0], command=command
+            )
+    return rows
 
 
 def members(table: Mapping[int, Listed], *, root: Path = Path("/proc")) -> dict[int, Member]:

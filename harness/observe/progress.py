@@ -13,6 +13,7 @@ from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from harness.observe.job import NoJobError, find_job, listed, members
 from harness.observe.logs import DROPPED
 from harness.store import layout
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from harness.core.trial import Trial
 
 LONGEST_LINE_BYTES = 1 << 16
+FIRST_SEARCH_S, LAST_SEARCH_S = 4.0, 60.0
+"""Time before the first search for processes that did not introduce themselves, and between later ones."""
+
 STREAMS = ("stdout", "stderr")
 
 
@@ -106,11 +110,13 @@ class Taps:
         self._rests = [b"" for _ in (*self._output, self._file)]
         self._seq = 0
         self._fd: int | None = None
+        self._search = RankSearch(trial_dir, pid=pid, clock=clock)
 
     def poll(self) -> None:
         """Look once, and mark what moved."""
         if not self._foreign:
             return
+        self._search.poll()
         if self._pattern is not None:
             texts = [reader.new() for reader in self._output]
             texts.append((self._file.grown() or b"") if self._file else b"")
@@ -159,6 +165,43 @@ class Taps:
         self._seq += 1
         head = {"seq": self._seq, "t": self._clock.now(), "rank": 0, "pid": self._pid}
         os.write(self._fd, json.dumps({**head, **facts}).encode() + b"\n")
+
+
+class RankSearch:
+    """Finds the processes that train below ``pid`` when they do not introduce themselves.
+
+    A script may give its Python an environment of its own, and then our shim is not there; and what is started may be
+    a shell. What is found is written into ``ranks.jsonl`` as the ranks themselves would.
+    """
+
+    def __init__(self, trial_dir: Path, *, pid: int, clock: Clock) -> None:
+        self._path, self._pid, self._clock = layout.ranks(trial_dir), pid, clock
+        self._found: dict[int, int] = {}
+        self._rest_s = FIRST_SEARCH_S
+        self._next_s = clock.now() + FIRST_SEARCH_S
+
+    def poll(self) -> None:
+        """Search now and then, until somebody is found, and again when all of those have ended."""
+        now_s = self._clock.now()
+        if now_s < self._next_s:
+            return
+        self._rest_s = min(2 * self._rest_s, LAST_SEARCH_S)
+        self._next_s = now_s + self._rest_s
+        if any(Path(f"/proc/{pid}").exists() for pid in self._found.values()):
+            return
+        if not self._found and self._path.exists():
+            return  # they introduced themselves
+        try:
+            job = find_job(self._pid, table=members(listed()))
+        except NoJobError:
+            return
+        ranks = {w.member.rank: w.member.pid for w in job.workers if w.member.rank is not None}
+        self._found = ranks or {0: job.workers[0].member.pid}
+        if self._found == {0: self._pid}:
+            return  # it is what was started
+        rows = [{"event": "started", "rank": rank, "pid": pid, "t": now_s} for rank, pid in self._found.items()]
+        with self._path.open("a") as file:
+            file.write("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
 def _size(path: Path) -> int:

@@ -196,7 +196,7 @@ class Vigil:
             steps_wanted=0,
             silence_s=watched_s,
             stacks=(*self._sampler.all_stacks(), *self._helper_stacks),
-            processes=(*self._sampler.all_looks(), *self._helper_looks),
+            processes=(*self._helper_looks, *self._sampler.all_looks()),
             failures=(*self._sampler.failures(), *self._devices.failures),
             logs=job_logs([worker.member.pid for worker in self._workers.values()]),
             gpus=self._devices.gpus,

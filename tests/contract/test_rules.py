@@ -409,7 +409,7 @@ CANNED: dict[str, list[Case]] = {
         still_running(),
         still_running(
             silence_s=9.0,
-            processes=(*looks(timed=True), *looks(pid=PID + 1)),
+            processes=(*looks(pid=PID + 1), *looks(timed=True)),
             stacks=(
                 *stacks([ASKING_THE_LOADER] * 3),
                 *stacks([(python("read_shard", "/src/data.py", 3),)], is_native=False, pid=PID + 1),
@@ -1203,7 +1203,7 @@ def loader_job(*, frames: tuple[Frame, ...] = READ_SHARD, watched_s: float = 9.0
     """A job that asks its DataLoader, whose one worker sleeps in ``frames``."""
     return still_running(
         silence_s=watched_s,
-        processes=(*looks(timed=True), *looks(pid=PID + 1, **worker)),
+        processes=(*looks(pid=PID + 1, **worker), *looks(timed=True)),
         stacks=(*stacks([ASKING_THE_LOADER] * 3), *stacks([frames], is_native=False, pid=PID + 1)),
     )
 

@@ -91,6 +91,23 @@ def test_a_hang_is_told_within_seconds_and_ended_with_its_place(place):
     assert (again.exit_code, again.stdout.split()[-1]) == (0, "same"), again.output
 
 
+def test_ranks_that_were_given_another_environment_are_found_all_the_same(place):
+    (place / "start.sh").write_text(
+        f"""
+        for rank in 0 1; do
+            env -i RANK=$rank WORLD_SIZE=2 {sys.executable} waits.py &
+        done
+        wait
+        """
+    )
+    done = CliRunner().invoke(main, ["run", "--json", "--", "bash", "start.sh"], prog_name="nsa-harness")
+
+    (trial,) = json.loads(done.stdout)["trials"]
+    assert (trial["verdict"]["kind"], trial["verdict"]["cause"]) == ("HANG", "deadlock"), trial["verdict"]["because"]
+    assert trial["verdict"]["because"].startswith("ranks 0 and 1 hang alike")
+    assert done.exit_code == 1
+
+
 def test_repeats_are_told_apart_and_learn_their_limits(place):
     done = run("counts.py", 2, options=("--repeat", 2, "--json"))
 

@@ -90,7 +90,7 @@ def _starved(case: Case) -> Verdict | None:
         called = next((f for f in python_frames(thread) if LOADER_FILE not in f.file and not is_stdlib(f)), None)
         others = [v for v in views_of(case) if v.wait is not None]
         told = "".join(f"{waiting(group)}; " for group in alike(others))
-        name = f"rank {view.evidence.processes[0].rank} is missing there: it" if others else "the main thread"
+        name = f"rank {view.evidence.processes[-1].rank} is missing there: it" if others else "the main thread"
         because = (
             f"{told}{name} waits for a batch of its DataLoader in {spell(called)}; the loader's worker (PID "
             f"{helper.pid}) waits in {spell(telling_frame(helper.thread))} without a time limit (kernel: "
@@ -108,7 +108,7 @@ def _starved(case: Case) -> Verdict | None:
             signature=signature(Kind.HANG, "data-starvation", stack_names(helper.thread)),
             phase="data",
         )
-        return replace(verdict, rank=view.evidence.processes[0].rank if case.evidence.ranks else verdict.rank)
+        return replace(verdict, rank=view.evidence.processes[-1].rank if case.evidence.ranks else verdict.rank)
     return None
 
 
