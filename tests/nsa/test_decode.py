@@ -73,13 +73,26 @@ def test_any_division_into_chunks_equals_prefill(name, sizes):
     assert cache.n_tokens == sum(sizes)
 
 
-def test_editing_a_future_token_of_a_cached_text_changes_no_earlier_bit():
-    model, ids = MODELS["nsa"], torch.randint(256, (1, 40))
+def test_editing_a_future_token_of_a_cached_text_changes_no_earlier_bit_or_selection(monkeypatch):
+    model, ids, sizes = MODELS["nsa"], torch.randint(256, (1, 40)), [12, 6, 1, 1, 1, 10, 9]
     other = ids.clone()
     other[:, 25] = (other[:, 25] + 7) % 256
-    a, b = (fed(model, x, [12, 6, 1, 1, 1, 10, 9], model.new_cache(40)) for x in (ids, other))
+    chosen = []
+    for block in model.blocks:
+        select = block.attn.kernels["scores"]
+
+        def recorded(*args, select=select, **where):
+            return chosen.append(select(*args, **where)) or chosen[-1]
+
+        monkeypatch.setitem(block.attn.kernels, "scores", recorded)
+    a, b = (fed(model, x, sizes, model.new_cache(40)) for x in (ids, other))
     assert torch.equal(a[:, :25], b[:, :25])
     assert not torch.equal(a[:, 25:], b[:, 25:])
+    first, second = (torch.cat(chosen[i : i + 14 : 2], 1) for i in (0, 14))
+    assert first.shape[1] == 40
+    assert torch.equal(first[:, :25], second[:, :25])
+    last_layer = [torch.cat(chosen[i : i + 14 : 2], 1)[:, :25] for i in (1, 15)]
+    assert torch.equal(*last_layer)
 
 
 def test_a_compressed_block_appears_exactly_with_its_last_token():
