@@ -1,11 +1,14 @@
 """The diagnosis on real GPUs: known faults on one and two of them, and the slow loop that was once called a hang.
 
-    python bench/diagnosis_gpu.py OUT            # two GPUs, about six minutes
-    python bench/diagnosis_gpu.py OUT --part law # only the slow loop: one GPU, two minutes
-    python bench/diagnosis_gpu.py OUT --smoke    # no GPU: the same on a CPU, gloo and tiny sizes
+    python bench/diagnosis_gpu.py OUT --budget-s 280             # two GPUs: doctor, then the specimens
+    python bench/diagnosis_gpu.py OUT --part law --budget-s 135  # one GPU: the slow loop
+    python bench/diagnosis_gpu.py OUT --smoke                    # no GPU: all of it on a CPU, gloo and tiny sizes
 
-Parts: ``doctor`` (what this machine allows), ``one`` (specimens on GPU 0) beside ``law`` on GPU 1, then ``two``
-(specimens on both GPUs with NCCL) alone, because a GPU that somebody else uses is evidence of its own.
+``CUDA_VISIBLE_DEVICES`` says which GPUs of a shared machine are ours; specimens on one GPU use the first of them.
+
+Parts: ``doctor`` (what this machine allows), ``two`` (specimens on both GPUs with NCCL, several at a time), ``one``
+(on one GPU, alone: a GPU that somebody else uses is evidence of its own), ``law``. When the budget runs out, what is
+running is ended and what was judged so far is printed.
 
 ``law``: attention as a loop over tokens (legacy-sequential), the shape of the original reports, at five sizes; the
 harness fits seconds per step = a + c x layers x tokens. Then 12 layers and 2048 tokens with the reports' limit of 60
@@ -22,7 +25,6 @@ import os
 import subprocess
 import sys
 import tarfile
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -49,12 +51,27 @@ SHAPE = {
     "train.precision_mode": "pure",
     "train.device": "cuda",
     "train.lr": 2e-4,
-    "train.steps": 2,
+    "train.steps": 1,
 }
 TINY = {**SHAPE, "model.dim": 64, "model.n_heads": 4, "model.d_k": 16, "model.d_v": 16, "train.device": "cpu"}
 TINY |= {"train.precision": "fp32", "train.precision_mode": "autocast"}
 
 SIZES = ((2, 128), (2, 256), (3, 256), (4, 256), (6, 256))
+LAW_RESERVE_S = 68.0
+"""What the very case needs at the end of the budget."""
+
+TWO = [
+    "nccl-skip",
+    "nccl-spin",
+    "nccl-straggler",
+    "nccl-shape",
+    "nccl-unused",
+    "nccl-lock",
+    "nccl-stopped",
+    "nccl-slow",
+    "nccl-killed",
+]  # the long ones among the first, so that three at a time end together
+ONE = ["gpu-spin", "gpu-oom", "gpu-host-bound", "gpu-thrash", "gpu-compile"]
 SMOKE_SIZES = ((1, 16), (1, 32), (2, 32), (2, 48), (2, 64))
 WANTED, LIMIT_S = (12, 2048), 60.0
 MAX_FILE_BYTES = 400_000
@@ -65,6 +82,16 @@ def say(text: str) -> None:
 
 
 STARTED_S = time.monotonic()
+
+
+def left_s(budget_s: float) -> float:
+    return budget_s - (time.monotonic() - STARTED_S)
+
+
+def visible() -> list[str]:
+    """The GPUs that are ours, as CUDA counts them on this machine."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES", "0,1")
+    return [name.strip() for name in given.split(",") if name.strip()]
 
 
 def harness(out: Path, name: str, *argv: str, env: dict[str, str] | None = None, limit_s: float = 420) -> int:
@@ -82,12 +109,16 @@ def harness(out: Path, name: str, *argv: str, env: dict[str, str] | None = None,
             code = process.wait(limit_s)
         except subprocess.TimeoutExpired:
             process.terminate()  # a clean end: it ends its trials and prints what was judged so far
-            code = process.wait(30)
+            try:
+                code = process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                code = process.wait()
     say(f"{name}: exit {code}\n{path.read_text()}")
     return code
 
 
-def law(out: Path, keep: Path, *, smoke: bool) -> None:
+def law(out: Path, keep: Path, *, smoke: bool, budget_s: float) -> None:
     """Five sizes, the fitted law, and the very case of the reports."""
     from harness.cli.wiring import parts
     from harness.core.trial import Prediction
@@ -96,12 +127,15 @@ def law(out: Path, keep: Path, *, smoke: bool) -> None:
 
     settings = Settings.read()
     if not smoke:
-        settings = replace(settings, child_env=(*settings.child_env, ("CUDA_VISIBLE_DEVICES", "1")))
+        settings = replace(settings, child_env=(*settings.child_env, ("CUDA_VISIBLE_DEVICES", visible()[-1])))
     points: list[tuple[float, float]] = []
     rows: list[dict[str, object]] = []
     wanted, limit_s = ((4, 512), 8.0) if smoke else (WANTED, LIMIT_S)
     with parts(settings, target="nsa", executor="local") as tools:
         for layers, tokens in SMOKE_SIZES if smoke else SIZES:
+            if len(points) > 2 and left_s(budget_s) < LAW_RESERVE_S + 20:
+                say(f"law: no time is left for {layers} x {tokens}")
+                continue
             done = trial(tools, keep, layers, tokens, limit_s=120, prediction=None, smoke=smoke)
             steps = done.evidence.measurement.step_s
             rows.append(row(done, layers, tokens))
@@ -121,7 +155,7 @@ def law(out: Path, keep: Path, *, smoke: bool) -> None:
             prediction = Prediction(
                 total_s=step_s, total_high_s=3 * step_s, silence_s=step_s, silence_high_s=3 * step_s, basis=basis
             )
-        done = trial(tools, keep, *wanted, limit_s=limit_s, prediction=prediction, smoke=smoke, steps=1)
+        done = trial(tools, keep, *wanted, limit_s=limit_s, prediction=prediction, smoke=smoke)
         rows.append(row(done, *wanted))
         case = f"{wanted[0]} layers x {wanted[1]} tokens, limit {limit_s:.0f} s"
         say(f"law: {case}: {done.verdict} by {done.verdict.rule}")
@@ -131,7 +165,7 @@ def law(out: Path, keep: Path, *, smoke: bool) -> None:
     (out / "law.json").write_text(json.dumps({"fit": to_json(fit), "trials": rows}, indent=1))
 
 
-def trial(tools, keep, layers, tokens, *, limit_s, prediction, smoke, steps=2):
+def trial(tools, keep, layers, tokens, *, limit_s, prediction, smoke):
     """One trial of the loop."""
     from harness.conduct import conduct
     from harness.core.codec import to_json
@@ -141,7 +175,7 @@ def trial(tools, keep, layers, tokens, *, limit_s, prediction, smoke, steps=2):
     from harness.core.verdict import Case
     from harness.plan.budget import budget
 
-    size = {"model.n_layers": layers, "train.seq_len": tokens, "train.steps": steps}
+    size = {"model.n_layers": layers, "train.seq_len": tokens}
     asked = Trial(
         target="nsa",
         point=Point.of({"n_layers": layers, "seq_len": tokens}),
@@ -187,31 +221,30 @@ def pack(out: Path, keep: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="folder for the results")
-    parser.add_argument("--part", choices=("doctor", "one", "law", "two"), action="append", help="only this part")
+    parser.add_argument("--part", choices=("doctor", "two", "one", "law"), action="append", help="only this part")
     parser.add_argument("--names", nargs="*", default=(), help="only these specimens, in part one or two")
+    parser.add_argument("--budget-s", type=float, default=420.0, help="end everything cleanly after this time")
+    parser.add_argument("--jobs", type=int, default=3, help="specimens on two GPUs at a time")
     parser.add_argument("--smoke", action="store_true", help="on a CPU, tiny")
     args = parser.parse_args()
-    parts = set(args.part or ("doctor", "one", "law", "two"))
+    parts = set(args.part or (("doctor", "two", "one", "law") if args.smoke else ("doctor", "two", "one")))
     args.out.mkdir(parents=True, exist_ok=True)
     keep = args.out / "kept"
     keep.mkdir(exist_ok=True)
     os.chdir(ROOT)
+    budget_s = args.budget_s - 8  # for ending and packing
     if "doctor" in parts:
-        harness(args.out, "doctor", "doctor", limit_s=60)
-    beside: threading.Thread | None = None
-    if "law" in parts:
-        beside = threading.Thread(target=law, args=(args.out, keep), kwargs={"smoke": args.smoke})
-        beside.start()
+        harness(args.out, "doctor", "doctor", limit_s=30)
     common = ("--keep", str(keep), "--executor", "local")
-    if "one" in parts:
-        chosen = ("lock-deadlock",) if args.smoke else args.names or ("--gpu", "--only", "gpu")
-        harness(args.out, "one", "selftest", *chosen, *common, env={"CUDA_VISIBLE_DEVICES": "0"}, limit_s=240)
-    if beside is not None:
-        beside.join()
     if "two" in parts:
-        chosen = ("gloo-skip",) if args.smoke else args.names or ("--gpu", "--only", "nccl")
-        # Two at a time: each trial waits for its ranks to start or for its silence to last, and hardly computes.
-        harness(args.out, "two", "selftest", *chosen, *common, "--jobs", "2", limit_s=360)
+        chosen = ("gloo-skip",) if args.smoke else args.names or TWO
+        harness(args.out, "two", "selftest", *chosen, *common, "--jobs", str(args.jobs), limit_s=left_s(budget_s))
+    if "one" in parts and left_s(budget_s) > 30:
+        chosen = ("lock-deadlock",) if args.smoke else args.names or ONE
+        first = {"CUDA_VISIBLE_DEVICES": visible()[0]}
+        harness(args.out, "one", "selftest", *chosen, *common, env=first, limit_s=left_s(budget_s))
+    if "law" in parts:
+        law(args.out, keep, smoke=args.smoke, budget_s=budget_s)
     pack(args.out, keep)
     say("done")
 

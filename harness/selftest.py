@@ -48,6 +48,9 @@ RANKS: dict[Needs, dict[str, Value]] = {
 HEALTHY_RUNS = 3
 """Trials without a fault that come first: limits are learned from them, as in a search."""
 
+HEALTHY_ON_GPU = 2
+"""The same where each takes ten seconds to start CUDA and NCCL; the first one also warms the driver's caches up."""
+
 AXIS = Axis(name="n_layers", path="model.n_layers", type=AxisType.ORDERED, values=(2,))
 
 _BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(100_000))"
@@ -97,7 +100,8 @@ class SelfTest:
         todo = [(SPECIMENS.load(name), number) for number in range(rounds) for name in names]
         hosts = {_key(SPECIMENS.load(name)): SPECIMENS.load(name) for name in names}
         for number, specimen in enumerate(hosts.values(), start=1):
-            self.told(f"limits are learned from {HEALTHY_RUNS} healthy runs: trainer {number} of {len(hosts)}")
+            runs = _healthy_runs(specimen)
+            self.told(f"limits are learned from {runs} healthy runs: trainer {number} of {len(hosts)}")
             self._learn(specimen)
         todo.reverse()
         running: set[Future[Row]] = set()
@@ -116,7 +120,7 @@ class SelfTest:
         """Run the trainer that ``specimen`` is planted in, without it."""
         clean = replace(SPECIMENS.load("clean"), needs=specimen.needs, world=specimen.world, settings=specimen.settings)
         known = self.healthy.setdefault(_key(specimen), [])
-        while len(known) < HEALTHY_RUNS and not self.interrupted():
+        while len(known) < _healthy_runs(specimen) and not self.interrupted():
             done = self._run(clean, repeat=len(known), role="healthy", folder=f"healthy-{len(self.healthy)}")
             known.append(done[1])
             if done[1].verdict.kind is not Kind.PASS:
@@ -165,6 +169,10 @@ class SelfTest:
             budget=budget(limits, prediction),
         )
         return replace(trial, prediction=prediction)
+
+
+def _healthy_runs(specimen: Specimen) -> int:
+    return HEALTHY_ON_GPU if specimen.needs in (Needs.GPU, Needs.NCCL) else HEALTHY_RUNS
 
 
 def host(specimen: Specimen) -> dict[str, Value]:
