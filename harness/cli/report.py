@@ -44,6 +44,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--repro", is_flag=True, help="Make a script that fails without the harness, and try it twice.")
 @click.option("--lint", "linted", type=FILE, multiple=True, help="Check the words of a text; may be repeated.")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of --format json.")
+@click.option("--hide", multiple=True, metavar="TEXT", help="Hide this name or path too; may be repeated.")
 @click.option("--list", "listed", is_flag=True, help="List the runs, newest first.")
 @click.option("--markdown", is_flag=True, help="As --format md.")
 @click.option("--json", "as_json", is_flag=True, help="As --format json.")
@@ -78,17 +79,18 @@ def _report(where: Path, name: str | None, options: dict[str, object]) -> None:
         _reproduce(directory)
     found = read(directory)
     template = options["template"] if isinstance(options["template"], Path) else None
-    path = write(found, directory, template=template)
+    hide = _hidden(options["hide"])
+    path = write(found, directory, template=template, hide=hide)
     if options["opened"]:
         click.launch(path.with_suffix(".html").absolute().as_uri())
     chosen = "md" if options["markdown"] else "json" if options["as_json"] else str(options["form"] or "terminal")
     if options["compare"]:
         other = _directory(where, str(options["compare"]))
-        text = compared(read(other), found, directory, "md" if chosen == "terminal" else chosen)
+        text = compared(read(other), found, directory, "md" if chosen == "terminal" else chosen, hide=hide)
     elif template is not None and chosen in ("terminal", "html"):
         text = path.with_suffix(".html").read_text(encoding="utf-8")
     else:
-        text = form(found, directory, chosen)
+        text = form(found, directory, chosen, hide=hide)
     if isinstance(options["output"], Path):
         from harness.store.files import write_atomic
 
@@ -103,6 +105,13 @@ def read(directory: Path) -> Run | CampaignRun:
     from harness.store.run_store import is_campaign, read_campaign, read_run
 
     return read_campaign(directory) if is_campaign(directory) else read_run(directory)
+
+
+def _hidden(added: object) -> tuple[str, ...] | None:
+    """This machine's names and ``added`` ones; None when there are none of these."""
+    from harness.settings import identities
+
+    return (*identities(), *map(str, added)) if isinstance(added, tuple) and added else None
 
 
 def _directory(where: Path, name: str | None) -> Path:

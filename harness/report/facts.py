@@ -8,6 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from harness.core.verdict import Answer, Kind
+from harness.core.world import world_of
 from harness.store import layout
 
 if TYPE_CHECKING:
@@ -148,6 +149,11 @@ def controls(run: Run) -> dict[str, tuple[Numbered, ...]]:
     for trial in filter(is_control, numbered(run)):
         found.setdefault(trial.record.trial.role.removeprefix("control").strip() or "control", []).append(trial)
     return {name: tuple(trials) for name, trials in found.items()}
+
+
+def steps_of(record: TrialRecord) -> int:
+    """Steps that were finished; of several ranks each measures its own."""
+    return len(record.measurement.step_s) // world_of(record.trial.config)
 
 
 def leaves(data: Any, prefix: str = "") -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from harness.core.movement import movement
 from harness.core.stacks import deciding_thread, telling_frame
 from harness.report.stacks import deciding_sample, lines, place, same_in
-from harness.report.text import code, count, details, fence, md, seconds, size, table
+from harness.report.text import code, count, details, fence, md, seconds, short_path, size, table
 
 if TYPE_CHECKING:
     from harness.core.evidence import Evidence, ProcessState, StackSample
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 LOG_LINES = 30
 MARKS = 6
+_FILE = re.compile(r'File "([^"]+)"')
 
 
 def where(evidence: Evidence, record: TrialRecord) -> str:
@@ -49,8 +51,14 @@ def raised(evidence: Evidence) -> str:
     result = evidence.result
     if result is None or result.exception is None:
         return ""
-    title = f"**Raised:** {code(result.exception)}: {md((result.message or '')[:300])}"
-    return f"{title}\n\n{details('Traceback', fence(result.traceback))}" if result.traceback else title
+    message = " ".join((result.message or "").split())
+    title = f"**Raised:** {code(result.exception)}" + (f": {code(message[:300])}" if message else "")
+    return f"{title}\n\n{details('Traceback', fence(near(result.traceback)))}" if result.traceback else title
+
+
+def near(text: str) -> str:
+    """``text`` with the files of tracebacks as one would say them, wherever they were installed."""
+    return _FILE.sub(lambda match: f'File "{short_path(match[1])}"', text)
 
 
 def threads(evidence: Evidence) -> str:
@@ -112,7 +120,7 @@ def logs(evidence: Evidence) -> str:
         shown = log.text.strip("\n").splitlines()[-LOG_LINES:]
         dropped = f", {size(log.dropped_bytes)} not kept" if log.dropped_bytes else ""
         summary = f"Last {count(len(shown), 'line')} of {md(log.stream)} ({size(log.size_bytes)}{dropped})"
-        parts.append(details(summary, fence("\n".join(shown))))
+        parts.append(details(summary, fence(near("\n".join(shown)))))
     return "\n\n".join(parts) if parts else "It printed nothing."
 
 

@@ -65,7 +65,7 @@ def _of_failure(run: CampaignRun, failure: FailureTable) -> str:
     text = f"{head}Each row asks whether the failure depends on one axis; a pair of cells that differ only there tells."
     shown = [i for i in failure.interactions if i.failed][:8]
     if shown:
-        text += f"\n\nCombinations that failed and never passed: {md(listed(shown))}."
+        text += f"\n\nCombinations that failed and never passed: {md('; '.join(map(str, shown)))}."
     return f"{text}\n\n{table(HEAD, rows)}"
 
 

@@ -10,6 +10,7 @@ from harness.core.cause import AxisFinding
 from harness.core.ports import Block
 from harness.report.campaign.facts import by_cell, results
 from harness.report.campaign.next_steps import next_steps
+from harness.report.facts import steps_of
 from harness.report.sections.not_tested import listed_steps
 from harness.report.text import count, listed, md
 
@@ -42,7 +43,7 @@ def _gaps(run: CampaignRun) -> list[str]:
     once = sum(len(trials) == 1 for trials in tried.values())
     if once:
         gaps.append(f"{count(once, 'cell')} had one trial each, so a rare failure there could have been missed.")
-    steps = max((len(r.measurement.step_s) for r in run.records), default=0)
+    steps = max(map(steps_of, run.records), default=0)
     if steps:
         gaps.append(f"Anything after step {steps}: the longest trial ended there.")
     gaps.append("Other machines, versions and seeds than those named here.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from harness.core.ports import Block
 from harness.core.verdict import Kind
 from harness.report.campaign.facts import name_of, numbered
+from harness.report.facts import steps_of
 from harness.report.sections.trials import ROLES, ended
 from harness.report.text import code, details, md, seconds, size, table
 
@@ -41,7 +42,7 @@ def _row(run: CampaignRun, trial: Numbered) -> tuple[object, ...]:
         md(ROLES.get(record.trial.role, record.trial.role)) + reused,
         md(trial.verdict) if trial.verdict.kind is Kind.PASS else f"**{md(trial.verdict)}**",
         f"{record.outcome.duration_s:.2f}",
-        len(measured.step_s),
+        steps_of(record),
         seconds(measured.longest_silence_s),
         size(measured.peak_rss_bytes) if measured.peak_rss_bytes else "-",
         md(ended(record.outcome)),

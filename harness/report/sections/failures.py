@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from harness.core.ports import Block
 from harness.core.verdict import Kind
 from harness.report import seen
-from harness.report.facts import cell, groups
+from harness.report.facts import cell, groups, steps_of
 from harness.report.sections.trials import ended
 from harness.report.text import code, listed, md, table
 from harness.report.words import at, of
@@ -65,7 +65,7 @@ def _facts(group: Group) -> str:
         ("rule", f"{code(verdict.rule)}, confidence {md(verdict.confidence)}"),
         ("evidence", listed(map(code, verdict.cites))),
         ("phase", md(verdict.phase or "-") + (f", step {verdict.step}" if verdict.step is not None else "")),
-        ("steps done", f"{len(record.measurement.step_s)}"),
+        ("steps done", f"{steps_of(record)}"),
         ("ended", md(ended(record.outcome))),
         ("limits", seen.limits(record.trial.budget)),
         ("healthy time", seen.healthy(record.trial.prediction)),

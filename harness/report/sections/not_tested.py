@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from harness.core.ports import Block
-from harness.report.facts import cells, leaves
+from harness.report.facts import cells, leaves, steps_of
 from harness.report.next_steps import next_steps
 from harness.report.text import code, command, count, details, fence, listed, md, ranges
 from harness.report.words import certificate, not_searched
@@ -43,7 +43,7 @@ def _gaps(run: Run) -> list[str]:
     if boundary is not None and boundary.excluded_rate and certificate(run):
         rate = math.ceil(boundary.excluded_rate * 100 - 1e-9)
         gaps.append(f"{name} <= {boundary.last_good}: a failure in fewer than {rate} % of the runs is not ruled out.")
-    steps = max((len(record.measurement.step_s) for record in run.records), default=0)
+    steps = max(map(steps_of, run.records), default=0)
     if steps:
         gaps.append(f"Anything after step {steps}: the longest trial ended there.")
     gaps.append("Other machines, versions and seeds than those below.")

@@ -39,7 +39,7 @@ def minimal(run_dir: Path) -> str:
     if not script.is_file() or not tried.is_file():
         return ""
     told = json.loads(tried.read_text(encoding="utf-8"))
-    text = f"**Without the harness:** {md(told['sentence'])}"
+    text = f"**{md(told['sentence'][:1].upper() + told['sentence'][1:])}**"
     return f"{text}\n\n{details(f'The script, {script.name}', fence(script.read_text(encoding='utf-8'), 'python'))}"
 
 

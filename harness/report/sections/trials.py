@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from harness.core.outcome import Ending
 from harness.core.ports import Block
 from harness.core.verdict import Kind
-from harness.report.facts import cells, numbered, value_of
+from harness.report.facts import cells, numbered, steps_of, value_of
 from harness.report.text import code, details, md, seconds, size, table
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _trial_row(run: Run, trial: Numbered) -> tuple[object, ...]:
         md(ROLES.get(record.trial.role, record.trial.role)),
         md(trial.verdict) if trial.verdict.kind is Kind.PASS else f"**{md(trial.verdict)}**",
         f"{record.outcome.duration_s:.2f}",
-        len(measured.step_s),
+        steps_of(record),
         seconds(measured.longest_silence_s),
         md(ended(record.outcome)),
         code(f"trials/{record.trial.key}"),
