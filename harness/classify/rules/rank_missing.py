@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.classify.facts import silent_too_long
+from harness.classify.facts import place, silent_too_long
+from harness.classify.frames import spell
 from harness.classify.ranks import alike, cited, views_of, waiting, who
 from harness.classify.rules.hung_busy import hung_busy
 from harness.classify.rules.hung_waiting import hung_waiting
 from harness.classify.rules.stopped import stopped
+from harness.core.stacks import deciding_thread, telling_frame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,9 +59,18 @@ def _because(
 ) -> str:
     if all_alike:
         return f"{who(judged)} hang alike: {verdict.because}"
-    waiters = "".join(f"{waiting(group)}; " for group in alike(others))
     also = [other for other in judged if other is not view]
     more = f"; {who(also)} hang{'s' if len(also) == 1 else ''} as well, later" if also else ""
     if not others:
         return f"{verdict.because}{more}"
-    return f"{waiters}rank {view.rank} is missing there: {verdict.because.removeprefix(f'rank {view.rank} ')}{more}"
+    waiters = "; ".join(waiting(group) for group in alike(others))
+    details = verdict.because.removeprefix(f"rank {view.rank} ")
+    return f"rank {view.rank} does not come: {_whereabouts(view, verdict)}; {waiters}; rank {view.rank} {details}{more}"
+
+
+def _whereabouts(view: RankView, verdict: Verdict) -> str:
+    """In few words where the missing rank is: ``it waits in log_gradient (hooks.py:9), in backward of step 1``."""
+    thread = deciding_thread(view.samples[-1]) if view.samples else None
+    at = f" in {spell(telling_frame(thread))}" if thread is not None else ""
+    verb = {"stopped": "it is stopped", "hung_busy": "it runs without an end"}.get(verdict.rule, "it waits")
+    return f"{verb}{at}, {place(view.case)}"
