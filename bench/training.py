@@ -2,11 +2,15 @@
 
     python bench/training.py OUT            # two GPUs, under nine minutes
     python bench/training.py OUT --smoke    # two CPU processes and a tiny model: does every row run?
+    python bench/training.py OUT --parts compare alone     # some of the rows; --list names them
+    python bench/training.py OUT --tabulate A.jsonl B.jsonl    # one table of several runs' rows, nothing is run
 
-Every row is ``nsa.train.trainer.train`` with the shipped configuration m7c_125m_2xa100_production (or the 1xa100
-one), changed only in what the row says. Rows on two GPUs run under torchrun, one after another; rows on one GPU run
-two at a time, one on each; last, the command line itself trains, saves and continues. A row that takes too long ends
-early and says after how many steps; one that fails says why, and the next ones run in fresh processes.
+The production configuration has one sequence of 2,048 tokens per GPU: its steps wait for the host, so its rows show
+that every way completes, and the rows with 16 sequences what the GPUs can do. Every row is
+``nsa.train.trainer.train`` with the shipped configuration m7c_125m_2xa100_production (or the 1xa100 one), changed
+only in what the row says. Rows on two GPUs run under torchrun, one after another; rows on one GPU run two at a time,
+one on each; last, where time is left, the command line itself trains, saves and continues. A row that takes too long
+ends early and says after how many steps; one that fails says why, and the next ones run in fresh processes.
 ``OUT/training.jsonl`` gets a line when a row ends, and ``OUT/training.md`` is written again: a kill at a limit loses
 the row in progress only.
 
@@ -40,8 +44,6 @@ sys.path.insert(0, str(ROOT))
 STALL_S = {"first": 150.0, "later": 60.0}
 """Silence after which a row is ended: before the first step (kernels are compiled there), and later."""
 SAY_EVERY_S = 5.0
-STEPS_S = 100.0
-"""The longest a row of 500 steps may take; shorter rows half of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,50 +59,69 @@ class Row:
     steps: int = 500
     sdpa: str = ""
     """For dense attention: the backend of torch's attention; torch chooses if empty."""
+    limit_s: float = 60.0
+    """The longest its steps may take."""
+    beside: str = ""
+    """What runs at the same time on the same GPUs: then only that it completes is of interest."""
 
     @property
     def name(self) -> str:
         """What identifies the row in messages and tables."""
         attention = f"{self.attention} {self.sdpa}".strip()
-        return f"{self.gpus}x {self.mode} {attention} {self.checkpointing} S={self.seq_len} B={self.batch_per_gpu}"
+        beside = f" (beside {self.beside})" if self.beside else ""
+        return (
+            f"{self.gpus}x {self.mode} {attention} {self.checkpointing} S={self.seq_len} B={self.batch_per_gpu}{beside}"
+        )
 
 
-def together() -> list[Row]:
-    """Rows on two GPUs, the most important first."""
-    production = [
-        Row(gpus=2, mode=mode, checkpointing=kind)
-        for mode in ("ddp", "fsdp")
-        for kind in ("none", "nonreentrant", "reentrant")
-    ]
-    ddp = Row(gpus=2, mode="ddp", steps=100)
-    return [
-        *production,
-        replace(ddp, batch_per_gpu=16),
-        replace(ddp, batch_per_gpu=16, attention="dense"),
-        replace(ddp, batch_per_gpu=2, seq_len=16384),
-        replace(ddp, batch_per_gpu=2, seq_len=16384, attention="dense"),
-        replace(ddp, attention="dense"),
-        replace(ddp, mode="fsdp", batch_per_gpu=16),
-        replace(ddp, batch_per_gpu=16, checkpointing="nonreentrant"),
-        replace(ddp, batch_per_gpu=16, checkpointing="selective"),
-    ]
+def production() -> list[Row]:
+    """The production configuration in every way, on two GPUs."""
+    modes, kinds = ("ddp", "fsdp"), ("none", "nonreentrant", "reentrant")
+    return [Row(gpus=2, mode=mode, checkpointing=kind, limit_s=150.0) for mode in modes for kind in kinds]
+
+
+def compare() -> list[Row]:
+    """Sparse beside dense on two GPUs, at two lengths, with batches that fill them."""
+    wide = Row(gpus=2, mode="ddp", steps=50, batch_per_gpu=16)
+    long = replace(wide, batch_per_gpu=2, seq_len=16384)
+    return [wide, replace(wide, attention="dense"), long, replace(long, attention="dense")]
 
 
 def alone(attention: str) -> list[Row]:
-    """Rows on one GPU: the sparse model on the first, the dense one at the same time on the second."""
-    row = Row(gpus=1, mode="single", attention=attention, steps=100)
-    rows = [
-        replace(row, batch_per_gpu=16),
-        replace(row, batch_per_gpu=2, seq_len=16384),
-        replace(row, batch_per_gpu=1),
-    ]
-    if attention == "dense":
-        return [*rows, *(replace(r, sdpa="cudnn") for r in rows[:2])]
+    """The same on one GPU."""
+    row = Row(gpus=1, mode="single", attention=attention, steps=40)
+    return [replace(row, batch_per_gpu=16), replace(row, batch_per_gpu=2, seq_len=16384), row]
+
+
+def more() -> list[Row]:
+    """What else can be asked of two GPUs."""
+    wide = Row(gpus=2, mode="ddp", steps=50, batch_per_gpu=16)
     return [
-        *rows,
-        replace(row, batch_per_gpu=16, checkpointing="nonreentrant"),
-        replace(row, checkpointing="reentrant"),
+        replace(wide, mode="fsdp"),
+        *(replace(wide, checkpointing=kind) for kind in ("nonreentrant", "selective")),
+        replace(wide, batch_per_gpu=1, attention="dense"),
+        replace(wide, attention="dense", sdpa="cudnn"),
+        replace(wide, attention="dense", sdpa="cudnn", batch_per_gpu=2, seq_len=16384),
     ]
+
+
+def long() -> list[Row]:
+    """The two slowest rows of the production configuration, to be run at the same time."""
+    kinds = {"nonreentrant": "reentrant", "reentrant": "nonreentrant"}
+    return [
+        Row(gpus=2, mode="fsdp", checkpointing=kind, limit_s=1e6, beside=f"fsdp {other}")
+        for kind, other in kinds.items()
+    ]
+
+
+PARTS = {
+    "production": lambda: [(production(), None)],
+    "compare": lambda: [(compare(), None)],
+    "alone": lambda: [(alone("nsa"), 0), (alone("dense"), 1)],
+    "more": lambda: [(more(), None)],
+    "long": lambda: [([row], None) for row in long()],
+}
+"""Lists of rows that run at the same time, each with the number of its GPU; None for both."""
 
 
 # The rank that trains -------------------------------------------------------------------------------------------------
@@ -172,10 +193,9 @@ def measure(row: Row, *, smoke: bool, say) -> dict:
     if on_gpu:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    limit_s = STEPS_S if row.steps >= 500 else STEPS_S / 2
 
     def stop_asked():
-        return bool(clock.ends) and time.perf_counter() - clock.ends[0] > limit_s
+        return bool(clock.ends) and time.perf_counter() - clock.ends[0] > row.limit_s
 
     backends = {"": None, "cudnn": SDPBackend.CUDNN_ATTENTION}[row.sdpa]
     if backends is None or not on_gpu:
@@ -437,17 +457,14 @@ def report(results: list[dict], out: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def describe(*, smoke: bool) -> dict:
+def describe(*, smoke: bool, commit: str) -> dict:
     """The machine, in a few words."""
     import torch
 
     gpu = "none (smoke test on CPUs)" if smoke else f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}"
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False, cwd=ROOT
-    )
     return {
         "GPU": gpu, "torch": torch.__version__, "Python": platform.python_version(),
-        "commit": commit.stdout.strip() or "unknown", "configuration": "m7c_125m production (bf16 weights)",
+        "commit": commit or "unknown", "configuration": "m7c_125m production (bf16 weights)",
     }  # fmt: skip
 
 
@@ -457,27 +474,52 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="tiny, on two CPU processes")
     parser.add_argument("--budget-s", type=float, default=530.0, help="end before this many seconds")
     parser.add_argument("--peak-tflops", type=float, default=989.0, help="of one GPU, for MFU")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=["production", "compare", "alone", "more"])
+    parser.add_argument("--list", action="store_true", help="print the rows of every part and stop")
+    parser.add_argument(
+        "--tabulate", nargs="+", type=Path, metavar="JSONL", help="make the table of these rows and stop"
+    )
+    parser.add_argument("--commit", default="", help="of the tree that is measured, for the record")
     parser.add_argument("--work", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.work:
         work([Row(**row) for row in json.loads(args.work)], smoke=args.smoke)
-        return
+    elif args.list:
+        for part, lists in PARTS.items():
+            print(part, *(f"  {row.name}, {row.steps} steps" for rows, _ in lists() for row in rows), sep="\n")
+    elif args.tabulate:
+        rows = [json.loads(line) for file in args.tabulate for line in file.read_text().splitlines()]
+        (args.out / "training.md").write_text(report(best_of(rows), args.out))
+    else:
+        sys.exit(run(args))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train the parts that are asked for; 1 when a row did not complete."""
     bench = Bench(args.out, smoke=args.smoke, budget_s=args.budget_s, peak_tflops=args.peak_tflops)
-    (args.out / "machine.json").write_text(json.dumps(describe(smoke=args.smoke)))
-    bench.run([(together(), None)])
-    bench.run([(alone("nsa"), 0), (alone("dense"), 1)])
-    if bench.left_s > 60:
+    (args.out / "machine.json").write_text(json.dumps(describe(smoke=args.smoke, commit=args.commit)))
+    for part in args.parts:
+        bench.run(PARTS[part]())
+    if bench.left_s > 45:
         bench.command_line()
         with (args.out / "training.md").open("a") as file:
             file.write("\nThe command line, `torchrun --nproc_per_node=2 -m nsa.train m7c_125m_2xa100_production`:\n\n")
             file.writelines(f"- {line}\n" for line in bench.commands)
     failed = [r["row"] for r in bench.results if not r["ok"]]
-    bench.say(
-        f"{len(bench.results) - len(failed)} of {len(bench.results)} rows done"
-        + (f"; failed: {failed}" if failed else "")
-    )
+    bench.say(f"{len(bench.results) - len(failed)} of {len(bench.results)} rows done; failed: {failed or 'none'}")
     print((args.out / "training.md").read_text())
-    sys.exit(1 if failed or any(": status 0," not in line for line in bench.commands) else 0)
+    return 1 if failed or any(": status 0," not in line for line in bench.commands) else 0
+
+
+def best_of(rows: list[dict]) -> list[dict]:
+    """One row of each name: the last that completed all its steps, else the last that completed some."""
+    kept: dict[str, dict] = {}
+    for row in rows:
+        name, ended = row["row"], (row["ok"], row.get("n_steps", 0))
+        before = kept.get(name)
+        if before is None or ended >= (before["ok"], before.get("n_steps", 0)):
+            kept[name] = row
+    return list(kept.values())
 
 
 if __name__ == "__main__":
