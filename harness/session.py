@@ -13,7 +13,7 @@ from harness.plan.budget import budget
 from harness.plan.predict import predict
 from harness.plan.trials import Planner
 from harness.search.oracle import Oracle
-from harness.search.scaling import scaling_of
+from harness.search.scaling import fits_along, scaling_of
 from harness.search.threshold import ThresholdSearch
 
 if TYPE_CHECKING:
@@ -106,7 +106,8 @@ class Session:
         return replace(trial, budget=budget(self.spec.limits, prediction), prediction=prediction)
 
     def _with_scaling(self, boundary: Boundary) -> Boundary:
-        return replace(boundary, fit=scaling_of(self.store.records(), axis=self.spec.axis))
+        records, axis = self.store.records(), self.spec.axis
+        return replace(boundary, fit=scaling_of(records, axis=axis), fits=fits_along(records, axis=axis))
 
     def _control(self, boundary: Boundary) -> Boundary:
         """At the failing value, change one thing and run again; the claim grows only if that passes."""

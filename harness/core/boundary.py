@@ -42,11 +42,11 @@ class Count:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingFit:
-    """Time of passed trials against the axis: ``seconds = intercept + slope * value`` by least squares.
+    """What passed trials cost against the axis: ``quantity = intercept + slope * value`` by least squares.
 
     ``slope_low`` and ``slope_high`` are the 95 % interval, ``exponent`` the e of the best
-    ``seconds = c + b * value**e`` where it can be told (None otherwise), ``predicted`` the seconds for values that
-    were not reached, ``note`` what the fit cannot say.
+    ``quantity = c + b * value**e`` where it can be told (None otherwise) and ``exponent_low`` and ``exponent_high``
+    its 95 % interval, ``predicted`` the quantity for values that were not reached, ``note`` what the fit cannot say.
     """
 
     quantity: str
@@ -58,6 +58,8 @@ class ScalingFit:
     points: tuple[tuple[float, float], ...]
     predicted: tuple[tuple[float, float], ...] = ()
     exponent: float | None = None
+    exponent_low: float | None = None
+    exponent_high: float | None = None
     note: str = ""
 
 
@@ -70,6 +72,7 @@ class Boundary:
     the stopping rule asks for at ``last_good``; ``certified`` says that it got them. ``posterior`` is the probability
     that the first failing value lies above ``last_good`` and not above ``first_bad``; ``chances`` has it for every
     value of the axis, and last that none of them fails (empty in runs that were recorded without).
+    ``fit`` is how time grows along the axis; ``fits`` has beside it how memory and the autograd graph do.
     """
 
     axis: str
@@ -90,6 +93,7 @@ class Boundary:
     because: str = ""
     notes: tuple[str, ...] = ()
     fit: ScalingFit | None = None
+    fits: tuple[ScalingFit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

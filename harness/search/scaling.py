@@ -1,4 +1,4 @@
-"""How the time of passed trials grows along an axis: a line with its interval, and the exponent where it shows."""
+"""How time, memory and the graph grow along an axis: a line with its interval, and the exponent where it shows."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from harness.core.record import TrialRecord
 
 EXPONENTS = tuple(round(0.1 * i, 1) for i in range(1, 41))
+MB = 2**20
+GRAPH_NODES = "forward_nodes"
+"""The fact of a trial that counts the autograd nodes which its last forward pass has built."""
 WIDEST_INTERVAL = 1.0
 """An exponent is reported only when its 95 % interval is no wider than this."""
 
@@ -34,6 +37,7 @@ def fit_scaling(
     error = line.slope_error()
     note = "two points: no interval can be given" if error is None else ""
     margin = error or 0.0
+    power = growth_exponent(ordered)
     return ScalingFit(
         quantity=quantity,
         intercept=line.intercept,
@@ -43,13 +47,15 @@ def fit_scaling(
         r_squared=line.r_squared,
         points=tuple(ordered),
         predicted=tuple((value, max(line.at(value), 0.0)) for value in predict_for),
-        exponent=growth_exponent(ordered),
+        exponent=None if power is None else power[0],
+        exponent_low=None if power is None else power[1],
+        exponent_high=None if power is None else power[2],
         note=note,
     )
 
 
-def growth_exponent(points: Sequence[tuple[float, float]]) -> float | None:
-    """The e of the best ``seconds = c + b * value**e`` with b > 0, or None where the points do not tell it.
+def growth_exponent(points: Sequence[tuple[float, float]]) -> tuple[float, float, float] | None:
+    """The e of the best ``y = c + b * value**e`` with b > 0 and its 95 % interval, or None where it does not show.
 
     They tell it when there are at least four different positive values over a range of four, and the 95 % profile
     interval of e (F test on the residual sum of squares, three parameters) lies inside 0.1..4 and is at most
@@ -71,7 +77,7 @@ def growth_exponent(points: Sequence[tuple[float, float]]) -> float | None:
     bound = least * (1 + student_t(0.95, dof) ** 2 / dof) + 1e-12 * max(y * y for _, y in points)
     inside = [exponent for left, exponent in tried if left <= bound]
     told = EXPONENTS[0] < inside[0] and inside[-1] < EXPONENTS[-1]
-    return best if told and inside[-1] - inside[0] <= WIDEST_INTERVAL else None
+    return (best, inside[0], inside[-1]) if told and inside[-1] - inside[0] <= WIDEST_INTERVAL else None
 
 
 def scaling_of(records: Sequence[TrialRecord], *, axis: Axis) -> ScalingFit | None:
@@ -89,6 +95,25 @@ def scaling_of(records: Sequence[TrialRecord], *, axis: Axis) -> ScalingFit | No
     passed = [r for r in mine if r.verdict.kind is Kind.PASS]
     whole = [(x, r.outcome.duration_s) for r in passed if (x := _number(r, axis)) is not None]
     return fit_scaling("seconds per trial", whole, _missing(axis, whole))
+
+
+def fits_along(records: Sequence[TrialRecord], *, axis: Axis) -> tuple[ScalingFit, ...]:
+    """Time, peak memory and autograd nodes against ``axis``, each where it was measured at two values at least."""
+    mine = [r for r in records if not r.trial.role.startswith("control") and r.verdict.kind is Kind.PASS]
+    memory = [(x, r.measurement.peak_rss_bytes / MB) for r in mine if (x := _number(r, axis)) and _used(r)]
+    nodes = [
+        (x, nodes) for r in mine if (x := _number(r, axis)) and (nodes := dict(r.measurement.facts).get(GRAPH_NODES))
+    ]
+    found = (
+        scaling_of(records, axis=axis),
+        fit_scaling("peak memory, MB", memory, _missing(axis, memory)),
+        fit_scaling("autograd nodes of a forward pass", nodes, _missing(axis, nodes)),
+    )
+    return tuple(fit for fit in found if fit is not None)
+
+
+def _used(record: TrialRecord) -> bool:
+    return record.measurement.peak_rss_bytes > 0
 
 
 def _number(record: TrialRecord, axis: Axis) -> float | None:

@@ -12,7 +12,7 @@ from harness.core.point import AxisType, Point
 from harness.core.verdict import Answer, Kind
 from harness.search.implicate import axis_verdicts
 from harness.search.met import Ended, in_force, met, words
-from harness.search.scaling import fit_scaling, scaling_of
+from harness.search.scaling import fits_along, scaling_of
 from harness.search.suspects import suspects
 from harness.search.threshold import certificate_passes
 
@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Mapping, Sequence
 
-    from harness.core.boundary import ScalingFit
     from harness.core.campaign import Said
     from harness.core.matrix import Matrix
-    from harness.core.point import Axis
     from harness.core.record import TrialRecord
     from harness.core.space import Space
 
@@ -149,7 +147,7 @@ def _required(records: Sequence[TrialRecord], failed: Sequence[TrialRecord]) -> 
 
 
 def axis_fits(space: Space, records: Sequence[TrialRecord]) -> tuple[AxisFit, ...]:
-    """Time and memory against each ordered axis, on the line through the matrix with the most values that passed."""
+    """Time, memory and graph against each ordered axis, on the line with the most values that passed."""
     fits: list[AxisFit] = []
     for factor in space.factors:
         if factor.axis.type is not AxisType.ORDERED:
@@ -160,20 +158,9 @@ def axis_fits(space: Space, records: Sequence[TrialRecord]) -> tuple[AxisFit, ..
         found = [(rest, mine, fit) for rest, mine in lines.items() if (fit := scaling_of(mine, axis=factor.axis))]
         if not found:
             continue
-        rest, mine, fit = max(found, key=lambda line: len({x for x, _ in line[2].points}))
-        fits.append(AxisFit(axis=factor.name, fixed=rest, fit=fit))
-        if (memory := _memory(mine, factor.axis)) is not None:
-            fits.append(AxisFit(axis=factor.name, fixed=rest, fit=memory))
+        rest, mine, _ = max(found, key=lambda line: len({x for x, _ in line[2].points}))
+        fits += [AxisFit(axis=factor.name, fixed=rest, fit=fit) for fit in fits_along(mine, axis=factor.axis)]
     return tuple(fits)
-
-
-def _memory(records: Sequence[TrialRecord], axis: Axis) -> ScalingFit | None:
-    points: list[tuple[float, float]] = []
-    for record in records:
-        value, used = record.trial.point.get(axis.name), record.measurement.peak_rss_bytes
-        if record.verdict.kind is Kind.PASS and used and isinstance(value, int | float):
-            points.append((float(value), used / MB))
-    return fit_scaling("peak memory, MB", points)
 
 
 def _without(cell: Point, name: str) -> Point:

@@ -12,7 +12,7 @@ from harness.core.point import Axis, AxisType, Point
 from harness.core.record import TrialRecord
 from harness.core.trial import Budget, Limit, Trial
 from harness.core.verdict import Answer, Confidence, Kind, Verdict
-from harness.search.scaling import fit_scaling, growth_exponent, scaling_of
+from harness.search.scaling import fit_scaling, fits_along, growth_exponent, scaling_of
 
 AXIS = Axis(name="n_layers", path="model.n_layers", type=AxisType.ORDERED, values=tuple(range(1, 13)))
 
@@ -67,7 +67,12 @@ def test_a_prediction_is_never_negative():
 def test_the_exponent_is_told_from_a_wide_clean_range(exponent):
     noise = random.Random(1)
     points = [(v, 0.3 + 0.02 * v**exponent * (1 + 0.01 * noise.gauss(0, 1))) for v in (1, 2, 4, 8, 16, 32)]
-    assert growth_exponent(points) == pytest.approx(exponent, abs=0.11)
+    power = growth_exponent(points)
+    assert power is not None
+    best, low, high = power
+    assert best == pytest.approx(exponent, abs=0.11)
+    assert low <= exponent <= high
+    assert low <= best <= high
 
 
 @pytest.mark.parametrize(
@@ -149,3 +154,29 @@ def test_without_steps_the_whole_trial_is_fitted():
 
 def test_no_passes_no_fit():
     assert scaling_of([], axis=AXIS) is None
+
+
+def test_memory_and_the_graph_are_fitted_beside_the_time():
+    def measured(value: int) -> TrialRecord:
+        record = passed(value, steps=(0.1 * value,))
+        facts = (("forward_nodes", 40.0 * value + 7),)
+        return replace(
+            record, measurement=replace(record.measurement, peak_rss_bytes=2**20 * (300 + 5 * value**2), facts=facts)
+        )
+
+    fits = fits_along([measured(v) for v in (1, 2, 4, 8, 12)], axis=AXIS)
+    assert [fit.quantity for fit in fits] == [
+        "seconds per step",
+        "peak memory, MB",
+        "autograd nodes of a forward pass",
+    ]
+    time, memory, nodes = fits
+    assert (time.exponent, nodes.exponent) == (1.0, 1.0)
+    assert memory.exponent == 2.0
+    assert (memory.exponent_low, memory.exponent_high) == (2.0, 2.0)
+    assert (nodes.slope, nodes.intercept) == (pytest.approx(40), pytest.approx(7))
+
+
+def test_what_was_not_measured_is_not_fitted():
+    fits = fits_along([passed(v, steps=(0.1 * v,)) for v in (1, 2, 4)], axis=AXIS)
+    assert [fit.quantity for fit in fits] == ["seconds per step"]
