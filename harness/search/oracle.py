@@ -13,16 +13,20 @@ if TYPE_CHECKING:
 class Oracle:
     """Answers whether a trial showed the failure being sought.
 
-    With ``bad`` given, those kinds are bad. Without, the first failure that shows up (its kind and cause) becomes
-    the one being sought, and a different failure later is unresolved: following it would find the edge of another
-    problem. A cause that the evidence did not tell matches any. PASS is always good; SLOW, INFRA and everything else
-    is unresolved. Feeding the same verdicts again gives the same answers.
+    With ``bad`` given, those kinds are bad. Without, the first failure that shows up (its kind, cause and place)
+    becomes the one being sought, and a different failure later is unresolved: following it would find the edge of
+    another problem. A cause or place that the evidence did not tell matches any. PASS is always good; SLOW, INFRA and
+    everything else is unresolved. Feeding the same verdicts again gives the same answers.
+
+    The place of a crash is the function that raised. A hang is looked at from outside, now with native frames and now
+    without, so that it is in another place only when its stack shares no function with the first one's.
     """
 
     def __init__(self, bad: tuple[Kind, ...] = ()) -> None:
         self._bad = frozenset(bad)
         self._kind: Kind | None = None
         self._cause: str | None = None
+        self._frames: tuple[str, ...] = ()
         self._others: list[str] = []
 
     @property
@@ -32,7 +36,8 @@ class Oracle:
             return " or ".join(sorted(self._bad))
         if self._kind is None:
             return "the first failure that shows up"
-        return f"{self._kind} ({self._cause})" if self._cause else str(self._kind)
+        told = f"{self._kind} ({self._cause})" if self._cause else str(self._kind)
+        return f"{told} in {self._frames[0]}" if self._kind is Kind.CRASH and self._frames else told
 
     @property
     def others(self) -> tuple[str, ...]:
@@ -48,9 +53,10 @@ class Oracle:
         if not self._bad and verdict.kind in FAILURES and self._matches(verdict):
             self._kind = verdict.kind
             self._cause = self._cause or verdict.cause
+            self._frames = self._frames or _frames(verdict)
             return Answer.BAD
-        if verdict.kind in FAILURES and str(verdict) not in self._others:
-            self._others.append(str(verdict))
+        if verdict.kind in FAILURES and self._named(verdict) not in self._others:
+            self._others.append(self._named(verdict))
         return Answer.UNRESOLVED
 
     def reason(self, verdict: Verdict) -> str:
@@ -60,11 +66,34 @@ class Oracle:
         if verdict.kind in self._bad or (not self._bad and verdict.kind in FAILURES and self._matches(verdict)):
             return f"it ended in {verdict}, the failure being sought"
         if verdict.kind in FAILURES:
-            return f"it ended in {verdict}, but {self.sought} is being sought"
+            return f"it ended in {self._named(verdict)}, but {self.sought} is being sought"
         return f"it ended in {verdict}, which is neither a pass nor the failure being sought"
 
     def _matches(self, verdict: Verdict) -> bool:
         if self._kind is None:
             return True
-        known = self._cause is not None and verdict.cause is not None
-        return verdict.kind is self._kind and (not known or verdict.cause == self._cause)
+        if verdict.kind is not self._kind:
+            return False
+        if self._cause is not None and verdict.cause is not None and verdict.cause != self._cause:
+            return False
+        return not self._is_elsewhere(verdict)
+
+    def _is_elsewhere(self, verdict: Verdict) -> bool:
+        frames = _frames(verdict)
+        if not frames or not self._frames:
+            return False
+        if verdict.kind is Kind.CRASH:
+            return frames[0] != self._frames[0]
+        return not set(frames) & set(self._frames)
+
+    def _named(self, verdict: Verdict) -> str:
+        """The failure in words, with its place where only that tells it from the one being sought."""
+        frames = _frames(verdict)
+        is_twin = verdict.kind is self._kind and verdict.cause == self._cause
+        return f"{verdict} in {frames[0]}" if is_twin and frames else str(verdict)
+
+
+def _frames(verdict: Verdict) -> tuple[str, ...]:
+    """The functions of a signature such as ``HANG deadlock: lock.acquire < probe.strike``, innermost first."""
+    _, _, path = (verdict.signature or "").partition(": ")
+    return tuple(path.split(" < ")) if path else ()

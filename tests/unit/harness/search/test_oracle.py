@@ -8,8 +8,11 @@ from harness.search.oracle import Oracle
 GOOD, BAD, UNRESOLVED = Answer.GOOD, Answer.BAD, Answer.UNRESOLVED
 
 
-def verdict(kind: Kind, cause: str | None = None) -> Verdict:
-    return Verdict(kind=kind, cause=cause, rule="r", because="b", cites=("exit",), confidence=Confidence.HIGH)
+def verdict(kind: Kind, cause: str | None = None, *, at: str = "") -> Verdict:
+    signature = f"{kind} {cause}: {at}" if at else None
+    return Verdict(
+        kind=kind, cause=cause, rule="r", because="b", cites=("exit",), confidence=Confidence.HIGH, signature=signature
+    )
 
 
 DEADLOCK, GIL, HANG = verdict(Kind.HANG, "deadlock"), verdict(Kind.HANG, "gil-held"), verdict(Kind.HANG)
@@ -66,3 +69,26 @@ def test_the_same_verdicts_again_give_the_same_answers():
     first, second = Oracle(), Oracle()
     assert [first.answer(v) for v in verdicts] == [second.answer(v) for v in verdicts]
     assert (first.sought, first.others) == (second.sought, second.others)
+
+
+def test_the_same_exception_from_another_function_is_another_failure():
+    oracle = Oracle()
+    here = verdict(Kind.CRASH, "RuntimeError", at="reducer.mark_ready < trainer.step")
+    there = verdict(Kind.CRASH, "RuntimeError", at="attention.forward < trainer.step")
+    untold = verdict(Kind.CRASH, "RuntimeError")
+    assert [oracle.answer(v) for v in (here, there, here, untold)] == [BAD, UNRESOLVED, BAD, BAD]
+    assert oracle.sought == "CRASH (RuntimeError) in reducer.mark_ready"
+    assert oracle.others == ("CRASH (RuntimeError) in attention.forward",)
+    assert oracle.reason(there) == (
+        "it ended in CRASH (RuntimeError) in attention.forward, but CRASH (RuntimeError) in reducer.mark_ready "
+        "is being sought"
+    )
+
+
+def test_a_hang_is_another_only_when_its_stack_has_nothing_in_common():
+    oracle = Oracle()
+    backward = verdict(Kind.HANG, "deadlock", at="lock.acquire < probe.strike < trainer.backward")
+    without_native = verdict(Kind.HANG, "deadlock", at="probe.strike < trainer.backward")
+    loading = verdict(Kind.HANG, "deadlock", at="queue.get < loader.next")
+    assert [oracle.answer(v) for v in (backward, without_native, loading)] == [BAD, BAD, UNRESOLVED]
+    assert oracle.others == ("HANG (deadlock) in queue.get",)
