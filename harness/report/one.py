@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from harness.core.groups import RankSeen, group_ranks, sentence
 from harness.core.outcome import Ending
 from harness.core.stacks import deciding_thread, is_noise, telling_frame
-from harness.core.verdict import Kind
+from harness.core.verdict import Confidence, Kind
 from harness.report import seen
 from harness.report.hide import Hider
 from harness.report.stacks import deciding_sample, lines, place
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
     from harness.core.evidence import Evidence
     from harness.core.record import TrialRecord
+    from harness.core.verdict import Alternative
 
 WIDTH = 80
 FRAMES = 8
 LOG_LINES = 6
+RIVALS = 2
 
 
 def worst(records: Sequence[TrialRecord]) -> TrialRecord:
@@ -144,10 +146,16 @@ def _shown(record: TrialRecord, evidence: Evidence) -> list[str]:
         out += _stack(record, evidence)
     if record.verdict.kind in (Kind.CRASH, Kind.OOM, Kind.NONFINITE, Kind.INFRA, Kind.BELOW_TARGET):
         out += _last_words(evidence)
-    for other in record.verdict.alternatives:
+    for other in _rivals(record):
         out += ["", *_indented(f"it may also be {other.cause}: {clean(other.because)}")]
         out += _indented(f"to decide: {clean(other.experiment)}") if other.experiment else []
     return out
+
+
+def _rivals(record: TrialRecord) -> tuple[Alternative, ...]:
+    """The other causes that a reader must know of now; the report has all."""
+    sure = record.verdict.confidence in (Confidence.PROOF, Confidence.HIGH)
+    return () if sure or record.verdict.cause == "moving" else record.verdict.alternatives[:RIVALS]
 
 
 def _stack(record: TrialRecord, evidence: Evidence) -> list[str]:
@@ -168,6 +176,10 @@ def _stack(record: TrialRecord, evidence: Evidence) -> list[str]:
 
 
 def _last_words(evidence: Evidence) -> list[str]:
+    """The traceback that ended it, or else the last lines that it printed."""
+    if evidence.result is not None and evidence.result.traceback:
+        told = [line for line in clean(evidence.result.traceback).splitlines() if line.strip()][-LOG_LINES:]
+        return ["", "raised:", *(f"  | {line[: WIDTH - 4]}" for line in told)]
     log = next((log for log in reversed(evidence.logs) if log.text.strip()), None)
     if log is None:
         return []

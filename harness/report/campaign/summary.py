@@ -192,7 +192,8 @@ def _sure(run: CampaignRun) -> tuple[str, ...]:
     failed = [r for r in results(run) if r.count.bad]
     if not found and failed:
         by_words: dict[str, list[str]] = {}
-        for result in failed:
+        order = [str(group.first.verdict) for group in groups(run)]
+        for result in sorted(failed, key=lambda r: order.index(r.seen[0][0]) if r.seen[0][0] in order else len(order)):
             by_words.setdefault(f"{listed(word for word, _ in result.seen)}, {result.count}", []).append(result.name)
         found += [f"{words}: {listed(names, most=2)}." for words, names in list(by_words.items())[:4]]
     passed = [r.count.good for r in results(run) if r.count.good and not r.count.bad]

@@ -8,6 +8,7 @@ from harness.core.ports import Block
 from harness.core.verdict import Kind
 from harness.report import seen
 from harness.report.facts import cell, groups, steps_of
+from harness.report.ranks import devices, ranks
 from harness.report.sections.trials import ended
 from harness.report.text import code, listed, md, table
 from harness.report.words import at, of
@@ -50,6 +51,8 @@ def in_full(run_dir: Path, group: Group, *, name: str, total: int) -> str:
     parts += [
         seen.where(evidence, trial.record) if verdict.kind in (Kind.HANG, Kind.SLOW, Kind.UNRESOLVED) else "",
         seen.raised(evidence),
+        ranks(evidence),
+        devices(evidence),
         seen.threads(evidence),
         seen.timeline(evidence, trial.record.outcome),
         seen.logs(evidence),

@@ -48,7 +48,10 @@ def test_the_headline_counts_cells_and_names_the_axes_that_pairs_implicate(mixed
     assert told.answer.startswith(
         "5 cells: 3 PASS, 1 HANG (deadlock), 1 SLOW. Not as expected: n_layers=12,ckpt=reentrant"
     )
-    assert "HANG (deadlock) depends on n_layers, ckpt (pairs that differ in nothing else: failed 2 of 2, and" in told.answer
+    assert (
+        "HANG (deadlock) depends on n_layers, ckpt (pairs that differ in nothing else: failed 2 of 2, and"
+        in told.answer
+    )
     assert told.claim == "Reproduced"
     assert (told.rank, told.place) == ("rank 0", "acquire_forever (harness/specimens/backward_deadlock.py:26)")
 

@@ -67,7 +67,7 @@ def test_the_report_shows_the_script_with_how_often_it_failed(make_run, monkeypa
     monkeypatch.setattr("harness.reproduce.SCRIPT", hang)
     reproduce(run, run_dir, python=sys.executable, env={}, clock=WallClock())
     shown = dict(build(run, run_dir).blocks)["reproduce"].markdown
-    assert "reproduced 2/2 outside the harness: python repro.py hangs until its limit with a thread in" in shown
+    assert "Reproduced 2/2 outside the harness: python repro.py hangs until its limit with a thread in" in shown
     assert "acquire\\_forever" in shown or "acquire_forever" in shown
 
 

@@ -1,0 +1,112 @@
+"""What was seen of every rank and every GPU, as Markdown: who is where, who fell silent first, who waits for whom."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.groups import group_ranks, sentence
+from harness.report.one import ranks_seen
+from harness.report.text import code, count, details, fence, listed, md, seconds, size, table
+
+if TYPE_CHECKING:
+    from harness.core.devices import GpuSample
+    from harness.core.evidence import Evidence, RankFacts
+
+PENDING = 6
+
+
+def ranks(evidence: Evidence) -> str:
+    """The ranks by place, the odd one out first, then each rank's last sign; empty for a single process."""
+    if len(evidence.ranks) < 2:
+        return ""
+    found = ranks_seen(evidence)
+    groups = group_ranks(found)
+    places = "\n".join(f"- {md(sentence(group, total=len(found)))}." for group in groups)
+    rows = (
+        (
+            facts.rank,
+            facts.steps_done,
+            _last(facts),
+            seconds(facts.silence_s) if facts.ended_s is None else "-",
+            _ended(facts),
+        )
+        for facts in sorted(evidence.ranks, key=lambda f: (-f.silence_s, f.rank))
+    )
+    head = ("rank", "steps done", "last mark", "silent for", "ended by itself")
+    body = table(head, rows, right=(0, 1, 3))
+    if not any(rank.stacks for rank in found):  # of a rank that moved on, its stacks say where it was, not where it is
+        return f"**Ranks,** the longest silence first:\n\n{body}"
+    return f"**Ranks,** the odd one out first:\n\n{places}\n\n{body}"
+
+
+def _last(facts: RankFacts) -> str:
+    mark = facts.last
+    if mark is None:
+        return "none"
+    step = f", step {mark.step}" if mark.step is not None else ""
+    return md(f"{mark.phase} {mark.edge}{step} at {seconds(mark.t_s)}")
+
+
+def _ended(facts: RankFacts) -> str:
+    if facts.ended_s is None:
+        return "no"
+    how = facts.exit
+    said = "" if how is None else f", signal {how.signal}" if how.signal else f", exit code {how.code}"
+    return f"at {seconds(facts.ended_s)}{said}"
+
+
+def devices(evidence: Evidence) -> str:
+    """The GPUs at the last look, and the collectives that ranks had begun and not finished; empty without either."""
+    return "\n\n".join(part for part in (_gpus(evidence), _collectives(evidence), _ras(evidence)) if part)
+
+
+def _gpus(evidence: Evidence) -> str:
+    last: dict[int, GpuSample] = {sample.index: sample for sample in sorted(evidence.gpus, key=lambda s: s.t_s)}
+    if not last:
+        return ""
+    rows = (
+        (
+            index,
+            md(sample.name),
+            _told(sample.utilisation, " %"),
+            _told(sample.memory_utilisation, " %"),
+            f"{size(sample.memory_used_bytes)}" if sample.memory_used_bytes is not None else "-",
+            f"{sample.power_w:.0f} W" if sample.power_w is not None else "-",
+            listed(f"{p.pid}{'' if p.ours else ' (not ours)' if p.ours is False else ' (?)'}" for p in sample.processes)
+            or "-",
+            listed(sample.xids) or "none",
+        )
+        for index, sample in sorted(last.items())
+    )
+    head = ("GPU", "", "kernel resident", "memory busy", "memory used, all processes", "power", "processes", "Xid")
+    body = table(head, rows, right=(0, 2, 3, 4, 5))
+    return f"**GPUs** at the last look. A rank that waits inside NCCL reads 100 % as well; power tells.\n\n{body}"
+
+
+def _told(value: int | None, unit: str) -> str:
+    return "-" if value is None else f"{value}{unit}"
+
+
+def _collectives(evidence: Evidence) -> str:
+    latest = {state.rank: state for state in sorted(evidence.collectives, key=lambda s: s.t_s)}
+    if not latest:
+        return ""
+    rows: list[tuple[object, ...]] = []
+    for rank, state in sorted(latest.items()):
+        done = [op for op in state.collectives if op.done]
+        pending = listed((code(op) for op in state.pending), most=PENDING)
+        where = next((op.where for op in state.pending if op.where), "")
+        rows.append(
+            (rank, md(state.backend), code(done[-1]) if done else "-", pending or "-", code(where) if where else "-")
+        )
+    body = table(("rank", "backend", "last done", "begun and not done", "called at"), rows, right=(0,))
+    return f"**Collectives,** by each rank's flight recorder:\n\n{body}"
+
+
+def _ras(evidence: Evidence) -> str:
+    if not evidence.ras:
+        return ""
+    last = evidence.ras[-1]
+    missing = f"missing ranks {listed(last.missing)}" if last.missing else "no rank missing"
+    said = f"**NCCL's own report** ({code(last.id)}): {missing}, {count(len(last.complaints), 'complaint')}."
+    return f"{said}\n\n{details('All of it', fence(last.text))}"

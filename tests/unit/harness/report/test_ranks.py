@@ -1,0 +1,77 @@
+"""Evidence of several ranks and of GPUs in a report: who was silent first, where each was, what was not finished."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from harness.core.devices import Collective, CollectiveState, GpuProcess, GpuSample, RasReport
+from harness.core.evidence import Frame, Heartbeat, RankFacts
+from harness.report.build import build
+from harness.report.figures import stacks, timeline
+from harness.report.ranks import devices, ranks
+
+
+def mark(rank, t_s, phase, edge="begin"):
+    return Heartbeat(seq=int(t_s * 10), t_s=t_s, rank=rank, pid=4100 + rank, phase=phase, edge=edge, step=1)
+
+
+def two_ranks(parts):
+    """Rank 1 stands in its loader since 2 s; rank 0 waits for it in backward since 3 s."""
+    record, evidence = parts["hung"](5)
+    one = dataclasses.replace(evidence.stacks[-1], rank=0, pid=4100, id="stack-0", t_s=6.0)
+    loader = Frame(function="next_batch", file="/x/nsa/train/data.py", line=7)
+    thread = dataclasses.replace(one.threads[0], tid=4101, frames=(loader, *one.threads[0].frames[-1:]))
+    other = dataclasses.replace(one, rank=1, pid=4101, id="stack-1", threads=(thread,))
+    facts = tuple(
+        RankFacts(id=f"rank-{r}", rank=r, pid=4100 + r, steps_done=1, heartbeats=marks, silence_s=7.4 - marks[-1].t_s)
+        for r, marks in enumerate(((mark(0, 1.0, "forward"), mark(0, 3.0, "backward")), (mark(1, 2.0, "data"),)))
+    )
+    return record, dataclasses.replace(evidence, ranks=facts, stacks=(one, other), processes=())
+
+
+def test_ranks_are_told_apart_the_longest_silence_first(parts):
+    _, evidence = two_ranks(parts)
+    text = ranks(evidence)
+    assert text.startswith("**Ranks,** the odd one out first:")
+    assert "rank 1 is in next_batch (data.py:7)" in text
+    rows = [line for line in text.splitlines() if line.startswith("| ") and line[2].isdigit()]
+    assert [row.split(" | ")[0] for row in rows] == ["| 1", "| 0"]
+    assert "data begin, step 1 at 2.0 s | 5.4 s" in rows[0]
+
+
+def test_a_single_process_has_no_table_of_ranks(parts):
+    assert ranks(parts["hung"](5)[1]) == ""
+    assert devices(parts["hung"](5)[1]) == ""
+
+
+def test_the_timeline_puts_the_rank_that_fell_silent_first_on_top(parts):
+    record, evidence = two_ranks(parts)
+    drawn = timeline.draw(record, evidence, hide=str)
+    assert drawn.alt.index("rank 1 last heard of at 2.0 s") < drawn.alt.index("rank 0 last heard of at 3.0 s")
+    assert drawn.svg.index("rank 1") < drawn.svg.index("rank 0", drawn.svg.index("</desc>"))
+
+
+def test_the_icicles_have_a_column_for_every_rank(parts):
+    record, evidence = two_ranks(parts)
+    drawn = stacks.draw(evidence, record.verdict, hide=str)
+    assert drawn.title == "Where the ranks were"
+    assert "1 rank in next_batch (nsa/train/data.py:7)" in drawn.alt
+    assert "They share the outermost 1 call." in drawn.alt
+
+
+def test_gpus_name_processes_that_are_not_ours_and_collectives_what_was_not_finished(parts, make_run):
+    record, evidence = two_ranks(parts)
+    gpu = GpuSample(
+        id="gpu-1", t_s=5.0, index=0, name="H200", utilisation=100, memory_used_bytes=73 * 2**30, power_w=118.4,
+        processes=(GpuProcess(pid=7, ours=True), GpuProcess(pid=9, ours=False)), xids=(31,),
+    )  # fmt: skip
+    done = Collective(group="0", seq=3, op="all_reduce", sizes=((4,),), done=True)
+    begun = Collective(group="0", seq=4, op="all_gather", sizes=((2, 2),), where="train.py:9")
+    state = CollectiveState(id="fr-0", t_s=5.0, rank=0, source="nccl", backend="nccl", collectives=(done, begun))
+    ras = RasReport(id="ras-1", t_s=5.0, text="rank 1 missing", missing=(1,))
+    evidence = dataclasses.replace(evidence, gpus=(gpu,), collectives=(state,), ras=(ras,))
+    run, run_dir = make_run(parts["Canned"](parts["spec"](), [(record, evidence)], None, "interrupted"))
+    text = dict(build(run, run_dir).blocks)["failures"].markdown
+    assert "| 0 | H200 | 100 % | - | 73 GiB | 118 W | 7, 9 (not ours) | 31 |" in text
+    assert "| 0 | nccl | `all_reduce [4] (number 3)` | `all_gather [2x2] (number 4)` | `train.py:9` |" in text
+    assert "missing ranks 1" in text
