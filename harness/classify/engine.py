@@ -67,6 +67,7 @@ RANK_RULES = Registry(
         # Who failed by itself, before who merely said that another one is gone.
         "rank_failed": "harness.classify.rules.rank_failed:rank_failed",
         "collective_timeout": "harness.classify.rules.collective_timeout:collective_timeout",
+        "ranks_crashed": "harness.classify.rules.ranks_crashed:ranks_crashed",
         # Then the trials that we ended: who is not where the others are.
         # What the flight recorders say is a fact; where stacks wait comes after it.
         "collective_parted": "harness.classify.rules.collective_parted:collective_parted",

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from harness.core.verdict import Case
 
 
+STILL_THERE = frozenset({Ending.STOPPED_BY_US, Ending.STILL_RUNNING})
+"""Endings of a trial in which ranks that have not ended were there to the end of the watch."""
+
 START = "start"
 """The phase of a rank that has not made its first mark: it may not even have met the others."""
 
@@ -44,7 +47,13 @@ class RankView:
     @property
     def there(self) -> bool:
         """Whether its process was still there when the watch ended, without having said that it failed."""
-        return self.facts.exit is None and not self.raised
+        return self.facts.exit is None and not self.raised and self.case.outcome.ending in STILL_THERE
+
+    @property
+    def vanished(self) -> bool:
+        """Whether it is gone without a word: the job ended by itself, and nobody says how this rank did."""
+        unsaid = self.facts.exit is None and self.facts.result is None
+        return unsaid and self.case.outcome.ending not in STILL_THERE
 
     @property
     def raised(self) -> bool:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from harness.core.evidence import Evidence, Measurement, RankFacts, SourceFailure
 from harness.observe.answers import read_answers, steps_wanted
 from harness.observe.logs import log_tails
+from harness.observe.ranks import torchrun_ends
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from harness.core.evidence import WorkerResult
+    from harness.core.outcome import Exit
     from harness.core.trial import Trial
     from harness.observe.devices.devices import Devices
     from harness.observe.heartbeat import Heartbeats
@@ -48,9 +50,13 @@ def gather(
     beats, sampler, devices = sources.beats, sources.sampler, sources.devices
     numbers = sorted({*beats.ranks, *sources.ranks.pids})
     answers = read_answers(sources.trial_dir, requested=sources.trial.config, ranks=numbers)
+    logs = log_tails(sources.trial_dir)
     results = answers.results | dict(left)
+    said = torchrun_ends("\n".join(log.text for log in logs)) if sources.ranks.pids else {}
     facts = tuple(
-        _rank_facts(sources, number, result=results.get(number), until_s=duration_s, ended_by_us=number in left)
+        _rank_facts(
+            sources, number, result=results.get(number), until_s=duration_s, ended_by_us=number in left, said=said
+        )
         for number in numbers
     )
     several = len(facts) > 1
@@ -63,7 +69,7 @@ def gather(
         stacks=sampler.all_stacks(),
         processes=sampler.all_looks(),
         failures=(*sampler.failures(), *answers.failures, *devices.failures, *_unreadable(beats)),
-        logs=log_tails(sources.trial_dir),
+        logs=logs,
         kernels=answers.kernels,
         config_seen=answers.config_seen,
         config_differences=answers.config_differences,
@@ -91,21 +97,29 @@ def word_of(rank: int, *, trial_dir: Path) -> WorkerResult | None:
 
 
 def _rank_facts(
-    sources: Sources, number: int, *, result: WorkerResult | None, until_s: float, ended_by_us: bool
+    sources: Sources,
+    number: int,
+    *,
+    result: WorkerResult | None,
+    until_s: float,
+    ended_by_us: bool,
+    said: Mapping[int, Exit],
 ) -> RankFacts:
     """What is known of one rank by itself; what it did because we ended it is not its own ending."""
     marks, end = sources.beats.ranks.get(number), None if ended_by_us else sources.ranks.ended.get(number)
     last_t_s = marks.last_t_s if marks else 0.0
+    pid = sources.ranks.pids.get(number) or (marks.pid if marks else None)
+    exit_ = end.exit if end else None if ended_by_us or pid is None else said.get(pid)
     return RankFacts(
         id=f"rank-{number}",
         rank=number,
-        pid=sources.ranks.pids.get(number) or (marks.pid if marks else None),
+        pid=pid,
         steps_done=marks.steps_done if marks else 0,
         heartbeats=marks.marks.items() if marks else (),
         heartbeats_total=marks.marks.total if marks else 0,
         silence_s=max((end.t_s if end else until_s) - last_t_s, 0.0),
         result=result,
-        exit=end.exit if end else None,
+        exit=exit_,
         ended_s=end.t_s if end else None,
     )
 

@@ -1,8 +1,10 @@
-"""Which processes the ranks of a trial are, and how those ended that did, as their launcher writes it down."""
+"""Which processes the ranks of a trial are, and how those ended that did, as their launcher says: ours or torchrun."""
 
 from __future__ import annotations
 
 import json
+import re
+import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,25 @@ class RankEnd:
 
     def __str__(self) -> str:
         return f"signal {self.exit.signal}" if self.exit.code is None else f"exit code {self.exit.code}"
+
+
+_TORCHRUN = re.compile(
+    r"^\s*rank\s*: (\d+) \(local_rank: \d+\)\s*\n\s*exitcode\s*: (-?\d+) \(pid: (\d+)\)", re.MULTILINE
+)
+"""A failed rank in the summary that torchrun prints at its end."""
+
+
+def torchrun_ends(text: str) -> dict[int, Exit]:
+    """How ranks ended by the summary that torchrun leaves on standard error, by PID.
+
+    Those that it ended itself with SIGTERM, because another one had failed, are left out.
+    """
+    ends = {int(m[3]): int(m[2]) for m in _TORCHRUN.finditer(text)}
+    return {
+        pid: Exit(code=code) if code >= 0 else Exit(signal=-code)
+        for pid, code in ends.items()
+        if -code != signal.SIGTERM
+    }
 
 
 class Ranks:

@@ -370,6 +370,12 @@ CANNED: dict[str, list[tuple[Case, str | None, int | None]]] = {
             "collective-timeout",
             1,
         ),
+        # Nobody accuses; one is gone without a word, as below torchrun.
+        (
+            ended(Seen((1, "reduce"), result=lost(0)), Seen((1, "data"))),
+            "collective-timeout",
+            1,
+        ),
         # Nobody says, but one is behind.
         (
             ended(
@@ -379,6 +385,11 @@ CANNED: dict[str, list[tuple[Case, str | None, int | None]]] = {
             "collective-timeout",
             1,
         ),
+    ],
+    "ranks_crashed": [
+        # A launcher that says nothing of its ranks, and ranks that say nothing themselves.
+        (ended(Seen(), Seen(), code=7), "exit-7", None),
+        (ended(Seen(), Seen(), code=0), "exit-early", None),
     ],
     "collective_parted": [
         # Rank 1 left out an all_reduce that it had always made, and waits for rank 0 elsewhere.

@@ -62,6 +62,8 @@ def _missing(views: Sequence[RankView], said: Sequence[RankView]) -> tuple[list[
     accused_ones = [view for view in views if view.rank in named and not (view.follows and silent)]
     if accused_ones and len(accused_ones) < len(views):
         return accused_ones, "the others called the roll"
+    if vanished := [view for view in views if view.vanished]:
+        return vanished, "it ended without a word" if len(vanished) == 1 else "they ended without a word"
     if silent:
         return silent, "it has not said anything" if len(silent) == 1 else "they have not said anything"
     least = min(view.marks for view in views)

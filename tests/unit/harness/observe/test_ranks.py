@@ -14,7 +14,7 @@ from harness.core.trial import Budget, Limit, Trial
 from harness.observe.certainty import nobody_moves
 from harness.observe.devices.devices import Devices
 from harness.observe.monitor import AFTERMATH_S, watch
-from harness.observe.ranks import Ranks
+from harness.observe.ranks import Ranks, torchrun_ends
 from harness.store import layout
 from harness.testing.clock import FakeClock
 from harness.testing.handles import ScriptedHandle, ScriptedView
@@ -251,3 +251,38 @@ def test_a_transport_thread_that_ticks_does_not_make_a_job_move():
     assert nobody_moves(**{**seen, "looks": ticking}, alone=True).certain
     renamed = [replace(look, threads=(look.threads[0], replace(look.threads[1], name="python"))) for look in ticking]
     assert not nobody_moves(**{**seen, "looks": renamed}, alone=True).certain
+
+
+TORCHRUN = """
+train.py FAILED
+------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-11-21_17:04:03
+  host      : localhost
+  rank      : 0 (local_rank: 0)
+  exitcode  : -15 (pid: 9026)  (SIGTERM)
+  error_file: <N/A>
+------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-21_17:04:03
+  host      : localhost
+  rank      : 1 (local_rank: 1)
+  exitcode  : -9 (pid: 9030)  (SIGKILL)
+  error_file: <N/A>
+"""
+
+
+def test_torchruns_summary_tells_who_ended_how_and_not_whom_it_ended_itself():
+    assert torchrun_ends(TORCHRUN) == {9030: Exit(signal=9)}
+    assert torchrun_ends(TORCHRUN.replace("-9", "3")) == {9030: Exit(code=3)}
+    assert torchrun_ends("exitcode  : -9 (pid: 9030)") == {}
+
+
+def test_a_rank_of_which_only_torchrun_tells_has_that_ending(clock, handle, run, tmp_path):
+    pid = handle.pid + 2
+    layout.output(tmp_path, "stderr").write_text(TORCHRUN.replace("9030", str(pid)))
+    clock.at(5.0, lambda: handle.exit(code=1))
+    _, evidence = run()
+    assert [rank.exit for rank in evidence.ranks] == [None, Exit(signal=9)]
