@@ -140,7 +140,8 @@ class Speaker:
         self.thin = False
         if self.steps > self.told and not self.silent:
             self.finished(self.steps - 1, time.monotonic())
-        self.say("exit", "begin", step=False)
+        if not self.raised:  # an exception that ends the program happened where it was, not at its end
+            self.say("exit", "begin", step=False)
 
     def joined(self, rank):
         """This process is ``rank`` of a group: it speaks from now on, for that rank."""

@@ -1,7 +1,7 @@
 """The shim in real interpreters: what it sees, whom it takes for a rank, and that it changes nothing else.
 
 Most programs here train with a torch of a few lines, which has the four modules that the shim hangs itself on, so that
-a test takes hundredths of a second; two use the real one.
+a test takes hundredths of a second; two use the real one, one of them below torchrun.
 """
 
 from __future__ import annotations
@@ -74,11 +74,19 @@ def place(tmp_path):
     return tmp_path
 
 
-def run(place: Path, program: str, *, python: str = sys.executable, path: str = "", **env: str):
+def run(
+    place: Path,
+    program: str,
+    *,
+    python: str = sys.executable,
+    path: str = "",
+    launcher: list[str] | None = None,
+    **env: str,
+):
     file = place / "program.py"
     file.write_text(program)
     return subprocess.run(
-        [python, str(file)],
+        [python, *(launcher or ()), str(file)],
         env={
             "PATH": os.environ["PATH"],
             "PYTHONPATH": ":".join(filter(None, (str(SHIM), path, str(place / "lib")))),
@@ -88,7 +96,7 @@ def run(place: Path, program: str, *, python: str = sys.executable, path: str = 
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=180,
     )
 
 
@@ -238,6 +246,7 @@ def test_the_exception_that_ends_a_program_is_kept_beside_what_the_program_does_
     assert "no gradient" in own.stderr
     assert (said["status"], said["exception"], said["message"]) == ("raised", "ArithmeticError", "no gradient")
     assert (said["steps_done"], said["phase"]) == (2, "backward")
+    assert spoken(place)[-1] == "backward end 2"
     assert run(place, hook + TRAIN + "1 / 0\n").stdout == "their hook ZeroDivisionError\n"
 
 
@@ -293,3 +302,30 @@ def test_the_real_torch_has_what_the_shim_hangs_itself_on(place):
     assert (done.returncode, done.stderr) == (0, "")
     steps = [*(text.format(0) for text in STEP), "step 1", *(text.format(1) for text in STEP), "step 2"]
     assert spoken(place) == ["data begin 0", "data end 0", *steps, "data begin 2", "data end 2", "exit begin None"]
+
+
+RANKS = """
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(4, 4))
+sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(2):
+    sgd.zero_grad()
+    model(torch.randn(2, 4)).sum().backward()
+    sgd.step()
+dist.destroy_process_group()
+"""
+
+
+def test_every_rank_below_torchrun_tells_its_own_progress_and_torchrun_none(place):
+    (place / "lib").rename(place / "unused")
+    launch = ["--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
+    done = run(place, RANKS, launcher=["-m", "torch.distributed.run", *launch])
+
+    assert done.returncode == 0, done.stderr
+    build = ["build begin None", "build end None"]
+    steps = [text for n in range(2) for text in (f"backward begin {n}", f"backward end {n}", f"step {n + 1}")]
+    for rank in range(2):
+        assert spoken(place, rank) == [*build, *steps, "exit begin None"]
+        assert len({mark["pid"] for mark in marks(place, rank)}) == 1
