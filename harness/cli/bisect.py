@@ -27,13 +27,17 @@ Examples:
                      --seq-len 512 --total 20s
   nsa-harness bisect matrices/layers.yaml
   nsa-harness bisect --axis n_layers=1..12 -- python train.py --layers {n_layers}
+  nsa-harness bisect matrices/backward_layers.yaml::layers
+  nsa-harness bisect --axis commit=v1..HEAD -- python train.py
+  nsa-harness bisect --axis env:torch=/venvs/a/bin/python,/venvs/b/bin/python \\
+                     -- {python} train.py
   nsa-harness bisect --resume
 
 """
 
 
 @click.command(cls=WithCommand, epilog=EXAMPLES + TEXT, options_metavar="[OPTIONS] [-- COMMAND...]")
-@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", required=False, metavar="[FILE[::SEARCH]]", type=click.Path(path_type=Path))
 @click.option("--axis", metavar="NAME[=VALUES]", help="What to vary: n_layers, n_layers=1..24, seq_len=128,512,2048.")
 @click.option("--fault", metavar="NAME[@COND,..]", help="Plant a known fault, e.g. backward-deadlock@n_layers>=5.")
 @click.option("--attention", type=click.Choice(["nsa", "dense", "legacy-sequential"]), help="Attention of the model.")
@@ -83,6 +87,11 @@ def bisect(ctx: click.Context, **options: object) -> None:
     from harness.settings import Settings
 
     settings = Settings.read(runs=_text(options["runs"]))
+    from harness.cli.bisect_matrix import bisect_matrix, is_about_a_matrix
+
+    if is_about_a_matrix(settings, options):
+        bisect_matrix(ctx, settings, options, ctx.meta[COMMAND])
+        return
     if options["resume"]:
         run = _resume(settings, name=str(options["resume"]))
     else:

@@ -38,7 +38,7 @@ def run_search(ctx: click.Context, file: str | None, task: Task, options: dict[s
     else:
         spec = question_of(file, task, options)
         if options["dry_run"]:
-            _print_plan(spec)
+            print_plan(spec)
             return
         run = begin(settings, spec, jobs=options["jobs"])
     finish(ctx, run, as_json=options["as_json"])
@@ -61,7 +61,7 @@ def question_of(file: str | None, task: Task, options: dict[str, Any]) -> Campai
         spec,
         **_cells(matrix, options),
         **_given(options),
-        bad_kinds=tuple(_kind(word) for word in options["bad_kinds"]) or spec.bad_kinds,
+        bad_kinds=tuple(kind_of(word) for word in options["bad_kinds"]) or spec.bad_kinds,
         signature=signature_of(matrix, options["signature"]) or (None if options["bad_kinds"] else spec.signature),
         reuse=options["reuse"] is not False,
         **how(matrix, options),
@@ -104,14 +104,16 @@ def signature_of(matrix: Matrix, name: str | None) -> str | None:
     return name
 
 
-def _kind(word: str) -> Kind:
+def kind_of(word: str) -> Kind:
+    """The kind of failure that ``word`` names; SpecError with the nearest otherwise."""
     names = {kind.value.lower(): kind for kind in Kind if kind not in (Kind.PASS, Kind.INFRA, Kind.UNRESOLVED)}
     if word.lower() not in names:
         raise SpecError(f"unknown kind {word!r} for --bad{suggestion(word.lower(), names)} Known: {', '.join(names)}.")
     return names[word.lower()]
 
 
-def _print_plan(spec: CampaignSpec) -> None:
+def print_plan(spec: CampaignSpec) -> None:
+    """What the search expects to spend, before anything runs."""
     from harness.search.strategies import strategy_of
 
     space = spec.matrix.space

@@ -30,7 +30,7 @@ def inline_matrix(axes: Iterable[str], *, held: Iterable[str] = (), fault: str |
     factors = tuple(_factor(text) for text in axes)
     if not factors:
         raise SpecError("nothing to vary: name a matrix file, or axes such as --axis n_layers=1..12")
-    base = Bundle(config=tuple(_held(text) for text in held))
+    base = Bundle(config=held_settings(held))
     named = {factor.name: factor.axis for factor in factors}
     return Matrix(
         name="inline",
@@ -38,6 +38,11 @@ def inline_matrix(axes: Iterable[str], *, held: Iterable[str] = (), fault: str |
         base=base,
         fault=None if fault is None else parse_fault(fault, axes=named),
     )
+
+
+def held_settings(texts: Iterable[str]) -> tuple[tuple[str, Value], ...]:
+    """``path=value`` texts as settings of our own trainer; SpecError for an unknown one."""
+    return tuple(_held(text) for text in texts)
 
 
 def _factor(text: str) -> Factor:

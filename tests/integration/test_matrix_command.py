@@ -162,3 +162,12 @@ def test_our_own_mistakes_are_never_a_bad_commit(here: Path):
     harness("trial", "small.yaml", "--signature", "together", cwd=here, check=125)
     (here / "program.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     harness("trial", "small.yaml", cwd=here, check=1)
+
+
+def test_commits_are_an_axis_of_the_command_line_too(tmp_path: Path, history: list[str]):
+    axis = f"--axis=commit={history[0]}..HEAD"
+    harness("bisect", axis, "--certify", "2", "--", sys.executable, "program.py", cwd=tmp_path, check=0)
+    (end,) = events(tmp_path, "end")
+    boundary = end["answer"]["boundary"]
+    assert (boundary["last_good"], boundary["first_bad"]) == (history[2][:12], history[3][:12])
+    assert "every question is answered" in harness("status", cwd=tmp_path)

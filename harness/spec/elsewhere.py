@@ -1,0 +1,63 @@
+"""Axes along which the program itself changes: ``commit=v1..HEAD``, ``env:torch=/venvs/a/bin/python,..``."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+from harness.core.errors import SpecError
+from harness.core.point import Axis, AxisType
+from harness.core.space import Bundle, Factor
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COMMIT, ENVIRONMENT = "commit", "env:"
+SHORT = 12
+LIMIT_S = 30.0
+
+
+def is_elsewhere(text: str) -> bool:
+    """Whether ``text`` names such an axis."""
+    name = text.partition("=")[0].strip()
+    return name == COMMIT or name.startswith(ENVIRONMENT)
+
+
+def elsewhere_factor(text: str, *, repository: Path) -> Factor:
+    """The axis that ``text`` names, its values in the order in which they are given; the first passes, the last fails.
+
+    ``commit=A..B`` is A and every commit after it up to B, along first parents; ``commit=A,B,C`` just these.
+    ``env:NAME=P,Q`` is the axis NAME with an interpreter for each value.
+
+    Raises:
+        SpecError: fewer than two values, or git knows no such commit.
+    """
+    name, _, values = (part.strip() for part in text.partition("="))
+    words = [word.strip() for word in values.split(",") if word.strip()]
+    if name == COMMIT and len(words) == 1 and ".." in words[0]:
+        words = _range(words[0], repository)
+    if len(words) < 2:
+        example = f"{COMMIT}=v1..HEAD" if name == COMMIT else f"{name}=/venvs/a/bin/python,/venvs/b/bin/python"
+        raise SpecError(f"axis {name!r} needs at least two values, e.g. {example}")
+    axis = Axis(name=name.removeprefix(ENVIRONMENT), path="", type=AxisType.ORDERED, values=tuple(words))
+    bundles = tuple(Bundle(commit=word) if name == COMMIT else Bundle(python=word) for word in words)
+    return Factor(axis=axis, good=words[0], bad=words[-1], bundles=bundles)
+
+
+def _range(text: str, repository: Path) -> list[str]:
+    first, _, last = text.partition("..")
+    begin = _git(repository, "rev-parse", "--verify", f"{first.strip()}^{{commit}}")
+    later = _git(repository, "rev-list", "--reverse", "--first-parent", f"{begin[0]}..{last.strip('. ') or 'HEAD'}")
+    return [commit[:SHORT] for commit in (*begin, *later)]
+
+
+def _git(repository: Path, *argv: str) -> list[str]:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(repository), *argv], capture_output=True, text=True, timeout=LIMIT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SpecError(f"git cannot be asked in {repository}: {error}") from error
+    if done.returncode:
+        raise SpecError(f"git {argv[0]} {argv[-1]}: {done.stderr.strip()}")
+    return done.stdout.split()
