@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 PASS_S = 2.0
 LIMITS_S = (60.0, 300.0)
-LENGTHS = {12: 220, 64: 126, 1024: 24}
+LENGTHS = {12: 220, 64: 126, 1024: 20}
 """Values on the axis, and how many programs of each kind are searched: every threshold equally often, or at random."""
 CAUSE_PROGRAMS = 80
 CAUSE_RATES = ((1.0, 1), (0.7, 3), (0.3, 9), (0.3, 18))

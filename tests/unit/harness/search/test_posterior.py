@@ -5,18 +5,19 @@ import pytest
 from harness.search.posterior import excluded_rate, threshold_posterior
 
 
-def integrate(counts: list[tuple[int, int]], steps: int = 20000) -> list[float]:
+def integrate(
+    counts: list[tuple[int, int]], steps: int = 20000, false_alarms: tuple[float, ...] = (0.0,)
+) -> list[float]:
     """The posterior by brute force: midpoint rule over the rate, plus the deterministic spike."""
     weights = []
     for threshold in range(len(counts) + 1):
         below, above = counts[:threshold], counts[threshold:]
-        if any(bad for _, bad in below):
-            weights.append(0.0)
-            continue
+        passed, failed = sum(g for g, _ in below), sum(b for _, b in below)
+        noise = sum(q**failed * (1 - q) ** passed for q in false_alarms) / len(false_alarms)
         good, bad = sum(g for g, _ in above), sum(b for _, b in above)
         rates = ((i + 0.5) / steps for i in range(steps))
         flat = sum(rate**bad * (1 - rate) ** good for rate in rates) / steps
-        weights.append(0.5 * (good == 0) + 0.5 * flat)
+        weights.append(noise * (0.5 * (good == 0) + 0.5 * flat))
     return [w / sum(weights) for w in weights]
 
 
@@ -73,3 +74,16 @@ def test_passes_exclude_the_rate_that_would_have_shown(passes, rate):
 
 def test_no_pass_excludes_nothing():
     assert excluded_rate(0, confidence=0.95) is None
+
+
+@pytest.mark.parametrize("counts", [[(70, 1), (0, 2)], [(19, 1), (1, 0), (44, 0), (0, 3)], [(30, 0), (2, 1)]])
+def test_with_false_alarms_it_is_the_integral_over_both_rates(counts):
+    rates = (0.01, 0.03)
+    expected = integrate(counts, false_alarms=rates)
+    assert threshold_posterior(counts, false_alarms=rates) == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_false_alarm_far_below_does_not_forbid_the_threshold_above_it():
+    counts = [(70, 1), (1, 0), (44, 0), (0, 2)]
+    assert threshold_posterior(counts)[3] == 0
+    assert threshold_posterior(counts, false_alarms=(0.01, 0.05))[3] > 0.95
