@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.core.ports import Block
+from harness.report.sections.scaling import power
 from harness.report.text import code, count, listed, md, table
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def _row(run: CampaignRun, found: AxisFit) -> tuple[object, ...]:
         f"{fit.slope:.3g} s" if "seconds" in fit.quantity else f"{fit.slope:.3g}",
         interval,
         f"{fit.r_squared:.3f}",
-        f"{fit.exponent:.1f}" if fit.exponent is not None else "-",
+        power(fit) if fit.exponent is not None else "-",
         _held(run, found),
     )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.ports import Block
 from harness.report.text import count, md, seconds, table
-from harness.report.words import grows
+from harness.report.words import grows, unit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +23,29 @@ def section(run: Run, run_dir: Path) -> Block | None:
         return None
     head = (run.spec.axis.name, "passed", f"measured {fit.quantity} (median)", "line")
     body = table(head, _rows(run, fit), right=(0, 2, 3))
-    return Block(title="Time along the axis", markdown=f"{sentence(run, fit)}\n\n{body}")
+    others = [f"- {md(also)}" for also in _others(run, fit)]
+    parts = [sentence(run, fit), body, "\n".join(others)]
+    return Block(title="Time along the axis", markdown="\n\n".join(part for part in parts if part))
+
+
+def power(fit: ScalingFit) -> str:
+    """The best exponent with its interval: ``1.0 (95 %: 0.9 .. 1.1)``."""
+    if fit.exponent is None:
+        return "not told"
+    if fit.exponent_low is None or fit.exponent_high is None:
+        return f"{fit.exponent:.1f}"
+    return f"{fit.exponent:.1f} (95 %: {fit.exponent_low:.1f} .. {fit.exponent_high:.1f})"
+
+
+def _others(run: Run, fit: ScalingFit) -> list[str]:
+    """What else was measured along the axis, one sentence each."""
+    fits = run.boundary.fits if run.boundary else ()
+    return [
+        f"{other.quantity[0].upper()}{other.quantity[1:]}: {other.slope:.4g} more per {unit(run)} "
+        f"(95 %: {other.slope_low:.4g} .. {other.slope_high:.4g}), R² = {other.r_squared:.3f}, power {power(other)}."
+        for other in fits
+        if other.quantity != fit.quantity
+    ]
 
 
 def sentence(run: Run, fit: ScalingFit) -> str:
@@ -33,7 +55,7 @@ def sentence(run: Run, fit: ScalingFit) -> str:
         f"{run.spec.axis.name}; least squares over {count(len(fit.points), 'trial')}, R² = {fit.r_squared:.3f}."
     )
     if fit.exponent is not None:
-        text += f" The best power of {run.spec.axis.name} is {fit.exponent:.1f} (1 is a line)."
+        text += f" The best power of {run.spec.axis.name} is {power(fit)} (1 is a line)."
     if fit.note:
         text += f" {md(fit.note[0].upper() + fit.note[1:])}."
     return text
