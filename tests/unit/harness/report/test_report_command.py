@@ -1,0 +1,96 @@
+"""nsa-harness report: every option does what its help says, and what is wrong says so in one line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from harness.cli.main import main
+from harness.report import schema
+
+
+@pytest.fixture
+def report(monkeypatch):
+    """Run the command; figures are left out, they have tests of their own."""
+    monkeypatch.setattr("harness.report.build.find_spec", lambda _: None)
+
+    def run(*argv):
+        return CliRunner().invoke(main, ["report", *map(str, argv)])
+
+    return run
+
+
+def test_the_summary_is_printed_and_every_file_is_written(report, make_run):
+    _, run_dir = make_run("threshold")
+    done = report(run_dir)
+    assert done.exit_code == 0
+    assert done.output.startswith("n_layers=5 hangs (deadlock) in backward, 2 of 2 trials")
+    assert {path.name for path in run_dir.glob("report.*")} == {
+        "report.md", "report.html", "report.json", "report.claims.json",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["aborted", "empty"])
+def test_a_run_that_did_not_end_says_so_in_its_first_line(name, report, make_run):
+    done = report(make_run(name)[1])
+    assert done.exit_code == 0
+    assert done.output.splitlines()[0].startswith(("No answer (interrupted)", "No answer yet (interrupted)"))
+
+
+def test_a_form_goes_to_a_file(report, make_run, tmp_path):
+    out = tmp_path / "results.xml"
+    done = report(make_run("threshold")[1], "--format", "junit", "-o", out)
+    assert done.exit_code == 0
+    assert "<testsuite " in out.read_text()
+    assert "<testsuite " not in done.stdout
+
+
+def test_two_runs_are_compared(report, make_run, parts):
+    before = make_run("threshold")[1]
+    after = make_run(parts["Canned"](parts["spec"](), [parts["passed"](5), parts["passed"](5, 1)]))[1]
+    done = report(after, "--compare", before)
+    assert "n_layers=5: HANG (deadlock) before, PASS after" in done.output
+    assert "| `n_layers=5` | fixed | `fault: backward-deadlock@n_layers>=5 -> none`" in done.output
+    told = json.loads(report(after, "--compare", before, "--json").output)
+    assert (told["kind"], told["claim_word"]) == ("comparison", "isolated")
+
+
+def test_a_name_of_ones_own_is_hidden(report, make_run):
+    done = report(make_run("threshold")[1], "--format", "md", "--hide", "Example CPU")
+    assert "Example CPU" not in done.output
+    assert "(hidden) @ 2.50GHz" in done.output
+
+
+def test_words_that_claim_too_much_are_named_with_file_and_line(report, tmp_path):
+    text = tmp_path / "post-mortem.md"
+    text.write_text("# Report\n\nThe root cause is confirmed.\nThe arm without it needs a retest.\n")
+    done = report("--lint", text)
+    assert done.exit_code == 1
+    lines = done.stdout.splitlines()
+    assert [line.partition(": ")[0] for line in lines] == [f"{text}:3", f"{text}:3"]
+    assert "'confirmed' claims too much" in lines[1]
+    assert "(line 4 says: 'needs a retest')" in lines[1]
+    text.write_text("Observed once.\n")
+    assert report("--lint", text).exit_code == 0
+
+
+def test_the_schema_is_the_published_one(report):
+    assert json.loads(report("--schema").output) == json.loads(schema.published())
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "says"),
+    [
+        (("nowhere",), 6, "nowhere"),
+        (("--lint", "not-there.md"), 2, "not-there.md: cannot be read"),
+        (("--format", "pdf"), 2, "'pdf' is not one of"),
+    ],
+)
+def test_what_is_wrong_says_so(argv, code, says, report, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = report(*argv)
+    assert done.exit_code == code
+    assert says in done.output
+    assert "Traceback" not in done.output
