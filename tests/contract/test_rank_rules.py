@@ -124,6 +124,10 @@ def lost(rank: int, *, accuses: int | None = None) -> WorkerResult:
     return raised("nsa.errors.RankLost", f"rank {rank} waited for the others and lost one: {who}{said}", rank=rank)
 
 
+def cut_off(rank: int) -> WorkerResult:
+    return raised("RuntimeError", "[pair.cc:537] Read error [127.0.0.1]:1: Connection reset by peer.", rank=rank)
+
+
 def done(rank: int) -> WorkerResult:
     return WorkerResult(id=f"result-{rank}", status="finished", steps_done=5, phase="optim")
 
@@ -372,8 +376,8 @@ CANNED: dict[str, list[tuple[Case, str | None, int | None]]] = {
         ),
         # Nobody accuses; one is gone without a word, as below torchrun.
         (
-            ended(Seen((1, "reduce"), result=lost(0)), Seen((1, "data"))),
-            "collective-timeout",
+            ended(Seen((1, "reduce"), result=cut_off(0)), Seen((1, "data"))),
+            "rank-lost",
             1,
         ),
         # Nobody says, but one is behind.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from harness.classify.ranks import RankView
     from harness.core.verdict import Case, Verdict
 
-DIFFERENT = "collective-mismatch"
+DIFFERENT, LOST = "collective-mismatch", "rank-lost"
+_TIMED_OUT = re.compile(r"timed? ?out", re.IGNORECASE)
 
 
 def collective_timeout(case: Case) -> Verdict | None:
@@ -34,11 +36,13 @@ def collective_timeout(case: Case) -> Verdict | None:
     assert result is not None, "a rank that follows has said so"
     missing, how = _missing(views, said)
     calls = {_call(view) for view in said} - {""}
-    cause = cause_of(result.message or "") or "collective-timeout"
+    in_time = not _TIMED_OUT.search(result.message or "")
+    cause = cause_of(result.message or "") or (LOST if in_time else "collective-timeout")
     if not missing and len(calls) > 1:
         cause, how = DIFFERENT, f"they waited in different collectives: {', '.join(sorted(calls))}"
     where = "; ".join(_where(view) for view in missing)
-    gave_up = f"{who(said)} gave up waiting {place(first.case)}: {first_line(result.message)}"
+    verb = "lost a rank" if in_time else "gave up waiting"
+    gave_up = f"{who(said)} {verb} {place(first.case)}: {first_line(result.message)}"
     rank = missing[0].rank if len(missing) == 1 else None
     verdict = conclude(
         (missing[0] if rank is not None else first).case,
