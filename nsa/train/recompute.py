@@ -35,6 +35,10 @@ KEPT = (
 """Operators whose results ``selective`` keeps, by the beginning of their name: torch's attention, and our own
 operators (block selection, masked, gathered and Triton attention)."""
 
+_NO_RANDOM: dict[str, Any] = {"preserve_rng_state": False}
+"""A block draws no random numbers, so there is no random state to keep for its second run; on a GPU keeping it takes
+the host longer than launching the block."""
+
 NOT_OPERATORS = {"flex": "torch's flex attention", "flash-attn": "the flash-attn package"}
 """Kernels that ``selective`` cannot keep results of, because torch does not show them as operators."""
 
@@ -60,11 +64,11 @@ def _recomputed(forward: Callable[..., Tensor], kind: str, x_BTX: Tensor, **kwar
         return forward(x_BTX, **kwargs)
     bound = partial(forward, **kwargs)
     if kind == "reentrant":
-        return _tensor(checkpoint(bound, x_BTX, use_reentrant=True))
+        return _tensor(checkpoint(bound, x_BTX, use_reentrant=True, **_NO_RANDOM))
     if kind == "selective":
         contexts = partial(create_selective_checkpoint_contexts, _keep_attention)
-        return _tensor(checkpoint(bound, x_BTX, use_reentrant=False, context_fn=contexts))
-    return _tensor(checkpoint(bound, x_BTX, use_reentrant=False))
+        return _tensor(checkpoint(bound, x_BTX, use_reentrant=False, context_fn=contexts, **_NO_RANDOM))
+    return _tensor(checkpoint(bound, x_BTX, use_reentrant=False, **_NO_RANDOM))
 
 
 def _tensor(output: object) -> Tensor:
