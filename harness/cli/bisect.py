@@ -26,7 +26,7 @@ Examples:
   nsa-harness bisect --axis n_layers --attention legacy-sequential \\
                      --seq-len 512 --total 20s
   nsa-harness bisect matrices/layers.yaml
-  nsa-harness bisect --axis n_layers=1..12 -- python train.py --layers {n_layers}
+  nsa-harness bisect --axis layers=1..12 -- python train.py --layers {layers}
   nsa-harness bisect matrices/backward_layers.yaml::layers
   nsa-harness bisect --axis commit=v1..HEAD -- python train.py
   nsa-harness bisect --axis env:torch=/venvs/a/bin/python,/venvs/b/bin/python \\
@@ -55,11 +55,14 @@ Examples:
 @click.option("--total", type=DURATION, help="Longest trial; a hard limit if given (default: learned).")
 @click.option("--bad", multiple=True, metavar="KIND", help="What counts as failing: hang, crash, oom, nonfinite.")
 @click.option("--certify", type=click.IntRange(min=1), help="Passes asked of the last good value (default: by cost).")
+@click.option("--check-above", type=click.IntRange(min=0), help="Look at so many values above the first failing one.")
 @click.option("--max-trials", type=click.IntRange(min=1), default=200, show_default=True, help="End after this many.")
 @click.option("--budget", type=DURATION, help="End the search after this time, with a partial report.")
 @click.option("--control", "controls", multiple=True, help="no-fault, dense or none (default: what fits the question).")
 @click.option("--executor", metavar="NAME", help="How trials start: forkserver (default) or local.")
-@click.option("--env", multiple=True, type=ASSIGNMENT, help="A variable for a command: NCCL_DEBUG=INFO.")
+@click.option(
+    "--env", multiple=True, type=ASSIGNMENT, metavar="NAME=VALUE", help="A variable for a command: NCCL_DEBUG=INFO."
+)
 @click.option("--success", multiple=True, metavar="REGEX", help="What a command's output must show to pass.")
 @click.option("--progress", metavar="REGEX", help="A line of a command's output that is progress.")
 @click.option("--progress-file", metavar="PATH", help="A file whose growth is progress of a command.")

@@ -106,6 +106,7 @@ def effort_of(options: Mapping[str, Any], base: BisectSpec | None) -> Effort:
     effort = base.effort if base else Effort()
     given = {
         "certify": options["certify"],
+        "check_above": options.get("check_above"),
         "max_trials": options["max_trials"],
         "max_seconds": options["budget"],
     }

@@ -37,10 +37,19 @@ Exit codes:
 """
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=EPILOG, context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, required=True, metavar="-- COMMAND...")
-@click.option("--set", "values", multiple=True, type=ASSIGNMENT, help="The value of a {name} in the command.")
-@click.option("--env", "env", multiple=True, type=ASSIGNMENT, help="A variable for the program: NCCL_DEBUG=INFO.")
+@click.option(
+    "--set",
+    "values",
+    multiple=True,
+    type=ASSIGNMENT,
+    metavar="NAME=VALUE",
+    help="The value of a {name} in the command.",
+)
+@click.option(
+    "--env", multiple=True, type=ASSIGNMENT, metavar="NAME=VALUE", help="A variable for the program: NCCL_DEBUG=INFO."
+)
 @click.option("--steps", type=click.IntRange(min=1), help="Steps it must make to pass.")
 @click.option("--success", multiple=True, metavar="REGEX", help="What its output must show to pass, beside exit 0.")
 @click.option("--progress", metavar="REGEX", help="A line of output that is progress; a group counts the steps.")

@@ -26,6 +26,7 @@ if layers >= 3:
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("harness.machine.code_fingerprint", lambda: "0+same")  # also while the sources are edited
     (tmp_path / "train.py").write_text(PROGRAM)
     return tmp_path
 

@@ -62,6 +62,13 @@ def test_a_program_that_comes_to_its_end_passes_and_has_a_report(place):
     assert "step 3" in report
 
 
+def test_the_dashes_may_be_left_out(place):
+    argv = ["run", "--steps", "2", "--progress", r"step (\d+)", sys.executable, "counts.py", "2", "--steps", "9"]
+    done = CliRunner().invoke(main, argv, prog_name="nsa-harness")
+
+    assert done.exit_code == 0, done.output
+
+
 def test_values_fill_the_command_and_steps_by_a_pattern_are_asked_for(place):
     options = ("--set", "n=4", "--set", "name=a b", "--progress", r"^step (\d+)", "--steps", 5)
     done = run("counts.py", "{n}", "--name={name}", options=options)
