@@ -15,6 +15,8 @@ MUTEX_BYTES = 64
 """At least sizeof(pthread_mutex_t) on every Linux ABI; all zeros is PTHREAD_MUTEX_INITIALIZER."""
 
 STALL_S = 2.0
+TOTAL_S = 120.0
+"""A busy machine may take long over its stacks, and without them a loop is not told from work."""
 
 STACK_BYTES = 1 << 16
 CLONE_VM, CLONE_VFORK = 0x100, 0x4000
@@ -71,6 +73,7 @@ GIL_LOOP = Specimen(
     expect=Kind.HANG,
     cause="gil-held",
     stall_s=STALL_S,
+    total_s=TOTAL_S,
     expect_frame="match_for_ages",
     imitates="a regular expression that backtracks without end, so that no other thread runs either",
 )
@@ -81,6 +84,7 @@ LOOP = Specimen(
     expect=Kind.HANG,
     cause="infinite-loop",
     stall_s=STALL_S,
+    total_s=TOTAL_S,
     expect_frame="search_without_end",
     imitates="a loop in C whose end condition never holds",
 )
