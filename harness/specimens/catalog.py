@@ -218,6 +218,7 @@ SPECIMENS = Registry(
         "rank-stopped": "harness.specimens.rank_stopped:SPECIMEN",
         "rank-backward-lock": "harness.specimens.rank_backward_lock:SPECIMEN",
         "rank-loader-loop": "harness.specimens.rank_loader_loop:SPECIMEN",
+        "rank-loader-stuck": "harness.specimens.rank_loader_stuck:SPECIMEN",
         "rank-nan": "harness.specimens.rank_nan:SPECIMEN",
         "rank-unused": "harness.specimens.rank_unused:SPECIMEN",
         "late-binding": "harness.specimens.late_binding:SPECIMEN",

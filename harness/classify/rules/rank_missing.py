@@ -10,6 +10,7 @@ from harness.classify.frames import spell
 from harness.classify.ranks import alike, cited, views_of, waiting, who
 from harness.classify.rules.hung_busy import hung_busy
 from harness.classify.rules.hung_waiting import hung_waiting
+from harness.classify.rules.starved import starved
 from harness.classify.rules.stopped import stopped
 from harness.core.stacks import deciding_thread, telling_frame
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from harness.classify.ranks import RankView
     from harness.core.verdict import Case, Verdict
 
-HANGS = (stopped, hung_waiting, hung_busy)
+HANGS = (stopped, hung_waiting, starved, hung_busy)
 """The rules for one process that find a hang, asked about the rank that is not in the collective."""
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from harness.classify.facts import conclude, silent_too_long, stopped_by_limit
 from harness.classify.frames import spell
 from harness.classify.ranks import alike, cited, views_of, waiting
+from harness.classify.rules.rank_missing import hang_of
 from harness.classify.rules.slow import progressed, slow
 from harness.core.stacks import deciding_thread, telling_frame
 from harness.core.verdict import Confidence, Kind
@@ -68,6 +69,8 @@ def _sleeper(case: Case, views: Sequence[RankView]) -> Verdict | None:
     view = absent[0]
     if view.moved is None or not view.moved.asleep or not view.moved.main_timed or not view.samples:
         return None
+    if hang_of(view) is not None:
+        return None  # it wakes now and then only to see that nothing has come
     thread = deciding_thread(view.samples[-1])
     where = spell(telling_frame(thread)) if thread else "a timer"
     return conclude(
