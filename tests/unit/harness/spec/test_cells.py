@@ -1,0 +1,81 @@
+"""Cells and selections as a person types them, and the axes along which the program itself changes."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.core.errors import SpecError
+from harness.core.point import AxisType
+from harness.spec.cells import parse_cell, parse_selector
+from harness.spec.elsewhere import elsewhere_factor, is_elsewhere
+from harness.spec.inline import inline_matrix
+
+SPACE = inline_matrix(["n_layers=1..6", "tied_head=false,true", "precision=fp32,bf16"]).space
+
+
+def test_a_cell_is_its_settings_and_the_good_values_of_the_rest():
+    cell = parse_cell("n_layers=5,tied_head=1", SPACE)
+    assert dict(cell) == {"n_layers": 5, "tied_head": True, "precision": "fp32"}
+    assert parse_cell("good", SPACE) == parse_cell("", SPACE) == SPACE.good
+    assert parse_cell("bad", SPACE) == SPACE.bad
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("n_layrs=5", "did you mean 'n_layers'"),
+        ("n_layers=9", "it has 1, 2, 3"),
+        ("precision=bf17", "did you mean 'bf16'"),
+        ("n_layers", "is not axis=value"),
+        ("n_layers>=5", "is not axis=value"),
+    ],
+)
+def test_what_is_no_cell_is_said_with_the_nearest(text: str, wrong: str):
+    with pytest.raises(SpecError, match=wrong):
+        parse_cell(text, SPACE)
+
+
+def test_a_selection_compares_and_lists():
+    chosen = parse_selector(["n_layers>=5", "precision=fp32|bf16", "tied_head=true"], SPACE)
+    assert chosen.holds({"n_layers": 5, "precision": "bf16", "tied_head": True})
+    assert not chosen.holds({"n_layers": 4, "precision": "bf16", "tied_head": True})
+    assert parse_selector([], SPACE).holds({})
+
+
+def test_axes_on_the_command_line_know_their_kind_and_what_they_set():
+    kinds = {factor.name: factor.axis.type for factor in SPACE.factors}
+    assert kinds == {
+        "n_layers": AxisType.ORDERED, "tied_head": AxisType.FLAG, "precision": AxisType.CATEGORICAL,
+    }  # fmt: skip
+    assert SPACE.factor("tied_head").bundles[1].config == (("model.tied_head", True),)
+    with pytest.raises(SpecError, match="needs its values"):
+        inline_matrix(["tied_head"])
+    with pytest.raises(SpecError, match="nothing to vary"):
+        inline_matrix([])
+
+
+def test_commits_are_in_their_order_and_interpreters_in_that_given(tmp_path: Path):
+    def git(*argv: str) -> str:
+        who = ("-c", "user.name=n", "-c", "user.email=e@example.org")
+        done = subprocess.run(["git", "-C", str(tmp_path), *who, *argv], capture_output=True, text=True, check=True)
+        return done.stdout
+
+    git("init", "--quiet")
+    for number in range(3):
+        git("commit", "--quiet", "--allow-empty", "-m", str(number))
+    commits = git("log", "--reverse", "--format=%H").split()
+    factor = elsewhere_factor(f"commit={commits[0]}..HEAD", repository=tmp_path)
+    assert factor.axis.values == tuple(commit[:12] for commit in commits)
+    assert [bundle.commit for bundle in factor.bundles] == list(factor.axis.values)
+    with pytest.raises(SpecError, match="git rev-parse"):
+        elsewhere_factor("commit=nothing..HEAD", repository=tmp_path)
+
+    torch = elsewhere_factor("env:torch=/b/bin/python,/a/bin/python", repository=tmp_path)
+    assert (torch.name, torch.good, torch.bad) == ("torch", "/b/bin/python", "/a/bin/python")
+    assert is_elsewhere("env:torch=x")
+    assert not is_elsewhere("n_layers=1..4")
+    with pytest.raises(SpecError, match="at least two"):
+        elsewhere_factor("commit=HEAD", repository=tmp_path)
