@@ -1,0 +1,68 @@
+"""What a healthy trial of a cell should take: known, along one axis, or scaled from the nearest."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.core.evidence import Measurement
+from harness.core.outcome import Ending, Outcome
+from harness.core.point import Point
+from harness.core.record import TrialRecord
+from harness.core.trial import Budget, Limit, Trial
+from harness.core.verdict import Answer, Confidence, Kind, Verdict
+from harness.plan.predict_cell import predict_cell
+from harness.spec.inline import inline_matrix
+
+SPACE = inline_matrix(["n_layers=1..12", "seq_len=64..1024*2", "tied_head=false,true"]).space
+LIMIT = Limit(seconds=1.0, source="test")
+
+
+def passed(seconds: float, *, kind: Kind = Kind.PASS, **settings: int) -> TrialRecord:
+    trial = Trial(
+        target="nsa", point=SPACE.cell(settings), repeat=0, role="search", config={}, seed=0, code="", machine="",
+        budget=Budget(startup=LIMIT, stall=LIMIT, total=LIMIT),
+    )  # fmt: skip
+    return TrialRecord(
+        trial=trial,
+        outcome=Outcome(ending=Ending.EXITED, duration_s=seconds),
+        verdict=Verdict(kind=kind, rule="", because="", cites=(), confidence=Confidence.PROOF),
+        answer=Answer.GOOD,
+        measurement=Measurement(longest_silence_s=seconds / 10),
+        started_at="",
+    )
+
+
+def at(records: list[TrialRecord], **settings: int):
+    return predict_cell(records, space=SPACE, cell=Point.of(dict(SPACE.cell(settings))))
+
+
+def test_nothing_is_predicted_from_nothing_or_from_failures():
+    assert at([]) is None
+    assert at([passed(9.0, kind=Kind.HANG)]) is None
+
+
+def test_trials_of_the_cell_itself_say_it_best():
+    known = at([passed(2.0, n_layers=4), passed(4.0, n_layers=4), passed(99.0, n_layers=5)], n_layers=4)
+    assert known is not None
+    assert known.total_s == pytest.approx(3.0)
+
+
+def test_trials_along_one_axis_give_a_line():
+    line = at([passed(1.0 + n, n_layers=n) for n in (1, 2, 3, 4)], n_layers=8)
+    assert line is not None
+    assert line.total_s == pytest.approx(9.0)
+    assert line.total_high_s >= line.total_s
+
+
+def test_the_nearest_cell_is_scaled_on_every_ordered_axis_and_the_limit_is_wide():
+    far = at([passed(2.0, n_layers=2)], n_layers=6, seq_len=256, tied_head=True)
+    assert far is not None
+    assert far.total_s == pytest.approx(2.0 * 3 * 4)
+    assert far.total_high_s == pytest.approx(6 * far.total_s)
+    assert "differs in n_layers, seq_len, tied_head" in far.basis
+
+
+def test_a_smaller_cell_is_not_predicted_to_be_faster_than_what_was_seen():
+    near = at([passed(8.0, n_layers=8, seq_len=512)], n_layers=1)
+    assert near is not None
+    assert near.total_s == pytest.approx(8.0)
