@@ -7,6 +7,7 @@ import pytest
 from harness.core.point import Point
 from harness.core.trial import Budget, Limit, Trial
 from harness.core.verdict import Kind
+from harness.core.world import Place
 from harness.specimens.catalog import Scene, Specimen
 from harness.worker.fault import FaultProbe
 from nsa.train.probe import Edge, Phase
@@ -117,3 +118,25 @@ def test_its_dice_depend_on_seed_point_and_repeat_and_on_nothing_else():
     assert len({first(), first(seed=1), first(repeat=1), first(layers=3)}) == 4
     rolls = [first(repeat=k) for k in range(400)]
     assert 90 <= sum(roll < 0.3 for roll in rolls) <= 150
+
+
+def test_a_fault_of_one_rank_strikes_in_that_rank_only():
+    def struck(rank: int) -> list:
+        found: list = []
+        specimen = Specimen(name="s", strike=found.append, expect=Kind.HANG, imitates="a test", at_rank=1, world=3)
+        run(FaultProbe(specimen, trial=trial(), trial_dir=Path("/nowhere"), place=Place(rank=rank, world=3)))
+        return [(scene.rank, scene.world) for scene in found]
+
+    assert [struck(rank) for rank in range(3)] == [[], [(1, 3)], []]
+
+
+def test_a_fault_before_the_ranks_meet_strikes_when_it_is_told_and_never_again():
+    struck: list = []
+    specimen = Specimen(name="s", strike=struck.append, expect=Kind.HANG, imitates="a test", phase="start", at_rank=0)
+    probe = FaultProbe(specimen, trial=trial(), trial_dir=Path("/nowhere"))
+    probe.start()
+    run(probe)
+    assert len(struck) == 1
+    elsewhere = FaultProbe(specimen, trial=trial(), trial_dir=Path("/nowhere"), place=Place(rank=1, world=2))
+    elsewhere.start()
+    assert len(struck) == 1
