@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 
 def name_of(run: CampaignRun, cell: Point) -> str:
     """The settings in which a cell differs from the known-good corner; ``good`` for that corner."""
-    return run.spec.matrix.space.name_of(cell)
+    return "the program" if is_single(run) else run.spec.matrix.space.name_of(cell)
+
+
+def is_single(run: CampaignRun) -> bool:
+    """Whether it is one program as it is, with nothing varied."""
+    return all(len(factor.axis.values) < 2 for factor in run.spec.matrix.space.factors)
 
 
 def results(run: CampaignRun) -> tuple[CellResult, ...]:

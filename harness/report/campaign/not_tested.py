@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from harness.core.campaign import Met
 from harness.core.cause import AxisFinding
 from harness.core.ports import Block
-from harness.report.campaign.facts import by_cell, results
+from harness.report.campaign.facts import by_cell, is_single, results
 from harness.report.campaign.next_steps import next_steps
 from harness.report.facts import steps_of
 from harness.report.sections.not_tested import listed_steps
@@ -31,7 +31,10 @@ def _gaps(run: CampaignRun) -> list[str]:
     gaps: list[str] = []
     space, tried = run.spec.matrix.space, by_cell(run)
     product = math.prod(len(f.axis.values) for f in space.factors)
-    gaps.append(f"{count(len(tried), 'cell')} of {product:,} combinations were tried; nothing is claimed about others.")
+    if not is_single(run):
+        gaps.append(
+            f"{count(len(tried), 'cell')} of {product:,} combinations were tried; nothing is claimed about others."
+        )
     not_run = [r.name for r in results(run) if r.met in (Met.NOT_RUN, Met.SKIPPED)]
     if not_run:
         gaps.append(f"Asked for and not run: {md(listed(not_run, most=6))}.")

@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING
 from harness.core.campaign import Met, Task
 from harness.core.cause import AxisFinding, MinimiseFinding
 from harness.core.verdict import FAILURES, Kind
-from harness.report.campaign.facts import along, by_cell, ending, groups, kinds, numbered, pairs, results
+from harness.report.campaign.facts import along, by_cell, ending, groups, is_single, kinds, numbered, pairs, results
 from harness.report.campaign.next_steps import next_steps
 from harness.report.subject import subject
 from harness.report.summary import Summary, judged, place_of, rank_of
 from harness.report.summary import summarise as summarise_run
 from harness.report.text import count, listed, seconds
-from harness.report.words import LINEAR_R_SQUARED, day
+from harness.report.words import ENDS, LINEAR_R_SQUARED, day
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.record import CampaignRun
+    from harness.report.facts import Group
 
 
 FAILED = FAILURES | {Kind.BELOW_TARGET}
@@ -43,14 +44,14 @@ def summarise(run: CampaignRun, run_dir: Path) -> Summary:
         answer, claim, sure = headline(run), _claim(run), _sure(run)
     group = next(iter(groups(run)), None)
     happened = (
-        (f"At {group.value}, trial {group.first.number}: {group.first.verdict.because.rstrip('.')}.",)
+        (f"{_at(run, group)}: {group.first.verdict.because.rstrip('.')}.",)
         if group
         else ("Every trial passed: all steps done, the loss finite, nothing left behind.",)
         if run.records
         else ()
     )
     return Summary(
-        kind="matrix" if run.spec.task is Task.CELLS else run.spec.task.value,
+        kind="single" if is_single(run) else "matrix" if run.spec.task is Task.CELLS else run.spec.task.value,
         verdict=verdict,
         tone=tone,
         answer=answer,
@@ -68,13 +69,18 @@ def summarise(run: CampaignRun, run_dir: Path) -> Summary:
     )
 
 
+def _at(run: CampaignRun, group: Group) -> str:
+    number = group.first.number
+    return f"Trial {number}" if is_single(run) else f"At {group.value}, trial {number}"
+
+
 def _verdict(run: CampaignRun) -> tuple[str, str]:
     if not run.records and not run.reused:
         return (f"No answer ({run.ended})", "unsure")
     seen = dict.fromkeys(str(group.first.verdict) for group in groups(run) if group.first.verdict.kind in FAILED)
     if seen:
         cells = {t.record.trial.point for t in numbered(run) if t.verdict.kind in FAILED}
-        where = f" in {len(cells)} of {count(len(by_cell(run)), 'cell')}"
+        where = "" if is_single(run) else f" in {len(cells)} of {count(len(by_cell(run)), 'cell')}"
         return (f"{listed(seen)}{where}", "bad")
     told = kinds(run.records)
     if set(told) == {"PASS"} or (run.reused and not told):
@@ -90,6 +96,8 @@ def headline(run: CampaignRun) -> str:
         return f"No answer ({run.ended}): no trial was finished."
     answer = run.answer
     partial = "" if run.ended in ("answered", "finished") else f"Partial ({run.ended}): "
+    if is_single(run):
+        return f"{partial}{_single(run)}"
     if answer is not None and answer.minimised is not None:
         because = answer.minimised.because
         word = "" if answer.minimised.finding is MinimiseFinding.CAUSE else f"{answer.minimised.finding.capitalize()}: "
@@ -97,6 +105,18 @@ def headline(run: CampaignRun) -> str:
     if answer is not None and answer.explored is not None:
         return f"{partial}{answer.explored.because}"
     return f"{partial}{_cells(run)}{_axes(run) or _alike(run)}{_growth(run)}"
+
+
+def _single(run: CampaignRun) -> str:
+    """What the program did, most frequent first."""
+    trials = numbered(run)
+    words = (
+        f"{ENDS[group.first.verdict.kind]}{f' ({group.first.verdict.cause})' if group.first.verdict.cause else ''} in "
+        f"{len(group.trials)} of {count(len(trials), 'run')}"
+        for group in groups(run)
+    )
+    said = listed(words) or f"passes in all of {count(len(trials), 'run')}"
+    return f"The program {said}."
 
 
 def _cells(run: CampaignRun) -> str:
@@ -169,6 +189,8 @@ def _growth(run: CampaignRun) -> str:
 
 def _claim(run: CampaignRun) -> str:
     answer = run.answer
+    if is_single(run):
+        return "Reproduced" if max((len(g.trials) for g in groups(run)), default=len(run.records)) > 1 else "Observed"
     if answer is None:
         return ""
     if answer.minimised is not None:
@@ -185,6 +207,8 @@ def _claim(run: CampaignRun) -> str:
 
 def _sure(run: CampaignRun) -> tuple[str, ...]:
     found: list[str] = []
+    if is_single(run):
+        return (f"{listed(f'{n} {word}' for word, n in kinds(run.records).items())}.",) if run.records else ()
     answer = run.answer
     for cause in answer.minimised.causes if answer and answer.minimised else ():
         found.append(f"{{{cause}}} {cause.seen}.")

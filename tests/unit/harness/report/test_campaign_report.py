@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -136,3 +137,30 @@ def test_runs_without_a_common_cell_are_not_compared(make_campaign):
     told = compare(before, after, after_dir).summary
     assert told.answer == "The two runs have no cell in common, so nothing can be compared."
     assert (told.verdict, told.claim) == ("Nothing changed", "")
+
+
+def test_one_program_with_nothing_varied_reads_as_a_report_of_that_program(make_campaign):
+    text = "version: 1\nname: one\ndescription: python train.py\naxes:\n  n_layers: {type: ordered, values: [1]}\n"
+    report = build(*make_campaign([({}, "hang", 0), ({}, "hang", 1), ({}, "pass", 2)], text=text))
+    told = report.summary
+    assert (told.kind, told.verdict, told.claim) == ("single", "HANG (deadlock)", "Reproduced")
+    assert told.answer == "The program hangs (deadlock) in 2 of 3 runs."
+    assert told.happened[0].startswith("Trial 1: rank 0 silent for 6.1 s")
+    assert "combinations" not in block(report, "not_tested")
+
+
+def test_the_work_grows_with_the_cells_and_not_with_their_pairs(make_campaign):
+    """Process time, by ratio: twice the cells may cost little more than twice the time, and never four times."""
+    spent = []
+    for wide in (6, 12):
+        text = (
+            "version: 1\nname: many\ndescription: Many cells.\nbase: {train.steps: 8}\naxes:\n"
+            f"  n_layers: {{type: ordered, range: [1, {wide}]}}\n"
+            "  seq_len: {type: ordered, range: [1, 20], apply: {config: train.seq_len}}\nstrategy: full\n"
+        )
+        cells = [{"n_layers": i, "seq_len": j} for i in range(1, wide + 1) for j in range(1, 21)]
+        found = make_campaign([(cell, "hang" if cell["n_layers"] > 5 else "pass", 0) for cell in cells], text=text)
+        began = time.process_time()
+        html.render(build(*found), hide=str)
+        spent.append(time.process_time() - began)
+    assert spent[1] < 4 * spent[0]
