@@ -53,6 +53,11 @@ def test_whatever_is_not_proof_says_what_else_it_may_be_and_how_to_find_out(case
         assert other.experiment
 
 
+def test_what_is_proven_has_no_rivals_unless_they_are_about_why():
+    assert classify(crashed("shapes (3, 4) and (5, 6) cannot be multiplied")).alternatives == ()
+    assert classify(crashed("CUDA out of memory")).alternatives
+
+
 def test_every_rival_has_words_for_a_reader_and_an_experiment():
     for entry in RIVALS:
         assert entry.rivals

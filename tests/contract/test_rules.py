@@ -561,6 +561,8 @@ CANNED: dict[str, list[Case]] = {
         ),
         # Busy, and with work to show for it.
         too_slow(processes=looks(**BUSY), gpus=gpus(utilisation=97, traffic=35, watts=610)),
+        # The allocator started over once, while it warmed up.
+        too_slow(measurement=Measurement(startup_s=2.0, step_s=(20.0, 22.0), memory=memory())),
     ],
     "unresolved": [
         silent(times=4.1, processes=looks(**BUSY), stacks=stacks(in_operator(i) for i in range(5))),
@@ -777,6 +779,20 @@ def test_a_leak_is_an_oom_that_grew_by_the_same_with_every_step():
     assert "memory of the process grew by 48.0 MiB with every step, from 348 MiB after step 1 to 636 MiB" in (
         verdict.because
     )
+
+
+def test_memory_that_swings_is_no_leak():
+    """It ends as high as a leak would, but did not come with every step."""
+    swings = tuple(
+        replace(mark, rss_bytes=mark.rss_bytes + (200 * MIB if mark.step % 3 else 0)) for mark in memory(step_mib=30)
+    )
+    seen = exited(1, result=result(exception="MemoryError", message=""), measurement=Measurement(memory=swings))
+    assert (classify(seen).kind, classify(seen).cause) == (Kind.OOM, None)
+
+
+def test_a_deadlock_beside_somebody_elses_process_is_the_programs_own():
+    seen = silent(processes=looks(), stacks=stacks([IN_LOCK] * 3), gpus=gpus(foreign_mib=73000, utilisation=0))
+    assert (classify(seen).kind, classify(seen).cause) == (Kind.HANG, "deadlock")
 
 
 def test_a_host_bound_trial_says_so_with_its_graph_and_when_a_forward_would_end():

@@ -209,6 +209,14 @@ def test_a_ring_that_wrapped_accuses_nobody():
     """One recorder keeps fewer operations: what it has dropped was not left out."""
     long = [entry(seq) for seq in range(1, 9)]
     assert diverges(both(long, long[-3:])) is None
+    never_waited_for = [{**long[0], "retired": False}, *long[1:]]
+    assert diverges(both(never_waited_for, long[-3:])) is None
+
+
+def test_a_rank_that_is_only_behind_at_the_moment_is_not_missing():
+    """Nobody waits: the others have got their results, and it comes to the operation later."""
+    ops = [entry(seq) for seq in range(1, 5)]
+    assert diverges(both(ops, ops[:3])) is None
 
 
 @given(st.lists(st.tuples(st.sampled_from(["all_reduce", "broadcast"]), st.integers(1, 3)), min_size=2, max_size=20))
