@@ -174,7 +174,7 @@ class Campaign:
                 return True
             left = self.search.estimate()
             self.screen.planned(left)
-            self.store.add_decision(request, left=left)
+            self.store.add_decision(request, left=left, gpus=[self.lanes.gpus[i] for i in lease.gpus])
             self.running[lease.need.id] = request
             self.lanes.start(self.attempts.begin(trial, reason=request.reason), lease, hide=self.hides_gpus)
             self._wait_for_what_is_wanted()

@@ -66,7 +66,8 @@ def _event(line: journal.Line, question: BisectSpec | CampaignSpec) -> str:
             return str(data["text"])
         case "decision":
             cell = name_of(question, _cell(data, question))
-            return f"{cell}  {data['role']}: {data['reason']}"
+            gpus = f", on GPU {' '.join(data['gpus'])}" if data.get("gpus") else ""
+            return f"{cell}  {data['role']}: {data['reason']}{gpus}"
         case "start":
             return f"{name_of(question, from_json(Point, data['trial']['point']))}  trial {data['trial']['key']}"
         case "record" | "reuse":

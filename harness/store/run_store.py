@@ -184,9 +184,12 @@ class RunStore:
         """Journal that the last ``count`` facts are taken back."""
         self._append("undo", {"count": count})
 
-    def add_decision(self, request: Request | CellRequest, *, left: PlanEstimate | None = None) -> None:
-        """Journal what the search asks next and why, and what it expects to spend from here."""
-        self._append("decision", {**to_json(request), "left": to_json(left)})
+    def add_decision(
+        self, request: Request | CellRequest, *, left: PlanEstimate | None = None, gpus: Sequence[str] = ()
+    ) -> None:
+        """Journal what the search asks next and why, what it expects to spend from here, and on which GPUs it runs."""
+        leased = {"gpus": list(gpus)} if gpus else {}
+        self._append("decision", {**to_json(request), "left": to_json(left), **leased})
 
     def add_start(self, trial: Trial) -> Path:
         """Journal that ``trial`` starts now; its empty folder. What an earlier, cut-off attempt left is moved aside."""
