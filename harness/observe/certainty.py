@@ -13,7 +13,13 @@ if TYPE_CHECKING:
 
     from harness.core.evidence import ProcessState, StackSample, ThreadState
 
-WAITS_FOR_OTHERS = (*OUTSIDE_WAITS, "unix_", "poll", "pipe_read", "wait_for_partner")
+WAITS_FOR_OTHERS = (
+    *OUTSIDE_WAITS,
+    *("unix_", "poll", "pipe_read", "wait_for_partner"),
+    *("sys_pause", "sigtimedwait", "sigsuspend"),  # signals
+    *("lock_inode_wait", "semtimedop", "msgrcv"),  # locks on files, semaphores and messages between programs
+    *("request_wait_answer", "p9_client"),  # file systems that a program serves
+)
 """Parts of the names of kernel functions in which a thread waits for something that another program may send."""
 
 WAITS_FOR_A_CHILD = frozenset({"do_wait", "kernel_wait4"})

@@ -52,7 +52,21 @@ def test_all_at_rest_is_certain():
     assert nothing_moves(pid=7, looks=looks(), stacks=stacks(), alone=True).certain
 
 
-@pytest.mark.parametrize("wchan", ["pipe_read", "anon_pipe_read", "do_wait", "ep_poll", "unix_stream_read_generic"])
+OUTSIDE = (
+    *("pipe_read", "anon_pipe_read", "do_wait", "ep_poll", "unix_stream_read_generic", "__do_sys_pause"),
+    *("do_sigtimedwait", "locks_lock_inode_wait", "do_semtimedop", "request_wait_answer"),
+)
+
+
+@pytest.mark.parametrize("wchan", OUTSIDE)
+def test_main_thread_that_waits_for_another_program_is_never_certain(wchan):
+    waits = [replace(look, threads=(replace(MAIN, wchan=wchan),)) for look in looks()]
+    verdict = nothing_moves(pid=7, looks=waits, stacks=stacks())
+    assert not verdict.certain
+    assert f"the main thread waits for another program ({wchan})" in verdict.because
+
+
+@pytest.mark.parametrize("wchan", OUTSIDE)
 def test_side_thread_that_waits_for_another_program_is_certain_only_at_a_limit(wchan):
     side = replace(MAIN, tid=8, wchan=wchan)
     assert nothing_moves(pid=7, looks=looks(side), stacks=stacks()).certain
