@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,8 +19,9 @@ from harness.lanes import Lanes
 from harness.observe.ran import fingerprint
 from harness.plan.budget import budget
 from harness.plan.cells import CellPlanner
-from harness.plan.leases import Leases, Need
+from harness.plan.leases import Leases
 from harness.plan.predict_cell import predict_cell
+from harness.plan.queue import Queue
 from harness.search.hearing import Hearing
 from harness.search.met import in_force, met
 from harness.search.oracle import Oracle
@@ -78,11 +78,8 @@ class Campaign:
         self.lanes = Lanes(
             attempts=self.attempts, parts=lanes, gpus=gpus, label=lambda b: self.matrix.space.name_of(b.trial.point)
         )
-        self.leases = Leases(gpus=len(gpus), cpus=len(lanes))
+        self.queue = Queue(Leases(gpus=len(gpus), cpus=len(lanes)), gpus_at=self.matrix.gpus_at)
         self.hides_gpus = any(row.gpus for row in self.matrix.resources)
-        self.waiting: dict[int, CellRequest] = {}
-        self.running: dict[int, CellRequest] = {}
-        self.next_id = 0
         self.names: dict[str, tuple[str, ...]] = {}
         self.ran: dict[str, str] = {}
         self.predicted_s: dict[Point, float] = {}
@@ -158,52 +155,29 @@ class Campaign:
             while self._start() or self.lanes.busy:
                 if self.lanes.busy:
                     record, lease = self.lanes.finish_one()
-                    self.leases.release(lease)
+                    self.queue.release(lease)
                     self._learn(self._kept(record))
         finally:
             self.lanes.close()
 
     def _start(self) -> bool:
         """Start every trial that may start now; whether one was answered without being run, so that more may."""
-        self._wait_for_what_is_wanted()
-        while (lease := self.leases.grant()) is not None:
-            request = self.waiting.pop(lease.need.id)
+        self.queue.want(self._asked())
+        while (granted := self.queue.grant()) is not None:
+            request, lease = granted
             trial = self._planned(request)
             if trial is None:
-                self.leases.release(lease)
+                self.queue.release(lease)
                 return True
             left = self.search.estimate()
             self.screen.planned(left)
             self.store.add_decision(request, left=left, gpus=[self.lanes.gpus[i] for i in lease.gpus])
-            self.running[lease.need.id] = request
             self.lanes.start(self.attempts.begin(trial, reason=request.reason), lease, hide=self.hides_gpus)
-            self._wait_for_what_is_wanted()
+            self.queue.want(self._asked())
         return False
 
-    def _wait_for_what_is_wanted(self) -> None:
-        """Let wait what the search asks and does not run yet, and nothing that it no longer asks."""
-        running = {lease.need.id for lease in self.leases.running}
-        self.running = {id: request for id, request in self.running.items() if id in running}
-        asked = () if self._spent() or self.surprise else ready(self.search, most=LOOK_AHEAD)
-        have = Counter(request.cell for request in self.running.values())
-        wanted: Counter[Point] = Counter()
-        for request in asked:
-            if have[request.cell] > 0:
-                have[request.cell] -= 1
-            else:
-                wanted[request.cell] += 1
-        for id, request in list(self.waiting.items()):
-            if wanted[request.cell] > 0:
-                wanted[request.cell] -= 1
-            else:
-                self.leases.withdraw(id)
-                del self.waiting[id]
-        for request in asked:
-            if wanted[request.cell] > 0:
-                wanted[request.cell] -= 1
-                self.next_id += 1
-                self.waiting[self.next_id] = request
-                self.leases.offer(Need(id=self.next_id, gpus=self.matrix.gpus_at(request.cell)))
+    def _asked(self) -> tuple[CellRequest, ...]:
+        return () if self._spent() or self.surprise else ready(self.search, most=LOOK_AHEAD)
 
     def _kept(self, record: TrialRecord) -> TrialRecord:
         self._remember(record, self.store.read_evidence(record.trial.key))

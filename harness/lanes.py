@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from harness.plan.leases import Lease
 
 
+LOOKS, BETWEEN_LOOKS_S = 3, 1.0
+"""How often a GPU is looked at before somebody on it is called a stranger."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Note:
     """News of a running trial."""
@@ -112,13 +116,23 @@ class Lanes:
                 self._pool.shutdown()
 
     def _conduct(self, begun: Begun, parts: Parts, gpus: Sequence[str]) -> Conducted:
-        before = self.neighbours.on(gpus)
+        before = self._strangers(gpus, parts)
         if before:
             return _not_begun(begun, parts, why=f"before it began there was {before}")
         watched = self.attempts.screen.watched if self._pool is None else self._noted(begun)
         done = self.attempts.conduct(begun, parts=parts, watched=watched)
-        after = self.neighbours.on(gpus)
+        after = self._strangers(gpus, parts)
         return replace(done, verdict=_contaminated(f"when it had ended there was {after}")) if after else done
+
+    def _strangers(self, gpus: Sequence[str], parts: Parts) -> str:
+        """Who is on these GPUs; asked again for a while, since the driver may still list a process that has ended."""
+        who = self.neighbours.on(gpus)
+        for _ in range(LOOKS - 1):
+            if not who:
+                break
+            parts.clock.sleep(BETWEEN_LOOKS_S)
+            who = self.neighbours.on(gpus)
+        return who
 
     def _noted(self, begun: Begun) -> Callable[[Mapping[str, object]], None]:
         """Passes on only news: with several trials at once a moving line for each would tell nothing."""
