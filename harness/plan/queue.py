@@ -32,7 +32,7 @@ class Queue:
             SpecError: a cell needs more GPUs than there are.
         """
         running = Counter(request.cell for request in self._running.values())
-        wanted = Counter[Point]()
+        wanted: Counter[Point] = Counter()
         for request in asked:
             if running[request.cell]:
                 running[request.cell] -= 1
