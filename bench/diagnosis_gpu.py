@@ -168,12 +168,12 @@ def law(out: Path, keep: Path, *, smoke: bool, budget_s: float) -> None:
 def trial(tools, keep, layers, tokens, *, limit_s, prediction, smoke):
     """One trial of the loop."""
     from harness.conduct import conduct
-    from harness.core.codec import to_json
     from harness.core.point import Point
     from harness.core.spec import Limits
     from harness.core.trial import Trial
     from harness.core.verdict import Case
     from harness.plan.budget import budget
+    from harness.store.cases import write_case
 
     size = {"model.n_layers": layers, "train.seq_len": tokens}
     asked = Trial(
@@ -190,8 +190,7 @@ def trial(tools, keep, layers, tokens, *, limit_s, prediction, smoke):
     )
     folder = keep / f"law-{layers}x{tokens}"
     done = conduct(asked, trial_dir=folder, parts=tools)
-    case = Case(trial=asked, outcome=done.outcome, evidence=done.evidence)
-    (folder / "case.json").write_text(json.dumps(to_json(case)))
+    write_case(folder, Case(trial=asked, outcome=done.outcome, evidence=done.evidence), done.verdict)
     return done
 
 
