@@ -132,7 +132,8 @@ def _conclude(store: RunStore, *, as_json: bool) -> None:
 
     from harness.core.codec import to_json
     from harness.report import one
-    from harness.settings import identities
+    from harness.report.write import write
+    from harness.store import layout
 
     records = store.records()
     if not records:
@@ -140,12 +141,11 @@ def _conclude(store: RunStore, *, as_json: bool) -> None:
         return
     evidence = {key: seen for record in records if (seen := store.read_evidence(key := record.trial.key)) is not None}
     argv = store.campaign_run().argv
-    title = store.campaign.question
-    path = one.write(records, evidence, run_dir=store.run_dir, title=title, argv=argv, hide=identities())
     if as_json:
         click.echo(json.dumps({"run": str(store.run_dir), "trials": to_json(records)}, indent=1))
     else:
-        click.echo(one.text(records, evidence, where=path, argv=argv))
+        click.echo(one.text(records, evidence, where=layout.report(store.run_dir), argv=argv))
+    write(store.campaign_run(), store.run_dir)
 
 
 def exit_code(records: Sequence[TrialRecord], *, ended: str) -> int:

@@ -68,7 +68,6 @@ def watch(ctx: click.Context, *, pid: int, follow: bool, every: float, runs: str
         try:
             record = _look(store, job, repeat=0, note=_after(PATIENCE_S, now=clock.now))
             while follow and _same(first := store.records()[0].verdict, record.verdict) and _alive(job):
-                _tell(store, record, as_json=False, last=False)
                 click.echo(f"watching on every {every:g} s: {first}", err=True)
                 clock.sleep(every)
                 if not _alive(job):
@@ -79,7 +78,7 @@ def watch(ctx: click.Context, *, pid: int, follow: bool, every: float, runs: str
             store.add_end(why="interrupted", seconds=0.0)
             click.echo("interrupted; the job was not touched", err=True)
             ctx.exit(ExitCode.INTERRUPTED)
-        _tell(store, record, as_json=as_json, last=True, job=job)
+        _tell(store, record, job, as_json=as_json)
         ctx.exit(exit_code(record.verdict, seen=_seen(store, record)))
 
 
@@ -210,24 +209,25 @@ def _seen(store: RunStore, record: TrialRecord) -> bool:
     return evidence is not None and bool(evidence.stacks or evidence.processes)
 
 
-def _tell(store: RunStore, record: TrialRecord, *, as_json: bool, last: bool, job: Job | None = None) -> None:
+def _tell(store: RunStore, record: TrialRecord, job: Job, *, as_json: bool) -> None:
+    """The answer first, because somebody waits for it, then the report."""
     import json
 
     from harness.core.campaign import CampaignAnswer
     from harness.core.codec import to_json
     from harness.report import one
-    from harness.settings import identities
+    from harness.report.write import write
+    from harness.store import layout
 
     evidence = store.read_evidence(record.trial.key)
     kept = {record.trial.key: evidence} if evidence is not None else {}
-    if last:
-        store.add_end(why="answered", seconds=record.outcome.duration_s, answer=CampaignAnswer())
+    store.add_end(why="answered", seconds=record.outcome.duration_s, answer=CampaignAnswer())
     argv = store.campaign_run().argv
-    path = one.write([record], kept, run_dir=store.run_dir, title=store.campaign.question, argv=argv, hide=identities())
     if as_json:
         click.echo(json.dumps({"run": str(store.run_dir), "verdict": to_json(record.verdict)}, indent=1))
-    elif last and job is not None:
-        click.echo(one.watched(record, kept, launcher=job.launcher.pid, where=path, argv=argv))
+    else:
+        click.echo(one.watched(record, kept, launcher=job.launcher.pid, where=layout.report(store.run_dir), argv=argv))
+    write(store.campaign_run(), store.run_dir)
 
 
 def _after(patience_s: float, *, now: Callable[[], float]) -> Callable[[str], None]:

@@ -10,14 +10,11 @@ from harness.core.outcome import Ending
 from harness.core.stacks import deciding_thread, is_noise, telling_frame
 from harness.core.verdict import Confidence, Kind
 from harness.report import seen
-from harness.report.hide import Hider
-from harness.report.stacks import deciding_sample, lines, place
-from harness.report.text import clean, code, command, count, details, fence, md, seconds, size, table, wrap
-from harness.store import layout
-from harness.store.files import write_atomic
+from harness.report.stacks import deciding_sample, place
+from harness.report.text import clean, command, seconds, size, wrap
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from harness.core.evidence import Evidence
@@ -214,68 +211,3 @@ def _indented(sentence_: str) -> list[str]:
 def _path(name: str, path: Path) -> list[str]:
     one = f"{name}: {path}"
     return [one] if len(one) <= WIDTH else [f"{name}:", f"  {path}"]
-
-
-def write(
-    records: Sequence[TrialRecord],
-    evidence: Mapping[str, Evidence],
-    *,
-    run_dir: Path,
-    title: str,
-    argv: Sequence[str],
-    hide: Iterable[str],
-) -> Path:
-    """Write ``report.md`` into ``run_dir``; its path.
-
-    Raises:
-        StoreError: it cannot be written.
-    """
-    told = worst(records)
-    parts = [f"# {md(title)}", f"**{md(told.verdict)}**, confidence {md(told.verdict.confidence)}."]
-    parts.append(md(told.verdict.because))
-    seen_ = evidence.get(told.trial.key)
-    if seen_ is not None:
-        parts += _evidence(told, seen_)
-    parts.append(f"## Facts\n\n{_facts(told)}")
-    if len(records) > 1:
-        rows = (
-            (r.trial.repeat + 1, md(r.verdict), f"{r.outcome.duration_s:.2f}", md(r.verdict.because)) for r in records
-        )
-        parts.append(f"## Runs\n\n{table(('run', 'verdict', 'seconds', 'why'), rows, right=(0, 2))}")
-    parts.append("## Reproduce\n\n" + fence("\n".join(command(argv)), "bash"))
-    path = layout.report(run_dir)
-    write_atomic(path, Hider(tuple(hide)).text("\n\n".join(part for part in parts if part) + "\n"))
-    return path
-
-
-def _evidence(record: TrialRecord, evidence: Evidence) -> list[str]:
-    parts = []
-    if sentences := places(evidence):
-        parts.append("## Where the ranks are\n\n" + "\n".join(f"- {md(sentence_)}" for sentence_ in sentences))
-        for group in group_ranks(ranks_seen(evidence)):
-            rank = group.ranks[0]
-            if not group.missing and rank.thread is not None:
-                title = f"{rank.name}, {count(len(rank.stacks), 'sample')}"
-                parts.append(details(title, fence(lines(rank.thread))))
-    if record.verdict.alternatives:
-        rows = ((md(a.cause), md(a.because), md(a.experiment)) for a in record.verdict.alternatives)
-        parts.append("## What else it may be\n\n" + table(("cause", "because", "what would decide"), rows))
-    parts += ["## Evidence", seen.raised(evidence), seen.threads(evidence), seen.timeline(evidence, record.outcome)]
-    return [*parts, seen.logs(evidence), seen.unusable(evidence)]
-
-
-def _facts(record: TrialRecord) -> str:
-    verdict = record.verdict
-    rows = [
-        ("rule", f"{code(verdict.rule)}; cites {', '.join(map(code, verdict.cites[:12]))}"),
-        ("phase", md(verdict.phase or "-") + (f", step {verdict.step}" if verdict.step is not None else "")),
-        ("rank at fault", "-" if verdict.rank is None else verdict.rank),
-        ("signature", code(verdict.signature) if verdict.signature else "-"),
-        ("ended", md(record.outcome.why or record.outcome.ending.value)),
-        ("limits", seen.limits(record.trial.budget)),
-        ("healthy time", seen.healthy(record.trial.prediction)),
-        ("cleaned up", seen.cleanup(record.outcome.cleanup)),
-        ("steps", f"{len(record.measurement.step_s)} timed"),
-        ("folder", code(f"trials/{record.trial.key}")),
-    ]
-    return table(("", ""), rows)

@@ -340,13 +340,23 @@ def keep_exception(speaker, kind, error, trace):
         "phase": speaker.phase,
         "exception": kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}",
         "message": str(error),
-        "traceback": "".join(traceback.format_exception(kind, error, trace)),
+        "traceback": "".join(without_us(traceback.TracebackException(kind, error, trace)).format()),
     }
     path = os.path.join(speaker.folder, name)
     fresh = f"{path}.{speaker.pid}.tmp"
     with open(fresh, "w") as file:
         json.dump(said, file)
     os.replace(fresh, path)
+
+
+def without_us(told):
+    """A traceback, with those that led to it, less the frames of our own wrappers."""
+    link = told
+    while link is not None:
+        frames = [frame for frame in link.stack if frame.filename != __file__]
+        link.stack = type(link.stack).from_list(frames)
+        link = link.__cause__ or link.__context__
+    return told
 
 
 def start(folder):

@@ -247,6 +247,8 @@ def test_the_exception_that_ends_a_program_is_kept_beside_what_the_program_does_
     assert (said["status"], said["exception"], said["message"]) == ("raised", "ArithmeticError", "no gradient")
     assert (said["steps_done"], said["phase"]) == (2, "backward")
     assert spoken(place)[-1] == "backward end 2"
+    assert "in backward" in said["traceback"]
+    assert "nsa_harness_shim" not in said["traceback"]
     assert run(place, hook + TRAIN + "1 / 0\n").stdout == "their hook ZeroDivisionError\n"
 
 
