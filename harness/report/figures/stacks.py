@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from harness.core.record import CampaignRun, Run
     from harness.core.verdict import Verdict
 
+WRAPPERS = frozenset({"_call_impl", "_wrapped_call_impl", "inner", "decorate_context", "_fn", "wrapper"})
+"""Functions that only pass a call on; torch has two or three around each module."""
+
 DEEPEST = 16
 """Frames shown of each stack, counted from the innermost."""
 
@@ -36,7 +39,7 @@ def draw(evidence: Evidence, verdict: Verdict, *, hide: Callable[[str], str]) ->
     stacks, unit = columns(evidence, verdict)
     if not stacks:
         return None
-    paths = [tuple(reversed(python_frames(thread)[:DEEPEST])) for thread in stacks]
+    paths = _cut([_path(thread) for thread in stacks])
     telling = [telling_frame(thread) for thread in stacks]
     decides = set(telling) if unit == "rank" else {_deciding(evidence, verdict)}
     order = sorted(range(len(paths)), key=lambda i: [place(frame) for frame in paths[i]])
@@ -57,6 +60,35 @@ def draw(evidence: Evidence, verdict: Verdict, *, hide: Callable[[str], str]) ->
         )
 
 
+def _path(thread: ThreadStack) -> tuple[Frame, ...]:
+    """The calls from the outside in, without those that only pass a call on."""
+    telling = telling_frame(thread)
+    kept = [frame for frame in python_frames(thread) if frame is telling or _bare(frame) not in WRAPPERS]
+    return tuple(reversed(kept))
+
+
+def _cut(paths: Sequence[tuple[Frame, ...]]) -> list[tuple[Frame, ...]]:
+    """At most DEEPEST calls: first those that all share go, from the outside in, then each path by itself."""
+    too_many = max(len(path) for path in paths) - DEEPEST
+    skip = max(0, min(too_many, _shared(paths) - 1))
+    return [path[skip:][-DEEPEST:] for path in paths]
+
+
+def _shared(paths: Sequence[tuple[Frame, ...]]) -> int:
+    """How many of the outermost calls are the same in all."""
+    same = 0
+    for frames in zip(*paths, strict=False):
+        if len({(_bare(f), f.file) for f in frames}) > 1:
+            break
+        same += 1
+    return same
+
+
+def _bare(frame: Frame) -> str:
+    """The bare name: only some dumpers say in which class or function a function was defined."""
+    return frame.function.rpartition(".")[2]
+
+
 def columns(evidence: Evidence, verdict: Verdict) -> tuple[list[ThreadStack], str]:
     """The stacks to compare: the deciding thread of every rank, or every thread of the only rank."""
     latest = {sample.rank: sample for sample in sorted(evidence.stacks, key=lambda s: (s.native, s.t_s))}
@@ -75,7 +107,7 @@ def _boxes(
     groups: dict[tuple[str, str], list[tuple[Frame, ...]]] = {}
     for path in paths:
         if path:
-            groups.setdefault((path[0].function, path[0].file), []).append(path)
+            groups.setdefault((_bare(path[0]), path[0].file), []).append(path)
     for inside in groups.values():
         frame, wide = inside[0][0], len(inside)
         is_told = frame in telling
@@ -113,11 +145,7 @@ def _label(frame: Frame, *, room: int, line: int) -> str:
 
 def _alt(paths: Sequence[tuple[Frame, ...]], telling: Sequence[Frame | None], unit: str) -> str:
     where = Counter(place(frame) if frame else "an unnamed place" for frame in telling)
-    shared = 0
-    for frames in zip(*paths, strict=False):
-        if len({(f.function, f.file) for f in frames}) > 1:
-            break
-        shared += 1
+    shared = _shared(paths)
     said = listed(f"{count(n, unit)} in {name}" for name, n in where.most_common())
     common = f" They share the outermost {count(shared, 'call')}." if len(paths) > 1 and shared else ""
     return f"Call stacks, outermost call on top: {said}.{common}"

@@ -107,7 +107,7 @@ def _row(axes: Axes, spans: list[Span], *, y: float, start: float, width: float)
             axes.barh(
                 y, right - left, left=left, height=0.62, facecolor="none", edgecolor=FAINT, hatch="////", linewidth=0
             )
-            text = f" silent {seconds(right - span.start)}" + (f" in {span.phase}" if span.phase else "") + " "
+            text = _silence(span, room=(right - left) / width)
             axes.text(
                 (left + right) / 2, y, text, ha="center", va="center", fontsize=9, weight="bold",
                 bbox={"boxstyle": "square,pad=0.1", "facecolor": "none", "edgecolor": "none"},
@@ -116,6 +116,13 @@ def _row(axes: Axes, spans: list[Span], *, y: float, start: float, width: float)
             axes.barh(y, right - left, left=left, height=0.62, facecolor=tint, alpha=0.4, edgecolor=tint, linewidth=0.8)
             if (right - left) / width > 0.14:
                 axes.text((left + right) / 2, y, span.phase, ha="center", va="center", fontsize=8)
+
+
+def _silence(span: Span, *, room: float) -> str:
+    """As much of the sentence as fits into this share of the width."""
+    said = f"silent {seconds(span.end - span.start)}"
+    whole = f"{said} in {span.phase}" if span.phase else said
+    return next((text for text in (whole, said, seconds(span.end - span.start)) if len(text) < 52 * room), "")
 
 
 def _looks(axes: Axes, evidence: Evidence, outcome: Outcome, *, y: float) -> None:
