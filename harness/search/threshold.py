@@ -151,7 +151,8 @@ class ThresholdSearch:
         match answer:
             case Answer.GOOD:
                 tally.good += 1
-                self.costs.passed(self.numbers[position], seconds)
+                if seconds > 0:  # what a person said of a value took no time
+                    self.costs.passed(self.numbers[position], seconds)
                 if position < self.high:
                     self._trusted.add(position)
             case Answer.BAD:
@@ -185,7 +186,8 @@ class ThresholdSearch:
         return other
 
     def _fail(self, position: int, seconds: float) -> None:
-        self.costs.failed(seconds)
+        if seconds > 0:
+            self.costs.failed(seconds)
         broken = [i for i in range(position, len(self.tallies)) if self.tallies[i].certified]
         self.tallies[position].bad += 1
         self._suspect(position)
