@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 PASS_S = 2.0
 LIMITS_S = (60.0, 300.0)
-LENGTHS = {12: 220, 64: 126, 1024: 20}
+LENGTHS = {12: 110, 64: 63, 1024: 20}
 """Values on the axis, and how many programs of each kind are searched: every threshold equally often, or at random."""
-CAUSE_PROGRAMS = 80
+CAUSE_PROGRAMS = 40
 CAUSE_RATES = ((1.0, 1), (0.7, 3), (0.3, 9), (0.3, 18))
 """Failure rate, and how many passes are asked for before a pass is believed."""
 TIE = 0.97
