@@ -206,7 +206,7 @@ def _trial(store: RunStore, job: Job, *, repeat: int) -> Any:
 
 def _seen(store: RunStore, record: TrialRecord) -> bool:
     evidence = store.read_evidence(record.trial.key)
-    return evidence is not None and bool(evidence.stacks or evidence.processes)
+    return evidence is not None and bool(evidence.stacks)
 
 
 def _tell(store: RunStore, record: TrialRecord, job: Job, *, as_json: bool) -> None:

@@ -101,6 +101,8 @@ def watched(
     out = [head, *_indented(clean(verdict.because))]
     if seen_ is not None:
         out += _shown(record, seen_)
+        if not seen_.stacks:
+            out += [line for f in seen_.failures for line in _indented(clean(f"{f.source} could not look: {f.reason}"))]
     out += ["", *_indented(_next_of(record, launcher=launcher)), "", *_path("report", where), "again:"]
     out += [f"  {line}" for line in command(argv, width=WIDTH - 2)]
     return "\n".join(out)

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.cli.main import main
+from harness.core.evidence import SourceFailure
 from harness.observe import vigil
 from harness.observe.stacks.pyspy import PySpy
 
@@ -132,6 +133,18 @@ def test_two_ranks_that_hang_alike_are_one_sentence_and_json_has_it_too(job):
     verdict = json.loads(done.stdout)["verdict"]
     assert (done.exit_code, verdict["kind"], verdict["cause"], verdict["rank"]) == (1, "HANG", "deadlock", None)
     assert verdict["because"].startswith("ranks 0 and 1 hang alike: ")
+
+
+def test_a_job_that_nobody_may_look_into_is_not_judged(job, monkeypatch):
+    refused = SourceFailure(id="failure-1", source="py-spy", reason="ptrace refused (kernel.yama.ptrace_scope = 2)")
+    it = job("lock")
+    monkeypatch.setattr("harness.observe.stacks.pyspy.PySpy.sample", lambda *_, **__: refused)
+    monkeypatch.setattr("harness.observe.stacks.pystack.PyStack.sample", lambda *_, **__: refused)
+    done = watch(it.pids[0])
+
+    assert done.exit_code == 6, done.output
+    assert "HANG" not in done.stdout
+    assert "py-spy could not look: ptrace refused" in done.stdout
 
 
 def test_following_ends_when_the_job_does(job, monkeypatch):
