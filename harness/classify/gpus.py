@@ -18,7 +18,7 @@ FULL = 95
 """Percent of time with some kernel resident from which a GPU counts as occupied. A wait inside NCCL reads 100."""
 
 NO_TRAFFIC = 2
-"""Percent of time with memory traffic up to which a GPU counts as working on nothing; training reads 10 to 60."""
+"""Percent of time with memory traffic up to which a GPU counts as working on nothing; every wait recorded reads 0."""
 
 LOW_POWER = 0.35
 """Share of its power limit up to which a GPU counts as working on nothing: a spinning H200 draws 123 W of 700."""
