@@ -14,6 +14,7 @@ from nsa.config import RunConfig
 from nsa.model.build import build_model
 from nsa.train import checkpoint
 from nsa.train.data import batches
+from nsa.train.effective import effective
 from nsa.train.parallel import clean_name
 from nsa.train.probe import Edge, NullProbe, Phase
 from nsa.train.trainer import train
@@ -230,3 +231,12 @@ def told(rank: int, changes: dict[str, Any]) -> dict[str, Any]:
         "announced": probe.announced,
         "val_loss": [facts.get("val_loss") for facts in probe.facts],
     }
+
+
+def started(
+    rank: int, environ: dict[str, str], config: str, overrides: list[str]
+) -> tuple[str, tuple[float, ...], str]:
+    """What a command line with these variables trains: the mode, the losses, and whose data were substituted."""
+    built = effective(config, overrides=overrides, environ=environ)
+    result = train(built.config)
+    return built.config.parallel.mode, result.losses, result.ended.partition("instead of train.data")[1]
