@@ -14,7 +14,7 @@ from harness.core.errors import SpecError
 from harness.core.evidence import Evidence
 from harness.core.ports import CellRequest
 from harness.core.verdict import FAILURES, Answer, Kind
-from harness.earlier import earlier_trials
+from harness.earlier import Earlier, earlier_trials
 from harness.lanes import Lanes
 from harness.observe.ran import fingerprint
 from harness.plan.budget import budget
@@ -80,6 +80,7 @@ class Campaign:
         )
         self.queue = Queue(Leases(gpus=len(gpus), cpus=len(lanes)), gpus_at=self.matrix.gpus_at)
         self.hides_gpus = any(row.gpus for row in self.matrix.resources)
+        self.earlier = Earlier()
         self.names: dict[str, tuple[str, ...]] = {}
         self.ran: dict[str, str] = {}
         self.predicted_s: dict[Point, float] = {}
@@ -89,7 +90,7 @@ class Campaign:
         """Run to the end, or until the budget is used up, and write down what it all shows."""
         try:
             self._replay()
-            self._take_over()
+            self.earlier = self._look_back()
             self._search()
             ended = self.surprise or ("budget used up" if self._unfinished() else "answered")
         except (Interrupted, KeyboardInterrupt):
@@ -122,11 +123,12 @@ class Campaign:
                 self.oracle.answer(fact.verdict)
             self.hearing.hear(fact)
 
-    def _take_over(self) -> None:
-        """Count what earlier runs have answered already, once, before the first trial of this one."""
+    def _look_back(self) -> Earlier:
+        """What earlier runs have tried; counted, once, before the first trial of this one, if that was asked for."""
+        axes = frozenset(f.name for f in self.matrix.space.factors)
+        earlier = earlier_trials(self.store.run_dir, axes=axes, like=self._like)
         if not self.spec.reuse or self.store.facts() or self.store.undone():
-            return
-        earlier = earlier_trials(self.store.run_dir, like=self._like)
+            return earlier
         for run, record in earlier.counted:
             evidence = read_evidence(self.store.run_dir.parent / run, record.trial.key) or Evidence(steps_wanted=0)
             judged = replace(record, answer=self._answer(record.verdict, evidence))
@@ -138,6 +140,7 @@ class Campaign:
             self.store.add_note(f"{len(earlier.counted)} trials of earlier runs count here; --fresh runs them again")
         if earlier.others:
             self.store.add_note(f"{earlier.others} trials of earlier runs do not count: other code or another machine")
+        return earlier
 
     def _like(self, record: TrialRecord) -> Trial | None:
         settings = dict(record.trial.point)
@@ -190,9 +193,8 @@ class Campaign:
         except SpecError as error:
             return self._say(request.cell, by="the trainer", why=str(error))
         limits = self.matrix.limits_at(request.cell)
-        prediction = predict_cell(
-            (*self.store.reused(), *self.store.records()), space=self.matrix.space, cell=request.cell
-        )
+        known = (*self.earlier.passed, *self.store.records())
+        prediction = predict_cell(known, space=self.matrix.space, cell=request.cell)
         if prediction is not None:
             self.predicted_s.setdefault(request.cell, prediction.total_s)
             if limits.total_s is not None and prediction.total_s > limits.total_s:

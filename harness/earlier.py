@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from harness.core.campaign import CampaignSpec
 from harness.core.errors import StoreError
-from harness.store.history import History
-from harness.store.run_store import list_runs
+from harness.core.verdict import Kind
+from harness.store.history import History, read_question
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,47 +17,71 @@ if TYPE_CHECKING:
     from harness.core.record import TrialRecord
     from harness.core.trial import Trial
 
-MOST_RUNS = 50
-"""How many earlier runs are looked at, newest first."""
+MOST_RUNS = 30
+"""How many earlier runs of the same axes are looked at, newest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Earlier:
-    """``counted`` are trials of the same question, each with its run; ``others`` had other code or another machine."""
+    """What other runs have tried, oldest first.
 
-    counted: tuple[tuple[str, TrialRecord], ...]
-    others: int
+    ``counted`` are trials of the same question, each with its run; ``others`` is the number of those that had other
+    code or another machine. ``passed`` are those that passed on this machine, whatever the code: they say how long a
+    healthy trial takes, and nothing else.
+    """
+
+    counted: tuple[tuple[str, TrialRecord], ...] = ()
+    others: int = 0
+    passed: tuple[TrialRecord, ...] = ()
 
 
-def earlier_trials(run_dir: Path, *, like: Callable[[TrialRecord], Trial | None]) -> Earlier:
-    """What other runs beside ``run_dir`` have tried, oldest first.
+def earlier_trials(run_dir: Path, *, axes: frozenset[str], like: Callable[[TrialRecord], Trial | None]) -> Earlier:
+    """The trials of other runs beside ``run_dir`` over the same ``axes``.
 
     ``like(record)`` is the trial that would be made now of the record's cell, None when there is no such cell here.
     Runs that cannot be read, and trials that the machine spoiled, are left out.
     """
-    counted: list[tuple[str, TrialRecord]] = []
+    counted: dict[str, tuple[str, TrialRecord]] = {}
+    passed: list[TrialRecord] = []
     others = 0
-    summaries = [s for s in list_runs(run_dir.parent) if not s.problem and s.directory != run_dir][:MOST_RUNS]
-    seen: set[str] = set()
-    for summary in reversed(summaries):
-        for record in _records(summary.directory):
+    for folder in reversed(_runs(run_dir, axes)):
+        for record in _records(folder):
             now = like(record)
-            if now is None or record.verdict.kind == "INFRA" or not _same_question(now, record.trial):
+            if now is None or record.verdict.kind is Kind.INFRA or not _same_question(now, record.trial):
                 continue
-            if (now.code, now.machine) != (record.trial.code, record.trial.machine):
+            same_machine = now.machine == record.trial.machine
+            if same_machine and record.verdict.kind is Kind.PASS:
+                passed.append(record)
+            if same_machine and now.code == record.trial.code:
+                counted.setdefault(record.trial.key, (folder.name, record))
+            else:
                 others += 1
-            elif record.trial.key not in seen:
-                seen.add(record.trial.key)
-                counted.append((summary.directory.name, record))
-    return Earlier(counted=tuple(counted), others=others)
+    return Earlier(counted=tuple(counted.values()), others=others, passed=tuple(passed))
+
+
+def _runs(run_dir: Path, axes: frozenset[str]) -> list[Path]:
+    """The newest runs over the same axes, newest first; their questions alone are read for that."""
+    found: list[Path] = []
+    for folder in sorted((path.parent for path in run_dir.parent.glob("*/journal.jsonl")), reverse=True):
+        if folder != run_dir and len(found) < MOST_RUNS and _axes(folder) == axes:
+            found.append(folder)
+    return found
+
+
+def _axes(run_dir: Path) -> frozenset[str]:
+    try:
+        question = read_question(run_dir)
+    except StoreError:
+        return frozenset()
+    names = (f.name for f in question.matrix.space.factors) if isinstance(question, CampaignSpec) else ()
+    return frozenset(names)
 
 
 def _records(run_dir: Path) -> tuple[TrialRecord, ...]:
     try:
-        history = History.read(run_dir)
+        return History.read(run_dir).records()
     except StoreError:
         return ()
-    return history.records() if isinstance(history.question, CampaignSpec) else ()
 
 
 def _same_question(now: Trial, then: Trial) -> bool:

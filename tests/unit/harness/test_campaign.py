@@ -369,6 +369,18 @@ def test_trials_of_other_code_are_shown_and_not_counted(world: World):
     assert run.notes == ("1 trials of earlier runs do not count: other code or another machine",)
 
 
+def test_how_long_a_cell_takes_is_learned_across_runs_and_code(world: World):
+    world.script = lambda trial: ended(Kind.PASS, seconds=4.0 * trial.point.get("n_layers"))
+    world.ask(Task.CELLS, cells=cells(*({"n_layers": n} for n in (1, 2, 3, 4))))
+    question = CampaignSpec(
+        question="?", task=Task.CELLS, matrix=replace(MATRIX, limits=Limits(total_s=20.0)), cells=cells({"n_layers": 6})
+    )
+    with RunStore.create(world.runs, spec=question, machine=MACHINE, code="new", argv=(), clock=world.clock) as store:
+        run = Campaign(store=store, parts=world.parts, screen=Silent()).run()  # pyright: ignore[reportArgumentType]
+    assert run.records == ()
+    assert run.answer.cells[0].met is Met.SKIPPED
+
+
 # --- Side by side --------------------------------------------------------------------------------------------------
 
 
