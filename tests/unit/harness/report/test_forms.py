@@ -250,3 +250,23 @@ def test_an_earlier_report_of_the_same_failure_that_says_otherwise_is_listed(mak
     assert "**contradicts it:** n_layers=5 is the first that fails there, n_layers=4 is the first that fails here" in (
         found.markdown
     )
+
+
+def test_html_that_is_not_ours_is_shown_and_not_obeyed():
+    text = html.page_of("<script>x()</script>\n\na <b onclick=x>y</b> <https://h.example>\n\n![z](http://h/z.png)")
+    assert "<script" not in text
+    assert "<b onclick" not in text
+    assert "<img" not in text
+    assert "&lt;script&gt;x()" in text
+    folded = html.page_of("<details>\n<summary>Every trial (3)</summary>\n\nin it\n\n</details>")
+    assert folded.startswith("<details>\n<summary>Every trial (3)</summary>")
+
+
+def test_growth_is_told_with_the_interval_of_its_power_and_with_what_else_grew(make_run):
+    run, run_dir = make_run("no_failure")
+    fit = dataclasses.replace(run.boundary.fit, exponent_low=0.9, exponent_high=1.2)
+    memory = dataclasses.replace(fit, quantity="peak memory, MB", slope=21.1, slope_low=21.0, slope_high=21.2)
+    run = dataclasses.replace(run, boundary=dataclasses.replace(run.boundary, fit=fit, fits=(fit, memory)))
+    text = dict(build(run, run_dir).blocks)["scaling"].markdown
+    assert "The best power of n_layers is 1.0 (95 %: 0.9 .. 1.2) (1 is a line)." in text
+    assert "- Peak memory, MB: 21.1 more per layer (95 %: 21 .. 21.2), R² = 0.998, power 1.0" in text
