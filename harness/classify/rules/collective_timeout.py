@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from harness.core.verdict import Case, Verdict
 
 DIFFERENT, LOST = "collective-mismatch", "rank-lost"
-_TIMED_OUT = re.compile(r"timed? ?out", re.IGNORECASE)
+_TIMED_OUT = re.compile(r"timed? ?out|failed to pass monitoredBarrier in", re.IGNORECASE)
 
 
 def collective_timeout(case: Case) -> Verdict | None:
