@@ -13,7 +13,7 @@ from harness.core.campaign import CampaignAnswer, Met, Said, Task
 from harness.core.errors import SpecError
 from harness.core.evidence import Evidence
 from harness.core.ports import CellRequest
-from harness.core.verdict import FAILURES, Answer, Kind
+from harness.core.verdict import FAILURES, NEVER_ENDED_WELL, Answer, Kind
 from harness.earlier import Earlier, earlier_trials
 from harness.lanes import Lanes
 from harness.observe.ran import fingerprint
@@ -220,9 +220,10 @@ class Campaign:
         """Whether it is the failure being sought: the named one if there is a name, so that no other is followed."""
         if self.spec.signature is None:
             return self.oracle.answer(verdict)
-        if verdict.kind is Kind.PASS:
-            return Answer.GOOD
         named = next(row for row in self.matrix.signatures if row.name == self.spec.signature)
+        got_to_the_end = verdict.kind is Kind.BELOW_TARGET and named.kind in NEVER_ENDED_WELL
+        if verdict.kind is Kind.PASS or got_to_the_end:
+            return Answer.GOOD
         return Answer.BAD if matches(named, verdict, evidence) else Answer.UNRESOLVED
 
     def _remember(self, record: TrialRecord, evidence: Evidence | None) -> None:

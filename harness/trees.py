@@ -96,12 +96,18 @@ def trees_for(spec: CampaignSpec, run_dir: Path) -> Iterator[Worktrees | None]:
         yield None
         return
     package = "nsa" if spec.matrix.target == "nsa" else None
-    repository = _home(package).parent if package else Path.cwd()
-    trees = Worktrees(repository=repository, folder=run_dir.absolute() / "trees", package=package)
+    trees = Worktrees(
+        repository=repository_of(spec.matrix.target), folder=run_dir.absolute() / "trees", package=package
+    )
     try:
         yield trees
     finally:
         trees.close()
+
+
+def repository_of(target: str) -> Path:
+    """Where the commits of a target's program are: our trainer's own checkout, or the present folder."""
+    return _home("nsa").parent if target == "nsa" else Path.cwd()
 
 
 def _home(package: str) -> Path:

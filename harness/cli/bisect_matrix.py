@@ -91,9 +91,9 @@ def _beside_file(options: Mapping[str, Any]) -> CampaignSpec:
 
 
 def _along_program(options: Mapping[str, Any], command: Sequence[str]) -> CampaignSpec:
-    import nsa
+    from harness.trees import repository_of
 
-    repository = Path.cwd() if command else Path(nsa.__file__).parents[1]
+    repository = repository_of("command" if command else "nsa")
     factor = elsewhere_factor(options["axis"], repository=repository)
     held = [f"{path}={options[name]}" for name, path in SHORTCUTS.items() if options[name] is not None]
     held += [f"{path}={value}" for path, value in options["settings"]]

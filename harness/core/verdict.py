@@ -30,6 +30,10 @@ FAILURES = frozenset({Kind.HANG, Kind.CRASH, Kind.OOM, Kind.NONFINITE})
 """Kinds that are a failure of the program itself. SLOW is not one: it would have got there."""
 
 
+NEVER_ENDED_WELL = frozenset({Kind.HANG, Kind.CRASH, Kind.OOM})
+"""Failures after which no program ends well: one that did, and merely missed a target, did not fail in this way."""
+
+
 class Confidence(StrEnum):
     """How strongly the evidence carries the verdict: by rule, never by a made-up number.
 

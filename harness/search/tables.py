@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from harness.core.campaign import AxisFit, CellResult, FailureTable, Met
 from harness.core.cause import CellCount
 from harness.core.point import AxisType, Point
-from harness.core.verdict import Answer, Kind
+from harness.core.verdict import NEVER_ENDED_WELL, Answer, Kind
 from harness.search.implicate import axis_verdicts
 from harness.search.met import Ended, in_force, met, words
 from harness.search.scaling import fits_along, scaling_of
@@ -130,8 +130,10 @@ def failure_tables(space: Space, facts: Facts, *, certify: int | None) -> tuple[
 
 def _counts(ended: Sequence[tuple[TrialRecord, Ended]], name: str) -> list[CellCount]:
     tallies: dict[Point, Counter[str]] = {}
+    never_well = any(end.words == name and end.kind in NEVER_ENDED_WELL for _, end in ended)
     for record, end in ended:
-        what = "good" if end.kind is Kind.PASS else "bad" if end.words == name else "unresolved"
+        ended_well = end.kind is Kind.PASS or (never_well and end.kind is Kind.BELOW_TARGET)
+        what = "bad" if end.words == name else "good" if ended_well else "unresolved"
         tallies.setdefault(record.trial.point, Counter())[what] += 1
     return [
         CellCount(cell=cell, good=t["good"], bad=t["bad"], unresolved=t["unresolved"]) for cell, t in tallies.items()

@@ -261,6 +261,21 @@ def test_a_search_for_a_named_failure_does_not_follow_another_one(world: World):
     assert all((r.answer is Answer.BAD) == (r.verdict.kind is Kind.HANG) for r in run.records)
 
 
+def test_a_trial_that_ended_well_and_missed_a_target_did_not_crash(world: World):
+    named = SignatureSpec(name="twice", kind=Kind.CRASH, log="twice")
+
+    def script(trial: Trial) -> Conducted:
+        crashes = trial.point.get("n_layers") >= 3 and trial.point.get("tied")
+        if crashes:
+            return ended(Kind.CRASH, said="marked twice")
+        return ended(Kind.BELOW_TARGET if trial.point.get("tied") else Kind.PASS)
+
+    world.script = script
+    run = world.ask(Task.MINIMISE, matrix=replace(MATRIX, signatures=(named,)), signature="twice")
+    (cause,) = run.answer.minimised.causes
+    assert (str(cause), cause.certified) == ("n_layers>=3, tied=True", True)
+
+
 def test_a_threshold_beside_a_matrix_is_found_with_the_rest_held(world: World):
     world.script = hangs_where(n_layers=4)
     run = world.ask(Task.BISECT, axis="n_layers", good=SPACE.cell({"tied": True}))
