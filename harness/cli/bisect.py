@@ -29,7 +29,7 @@ Examples:
   nsa-harness bisect --axis layers=1..12 -- python train.py --layers {layers}
   nsa-harness bisect matrices/backward_layers.yaml::layers
   nsa-harness bisect --axis commit=v1..HEAD -- python train.py
-  nsa-harness bisect --axis env:torch=/venvs/a/bin/python,/venvs/b/bin/python \\
+  nsa-harness bisect --axis env:torch=/venv/a/bin/python,/venv/b/bin/python \\
                      -- {python} train.py
   nsa-harness bisect --resume
 

@@ -11,7 +11,7 @@ from harness.cli.matrix_options import EXIT_CODES, searching
 EXAMPLES = """\b
 Examples:
   nsa-harness minimise matrices/safe_mode.yaml::cause
-  nsa-harness minimise matrices/safe_mode.yaml --bad-cell n_layers=12,seq_len=2048
+  nsa-harness minimise matrices/safe_mode.yaml --bad-cell n_layers=12
   nsa-harness minimise --axis n_layers=1..8 --axis seq_len=64..512*2 \\
                        --axis tied_head=false,true \\
                        --fault 'backward-deadlock@n_layers>=5,seq_len>=256'

@@ -25,7 +25,7 @@ Exit codes (as git bisect run reads them):
   0    good: every trial passed
   1    bad: a trial failed (with --signature: in that failure and no other)
   125  skip: slow, spoiled by the machine, another failure, or no answer
-  128  stop: the cell cannot be run as written (an error in the file, no such axis)
+  128  stop: the cell cannot be run as written (no such axis, a wrong file)
   130  stop: interrupted
 Never 137: how a trial is ended is not how this command ends.
 """
