@@ -31,6 +31,7 @@ _PLACES = (
     (re.compile(r"[^\s\"'(]*/(Python-3[\d.]+/)"), r"/python/\1"),
     (re.compile(r"[^\s\"'(]*/(bin/python[\d.]*)"), r"/python/\1"),
     (re.compile(r"[^\s\"'(]*/((?:harness|nsa)/[\w/]+\.py)"), r"/src/\1"),
+    (re.compile(r"(?<!\w)/(?:tmp|var/tmp)/"), "/scratch/"),
 )
 """Where packages, the interpreter and our own sources were, and what is written instead."""
 
@@ -60,10 +61,10 @@ def write_recording(folder: Path, name: str, case: Case, verdict: Verdict, *, hi
         StoreError: it cannot be written.
     """
     text = _text(case, verdict)
-    for pattern, plain in _PLACES:
-        text = pattern.sub(plain, text)
     for word, plain in hidden.items():
         text = text.replace(json.dumps(word)[1:-1], plain)
+    for pattern, plain in _PLACES:
+        text = pattern.sub(plain, text)
     path = folder / f"{name}{SUFFIX}"
     try:
         folder.mkdir(parents=True, exist_ok=True)

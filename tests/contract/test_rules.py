@@ -1176,6 +1176,16 @@ def test_a_busy_loop_a_hundred_times_slower_than_predicted_is_only_slow():
     assert classify(silent(times=4.1, **LOOP)).cause == "infinite-loop"
 
 
+def test_the_time_in_which_our_own_dumper_stopped_a_busy_loop_does_not_count_against_it():
+    """Three dumps of native frames that took 4 s each leave 4.8 of 16.4 s."""
+    taken = stacks([spinning(19), spinning(20), spinning(19)])
+    slow = tuple(replace(look, t_s=LAST_MARK_S + 1.5 + 4.0 * i) for i, look in enumerate(looks(**BUSY)))
+    dumped = tuple(replace(s, t_s=LAST_MARK_S + 1.51 + 4.0 * i) for i, s in enumerate(taken))
+    held = {"processes": slow, "stacks": dumped, "prediction": PREDICTED}
+    assert classify(silent(times=4.1, **held)).kind is Kind.UNRESOLVED
+    assert classify(silent(times=4.3, **held)).cause == "infinite-loop"
+
+
 def test_a_busy_loop_of_less_than_eight_seconds_is_not_judged_however_quick_healthy_trials_are():
     quick = replace(PREDICTED, silence_s=0.001, silence_high_s=0.003)
     assert classify(silent(times=1.9, prediction=quick, **LOOP)).kind is Kind.UNRESOLVED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from harness.classify.facts import PATIENCE, conclude, silence, silence_limit, silent_too_long
+from harness.classify.facts import PATIENCE, conclude, main_pid, silence, silence_limit, silent_too_long
 from harness.classify.frames import native_samples, silent_samples, spell
 from harness.classify.motion import motion
 from harness.classify.signature import signature, stack_names
@@ -23,6 +23,8 @@ HUNDREDFOLD = 100.0
 """Times the silence predicted for a healthy trial: what is a hundred times slower than it should be is only slow."""
 LEAST_S = 8.0
 """A busy silence shorter than this is no hang, however quick the healthy trials were."""
+LEAST_UNDISTURBED_S = 5.0
+"""Of it, what must have passed without a dumper stopping the process: on a busy machine that takes seconds."""
 SAMPLES = 3
 BUSY_SHARE = 0.02
 """CPU seconds per second of a thread that is never seen waiting: what is left to it on a machine with 50 rivals."""
@@ -35,7 +37,9 @@ def hung_busy(case: Case) -> Verdict | None:
     silence_s = case.evidence.silence_s
     if not silent_too_long(case) or yardstick is None or moved is None:
         return None
-    if silence_s < patience_s(case) or silence_s <= LONGER * yardstick[0]:
+    if silence_s < patience_s(case) or undisturbed_s(case) < LEAST_UNDISTURBED_S:
+        return None
+    if undisturbed_s(case) <= LONGER * yardstick[0]:
         return None
     threads = confined(case, moved)
     if not threads or not is_busy(moved) or not moved.counters_still or not moved.others_still:
@@ -64,6 +68,16 @@ def patience_s(case: Case) -> float:
     """How long a busy silence must last: a hundred times what is predicted, or else four times its limit."""
     prediction, watched_s = case.trial.prediction, PATIENCE * silence_limit(case).seconds
     return watched_s if prediction is None else max(LEAST_S, HUNDREDFOLD * prediction.silence_s)
+
+
+def undisturbed_s(case: Case) -> float:
+    """The silence without the time in which our own dumps of native frames kept the process stopped."""
+    pid, looks = main_pid(case), case.evidence.processes
+    paused_s = 0.0
+    for sample in native_samples(silent_samples(case)):
+        after_s = min((p.t_s for p in looks if p.pid == pid and p.t_s > sample.t_s), default=sample.t_s)
+        paused_s += after_s - sample.t_s
+    return case.evidence.silence_s - paused_s
 
 
 def is_busy(moved: Motion) -> bool:
