@@ -1,6 +1,6 @@
 """Trains the 12-layer byte model on real text, kills it by SIGKILL on the way, continues it, and draws the curves.
 
-    python bench/learns.py bench/results/learns-2026-11-21.svg
+    python bench/learns.py bench/results/learns-2026-11-21.svg --steps 90
 
 Three runs of ``python -m nsa.train`` with the same settings on the standard library's bytes: one from beginning to
 end; one that is killed by SIGKILL a few steps behind a checkpoint and continued with ``train.resume``; and the dense

@@ -157,6 +157,7 @@ class TrainConfig:
     trace_grads: bool = _setting(default=False, meaning="announce every parameter's gradient as it comes")
     trace_modules: bool = _setting(default=False, meaning="announce every module whose backward begins, in order")
     trace_buckets: bool = _setting(default=False, meaning="announce every bucket of gradients that ddp averages")
+    census: int = _setting(0, "first steps whose autograd graph and waits for the device are counted", at_least=0)
     mem_every: int = _setting(0, "steps between mem_step<n>.txt and .json; 0: none but the first", at_least=0)
     tensorboard: bool = _setting(default=True, meaning="write curves for TensorBoard where it is installed")
     liveness_s: float = _setting(2.0, "seconds between the lines of liveness_rank<r>.jsonl; 0: none", at_least=0.0)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from nsa.config import RunConfig
+    from nsa.train.census import Census
     from nsa.train.live import LiveState
     from nsa.train.loader import Loader
     from nsa.train.parallel import Single
@@ -81,6 +82,7 @@ class Run:
     stop_asked: Callable[[], bool]
     kernels: tuple[dict[str, str], ...]
     n_parameters: int
+    census: Census
     arrivals: GradientArrivals | None = None
     first_step: int = 0
     losses: list[float] = field(default_factory=list)
@@ -233,7 +235,10 @@ class Run:
         train = self.config.train
         with self.plan.micro_batch(is_last=is_last):
             with self._phase_together(Phase.FORWARD, step):
-                loss = self.state.changed(next_token_loss(self.plan.module, train, ids_BT))
+                with self.census.forward():
+                    loss = next_token_loss(self.plan.module, train, ids_BT)
+                self.census.before_backward(loss)
+                loss = self.state.changed(loss)
                 value = loss.item()
                 wish = Wish.GO_ON if math.isfinite(value) else Wish.NOT_FINITE
                 if not self.world.is_parallel:

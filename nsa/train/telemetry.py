@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from nsa.env import related
 from nsa.train.attention_files import AttentionFiles
 from nsa.train.board import Board, is_installed
+from nsa.train.census import MARK
 from nsa.train.liveness import liveness
 from nsa.train.memory_files import MemoryFiles
 from nsa.train.probe import NullProbe
@@ -146,6 +147,7 @@ class RunFiles(NullProbe):
 
     def __init__(self, folder: Path, files: ExitStack, *, config: RunConfig, sources: Mapping[str, str]) -> None:
         self._folder, self._every, self._fallbacks = folder, config.train.log_every, b""
+        self._censuses: list[dict[str, object]] = []
         self._rows = {name: files.enter_context((folder / name).open("ab", buffering=0)) for name in ROWS}
         about = {
             "time": datetime.now(UTC).isoformat(),
@@ -156,6 +158,12 @@ class RunFiles(NullProbe):
             "sources": dict(sources),
         }
         _put(folder / "env.json", json.dumps(about, indent=1))
+
+    def mark(self, *, phase: Phase, edge: Edge, step: int | None, detail: str | None = None) -> None:
+        """A census is kept, one per counted step."""
+        if detail is not None and detail.startswith(MARK):
+            self._censuses.append({"step": step, **json.loads(detail.removeprefix(MARK))})
+            _put(self._folder / "census.json", json.dumps(self._censuses, indent=1))
 
     def resolved(self, table: Sequence[Mapping[str, str]]) -> None:
         """Which kernel runs each operator and why; one that stands in for another is counted from here on."""

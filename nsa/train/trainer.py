@@ -14,6 +14,7 @@ import torch._dynamo  # the first optimizer imports it anyway: here, a process t
 
 from nsa.model.build import build_model
 from nsa.train import recompute
+from nsa.train.census import Census
 from nsa.train.data import held_out
 from nsa.train.live import LiveState
 from nsa.train.loader import Loader
@@ -89,6 +90,7 @@ def _build(config: RunConfig, world: World, announcer: Announcer, stop_asked: Ca
         stop_asked=stop_asked,
         kernels=rows,
         n_parameters=n_parameters,
+        census=Census(config.train.census, announcer.progress),
         arrivals=arrivals,
     )
     run.prepare_folder()
