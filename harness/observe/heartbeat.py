@@ -65,7 +65,6 @@ class RankMarks:
         self.marks: Bounded[Heartbeat] = Bounded(first=FIRST_MARKS, last=LAST_MARKS)
         self.last_t_s = 0.0
         self.steps_done = 0
-        self.step_began_s: float | None = None
 
 
 class Heartbeats:
@@ -88,6 +87,8 @@ class Heartbeats:
         self.longest_silence_s = 0.0
         self.facts: dict[str, float] = {}
         self.ranks: dict[int, RankMarks] = {}
+        self._ends_s: dict[int, float] = {}
+        self._step_began_s: float | None = None
         self._bad_lines = 0
         self._readers: dict[str, LineReader] = {}
 
@@ -143,7 +144,6 @@ class Heartbeats:
         rank.marks.add(mark)
         rank.last_t_s = max(rank.last_t_s, mark.t_s)
         if mark.step is not None:
-            rank.step_began_s = mark.t_s if rank.step_began_s is None else rank.step_began_s
             if self.first_step_t_s is None:
                 self.last_t_s = mark.t_s
             self.first_step_t_s = min(self.first_step_t_s or mark.t_s, mark.t_s)
@@ -154,15 +154,16 @@ class Heartbeats:
         rank_number, step = int(record["rank"]), int(record["step"])
         rank = self._rank(rank_number, pid=int(record["pid"]))
         facts = {str(name): float(value) for name, value in record["facts"].items()}
-        began_s = (self.first_step_t_s or 0.0) if rank.step_began_s is None else rank.step_began_s
         # A program that tells its number of steps may leave some out, and two sources may count the same ones.
         steps = int(record["done"]) - rank.steps_done if "done" in record else 1
         rank.last_t_s = max(rank.last_t_s, t_s)
         if steps <= 0:
             return
-        self.step_s.add((t_s - began_s) / steps)
-        rank.step_began_s = t_s
+        before = self.steps_done
         rank.steps_done += steps
+        self._ends_s[rank.steps_done] = max(self._ends_s.get(rank.steps_done, 0.0), t_s)
+        if self.steps_done > before:
+            self._step_of_all(before, t_s=t_s)
         if "rss_bytes" in facts:
             self.memory.add(MemoryMark(step=step, t_s=t_s, rank=rank_number, **memory_of(facts)))
         if "loss" in facts:
@@ -173,6 +174,15 @@ class Heartbeats:
             if not math.isfinite(value) and f"first_nonfinite_{name}_step" not in self.facts
         }
         self.facts.update(facts | odd)
+
+    def _step_of_all(self, before: int, *, t_s: float) -> None:
+        """Every rank has finished a step: it lasted from the end of the one before until the last of them had it."""
+        ended = [n for n in self._ends_s if n <= self.steps_done]
+        # A rank that is heard of late catches up with steps whose ends were counted without it.
+        end_s = max((self._ends_s.pop(n) for n in ended), default=t_s)
+        began_s = (self.first_step_t_s or 0.0) if self._step_began_s is None else self._step_began_s
+        self.step_s.add((end_s - began_s) / (self.steps_done - before))
+        self._step_began_s = end_s
 
     def _rank(self, number: int, *, pid: int) -> RankMarks:
         if number not in self.ranks:

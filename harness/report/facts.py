@@ -8,7 +8,6 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from harness.core.verdict import Answer, Kind
-from harness.core.world import world_of
 from harness.store import layout
 
 if TYPE_CHECKING:
@@ -152,8 +151,8 @@ def controls(run: Run) -> dict[str, tuple[Numbered, ...]]:
 
 
 def steps_of(record: TrialRecord) -> int:
-    """Steps that were finished; of several ranks each measures its own."""
-    return len(record.measurement.step_s) // world_of(record.trial.config)
+    """Steps that were finished, of several ranks by all."""
+    return len(record.measurement.step_s)
 
 
 def leaves(data: Any, prefix: str = "") -> dict[str, Any]:

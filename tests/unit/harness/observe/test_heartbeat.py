@@ -118,11 +118,11 @@ def test_memory_is_bounded_and_both_ends_are_kept(beats, write):
     assert len(beats.step_s.items()) == FIRST_MARKS + LAST_MARKS
 
 
-def test_first_step_of_each_rank_counts_from_its_own_first_mark(beats, write):
-    write(mark(1, 1001.0))
-    write(mark(1, 1005.0, rank=1) + step_done(2, 1006.0, step=0, rank=1), rank=1)
+def test_steps_of_several_ranks_add_up_to_the_time_from_the_first_mark_to_the_last_end(beats, write):
+    write(mark(1, 1001.0) + step_done(2, 1004.0, step=0))
+    write(mark(1, 1003.0, rank=1) + step_done(2, 1006.0, step=0, rank=1), rank=1)
     beats.read()
-    assert beats.step_s.items() == (1.0,)
+    assert sum(beats.step_s.items()) == pytest.approx(5.0)
 
 
 def test_a_step_is_done_when_every_rank_has_done_it(beats, write):
@@ -132,4 +132,26 @@ def test_a_step_is_done_when_every_rank_has_done_it(beats, write):
     assert beats.steps_done == 0
     write(step_done(2, 1003.0, step=0, rank=1), rank=1)
     assert beats.read()
+    assert beats.steps_done == 1
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_step_of_several_ranks_lasts_until_the_last_of_them_has_it(beats, write, first):
+    """In whichever order they are heard of."""
+    for rank in range(2):
+        write(mark(1, 1010.0, step=0, rank=rank), rank=rank)
+    beats.read()
+    for rank in (first, 1 - first):
+        late_s = 0.5 * rank
+        write(step_done(2, 1012.0 + late_s, step=0, rank=rank) + step_done(3, 1014.0, step=1, rank=rank), rank=rank)
+        beats.read()
+    assert beats.step_s.items() == pytest.approx((2.5, 1.5))
+    assert beats.steps_done == 2
+
+
+def test_a_rank_that_is_heard_of_late_catches_up(beats, write):
+    write(mark(1, 1010.0) + step_done(2, 1011.0, step=0) + step_done(3, 1012.0, step=1))
+    beats.read()
+    write(mark(1, 1010.0, rank=1) + step_done(2, 1012.5, step=0, rank=1), rank=1)
+    beats.read()
     assert beats.steps_done == 1
