@@ -12,7 +12,7 @@ from harness.core.stacks import deciding_thread, python_frames
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from harness.core.evidence import Frame, StackSample
+    from harness.core.evidence import Frame, StackSample, ThreadStack
     from harness.core.verdict import Case
 
 
@@ -58,13 +58,22 @@ def native_samples(samples: Iterable[StackSample]) -> tuple[StackSample, ...]:
 def identical(samples: Sequence[StackSample]) -> bool:
     """Whether the deciding thread stays where it is.
 
-    Its Python frames are the same in all samples, line by line, and its native frames in all that have them.
+    Its Python frames are the same in all samples, line by line, and its native frames in all that have them. Which
+    thread decides is taken from a sample with native frames, if there is one: only those show who waits for whom.
     """
-    threads = [deciding_thread(sample) for sample in samples]
+    best = next((sample for sample in reversed(samples) if sample.native), None)
+    decides = deciding_thread(best) if best is not None else None
+    threads = [_thread(sample, decides.tid) if decides is not None else deciding_thread(sample) for sample in samples]
     if not threads or None in threads:
         return False
     python = {tuple((plain(f.function), f.file, f.line) for f in python_frames(t)) for t in threads if t is not None}
     return len(python) == 1 and distinct(native_samples(samples)) <= 1
+
+
+def _thread(sample: StackSample, tid: int) -> ThreadStack | None:
+    """The thread called ``tid``; a source that does not number threads as the kernel does gives its deciding one."""
+    found = next((thread for thread in sample.threads if thread.tid == tid), None)
+    return found or deciding_thread(sample)
 
 
 def distinct(samples: Iterable[StackSample]) -> int:

@@ -19,6 +19,9 @@ STILL_SWITCHES = 2
 STILL_FAULTS = 2
 """A window with no more page faults than this counts as still."""
 
+SERVICE = "(service)"
+"""What the name of a thread begins with that was found to be a library's own (``harness.core.services``)."""
+
 TICKERS = ("gloo_tcp_loop", "pt_tcpstore", "pt_workerserver", "pt_nccl_watchdg", "pt_nccl_heartbt", "cuda-EvtHandlr")
 """Beginnings of the names of threads that keep connections and drivers alive: they wake by a timer whether or not the
 program moves (gloo's transport 100 times a second, measured), and carry it on only when another process sends."""
@@ -92,6 +95,9 @@ def movement(first: ProcessState, last: ProcessState) -> Movement:
         cpu_s += used_s
         switches += thread.voluntary_switches + thread.involuntary_switches
         switches -= old.voluntary_switches + old.involuntary_switches if old else 0
+    running = sum(t.state == "R" and not is_ticker(t) for look in (first, last) for t in look.threads)
+    # A thread that was not switched once did not run: with all others so, faults and bytes are the service threads'.
+    only_services = not switches and not running and any(map(is_ticker, last.threads))
     others_cpu_s = None
     if first.others_cpu_s is not None and last.others_cpu_s is not None:
         # A child that ended takes its CPU time with it: that is a change too, hence the absolute value.
@@ -102,17 +108,17 @@ def movement(first: ProcessState, last: ProcessState) -> Movement:
         seconds=last.t_s - first.t_s,
         cpu_s=cpu_s,
         switches=switches,
-        minor_faults=last.minor_faults - first.minor_faults,
-        io_bytes=last.read_bytes - first.read_bytes + last.written_bytes - first.written_bytes,
+        minor_faults=0 if only_services else last.minor_faults - first.minor_faults,
+        io_bytes=0 if only_services else last.read_bytes - first.read_bytes + last.written_bytes - first.written_bytes,
         threads_changed=len(before.keys() ^ after.keys()) + abs(last.children - first.children),
-        running=sum(t.state == "R" and not is_ticker(t) for look in (first, last) for t in look.threads),
+        running=running,
         others_cpu_s=others_cpu_s,
     )
 
 
 def is_ticker(thread: ThreadState) -> bool:
     """Whether this thread's waking says nothing about the program."""
-    return thread.name.startswith(TICKERS)
+    return thread.name.startswith((*TICKERS, SERVICE))
 
 
 def stopped_s(looks: Sequence[ProcessState]) -> float:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.outcome import Cleanup, Ending, Exit, Outcome, StopReason
 from harness.core.ports import WatchedJob
+from harness.core.services import with_services
 from harness.core.world import world_of
 from harness.observe.answers import steps_wanted
 from harness.observe.certainty import SAMPLES, nobody_moves
@@ -313,6 +314,8 @@ class _Watch:
     def certainty(self, *, alone: bool = False) -> Certainty:
         """Whether it is known by now that no rank will make progress."""
         looks, stacks, ranks = self.sampler.looks, self.sampler.stacks, self.living()
+        if len(ranks) > 1:
+            looks = with_services(looks, stacks)
         verdict = nobody_moves(ranks=ranks, looks=looks, stacks=stacks, alone=alone)
         world = world_of(self.trial.config)
         if verdict.certain or world < 2:

@@ -44,8 +44,10 @@ def allocate_odd_sizes(scene: Scene) -> None:
 def _limit(device: str) -> None:
     import torch
 
-    total = torch.cuda.get_device_properties(device).total_memory
-    torch.cuda.set_per_process_memory_fraction(ROOM_BYTES / total, device)
+    with torch.cuda.device(device):  # by name alone, which has no number, the limit cannot be set
+        number = torch.cuda.current_device()
+    total = torch.cuda.get_device_properties(number).total_memory
+    torch.cuda.set_per_process_memory_fraction(ROOM_BYTES / total, number)
 
 
 OOM = Specimen(

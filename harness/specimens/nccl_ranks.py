@@ -13,7 +13,7 @@ from harness.specimens.nccl_collectives import HOST
 
 ODD_RANK = 1
 LATE_S = 2.5
-WORK_S = 0.7
+WORK_S = 1.5
 
 
 def stop_itself(scene: Scene) -> None:
