@@ -1,6 +1,6 @@
 """Trains the 12-layer byte model on real text, kills it by SIGKILL on the way, continues it, and draws the curves.
 
-    python bench/learns.py bench/results/learns-2026-11-21.svg --steps 90
+    python bench/learns.py bench/results/learns-2026-11-21.svg
 
 Three runs of ``python -m nsa.train`` with the same settings on the standard library's bytes: one from beginning to
 end; one that is killed by SIGKILL a few steps behind a checkpoint and continued with ``train.resume``; and the dense
@@ -80,7 +80,7 @@ def draw(path: Path, found: dict) -> None:
     axes.axhline(math.log(256), color="#555555", linewidth=0.8, linestyle=":")
     axes.annotate("ln 256, all bytes alike", (n, math.log(256)), ha="right", va="bottom", fontsize=8, color="#555555")
     axes.set(xlabel="step", ylabel="loss, nats per byte", title="12 layers learn the standard library's bytes")
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, loc="upper right", bbox_to_anchor=(1.0, 0.93))
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, metadata={"Date": None})
 
@@ -88,7 +88,7 @@ def draw(path: Path, found: dict) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("figure", type=Path, help="where the SVG goes; the .json goes beside it")
-    parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--draw", type=Path, metavar="JSON", help="draw these numbers again, train nothing")
     args = parser.parse_args()
     if args.draw:
