@@ -33,6 +33,7 @@ class Worktrees:
         self.folder = folder
         self.package = package
         self._trees: dict[str | None, Tree | None] = {}
+        self._names: dict[str, str] = {}
         self._made: list[Path] = []
 
     def at(self, commit: str | None) -> Tree | None:
@@ -45,6 +46,12 @@ class Worktrees:
             self._trees[commit] = self._make(commit)
         return self._trees[commit]
 
+    def full_name(self, commit: str) -> str:
+        """The whole name of ``commit``; SpecError when git knows none."""
+        if commit not in self._names:
+            self._names[commit] = self._git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}").strip()
+        return self._names[commit]
+
     def close(self) -> None:
         """Take the worktrees out of the repository's list again."""
         for path in self._made:
@@ -53,17 +60,17 @@ class Worktrees:
     def _make(self, commit: str | None) -> Tree | None:
         if commit is None:
             return None if self.package is None else Tree(folder=self._linked("now", _home(self.package)))
-        full = self._git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}").strip()
+        full = self.full_name(commit)
         path = self.folder / full[:12]
         if not path.exists():
             self._git("worktree", "prune")
             self._git("worktree", "add", "--detach", "--quiet", str(path), full)
         self._made.append(path)
         if self.package is None:
-            return Tree(folder=str(path), commit=full)
+            return Tree(folder=str(path))
         if not (path / self.package).is_dir():
             raise SpecError(f"commit {commit} has no package {self.package!r}, so it cannot be run")
-        return Tree(folder=self._linked(f"{full[:12]}-packages", path / self.package), commit=full)
+        return Tree(folder=self._linked(f"{full[:12]}-packages", path / self.package))
 
     def _linked(self, name: str, package: Path) -> str:
         folder = self.folder / name

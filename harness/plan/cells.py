@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from harness.core.errors import SpecError, suggestion
@@ -23,10 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tree:
-    """Where the program of a trial lies; ``commit`` in full when it is not the present one."""
+    """Where the program of a trial lies."""
 
     folder: str
-    commit: str | None = None
 
 
 class Trees(Protocol):
@@ -34,6 +33,10 @@ class Trees(Protocol):
 
     def at(self, commit: str | None) -> Tree | None:
         """The tree of ``commit`` (None: as it is now), if the target needs to be told; SpecError for no commit."""
+        ...
+
+    def full_name(self, commit: str) -> str:
+        """The whole name of ``commit``; makes no tree."""
         ...
 
 
@@ -65,16 +68,17 @@ class CellPlanner:
 
     def trial(self, request: CellRequest) -> Trial:
         """The trial that answers ``request``; SpecError when the target cannot run such a cell."""
-        trial = self.like(request)
+        bundle = self.matrix.bundle(request.cell)
+        elsewhere = self.trees is not None and (bundle.commit is not None or bundle.python is not None)
+        tree = self.trees.at(bundle.commit) if self.trees is not None and elsewhere else None
+        trial = replace(self.like(request), tree=tree.folder if tree else None)
         self._repeats[request.cell] += 1
         return trial
 
     def like(self, request: CellRequest) -> Trial:
-        """The trial that :meth:`trial` would make, without making it."""
+        """The trial that :meth:`trial` would make, without making it or the tree that it would run in."""
         cell, bundle = request.cell, self.matrix.bundle(request.cell)
         config = self._config(cell)
-        elsewhere = self.trees is not None and (bundle.commit is not None or bundle.python is not None)
-        tree = self.trees.at(bundle.commit) if self.trees is not None and elsewhere else None
         fault = self.matrix.fault
         active = fault is not None and fault.active(self._settings(cell, config))
         repeat = self._repeats[cell]
@@ -85,15 +89,20 @@ class CellPlanner:
             role=request.role,
             config=config,
             seed=self._seed(cell, repeat),
-            code=f"commit {tree.commit}" if tree and tree.commit else self.code,
+            code=self._code(bundle.commit),
             machine=self.machine,
             fault=fault if active else None,
             env=bundle.env,
             budget=budget(self.matrix.limits_at(cell), None),
             success=None if self.matrix.success == PASSES else self.matrix.success,
             python=bundle.python,
-            tree=tree.folder if tree else None,
         )
+
+    def _code(self, commit: str | None) -> str:
+        """What runs and what judges it: an old commit is judged by the harness as it is now."""
+        if commit is None or self.trees is None:
+            return self.code
+        return f"commit {self.trees.full_name(commit)} under {self.code}"
 
     def _config(self, cell: Point) -> dict[str, object]:
         bundle = self.matrix.bundle(cell)
