@@ -13,7 +13,7 @@ from harness.report.subject import subject
 from harness.report.summary import Summary, judged, place_of, rank_of
 from harness.report.summary import summarise as summarise_run
 from harness.report.text import count, listed, seconds
-from harness.report.words import ENDS, LINEAR_R_SQUARED, day
+from harness.report.words import ENDS, LINEAR_R_SQUARED, RAN_OUT, day
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -220,6 +220,10 @@ def _sure(run: CampaignRun) -> tuple[str, ...]:
         for result in sorted(failed, key=lambda r: order.index(r.seen[0][0]) if r.seen[0][0] in order else len(order)):
             by_words.setdefault(f"{listed(word for word, _ in result.seen)}, {result.count}", []).append(result.name)
         found += [f"{words}: {listed(names, most=2)}." for words, names in list(by_words.items())[:4]]
+    slow = [trials for trials in by_cell(run).values() if all(t.verdict.kind is Kind.SLOW for t in trials)]
+    if slow:
+        again = min(len(trials) for trials in slow)
+        found.append(f"{count(len(slow), 'cell')} {RAN_OUT}, each at least {again} of {again}.")
     passed = [r.count.good for r in results(run) if r.count.good and not r.count.bad]
     if passed and not failed and not found:
         found.append(f"{count(len(passed), 'cell')} passed, each at least {min(passed)} of {min(passed)}.")
