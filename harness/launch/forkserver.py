@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import select
 import socket
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from harness.clock import WallClock
 from harness.core.errors import LaunchError
-from harness.launch.handle import begin, lay_out
+from harness.launch.handle import begin, lay_out, readable
 from harness.launch.procs import TOKEN
 
 if TYPE_CHECKING:
@@ -143,7 +142,7 @@ class _Server:
         self._await_ready(limit_s, preload)
 
     def _await_ready(self, limit_s: float, preload: tuple[str, ...]) -> None:
-        ready = bool(select.select([self._control], [], [], limit_s)[0])
+        ready = readable(self._control.fileno(), limit_s)
         line = self._control.recv(1024) if ready else b""
         if not line:
             said = self.complaint()

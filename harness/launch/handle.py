@@ -193,7 +193,7 @@ class SupervisedHandle:
             self._listen()
             return True
         while self._alone is None and not self._lost:
-            if not select.select([self._control], [], [], ANSWER_LIMIT_S)[0]:
+            if not readable(self._control.fileno(), ANSWER_LIMIT_S):
                 log.warning("the supervisor %d of trial %d does not answer", self._supervisor, self.pid)
                 return False
             self._listen()
@@ -223,9 +223,9 @@ class SupervisedHandle:
         """See the supervisor gone; by then it has said how the worker ended."""
         if not _ended(self._supervisor_fd) and not self._lost:
             self._ask(end=True)
-        if not select.select([self._supervisor_fd], [], [], ANSWER_LIMIT_S)[0]:
+        if not readable(self._supervisor_fd, ANSWER_LIMIT_S):
             signal.pidfd_send_signal(self._supervisor_fd, signal.SIGKILL)
-            select.select([self._supervisor_fd], [], [], ANSWER_LIMIT_S)
+            readable(self._supervisor_fd, ANSWER_LIMIT_S)
         self._listen()
         if self._exit is None and _ended(self._worker_fd):
             self._exit = Exit()
@@ -235,4 +235,14 @@ class SupervisedHandle:
 
 
 def _ended(pidfd: int) -> bool:
-    return bool(select.select([pidfd], [], [], 0)[0])
+    return readable(pidfd, 0.0)
+
+
+def readable(fd: int, limit_s: float) -> bool:
+    """Whether there is something to read within ``limit_s``; of a pidfd: whether its process has ended.
+
+    By poll: select takes no descriptor above 1023, which many trials at a time on a large host do reach.
+    """
+    poller = select.poll()
+    poller.register(fd, select.POLLIN)
+    return bool(poller.poll(1000 * limit_s))

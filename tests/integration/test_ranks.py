@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -142,3 +143,18 @@ def test_the_launcher_says_when_each_rank_began_and_ended_and_the_controller_sta
     rows = [json.loads(line) for line in layout.ranks(tmp_path).read_text().splitlines()]
     assert [(row["event"], row["rank"]) for row in rows[:2]] == [("started", 0), ("started", 1)]
     assert sorted((row["event"], row["rank"], row["code"]) for row in rows[2:]) == [("ended", 0, 0), ("ended", 1, 0)]
+
+
+def test_a_trial_leaves_no_descriptor_open_in_the_controller(parts: Parts, tmp_path: Path):
+    def count() -> int:
+        return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+    run(parts, tmp_path / "warm")
+    before = count()
+    gc.disable()  # a descriptor that only waits for the collector is one too many with a thousand trials
+    try:
+        for number in range(3):
+            run(parts, tmp_path / str(number), fault="rank-killed" if number else None)
+            assert count() == before
+    finally:
+        gc.enable()
