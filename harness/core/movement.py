@@ -22,7 +22,15 @@ STILL_FAULTS = 2
 SERVICE = "(service)"
 """What the name of a thread begins with that was found to be a library's own (``harness.core.services``)."""
 
-TICKERS = ("gloo_tcp_loop", "pt_tcpstore", "pt_workerserver", "pt_nccl_watchdg", "pt_nccl_heartbt", "cuda-EvtHandlr")
+TICKERS = (
+    "gloo_tcp_loop",
+    "pt_tcpstore",
+    "pt_workerserver",
+    "pt_nccl_watchdg",
+    "pt_nccl_heartbt",
+    "cuda-EvtHandlr",
+    "cuda0",
+)
 """Beginnings of the names of threads that keep connections and drivers alive: they wake by a timer whether or not the
 program moves (gloo's transport 100 times a second, measured), and carry it on only when another process sends."""
 

@@ -814,6 +814,15 @@ def test_a_c_function_that_keeps_the_gil_is_named_as_the_cause():
     assert classify(CANNED["hung_busy"][2]).cause == "gil-held"
 
 
+def test_a_c_function_without_a_name_that_keeps_the_gil_is_one_line_of_the_standard_library():
+    """As on an interpreter that is linked statically and stripped."""
+    fullmatch = python("fullmatch", "/usr/lib/python3.12/re/__init__.py", 172)
+    matching = (native("0x7f4debda16ce", LIBC), fullmatch, HOOK[0], *ENGINE_NATIVE, *BACKWARD)
+    for owns_gil, cause in ((True, "gil-held"), (False, "infinite-loop")):
+        held = {"processes": looks(**BUSY), "stacks": stacks([matching[1:], matching, matching], owns_gil=owns_gil)}
+        assert classify(silent(times=4.1, prediction=PREDICTED, **held)).cause == cause
+
+
 def test_slow_says_what_it_would_have_needed():
     verdict = classify(CANNED["slow"][0])
     assert "2 of 5 steps done" in verdict.because

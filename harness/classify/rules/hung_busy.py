@@ -9,7 +9,7 @@ from harness.classify.facts import PATIENCE, conclude, main_pid, silence, silenc
 from harness.classify.frames import native_samples, silent_samples, spell
 from harness.classify.motion import motion
 from harness.classify.signature import signature, stack_names
-from harness.core.stacks import is_compiled_work, native_leaf, python_frames
+from harness.core.stacks import is_compiled_work, is_stdlib, native_leaf, python_frames
 from harness.core.verdict import Confidence, Kind
 
 if TYPE_CHECKING:
@@ -144,9 +144,12 @@ def _where(thread: ThreadStack) -> tuple[tuple[str, str, int], ...]:
 
 
 def _cause(threads: tuple[ThreadStack, ...]) -> str:
+    """Whether a C function keeps the GIL: by its name, or because the standard library stands still in one line."""
     inside = [frozenset(_c_functions(native_leaf(t))) for t in threads]
-    stays = frozenset.intersection(*inside)
-    return "gil-held" if stays and all(t.owns_gil for t in threads) else "infinite-loop"
+    stays = bool(frozenset.intersection(*inside))
+    innermost = {python_frames(t)[0] for t in threads}
+    in_library = len(innermost) == 1 and all(map(is_stdlib, innermost))
+    return "gil-held" if (stays or in_library) and all(t.owns_gil for t in threads) else "infinite-loop"
 
 
 def _c_functions(leaf: tuple[Frame, ...]) -> list[str]:

@@ -54,7 +54,7 @@ def _cause(case: Case, moved: Motion | None, samples: tuple[StackSample, ...]) -
         return "timed-wait"
     if is_busy(moved):
         return "page-thrash" if moved.faults > THRASH_PER_S * moved.seconds else "busy"
-    return "polling" if moved.main_timed and identical(samples) else "undecided"
+    return "polling" if moved.main_timed else "undecided"
 
 
 def _groups(case: Case, moved: Motion | None, samples: tuple[StackSample, ...]) -> list[str]:
