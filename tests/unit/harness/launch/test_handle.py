@@ -1,26 +1,30 @@
-"""What a trial's handle asks of its descriptors."""
+"""Waiting for a descriptor, however large its number."""
 
 from __future__ import annotations
 
+import fcntl
 import os
-import resource
 
-from harness.launch.handle import _readable
-
-HIGH = 1500
-"""Beyond what select takes; a controller with many trials and GPUs gets there."""
+from harness.launch.handle import readable
 
 
-def test_a_descriptor_with_a_high_number_can_be_waited_for():
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, HIGH + 1), hard))
+def test_a_descriptor_above_the_reach_of_select_can_be_waited_for():
     read, write = os.pipe()
+    high = fcntl.fcntl(read, fcntl.F_DUPFD, 1500)
     try:
-        os.dup2(read, HIGH)
-        assert not _readable(HIGH, 0.0)
-        os.write(write, b"!")
-        assert _readable(HIGH, 1.0)
+        assert not readable(high, 0.0)
+        os.write(write, b"x")
+        assert readable(high, 5.0)
     finally:
-        for fd in (read, write, HIGH):
+        for fd in (read, write, high):
             os.close(fd)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_pidfd_is_readable_when_its_process_has_ended():
+    pid = os.posix_spawn("/bin/true", ["true"], {})
+    pidfd = os.pidfd_open(pid)
+    try:
+        assert readable(pidfd, 10.0)
+    finally:
+        os.waitpid(pid, 0)
+        os.close(pidfd)
