@@ -81,15 +81,20 @@ def cells_by_answer(run: CampaignRun) -> tuple[list[str], list[str], list[str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    """The pairs of tried cells that differ in one axis only: those that ended alike, and those that did not."""
+    """The pairs of tried cells that differ in one axis only: those that ended alike, and those that did not.
+
+    ``untold`` are pairs of which one side ran out of time and the other passed, but took longer than the first was
+    given: under one limit they might have ended alike.
+    """
 
     axis: str
     alike: tuple[tuple[Point, Point], ...] = ()
     different: tuple[tuple[Point, Point], ...] = ()
+    untold: tuple[tuple[Point, Point], ...] = ()
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Those that tell something."""
         return len(self.alike) + len(self.different)
 
 
@@ -100,7 +105,8 @@ def ending(trials: Sequence[Numbered]) -> str:
 
 def pairs(run: CampaignRun) -> tuple[Pairs, ...]:
     """For every axis the pairs that differ in nothing else, whatever they ended in; axes without one are left out."""
-    ends = {cell: ending(trials) for cell, trials in by_cell(run).items()}
+    cells = by_cell(run)
+    ends = {cell: ending(trials) for cell, trials in cells.items()}
     found: list[Pairs] = []
     for factor in run.spec.matrix.space.factors:
         rest: dict[tuple[tuple[str, Value], ...], list[Point]] = {}
@@ -109,9 +115,22 @@ def pairs(run: CampaignRun) -> tuple[Pairs, ...]:
         every = [pair for group in rest.values() for pair in combinations(group, 2)]
         if every:
             alike = tuple(pair for pair in every if ends[pair[0]] == ends[pair[1]])
-            different = tuple(pair for pair in every if ends[pair[0]] != ends[pair[1]])
-            found.append(Pairs(axis=factor.name, alike=alike, different=different))
+            other = [pair for pair in every if ends[pair[0]] != ends[pair[1]]]
+            untold = tuple(pair for pair in other if _by_limit_alone(cells[pair[0]], cells[pair[1]]))
+            aside = set(untold)
+            different = tuple(pair for pair in other if pair not in aside)
+            found.append(Pairs(axis=factor.name, alike=alike, different=different, untold=untold))
     return tuple(found)
+
+
+def _by_limit_alone(one: Sequence[Numbered], other: Sequence[Numbered]) -> bool:
+    """Whether one side ran out of time and the other passed only because it was given more of it."""
+    for slow, passed in ((one, other), (other, one)):
+        given = [t.record.trial.budget.total.seconds for t in slow if t.verdict.kind is Kind.SLOW]
+        took = [t.record.outcome.duration_s for t in passed if t.verdict.kind is Kind.PASS]
+        if given and took and max(took) > min(given):
+            return True
+    return False
 
 
 def along(run: CampaignRun) -> Run | None:

@@ -47,11 +47,16 @@ def _of_pairs(run: CampaignRun) -> str:
             found.total,
             len(found.alike),
             len(found.different),
-            said(*(found.different or found.alike)[0], found.axis),
+            len(found.untold),
+            said(*(found.different or found.alike or found.untold)[0], found.axis),
         )
         for found in sorted(pairs(run), key=lambda found: -len(found.different))
     )
-    body = table(("only this differs", "pairs", "ended alike", "differently", "for example"), rows, right=(1, 2, 3))
+    body = table(
+        ("only this differs", "pairs", "ended alike", "differently", "other limits", "for example"),
+        rows,
+        right=(1, 2, 3, 4),
+    )
     return f"Pairs of cells that differ in one axis only, whatever they ended in:\n\n{body}"
 
 

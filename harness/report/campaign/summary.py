@@ -162,7 +162,11 @@ def _alike(run: CampaignRun) -> str:
     same = [f"{p.axis} ({len(p.alike)} of {count(p.total, 'pair')})" for p in found if not p.different]
     other = [f"{p.axis} ({len(p.different)} of {count(p.total, 'pair')})" for p in found if p.different]
     text = f" Cells that differ only in {listed(other)} ended differently." if other else ""
-    return text + (f" Cells that differ only in {listed(same)} ended alike." if same else "")
+    text += f" Cells that differ only in {listed(same)} ended alike." if same else ""
+    untold = [f"{p.axis} ({count(len(p.untold), 'pair')})" for p in pairs(run) if p.untold]
+    if untold:
+        text += f" Not comparable, because one side was given less time than the other took: {listed(untold)}."
+    return text
 
 
 def _growth(run: CampaignRun) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from xml.etree import ElementTree as ET
@@ -164,3 +165,13 @@ def test_the_work_grows_with_the_cells_and_not_with_their_pairs(make_campaign):
         html.render(build(*found), hide=str)
         spent.append(time.process_time() - began)
     assert spent[1] < 4 * spent[0]
+
+
+def test_a_pass_that_took_longer_than_the_slow_side_was_given_is_no_difference(make_campaign):
+    run, run_dir = make_campaign([({}, "pass", 0), (LATE, "slow", 0)])
+    assert "Cells that differ only in ckpt (1 of 1 pair) ended differently." in build(run, run_dir).summary.answer
+    outcome = dataclasses.replace(run.records[0].outcome, duration_s=61.0)  # the slow side was ended after 60 s
+    longer = dataclasses.replace(run, records=(dataclasses.replace(run.records[0], outcome=outcome), run.records[1]))
+    told = build(longer, run_dir).summary.answer
+    assert "ended differently" not in told
+    assert "Not comparable, because one side was given less time than the other took: ckpt (1 pair)." in told
