@@ -30,7 +30,7 @@ def test_every_mark_is_on_disk_at_once_and_in_order(tmp_path: Path):
         0,
         "blocks.1",
     )
-    assert (lines[2]["event"], lines[2]["step"], lines[2]["facts"]) == ("step", 0, {"loss": 1.5})
+    assert (lines[2]["event"], lines[2]["step"], lines[2]["facts"]["loss"]) == ("step", 0, 1.5)
     assert (probe.phase, probe.steps_done) == ("forward", 1)
     probe.close()
 
