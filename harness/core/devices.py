@@ -111,10 +111,14 @@ class CollectiveState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RasReport:
-    """What NCCL's own RAS service said: ``missing`` ranks, and its lines that speak of a mismatch or an error."""
+    """What NCCL's own RAS service said: ``missing`` ranks, and its lines that speak of a mismatch or an error.
+
+    ``launched`` gives the operations that each rank has launched where they differ; addresses are hidden.
+    """
 
     id: EvidenceId
     t_s: float
     text: str
     missing: tuple[int, ...] = ()
     complaints: tuple[str, ...] = ()
+    launched: tuple[tuple[int, int], ...] = ()

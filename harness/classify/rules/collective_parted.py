@@ -128,6 +128,10 @@ def _conclude(
     # Progress stopped where the call was made that the others never come to.
     behind = min((view for view in views if view.there), key=lambda view: view.marks, default=views[0])
     first = behind if cause == "collective-mismatch" else (odd or views)[0]
+    ras = tuple(report for report in case.evidence.ras if report.launched)
+    for report in ras:
+        counts = ", ".join(f"rank {rank} {operation}" for rank, operation in report.launched)
+        because += f"; NCCL itself counts as launched: {counts}"
     names = [call.op for _, call in found.calls if call is not None]
     recorders = tuple(state.id for state in case.evidence.collectives)
     gpus = tuple(sample.id for sample in case.evidence.gpus)
@@ -137,7 +141,13 @@ def _conclude(
         rule="collective_parted",
         cause=cause,
         because=f"{because}; {silence(first.case)}",
-        cites=(*recorders, *cited(views), *(gpus if cause == "gpu-spin" else ()), "progress"),
+        cites=(
+            *recorders,
+            *(report.id for report in ras),
+            *cited(views),
+            *(gpus if cause == "gpu-spin" else ()),
+            "progress",
+        ),
         confidence=Confidence.HIGH if certain else Confidence.MEDIUM,
         signature=signature(Kind.HANG, cause, dict.fromkeys(names)),
         phase="backward" if cause == "unused-parameter" else None,

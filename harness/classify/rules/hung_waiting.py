@@ -48,7 +48,8 @@ def hung_waiting(case: Case) -> Verdict | None:
         return None
     late = ended(case) and last is not None and last.edge == "end"
     cause = LATE_EXIT if late else cause
-    which = "the main thread" if thread.name == "MainThread" or thread.tid == sample.pid else f"thread {thread.name or thread.tid}"
+    is_main = thread.name == "MainThread" or thread.tid == sample.pid
+    which = "the main thread" if is_main else f"thread {thread.name or thread.tid}"
     weaker = "" if native else f", as {sample.source} says without native frames"
     because = (
         f"{silence(case)}; at {moved.looks} of {moved.looks} looks {_all(moved.threads)}, and in "

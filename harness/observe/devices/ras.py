@@ -27,10 +27,16 @@ ANSWER_S = 3
 MAX_BYTES = 1 << 20
 
 _COMPLAINT = re.compile(r"MISMATCH|INCOMPLETE|ERROR|ABORT|TIMEOUT|DEAD|missing|unreachable|not respond", re.IGNORECASE)
-_NO_COMPLAINT = re.compile(r"^(Errors|Warnings)?[ =]*$|no (errors|warnings)|^(Errors|Warnings) *(\(0\)|: *(none|OK|0))")
+_NO_COMPLAINT = re.compile(
+    r"^(Errors|Warnings)?[ =]*$|Status  Errors$|no (errors|warnings)|^(Errors|Warnings) *(\(0\)|: *(none|OK|0))"
+)
 _MISSING = re.compile(
     r"(?:missing|not respond\w*)[^\n]*?\branks?:? (\d[\d, -]*)|\branks?:? (\d[\d, -]*)[^\n]*missing", re.IGNORECASE
 )
+
+
+_LAUNCHED = re.compile(r"Rank (\d+) has launched up to operation (\d+)")
+_ADDRESS = re.compile(r"\bnode [\w.:%-]+")
 
 
 class NcclRas:
@@ -79,12 +85,16 @@ def ask(address: tuple[str, int]) -> str:
 
 
 def parse_ras(text: str, *, t_s: float) -> RasReport:
-    """The lines that complain, and the ranks that are said to be missing."""
+    """The lines that complain, the ranks that are said to be missing, and how far each one came."""
+    text = _ADDRESS.sub("node (hidden)", text)
     complaints = tuple(
         line.strip()[:300] for line in text.splitlines() if _COMPLAINT.search(line) and not _NO_COMPLAINT.search(line)
     )
+    launched = tuple((int(match[1]), int(match[2])) for match in _LAUNCHED.finditer(text))
     missing: set[int] = set()
     for match in _MISSING.finditer(text):
         for first, _, last in re.findall(r"(\d+)(-(\d+))?", match[1] or match[2] or ""):
             missing.update(range(int(first), int(last or first) + 1))
-    return RasReport(id="", t_s=t_s, text=text, missing=tuple(sorted(missing)), complaints=complaints[:20])
+    return RasReport(
+        id="", t_s=t_s, text=text, missing=tuple(sorted(missing)), complaints=complaints[:20], launched=launched
+    )

@@ -460,29 +460,35 @@ def test_a_card_that_reports_no_faults_says_so_beside_its_samples():
 # --- RAS -----------------------------------------------------------------------------------------------------------
 
 STATUS = """NCCL version 2.28.9 compiled with CUDA 13.0
+CUDA runtime version 13000, driver version 13000
+
 Job summary
 ===========
+
   Nodes  Processes         GPUs  Processes     GPUs
 (total)   per node  per process    (total)  (total)
       1          2            1          2        2
 
-Communicators... (0.00s)
+Communicators... (0.000s)
 =============
+
 Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
     #  in group  per comm  per node  per comm  in group
     0         1         1         2         2         2   RUNNING  MISMATCH
 
 Errors
 ======
-INCOMPLETE
-  Missing communicator data from 1 job process
+
 Warnings
 ========
-#0-0 (5b7b3c2a1f) MISMATCH
-  Communicator ranks have different collective operation counts
-  1 ranks have launched up to operation 4
-  1 ranks have launched up to operation 3: rank 1 missing
+
+#0-0 (e44ca026a39a577c) MISMATCH
+  Communicator ranks have different AllReduce operation counts
+  Rank 0 has launched up to operation 5 -- GPU 0 managed by process 18704 on node 192.0.2.2
+  Rank 1 has launched up to operation 4 -- GPU 1 managed by process 18705 on node 192.0.2.2
+
 """
+"""What NCCL 2.28.9 answered on two H200 while rank 0 waited in an all_reduce that rank 1 had left out."""
 
 
 @contextmanager
@@ -505,9 +511,16 @@ def ras_service(answers: list[bytes]) -> Iterator[tuple[str, int]]:
 def test_ras_is_asked_in_its_own_protocol():
     with ras_service([b"SERVER PROTOCOL 2\n", b"OK\n", STATUS.encode()]) as address:
         (report,) = NcclRas(address=address).see(job(world=2)).ras
-    assert report.missing == (1,)
-    assert "1 ranks have launched up to operation 3: rank 1 missing" in report.complaints
-    assert not any("RUNNING" in line and "MISMATCH" not in line for line in report.complaints)
+    assert report.launched == ((0, 5), (1, 4))
+    assert report.complaints == (
+        "0         1         1         2         2         2   RUNNING  MISMATCH",
+        "#0-0 (e44ca026a39a577c) MISMATCH",
+    )
+    assert "192.0.2.2" not in report.text
+
+
+def test_ranks_that_ras_misses_are_named():
+    assert parse_ras("  Missing communicator data from ranks 1, 3-4\n", t_s=1.0).missing == (1, 3, 4)
 
 
 def test_something_else_on_the_port_is_not_taken_for_ras():
