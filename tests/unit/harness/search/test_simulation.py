@@ -41,9 +41,9 @@ def test_the_quick_comparison_is_repeatable_and_ours_is_the_cheapest_at_its_erro
 
 
 def test_of_the_answers_that_state_95_percent_95_percent_are_right(bench):
-    """180 searches for each condition, over four settings: the full table has 2,000 each."""
+    """60 searches for each condition, over three settings: the full table has 2,000 each."""
     calibration = bench["search_calibration"]
-    rows = [job.run() for job in calibration.jobs(searches=20, seed=1) if not job.size]
+    rows = [job.run() for job in calibration.jobs(searches=20, seed=1) if not job.size and job.setting < 3]
     for condition in {row.condition for row in rows}:
         alike = [row for row in rows if row.condition == condition]
         stated, right = sum(row.stated for row in alike), sum(row.right for row in alike)
@@ -58,9 +58,11 @@ def test_a_way_that_is_cheaper_and_never_worse_would_be_reported(bench):
         return simulation.Score("threshold", row, way, 10, 1, 1, seconds, wrong, 0.0)
 
     rows = ("N=12 T=60 1", "N=12 T=60 0.1")
-    fair = [score("ours", row, 100, 0.0) for row in rows] + [score("other", row, 50, 0.0) for row in rows]
+    fair = [score("ours", row, 100, 0.0) for row in rows] + [score("other", row, 30, 0.0) for row in rows]
     assert simulation.verdicts(fair)[rows[0]] == "other is cheaper"
-    worse = [*fair[:3], score("other", rows[1], 50, 0.5)]
+    dearer = [*fair[:2], *(score("other", row, 50, 0.0) for row in rows)]
+    assert "no more than our second failure (60 s)" in simulation.verdicts(dearer)[rows[0]]
+    worse = [*fair[:3], score("other", rows[1], 30, 0.5)]
     assert simulation.verdicts(worse) == {
         rows[0]: "other is cheaper here, and wrong in 50 % at 0.1",
         rows[1]: "ours is cheapest",
