@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.core.errors import SpecError
+from harness.core.errors import LaunchError, SpecError
 
 PATIENCE = 16
 """Later trials that may start before an earlier one; then nothing starts before it does."""
@@ -56,10 +56,11 @@ class Leases:
         """Let a trial wait.
 
         Raises:
-            SpecError: it could never run here.
+            LaunchError: it needs more GPUs than there are.
+            SpecError: it needs more CPU slots than were given.
         """
         if need.gpus > self.n_gpus:
-            raise SpecError(f"a cell needs {need.gpus} GPUs, but {self.n_gpus} are visible here")
+            raise LaunchError(f"a cell needs {need.gpus} GPUs, but {self.n_gpus} are visible here (resources: gpus)")
         if need.cpus > self.n_cpus:
             raise SpecError(f"a cell needs {need.cpus} CPU slots, but there are {self.n_cpus}; raise --jobs")
         self._waiting[need.id] = need

@@ -29,7 +29,7 @@ class Queue:
         """Let wait what is asked and neither waits nor runs yet, and nothing that is no longer asked.
 
         Raises:
-            SpecError: a cell needs more GPUs than there are.
+            LaunchError: a cell needs more GPUs than there are.
         """
         running = Counter(request.cell for request in self._running.values())
         wanted: Counter[Point] = Counter()

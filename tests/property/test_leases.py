@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from harness.core.errors import SpecError
+from harness.core.errors import LaunchError, SpecError
 from harness.plan.leases import PATIENCE, Lease, Leases, Need
 
 GPUS, CPUS = 4, 3
@@ -98,7 +98,7 @@ def test_narrow_trials_use_what_a_reservation_leaves():
 
 def test_a_trial_that_can_never_run_here_is_refused():
     leases = Leases(gpus=2, cpus=1)
-    with pytest.raises(SpecError, match="needs 4 GPUs, but 2 are visible"):
+    with pytest.raises(LaunchError, match="needs 4 GPUs, but 2 are visible"):
         leases.offer(Need(id=0, gpus=4))
     with pytest.raises(SpecError, match="raise --jobs"):
         leases.offer(Need(id=0, cpus=2))
