@@ -59,6 +59,8 @@ class Row:
     steps: int = 500
     sdpa: str = ""
     """For dense attention: the backend of torch's attention; torch chooses if empty."""
+    compile: str = "off"
+    """``train.compile``; blocks are compiled in the first step, which no median counts."""
     limit_s: float = 60.0
     """The longest its steps may take."""
     beside: str = ""
@@ -68,6 +70,7 @@ class Row:
     def name(self) -> str:
         """What identifies the row in messages and tables."""
         attention = f"{self.attention} {self.sdpa}".strip()
+        attention += "" if self.compile == "off" else f" compiled ({self.compile})"
         beside = f" (beside {self.beside})" if self.beside else ""
         return (
             f"{self.gpus}x {self.mode} {attention} {self.checkpointing} S={self.seq_len} B={self.batch_per_gpu}{beside}"
@@ -119,6 +122,7 @@ PARTS = {
     "compare": lambda: [(compare(), None)],
     "alone": lambda: [(alone("nsa"), 0), (alone("dense"), 1)],
     "more": lambda: [(more(), None)],
+    "compiled": lambda: [([replace(row, compile="inductor") for row in compare()], None)],
     "long": lambda: [([row], None) for row in long()],
 }
 """Lists of rows that run at the same time, each with the number of its GPU; None for both."""
@@ -134,6 +138,7 @@ def configuration(row: Row, *, smoke: bool):
     changes = {
         "model.attention": row.attention,
         "train.checkpointing": row.checkpointing,
+        "train.compile": row.compile,
         "train.seq_len": row.seq_len,
         "train.batch_size": row.batch_per_gpu * row.gpus,
         "train.steps": row.steps,
@@ -148,6 +153,7 @@ def configuration(row: Row, *, smoke: bool):
                  "l_slc": 8, "n": 4, "w": 16}  # fmt: skip
         changes |= {f"model.{name}": value for name, value in small.items()}
         changes |= {"train.device": "cpu", "train.batch_size": row.gpus}
+        changes |= {"train.compile": "off" if row.compile == "off" else "aot_eager"}
         changes |= {"train.seq_len": row.seq_len // 32, "train.steps": 4, "train.warmup_steps": 1}
     base = f"m7c_125m_{row.gpus}xa100_production"
     return effective(base, environ={}).config.with_values(changes)
@@ -442,17 +448,22 @@ def report(results: list[dict], out: Path) -> str:
             )
         else:
             lines.append(f"| {r['row']} | did not complete: {r['why'].splitlines()[0]} | | | | | |")
-    good = {(r["gpus"], r["mode"], r["attention"] + r["sdpa"], r["checkpointing"], r["seq_len"], r["batch_per_gpu"]): r
-            for r in results if r["ok"]}  # fmt: skip
+
+    def key(r, **other):
+        r = {"compile": "off", **r, **other}
+        return (*(r[name] for name in ("gpus", "mode", "checkpointing", "seq_len", "batch_per_gpu")),
+                r["attention"] + r["sdpa"], r["compile"])  # fmt: skip
+
+    good = {key(r): r for r in results if r["ok"]}
     lines += ["", "| comparison | ratio |", "|---|---|"]
-    for (gpus, mode, attention, kind, seq_len, batch), r in good.items():
-        for other in ("dense", "densecudnn"):
-            dense = good.get((gpus, mode, other, kind, seq_len, batch))
-            if attention == "nsa" and dense:
-                name = f"{r['row']}: tokens/s of {dense['attention']} {dense['sdpa']}".rstrip()
+    for r in good.values():
+        for sdpa in ("", "cudnn"):
+            dense = good.get(key(r, attention="dense", sdpa=sdpa))
+            if r["attention"] == "nsa" and dense:
+                name = f"{r['row']}: tokens/s of dense {sdpa}".rstrip()
                 lines.append(f"| {name} | {r['tokens_per_s'] / dense['tokens_per_s']:.2f} |")
-        one = good.get((1, "single", attention, kind, seq_len, batch))
-        if gpus == 2 and one:
+        one = good.get(key(r, gpus=1, mode="single"))
+        if r["gpus"] == 2 and one:
             lines.append(f"| {r['row']}: scaling from one GPU to two | {r['tokens_per_s'] / one['tokens_per_s']:.2f} |")
     return "\n".join(lines) + "\n"
 

@@ -150,6 +150,12 @@ class TrainConfig:
         choices=("none", "block", "reentrant", "nonreentrant", "selective"),
     )
     checkpoint_layers: str = _setting("", "which blocks are recomputed, a:b without b; all if empty")
+    compile: str = _setting(
+        "off",
+        "torch.compile of each decoder block: by inductor, or aot_eager, which generates no code; not yet "
+        "measured on a GPU",
+        choices=("off", "inductor", "aot_eager"),
+    )
     deterministic: bool = _setting(
         default=False, meaning="the same bits in every run on a GPU too, where faster kernels add in any order"
     )
@@ -257,6 +263,7 @@ class RunConfig:
         _check_precision(self)
         _check_trace(self)
         _check_recomputation(self)
+        _check_compile(self)
 
     @staticmethod
     def paths() -> Mapping[str, ConfigPath]:
@@ -398,6 +405,27 @@ def _check_recomputation(config: RunConfig) -> None:
             "twice': the search for unused parameters sees none of those inside a recomputed block, and calls them "
             "ready before their gradients come. Use nonreentrant, or parallel.static_graph, or no search; "
             "parallel.allow_known_bad runs it as it is"
+        )
+
+
+def _check_compile(config: RunConfig) -> None:
+    train = config.train
+    if train.compile == "off":
+        return
+    inside = {
+        "train.checkpointing = 'selective'": train.checkpointing == "selective",
+        "train.trace_modules": train.trace_modules,
+        "train.census": train.census > 0,
+    }
+    for name in (name for name, is_set in inside.items() if is_set):
+        raise ConfigError(
+            f"train.compile = {train.compile!r} with {name}: what happens inside a compiled block cannot be seen "
+            "operator by operator; turn one of them off"
+        )
+    if config.model.attention == "legacy-sequential":
+        raise ConfigError(
+            f"train.compile = {train.compile!r} with model.attention = 'legacy-sequential': its loop over tokens would "
+            "be compiled token by token; turn train.compile off"
         )
 
 

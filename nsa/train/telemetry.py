@@ -82,7 +82,8 @@ def watching(config: RunConfig, *, rank: int, sources: Mapping[str, str]) -> Ite
                 if config.train.tensorboard and is_installed():
                     probes.append(files.enter_context(closing(Board(folder, every=config.train.log_every))))
                 stats = [files.enter_context((folder / name).open("ab", buffering=0)) for name in STATS]
-                probes.append(AttentionFiles(*stats, every=config.train.log_every))
+                if config.train.compile == "off":  # hooks inside a compiled block would compile it anew
+                    probes.append(AttentionFiles(*stats, every=config.train.log_every))
         yield probes
 
 

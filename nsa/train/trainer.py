@@ -73,6 +73,7 @@ def _build(config: RunConfig, world: World, announcer: Announcer, stop_asked: Ca
     arrivals = GradientArrivals(model, announcer) if config.train.trace_grads else None
     if config.train.trace_modules:
         ModuleBackward(model, announcer)
+    recompute.compile_blocks(config, tuple(model.blocks))
     recompute.install(config, tuple(model.blocks), resolutions)
     decayed = decayed_names(model)
     plan = MODES[config.parallel.mode](model, config, world)

@@ -240,3 +240,15 @@ def started(
     built = effective(config, overrides=overrides, environ=environ)
     result = train(built.config)
     return built.config.parallel.mode, result.losses, result.ended.partition("instead of train.data")[1]
+
+
+def compiled_gradients(rank: int, changes: dict[str, Any]) -> tuple[tuple[float, ...], list[dict[str, Any]]]:
+    """The gradients of one step of compiled blocks; every one of them went through the compiler, as a whole."""
+    from torch._dynamo.utils import counters
+
+    torch._dynamo.reset()
+    counters.clear()
+    found = gradients(rank, {"train.steps": 1, "train.compile": "aot_eager", **changes})
+    assert counters["stats"]["unique_graphs"] > 0
+    assert not counters["graph_break"]
+    return found
