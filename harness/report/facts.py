@@ -151,8 +151,10 @@ def controls(run: Run) -> dict[str, tuple[Numbered, ...]]:
 
 
 def steps_of(record: TrialRecord) -> int:
-    """Steps that were finished, of several ranks by all."""
-    return len(record.measurement.step_s)
+    """Steps that were finished, never more than were asked for: earlier versions kept those of every rank."""
+    asked = leaves(record.trial.config).get("train.steps")
+    done = len(record.measurement.step_s)
+    return min(done, asked) if isinstance(asked, int) else done
 
 
 def leaves(data: Any, prefix: str = "") -> dict[str, Any]:

@@ -7,6 +7,7 @@ import dataclasses
 from harness.core.devices import Collective, CollectiveState, GpuProcess, GpuSample, RasReport
 from harness.core.evidence import Frame, Heartbeat, RankFacts
 from harness.report.build import build
+from harness.report.facts import steps_of
 from harness.report.figures import stacks, timeline
 from harness.report.ranks import devices, ranks
 
@@ -75,3 +76,9 @@ def test_gpus_name_processes_that_are_not_ours_and_collectives_what_was_not_fini
     assert "| 0 | H200 | 100 % | - | 73 GiB | 118 W | 7, 9 (not ours) | 31 |" in text
     assert "| 0 | nccl | `all_reduce [4] (number 3)` | `all_gather [2x2] (number 4)` | `train.py:9` |" in text
     assert "missing ranks 1" in text
+
+
+def test_a_record_that_holds_the_steps_of_every_rank_counts_each_step_once(parts):
+    record, _ = parts["passed"](1)
+    twice = dataclasses.replace(record.measurement, step_s=record.measurement.step_s * 2)
+    assert steps_of(record) == steps_of(dataclasses.replace(record, measurement=twice)) == 8
