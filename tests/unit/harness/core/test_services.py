@@ -71,3 +71,20 @@ def test_they_count_as_soon_as_any_other_thread_ran():
     moved = movement(first, last)
     assert not moved.still
     assert (moved.minor_faults, moved.io_bytes) == (99, 396)
+
+
+def seen(state: ProcessState, **changes: object) -> ProcessState:
+    """The same look with the loop's thread in another state."""
+    threads = tuple(replace(t, **changes) if t.tid == LOOP else t for t in state.threads)
+    return replace(state, threads=threads)
+
+
+def test_a_service_that_is_seen_awake_once_is_still_one_and_one_that_waits_for_a_lock_is_not():
+    """One that wakes 200 times a second was seen awake at one look of ten on a host with 64 cores."""
+    looks = [look(n, float(n)) for n in range(1, 5)]
+    awake = [*looks[:2], seen(looks[2], state="R", wchan="", timed=None), looks[3]]
+    assert names(with_services(awake, [stack(MAIN, SERVER)]))[LOOP]
+    locked = [*looks[:2], seen(looks[2], wchan="futex_do_wait", timed=False), looks[3]]
+    assert not names(with_services(locked, [stack(MAIN, SERVER)]))[LOOP]
+    mostly_awake = [looks[0], *(seen(look, state="R", wchan="", timed=None) for look in looks[1:])]
+    assert not names(with_services(mostly_awake, [stack(MAIN, SERVER)]))[LOOP]
