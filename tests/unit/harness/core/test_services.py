@@ -73,10 +73,10 @@ def test_they_count_as_soon_as_any_other_thread_ran():
     assert (moved.minor_faults, moved.io_bytes) == (99, 396)
 
 
-def seen(state: ProcessState, **changes: object) -> ProcessState:
+def seen(at: ProcessState, /, **changes: object) -> ProcessState:
     """The same look with the loop's thread in another state."""
-    threads = tuple(replace(t, **changes) if t.tid == LOOP else t for t in state.threads)
-    return replace(state, threads=threads)
+    threads = tuple(replace(t, **changes) if t.tid == LOOP else t for t in at.threads)
+    return replace(at, threads=threads)
 
 
 def test_a_service_that_is_seen_awake_once_is_still_one_and_one_that_waits_for_a_lock_is_not():
