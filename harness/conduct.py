@@ -72,6 +72,7 @@ def conduct(
         outcome = Outcome(ending=Ending.NEVER_STARTED, why=str(error))
         evidence = Evidence(steps_wanted=steps_wanted(trial))
     else:
+        devices = load_devices()
         try:
             outcome, evidence = watch(
                 handle=handle,
@@ -82,11 +83,12 @@ def conduct(
                 progress=watched,
                 started_s=started_s,
                 interrupted=interrupted,
-                devices=load_devices(),
+                devices=devices,
                 decided=lambda outcome, evidence: _decided(Case(trial=trial, outcome=outcome, evidence=evidence)),
             )
         finally:
             handle.stop(grace_s=GRACE_S, clock=parts.clock)
+            devices.close()
     verdict = classify(Case(trial=trial, outcome=outcome, evidence=evidence))
     return Conducted(outcome=outcome, evidence=evidence, verdict=verdict, started_at=started_at)
 

@@ -156,6 +156,10 @@ class DeviceSource(Protocol):
         """What there is to see now; a source that has nothing to do with this trial sees nothing and does not fail."""
         ...
 
+    def close(self) -> None:
+        """Give back what it holds open; nothing is asked of it afterwards."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:

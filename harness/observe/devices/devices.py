@@ -44,6 +44,11 @@ class Devices:
             if not source.repeated:
                 self._keep(source.see(job))
 
+    def close(self) -> None:
+        """Give back what the sources hold open; what was seen stays."""
+        for source in self._sources:
+            source.close()
+
     @property
     def gpus(self) -> tuple[GpuSample, ...]:
         """Samples of all GPUs that the trial uses or could use, in order."""

@@ -62,6 +62,22 @@ class Nvml:
                 return DevicesSeen(gpus=samples, failures=self._failures(self._why_no_xids))
         return DevicesSeen(failures=self._failures(self._why))
 
+    def close(self) -> None:
+        """Give the library's descriptors back; a driver that does not answer keeps them."""
+        if not self._handles or self._why:
+            return
+        try:
+            _bounded(self._shut, limit_s=self._limit_s)
+        except TimeoutError:
+            self._why = "the driver did not answer at the end"
+        self._handles = []
+
+    def _shut(self) -> None:
+        nvml = self._library
+        if self._events is not None:
+            self._ask(nvml.nvmlEventSetFree, self._events)
+        self._ask(nvml.nvmlShutdown)
+
     def _failures(self, reason: str) -> tuple[SourceFailure, ...]:
         return (SourceFailure(id="", source=self.name, reason=reason),) if reason else ()
 

@@ -61,6 +61,9 @@ class NcclRas:
             return DevicesSeen(failures=(SourceFailure(id="", source=self.name, reason=reason),))
         return DevicesSeen(ras=(parse_ras(text, t_s=job.t_s),))
 
+    def close(self) -> None:
+        """Nothing is held open between two questions."""
+
 
 def ask(address: tuple[str, int]) -> str:
     """The answer to ``VERBOSE STATUS``.

@@ -72,6 +72,9 @@ class FlightRecorder:
         )
         return DevicesSeen(collectives=tuple(found[rank] for rank in sorted(found)), failures=failures)
 
+    def close(self) -> None:
+        """Nothing is held open between two questions."""
+
     def _unable(self, rank: int, job: WatchedJob) -> str:
         """Why there is no use in asking this rank; empty when there is."""
         if rank not in job.ranks:

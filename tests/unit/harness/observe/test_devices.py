@@ -362,6 +362,7 @@ class Library:
     def __init__(self, *, processes: dict[int, list[int]] | None = None, xids: list[tuple[int, int]] = ()) -> None:
         self.processes, self.xids, self.hang = processes or {}, list(xids), threading.Event()
         self.hangs = False
+        self.freed: list[str] = []
 
     def nvmlInit(self):
         if self.hangs:
@@ -386,6 +387,12 @@ class Library:
             raise NVMLError("Timeout")
         device, number = self.xids.pop(0)
         return SimpleNamespace(device=device, eventData=number)
+
+    def nvmlEventSetFree(self, events):
+        self.freed.append(events)
+
+    def nvmlShutdown(self):
+        self.freed.append("library")
 
     def nvmlDeviceGetUtilizationRates(self, handle):
         return SimpleNamespace(gpu=100, memory=0)
@@ -441,6 +448,23 @@ def test_a_driver_that_does_not_answer_is_asked_once():
     library.hang.set()
     assert first.failures[0].reason == "the driver did not answer within 0.05 s and was not asked again"
     assert second.failures == first.failures
+
+
+def test_what_nvml_holds_open_is_given_back_once():
+    """Seven hundred trials on one machine each left a set of events open, until no descriptor was left."""
+    library = Library()
+    nvml = Nvml(library=library, driver=True)
+    nvml.see(job())
+    nvml.close()
+    nvml.close()
+    assert library.freed == ["events", "library"]
+
+
+def test_nothing_is_given_back_that_was_never_opened():
+    library = Library()
+    Nvml(library=library, driver=False).close()
+    Nvml(library=library, driver=True).close()
+    assert library.freed == []
 
 
 def test_a_machine_without_a_driver_has_nothing_to_say_and_nothing_to_complain_about():
@@ -549,6 +573,9 @@ class Source:
 
     def see(self, job: WatchedJob) -> DevicesSeen:
         return self._answers.pop(0)
+
+    def close(self) -> None:
+        pass
 
 
 def test_samples_are_numbered_and_each_reason_is_kept_once():
