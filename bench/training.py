@@ -144,6 +144,7 @@ def configuration(row: Row, *, smoke: bool):
         "train.steps": row.steps,
         "train.warmup_steps": row.steps // 10,
         "train.save_every": 0,
+        "train.eval_every": 0,
         "train.out_dir": "",
         "parallel.mode": row.mode,
         "parallel.timeout_s": 120.0,

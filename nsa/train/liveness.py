@@ -15,6 +15,7 @@ import json
 import mmap
 import os
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -163,5 +164,8 @@ def _state(pid: int) -> tuple[str, int]:
 
 
 if __name__ == "__main__":
+    # Ctrl-C and kill are meant for the trainer; when it has obeyed, the pipe says so.
+    for _number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(_number, signal.SIG_IGN)
     _pid, _rank, _path, _every_s, _speaks = sys.argv[1:]
     watch(int(_pid), int(_rank), Path(_path), every_s=float(_every_s), speaks=_speaks == "1")

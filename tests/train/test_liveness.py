@@ -1,6 +1,7 @@
 """Lines that come whatever the trainer does: also while a thread holds the interpreter lock, or it is stopped."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -76,6 +77,18 @@ def test_a_process_that_waits_in_python_ticks(trainer):
     waiting = until(stream, lambda r: r["in_phase_s"] > 1.5 and r["python_ran_s_ago"] < r["in_phase_s"] / 2)
     assert waiting["n_threads"] >= 2
     process.communicate(b".")
+
+
+def test_what_ends_the_trainer_ends_the_lines_only_with_it(trainer):
+    process, stream = trainer("waits")
+    until(stream, lambda r: r["phase"] == "backward")
+    (watcher,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(watcher), signal.SIGINT)
+    os.kill(int(watcher), signal.SIGTERM)
+    after = next(stream)["ts"]
+    assert until(stream, lambda r: r["ts"] > after + 0.2)["msg"] == "alive"
+    process.communicate(b".")
+    assert list(stream)[-1]["msg"] == "ended"
 
 
 def test_a_stopped_process_is_seen_stopped_and_a_killed_one_gone(trainer):
