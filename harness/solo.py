@@ -32,7 +32,7 @@ WHOLE = Space(factors=())
 
 TARGET = "command"
 
-STALL_S = 600.0
+STALL_S = 120.0
 """Longest silence of a program of which nothing is known; a standstill is told within seconds all the same."""
 
 NEVER_S = 30 * 86400.0

@@ -55,7 +55,7 @@ Exit codes:
 @click.option("--progress", metavar="REGEX", help="A line of output that is progress; a group counts the steps.")
 @click.option("--progress-file", metavar="PATH", help="A file (or pattern) whose growth is progress.")
 @click.option("--startup", type=DURATION, help="Longest silence before the first step (default: 120s).")
-@click.option("--stall", type=DURATION, help="Longest silence after it (default: learned, 10m at first).")
+@click.option("--stall", type=DURATION, help="Longest silence after it (default: learned, 2m at first).")
 @click.option("--limit", type=DURATION, help="Longest run (default: none).")
 @click.option("--repeat", type=click.IntRange(1, 1000), default=1, show_default=True, help="Run it this often.")
 @click.option("--echo", is_flag=True, help="Show the program's own output while it runs.")

@@ -96,9 +96,10 @@ class ProcessState:
     ``read_bytes`` and ``written_bytes`` went through read and write calls, caches and pipes included; ``children``
     counts the trial's other live processes and ``others_cpu_s`` is their CPU time (a compiler that it waits for),
     None when nobody looked; ``others_may_move`` says which of their threads may move by itself and how, empty when
-    none may, and ``movers`` are the PIDs of all that may; ``dead_children`` are its own that have ended and that it has
-    not waited for. ``undisturbed_since`` names the earlier look from which on no stack dumper ran: only such pairs say
-    what the process did by itself (``harness.core.movement``); None for the first of a window.
+    none may, and ``movers`` are the PIDs of all that may; ``others_waits`` are the kernel functions, by PID, in which
+    the main threads of those sleep that cannot wake by themselves. ``dead_children`` are its own that have ended and
+    that it has not waited for. ``undisturbed_since`` names the earlier look from which on no stack dumper ran: only
+    such pairs say what the process did by itself (``harness.core.movement``); None for the first of a window.
     """
 
     id: EvidenceId
@@ -115,6 +116,7 @@ class ProcessState:
     others_cpu_s: float | None = None
     others_may_move: str | None = None
     movers: tuple[int, ...] = ()
+    others_waits: tuple[tuple[int, str], ...] = ()
     dead_children: int = 0
     undisturbed_since: EvidenceId | None = None
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.collective import INCOMPARABLE, SAMPLES, agreed_wait
 from harness.core.movement import OUTSIDE_WAITS, STOPPED_S, is_ticker, quiet_windows, stopped_s
+from harness.core.stacks import deciding_thread, python_frames, telling_frame
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,6 +22,9 @@ WAITS_FOR_OTHERS = (
     *("request_wait_answer", "p9_client"),  # file systems that a program serves
 )
 """Parts of the names of kernel functions in which a thread waits for something that another program may send."""
+
+LOADER_FILE, WORKER_FILE = "/torch/utils/data/dataloader.py", "/torch/utils/data/_utils/worker.py"
+"""Where a batch is asked for, and where a worker without work waits for some."""
 
 WAITS_FOR_A_CHILD = frozenset({"do_wait", "kernel_wait4"})
 """Kernel functions in which a thread waits for a child to end. (futex_do_wait is another thing.)"""
@@ -85,13 +89,21 @@ def nobody_moves(
     of a wait is that it is for a GPU, or for one other rank, which may be in another call and still answer.
     """
     mine = {rank: [sample for sample in stacks if sample.pid == pid] for rank, pid in ranks.items()}
+    helpers = [sample for sample in stacks if sample.pid not in ranks.values()]
+
+    def stuck(rank: int) -> Certainty:
+        verdict = nothing_moves(pid=ranks[rank], looks=looks, stacks=mine[rank], alone=alone)
+        if verdict.certain:
+            return verdict
+        theirs = [sample for sample in helpers if sample.rank == rank]
+        return starves(pid=ranks[rank], looks=looks, stacks=mine[rank], helpers=theirs) or verdict
+
     if len(ranks) == 1:
-        ((rank, pid),) = ranks.items()
-        return nothing_moves(pid=pid, looks=looks, stacks=mine[rank], alone=alone)
+        return stuck(next(iter(ranks)))
     waits = {rank: wait for rank in ranks if (wait := agreed_wait(mine[rank])) is not None}
     absent = [rank for rank in ranks if rank not in waits]
     for rank in absent:
-        verdict = nothing_moves(pid=ranks[rank], looks=looks, stacks=mine[rank], alone=alone)
+        verdict = stuck(rank)
         if not verdict.certain:
             return _not(f"rank {rank} may go on: {verdict.because}")
     if absent:
@@ -108,9 +120,54 @@ def nobody_moves(
     return Certainty(certain=True, because="the ranks wait in different collectives, which can never meet")
 
 
+def starves(
+    *, pid: int, looks: Sequence[ProcessState], stacks: Sequence[StackSample], helpers: Sequence[StackSample]
+) -> Certainty | None:
+    """Certain when it asks its DataLoader for a batch, and a worker that has work sleeps for good; else None.
+
+    That it looks for the answer every five seconds is no progress. A worker that another program may wake may deliver.
+    """
+    looks, last = [look for look in looks if look.pid == pid], stacks[-SAMPLES:]
+    windows = quiet_windows(looks)
+    if len(windows) < 2 or not all(window.still for window in windows) or looks[-1].others_may_move:
+        return None
+    if len(last) < SAMPLES or not all(_asks_loader(sample) for sample in last):
+        return None
+    by_pid: dict[int, list[StackSample]] = {}
+    for sample in helpers:
+        by_pid.setdefault(sample.pid, []).append(sample)
+    at_work = [
+        worker
+        for worker, taken in by_pid.items()
+        if len(taken) > 1 and len({_shape(s, native=False) for s in taken}) == 1 and _has_work(taken[-1])
+    ]
+    waits = {dict(look.others_waits).get(worker, "") for look in looks for worker in at_work}
+    if not at_work or any(not wait or _others_end(wait) for wait in waits):
+        return None
+    because = f"it waits for its DataLoader, whose worker {at_work[0]} sleeps without a time limit ({min(waits)})"
+    return Certainty(certain=True, because=f"{because}; nothing moved {windows[-1]}")
+
+
+def _asks_loader(sample: StackSample) -> bool:
+    thread = deciding_thread(sample)
+    frames = python_frames(thread) if thread is not None else ()
+    asking = ("_try_get_data", "_get_data")
+    return any(f.file.endswith(LOADER_FILE) and f.function.rpartition(".")[2] in asking for f in frames)
+
+
+def _has_work(sample: StackSample) -> bool:
+    thread = deciding_thread(sample)
+    place = telling_frame(thread) if thread is not None else None
+    return place is not None and not place.file.endswith(WORKER_FILE)
+
+
 def waits_for_others(thread: ThreadState) -> bool:
     """Whether another program may wake this thread."""
-    return thread.wchan in WAITS_FOR_A_CHILD or any(part in thread.wchan for part in WAITS_FOR_OTHERS)
+    return _others_end(thread.wchan)
+
+
+def _others_end(wchan: str) -> bool:
+    return wchan in WAITS_FOR_A_CHILD or any(part in wchan for part in WAITS_FOR_OTHERS)
 
 
 def _stacks_agree(stacks: Sequence[StackSample], *, moved_not: str) -> Certainty:

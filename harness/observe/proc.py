@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 
 from harness.core.evidence import ProcessState, ThreadState
 from harness.core.movement import may_move
-from harness.observe.syscalls import timed_wait
+from harness.observe.syscalls import listens, timed_wait
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+LISTENS = "unix_accept"
+"""What we call a wait for a connection from this machine."""
 
 BLOCKS_DUMPERS = frozenset("DTtZX")
 """States in which a dumper that stops the process would fail or hang: disk sleep, stopped, traced, dead."""
@@ -38,7 +41,8 @@ class Proc:
         threads = self._threads(pid)
         counters = self._fields(f"{pid}/io")
         others = tuple(others)
-        movers = self._movers(others)
+        theirs = {other: self._threads(other) for other in others}
+        movers = self._movers(theirs)
         return ProcessState(
             id=id,
             t_s=t_s,
@@ -54,6 +58,7 @@ class Proc:
             others_cpu_s=sum(self._process_cpu_s(other) for other in others),
             others_may_move=next(iter(movers.values()), ""),
             movers=tuple(movers),
+            others_waits=tuple((other, wchan) for other, rows in theirs.items() if (wchan := _waits(other, rows))),
             dead_children=self._dead_children(pid),
             undisturbed_since=since,
         )
@@ -91,11 +96,11 @@ class Proc:
     def _threads(self, pid: int) -> tuple[ThreadState, ...]:
         return tuple(t for tid in self._tids(pid) if (t := self._thread(pid, tid)) is not None)
 
-    def _movers(self, pids: Iterable[int]) -> dict[int, str]:
+    def _movers(self, processes: Mapping[int, tuple[ThreadState, ...]]) -> dict[int, str]:
         """Those of these processes in which some thread may move by itself, each with its first such thread and how."""
         found: dict[int, str] = {}
-        for pid in pids:
-            moves = ((thread.name, may_move(thread)) for thread in self._threads(pid))
+        for pid, threads in processes.items():
+            moves = ((thread.name, may_move(thread)) for thread in threads)
             name, how = next((pair for pair in moves if pair[1]), ("", ""))
             if how:
                 found[pid] = f"{name} (process {pid}) {how}"
@@ -115,6 +120,9 @@ class Proc:
             return None
         status = self._fields(f"{at}/status")
         wchan = (self._text(f"{at}/wchan") or "").strip()
+        call = self._text(f"{at}/syscall") or ""
+        if "skb_wait" in wchan and listens(call):
+            wchan = LISTENS  # for a process of this machine; the kernel's name is that of a wait for a datagram
         return ThreadState(
             tid=tid,
             name=name.strip(),
@@ -123,13 +131,8 @@ class Proc:
             cpu_s=self._cpu_s(at, stat),
             voluntary_switches=status.get("voluntary_ctxt_switches", 0),
             involuntary_switches=status.get("nonvoluntary_ctxt_switches", 0),
-            timed=self._timed(at, wchan),
+            timed=True if "nanosleep" in wchan else timed_wait(call),
         )
-
-    def _timed(self, at: str, wchan: str) -> bool | None:
-        if "nanosleep" in wchan:
-            return True
-        return timed_wait(self._text(f"{at}/syscall") or "")
 
     def _cpu_s(self, at: str, stat: list[str]) -> float:
         # schedstat counts nanoseconds where the kernel has it; utime and stime come in ticks of 10 ms.
@@ -171,3 +174,10 @@ class Proc:
             return None
         finally:
             os.close(fd)
+
+
+def _waits(pid: int, threads: tuple[ThreadState, ...]) -> str:
+    """The kernel function in which the main thread sleeps for good; empty when it runs or wakes by itself."""
+    main = next((thread for thread in threads if thread.tid == pid), None)
+    sleeps = main is not None and main.state == "S" and main.timed is False and not may_move(main)
+    return main.wchan if main is not None and sleeps else ""

@@ -47,3 +47,12 @@ def timed_wait(line: str, *, machine: str | None = None) -> bool | None:
     if number in _MILLISECONDS[machine]:
         return arguments[_MILLISECONDS[machine][number]] & 0x80000000 == 0
     return None if number == _RESTART[machine] else False
+
+
+_ACCEPT = {"x86_64": frozenset({43, 288}), "aarch64": frozenset({202, 242})}
+
+
+def listens(line: str, *, machine: str | None = None) -> bool:
+    """Whether the call in ``line`` waits for somebody to connect: accept, accept4."""
+    number = line.split(None, 1)[0] if line.strip() else ""
+    return number.isdecimal() and int(number) in _ACCEPT.get(machine or platform.machine(), frozenset())

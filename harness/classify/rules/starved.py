@@ -17,6 +17,7 @@ from harness.classify.facts import (
 from harness.classify.frames import identical, native_samples, plain, silent_samples, spell
 from harness.classify.motion import ASLEEP, motion
 from harness.classify.signature import signature, stack_names
+from harness.core.outcome import StopReason
 from harness.core.stacks import deciding_thread, is_stdlib, python_frames, telling_frame
 from harness.core.verdict import Confidence, Kind
 
@@ -40,7 +41,8 @@ def starved(case: Case) -> Verdict | None:
     moved, samples = motion(case), silent_samples(case)
     if not silent_too_long(case) or moved is None or len(samples) < 2 or not identical(samples):
         return None
-    if case.evidence.silence_s < PATIENCE * silence_limit(case).seconds:
+    certain = case.outcome.stopped_by is StopReason.CERTAIN
+    if not certain and case.evidence.silence_s < PATIENCE * silence_limit(case).seconds:
         return None
     thread = deciding_thread((native_samples(samples) or samples)[-1])
     if thread is None or fetching(thread) is None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from harness.core.evidence import Frame, ProcessState, StackSample, ThreadStack, ThreadState
-from harness.observe.certainty import nothing_moves
+from harness.observe.certainty import nobody_moves, nothing_moves
 
 MAIN = ThreadState(
     tid=7,
@@ -90,3 +90,49 @@ def test_threads_that_only_the_native_dump_shows_do_not_make_stacks_differ():
 
 def test_stacks_of_another_process_prove_nothing_about_this_one():
     assert not nothing_moves(pid=8, looks=looks(), stacks=stacks()).certain
+
+
+SITE = "/venv/lib/python3.11/site-packages/torch/utils/data"
+ASKS = Frame(function="_MultiProcessingDataLoaderIter._try_get_data", file=f"{SITE}/dataloader.py", line=1291)
+READS = Frame(function="read_shard", file="/src/data.py", line=14)
+IDLES = Frame(function="_worker_loop", file=f"{SITE}/_utils/worker.py", line=300)
+
+
+def sample(frame, *, pid=7):
+    main = ThreadStack(tid=pid, name="MainThread", frames=(frame,))
+    return StackSample(id="stack-1", source="py-spy", native=False, t_s=10.5, rank=0, pid=pid, threads=(main,))
+
+
+def loader_job(*, worker=READS, waits=((8, "futex_do_wait"),), asks=ASKS, moves="", taken=2, cpu_s=0.0):
+    """A process that polls for a batch every five seconds, and one worker of its DataLoader."""
+    polls = replace(MAIN, wchan="do_poll", timed=True)
+    seen = [replace(look, threads=(polls,), children=1, others_waits=waits, others_may_move=moves) for look in looks()]
+    seen[-1] = replace(seen[-1], others_cpu_s=cpu_s)
+    return nobody_moves(
+        ranks={0: 7}, looks=seen, stacks=[sample(asks)] * 3 + [sample(worker, pid=8)] * taken, alone=True
+    )
+
+
+def test_a_loader_whose_worker_sleeps_for_good_never_delivers():
+    verdict = loader_job()
+    assert verdict.certain
+    assert "worker 8 sleeps without a time limit (futex_do_wait)" in verdict.because
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        {"waits": ()},  # it runs, wakes by itself, or was not seen
+        {"waits": ((8, "do_sys_poll"),)},
+        {"waits": ((8, "anon_pipe_read"),)},
+        {"waits": ((8, "do_wait"),)},
+        {"moves": "pt_data_worker (process 8) waits with a time limit (do_poll)"},
+        {"worker": IDLES},
+        {"asks": READS},
+        {"taken": 1},
+        {"cpu_s": 0.2},
+    ],
+    ids=["unseen", "poll", "pipe", "child", "timer", "idle", "no loader", "one look", "works"],
+)
+def test_a_loader_that_may_still_deliver_is_not_certain(job):
+    assert not loader_job(**job).certain

@@ -88,6 +88,31 @@ def test_thread_of_another_process_that_may_move_by_itself_is_named(root, state,
     assert look.others_may_move == (f"child (process 99) {how}" if how else "")
 
 
+ACCEPT, RECEIVE = "43 0x3 0x0 0x0 0x0 0x0 0x0 0x7f 0x7f", "45 0x3 0x0 0x0 0x0 0x0 0x0 0x7f 0x7f"
+FUTEX = "202 0x1 0x189 0x0 0x0 0x0 0xffffffff 0x7ffd 0x7f35"
+
+
+@pytest.mark.parametrize(
+    ("wchan", "syscall", "moves", "waits"),
+    [
+        ("futex_do_wait", FUTEX, "", ((99, "futex_do_wait"),)),
+        ("do_sys_poll", "7 0x1 0x1 0xffffffff 0x0 0x0 0x0 0x7f 0x7f", "", ((99, "do_sys_poll"),)),
+        ("hrtimer_nanosleep", "", "waits with a time limit", ()),
+        ("__skb_wait_for_more_packets", RECEIVE, "waits for another machine", ()),
+        # A listener on a socket of this machine: what multiprocessing has in every worker.
+        ("__skb_wait_for_more_packets", ACCEPT, "", ((99, "unix_accept"),)),
+    ],
+)
+def test_where_another_process_sleeps_for_good_is_told(root, monkeypatch, wchan, syscall, moves, waits):
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    stat = STAT.format(pid=99, state="S", faults=0, utime=0, stime=0, pages=1)
+    put(root, "99", stat=stat)
+    put(root, "99/task/99", stat=stat, comm="pt_data_worker\n", wchan=wchan, syscall=syscall)
+    look = Proc(str(root)).look(7, id="proc-1", t_s=3.0, others=(99,))
+    assert moves in look.others_may_move
+    assert look.others_waits == waits
+
+
 def test_ticks_stand_in_where_the_kernel_has_no_schedstat(root):
     (root / "7/task/8/schedstat").unlink()
     (root / "7/task/8/stat").write_text(STAT.format(pid=8, state="R", faults=1, utime=150, stime=50, pages=3))
