@@ -32,7 +32,7 @@ def site_of(config: RunConfig) -> Site:
     model = config.model
     return Site(
         device=torch.device(config.train.device),
-        dtype=torch.bfloat16 if config.train.precision == "bf16" else torch.float32,
+        dtype={"bf16": torch.bfloat16, "fp16": torch.float16}.get(config.train.precision, torch.float32),
         seq_len=config.train.seq_len,
         n_heads=model.n_heads,
         n_kv_groups=model.n_kv_groups,

@@ -9,7 +9,7 @@ import torch
 import nsa
 from nsa.config import RunConfig
 from nsa.kernels.samples import BY_NAME
-from nsa.model.build import build_model
+from nsa.model.build import build_model, site_of
 from nsa.train.data import stdlib_text
 from nsa.train.trainer import train
 
@@ -137,6 +137,12 @@ def test_uniform_tokens_are_never_predicted_better_than_chance():
     # One batch may be lucky by chance; a model that sees its labels is below ln V in all of them.
     assert sum(losses) / len(losses) > math.log(256)
     assert min(losses) > math.log(256) - 0.1
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_kernels_are_chosen_for_the_precision_that_they_will_get(precision):
+    wanted = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+    assert site_of(RunConfig().with_value("train.precision", precision)).dtype == wanted
 
 
 def test_samples_cover_every_edge_that_the_contract_names():
