@@ -77,7 +77,7 @@ def selftest(
     import tempfile
     from pathlib import Path
 
-    chosen = _chosen(names, only=frozenset(only), gpu=gpu)
+    chosen = _chosen(names, only=frozenset(only), gpu=gpu, to_run=not as_list)
     if as_list:
         _list(chosen)
         return
@@ -91,7 +91,7 @@ def selftest(
     ctx.exit(code)
 
 
-def _chosen(names: tuple[str, ...], *, only: frozenset[str], gpu: bool) -> tuple[Specimen, ...]:
+def _chosen(names: tuple[str, ...], *, only: frozenset[str], gpu: bool, to_run: bool = True) -> tuple[Specimen, ...]:
     """The specimens asked for, in the table's order.
 
     Raises:
@@ -115,7 +115,7 @@ def _chosen(names: tuple[str, ...], *, only: frozenset[str], gpu: bool) -> tuple
         hint = "" if gpu else "; those that need a GPU take part with --gpu"
         raise click.UsageError(f"no specimen is in {', '.join(sorted(only))}{hint}. List all with: selftest --list")
     there = gpu_count()
-    lacking = [specimen for specimen in wanted if needed.get(specimen.needs, 0) > there]
+    lacking = [specimen for specimen in wanted if to_run and needed.get(specimen.needs, 0) > there]
     if lacking:
         raise click.UsageError(
             f"{lacking[0].name} needs {needed[lacking[0].needs]} NVIDIA GPU(s), and this machine has {there}. "
