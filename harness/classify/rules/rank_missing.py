@@ -12,6 +12,7 @@ from harness.classify.rules.hung_busy import hung_busy
 from harness.classify.rules.hung_waiting import hung_waiting
 from harness.classify.rules.starved import starved
 from harness.classify.rules.stopped import stopped
+from harness.core.outcome import Ending
 from harness.core.stacks import deciding_thread, telling_frame
 
 if TYPE_CHECKING:
@@ -74,4 +75,6 @@ def _whereabouts(view: RankView, verdict: Verdict) -> str:
     thread = deciding_thread(view.samples[-1]) if view.samples else None
     at = f" in {spell(telling_frame(thread))}" if thread is not None else ""
     verb = {"stopped": "it is stopped", "hung_busy": "it runs without an end"}.get(verdict.rule, "it waits")
-    return f"{verb}{at}, {place(view.case)}"
+    # Of a job that somebody else started no marks are known.
+    unmarked = view.facts.last is None and view.case.outcome.ending is Ending.STILL_RUNNING
+    return f"{verb}{at}" if unmarked else f"{verb}{at}, {place(view.case)}"

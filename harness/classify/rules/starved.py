@@ -90,7 +90,8 @@ class Worker:
 
 def seen_workers(case: Case) -> tuple[Worker, ...]:
     """The worker processes whose stacks were taken twice or more in the silence, and were the same."""
-    pid, since_s, rank = main_pid(case), silence_began_s(case), case.evidence.last.rank if case.evidence.last else 0
+    pid, since_s, last = main_pid(case), silence_began_s(case), case.evidence.last
+    rank = last.rank if last else next((look.rank for look in reversed(case.evidence.processes)), 0)
     by_pid: dict[int, list[StackSample]] = {}
     for sample in case.evidence.stacks:
         if sample.pid != pid and sample.rank == rank and sample.t_s > since_s:
