@@ -13,7 +13,7 @@ from harness.core.errors import SpecError
 from harness.plan.cells import Tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from harness.core.campaign import CampaignSpec
 
@@ -95,7 +95,7 @@ class Worktrees:
 
 
 @contextmanager
-def trees_for(spec: CampaignSpec, run_dir: Path) -> Iterator[Worktrees | None]:
+def trees_for(spec: CampaignSpec, run_dir: Path) -> Generator[Worktrees | None]:
     """The trees that a campaign's trials need; None when all of them run the present program as it is."""
     factors = spec.matrix.space.factors
     bundles = [spec.matrix.base, *(bundle for factor in factors for bundle in factor.bundles)]
