@@ -156,7 +156,7 @@ def test_the_programs_own_output_can_be_shown(place):
 
 TREE = """
 import os, subprocess, sys
-say = "import os, threading; print('rank', os.getpid(), flush=True); threading.Event().wait()"
+say = "import os, threading; os.write(1, b'rank %d' % os.getpid() + bytes([10])); threading.Event().wait()"
 for _ in range(2):
     subprocess.Popen([sys.executable, "-c", say], start_new_session=True)
 subprocess.Popen([sys.executable, "-c", say], start_new_session=True, env={}).wait()
