@@ -7,7 +7,7 @@ import torch
 
 from nsa.config import RunConfig
 from nsa.errors import ConfigError
-from nsa.train.data import EndOfData, batches, local_text
+from nsa.train.data import EndOfData, batches, held_out, local_text, stdlib_text
 from nsa.train.world import World
 
 SMALL = RunConfig().with_values({"train.seq_len": 7, "train.batch_size": 4, "train.accumulate": 3})
@@ -64,3 +64,25 @@ def test_no_text_is_an_error_that_says_so(tmp_path, monkeypatch, path, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=message):
         local_text(path)
+
+
+def test_held_out_bytes_are_in_no_text_that_is_trained_on_and_ranks_deal_them_out():
+    config = SMALL.with_values({"train.seq_len": 400, "train.data": "bytes"})
+    trained = bytes(stdlib_text().tolist())
+    (alone,) = held_out(config)(3)
+    assert alone.shape == (4, 401)
+    for row in alone.tolist():
+        assert bytes(row) not in trained
+    dealt = [held_out(config, World(rank=rank, size=2))(3)[0] for rank in range(2)]
+    assert torch.equal(torch.cat(dealt), alone)
+
+
+def test_other_data_are_held_out_by_another_seed_or_a_text_of_their_own(tmp_path):
+    noise = SMALL.with_value("train.data", "synthetic")
+    assert not torch.equal(held_out(noise)(0)[0], batches(noise)(0)[0])
+    (tmp_path / "a.txt").write_bytes(bytes(range(200)))
+    (tmp_path / "b.txt").write_bytes(bytes(range(199, -1, -1)))
+    with pytest.raises(ConfigError, match=r"with train.data = 'local' needs train.val_path"):
+        held_out(local(tmp_path / "a.txt"))
+    (ids,) = held_out(local(tmp_path / "a.txt", **{"train.val_path": str(tmp_path / "b.txt")}))(0)
+    assert ids[0, :3].tolist() == [199, 198, 197]
