@@ -67,7 +67,7 @@ def _seen(evidence: Evidence, *, rank: int | None, pid: int | None, since_s: flo
 def places(evidence: Evidence) -> list[str]:
     """Where the ranks are, a sentence for each group, the odd one out first; empty when nothing was seen."""
     found = ranks_seen(evidence)
-    if not any(rank.stacks or rank.looks for rank in found):
+    if not any(rank.stacks for rank in found):
         return []
     return [sentence(group, total=len(found)) for group in group_ranks(found)]
 
