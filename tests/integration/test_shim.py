@@ -224,6 +224,20 @@ def test_helpers_are_silent_and_a_child_that_joins_a_group_is_a_rank(place):
     assert "step 1" in spoken(place, 1)
 
 
+def test_a_process_that_multiprocessing_started_is_no_rank_by_itself(place):
+    spawn = """
+import multiprocessing as mp
+if __name__ == "__main__":
+    helper = mp.get_context("spawn").Process(target=train, args=(1,))
+    helper.start(); helper.join()
+    print(helper.exitcode)
+"""
+    done = run(place, TRAIN + spawn)
+
+    assert done.stdout == "0\n", done.stderr
+    assert list((place / "trial").iterdir()) == []
+
+
 def test_marks_of_a_fast_program_are_thinned_out_and_say_so(place):
     done = run(place, TRAIN + "train(20000)\n")
 

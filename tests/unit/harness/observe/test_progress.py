@@ -83,6 +83,8 @@ def test_output_beyond_the_bound_is_seen_once_each(program):
         seen.append(it.beats.steps_done)
 
     assert seen == list(range(1, 200))
+    it.prints("nothing new\n")
+    assert not it.progresses()
 
 
 def test_a_burst_that_outgrows_what_is_kept_is_read_from_what_is_left(program):
