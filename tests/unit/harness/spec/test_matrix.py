@@ -143,7 +143,11 @@ def test_repeats_budget_and_certificate_become_effort():
         (HEAD + "  d: {type: ordered, values: [4, 8], good: 5}\n", 7, "5 is not a value of axis 'd'"),
         (HEAD + "  d: {type: ordered, values: [1, 8], bad: true}\n", 7, "True is not a value of axis 'd'"),
         (HEAD + "  phi: {type: categorical, values: [mlp, meen]}\n", 7, "did you mean 'mean'"),
-        (HEAD + "  d: {type: flag, apply: {env: A, arg: --a}}\n", 7, "exactly one of arg, env, config, python, commit, map"),
+        (
+            HEAD + "  d: {type: flag, apply: {env: A, arg: --a}}\n",
+            7,
+            "exactly one of arg, env, config, python, commit, map",
+        ),
         (HEAD + "  d: {type: flag, apply: {arg: --a}}\n", 7, "takes settings, not arguments"),
         (HEAD + "  d: {type: flag, apply: {map: {1: {}}}}\n", 7, "map says nothing for False"),
         (
