@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -43,18 +44,21 @@ def trainer(tmp_path):
 
 def lines(path, process):
     """The file's lines as they come, the last of them ``ended`` or ``gone``."""
-    read, rest = 0, b""
+    read, rest, patience = 0, b"", time.monotonic() + 60
     while True:
         if path.exists():
             data = path.read_bytes()
             *whole, rest = (rest + data[read:]).split(b"\n")
             read = len(data)
+            patience = time.monotonic() + 60 if whole else patience
             for line in whole:
                 record = json.loads(line)
                 yield record
                 if record["msg"] != "alive":
                     return
         assert path.exists() or process.poll() is None, "the program ended without a line"
+        assert time.monotonic() < patience, "no line has come for a minute"
+        time.sleep(0.02)
 
 
 def until(stream, is_so):
