@@ -68,6 +68,8 @@ def _misfit(matrix: Matrix, cell: Point) -> str:
 
 def _axes(matrix: Matrix, lines: Lines) -> Iterator[Lint]:
     searched = {entry.axis for entry in matrix.searches}
+    # The planted fault tells the values of these apart.
+    in_fault = {condition.name for condition in matrix.fault.conditions} if matrix.fault is not None else set[str]()
     for factor in matrix.space.factors:
         key = ("axes", factor.name)
         if len(factor.axis.values) == 1:
@@ -75,7 +77,8 @@ def _axes(matrix: Matrix, lines: Lines) -> Iterator[Lint]:
         if factor.name in searched and len(factor.axis.values) == 2:
             text = f"axis {factor.name!r} is searched for a threshold, but has two values only"
             yield Lint(place=lines.place(*key), text=text)
-        if len(factor.bundles) > 1 and len(set(factor.bundles)) < len(factor.bundles):
+        is_alike = len(set(factor.bundles)) < len(factor.bundles)
+        if len(factor.bundles) > 1 and is_alike and factor.name not in in_fault:
             yield Lint(place=lines.place(*key), text=f"two values of axis {factor.name!r} do the same")
 
 

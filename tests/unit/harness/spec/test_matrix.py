@@ -266,6 +266,15 @@ def test_an_axis_that_looks_wrong_is_remarked_at_its_line(axis, remark):
     assert any(line.startswith("m.yaml:7: ") and remark in line for line in remarks(f"{HEAD}  x: {axis}\n"))
 
 
+def test_values_that_only_the_planted_fault_tells_apart_do_not_do_the_same():
+    axis = (
+        "  x: {type: categorical, values: [bound, late], good: bound, bad: late, apply: {map: {bound: {}, late: {}}}}\n"
+    )
+    alike = "two values of axis 'x' do the same"
+    assert any(alike in line for line in remarks(HEAD + axis))
+    assert not any(alike in line for line in remarks(f"{HEAD}{axis}fault: late-binding@x==late\n"))
+
+
 def test_a_file_with_nothing_to_remark_has_no_remarks():
     text = HEAD + (
         "budget: {wall: 1h}\nlimits: {stall: 60s, total: 700s}\nsignatures: {h: {verdict: hang}}\n"
