@@ -59,6 +59,9 @@ class Single:
         """Scale gradients down to ``limit`` and give their norm before, on the device; the same on all ranks."""
         return nn.utils.clip_grad_norm_(self.module.parameters(), limit)
 
+    def close(self) -> None:
+        """Let go, after the last step, of what must not outlive the process group."""
+
 
 class Ddp(Single):
     """Every rank has the whole model; gradients are averaged bucket by bucket during backward."""
@@ -82,6 +85,16 @@ class Ddp(Single):
             gradient_as_bucket_view=parallel.gradient_as_bucket_view,
             bucket_cap_mb=parallel.bucket_cap_mb,
         )
+
+    def close(self) -> None:
+        """Release DDP's reducer while the process group still exists.
+
+        The reducer holds the group. Released as the last one, after ``destroy_process_group``, it would end the group's
+        threads with the interpreter's lock in hand, and one of them may be waiting for that lock: one gloo job in a
+        dozen did not end on two busy cores (torch 2.13), in ``~ProcessGroupGloo`` below ``~Reducer``.
+        """
+        for name in ("reducer", "logger"):
+            vars(self.module).pop(name, None)
 
     def announce_to(self, announce: Callable[[str], None]) -> None:
         """Register how buckets are averaged: compressed, announced, or as DDP does it by itself."""

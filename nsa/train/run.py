@@ -117,6 +117,7 @@ class Run:
             return self._steps()
         finally:
             self.loader.close()
+            self.plan.close()
 
     def _steps(self) -> TrainResult:
         for step in range(self.first_step, self.config.train.steps):

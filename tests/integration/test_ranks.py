@@ -81,7 +81,7 @@ def everything_is_gone(done: Conducted) -> bool:
 
 def test_two_ranks_train_and_their_gradients_are_true(parts: Parts, tmp_path: Path):
     done = run(parts, tmp_path, gradients=True, train__checkpointing="reentrant")
-    assert (done.verdict.kind, done.verdict.rule) == (Kind.PASS, "ranks_passed")
+    assert (done.verdict.kind, done.verdict.rule) == (Kind.PASS, "ranks_passed"), done.verdict.because
     assert [(rank.rank, rank.steps_done, rank.exit) for rank in done.evidence.ranks] == [
         (0, 3, Exit(code=0)),
         (1, 3, Exit(code=0)),
