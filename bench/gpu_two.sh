@@ -21,11 +21,11 @@ spare() {
   wait
 }
 nvidia-smi -L
-spare & spare=$!
-(training; diagnosis) & two=$!
+spare &
+(training; diagnosis) & both=$!
 (sleep 200; tests) &
 end=$((SECONDS + limit))
-while kill -0 $two 2>/dev/null; do
+while kill -0 $both 2>/dev/null; do
   sleep 5
   if ((SECONDS % 30 < 5)); then keep; fi
   if ((SECONDS > end)); then echo "out of time"; break; fi

@@ -78,21 +78,6 @@ def flash_attention_backward(
     w: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v; bitwise the same in every run."""
-    return _gradients(do_BTHD, q_BTHD, k_BSGD, v_BSGD, o_BTHD, lse_BHT, random_state, cu_seqlens, scale, w)
-
-
-def _gradients(
-    do_BTHD: Tensor,
-    q_BTHD: Tensor,
-    k_BSGD: Tensor,
-    v_BSGD: Tensor,
-    o_BTHD: Tensor,
-    lse_BHT: Tensor,
-    random_state: Tensor,
-    cu_seqlens: Tensor | None,
-    scale: float,
-    w: int,
-) -> tuple[Tensor, Tensor, Tensor]:
     k_BSGD, v_BSGD, _ = quarantined(k_BSGD, v_BSGD)
     B, T, H, _ = q_BTHD.shape
     size = _piece_size(T, B * H, w, q_BTHD.device) if cu_seqlens is None and k_BSGD.shape[1] == T else T

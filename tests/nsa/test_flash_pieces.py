@@ -1,9 +1,11 @@
-"""The windowed backward in pieces gives the gradients of the whole; the kernel itself is stood in for by fp64."""
+"""The windowed backward in pieces gives the gradients of the whole; masked attention in fp64 is the kernel here."""
 
 import pytest
 import torch
 
 from nsa.kernels import flash
+from nsa.kernels.masked import masked_attention_backward
+from nsa.kernels.visibility import win_visible
 from nsa.kernels.window.reference import window
 
 MANY_PROCESSORS = 24
@@ -11,7 +13,7 @@ MANY_PROCESSORS = 24
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Attention of each listed piece by the reference, as the kernel's variable-length form defines it."""
+    """Attention of each listed piece by masked attention, as the kernel's variable-length form defines it."""
     seen = []
 
     def backward(do, q, k, v, o, lse, state, first_q, first_k, longest, scale, w):
@@ -25,9 +27,11 @@ def calls(monkeypatch):
             if a == b:
                 grads.append((q[:0], torch.full_like(k[c:d], torch.nan), torch.full_like(v[c:d], torch.nan)))
                 continue
-            inputs = [x[None].clone().requires_grad_() for x in (q[a:b], k[c:d], v[c:d])]
-            y = window(*inputs, w=w, scale=scale, offset=(d - c) - (b - a))
-            grads.append([g[0] for g in torch.autograd.grad(y, inputs, do[None, a:b])])
+            n_q, n_k, shift = b - a, d - c, (d - c) - (b - a)
+            visible = win_visible(n_q, n_k, w, device=q.device, offset=shift, k_offset=0, cu_seqlens=None)
+            rows = (x[None, a:b] for x in (do, torch.zeros_like(o[..., 0]), q))
+            found = masked_attention_backward(*rows, k[None, c:d], v[None, c:d], visible, o[None, a:b], scale)
+            grads.append([g[0] for g in found])
         return tuple(torch.cat(parts) for parts in zip(*grads, strict=True))
 
     class Properties:
@@ -48,7 +52,7 @@ def test_pieces_give_the_gradients_of_the_whole(calls, rows, heads, n, w):
     do = torch.randn_like(o)
     want = torch.autograd.grad(o, (q, k, v), do)
     lse, state = torch.zeros(rows, heads, n), torch.zeros(2)
-    got = flash._gradients(do, q.detach(), k.detach(), v.detach(), o.detach(), lse, state, None, 0.3, w)
+    got = flash.flash_attention_backward(do, q.detach(), k.detach(), v.detach(), o.detach(), lse, state, None, 0.3, w)
     assert len(calls) == 1
     assert calls[0][0] < n, "it was not cut"
     for name, a, b in zip("qkv", got, want, strict=True):
