@@ -266,13 +266,14 @@ def test_an_axis_that_looks_wrong_is_remarked_at_its_line(axis, remark):
     assert any(line.startswith("m.yaml:7: ") and remark in line for line in remarks(f"{HEAD}  x: {axis}\n"))
 
 
-def test_values_that_only_the_planted_fault_tells_apart_do_not_do_the_same():
+def test_values_that_only_a_planted_fault_or_a_limit_tells_apart_do_not_do_the_same():
     axis = (
         "  x: {type: categorical, values: [bound, late], good: bound, bad: late, apply: {map: {bound: {}, late: {}}}}\n"
     )
     alike = "two values of axis 'x' do the same"
     assert any(alike in line for line in remarks(HEAD + axis))
     assert not any(alike in line for line in remarks(f"{HEAD}{axis}fault: late-binding@x==late\n"))
+    assert not any(alike in line for line in remarks(f"{HEAD}{axis}limits_when: [{{when: {{x: late}}, total: 30m}}]\n"))
 
 
 def test_a_file_with_nothing_to_remark_has_no_remarks():
