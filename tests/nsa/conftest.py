@@ -1,10 +1,5 @@
 import pytest
 import torch
-from hypothesis import settings
-
-# The same examples every time: a red test stays red until it is mended.
-settings.register_profile("nsa", derandomize=True, deadline=None, max_examples=60)
-settings.load_profile("nsa")
 
 
 @pytest.fixture(autouse=True)

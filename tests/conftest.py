@@ -1,0 +1,11 @@
+"""What holds for every test."""
+
+from hypothesis import HealthCheck, settings
+
+# The same examples every time: a red test stays red until it is mended, and one that is green is green for everybody.
+# A busy machine makes an example slow, not wrong. To look for new ones: pytest --hypothesis-profile=explore
+settings.register_profile(
+    "suite", derandomize=True, deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
+settings.load_profile("suite")
