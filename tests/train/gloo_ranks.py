@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import multiprocessing
-import os
-import socket
 import traceback
 from datetime import timedelta
 from typing import Any
@@ -15,6 +13,8 @@ import torch
 import torch.distributed as dist
 
 SIZE = 2
+LIMIT_S = 500.0
+"""When a question is given up: a little before its test is. No answer takes as long unless it never comes."""
 
 
 def fresh_processes() -> Any:
@@ -27,15 +27,14 @@ def fresh_processes() -> Any:
 class Ranks:
     """Runs a function on every rank at once and gives back what each returned."""
 
-    def __init__(self, *, timeout_s: float = 600.0) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+    def __init__(self) -> None:
+        # Where the ranks find each other is here, on a port that is taken from the first moment on.
+        self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         context = fresh_processes()
         pairs = [context.Pipe() for _ in range(SIZE)]
         self._pipes = [ours for ours, _ in pairs]
         self._processes = [
-            context.Process(target=_serve, args=(rank, port, theirs, timeout_s), daemon=True)
+            context.Process(target=_serve, args=(rank, self._store.port, theirs), daemon=True)
             for rank, (_, theirs) in enumerate(pairs)
         ]
         for process in self._processes:
@@ -43,7 +42,7 @@ class Ranks:
         for _, theirs in pairs:
             theirs.close()
 
-    def run(self, function: Any, *args: Any, timeout_s: float = 120.0) -> list[Any]:
+    def run(self, function: Any, *args: Any, timeout_s: float = LIMIT_S) -> list[Any]:
         """``function(rank, *args)`` on every rank; an exception on any of them is raised here, with its traceback."""
         for pipe in self._pipes:
             pipe.send((function, args))
@@ -57,7 +56,7 @@ class Ranks:
             raise AssertionError("\n".join(failed))
         return [value for _, value in answers]
 
-    def answer_of(self, rank: int, function: Any, *args: Any, timeout_s: float = 60.0) -> Any:
+    def answer_of(self, rank: int, function: Any, *args: Any, timeout_s: float = LIMIT_S) -> Any:
         """What ``rank`` alone answers to a question to all, whatever becomes of the others."""
         for pipe in self._pipes:
             pipe.send((function, args))
@@ -83,10 +82,11 @@ class Ranks:
                 process.join()
 
 
-def _serve(rank: int, port: int, pipe: Any, timeout_s: float) -> None:
+def _serve(rank: int, port: int, pipe: Any) -> None:
     torch.set_num_threads(1)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    dist.init_process_group("gloo", rank=rank, world_size=SIZE, timeout=timedelta(seconds=timeout_s))
+    limit = timedelta(seconds=LIMIT_S)
+    store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=limit)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=SIZE, timeout=limit)
     while (job := pipe.recv()) is not None:
         function, args = job
         try:

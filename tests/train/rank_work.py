@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import nullcontext
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from nsa.config import RunConfig
 from nsa.model.build import build_model
-from nsa.train import checkpoint
+from nsa.train import checkpoint, votes
 from nsa.train.data import batches
 from nsa.train.effective import effective
 from nsa.train.parallel import clean_name
@@ -162,18 +164,28 @@ def one_rank_wishes(rank: int, changes: dict[str, Any], who: int, at_step: int, 
 
 
 def rank_1_fails(rank: int, how: str, at: str, timeout_s: float) -> str:
-    """Rank 1 exits or is stopped when a phase of step 1 begins; how the run ends on rank 0."""
+    """Rank 1 exits or is stopped when a phase of step 1 begins; how the run ends on rank 0.
+
+    The limit becomes ``timeout_s`` only then: until both ranks are there, a busy machine may let one of them wait.
+    """
+    changes = {**SMALL, "train.steps": 4, "train.device": "cpu", "parallel.mode": "ddp"}
+    config = RunConfig().with_values(changes)
 
     class Fault(NullProbe):
         def mark(self, *, phase, edge, step, detail=None):
-            if (rank, phase, edge, step) == (1, Phase(at), Edge.BEGIN, 1):
-                if how == "exit":
-                    os._exit(0)
+            if (phase, edge, step) != (Phase(at), Edge.BEGIN, 1):
+                return
+            if rank == 0:
+                object.__setattr__(config.parallel, "timeout_s", timeout_s)
+                dist.distributed_c10d._set_pg_timeout(timedelta(seconds=timeout_s))
+                votes._ROLL_CALL_S = timeout_s
+            elif how == "exit":
+                os._exit(0)
+            else:
                 os.kill(os.getpid(), signal.SIGSTOP)
 
-    changes = {**SMALL, "train.steps": 4, "parallel.mode": "ddp", "parallel.timeout_s": timeout_s}
     try:
-        train(RunConfig().with_values(changes), [Fault()])
+        train(config, [Fault()])
     except Exception as error:  # noqa: BLE001 - what it is, is the answer
         return f"{type(error).__name__}: {error}"
     return "no error"

@@ -113,7 +113,7 @@ def test_a_stream_continues_bit_for_bit_on_as_many_ranks_and_with_the_same_text_
 def test_when_one_rank_is_killed_while_saving_the_other_names_it_and_the_checkpoint_before_is_continued(
     ranks, tmp_path
 ):
-    files = {"train.out_dir": str(tmp_path), "parallel.mode": "fsdp", "parallel.timeout_s": 10.0}
+    files = {"train.out_dir": str(tmp_path), "parallel.mode": "fsdp"}
     _, whole, _ = ranks.run(run, {**LONG, "parallel.mode": "fsdp"})[0]
     broken = Ranks()
     try:

@@ -4,12 +4,12 @@ import pytest
 from gloo_ranks import Ranks
 from rank_work import rank_1_fails
 
-TIMEOUT_S = 3.0
+TIMEOUT_S = 1.0
 
 
 @pytest.fixture
 def breakable():
-    started = Ranks(timeout_s=TIMEOUT_S)
+    started = Ranks()
     yield started
     started.kill()
 
