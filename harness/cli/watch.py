@@ -54,7 +54,7 @@ def watch(ctx: click.Context, *, pid: int, follow: bool, every: float, runs: str
     from harness.cli.exit_codes import ExitCode
     from harness.clock import WallClock
     from harness.launch import procs
-    from harness.observe.job import find_job, members
+    from harness.observe.job import NoJobError, find_job, members
     from harness.settings import Settings
 
     clock = WallClock()
@@ -63,6 +63,13 @@ def watch(ctx: click.Context, *, pid: int, follow: bool, every: float, runs: str
         table = members({number: p for number, p in procs.everything().items() if number != os.getpid()})
         return find_job(pid, table=table)
 
+    def present_still() -> Job | None:
+        """The same job as it is now; None once it has ended, be it between two looks at the table."""
+        try:
+            return present() if _alive(job) else None
+        except NoJobError:
+            return None
+
     job = present()
     with _store(Settings.read(runs=runs), pid, job) as store:
         try:
@@ -70,10 +77,13 @@ def watch(ctx: click.Context, *, pid: int, follow: bool, every: float, runs: str
             while follow and _same(first := store.records()[0].verdict, record.verdict) and _alive(job):
                 click.echo(f"watching on every {every:g} s: {first}", err=True)
                 clock.sleep(every)
-                if not _alive(job):
+                if (now := present_still()) is None:
                     break
-                job = present()
-                record = _look(store, job, repeat=len(store.records()), note=_after(PATIENCE_S, now=clock.now))
+                job = now
+                look = _look(store, job, repeat=len(store.records()), note=_after(PATIENCE_S, now=clock.now))
+                if not _alive(job):
+                    break  # it ended under our eyes: the look before stands
+                record = look
         except KeyboardInterrupt:
             store.add_end(why="interrupted", seconds=0.0)
             click.echo("interrupted; the job was not touched", err=True)

@@ -320,8 +320,10 @@ def test_the_real_torch_has_what_the_shim_hangs_itself_on(place):
     assert spoken(place) == ["data begin 0", "data end 0", *steps, "data begin 2", "data end 2", "exit begin None"]
 
 
+# torch.distributed.nn, imported by DDP, keeps in its functions' defaults the group that exists then. Imported before
+# there is one, it cannot keep the group from ending: a gloo thread that outlives the interpreter aborts the process.
 RANKS = """
-import torch, torch.distributed as dist
+import torch, torch.distributed.nn, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 dist.init_process_group("gloo")
 model = DistributedDataParallel(torch.nn.Linear(4, 4))
@@ -330,6 +332,8 @@ for _ in range(2):
     sgd.zero_grad()
     model(torch.randn(2, 4)).sum().backward()
     sgd.step()
+for name in ("reducer", "logger", "process_group"):
+    vars(model).pop(name)
 dist.destroy_process_group()
 """
 

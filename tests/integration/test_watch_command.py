@@ -10,11 +10,13 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+import psutil
 import pytest
 from click.testing import CliRunner
 
 from harness.cli.main import main
 from harness.core.evidence import SourceFailure
+from harness.launch import procs
 from harness.observe import vigil
 from harness.observe.stacks.pyspy import PySpy
 
@@ -63,6 +65,14 @@ class Job:
         if self.shell.poll() is None:
             os.killpg(self.shell.pid, signal.SIGKILL)
 
+    def end(self) -> None:
+        """Kill it, and return when the last rank is gone: below a dead shell it is process 1 that takes note."""
+        watched = [psutil.Process(pid) for pid in self.pids.values()]
+        self.kill()
+        self.shell.wait()
+        _, left = psutil.wait_procs(watched, timeout=30)
+        assert not left
+
     def states(self) -> list[str]:
         return [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in self.pids.values()]
 
@@ -71,6 +81,7 @@ class Job:
 def job(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(vigil, "WINDOW_S", 0.3)
+    monkeypatch.setattr(sys, "argv", ["nsa-harness", "watch", "PID"])  # what "again:" says, whatever pytest was asked
     with ExitStack() as stack:
 
         def start(kinds: str) -> Job:
@@ -96,7 +107,7 @@ def test_a_process_that_waits_for_itself_is_a_hang_and_is_left_running(job, tmp_
     assert lines[0].startswith("HANG (deadlock)  (confidence: high; watched for ")
     assert "take_a_lock_twice (train.py:7)" in done.stdout
     assert f"kill {it.shell.pid}" in done.stdout
-    assert all(len(line) <= 80 for line in lines if str(tmp_path) not in line)
+    assert [line for line in lines if len(line) > 80 and str(tmp_path) not in line] == []
     assert it.states() == ["S"]
 
     (folder,) = (tmp_path / "runs").iterdir()
@@ -155,8 +166,7 @@ def test_following_ends_when_the_job_does(job, monkeypatch):
         def sleep(self, seconds):
             if seconds == 30.0:  # the rest between two looks: the job ends meanwhile
                 rests.append(seconds)
-                it.kill()
-                it.shell.wait()
+                it.end()
                 return
             super().sleep(seconds)
 
@@ -166,6 +176,36 @@ def test_following_ends_when_the_job_does(job, monkeypatch):
     assert rests == [30.0]
     assert done.exit_code == 3
     assert "watching on every 30 s" in done.stderr
+
+
+@pytest.mark.parametrize("when", ["before the table is read", "while it is looked at"])
+def test_a_job_that_ends_as_the_next_look_begins_leaves_the_look_before_as_the_answer(job, monkeypatch, when):
+    it, looks = job("gate"), []
+
+    class Clock(vigil_clock()):
+        def sleep(self, seconds):
+            if seconds != 30.0:
+                super().sleep(seconds)
+
+    def ending(step):
+        def ends_first(*args, **kwargs):
+            looks.append(step)
+            if len(looks) == 2:
+                it.end()
+            return step(*args, **kwargs)
+
+        return ends_first
+
+    monkeypatch.setattr("harness.clock.WallClock", Clock)
+    if when == "before the table is read":
+        monkeypatch.setattr(procs, "everything", ending(procs.everything))
+    else:
+        monkeypatch.setattr(vigil.Vigil, "take", ending(vigil.Vigil.take))
+    done = watch(it.pids[0], "--follow")
+
+    assert len(looks) == 2
+    assert done.exit_code == 3, done.output
+    assert done.stdout.startswith("not told: it stands still, and may still go on")
 
 
 def vigil_clock():
