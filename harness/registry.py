@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from harness.core.errors import unknown
@@ -42,5 +41,7 @@ class Registry:
     def _all(self) -> dict[str, str]:
         if self._group is None:
             return self._rows
+        from importlib.metadata import entry_points  # 20 ms that few commands need
+
         added = {e.name: e.value for e in entry_points(group=self._group) if e.name not in self._rows}
         return {**self._rows, **added}

@@ -17,11 +17,15 @@ SCHEMA = 1
 
 T = TypeVar("T")
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
 
 def to_json(value: Any) -> Any:
     """``value`` as JSON-ready data: dataclasses become objects, tuples arrays, enums their value."""
+    if type(value) in _PLAIN:
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {name: to_json(getattr(value, name)) for name in _fields(type(value))}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dt.date):
@@ -66,8 +70,21 @@ def _hints(cls: type) -> dict[str, Any]:
     return typing.get_type_hints(cls, localns=names)
 
 
+@cache
+def _fields(cls: type) -> dict[str, bool]:
+    """The fields of a dataclass, each with whether its constructor takes it."""
+    return {f.name: f.init for f in dataclasses.fields(cls)}
+
+
+@cache
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    return typing.get_origin(hint), typing.get_args(hint)
+
+
 def _decode(hint: Any, data: Any, *, where: str) -> Any:
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if hint is str or hint is int or hint is bool:
+        return data
+    origin, args = _parts(hint)
     if hint is Any or hint is object:
         return data
     if origin in (typing.Union, types.UnionType):
@@ -127,15 +144,15 @@ def _decode_dataclass(cls: type[Any], data: Any, *, where: str) -> Any:
     if not isinstance(data, dict):
         raise JournalError(f"{where}: expected an object, got {type(data).__name__} {data!r}")
     given = typing.cast("dict[str, Any]", data)
-    fields = {f.name: f for f in dataclasses.fields(cls)}
+    fields = _fields(cls)
     for key in given:
         if key not in fields:
             raise JournalError(f"{where}: unknown key {key!r}{suggestion(key, fields)}")
     hints = _hints(cls)
     known = {
         name: _decode(hints[name], given[name], where=f"{where}.{name}")
-        for name, f in fields.items()
-        if name in given and f.init
+        for name, is_taken in fields.items()
+        if is_taken and name in given
     }
     try:
         return cls(**known)

@@ -41,10 +41,17 @@ class Hider:
         paths = sorted((n for n in every if n.startswith("/") and len(n) > 1), key=len, reverse=True)
         words = sorted((n for n in every if not n.startswith("/") and len(n) >= _SHORTEST), key=len, reverse=True)
         self._paths = [re.compile(re.escape(path.rstrip("/")) + r"(?![\w.-])") for path in paths]
+        self._known: dict[str, str] = {}  # five hundred trials say the same few things
         self._words = [re.compile(rf"(?<![\w-]){re.escape(word)}(?![\w-])") for word in words]
 
     def text(self, text: str) -> str:
         """``text`` without them."""
+        found = self._known.get(text)
+        if found is None:
+            found = self._known[text] = self._hidden(text)
+        return found
+
+    def _hidden(self, text: str) -> str:
         for pattern in (*self._paths, _HOME):
             text = pattern.sub("~", text)
         for pattern in (*self._words, _SHAPES, _IN_URL, _AT_HOST, _ADDRESS):

@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from harness.core.evidence import Evidence
     from harness.core.record import CampaignRun, Run, TrialRecord
 
+from harness.report.once import once
 from harness.store.run_store import read_evidence
 
 GRAVITY = (Kind.HANG, Kind.CRASH, Kind.OOM, Kind.NONFINITE, Kind.SLOW, Kind.BELOW_TARGET, Kind.UNRESOLVED, Kind.INFRA)
 """The gravest first: what a report speaks of when several things went wrong."""
 
 
+@once
 def subject(run: Run | CampaignRun) -> TrialRecord | None:
     """The first trial that showed the failure sought; else the gravest of those that did not pass; None without one."""
     records = [r for r in run.records if r.verdict.kind is not Kind.PASS and not r.trial.role.startswith("control")]

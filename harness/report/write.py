@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from harness.core.record import CampaignRun, Run
+    from harness.report.build import Report
 
 DRAWN = frozenset({"html"})
 """Forms that show figures, and so need them drawn."""
@@ -27,7 +28,15 @@ DRAWN = frozenset({"html"})
 def write(
     run: Run | CampaignRun, run_dir: Path, *, hide: Iterable[str] | None = None, template: Path | None = None
 ) -> Path:
-    """Write the report of ``run`` into ``run_dir``; the path of the Markdown.
+    """Write the report of ``run`` into ``run_dir``; the path of the Markdown. See :func:`publish`."""
+    publish(run, run_dir, hide=hide, template=template)
+    return layout.report(run_dir)
+
+
+def publish(
+    run: Run | CampaignRun, run_dir: Path, *, hide: Iterable[str] | None = None, template: Path | None = None
+) -> Report:
+    """Write the report of ``run`` into ``run_dir``, and give it for other forms.
 
     That is ``report.md`` with its ``figures``, ``report.html`` that holds them, ``report.json``, and what later
     reports compare with their own, ``report.claims.json``.
@@ -45,15 +54,15 @@ def write(
     hider = hider_of(hide)
     report = with_figures(build(run, run_dir), run_dir, hide=hider.text)
     page = html.render(report, hide=hider.text, template=template)
-    path, folder = layout.report(run_dir), layout.figures(run_dir)
+    folder = layout.figures(run_dir)
     for figure in report.figures:
         write_atomic(folder / f"{figure.name}.svg", figure.file)
-    write_atomic(path, markdown.render(report, hide=hider.text, figures=folder.name))
+    write_atomic(layout.report(run_dir), markdown.render(report, hide=hider.text, figures=folder.name))
     write_atomic(layout.report(run_dir, "html"), page)
     write_atomic(layout.report(run_dir, "json"), json_form.render(report, hide=hider.text))
     claims = json.dumps(hider.data(said(run)), indent=1, ensure_ascii=False)
     write_atomic(layout.report(run_dir, "claims.json"), f"{claims}\n")
-    return path
+    return report
 
 
 def form(
@@ -63,10 +72,11 @@ def form(
     *,
     hide: Iterable[str] | None = None,
     template: Path | None = None,
+    report: Report | None = None,
 ) -> str:
-    """The report of ``run`` in one of FORMS, as text; nothing is written."""
+    """The report of ``run`` in one of FORMS, as text; nothing is written. ``report`` is the same, built before."""
     hider = hider_of(hide)
-    report = build(run, run_dir)
+    report = report or build(run, run_dir)
     if name in DRAWN or template is not None:
         report = with_figures(report, run_dir, hide=hider.text)
         return html.render(report, hide=hider.text, template=template)

@@ -12,6 +12,7 @@ from harness.core.record import Run
 from harness.core.spec import BisectSpec
 from harness.core.verdict import Answer, Kind
 from harness.report.facts import Group, Numbered
+from harness.report.once import once
 from harness.report.subject import GRAVITY
 from harness.report.text import listed
 
@@ -38,12 +39,14 @@ def results(run: CampaignRun) -> tuple[CellResult, ...]:
     return run.answer.cells if run.answer else ()
 
 
+@once
 def numbered(run: CampaignRun) -> tuple[Numbered, ...]:
     """Every trial, in the order of running; those that were taken over from earlier runs come last."""
     every = (*run.records, *run.reused)
     return tuple(Numbered(number=i, record=record) for i, record in enumerate(every, start=1))
 
 
+@once
 def by_cell(run: CampaignRun) -> dict[Point, list[Numbered]]:
     """The trials of each cell, in the order in which cells were first tried."""
     found: dict[Point, list[Numbered]] = {}
@@ -52,6 +55,7 @@ def by_cell(run: CampaignRun) -> dict[Point, list[Numbered]]:
     return found
 
 
+@once
 def groups(run: CampaignRun) -> tuple[Group, ...]:
     """Trials of one cell that ended alike and did not pass: the failure sought first, then the gravest, as run."""
     alike: dict[tuple[Point, str], list[Numbered]] = {}
@@ -103,6 +107,7 @@ def ending(trials: Sequence[Numbered]) -> str:
     return listed(sorted({str(trial.verdict) for trial in trials}))
 
 
+@once
 def pairs(run: CampaignRun) -> tuple[Pairs, ...]:
     """For every axis the pairs that differ in nothing else, whatever they ended in; axes without one are left out."""
     cells = by_cell(run)
@@ -133,6 +138,7 @@ def _by_limit_alone(one: Sequence[Numbered], other: Sequence[Numbered]) -> bool:
     return False
 
 
+@once
 def along(run: CampaignRun) -> Run | None:
     """A threshold search beside a matrix, as a run along one axis; None for any other task."""
     spec = run.spec

@@ -87,6 +87,10 @@ def finish(
     for artist in canvas.findobj(Text):
         if isinstance(artist, Text) and artist.get_text():
             artist.set_text(hide(artist.get_text()))
+    layout = canvas.get_layout_engine()
+    if layout is not None:  # once, and not again: drawing lays out twice, and that is half of its time
+        layout.execute(canvas)
+        canvas.set_layout_engine(None)
     out = StringIO()
     canvas.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     alt = hide(alt)

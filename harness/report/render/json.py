@@ -52,8 +52,25 @@ def data(report: Report) -> dict[str, Any]:
 
 
 def dump(document: dict[str, Any]) -> str:
-    """``document`` as text that every JSON reader accepts; ends in a newline."""
-    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    """``document`` as text that every JSON reader accepts; ends in a newline.
+
+    A line for each key, and for each entry of a list under it, so that two reports can be compared line by line.
+    """
+    return f"{_lines(document, depth=2)}\n"
+
+
+def _lines(value: Any, *, depth: int, indent: str = "") -> str:
+    """``value`` with its outer ``depth`` levels on lines of their own; what lies deeper is one line."""
+    if isinstance(value, list) and value:
+        return "[\n" + ",\n".join(f"{indent} {_flat(item)}" for item in value) + f"\n{indent}]"
+    if not depth or not isinstance(value, dict) or not value:
+        return _flat(value)
+    inner = (f"{indent} {_flat(key)}: {_lines(value[key], depth=depth - 1, indent=indent + ' ')}" for key in value)
+    return "{\n" + ",\n".join(inner) + f"\n{indent}}}"
+
+
+def _flat(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def _finite(value: Any) -> Any:

@@ -11,7 +11,7 @@ import pytest
 
 from harness.report import schema
 from harness.report.build import build
-from harness.report.campaign import SECTIONS
+from harness.report.campaign import SECTIONS, facts
 from harness.report.claims import lint
 from harness.report.compare import compare
 from harness.report.forms import FORMS
@@ -78,6 +78,21 @@ def test_every_section_bears_a_run_that_was_cut_off_and_an_empty_one(section, ma
         assert found is None or found.markdown.strip()
     assert build(*empty).summary.verdict == "No answer (interrupted)"
     assert "--resume" in build(*cut).summary.steps[0].command
+
+
+def test_what_many_sections_ask_is_worked_out_once_for_a_run_and_anew_for_another(mixed, make_campaign):
+    other, _ = make_campaign(CELLS[:7])
+    assert facts.pairs(mixed[0]) is facts.pairs(mixed[0])
+    assert facts.by_cell(mixed[0]) is facts.by_cell(mixed[0])
+    assert len(facts.numbered(other)) == 7
+    assert len(facts.numbered(mixed[0])) == len(CELLS)
+
+
+def test_the_json_has_a_line_for_each_trial_and_each_section(mixed):
+    report = build(*mixed)
+    lines = form(*mixed, "json", hide=()).splitlines()
+    assert sum(line.startswith('   {"trial":') for line in lines) == len(CELLS)
+    assert sum(line.startswith('  {"name":') for line in lines) == len(report.blocks)
 
 
 @pytest.mark.parametrize("name", list(FORMS))
