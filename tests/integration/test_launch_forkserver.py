@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.clock import WallClock
 from harness.core.errors import LaunchError
 from harness.launch import procs
 from harness.launch.forkserver import ForkserverExecutor
@@ -69,12 +70,16 @@ def test_an_import_that_fails_is_a_launch_error_with_the_traceback(tmp_path: Pat
 
 
 def test_an_import_that_hangs_is_a_launch_error_that_shows_where(tmp_path: Path, modules: dict[str, str]):
-    with closing(
-        ForkserverExecutor(python=sys.executable, preload=("waits_forever",), preload_limit_s=2.0)
-    ) as executor:
-        command = program(tmp_path / "t", "", env=tuple(modules.items()))
-        with pytest.raises(LaunchError, match=r"(?s)did not import waits_forever in 2 s.*waits_forever\.py"):
-            executor.start(command)
+    command, clock = program(tmp_path / "t", "", env=tuple(modules.items())), WallClock()
+    began_s = clock.now()
+    with closing(ForkserverExecutor(python=sys.executable, preload=("json",))) as executor:
+        executor.prepare(command)
+    limit_s = max(1.0, 10 * (clock.now() - began_s))  # so that it is in that import long before, on any machine
+
+    executor = ForkserverExecutor(python=sys.executable, preload=("waits_forever",), preload_limit_s=limit_s)
+    said = r"(?s)did not import waits_forever in [\d.]+ s; .*waits_forever\.py"
+    with closing(executor), pytest.raises(LaunchError, match=said):
+        executor.start(command)
 
 
 def test_a_server_that_hangs_in_an_import_dies_with_its_controller(tmp_path: Path, modules: dict[str, str]):

@@ -163,7 +163,8 @@ def test_faulthandler_is_the_recorded_substitute(run, tmp_path):
 
 
 def test_killed_in_the_middle_of_a_line_keeps_what_came_before(run):
-    outcome, evidence = run('os.write(beats, b\'{"seq": 9, "t"\'); os.kill(os.getpid(), signal.SIGKILL)')
+    dies = 'os.write(beats, b\'{"seq": 9, "t"\'); os.kill(os.getpid(), signal.SIGKILL)'
+    outcome, evidence = run(dies, stall_s=60.0)
     assert (outcome.ending, outcome.exit.signal) == (Ending.SIGNALLED, signal.SIGKILL)
     assert (evidence.heartbeats_total, evidence.last.phase) == (3, "backward")
     assert evidence.failures == ()
