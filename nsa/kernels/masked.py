@@ -2,6 +2,8 @@
 
 Only q, k, v, o and the mask are kept for backward; probabilities are recomputed, a chunk of queries at a time, so
 memory never holds a score for every pair. One autograd node, whatever the length.
+In fp16 and bf16 the two products whose results are subtracted or exponentiated, scores and dO v, are taken in fp32: a
+product rounded to bf16 puts up to 2^-8 of a score into its exponent. TF32, where allowed, loses nothing of them.
 Shape letters: B batch, T queries, S keys, H query heads, G key/value heads, R = H / G, D and E head widths.
 """
 
@@ -41,6 +43,7 @@ def masked_attention(
     k_BGSD, v_BGSE = k_BSGD.transpose(1, 2), v_BSGE.transpose(1, 2)
     is_bad_BGS = ~v_BGSE.isfinite().all(-1)
     v_BGSE = v_BGSE.masked_fill(is_bad_BGS[..., None], 0.0)
+    k_BGSD = k_BGSD.to(accumulation_dtype(q_BTHD.dtype))
     o_BTHE = q_BTHD.new_empty(B, T, H, E)
     lse_BTH = q_BTHD.new_empty(B, T, H, dtype=accumulation_dtype(q_BTHD.dtype))
     for rows in _chunks(B * H * k_BSGD.shape[1], T):
@@ -69,16 +72,17 @@ def masked_attention_backward(
     """Gradients of q, k and v, from recomputed probabilities."""
     B, T, H, D = q_BTHD.shape
     G, acc = k_BSGD.shape[2], accumulation_dtype(q_BTHD.dtype)
-    k_BGSD, v_BGSE = _finite(k_BSGD.transpose(1, 2)), _finite(v_BSGE.transpose(1, 2))
+    k_BGSD, v_BGSE = _finite(k_BSGD.transpose(1, 2)), _finite(v_BSGE.transpose(1, 2)).to(acc)
+    exact_k_BGSD = k_BGSD.to(acc)
     dq_BTHD = torch.empty_like(q_BTHD, memory_format=torch.contiguous_format)
     dk_BGSD = torch.zeros(k_BGSD.shape, dtype=acc, device=k_BGSD.device)
     dv_BGSE = torch.zeros(v_BGSE.shape, dtype=acc, device=v_BGSE.device)
     delta_BTH = (do_BTHE.to(acc) * o_BTHE.to(acc)).sum(-1) - dlse_BTH.to(acc)
     for rows in _chunks(B * H * k_BSGD.shape[1], T):
         q_BGRTD, do_BGRTE = _grouped(q_BTHD[:, rows], G), _grouped(do_BTHE[:, rows], G)
-        s_BGRTS = _scores(q_BTHD[:, rows], k_BGSD, visible_BGTS[:, :, rows], scale)
+        s_BGRTS = _scores(q_BTHD[:, rows], exact_k_BGSD, visible_BGTS[:, :, rows], scale)
         p_BGRTS = softmax_or_zero(s_BGRTS, visible_BGTS[:, :, None, rows])
-        ds_BGRTS = _times(do_BGRTE, v_BGSE.transpose(2, 3)).to(acc)
+        ds_BGRTS = _times(do_BGRTE.to(acc), v_BGSE.transpose(2, 3))
         ds_BGRTS = ds_BGRTS.sub_(_grouped(delta_BTH[:, rows, :, None], G)).mul_(p_BGRTS).to(q_BTHD.dtype)
         dq_BGRTD = _times(ds_BGRTS, k_BGSD) * scale
         dq_BTHD[:, rows] = dq_BGRTD.permute(0, 3, 1, 2, 4).reshape(B, -1, H, D)
@@ -92,8 +96,8 @@ def masked_attention_backward(
 
 
 def _scores(q_BTHD: Tensor, k_BGSD: Tensor, visible_BGTS: Tensor, scale: float) -> Tensor:
-    q_BGRTD = _grouped(q_BTHD, k_BGSD.shape[1])
-    s_BGRTS = _times(q_BGRTD, k_BGSD.transpose(2, 3)).to(accumulation_dtype(q_BTHD.dtype)).mul_(scale)
+    q_BGRTD = _grouped(q_BTHD, k_BGSD.shape[1]).to(k_BGSD.dtype)
+    s_BGRTS = _times(q_BGRTD, k_BGSD.transpose(2, 3)).mul_(scale)
     return s_BGRTS.masked_fill_(~visible_BGTS[:, :, None], -torch.inf)
 
 

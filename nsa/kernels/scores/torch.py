@@ -99,13 +99,13 @@ def _select_blocks(
         position_T = token_documents(cu_seqlens, T).position_S
         slot_TC = _slots_of_own_document(cu_seqlens, T, C, layout)
     n_blocks = layout.n_slc(offset + T)
-    kc_BG1DC = kc_BCGD.permute(0, 2, 3, 1)[:, :, None]
+    kc_BG1DC = kc_BCGD.to(lse_BTH.dtype).permute(0, 2, 3, 1)[:, :, None]
     index_BTGN = q_BTHD.new_empty(B, T, G, layout.n, dtype=torch.int32)
     step = max(1, SCORES_AT_ONCE // max(1, B * H * C))
     for start in range(0, T, step):
         rows = slice(start, start + step)
-        q_BGRTD = q_BTHD[:, rows].unflatten(2, (G, -1)).permute(0, 2, 3, 1, 4)
-        s_BGRTC = (q_BGRTD @ kc_BG1DC).to(lse_BTH.dtype) * scale
+        q_BGRTD = q_BTHD[:, rows].to(lse_BTH.dtype).unflatten(2, (G, -1)).permute(0, 2, 3, 1, 4)
+        s_BGRTC = (q_BGRTD @ kc_BG1DC) * scale
         lse_BGRT = lse_BTH[:, rows].unflatten(2, (G, -1)).permute(0, 2, 3, 1)
         p_BGRTC = (s_BGRTC - lse_BGRT[..., None]).exp().masked_fill(~visible_TC[rows], 0.0)
         p_BGTC = p_BGRTC.sum(2)

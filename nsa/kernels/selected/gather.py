@@ -2,6 +2,7 @@
 
 Memory does not grow with T squared: only q, k, v, index, o are kept for backward, which gathers again. Keys that
 a query may not see are never read into its sums. Deterministic: contributions to dk and dv are added in order.
+In fp16 and bf16 scores and dO v are products in fp32, as in ``nsa.kernels.masked``.
 Shape letters: N selected slots, K = N l_slc keys in a row's list, R query heads per group.
 """
 
@@ -81,7 +82,7 @@ def gather_attention_backward(
         k_BTGKD, v_BTGKE = _lists(k_BSGD, v_BSGE, key_BTGK[:, rows], visible_BTGK[:, rows])
         s_BTGRK = _scores(q_BTHD[:, rows], k_BTGKD, visible_BTGK[:, rows], scale)
         p_BTGRK = softmax_or_zero(s_BTGRK, visible_BTGK[:, rows, :, None])
-        ds_BTGRK = (do_BTGRE @ v_BTGKE.transpose(3, 4)).to(acc)
+        ds_BTGRK = do_BTGRE.to(acc) @ v_BTGKE.to(acc).transpose(3, 4)
         ds_BTGRK = ds_BTGRK.sub_(delta_BTH[:, rows].unflatten(2, (G, -1))[..., None]).mul_(p_BTGRK).mul_(scale)
         dq_BTHD[:, rows] = (ds_BTGRK.to(k_BTGKD.dtype) @ k_BTGKD).flatten(2, 3)
         where = (b, key_BTGK[:, rows], g)
@@ -99,7 +100,8 @@ def _lists(k_BSGD: Tensor, v_BSGE: Tensor, key_BTGK: Tensor, visible_BTGK: Tenso
 
 def _scores(q_BTHD: Tensor, k_BTGKD: Tensor, visible_BTGK: Tensor, scale: float) -> Tensor:
     q_BTGRD = q_BTHD.unflatten(2, (k_BTGKD.shape[2], -1))
-    s_BTGRK = (q_BTGRD @ k_BTGKD.transpose(3, 4)).to(accumulation_dtype(q_BTHD.dtype)).mul_(scale)
+    acc = accumulation_dtype(q_BTHD.dtype)
+    s_BTGRK = (q_BTGRD.to(acc) @ k_BTGKD.to(acc).transpose(3, 4)).mul_(scale)
     return s_BTGRK.masked_fill_(~visible_BTGK[:, :, :, None], -torch.inf)
 
 

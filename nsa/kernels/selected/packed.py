@@ -1,6 +1,7 @@
 """Selected branch by one call of torch's attention: every query becomes a batch row with its own list of keys.
 
-The route of the origin's ``NSA_USE_SEL_PACK``. All gathered keys exist at once: B T G N l_slc rows.
+The route of the origin's ``NSA_USE_SEL_PACK``. All gathered keys exist at once: B T G N l_slc rows, in fp32 while
+they are gathered.
 """
 
 from __future__ import annotations
@@ -58,8 +59,10 @@ def selected(
     key_BTGK, visible_BTGK = listed_keys(index_BTGN, k_BSGD.shape[1], l_slc=l_slc, offset=offset, cu_seqlens=cu_seqlens)
     sees_none_BTG1 = ~visible_BTGK.any(-1, keepdim=True)
     q_N1RD = q_BTHD.reshape(B * T * G, 1, H // G, -1)
-    k_N1KD = gathered(k_BSGD, key_BTGK).flatten(0, 2)[:, None]
-    v_N1KE = gathered(v_BSGE, key_BTGK).flatten(0, 2)[:, None]
+    acc = accumulation_dtype(q_BTHD.dtype)
+    # Gathered in fp32, for the gradients: a key listed by many queries adds up as many terms.
+    k_N1KD = gathered(k_BSGD.to(acc), key_BTGK).flatten(0, 2)[:, None].to(k_BSGD.dtype)
+    v_N1KE = gathered(v_BSGE.to(acc), key_BTGK).flatten(0, 2)[:, None].to(v_BSGE.dtype)
     # A row that sees nothing is let see everything, so that its softmax exists, and then set to zero.
     visible_N11K = (visible_BTGK | sees_none_BTG1).flatten(0, 2)[:, None, None]
     with allowed_backends(sdpa, q_BTHD.device):
