@@ -124,7 +124,7 @@ def test_every_step_is_told_in_the_form_of_our_own_worker(place):
 
 
 def test_a_program_without_torch_is_left_alone(place):
-    program = "import sys\nprint(sys.path[0] == sys.argv[1 - 1].rpartition('/')[0], 'shim' in ''.join(sys.path))\n"
+    program = f"import sys\nprint(sys.path[0] == sys.argv[0].rpartition('/')[0], {str(SHIM)!r} in sys.path)\n"
     done = run(place, program)
 
     assert (done.stdout, done.stderr) == ("True False\n", "")
