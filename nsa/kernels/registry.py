@@ -31,6 +31,7 @@ KERNELS: dict[str, dict[str, str]] = {
         "masked": "nsa.kernels.compressed.masked:compressed",
         "packed": "nsa.kernels.compressed.packed:compressed",
         "cudnn": "nsa.kernels.compressed.cudnn:compressed",
+        "tiles": "nsa.kernels.compressed.tiles:compressed",
         "flash-attn": "nsa.kernels.compressed.flash_attn:compressed",
     },
     "scores": {
@@ -43,12 +44,14 @@ KERNELS: dict[str, dict[str, str]] = {
         "gather": "nsa.kernels.selected.gather:selected",
         "packed": "nsa.kernels.selected.packed:selected",
         "triton": "nsa.kernels.selected.triton:selected_attention",
+        "tiles": "nsa.kernels.selected.tiles:selected",
     },
     "window": {
         "masked": "nsa.kernels.window.masked:window",
         "sdpa": "nsa.kernels.window.sdpa:window",
         "flex": "nsa.kernels.window.flex:window",
         "flash": "nsa.kernels.window.flash:window",
+        "tiles": "nsa.kernels.window.tiles:window",
         "flash-attn": "nsa.kernels.window.flash_attn:window",
     },
     "combine": {

@@ -36,6 +36,7 @@ ROUTES = {
     "masked": {"compressed": "masked", "scores": "torch", "selected": "masked", "window": "masked", "combine": "torch"},
     "gather": {"compressed": "packed", "scores": "torch", "selected": "gather", "window": "sdpa", "combine": "torch"},
     "packed": {"compressed": "packed", "scores": "triton", "selected": "packed", "window": "flex"},
+    "tiles": {"compressed": "tiles", "scores": "triton", "selected": "tiles", "window": "tiles"},
 }
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 CLOSE = {torch.bfloat16: 3e-2, torch.float16: 4e-3, torch.float32: 2e-4}

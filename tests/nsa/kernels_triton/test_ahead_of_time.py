@@ -19,13 +19,15 @@ from nsa.kernels.scores import triton as scores
 from nsa.kernels.selected import triton as selected
 from nsa.kernels.selected import triton_csr as csr
 from nsa.kernels.selected import triton_kernels as kernels
+from nsa.kernels.tiled import triton as tiled
+from nsa.kernels.tiled import triton_kernels as tile_kernels
 
 SMEM_BYTES = {80: 163 << 10, 90: 227 << 10}
 CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 FLOATS = {"scale", "qk_scale"}
 FP32 = {
     "lse_ptr", "lse_slot_ptr", "v_scale_ptr", "delta_ptr", "dlse_ptr", "dk_part_ptr", "dv_part_ptr", "part_ptr",
-    "acc_ptr", "score_ptr",
+    "acc_ptr", "score_ptr", "taint_ptr",
 }  # fmt: skip
 INT32 = {
     "index_ptr", "key_ptr", "doc_start_ptr", "doc_block_ptr", "document_ptr", "position_ptr", "first_slot_ptr",
@@ -44,6 +46,8 @@ def compiled(kernel, capability, tile, constants, element="bf16"):
             signature[name] = "*fp32"
         elif name in INT32:
             signature[name] = "*i32"
+        elif name == "bits_ptr":
+            signature[name] = "*i64"
         elif name == "o_slot_ptr":
             signature[name] = "*fp16" if element == "bf16" else f"*{element}"
         elif name.endswith("_ptr"):
@@ -144,3 +148,21 @@ def test_the_smaller_kernels_fit_the_machine(name, capability, tmp_path):
     binary = compiled(kernel, capability, selected.Tile(rows=16, num_warps=4, num_stages=2), values)
     assert binary.metadata.shared <= SMEM_BYTES[capability]
     assert stack_bytes(binary, tmp_path) <= 64
+
+
+TILED = {"forward": tile_kernels.forward_kernel, "dq": tile_kernels.dq_kernel, "dk and dv": tile_kernels.dkdv_kernel}
+SIZES = {tiled.WINDOW: (512, 0), tiled.BLOCKS: (32, 16), tiled.BITS: (64, 0)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", SMEM_BYTES)
+@pytest.mark.parametrize(("name", "kind", "D"), [("forward", 1, 64), ("dq", 2, 64), ("dk and dv", 2, 64)])
+def test_attention_over_tiles_fits_the_machine(name, kind, D, capability, tmp_path):
+    tile = tiled.tiles(width=D, itemsize=2)[list(TILED).index(name)]
+    p1, p2 = SIZES[kind]
+    sizes = {"BN": tile.keys, "KIND": kind, "P1": p1, "P2": p2, "PARTS": 9}
+    binary = compiled(TILED[name], capability, tile, constants(D, D, 64, 6, tile, **sizes))
+    assert binary.metadata.shared <= SMEM_BYTES[capability]
+    assert stack_bytes(binary, tmp_path) <= 64
+    if capability == 90:
+        assert "wgmma.mma_async" in binary.asm["ptx"]

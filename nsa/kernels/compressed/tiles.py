@@ -1,0 +1,40 @@
+"""Compressed branch in Triton, over tiles of (token, head) rows: queries stay where they are.
+
+Not yet measured on a GPU; ``auto`` does not take it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nsa.kernels.compressed import masked
+from nsa.kernels.scale import scale_of
+from nsa.kernels.tiled.triton import BLOCKS, attend, refuses
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from nsa.blocks import BlockLayout
+
+__all__ = ["compressed", "refuses"]
+
+
+def compressed(
+    q_BTHD: Tensor,
+    kc_BCGD: Tensor,
+    vc_BCGE: Tensor,
+    layout: BlockLayout,
+    *,
+    scale: float | None = None,
+    offset: int = 0,
+    cu_seqlens: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Contract: ``nsa.kernels.compressed.op.CompressedAttention``, but lse is not differentiable.
+
+    Packed documents run as in the ``masked`` backend.
+    """
+    scale = scale_of(q_BTHD, scale)
+    if cu_seqlens is not None:
+        return masked.compressed(q_BTHD, kc_BCGD, vc_BCGE, layout, scale=scale, cu_seqlens=cu_seqlens)
+    sizes = (layout.l, layout.d)
+    return attend(q_BTHD, kc_BCGD, vc_BCGE, kind=BLOCKS, sizes=sizes, scale=scale, offset=offset)

@@ -1,0 +1,1 @@
+"""Attention over tiles of (token, head) rows, for the branches whose mask follows from positions."""

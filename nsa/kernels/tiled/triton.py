@@ -1,0 +1,236 @@
+"""Attention over tiles as torch operators: forward, backward, and how each kernel is compiled.
+
+The forward also returns what backward needs of the keys: copies without what is not finite, and the taint that says
+where that was. Gradients are the same bits in every run. Nothing here reads data on the host.
+
+Shapes: B batch, T queries, S keys, H query heads, G key/value heads, D and E head widths.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+import triton
+
+from nsa.kernels.tiled import triton_kernels as kernels
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.autograd.function import FunctionCtx
+
+    from nsa.kernels.registry import Site
+
+WIDEST = 128
+"""Largest head width; above it a tile's accumulators do not fit the registers."""
+PROGRAMS = 528
+"""Programs that the pass over keys is cut into at least, four for each processor of an H200."""
+WINDOW, BLOCKS, BITS = (kind.value for kind in (kernels.WINDOW, kernels.BLOCKS, kernels.BITS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """How one kernel is compiled; pinned per shape, never searched at run time."""
+
+    rows: int
+    keys: int
+    num_warps: int
+    num_stages: int
+
+
+def refuses(site: Site) -> str | None:
+    """Why these kernels cannot serve this site, if they cannot."""
+    if site.device.type != "cuda":
+        return f"Triton compiles for a GPU, and this is a {site.device.type}"
+    if site.dtype not in (torch.bfloat16, torch.float16, torch.float32):
+        return f"the kernels take bf16, fp16 or fp32, not {site.dtype}"
+    if max(site.d_k, site.d_v) > WIDEST:
+        return f"the kernels take head widths up to {WIDEST}, not {max(site.d_k, site.d_v)}"
+    return None
+
+
+def tiles(*, width: int, itemsize: int, most_keys: int = 64) -> tuple[Tile, Tile, Tile]:
+    """Tiles of the forward, of dq, and of dk and dv; ``most_keys`` where a mask wants all keys in one block."""
+    if itemsize == 4:
+        keys = min(32, most_keys)
+        return (Tile(rows=32, keys=keys, num_warps=4, num_stages=1),) * 3
+    keys, wide = min(64, most_keys), width > 64
+    return (
+        Tile(rows=128, keys=keys, num_warps=8, num_stages=2 if wide else 3),
+        Tile(rows=64, keys=keys, num_warps=4, num_stages=2),
+        Tile(rows=64, keys=keys, num_warps=8 if wide else 4, num_stages=2),
+    )
+
+
+def attend(
+    q_BTHD: Tensor,
+    k_BSGD: Tensor,
+    v_BSGE: Tensor,
+    *,
+    kind: int,
+    sizes: tuple[int, int],
+    scale: float,
+    offset: int,
+    bits_BTG: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Attention under one of the three masks of ``nsa.kernels.tiled.triton_kernels``; differentiable in q, k and v.
+
+    Args:
+        q_BTHD: queries; row t stands at key t + offset.
+        k_BSGD: keys.
+        v_BSGE: values.
+        kind: WINDOW, BLOCKS or BITS.
+        sizes: (w, 0), (l, d) or (l_slc, 0).
+        scale: factor on the scores.
+        offset: see above; not negative.
+        bits_BTG: for BITS, int64 words; bit j shows block j.
+
+    Returns:
+        o_BTHE in q's type and lse_BTH (fp32, natural log, not differentiable); 0 and -inf where no key is seen.
+    """
+    return torch.ops.nsa.tiled_attention(q_BTHD, k_BSGD, v_BSGE, bits_BTG, kind, *sizes, scale, offset)[:2]
+
+
+def block_bits(index_BTGN: Tensor) -> Tensor:
+    """bits_BTG: one word per query and kv head, from the list of its blocks (below 64)."""
+    return torch.ops.nsa.block_bits(index_BTGN)
+
+
+_SCHEMA = (
+    "(Tensor q, Tensor k, Tensor v, Tensor? bits, int kind, int p1, int p2, float scale, int offset) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+)
+
+
+@torch.library.custom_op("nsa::tiled_attention", mutates_args=(), schema=_SCHEMA)
+def _forward_op(
+    q: Tensor, k: Tensor, v: Tensor, bits: Tensor | None, kind: int, p1: int, p2: int, scale: float, offset: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    B, T, H, D = q.shape
+    S, G, E = v.shape[1:]
+    if k.shape != (B, S, G, D) or H % G or offset < 0 or (kind == BITS) != (bits is not None):
+        raise ValueError(f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)} and kind {kind} do not fit")
+    q, k, v = (_rows_whole(x) for x in (q, k, v))
+    o, lse = q.new_empty(B, T, H, E), q.new_empty(B, T, H, dtype=torch.float32)
+    k_clean, v_clean = k.new_empty(k.shape), v.new_empty(v.shape)
+    taint = k.new_empty(B, S, G, dtype=torch.float32)
+    if S == 0 or o.numel() == 0:
+        return o.zero_(), lse.fill_(-torch.inf), k_clean.zero_(), v_clean.zero_(), taint.zero_()
+    widths = {"D": D, "E": E, "BD": _pow2(D), "BE": _pow2(E), "G": G}
+    n_rows = B * S * G
+    kernels.clean_kernel[(triton.cdiv(n_rows, 32),)](
+        k, v, k_clean, v_clean, taint, n_rows, S, *k.stride()[:3], *v.stride()[:3], **widths, BM=32, num_warps=4
+    )
+    tile = tiles(width=max(D, E), itemsize=q.element_size(), most_keys=p1 if kind == BITS else 64)[0]
+    kernels.forward_kernel[(triton.cdiv(T * (H // G), tile.rows), B * G)](
+        q, k_clean, v_clean, taint, taint if bits is None else bits, o, lse,
+        T, S, offset, scale * kernels.LOG2E.value, *q.stride()[:3],
+        **widths, GROUP=H // G, KIND=kind, P1=p1, P2=p2, BM=tile.rows, BN=tile.keys, num_warps=tile.num_warps,
+        num_stages=tile.num_stages,
+    )  # fmt: skip
+    return o, lse, k_clean, v_clean, taint
+
+
+@torch.library.custom_op(
+    "nsa::tiled_attention_backward",
+    mutates_args=(),
+    schema="(Tensor do, Tensor q, Tensor o, Tensor lse, Tensor k, Tensor v, Tensor taint, Tensor? bits, int kind, "
+    "int p1, int p2, float scale, int offset) -> (Tensor, Tensor, Tensor)",
+)
+def _backward_op(
+    do: Tensor, q: Tensor, o: Tensor, lse: Tensor, k: Tensor, v: Tensor, taint: Tensor, bits: Tensor | None,
+    kind: int, p1: int, p2: int, scale: float, offset: int,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    B, T, H, D = q.shape
+    S, G, E = v.shape[1:]
+    q, do = _rows_whole(q), do.contiguous()
+    dq, dk, dv = q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+    if S == 0 or o.numel() == 0:
+        return dq.zero_(), dk.zero_(), dv.zero_()
+    group, strides = H // G, q.stride()[:3]
+    _, rows_first, keys_first = tiles(width=max(D, E), itemsize=q.element_size(), most_keys=p1 if kind == BITS else 64)
+    same = {"D": D, "E": E, "BD": _pow2(D), "BE": _pow2(E), "G": G, "GROUP": group, "KIND": kind, "P1": p1, "P2": p2}
+    words, delta = taint if bits is None else bits, torch.empty_like(lse)
+    kernels.dq_kernel[(triton.cdiv(T * group, rows_first.rows), B * G)](
+        q, k, v, taint, words, o, lse, do, delta, dq, T, S, offset, scale, *strides,
+        **same, BM=rows_first.rows, BN=rows_first.keys, num_warps=rows_first.num_warps,
+        num_stages=rows_first.num_stages,
+    )  # fmt: skip
+    n_tiles = triton.cdiv(S, keys_first.keys)
+    parts = n_parts(n_programs=n_tiles * B * G, n_rows=T * group, tile_rows=keys_first.rows)
+    dk_part, dv_part = (dk, dv) if parts == 1 else (x.new_empty(parts, *x.shape, dtype=torch.float32) for x in (k, v))
+    kernels.dkdv_kernel[(n_tiles, B * G, parts)](
+        q, k, v, taint, words, lse, do, delta, dk_part, dv_part,
+        T, S, offset, scale, B * S * G, *strides,
+        **same, BM=keys_first.rows, BN=keys_first.keys, PARTS=parts, num_warps=keys_first.num_warps,
+        num_stages=keys_first.num_stages,
+    )  # fmt: skip
+    if parts > 1:
+        for part, total in ((dk_part, dk), (dv_part, dv)):
+            n = total.numel()
+            kernels.sum_parts_kernel[(triton.cdiv(n, 1024),)](part, total, n, PARTS=parts, BLOCK=1024, num_warps=4)
+    return dq, dk, dv
+
+
+def n_parts(*, n_programs: int, n_rows: int, tile_rows: int) -> int:
+    """Into how many runs of queries the pass over keys is cut, so that ``PROGRAMS`` work; by shapes alone."""
+    wanted = triton.cdiv(PROGRAMS, n_programs)
+    return max(1, min(wanted, 16, n_rows // (4 * tile_rows)))
+
+
+@torch.library.custom_op("nsa::block_bits", mutates_args=(), schema="(Tensor index) -> Tensor")
+def _bits_op(index: Tensor) -> Tensor:
+    index = index.contiguous()
+    bits = index.new_empty(index.shape[:3], dtype=torch.int64)
+    if bits.numel():
+        n, N = bits.numel(), index.shape[3]
+        kernels.bits_kernel[(triton.cdiv(n, 64),)](index, bits, n, N=N, BN=_pow2(N, 1), BM=64, num_warps=4)
+    return bits
+
+
+@_bits_op.register_fake
+def _(index: Tensor) -> Tensor:
+    return index.new_empty(index.shape[:3], dtype=torch.int64)
+
+
+@_forward_op.register_fake
+def _(
+    q: Tensor, k: Tensor, v: Tensor, bits: Tensor | None, kind: int, p1: int, p2: int, scale: float, offset: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    o, lse = q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(q.shape[:3], dtype=torch.float32)
+    return o, lse, k.new_empty(k.shape), v.new_empty(v.shape), k.new_empty(k.shape[:3], dtype=torch.float32)
+
+
+@_backward_op.register_fake
+def _(
+    do: Tensor, q: Tensor, o: Tensor, lse: Tensor, k: Tensor, v: Tensor, taint: Tensor, bits: Tensor | None,
+    kind: int, p1: int, p2: int, scale: float, offset: int,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+def _save(ctx: FunctionCtx, inputs: tuple, output: tuple[Tensor, ...]) -> None:
+    q, _, _, bits, *rest = inputs
+    o, lse, k, v, taint = output
+    # torch takes None among the saved tensors; its annotation does not say so.
+    ctx.save_for_backward(q, o, lse, k, v, taint, bits)  # pyright: ignore[reportArgumentType]
+    ctx.mark_non_differentiable(lse, k, v, taint)
+    ctx.rest = rest  # pyright: ignore[reportAttributeAccessIssue]  # the context takes any attribute
+
+
+def _differentiate(ctx: FunctionCtx, do: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    kept, rest = ctx.saved_tensors, ctx.rest  # pyright: ignore[reportAttributeAccessIssue]
+    return *_backward_op(do, *kept, *rest), *(None,) * 6
+
+
+_forward_op.register_autograd(_differentiate, setup_context=_save)
+
+
+def _rows_whole(x: Tensor) -> Tensor:
+    """The tensor, with every row's elements side by side."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _pow2(x: int, least: int = 16) -> int:
+    return max(least, triton.next_power_of_2(x))
