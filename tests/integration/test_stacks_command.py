@@ -192,11 +192,10 @@ def test_a_rank_in_a_collective_and_one_that_reads_are_told_apart_below_torchrun
             assert [torchrun.stdout.readline() for _ in range(2)] == ["up\n", "up\n"]
             with (tmp_path / "gate").open("w") as gate:
                 # Rank 0 comes to its collective in its own time: look until it is there.
-                for _ in range(10):
+                places = [""]
+                while not places[0].startswith("all_reduce"):
                     data = json.loads(stacks(torchrun.pid, "--samples", 1, "--json").stdout)
                     places = [row["where"] for row in data["ranks"]]
-                    if places[0].startswith("all_reduce"):
-                        break
                 gate.write("go")
             assert places == ["all_reduce at trainer.py:4 (train_step)", "next_batch (trainer.py:6)"]
             assert [torchrun.stdout.readline() for _ in range(2)] == ["sum 2\n", "sum 2\n"]
