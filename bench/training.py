@@ -61,6 +61,8 @@ class Row:
     """For dense attention: the backend of torch's attention; torch chooses if empty."""
     compile: str = "off"
     """``train.compile``; blocks are compiled in the first step, which no median counts."""
+    kernels: str = ""
+    """Kernels by name, as ``window=triton selected=tiles``; the others as ``auto`` chooses."""
     limit_s: float = 60.0
     """The longest its steps may take."""
     beside: str = ""
@@ -71,6 +73,7 @@ class Row:
         """What identifies the row in messages and tables."""
         attention = f"{self.attention} {self.sdpa}".strip()
         attention += "" if self.compile == "off" else f" compiled ({self.compile})"
+        attention += f" {self.kernels}" if self.kernels else ""
         beside = f" (beside {self.beside})" if self.beside else ""
         return (
             f"{self.gpus}x {self.mode} {attention} {self.checkpointing} S={self.seq_len} B={self.batch_per_gpu}{beside}"
@@ -149,7 +152,9 @@ def configuration(row: Row, *, smoke: bool):
         "parallel.mode": row.mode,
         "parallel.timeout_s": 120.0,
     }
+    changes |= {f"kernels.{op}": name for op, name in (part.split("=") for part in row.kernels.split())}
     if smoke:
+        changes |= {"kernels.policy": "auto"}
         small = {"dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_groups": 2, "d_k": 8, "d_v": 8, "l": 8, "d": 4,
                  "l_slc": 8, "n": 4, "w": 16}  # fmt: skip
         changes |= {f"model.{name}": value for name, value in small.items()}
@@ -451,15 +456,15 @@ def report(results: list[dict], out: Path) -> str:
             lines.append(f"| {r['row']} | did not complete: {r['why'].splitlines()[0]} | | | | | |")
 
     def key(r, **other):
-        r = {"compile": "off", **r, **other}
+        r = {"compile": "off", "kernels": "", **r, **other}
         return (*(r[name] for name in ("gpus", "mode", "checkpointing", "seq_len", "batch_per_gpu")),
-                r["attention"] + r["sdpa"], r["compile"])  # fmt: skip
+                r["attention"] + r["sdpa"], r["kernels"], r["compile"])  # fmt: skip
 
     good = {key(r): r for r in results if r["ok"]}
     lines += ["", "| comparison | ratio |", "|---|---|"]
     for r in good.values():
         for sdpa in ("", "cudnn"):
-            dense = good.get(key(r, attention="dense", sdpa=sdpa))
+            dense = good.get(key(r, attention="dense", sdpa=sdpa, kernels=""))
             if r["attention"] == "nsa" and dense:
                 name = f"{r['row']}: tokens/s of dense {sdpa}".rstrip()
                 lines.append(f"| {name} | {r['tokens_per_s'] / dense['tokens_per_s']:.2f} |")
