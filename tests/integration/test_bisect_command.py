@@ -74,7 +74,7 @@ def trial_processes(cwd: Path) -> list[int]:
     return found
 
 
-def wait_until_gone(pids: list[int], *, within_s: float = 20.0) -> None:
+def wait_until_gone(pids: list[int], *, within_s: float = 120.0) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             fd = os.pidfd_open(pid)
@@ -122,7 +122,7 @@ def test_ctrl_c_keeps_everything_and_resume_goes_on(tmp_path: Path):
     running = start("--axis=n_layers=1..4", *SMALL, "--certify=12", cwd=tmp_path)
     read_until(running, "  2  ")
     running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate()
 
     assert running.returncode == 130, out + err
     assert "--resume" in out + err
@@ -144,7 +144,7 @@ def test_kill_9_of_the_controller_leaves_no_orphan_and_loses_one_trial_at_most(t
     alive = trial_processes(tmp_path)
     assert alive
     running.kill()
-    running.communicate(timeout=60)
+    running.communicate()
     wait_until_gone(alive)
     assert trial_processes(tmp_path) == []
     before = keys(tmp_path)
@@ -217,6 +217,6 @@ def test_two_controllers_cannot_work_in_one_run(tmp_path: Path):
     second = bisect("--resume", cwd=tmp_path)
 
     running.send_signal(signal.SIGINT)
-    running.communicate(timeout=60)
+    running.communicate()
     assert second.returncode == 6
     assert str(running.pid) in second.stderr

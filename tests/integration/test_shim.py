@@ -96,7 +96,7 @@ def run(
         capture_output=True,
         text=True,
         check=False,
-        timeout=180,
+        timeout=500,  # a little less than a test has
     )
 
 

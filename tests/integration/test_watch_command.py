@@ -134,7 +134,7 @@ def test_what_somebody_else_may_end_is_not_called_a_hang(job):
     assert done.stdout.startswith("not told: it stands still, and may still go on")
     with open(f"gate{0}", "w") as gate:  # noqa: PTH123 - opening it is what the job waits for
         gate.write("go")
-    assert it.shell.wait(timeout=30) == 0
+    assert it.shell.wait() == 0
 
 
 def test_two_ranks_that_hang_alike_are_one_sentence_and_json_has_it_too(job):

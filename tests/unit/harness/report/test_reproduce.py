@@ -62,8 +62,8 @@ def test_the_report_shows_the_script_with_how_often_it_failed(make_run, monkeypa
     from harness.report.build import build
 
     run, run_dir = make_run("threshold")
-    hang = "import faulthandler\nfaulthandler.dump_traceback_later(0.2, exit=True)\n"
-    hang += "def acquire_forever():\n    while True:\n        __import__('time').sleep(9)\nacquire_forever()\n"
+    hang = "import faulthandler, time\ndef acquire_forever():\n"
+    hang += "    faulthandler.dump_traceback_later(0.2, exit=True)\n    time.sleep(900)\nacquire_forever()\n"
     monkeypatch.setattr("harness.reproduce.SCRIPT", hang)
     reproduce(run, run_dir, python=sys.executable, env={}, clock=WallClock())
     shown = dict(build(run, run_dir).blocks)["reproduce"].markdown
