@@ -44,7 +44,7 @@ def _applies(entry: Entry, case: Case, verdict: Verdict) -> bool:
         return False
     if entry.kinds and verdict.kind not in entry.kinds:
         return False
-    if entry.causes and verdict.cause not in entry.causes:
+    if verdict.cause in entry.unless or (entry.causes and verdict.cause not in entry.causes):
         return False
     if entry.stack and not in_stack(entry.stack, "yes")(case):
         return False

@@ -35,6 +35,7 @@ RULES = Registry(
         "foreign_device": "harness.classify.rules.foreign_device:foreign_device",
         "memory_leak": "harness.classify.rules.memory_leak:memory_leak",
         "oom": "harness.classify.rules.oom:oom",
+        "exit_abort": "harness.classify.rules.exit_abort:exit_abort",
         "crashed": "harness.classify.rules.crashed:crashed",
         # Only now the trials that we ended. A standstill is decisive whatever any limit or prediction says ...
         "stopped": "harness.classify.rules.stopped:stopped",

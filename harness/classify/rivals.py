@@ -33,15 +33,16 @@ class Rival:
 class Entry:
     """When these rivals compete: all conditions that are given must hold.
 
-    ``kinds`` and ``causes`` are of the verdict, ``text`` is looked for in what the trial said, ``stack`` in the names
-    of its frames. ``proven`` entries also apply to verdicts that are proof of what happened, because they are none of
-    why.
+    ``kinds`` and ``causes`` are of the verdict, ``unless`` are causes that it must not have; ``text`` is looked for in
+    what the trial said, ``stack`` in the names of its frames. ``proven`` entries also apply to verdicts that are proof
+    of what happened, because they are none of why.
     """
 
     name: str
     rivals: tuple[Rival, ...]
     kinds: frozenset[Kind] = frozenset()
     causes: frozenset[str] = frozenset()
+    unless: frozenset[str] = frozenset()
     text: re.Pattern[str] | None = None
     stack: str = ""
     proven: bool = False
@@ -170,6 +171,19 @@ RIVALS: tuple[Entry, ...] = (
                 "a check in C++ failed (gloo, an allocator, an assertion)",
                 pro=(says(r"terminate called after throwing an instance of '([^']+)'", "it threw {0}"),),
                 try_="run it with TORCH_SHOW_CPP_STACKTRACES=1 and read the frame below the throw",
+            ),
+        ),
+    ),
+    Entry(
+        name="aborted at its end",
+        causes=frozenset({"exit-abort"}),
+        rivals=(
+            _rival(
+                "thread-destroyed",
+                "an extension destroyed a C++ thread of its own that was still running: C++ says the same words",
+                con=(says(r"<no Python frame>", "the thread that aborted runs no Python, and is not the main one"),),
+                try_="end the program by os._exit(0) behind destroy_process_group(): a thread that wanted the "
+                "interpreter lets it pass, and gdb's backtrace at the abort shows take_gil or std::thread::~thread",
             ),
         ),
     ),
@@ -371,6 +385,7 @@ RIVALS: tuple[Entry, ...] = (
     Entry(
         name="gave up waiting",
         kinds=frozenset({Kind.CRASH}),
+        unless=frozenset({"exit-abort"}),
         rivals=(
             _rival(
                 "late-rank",

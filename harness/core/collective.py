@@ -58,6 +58,10 @@ _OUTSIDE_BACKWARD = {
     "sync_bucket_indices": "DDP's agreement on buckets",
     "rebuild_buckets": "DDP's agreement on buckets",
 }
+_DDP = "/torch/nn/parallel/distributed.py"
+_IN_DDP = {"_pre_forward": "DDP's agreement on buckets"}
+"""Functions of DDP that call C++ themselves, by what other ranks have to answer there: enough without native frames."""
+
 _TRANSPORT = re.compile(
     r"c10d::(?!Reducer|Logger)|gloo::|ProcessGroup(Gloo|NCCL|Wrapper)|ncclGroupEnd|ncclAll|ncclBroadcast|ncclReduce"
 )
@@ -95,6 +99,9 @@ def wait_of(thread: ThreadStack) -> Wait | None:
         return Wait(kind="pair" if name in PAIRS else "collective", name=name, frame=caller)
     if any(_TRANSPORT.search(frame.function) for frame in leaf):
         return Wait(kind="collective", name="a collective", frame=caller)
+    innermost = next(iter(python_frames(thread)), None)
+    if innermost is not None and innermost.file.endswith(_DDP) and _bare(innermost) in _IN_DDP:
+        return Wait(kind="collective", name=_IN_DDP[_bare(innermost)], frame=caller)
     if any(_GPU.search(frame.function) for frame in leaf):
         return Wait(kind="gpu", name="its GPU", frame=caller)
     return None

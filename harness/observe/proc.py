@@ -77,6 +77,10 @@ class Proc:
         letters = {tid: stat[0] for tid in self._tids(pid) if (stat := self._stat(f"{pid}/task/{tid}")) is not None}
         return letters.pop(pid, "") + "".join(letters.values())
 
+    def cpu_s(self, pid: int) -> float:
+        """CPU time of all its threads that are alive, seconds; 0 when the process is gone."""
+        return sum(thread.cpu_s for thread in self._threads(pid))
+
     def tracer(self, pid: int) -> int:
         """The PID that traces this process; 0 for none."""
         return self._fields(f"{pid}/status").get("TracerPid", 0)

@@ -166,6 +166,7 @@ SPECIMENS = Registry(
         "child-wait": "harness.specimens.waits:CHILD",
         "poll-forever": "harness.specimens.waits:POLL",
         "late-exit": "harness.specimens.waits:LATE_EXIT",
+        "exit-abort": "harness.specimens.exit_abort:SPECIMEN",
         "loader-dead": "harness.specimens.loaders:DEAD",
         "loader-lost": "harness.specimens.loaders:LOST",
         "loader-starved": "harness.specimens.loaders:STARVED",

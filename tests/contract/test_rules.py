@@ -262,6 +262,7 @@ def marks(*, steps: int = 2, phase: str = "backward", step_s: float = 1.0, last_
 
 PREDICTED = Prediction(total_s=5.0, total_high_s=6.0, silence_s=0.1, silence_high_s=0.4, basis="n_layers=1,2,3")
 PREDICTED_LONG = Prediction(total_s=400.0, total_high_s=450.0, silence_s=200.0, silence_high_s=230.0, basis="5x512")
+LEAVING = Heartbeat(seq=1, t_s=LAST_MARK_S, rank=0, pid=PID, phase="exit", edge="begin", step=None)
 ENDED_BY_US = Cleanup(signals=((9.0, "SIGTERM", 1),), ended=1)
 
 
@@ -338,6 +339,12 @@ TRACEBACK = """Traceback (most recent call last):
   File "/src/nsa/model/transformer.py", line 31, in forward
     raise ValueError(why)
 ValueError: shapes (3, 4) and (5, 6) cannot be multiplied
+"""
+TERMINATED = "terminate called without an active exception\n"
+NOT_PYTHONS = """Fatal Python error: Aborted
+
+Current thread 0x00007f0a (most recent call first):
+  <no Python frame>
 """
 FATAL = """Fatal Python error: Segmentation fault
 
@@ -473,12 +480,22 @@ CANNED: dict[str, list[Case]] = {
         signalled(9, memory_limit_hits=1),
         signalled(6, logs=log("terminate called after throwing an instance of 'std::bad_alloc'\n")),
     ],
+    "exit_abort": [
+        # Its three steps are done; the thread that aborted runs no Python, says faulthandler.
+        signalled(
+            6, steps_done=3, steps_wanted=3, result=result("finished", 3), logs=log(f"{TERMINATED}{NOT_PYTHONS}")
+        ),
+        # A stranger's program: how many steps it was to make is not known, that it was leaving is.
+        signalled(6, steps_wanted=0, heartbeats=(LEAVING,), heartbeats_total=1, logs=log(TERMINATED)),
+    ],
     "crashed": [
         exited(1, result=result(exception="ValueError", message="shapes", traceback=TRACEBACK)),
         signalled(11, logs=log(FATAL)),
         signalled(6, logs=log("Fatal Python error: Aborted\n")),
         signalled(9),
         exited(3, logs=log(TRACEBACK)),
+        # C++'s words for a thread that ended badly, but in the middle of training: no interpreter was shutting down.
+        signalled(6, logs=log(TERMINATED)),
     ],
     "stopped": [
         silent(processes=looks(state="T", wchan="do_signal_stop", pairs=5), stacks=stacks([IN_LOCK] * 3)),
@@ -840,6 +857,19 @@ def test_a_crash_names_exception_and_place():
     assert verdict.cause == "ValueError"
     assert verdict.because == "raised ValueError in transformer.forward, in backward of step 1: shapes"
     assert verdict.signature == "CRASH ValueError: transformer.forward < trainer.train"
+
+
+def test_an_abort_at_the_very_end_says_that_the_work_is_done_and_what_to_change():
+    seen, unseen = (classify(found) for found in CANNED["exit_abort"])
+    assert (seen.kind, seen.cause, seen.phase) == (unseen.kind, unseen.cause, unseen.phase)
+    assert (seen.kind, seen.cause, seen.phase) == (Kind.CRASH, "exit-abort", "exit")
+    assert seen.because.startswith("all 3 steps were done; while the interpreter shut down it was ended by SIGABRT")
+    assert "import torch.distributed.nn before init_process_group" in seen.because
+    # That it was not one of Python's own threads is what faulthandler adds; the other cause stays named.
+    assert (seen.confidence, unseen.confidence) == (Confidence.HIGH, Confidence.MEDIUM)
+    assert [rival.cause for rival in seen.alternatives] == ["thread-destroyed"]
+    assert seen.alternatives[0].against
+    assert not unseen.alternatives[0].against
 
 
 def test_a_signal_is_named_with_the_function_that_faulthandler_saw():

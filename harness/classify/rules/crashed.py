@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude, place
 from harness.classify.messages import cause_of, said
+from harness.classify.rules.exit_abort import exit_abort
 from harness.classify.rules.nonfinite import nonfinite
 from harness.classify.rules.oom import oom
 from harness.classify.signature import fatal_names, signature, traceback_names
@@ -26,7 +27,7 @@ NEAR = 8
 def crashed(case: Case) -> Verdict | None:
     """An exception counts also when the process had to be stopped afterwards: it is what came first."""
     result, outcome = case.evidence.result, case.outcome
-    if oom(case) is not None or nonfinite(case) is not None:
+    if any(rule(case) is not None for rule in (oom, nonfinite, exit_abort)):
         return None
     if result is not None and result.status == "raised":
         return _raised(case, result)

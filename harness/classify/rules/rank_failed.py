@@ -11,6 +11,7 @@ from harness.classify.messages import cause_of
 from harness.classify.ranks import alike, cited, views_of, waiting, who
 from harness.classify.rules.crashed import crashed
 from harness.classify.rules.early_exit import early_exit
+from harness.classify.rules.exit_abort import exit_abort
 from harness.classify.rules.nonfinite import nonfinite
 from harness.classify.rules.oom import oom
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from harness.classify.ranks import RankView
     from harness.core.verdict import Case, Verdict
 
-OWN = (nonfinite, oom, crashed, early_exit)
+OWN = (nonfinite, oom, exit_abort, crashed, early_exit)
 """The rules for one process, asked about the rank that failed first."""
 
 _NAMED = re.compile(r" on ranks? (\d+)")

@@ -1,7 +1,8 @@
 """Runs a stack dumper against a process, so that neither can hang the other.
 
 Each dumper has its own process group, so that Ctrl-C in the terminal does not reach it halfway, and ten seconds: a
-dumper that stops its target waits without end for a process in disk sleep (state D).
+dumper that stops its target waits without end for a process in disk sleep (state D). One that gets on, slowly, because
+others want the cores too, is given more: its CPU time tells the two apart.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from pathlib import Path
 from harness.observe.proc import BLOCKS_DUMPERS, Proc
 
 DUMP_LIMIT_S = 10.0
+EXTENSIONS = 2
+"""Times that a dumper gets its limit once more, by halves, while it uses CPU: one that is stuck uses none."""
+
 _END_LIMIT_S = 2.0
 
 
@@ -54,7 +58,10 @@ def unstoppable(pid: int, *, proc: Proc) -> str:
 
 
 def run_dumper(argv: list[str], *, pid: int, proc: Proc, limit_s: float = DUMP_LIMIT_S) -> Dump:
-    """What ``argv`` prints about ``pid``. Never raises and never takes longer than ``limit_s`` and a little."""
+    """What ``argv`` prints about ``pid``. Never raises, and takes three times ``limit_s`` and a little at most.
+
+    ``limit_s`` is what a dumper gets that does not get on; see EXTENSIONS.
+    """
     before = proc.states(pid)
     if not before:
         return Dump(failure=f"process {pid} is gone")
@@ -64,10 +71,10 @@ def run_dumper(argv: list[str], *, pid: int, proc: Proc, limit_s: float = DUMP_L
         )
     except OSError as error:
         return Dump(failure=f"{argv[0]} cannot be started: {error.strerror}")
-    try:
-        out, err = dumper.communicate(timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        return Dump(failure=_end(dumper, pid=pid, before=before, proc=proc, limit_s=limit_s))
+    answer, waited_s = _answer(dumper, proc=proc, limit_s=limit_s)
+    if answer is None:
+        return Dump(failure=_end(dumper, pid=pid, before=before, proc=proc, waited_s=waited_s))
+    out, err = answer
     if dumper.returncode == 0:
         return Dump(text=out.decode(errors="replace"))
     if not proc.states(pid):
@@ -75,9 +82,26 @@ def run_dumper(argv: list[str], *, pid: int, proc: Proc, limit_s: float = DUMP_L
     return Dump(failure=why_refused(err.decode(errors="replace"), code=dumper.returncode, proc=proc))
 
 
-def _end(dumper: subprocess.Popen[bytes], *, pid: int, before: str, proc: Proc, limit_s: float) -> str:
+def _answer(dumper: subprocess.Popen[bytes], *, proc: Proc, limit_s: float) -> tuple[tuple[bytes, bytes] | None, float]:
+    """What the dumper said, None when it was given up; and how long it was waited for at most."""
+    used_s = 0.0
+    for half in range(1, 2 * EXTENSIONS + 3):
+        try:
+            return dumper.communicate(timeout=limit_s / 2), half * limit_s / 2
+        except subprocess.TimeoutExpired:
+            before_s, used_s = used_s, proc.cpu_s(dumper.pid)
+            if half > 1 and used_s <= before_s:
+                return None, half * limit_s / 2
+    return None, (EXTENSIONS + 1) * limit_s
+
+
+def _end(dumper: subprocess.Popen[bytes], *, pid: int, before: str, proc: Proc, waited_s: float) -> str:
+    used_s = proc.cpu_s(dumper.pid)
     os.killpg(dumper.pid, signal.SIGKILL)
-    said = f"no answer within {limit_s:g} s (process state {before[0]}); the dumper was killed"
+    said = (
+        f"no answer within {waited_s:g} s (process state {before[0]}; the dumper used {used_s:.1f} s of CPU); "
+        "the dumper was killed"
+    )
     try:
         dumper.communicate(timeout=_END_LIMIT_S)
     except subprocess.TimeoutExpired:

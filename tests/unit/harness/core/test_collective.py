@@ -39,6 +39,7 @@ def thread(*frames: Frame) -> ThreadStack:
         ((*WORK_WAIT, native("c10d::Reducer::finalize_backward"), ENGINE, STEP), "gradients", "the all-reduce of"),
         ((*WORK_WAIT, native("c10d::Reducer::rebuild_buckets"), DDP, STEP), "collective", "DDP's agreement on buckets"),
         ((native("gloo::transport::tcp::UnboundBuffer::waitRecv"), DDP, STEP), "collective", "a collective"),
+        ((python("DistributedDataParallel._pre_forward", DDP.file), STEP), "collective", "DDP's agreement on buckets"),
         ((python("recv", C10D), STEP), "pair", "recv"),
         ((native("cuStreamSynchronize"), STEP), "gpu", "its GPU"),
         ((python("init_process_group", C10D), python("joined"), STEP), "collective", "init_process_group"),

@@ -193,10 +193,41 @@ def test_dumper_that_cannot_be_started_is_a_failure(child, tmp_path):
 def test_dumper_that_hangs_is_killed_with_its_children(tool, child, tmp_path):
     hangs = tool(f"sleep 1000 & echo $! > {tmp_path}/grandchild; wait")
     dump = run_dumper([hangs], pid=child, proc=Proc(), limit_s=0.5)
-    assert "no answer within 0.5 s" in dump.failure
+    assert "no answer within" in dump.failure
     assert "was killed" in dump.failure
     grandchild = int((tmp_path / "grandchild").read_text())
     assert Proc().states(grandchild) in {"", "Z"}
+
+
+def test_dumper_that_gets_on_is_given_three_times_as_long_as_one_that_is_stuck(tool, child, tmp_path):
+    """A machine with other work on it makes a dumper slow; only what does not use the CPU that it gets is stuck."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    waits = tool(f"read line < {gate}; echo $line")
+
+    slow = run_dumper(
+        [waits], pid=child, proc=Working(0.1, 0.2, 0.3, then=lambda: gate.write_text("here\n")), limit_s=0.5
+    )
+    assert slow.text == "here\n"
+    stuck = run_dumper([waits], pid=child, proc=Working(0.1, 0.1), limit_s=0.02)
+    assert "no answer within 0.02 s (process state S; the dumper used 0.1 s of CPU)" in stuck.failure
+    endless = run_dumper([waits], pid=child, proc=Working(*range(1, 99)), limit_s=0.02)
+    assert "no answer within 0.06 s" in endless.failure
+
+
+class Working(Proc):
+    """/proc as it shows a dumper that has used so much CPU at each look; behind the last, ``then`` happens."""
+
+    def __init__(self, *used_s, then=lambda: None):
+        super().__init__()
+        self.used_s, self.then = list(used_s), then
+
+    def cpu_s(self, pid):
+        used_s = self.used_s.pop(0) if len(self.used_s) > 1 else self.used_s[0]
+        if len(self.used_s) == 1:
+            self.then()
+            self.then = lambda: None
+        return used_s
 
 
 def test_process_that_a_killed_dumper_left_stopped_is_continued(tool, child):
