@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from click.testing import CliRunner
 
 from harness.cli.main import main
 from harness.clock import WallClock
+from harness.launch import procs
 from harness.selftest import busy_cores
 from harness.store.cases import read_cases
 
@@ -54,13 +57,14 @@ def test_a_case_that_cannot_be_read_names_its_file(tmp_path: Path):
 
 
 def test_busy_cores_are_busy_and_gone_afterwards():
-    def hogs() -> list[str]:
-        """This process's children that do nothing but compute."""
-        children = [
-            pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()
-        ]
-        mine = [Path("/proc") / pid for pid in children]
-        return [p.name for p in mine if b"sum(range(100_000))" in (p / "cmdline").read_bytes()]
+    def hogs() -> list[int]:
+        """This process's descendants that do nothing but compute."""
+        found = []
+        for process in procs.descendants(os.getpid(), procs.everything()):
+            with suppress(OSError):  # gone since it was listed
+                if b"sum(range(100_000))" in Path(f"/proc/{process.pid}/cmdline").read_bytes():
+                    found.append(process.pid)
+        return found
 
     with busy_cores(2):
         wait_until(lambda: len(hogs()) == 2)

@@ -10,7 +10,6 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-import psutil
 import pytest
 from click.testing import CliRunner
 
@@ -19,6 +18,7 @@ from harness.core.evidence import SourceFailure
 from harness.launch import procs
 from harness.observe import vigil
 from harness.observe.stacks.pyspy import PySpy
+from harness.testing.executors import wait_gone
 
 PROGRAM = """
 import os, sys, threading
@@ -67,11 +67,10 @@ class Job:
 
     def end(self) -> None:
         """Kill it, and return when the last rank is gone: below a dead shell it is process 1 that takes note."""
-        watched = [psutil.Process(pid) for pid in self.pids.values()]
+        ranks = [procs.read(pid) for pid in self.pids.values()]
         self.kill()
         self.shell.wait()
-        _, left = psutil.wait_procs(watched, timeout=30)
-        assert not left
+        wait_gone(ranks)
 
     def states(self) -> list[str]:
         return [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in self.pids.values()]
