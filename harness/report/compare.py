@@ -9,6 +9,7 @@ from harness.core.ports import Block
 from harness.core.record import Run
 from harness.core.verdict import Answer, Kind
 from harness.report.build import Report, build
+from harness.report.first import first
 from harness.report.next_steps import Step
 from harness.report.sections.controls import differences
 from harness.report.text import code, count, listed, md, seconds, table
@@ -66,12 +67,12 @@ def compare(before: Run | CampaignRun, after: Run | CampaignRun, after_dir: Path
         answer=_answer(found, moved),
         claim=_claim(moved),
         sure=_sure(moved) or ("Nothing is claimed.",),
+        happened=(),
         steps=_steps(moved, before, after),
         notes=(),
     )
-    bullets = "\n".join(f"- {md(text)}" for text in summary.sure)
     blocks = (
-        ("answer", Block(title="", markdown=f"**{md(summary.answer)}**\n\n{bullets}")),
+        ("answer", first(after, summary)),
         ("cells", Block(title="Before and after", markdown=_table(found))),
         ("pairs", Block(title="Minimal pairs", markdown=_pairs(moved))),
         ("fixed", Block(title="What else differs", markdown=_else(before, after))),
@@ -142,8 +143,9 @@ def _claim(moved: list[Pair]) -> str:
     if not moved:
         return ""
     again = all(min(len(pair.before), len(pair.after)) >= TWICE for pair in moved)
-    minimal = all(pair.is_minimal for pair in moved)
-    return "Isolated" if again and minimal else "Reproduced" if again else "Observed"
+    if all(pair.is_minimal for pair in moved):
+        return "Isolated" if again else "Observed"
+    return "Reproduced" if again and all(pair.changed for pair in moved) else "Observed"
 
 
 def _sure(moved: list[Pair]) -> tuple[str, ...]:
@@ -151,8 +153,8 @@ def _sure(moved: list[Pair]) -> tuple[str, ...]:
     for pair in moved[:6]:
         said = f"{pair.name}: {_words(pair.before)} {_counts(pair.before)} before, "
         said += f"{_words(pair.after)} {_counts(pair.after)} after"
-        differing = "only one thing differs" if pair.is_minimal else f"{count(len(pair.changed), 'setting')} differ"
-        found.append(f"{said}; {differing}.")
+        differing = "only one thing differs" if pair.is_minimal else f"{len(pair.changed)} settings differ"
+        found.append(f"{said}; {differing if pair.changed else 'nothing that was recorded differs'}.")
     return tuple(found)
 
 
@@ -161,6 +163,9 @@ def _steps(moved: list[Pair], before: Run | CampaignRun, after: Run | CampaignRu
         return ()
     if any(min(len(pair.before), len(pair.after)) < TWICE for pair in moved):
         return (Step(text="Run both sides again: at least one was seen only once.", command=after.argv),)
+    if any(not pair.changed for pair in moved):
+        text = "Run both sides again, in turns: nothing that was recorded differs, so the failure may come and go."
+        return (Step(text=text, command=after.argv),)
     if any(not pair.is_minimal for pair in moved):
         return (Step(text="Change one of the differing settings at a time, to learn which one carries the change."),)
     return ()

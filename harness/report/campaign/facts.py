@@ -88,13 +88,15 @@ class Pairs:
     """The pairs of tried cells that differ in one axis only: those that ended alike, and those that did not.
 
     ``untold`` are pairs of which one side ran out of time and the other passed, but took longer than the first was
-    given: under one limit they might have ended alike.
+    given: under one limit they might have ended alike. ``outlasted`` are those of them that ran the same program, the
+    one that ran out of time first: what passed there shows that nothing was wrong but the limit.
     """
 
     axis: str
     alike: tuple[tuple[Point, Point], ...] = ()
     different: tuple[tuple[Point, Point], ...] = ()
     untold: tuple[tuple[Point, Point], ...] = ()
+    outlasted: tuple[tuple[Point, Point], ...] = ()
 
     @property
     def total(self) -> int:
@@ -124,7 +126,9 @@ def pairs(run: CampaignRun) -> tuple[Pairs, ...]:
             untold = tuple(pair for pair in other if _by_limit_alone(cells[pair[0]], cells[pair[1]]))
             aside = set(untold)
             different = tuple(pair for pair in other if pair not in aside)
-            found.append(Pairs(axis=factor.name, alike=alike, different=different, untold=untold))
+            same = (pair for pair in untold if _is_one_program(cells, *pair))
+            outlasted = tuple((a, b) if ends[b] == "PASS" else (b, a) for a, b in same)
+            found.append(Pairs(axis=factor.name, alike=alike, different=different, untold=untold, outlasted=outlasted))
     return tuple(found)
 
 
@@ -136,6 +140,15 @@ def _by_limit_alone(one: Sequence[Numbered], other: Sequence[Numbered]) -> bool:
         if given and took and max(took) > min(given):
             return True
     return False
+
+
+def _is_one_program(cells: dict[Point, list[Numbered]], one: Point, other: Point) -> bool:
+    """Whether the same was run in both cells, so that they differ in their limits at most."""
+    ran = [
+        (trial.target, trial.config, trial.env, trial.fault, trial.python, trial.tree)
+        for trial in (cells[cell][0].record.trial for cell in (one, other))
+    ]
+    return ran[0] == ran[1]
 
 
 @once

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from harness.core.campaign import Met, Task
 from harness.core.cause import AxisFinding
 from harness.core.verdict import FAILURES, Kind
-from harness.report.campaign.facts import numbered, results
+from harness.report.campaign.facts import numbered, pairs, results
 from harness.report.next_steps import Step, changed
 from harness.report.text import count, seconds
 
@@ -50,6 +50,8 @@ def _slow(run: CampaignRun) -> Step | None:
     slow = [t.record for t in numbered(run) if t.verdict.kind is Kind.SLOW]
     if not slow:
         return None
+    if any(pair.outlasted for pair in pairs(run)):
+        return Step(text="Make a step faster, or allow the time that it was seen to need: no trial showed a hang.")
     limit = max(record.trial.budget.total.seconds for record in slow)
     predicted = max((r.predicted_s or 0.0 for r in results(run)), default=0.0)
     enough = math.ceil(max(2 * predicted, 4 * limit) / 10) * 10

@@ -6,24 +6,33 @@ from typing import TYPE_CHECKING
 
 from harness.core.campaign import Met, Task
 from harness.core.cause import AxisFinding, MinimiseFinding
-from harness.core.verdict import FAILURES, Kind
-from harness.report.campaign.facts import along, by_cell, ending, groups, is_single, kinds, numbered, pairs, results
+from harness.report.campaign.facts import (
+    along,
+    by_cell,
+    ending,
+    groups,
+    is_single,
+    kinds,
+    name_of,
+    numbered,
+    pairs,
+    results,
+)
 from harness.report.campaign.next_steps import next_steps
+from harness.report.campaign.sure import FAILED, claim_of, sure_of
 from harness.report.subject import subject
 from harness.report.summary import Summary, judged, place_of, rank_of
 from harness.report.summary import summarise as summarise_run
 from harness.report.text import count, listed, seconds
-from harness.report.words import ENDS, LINEAR_R_SQUARED, RAN_OUT, day
+from harness.report.words import ENDS, LINEAR_R_SQUARED, day
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from harness.core.point import Point
     from harness.core.record import CampaignRun
     from harness.report.facts import Group
 
-
-FAILED = FAILURES | {Kind.BELOW_TARGET}
-"""Kinds that a headline names as a failure: a trial that ended well with wrong numbers did not pass either."""
 
 MOST_NAMED = 2
 """Cells that a headline names; more are counted."""
@@ -41,7 +50,7 @@ def summarise(run: CampaignRun, run_dir: Path) -> Summary:
         verdict, tone, answer, claim, sure = told.verdict, told.tone, told.answer, told.claim, told.sure
     else:
         verdict, tone = _verdict(run)
-        answer, claim, sure = headline(run), _claim(run), _sure(run)
+        answer, claim, sure = headline(run), claim_of(run), sure_of(run)
     group = next(iter(groups(run)), None)
     happened = (
         (f"{_at(run, group)}: {group.first.verdict.because.rstrip('.')}.",)
@@ -133,7 +142,7 @@ def _cells(run: CampaignRun) -> str:
     surprises = [r for r in results(run) if r.met is Met.UNEXPECTED]
     text = f"{count(len(total) + len(left), 'cell')}: {split}."
     if 0 < len(surprises) <= MOST_NAMED:
-        text += f" Not as expected: {listed(r.name for r in surprises)}."
+        text += f" Not as expected: {' and '.join(r.name for r in surprises)}."
     elif surprises:
         text += f" {len(surprises)} not as expected."
     return text
@@ -163,10 +172,22 @@ def _alike(run: CampaignRun) -> str:
     other = [f"{p.axis} ({len(p.different)} of {count(p.total, 'pair')})" for p in found if p.different]
     text = f" Cells that differ only in {listed(other)} ended differently." if other else ""
     text += f" Cells that differ only in {listed(same)} ended alike." if same else ""
-    untold = [f"{p.axis} ({count(len(p.untold), 'pair')})" for p in pairs(run) if p.untold]
+    text += "".join(f" {_outlasted(run, slow, passed)}" for p in pairs(run) for slow, passed in p.outlasted)
+    untold = [f"{p.axis} ({count(n, 'pair')})" for p in pairs(run) if (n := len(p.untold) - len(p.outlasted))]
     if untold:
         text += f" Not comparable, because one side was given less time than the other took: {listed(untold)}."
     return text
+
+
+def _outlasted(run: CampaignRun, slow: Point, passed: Point) -> str:
+    """What ran out of time in one cell and came to its end in another that was given more of it."""
+    trials = [by_cell(run)[cell] for cell in (slow, passed)]
+    took = max(t.record.outcome.duration_s for t in trials[1])
+    limit = min(t.record.trial.budget.total.seconds for t in trials[0])
+    return (
+        f"Only the limit differs between {name_of(run, slow)} and {name_of(run, passed)}: {seconds(limit)} were not "
+        f"enough, with more it passed {len(trials[1])} of {len(trials[1])}, in {seconds(took)} at most."
+    )
 
 
 def _growth(run: CampaignRun) -> str:
@@ -189,51 +210,6 @@ def _growth(run: CampaignRun) -> str:
             f" {fit.quantity[0].upper() + fit.quantity[1:]}: {each} more for each {found.axis}{interval}{where}."
         )
     return "".join(sentences)
-
-
-def _claim(run: CampaignRun) -> str:
-    answer = run.answer
-    if is_single(run):
-        return "Reproduced" if max((len(g.trials) for g in groups(run)), default=len(run.records)) > 1 else "Observed"
-    if answer is None:
-        return ""
-    if answer.minimised is not None:
-        claims = [cause.claim for cause in answer.minimised.causes]
-        return max(claims, key=list(type(claims[0])).index).capitalize() if claims else ""
-    failed = [trial for trial in numbered(run) if trial.verdict.kind in FAILED]
-    if not failed:
-        least = min((r.count.good for r in results(run)), default=0)
-        return "Reproduced" if least > 1 and not any(r.met is not Met.EXPECTED for r in results(run)) else "Observed"
-    again = max(r.count.bad for r in results(run)) > 1 if results(run) else False
-    pairs = any(v.finding is AxisFinding.IMPLICATED for table in answer.failures for v in table.axes)
-    return "Reproduced" if again and pairs else "Observed"
-
-
-def _sure(run: CampaignRun) -> tuple[str, ...]:
-    found: list[str] = []
-    if is_single(run):
-        return (f"{listed(f'{n} {word}' for word, n in kinds(run.records).items())}.",) if run.records else ()
-    answer = run.answer
-    for cause in answer.minimised.causes if answer and answer.minimised else ():
-        found.append(f"{{{cause}}} {cause.seen}.")
-        found += [f"With {n.axis} one step back, at {n.last_good}, it {n.back}." for n in cause.needs if n.back]
-    failed = [r for r in results(run) if r.count.bad]
-    if not found and failed:
-        by_words: dict[str, list[str]] = {}
-        order = [str(group.first.verdict) for group in groups(run)]
-        for result in sorted(failed, key=lambda r: order.index(r.seen[0][0]) if r.seen[0][0] in order else len(order)):
-            by_words.setdefault(f"{listed(word for word, _ in result.seen)}, {result.count}", []).append(result.name)
-        found += [f"{words}: {listed(names, most=2)}." for words, names in list(by_words.items())[:4]]
-    slow = [trials for trials in by_cell(run).values() if all(t.verdict.kind is Kind.SLOW for t in trials)]
-    if slow:
-        again = min(len(trials) for trials in slow)
-        found.append(f"{count(len(slow), 'cell')} {RAN_OUT}, each at least {again} of {again}.")
-    passed = [r.count.good for r in results(run) if r.count.good and not r.count.bad]
-    if passed and not failed and not found:
-        found.append(f"{count(len(passed), 'cell')} passed, each at least {min(passed)} of {min(passed)}.")
-    elif passed:
-        found.append(f"{count(len(passed), 'cell')} passed every time.")
-    return tuple(found)
 
 
 def tally(run: CampaignRun) -> str:

@@ -1,4 +1,4 @@
-"""Reports word for word, one per finding, one cut off, one empty."""
+"""Reports word for word: along an axis one per finding, over cells, a comparison, one cut off, one empty."""
 
 from __future__ import annotations
 
@@ -10,10 +10,38 @@ import pytest
 
 from harness.report.build import build
 from harness.report.claims import lint
+from harness.report.compare import compare as compare_runs
 from harness.report.hide import Hider
 from harness.report.render import markdown, terminal
 
 GOLDEN = Path(__file__).parents[3] / "golden"
+SPACE = """
+version: 1
+name: canned
+description: {question}
+base: {{train.steps: 8}}
+axes:
+  n_layers: {{type: ordered, range: [1, 12], priority: 9}}
+  ckpt: {{type: categorical, values: [none, reentrant], apply: {{config: train.checkpointing}}}}
+  time: {{type: categorical, values: [60s, 30m], apply: {{map: {{60s: {{}}, 30m: {{}}}}}}}}
+limits_when: [{{when: {{time: 30m}}, total: 30m}}]
+strategy: list
+include: [{cells}]
+"""
+DEEP, LATE, LONG = {"n_layers": 12}, {"ckpt": "reentrant"}, {"n_layers": 12, "time": "30m"}
+BOTH = {**DEEP, **LATE}
+MATRICES = {
+    "matrix_failed": (
+        "Which of depth and recomputation does the hang need?",
+        [(cell, "pass", k) for cell in ({}, DEEP, LATE) for k in (0, 1)] + [(BOTH, "hang", 0), (BOTH, "hang", 1)],
+    ),
+    "matrix_slow": (
+        "Does a step of twelve layers hang?",
+        [({}, "pass", 0), ({}, "pass", 1), (DEEP, "slow", 0), (DEEP, "slow", 1), (LONG, "late", 0), (LONG, "late", 1)],
+    ),
+    "matrix_passed": ("Does recomputation fail?", [(cell, "pass", k) for cell in ({}, LATE) for k in range(3)]),
+    "matrix_partial": ("Which of depth and recomputation does the hang need?", [({}, "pass", 0), (BOTH, "hang", 0)]),
+}
 NAMES = ("threshold", "no_failure", "all_fail", "no_threshold_slow", "inconclusive", "aborted", "empty")
 
 
@@ -30,6 +58,47 @@ def compare(name: str, text: str, tmp_path: Path) -> None:
 def test_markdown_reads_as_agreed(name, make_run, tmp_path):
     run, run_dir = make_run(name)
     compare(f"report_{name}.md", Hider().text(markdown.render(build(run, run_dir))), tmp_path)
+
+
+@pytest.fixture
+def make_matrix(make_campaign):
+    def make(name):
+        question, trials = MATRICES[name]
+        cells = ", ".join(dict.fromkeys(json.dumps(cell) for cell, _, _ in trials))
+        ended = "interrupted" if name == "matrix_partial" else "answered"
+        text = SPACE.format(question=question, cells=cells)
+        return make_campaign(trials, text=text, ended=ended, answered=ended == "answered")
+
+    return make
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_markdown_over_cells_reads_as_agreed(name, make_matrix, tmp_path):
+    run, run_dir = make_matrix(name)
+    text = Hider().text(markdown.render(build(run, run_dir), figures="figures"))
+    compare(f"report_{name}.md", text, tmp_path)
+    assert lint(text) == []
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_the_end_of_a_command_over_cells_reads_as_agreed(name, make_matrix, tmp_path):
+    run, run_dir = make_matrix(name)
+    text = terminal.campaign_text(build(run, run_dir), Path(run.directory) / "report.md") + "\n"
+    compare(f"terminal_{name}.txt", text, tmp_path)
+    assert [line for line in text.splitlines() if len(line) > 80] == []
+
+
+def test_markdown_of_a_comparison_reads_as_agreed(make_campaign, make_run, tmp_path):
+    cells = [({}, "pass", 0), (DEEP, "pass", 0), (LATE, "hang", 0)]
+    before, _ = make_campaign([*cells, (BOTH, "hang", 0), (BOTH, "hang", 1)])
+    after, after_dir = make_campaign([*cells, (BOTH, "pass", 0), (BOTH, "pass", 1)])
+    text = Hider().text(markdown.render(compare_runs(before, after, after_dir)))
+    compare("comparison_cells.md", text, tmp_path)
+    assert lint(text) == []
+    (before, _), (after, after_dir) = make_run("threshold"), make_run("no_failure")
+    text = Hider().text(markdown.render(compare_runs(before, after, after_dir)))
+    compare("comparison_axis.md", text, tmp_path)
+    assert lint(text) == []
 
 
 @pytest.mark.parametrize("name", NAMES)
