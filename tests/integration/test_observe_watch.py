@@ -138,7 +138,7 @@ def test_wait_for_a_working_child_is_not_certain(run):
     assert evidence.silence_s >= 2.0
     last = evidence.processes[-1]
     assert last.children == 1
-    assert last.others_cpu_s > 0.1
+    assert last.others_cpu_s > evidence.processes[0].others_cpu_s
     assert outcome.cleanup.gone
 
 
