@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.exit_codes import TEXT, ExitCode
+from harness.cli.exit_codes import SEARCH, ExitCode
 from harness.cli.foreign import COMMAND, WithCommand
 from harness.cli.options import ASSIGNMENT, DURATION
 
@@ -36,7 +36,7 @@ Examples:
 """
 
 
-@click.command(cls=WithCommand, epilog=EXAMPLES + TEXT, options_metavar="[OPTIONS] [-- COMMAND...]")
+@click.command(cls=WithCommand, epilog=EXAMPLES + SEARCH, options_metavar="[OPTIONS] [-- COMMAND...]")
 @click.argument("file", required=False, metavar="[FILE[::SEARCH]]", type=click.Path(path_type=Path))
 @click.option("--axis", metavar="NAME[=VALUES]", help="What to vary: n_layers, n_layers=1..24, seq_len=128,512,2048.")
 @click.option("--fault", metavar="NAME[@COND,..]", help="Plant a known fault, e.g. backward-deadlock@n_layers>=5.")

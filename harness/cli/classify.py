@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.exit_codes import TEXT, ExitCode
+from harness.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,14 +19,20 @@ Examples:
   nsa-harness classify
   nsa-harness classify runs/20261121-130501-n_layers
   nsa-harness selftest --keep seen; nsa-harness classify seen --differing
-
+\b
+Exit codes:
+  0    every trial is judged as it was
+  1    some are judged otherwise
+  2    wrong use
+  5    there is no recorded evidence to judge
+  6    there is no such run, or it cannot be read
 """
 
 COLUMNS = ("kind", "cause", "rank", "phase")
 """What makes two verdicts the same."""
 
 
-@click.command(epilog=EXAMPLES + TEXT)
+@click.command(epilog=EXAMPLES)
 @click.argument("run", required=False, metavar="[RUN]")
 @click.option("--runs", metavar="DIR", help="Where runs are (default: ./runs, or NSA_HARNESS_RUNS).")
 @click.option("--differing", is_flag=True, help="Only trials that get another verdict now.")

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import click
 
-from harness.cli.exit_codes import TEXT, ExitCode
+from harness.cli.exit_codes import ExitCode
+
+EPILOG = """\b
+Examples:
+  nsa-harness doctor
+  nsa-harness doctor --json | jq -r '.[] | select(.level != "ok").next'
+\b
+Exit codes:
+  0    nothing is in the way; a warning says what will be missing
+  2    wrong use
+  6    something is in the way, and the line says what to do
+"""
 
 
-@click.command(epilog=TEXT)
+@click.command(epilog=EPILOG)
 @click.option("--runs", metavar="DIR", help="Where runs go (default: ./runs, or NSA_HARNESS_RUNS).")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 @click.pass_context
@@ -15,10 +26,6 @@ def doctor(ctx: click.Context, *, runs: str | None, as_json: bool) -> None:
     """Check this machine before you trust a verdict on it.
 
     Each line says what was tried, what was seen, and what to do when it is not right. Nothing is changed.
-
-    \b
-    Example:
-      nsa-harness doctor
     """
     import json
     from dataclasses import asdict

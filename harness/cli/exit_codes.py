@@ -1,4 +1,4 @@
-"""Exit codes, as printed by every ``--help``."""
+"""Exit codes: what the end of a command means; every ``--help`` prints its own."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-TEXT = """\b
+SEARCH = """\b
 Exit codes:
   0    answered and certified (also: "no failing value")
-  1    answered, but not certified; or the self-test found a difference
+  1    answered, but not certified
   2    wrong use: unknown option, axis, fault, file key
   3    budget used up: the report is partial
   4    baseline not reproduced: the smallest value already fails
@@ -29,3 +29,12 @@ Exit codes:
   6    the machine or the run directory is in the way (disk, processes)
   130  interrupted; everything so far is kept, --resume continues
 """
+"""Of a search."""
+
+JOURNAL = """\b
+Exit codes:
+  0    done
+  2    wrong use: unknown option, or a cell that this run does not have
+  6    there is no such run, or it cannot be read or written
+"""
+"""Of a verb of the journal."""

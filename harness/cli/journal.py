@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.exit_codes import ExitCode
+from harness.cli.exit_codes import JOURNAL, ExitCode
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,40 +29,54 @@ def _place(run: str | None, runs: str | None) -> Path:
     return find(Settings.read(runs=runs), run)
 
 
-@click.command()
+STATUS = """\b
+Examples:
+  nsa-harness status
+  nsa-harness status runs/20261121-130501-n_layers
+"""
+
+
+@click.command(epilog=STATUS + JOURNAL)
 @RUN
 @RUNS
 def status(*, run: str | None, runs: str | None) -> None:
-    """Where RUN stands (the last one by default): trials, what is asked next, what is left to spend.
-
-    \b
-    Examples:
-      nsa-harness status
-      nsa-harness status runs/20261121-130501-n_layers
-    """
+    """Where RUN stands (the last one by default): trials, what is asked next, what is left to spend."""
     from harness.cli.journal_text import status_lines
 
     click.echo("\n".join(status_lines(_place(run, runs))))
 
 
-@click.command()
+LOG = """\b
+Examples:
+  nsa-harness log
+  nsa-harness log | grep decision
+"""
+
+
+@click.command(epilog=LOG + JOURNAL)
 @RUN
 @RUNS
 def log(*, run: str | None, runs: str | None) -> None:
-    """Every event of RUN (the last one by default), a line each: what was asked, why, and what came of it.
-
-    \b
-    Examples:
-      nsa-harness log
-      nsa-harness log | grep decision
-    """
+    """Every event of RUN (the last one by default), a line each: what was asked, why, and what came of it."""
     from harness.cli.journal_text import log_lines
 
     for line in log_lines(_place(run, runs)):
         click.echo(line)
 
 
-@click.command()
+REPLAY = """\b
+Examples:
+  nsa-harness replay
+\b
+Exit codes:
+  0    every decision is the same
+  1    some differ
+  2    wrong use
+  6    there is no such run, or it cannot be read
+"""
+
+
+@click.command(epilog=REPLAY)
 @RUN
 @RUNS
 @click.pass_context
@@ -70,11 +84,6 @@ def replay(ctx: click.Context, *, run: str | None, runs: str | None) -> None:
     """Play RUN's journal through a fresh search, and say where that would decide otherwise. Runs nothing.
 
     The journal is one JSON object a line and may be edited; --resume goes on from whatever it says.
-
-    \b
-    Examples:
-      nsa-harness replay
-    Exit codes: 0 every decision is the same, 1 some differ.
     """
     from harness.cli.journal_text import replay_lines
 
@@ -83,37 +92,45 @@ def replay(ctx: click.Context, *, run: str | None, runs: str | None) -> None:
     ctx.exit(ExitCode.OK if same else ExitCode.FINDINGS)
 
 
-@click.command()
+GRAPH = """\b
+Examples:
+  nsa-harness graph
+  nsa-harness graph --dot | dot -Tsvg > cells.svg
+"""
+
+
+@click.command(epilog=GRAPH + JOURNAL)
 @RUN
 @RUNS
 @click.option("--dot", is_flag=True, help="For Graphviz: cells, and an edge where two differ in one axis.")
 def graph(*, run: str | None, runs: str | None, dot: bool) -> None:
-    """The cells that RUN tried, a row each: its settings that are not the good ones, and how it ended.
-
-    \b
-    Examples:
-      nsa-harness graph
-      nsa-harness graph --dot | dot -Tsvg > cells.svg
-    """
+    """The cells that RUN tried, a row each: its settings that are not the good ones, and how it ended."""
     from harness.cli.journal_text import dot_lines, graph_lines
 
     place = _place(run, runs)
     click.echo("\n".join(dot_lines(place) if dot else graph_lines(place)))
 
 
-@click.command()
+UNDO = """\b
+Examples:
+  nsa-harness undo
+  nsa-harness undo 3 && nsa-harness minimise --resume
+\b
+Exit codes:
+  0    done
+  2    wrong use
+  5    there is nothing to take back
+  6    there is no such run, or it cannot be read or written
+"""
+
+
+@click.command(epilog=UNDO)
 @click.argument("count", type=click.IntRange(min=1), default=1)
 @click.option("--run", metavar="RUN", help="The run (default: the last one).")
 @RUNS
 @click.pass_context
 def undo(ctx: click.Context, *, count: int, run: str | None, runs: str | None) -> None:
-    """Take the last COUNT answers back (1 by default); they stay in the journal and are asked again.
-
-    \b
-    Examples:
-      nsa-harness undo
-      nsa-harness undo 3 && nsa-harness minimise --resume
-    """
+    """Take the last COUNT answers back (1 by default); they stay in the journal and are asked again."""
     with _opened(run, runs) as store:
         facts = store.facts()
         if not facts:
@@ -123,36 +140,38 @@ def undo(ctx: click.Context, *, count: int, run: str | None, runs: str | None) -
         click.echo(f"took back {min(count, len(facts))} of {len(facts)} answers; {NEXT}")
 
 
-@click.command()
+SKIP = """\b
+Examples:
+  nsa-harness skip n_layers=12,seq_len=2048 --why 'out of memory here'
+  nsa-harness skip n_layers=7
+"""
+
+
+@click.command(epilog=SKIP + JOURNAL)
 @click.argument("cell", metavar="CELL")
 @click.option("--why", default="", help="A word for the report.")
 @click.option("--run", metavar="RUN", help="The run (default: the last one).")
 @RUNS
 def skip(*, cell: str, why: str, run: str | None, runs: str | None) -> None:
-    """Never try CELL: it counts as unresolved, neither good nor bad.
-
-    \b
-    Examples:
-      nsa-harness skip n_layers=12,seq_len=2048 --why 'out of memory here'
-      nsa-harness skip n_layers=7
-    """
+    """Never try CELL: it counts as unresolved, neither good nor bad."""
     _say(cell, "skip", why=why, run=run, runs=runs)
 
 
-@click.command()
+MARK = """\b
+Examples:
+  nsa-harness mark n_layers=12 hang --why 'seen three times on the cluster'
+  nsa-harness mark n_layers=4,attention=nsa pass
+"""
+
+
+@click.command(epilog=MARK + JOURNAL)
 @click.argument("cell", metavar="CELL")
 @click.argument("word", type=click.Choice(WORDS))
 @click.option("--why", default="", help="A word for the report.")
 @click.option("--run", metavar="RUN", help="The run (default: the last one).")
 @RUNS
 def mark(*, cell: str, word: str, why: str, run: str | None, runs: str | None) -> None:
-    """Say how CELL ends without running it, as you saw it elsewhere. It counts as one trial, and says who said so.
-
-    \b
-    Examples:
-      nsa-harness mark n_layers=12 hang --why 'seen three times on the cluster'
-      nsa-harness mark n_layers=4,attention=nsa pass
-    """
+    """Say how CELL ends without running it, as you saw it elsewhere. It counts as one trial, and says who said so."""
     _say(cell, word, why=why, run=run, runs=runs)
 
 

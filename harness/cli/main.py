@@ -74,7 +74,9 @@ Examples:
   nsa-harness bisect --axis n_layers --fault 'backward-deadlock@n_layers>=5'
   nsa-harness run -- torchrun --nproc-per-node 2 train.py
   nsa-harness selftest
-Shell completion, once:  eval "$(_NSA_HARNESS_COMPLETE=bash_source nsa-harness)"
+\b
+Shell completion, for this shell:
+  eval "$(_NSA_HARNESS_COMPLETE=bash_source nsa-harness)"
 """
 
 

@@ -28,6 +28,31 @@ Exit codes:
   0    nothing to remark
   1    lint has a remark
   2    wrong use: unknown option, or an error in the file
+"run" has more; see nsa-harness matrix run --help.
+"""
+CODES = """\b
+Exit codes:
+  0    done
+  2    wrong use: unknown option, or an error in the file
+"""
+SHOW = """\b
+Examples:
+  nsa-harness matrix show matrices/safe_mode.yaml
+  nsa-harness matrix show --all matrices/ready_twice.yaml
+  nsa-harness matrix show --json matrices/*.yaml | jq -r '[.name, .trials]'
+"""
+LINT = """\b
+Examples:
+  nsa-harness matrix lint matrices/*.yaml
+\b
+Exit codes:
+  0    nothing to remark
+  1    a remark, or an error: its line says which
+  2    wrong use, or a file that cannot be read as a matrix
+"""
+SCHEMA = """\b
+Examples:
+  nsa-harness matrix schema > matrix.schema.json
 """
 FILES = click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
@@ -41,7 +66,7 @@ matrix.add_command(run)
 matrix.add_command(emit)
 
 
-@matrix.command()
+@matrix.command(epilog=SHOW + CODES, short_help="Show axes, cells, what is left out, what it costs.")
 @FILES
 @click.option("--all", "show_all", is_flag=True, help=f"Every cell, not only the first {SHOWN}.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per file on standard output.")
@@ -52,7 +77,7 @@ def show(files: tuple[Path, ...], *, show_all: bool, as_json: bool) -> None:
         click.echo(json.dumps(plan, indent=1) if as_json else "\n".join(_text(plan, most=None if show_all else SHOWN)))
 
 
-@matrix.command()
+@matrix.command(epilog=LINT, short_help="Find what is allowed in a file and still looks wrong.")
 @FILES
 @click.pass_context
 def lint(ctx: click.Context, files: tuple[Path, ...]) -> None:
@@ -67,7 +92,7 @@ def lint(ctx: click.Context, files: tuple[Path, ...]) -> None:
         ctx.exit(ExitCode.FINDINGS)
 
 
-@matrix.command()
+@matrix.command(epilog=SCHEMA + CODES, short_help="Print the JSON Schema of matrix files.")
 def schema() -> None:
     """Print the JSON Schema of matrix files, for editors.
 

@@ -37,6 +37,11 @@ In a workflow:
     runs-on: ${{ matrix.runs_on }}
     timeout-minutes: ${{ matrix.timeout_minutes }}
     steps: [{run: "nsa-harness ${{ matrix.args }}"}]
+\b
+Exit codes:
+  0    done
+  2    wrong use: unknown option, or an error in a file
+  5    no cell fits
 """
 
 

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  nsa-harness report                                 the last run, on the terminal
-  nsa-harness report --open                          its page in a browser
+  nsa-harness report                   the last run, on the terminal
+  nsa-harness report --open            its page in a browser
   nsa-harness report runs/20261121-130501-n_layers --format md
   nsa-harness report --format github >> "$GITHUB_STEP_SUMMARY"
   nsa-harness report --format junit --output results.xml
   nsa-harness report AFTER --compare BEFORE
-  nsa-harness report --lint post-mortem.md           words that claim too much
+  nsa-harness report --lint post-mortem.md     words that claim too much
   nsa-harness report --list
 \b
 Exit codes:

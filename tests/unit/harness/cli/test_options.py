@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from click.testing import CliRunner
 
-from harness.cli.main import main
+from harness.cli.main import COMMANDS, main
 
 
-def run(*argv: str):
-    return CliRunner().invoke(main, list(argv), prog_name="nsa-harness")
+def run(*argv: str, **options):
+    return CliRunner().invoke(main, list(argv), prog_name="nsa-harness", **options)
 
 
 @pytest.mark.parametrize(
@@ -64,11 +66,28 @@ def test_a_dry_run_prints_the_plan_with_its_cost_and_creates_nothing(tmp_path, m
     assert not list(tmp_path.iterdir())
 
 
-def test_every_command_documents_its_exit_codes_and_gives_examples():
-    for command in ("bisect", "selftest", "report", "classify", "doctor"):
-        text = run(command, "--help").output
-        assert "Exit codes:" in text, command
-        assert "Example" in text, command
+HELPS = [(name,) for name in COMMANDS] + [("matrix", name) for name in ("emit", "lint", "run", "schema", "show")]
+
+
+@pytest.mark.parametrize("words", HELPS, ids=" ".join)
+def test_every_help_fits_80_columns_and_has_exit_codes_and_examples_that_are_true(words):
+    text = run(*words, "--help", terminal_width=80).output
+
+    assert [line for line in text.splitlines() if len(line) > 80] == []
+    codes = text.partition("Exit codes")[2].splitlines()
+    assert sum(line.lstrip()[:1].isdigit() for line in codes) > 1
+    examples = text.partition("Examples:")[2].partition("\n\n")[0].replace("\\\n", " ")
+    mine = re.findall(rf"nsa-harness {' '.join(words)}\b(.*?)(?:\s(?:--|[|>;]|>>|&&)\s|\n|$)", examples)
+    known = re.findall(r"--[a-z][a-z-]*", text.partition("Options:")[2].partition("Examples:")[0])
+    assert mine
+    assert {option for line in mine for option in re.findall(r"(?<=\s)--[a-z-]+", line)} <= set(known)
+
+
+def test_the_first_help_fits_80_columns_and_names_every_command():
+    text = run("--help", terminal_width=80).output
+
+    assert [line for line in text.splitlines() if len(line) > 80] == []
+    assert all(f"\n  {name}" in text for name in COMMANDS)
 
 
 def test_the_tables_of_axes_and_faults_can_be_listed():
