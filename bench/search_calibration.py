@@ -23,6 +23,7 @@ from search_progress import progressing
 from search_ways import MANY_TRIALS, minimise_search, switches_on, threshold_search
 
 from harness.core.spec import Effort
+from harness.search.tally import RAREST
 
 CONFIDENCE = 0.95
 UNLIMITED = Effort(max_trials=MANY_TRIALS)
@@ -50,7 +51,8 @@ SETTINGS = (
     ),
     Setting(name="64 values, ends known, T=60", n=64),
 )
-CAUSE_RATES = (1.0, 0.7, 0.3)
+CAUSES = tuple(c for c in CONDITIONS if c.first == c.last and c.first > RAREST)
+"""A cause fails at one rate."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class Job:
         play = self._cause if self.size else self._threshold
         played = [play(number) for number in range(self.searches)]
         if self.size:
-            kind, condition = f"cause of {self.size} among {SWITCHES} switches", f"{CAUSE_RATES[self.condition]:g}"
+            kind, condition = f"cause of {self.size} among {SWITCHES} switches", str(CAUSES[self.condition])
         else:
             kind, condition = SETTINGS[self.setting].name, str(CONDITIONS[self.condition])
         stated = [right for is_stated, right in played if is_stated]
@@ -109,19 +111,21 @@ class Job:
         return search.result().certified, (search.low, search.high) == (threshold - 1, threshold)
 
     def _cause(self, number: int) -> tuple[bool, bool]:
-        rate = CAUSE_RATES[self.condition]
-        rng = random.Random(f"{self.seed} {self.size} {rate} {number}")
+        condition = CAUSES[self.condition]
+        rng = random.Random(f"{self.seed} {self.size} {condition} {number}")
         cause = frozenset(rng.sample(range(SWITCHES), self.size))
-        program = Switches(2.0, 60.0, rng, most_trials=MANY_TRIALS, cause=cause, rate=rate)
+        program = Switches(
+            2.0, 60.0, rng, most_trials=MANY_TRIALS, cause=cause, rate=condition.first, false=condition.false
+        )
         search = minimise_search(program, Effort(max_trials=MANY_TRIALS))
-        (found,) = search.result().causes
-        return found.certified, switches_on(found) == cause
+        found = next(iter(search.result().causes), None)
+        return found is not None and found.certified, found is not None and switches_on(found) == cause
 
 
 def jobs(*, searches: int, seed: int) -> list[Job]:
     """Every row."""
     thresholds = [Job(s, c, searches, seed) for s in range(len(SETTINGS)) for c in range(len(CONDITIONS))]
-    causes = [Job(0, c, searches, seed, size) for size in (1, 2, 3) for c in range(len(CAUSE_RATES))]
+    causes = [Job(0, c, searches, seed, size) for size in (1, 2, 3) for c in range(len(CAUSES))]
     return [*causes, *thresholds]
 
 

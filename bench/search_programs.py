@@ -17,7 +17,7 @@ class OutOfTrials(Exception):
 
 @dataclass
 class Account:
-    """Counts trials and what they cost."""
+    """Counts trials and what they cost; ``confirm_s`` is what it cost to see once more that a failing value fails."""
 
     pass_s: float
     fail_s: float
@@ -25,6 +25,7 @@ class Account:
     trials: int = 0
     failures: int = 0
     seconds: float = 0.0
+    confirm_s: float = 0.0
     most_trials: int = 5000
 
     def pay(self, rate: float, *, limit_s: float | None = None) -> bool:
@@ -89,12 +90,16 @@ class Ordered(Account):
 
 @dataclass
 class Switches(Account):
-    """Fails with ``rate`` where every switch of ``cause`` is on; remembers what it decided by ``repeats`` trials."""
+    """Fails with ``rate`` where every switch of ``cause`` is on; remembers what it decided by ``repeats`` trials.
+
+    ``false``: how often a trial fails that has nothing to do with the cause, in every cell.
+    """
 
     cause: frozenset[int] = frozenset()
     requires: dict[int, int] = field(default_factory=dict)
     rate: float = 1.0
     repeats: int = 1
+    false: float = 0.0
 
     def __post_init__(self) -> None:
         self.decided = {frozenset[int](): False, frozenset(range(SWITCHES)): True}
@@ -105,7 +110,8 @@ class Switches(Account):
 
     def fails_once(self, on: frozenset[int]) -> bool:
         """Run one trial."""
-        return self.pay(self.rate if self.cause <= on else 0.0)
+        real = self.rate if self.cause <= on else 0.0
+        return self.pay(1 - (1 - real) * (1 - self.false))
 
     def fails(self, on: frozenset[int]) -> bool:
         """Whether one of ``repeats`` trials fails; decided once, and free where the rules forbid it."""

@@ -79,12 +79,14 @@ def threshold_search(program: Ordered, effort: Effort) -> ThresholdSearch:
         search.tell(value=program.n - 1, answer=Answer.BAD, seconds=program.fail_s)
     soft_s = 5 * program.pass_s
     while (request := search.ask()) is not None:
+        before_s = program.seconds
         if not program.fails(axis.index(request.value), limit_s=soft_s if request.soft else None):
             search.tell(value=request.value, answer=Answer.GOOD, seconds=program.pass_s)
         elif request.soft:
             search.tell(value=request.value, answer=Answer.UNRESOLVED, seconds=soft_s, slow=True, soft=True)
         else:
             search.tell(value=request.value, answer=Answer.BAD, seconds=program.fail_s)
+        program.confirm_s += program.seconds - before_s if request.role == "confirm" else 0.0
     return search
 
 
@@ -186,9 +188,11 @@ def minimise_search(program: Switches, effort: Effort) -> Minimise:
     )
     search = Minimise(space, effort, seen=known)
     while (request := search.ask()) is not None:
+        before_s = program.seconds
         failed = program.fails_once(frozenset(int(name[1:]) for name, value in request.cell if value))
         answer, seconds = (Answer.BAD, program.fail_s) if failed else (Answer.GOOD, program.pass_s)
         search.tell(cell=request.cell, answer=answer, seconds=seconds)
+        program.confirm_s += program.seconds - before_s if request.role == "confirm" else 0.0
     return search
 
 

@@ -38,7 +38,8 @@ class Need:
     """One setting that the failure needs: with ``value`` it fails, one step back to ``last_good`` it passes.
 
     ``back`` are the trials of the failing cell with this one setting taken back, ``required`` the passes that its
-    certificate asks for. ``kept_by`` says which rule forbids the step back, when one does: the need is then not shown
+    certificate asks for. ``cleared``: it failed among them, not as often as a failing cell would, which asks for more
+    passes. ``kept_by`` says which rule forbids the step back, when one does: the need is then not shown
     by a trial. ``others`` are other values of a categorical axis in place of ``value``.
     """
 
@@ -49,13 +50,16 @@ class Need:
     is_threshold: bool = False
     back: CellCount | None = None
     required: int = 0
+    cleared: bool = False
     kept_by: str = ""
     others: tuple[Count, ...] = ()
 
     @property
     def certified(self) -> bool:
-        """Whether taking it back passed as often as the certificate asks, and never failed."""
-        return self.back is not None and not self.back.bad and 0 < self.required <= self.back.good
+        """Whether taking it back passed as often as the certificate asks, and never failed by itself."""
+        if self.back is None or (self.back.bad and not self.cleared):
+            return False
+        return 0 < self.required <= self.back.good
 
     def __str__(self) -> str:
         if not self.is_threshold or isinstance(self.value, bool | str | None):
@@ -83,7 +87,8 @@ class Cause:
     """A set of settings that fails together, and that no longer fails when any single one takes a step back.
 
     ``certified`` says that for every need this was seen often enough; a need that a rule keeps in place is not
-    certified. Not claimed: that it is the smallest such set, or the only one.
+    certified. ``sure``: its failures are no false alarms. Not claimed: that it is the smallest such set, or the only
+    one.
     """
 
     needs: tuple[Need, ...]
@@ -92,12 +97,14 @@ class Cause:
     confidence: float = 0.95
     claim: Claim = Claim.OBSERVED
     freedom: Freedom | None = None
+    sure: bool = True
 
     @property
     def certified(self) -> bool:
-        """Whether the set failed twice and every step back that the rules allow, one at least, has its certificate."""
+        """Whether the set failed twice and surely, and every step back that rules allow, one at least, is certified."""
         shown = any(need.certified for need in self.needs)
-        return self.seen.bad > 1 and shown and all(need.certified or need.kept_by for need in self.needs)
+        is_failing = self.sure and self.seen.bad > 1
+        return is_failing and shown and all(need.certified or need.kept_by for need in self.needs)
 
     def __str__(self) -> str:
         return ", ".join(str(need) for need in self.needs) or "nothing: the good corner itself"

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from harness.core.boundary import Claim
 from harness.core.cause import Cause, CellCount, Minimised, MinimiseFinding
 from harness.search.posterior import excluded_rate
+from harness.search.tally import worth
 
 if TYPE_CHECKING:
+    from harness.core.cause import Need
     from harness.search.ladder import Levels
     from harness.search.minimise import Minimise
 
@@ -36,10 +38,11 @@ def conclude(search: Minimise) -> Minimised:
 def _cause(search: Minimise, levels: Levels) -> Cause:
     needs = tuple(search.need(levels, i) for i, level in enumerate(levels) if level)
     seen = search.count(search.ladder.cell(levels))
-    passes = [need.back.good for need in needs if need.certified and need.back is not None]
+    passes = [worth(need.back.good, need.back.bad) for need in needs if need.certified and need.back is not None]
     confidence = search.effort.confidence
     free = [need for need in needs if not need.kept_by]
-    both_twice = seen.bad > 1 and bool(free) and all(need.certified and need.required > 1 for need in free)
+    sure = levels in search.sure
+    both_twice = sure and seen.bad > 1 and bool(free) and all(need.certified and need.required > 1 for need in free)
     return Cause(
         needs=needs,
         seen=seen,
@@ -47,6 +50,7 @@ def _cause(search: Minimise, levels: Levels) -> Cause:
         confidence=confidence,
         claim=Claim.REPRODUCED if both_twice else Claim.OBSERVED,
         freedom=search.freedom(levels),
+        sure=sure,
     )
 
 
@@ -69,12 +73,18 @@ def _sentence(cause: Cause) -> str:
     shown = [need for need in cause.needs if need.certified and need.back is not None]
     text = f"{{{cause}}} {cause.seen}"
     if shown:
-        least = min(need.back.good for need in shown if need.back is not None)
+        least = min(worth(need.back.good, need.back.bad) for need in shown if need.back is not None)
         each = "a step back from it" if len(cause.needs) == 1 else "each single step back"
         which = "" if len(shown) == len(cause.needs) else f" ({', '.join(need.axis for need in shown)})"
-        text += f"; {each}{which} passed at least {least} times without a failure"
+        text += f"; {each}{which} passed at least {least} times without a failure{_cleared(shown)}"
         text += _excluding(CellCount(cell=cause.seen.cell, good=least), cause.confidence)
     return text + "."
+
+
+def _cleared(shown: list[Need]) -> str:
+    """A certificate with failures in it is worth that of fewer passes without; it says so."""
+    names = ", ".join(need.axis for need in shown if need.cleared)
+    return f", or more often for the same certificate where a failure did not come again ({names})" if names else ""
 
 
 def _excluding(count: CellCount, confidence: float) -> str:
@@ -90,6 +100,8 @@ def _notes(search: Minimise, causes: tuple[Cause, ...]) -> list[str]:
     if search.stopped:
         notes.append(f"The search was ended early by {search.stopped}.")
     for cause in causes:
+        if cause.seen.bad and not cause.sure and not search.stopped:
+            notes.append(f"{{{cause}}} {cause.seen}: too few to tell a rare failure from false alarms.")
         for need in cause.needs:
             notes.extend(_about(need.axis, need.kept_by, open_=need.back is None and not need.kept_by))
             if need.back is not None and not need.certified:
@@ -100,6 +112,11 @@ def _notes(search: Minimise, causes: tuple[Cause, ...]) -> list[str]:
                 of = other.good + other.bad + other.unresolved
                 notes.append(f"With {need.axis}={other.value} instead it {answer} of {of}.")
     notes.extend(search.holes)
+    notes.extend(
+        f"{search.space.name_of(cell)} {search.count(cell)}, and not as often as a failing cell would: not counted."
+        for cell, tally in search.tallies.items()
+        if tally.bad and not search.fails(cell)
+    )
     if causes and not search.is_complete:
         notes.append("Not claimed: that no other set of settings fails, or that none is smaller.")
     if causes and search.is_complete:

@@ -93,7 +93,8 @@ class Explore(Script):
     def _script(self) -> Steps:
         good = self.space.good
         yield from self._until(good, passes=1, role="search", reason="the good corner first: it is the baseline")
-        if not self.good(good) or self.bad(good):
+        yield from self._confirm(good, reason="the good corner once more")
+        if not self.good(good) or self.fails(good):
             self.notes.append("The good corner did not pass, so there is nothing to compare with.")
             return
         while True:
@@ -112,7 +113,7 @@ class Explore(Script):
         for row in sorted(rows, key=lambda cell: sum(good[name] != value for name, value in cell)):
             reason = f"a row of the covering array of {len(rows)}"
             yield from self._until(row, passes=1, role="search", reason=reason)
-            if self.bad(row):
+            if self.fails(row):
                 return row
         return None
 
@@ -134,7 +135,7 @@ class Explore(Script):
             yield request
             told = self.told[-1]
             search.tell(cell=told.cell, answer=told.answer, seconds=told.seconds)
-        if len(self.causes) == at:
+        if len(self.causes) == at and self.fails(row):
             self.notes.append(f"{self.space.name_of(row)} failed, but no cause was found: {search.result().because}")
             self.excluded.append(Rule(when=Selector(terms=tuple((name, (value,)) for name, value in row))))
         self.excluded.extend(Rule(when=self._where(cause), because="a known cause") for cause in self.causes[at:])
@@ -150,7 +151,7 @@ class Explore(Script):
         return axis.values[at:] if at > good else axis.values[: at + 1]
 
     def _passed(self) -> list[Point]:
-        return [cell for cell, tally in self.tallies.items() if tally.good and not tally.bad]
+        return [cell for cell, tally in self.tallies.items() if tally.good and not self.fails(cell)]
 
     def _because(self, every: int, passed: int) -> str:
         axes = "pairs of values" if self.strength == 2 else f"combinations of {self.strength} values"

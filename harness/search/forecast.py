@@ -41,7 +41,8 @@ def _is_possible(search: Minimise, cause: Levels) -> bool:
     wanted = _settings(search, cause)
     for cell, tally in search.tallies.items():
         fails = wanted <= set(cell)
-        if (tally.bad and not fails) or (tally.good and not tally.bad and fails):
+        failed = search.fails(cell)
+        if (failed and not fails) or (tally.good and not failed and fails):
             return False
     return True
 

@@ -17,6 +17,7 @@ from harness.search.forecast import forecast
 from harness.search.ladder import Ladder, Levels
 from harness.search.script import Script, Steps
 from harness.search.split import next_probe
+from harness.search.tally import passes_needed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,9 +38,10 @@ class Minimise(Script):
     2. Prefixes: with the settings in order of suspicion (and after what they require), the shortest prefix that fails
        ends in a setting that is needed; keep it, look for the next among those before it, until what is kept fails.
     3. Every kept setting takes steps back as far as the failure lasts: left out, or lower on an ordered axis.
-    4. Certificate: each single further step back passes :attr:`required` times. One failure there sends the search
-       back to 3 with the smaller set, until nothing moves.
-    5. The set fails once more; other values of categorical axes are tried in its place.
+    4. The set is run until its failures are sure to be its own. Where they turn out to be false alarms, the search
+       goes back to 2 with what it knows.
+    5. Certificate: each single further step back passes :attr:`required` times. A failure there sends the search
+       back to 3 with the smaller set, until nothing moves. Then other values of categorical axes are tried.
     6. With ``explain``: so many cells with the cause and everything else at random; what varies has no say in it.
     7. With ``causes`` above one: break every cause found in every possible way and see whether the rest still fails.
 
@@ -71,6 +73,7 @@ class Minimise(Script):
         self.ladder = Ladder(space, good=self.good_cell, bad=self.bad_cell)
         self.finding = MinimiseFinding.INCONCLUSIVE
         self.found: list[Levels] = []
+        self.sure: set[Levels] = set()
         self.others: dict[Levels, dict[int, list[Point]]] = {}
         self.random_cells: dict[Levels, tuple[Point, ...]] = {}
         self.holes: list[str] = []
@@ -119,17 +122,24 @@ class Minimise(Script):
         nearest = ladder.at(levels, position, level - 1)
         rule = ladder.broken(nearest) if back is None else None
         cells = self.others.get(levels, {}).get(position, [])
+        cell = None if back is None else ladder.cell(back)
         return Need(
             axis=factor.name,
             value=ladder.value(position, level),
             good=ladder.value(position, 0),
             last_good=ladder.value(position, level - 1 if back is None else back[position]),
             is_threshold=factor.axis.type is AxisType.ORDERED,
-            back=None if back is None else self.count(ladder.cell(back)),
-            required=0 if back is None else self._asked_of.get(ladder.cell(back), 0),
+            back=None if cell is None else self.count(cell),
+            required=0 if cell is None else self._passes_asked(cell),
+            cleared=cell is not None and self.bad(cell) > 0 and not self.fails(cell),
             kept_by=str(rule) if rule else "",
             others=tuple(_as_count(self.count(cell), factor.name) for cell in cells),
         )
+
+    def _passes_asked(self, cell: Point) -> int:
+        """The passes that the certificate asks of ``cell``, more where failures of it were cleared; 0: none yet."""
+        asked = self._asked_of.get(cell, 0)
+        return passes_needed(asked, self.bad(cell)) if asked and not self.fails(cell) else asked
 
     def _check_corners(self) -> None:
         for name, cell in (("good", self.good_cell), ("bad", self.bad_cell)):
@@ -142,18 +152,18 @@ class Minimise(Script):
     def _script(self) -> Steps:
         good, bad = self.good_cell, self.bad_cell
         yield from self._until(good, passes=1, role="search", reason="the good corner first: it is the baseline")
-        if self.bad(good):
+        yield from self._confirm(good, reason="the good corner once more")
+        if self.fails(good):
             self.finding = MinimiseFinding.GOOD_FAILS
-            yield from self._once_more(good, reason="the good corner once more")
             return
         if not self.good(good):
             return
-        yield from self._until(bad, passes=self.required, role="search", reason="the bad corner: it has to fail")
-        if not self.bad(bad):
-            if self.good(bad) >= self.required:
-                self.finding = MinimiseFinding.BAD_PASSES
-            return
-        yield from self._causes()
+        passes = self.required
+        yield from self._until(bad, passes=passes, role="search", reason="the bad corner: it has to fail")
+        if self.fails(bad):
+            yield from self._causes()
+        if not self.found and self.passed(bad, passes):
+            self.finding = MinimiseFinding.BAD_PASSES
 
     def _causes(self) -> Steps:
         """Reiter's hitting sets: a further cause must do without a step of every cause known so far."""
@@ -172,13 +182,16 @@ class Minimise(Script):
                     self.holes.append(f"{self.space.name_of(cell)} could not be tried: {rule}")
                     continue
                 reason = "does anything else fail, with every known cause broken?"
-                yield from self._until(cell, passes=self.required, role="certify", reason=reason)
-                if not self.bad(cell):
-                    if self.good(cell) < self.required:
+                before = len(self.found)
+                while len(self.found) == before and (self.fails(cell) or not self._answered(cell)):
+                    yield from self._until(cell, passes=self.required, role="certify", reason=reason)
+                    if self.fails(cell):
+                        yield from self._minimal(caps)
+                if len(self.found) == before:
+                    if not self.passed(cell, self.required):
                         self.holes.append(f"{self.space.name_of(cell)} gave no answer")
                     closed.append(caps)
                     continue
-                yield from self._minimal(caps)
                 known = self.found[-1]
             for position in _members(known):
                 capped = self.ladder.at(caps, position, known[position] - 1)
@@ -186,11 +199,40 @@ class Minimise(Script):
         self.is_complete = not self.holes
 
     def _minimal(self, top: Levels) -> Steps:
-        """Append to ``found`` a minimal failing set within ``top``, which fails."""
-        self.finding = MinimiseFinding.CAUSE
+        """Append to ``found`` a minimal failing set within ``top``, which fails; none where that was a false alarm."""
+        at, self.finding = len(self.found), MinimiseFinding.CAUSE
+        is_settled = False
+        while not is_settled:
+            if not self._fails(top):
+                del self.found[at:]
+                self.finding = MinimiseFinding.CAUSE if self.found else MinimiseFinding.INCONCLUSIVE
+                return
+            if len(self.found) == at or not self._fails(self.found[-1]):
+                yield from self._prefixes(top, at=at)
+            yield from self._step_down()
+            levels = self.found[-1]
+            yield from self._confirm(self._cell(levels), reason="the whole cause once more")
+            if not self._fails(levels):
+                continue
+            yield from self._certify()
+            if self._settled(levels):
+                # What turned out to be a false alarm meanwhile asks for more before these failures are no such thing.
+                yield from self._confirm(self._cell(levels), reason="the whole cause once more")
+                is_settled = self._fails(levels)
+        levels = self.found[-1]
+        if self.is_sure(self._cell(levels)):
+            self.sure.add(levels)
+        yield from self._other_values(levels)
+        cell, held = self._cell(levels), self._held(levels)
+        cells = other_cells(self.space, cell, held=held, number=self.explain, seed=self.seed)
+        self.random_cells[levels] = cells
+        yield from ask_each(self, cells)
+
+    def _prefixes(self, top: Levels, *, at: int) -> Steps:
+        """Keep the last setting of the shortest failing prefix, then of those before it, until what is kept fails."""
         kept = self.ladder.bottom
         rest: list[int] = _members(top)
-        self.found.append(top)
+        self.found[at:] = [top]
         while not self._fails(kept) and rest:
             chain = [self.ladder.raised(kept, rest[:n], top=top) for n in range(len(rest) + 1)]
             yield from self._search_chain(chain, what="settings")
@@ -201,19 +243,6 @@ class Minimise(Script):
             group = rest[max(low, 0) : high]
             kept = self.ladder.with_requirements(self.ladder.raised(kept, group, top=top), top=chain[high])
             rest = [i for i in rest[: max(low, 0)] if not kept[i]]
-        while True:
-            yield from self._step_down()
-            before = self.found[-1]
-            yield from self._certify()
-            if self._settled(before):
-                break
-        levels = self.found[-1]
-        yield from self._once_more(self.ladder.cell(levels), reason="the whole cause once more")
-        yield from self._other_values(levels)
-        cell, held = self._cell(levels), self._held(levels)
-        cells = other_cells(self.space, cell, held=held, number=self.explain, seed=self.seed)
-        self.random_cells[levels] = cells
-        yield from ask_each(self, cells)
 
     def _step_down(self) -> Steps:
         """Leave out or lower each setting as far as a single pass does not stop it."""
@@ -238,19 +267,13 @@ class Minimise(Script):
             self._asked_of[cell] = passes = self._asked_of.get(cell, passes)
             name = self.ladder.names[position]
             yield from self._until(cell, passes=passes, role="certify", reason=f"it must pass with {name} taken back")
-            if self.bad(cell):
+            if self.fails(cell):
                 return
 
     def _settled(self, levels: Levels) -> bool:
         """Whether no single step back from ``levels`` is known to fail."""
         backs = [self._step_back(levels, position) for position in _members(levels)]
         return not any(back is not None and self._fails(back) for back in backs)
-
-    def _once_more(self, cell: Point, *, reason: str) -> Steps:
-        asked = 0
-        while self.bad(cell) < 2 and asked < self.required and not self.given_up(cell):
-            asked += 1
-            yield CellRequest(cell=cell, role="confirm", reason=reason)
 
     def _other_values(self, levels: Levels) -> Steps:
         """On categorical axes: does any value that is neither the good nor the bad one fail as well?"""
@@ -308,7 +331,10 @@ class Minimise(Script):
         return frozenset(self.ladder.names[i] for i in _members(levels))
 
     def _fails(self, levels: Levels) -> bool:
-        return self.bad(self._cell(levels)) > 0
+        return self.fails(self._cell(levels))
+
+    def _answered(self, cell: Point) -> bool:
+        return self.given_up(cell) or self.passed(cell, self.required)
 
     def _cell(self, levels: Levels) -> Point:
         return self.ladder.cell(levels)

@@ -11,7 +11,8 @@ from harness.core.cause import CellCount
 from harness.core.ports import CellRequest
 from harness.core.verdict import Answer
 from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S
-from harness.search.threshold import certificate_passes
+from harness.search.tally import CLEARED, is_sure, lean, passes_needed
+from harness.search.threshold import MOST_CONFIRMS, certificate_passes
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -49,7 +50,8 @@ class Script:
 
     A script never receives an answer by hand: it looks into ``tallies``, so that what was seen before the search
     began (``seen``) counts like anything else, and the same answers in the same order lead to the same questions.
-    Failures are believed; a pass is tentative until :meth:`required` of them were seen and no failure.
+    A failure is believed while it is likelier the cell's own than a false alarm (:meth:`fails`); a pass is tentative
+    until :attr:`required` of them were seen.
     """
 
     def __init__(
@@ -137,6 +139,19 @@ class Script:
         """What was seen of ``cell``, to keep."""
         return CellCount(cell=cell, good=self.good(cell), bad=self.bad(cell), unresolved=self.unresolved(cell))
 
+    def fails(self, cell: Point) -> bool:
+        """Whether its failures are likelier its own than false alarms, be it for now."""
+        return self.bad(cell) > 0 and lean(self.good(cell), self.bad(cell)) > CLEARED
+
+    def is_sure(self, cell: Point) -> bool:
+        """Whether its failures are sure to be its own."""
+        alarms = sum(tally.bad for other, tally in self.tallies.items() if tally.bad and not self.fails(other))
+        return is_sure(self.good(cell), self.bad(cell), false_alarms=alarms, tried=len(self.tallies))
+
+    def passed(self, cell: Point, passes: int) -> bool:
+        """Whether it passed as often as ``passes`` ask, or more often for the same where failures were cleared."""
+        return not self.fails(cell) and self.good(cell) >= passes_needed(passes, self.bad(cell))
+
     def is_flaky(self) -> bool:
         """Whether a cell both passed and failed."""
         return any(tally.good and tally.bad for tally in self.tallies.values())
@@ -149,10 +164,18 @@ class Script:
         raise NotImplementedError
 
     def _until(self, cell: Point, *, passes: int, role: str, reason: str) -> Steps:
-        """Ask ``cell`` until it fails once, passes ``passes`` times or is given up."""
-        while not self.bad(cell) and self.good(cell) < passes and not self.given_up(cell):
-            self._copies = passes - self.good(cell) if role == "certify" else 1
+        """Ask ``cell`` until it fails, passes as often as ``passes`` ask or is given up."""
+        while not self.fails(cell) and not self.passed(cell, passes) and not self.given_up(cell):
+            lacking = passes_needed(passes, self.bad(cell)) - self.good(cell)
+            self._copies = lacking if role == "certify" else 1
             yield CellRequest(cell=cell, role=role, reason=reason)
+
+    def _confirm(self, cell: Point, *, reason: str) -> Steps:
+        """Ask ``cell``, which failed, until it is sure to fail by itself, is cleared, or is given up."""
+        asked = 0
+        while self.fails(cell) and not self.is_sure(cell) and asked < MOST_CONFIRMS and not self.given_up(cell):
+            asked += 1
+            yield CellRequest(cell=cell, role="confirm", reason=reason)
 
     def _learn(self, told: Told) -> None:
         tally = self.tallies.setdefault(told.cell, CellTally())

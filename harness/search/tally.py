@@ -61,8 +61,7 @@ class Tally:
             false_alarms: failures elsewhere that did not come again.
             tried: values that were run up to this one; every one was a chance for a false alarm.
         """
-        enough = SURE + math.log1p(MORE_SURE * false_alarms) + math.log(max(tried / FEW, 1.0))
-        return self.bad > 0 and self.failures > 1 and self.lean >= enough
+        return self.bad > 0 and is_sure(self.good, self.failures, false_alarms=false_alarms, tried=tried)
 
     @property
     def needed(self) -> int | None:
@@ -77,10 +76,7 @@ class Tally:
     @property
     def worth(self) -> int:
         """The passes without a failure, in a search's first certificate, that would say what was seen here."""
-        return bisect(range(1, self.good + 1), self.good, key=self._asks_for)
-
-    def _asks_for(self, passes: int) -> int:
-        return passes_needed(passes_for(passes, self.attempt), self.failures)
+        return worth(self.good, self.failures, attempt=self.attempt)
 
 
 @lru_cache(maxsize=65536)
@@ -100,6 +96,24 @@ def lean(good: int, bad: int) -> float:
         return fails
     rate = min(bad / (good + bad), MOST_FALSE)
     return fails - bad * math.log(rate) - good * math.log1p(-rate)
+
+
+def is_sure(good: int, bad: int, *, false_alarms: int, tried: int) -> bool:
+    """Whether ``bad`` failures beside ``good`` passes are sure to be no false alarms; a single one is never enough.
+
+    Args:
+        good: passes.
+        bad: failures.
+        false_alarms: failures elsewhere that did not come again.
+        tried: values or cells that were run so far; every one was a chance for a false alarm.
+    """
+    enough = SURE + math.log1p(MORE_SURE * false_alarms) + math.log(max(tried / FEW, 1.0))
+    return bad > 1 and lean(good, bad) >= enough
+
+
+def worth(good: int, bad: int, *, attempt: int = 1) -> int:
+    """The passes without a failure, in a search's first certificate, that would say what ``good`` and ``bad`` say."""
+    return bisect(range(1, good + 1), good, key=lambda passes: passes_needed(passes_for(passes, attempt), bad))
 
 
 def passes_for(passes: int, attempt: int, *, confidence: float = 0.95) -> int:

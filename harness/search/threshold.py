@@ -12,6 +12,7 @@ from harness.core.ports import Request
 from harness.core.verdict import Answer
 from harness.search.conclude import MANY_PASSES, conclude
 from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S, Costs
+from harness.search.flaky import DOUBT, Doubts, rarest_seen
 from harness.search.outlook import outlook
 from harness.search.split import failures_allowed, next_probe
 from harness.search.tally import Tally, passes_for
@@ -51,8 +52,8 @@ class ThresholdSearch:
 
     A value with failures is suspect while they are likelier its own than false alarms (``tally.lean``). The first
     suspect is run until that is sure, or until it is a suspect no more: the search then goes on above it, and the
-    failure is reported as one that did not come again. A failure where there were passes takes back the single
-    passes below, because they were as weak.
+    failure is reported as one that did not come again. Once a value both passed and failed, a single pass below it
+    is no longer believed: how often it failed says how many are worth what one was (``flaky.Doubts``).
     """
 
     def __init__(
@@ -70,18 +71,21 @@ class ThresholdSearch:
         self.slow: dict[int, float] = {}
         self.stopped = ""
         self.numbers = _numbers(axis)
-        self._trusted: set[int] = set()
         self._failed: set[int] = set()
         self._seen: set[int] = set()
         self._cuts: list[float] = []
         self._high: int | None = None
+        self._low: int | None = None
+        self._doubts: Doubts | None = None
         self._certificates = 0
         self._next = self._decide()
 
     @property
     def low(self) -> int:
         """The largest position that passed and is believed, or -1."""
-        return max(self._trusted, default=-1)
+        if self._low is None:
+            self._low = self._believed()
+        return self._low
 
     @property
     def high(self) -> int:
@@ -145,7 +149,7 @@ class ThresholdSearch:
         self.trials += 1
         self.seconds += seconds
         self._seen.add(position)
-        self._high = None
+        self._high = self._low = None
         if tally.failures:
             tally.confirms += 1
         match answer:
@@ -153,14 +157,12 @@ class ThresholdSearch:
                 tally.good += 1
                 if seconds > 0:  # what a person said of a value took no time
                     self.costs.passed(self.numbers[position], seconds)
-                if position < self.high:
-                    self._trusted.add(position)
             case Answer.BAD:
                 self._fail(position, seconds)
             case Answer.UNRESOLVED if soft:
                 tally.cut += 1
                 self._cuts.append(seconds)
-                self._suspect(position)
+                self._failed.add(position)
             case Answer.UNRESOLVED:
                 tally.unresolved += 1
                 if slow and not tally.good and not tally.bad:
@@ -181,7 +183,7 @@ class ThresholdSearch:
         other.costs = copy.deepcopy(self.costs)
         other.tallies = [copy.copy(tally) for tally in self.tallies]
         other.slow, other.non_monotone = dict(self.slow), list(self.non_monotone)
-        other._trusted, other._failed, other._seen = set(self._trusted), set(self._failed), set(self._seen)
+        other._failed, other._seen = set(self._failed), set(self._seen)
         other._cuts = list(self._cuts)
         return other
 
@@ -190,22 +192,23 @@ class ThresholdSearch:
             self.costs.failed(seconds)
         broken = [i for i in range(position, len(self.tallies)) if self.tallies[i].certified]
         self.tallies[position].bad += 1
-        self._suspect(position)
+        self._failed.add(position)
         if broken and self.tallies[position].suspect:
             names = ", ".join(str(self.axis.values[i]) for i in broken)
             self.non_monotone.append(
                 f"{self.axis.name}={self.axis.values[position]} failed although {names} had passed the certificate"
             )
 
-    def _suspect(self, position: int) -> None:
-        """Take back what a failure at ``position`` makes doubtful."""
-        was_believed = position <= self.low
-        self._failed.add(position)
-        if not self.tallies[position].suspect:
-            return
-        self._trusted = {i for i in self._trusted if i < position}
-        if was_believed:
-            self._trusted = {i for i in self._trusted if self.tallies[i].certified}
+    def _believed(self) -> int:
+        """A single pass is believed for now; where failing values pass too, as many as leave little doubt."""
+        self._doubts = None
+        passed = [i for i in self._seen if i < self.high and self.tallies[i].good]
+        rate = rarest_seen(self.tallies[i] for i in self._failed if self.tallies[i].suspect)
+        if rate == 1.0 or not passed or self.stopped:
+            return max(passed, default=-1)
+        sure = max((i for i in passed if self.tallies[i].certified), default=-1)
+        self._doubts = Doubts.of(self.tallies[: self.high], ruled_out=sure, rate=rate)
+        return max((i for i in passed if self._doubts.below[i] <= DOUBT), default=-1)
 
     def _decide(self) -> Request | None:
         if self.trials >= self.effort.max_trials:
@@ -213,6 +216,7 @@ class ThresholdSearch:
         elif self.effort.max_seconds is not None and self.seconds >= self.effort.max_seconds:
             self.stopped = f"the limit of {self.effort.max_seconds:g} s of trials"
         if self.stopped:
+            self._low = None
             return None
         return self._search() or self._certify() or self._confirm() or self._look_above()
 
@@ -224,15 +228,19 @@ class ThresholdSearch:
             return self._request(
                 0, "search", "the smallest value first: it is the baseline, and limits are learned from it"
             )
-        short = len(self.tallies) <= SHORT_AXIS
-        position = next_probe(
-            probes,
-            unknown_below=self.low,
-            unknown_above=min(self.high, self.ceiling),
-            pass_s=[self.costs.of_pass(self.numbers[i]) for i in probes],
-            fail_s=self._fail_s(),
-            failures=failures_allowed(len(self.tallies)) - len(self._failed) if short else len(probes),
-        )
+        pass_s, fail_s = [self.costs.of_pass(self.numbers[i]) for i in probes], self._fail_s()
+        if self._doubts is not None:
+            position = self._doubts.most_telling(probes, pass_s=pass_s, fail_s=fail_s)
+        else:
+            short = len(self.tallies) <= SHORT_AXIS
+            position = next_probe(
+                probes,
+                unknown_below=self.low,
+                unknown_above=min(self.high, self.ceiling),
+                pass_s=pass_s,
+                fail_s=fail_s,
+                failures=failures_allowed(len(self.tallies)) - len(self._failed) if short else len(probes),
+            )
         ratio = self._fail_s() / self.costs.of_pass(self.numbers[position])
         return self._request(position, "search", f"{len(probes)} values open; a failure costs about {ratio:.2g} passes")
 

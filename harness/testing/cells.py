@@ -29,7 +29,10 @@ class Asking(Protocol):
 
 @dataclass
 class CellProgram:
-    """Fails at ``rate`` wherever one of ``causes`` holds; gives no answer where ``mute`` does."""
+    """Fails at ``rate`` wherever one of ``causes`` holds; gives no answer where ``mute`` does.
+
+    Any trial fails for no reason of its own at the rate ``false``, in one cell never again within ``apart`` trials.
+    """
 
     causes: tuple[Callable[[Mapping[str, Value]], bool], ...]
     rate: float = 1.0
@@ -37,7 +40,10 @@ class CellProgram:
     pass_s: float = 2.0
     fail_s: float = 60.0
     seed: int = 0
+    false: float = 0.0
+    apart: int = 1
     random: random.Random = field(init=False)
+    calm: dict[Point, int] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -51,7 +57,12 @@ class CellProgram:
         """The answer of one trial, and its seconds."""
         if self.mute(dict(cell)):
             return Answer.UNRESOLVED, self.pass_s
+        calm = self.calm.get(cell, 0)
+        self.calm[cell] = max(calm - 1, 0)
         if self.can_fail(cell) and self.random.random() < self.rate:
+            return Answer.BAD, self.fail_s
+        if self.false and not calm and self.random.random() < self.false:
+            self.calm[cell] = self.apart - 1
             return Answer.BAD, self.fail_s
         return Answer.GOOD, self.pass_s
 

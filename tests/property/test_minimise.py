@@ -16,6 +16,7 @@ from harness.core.space import Factor, Rule, Selector, Space
 from harness.core.spec import Effort
 from harness.core.verdict import Answer
 from harness.search.minimise import Minimise
+from harness.search.tally import lean, passes_needed
 from harness.testing.cells import CellProgram
 
 FEW = Effort(certify=3, max_trials=5000)
@@ -161,12 +162,16 @@ def test_nothing_is_asked_that_a_certificate_or_the_confirmation_does_not_need(c
     search = Minimise(space, FEW)
     told = CellProgram(many, rate=rate, seed=seed).play(search)
     asked = Counter((request.cell, request.role) for request, _ in told)
-    failed = Counter[Point]()
+    passed, failed = Counter[Point](), Counter[Point]()
     for request, answer in told:
-        if request.role != "confirm":
-            assert not failed[request.cell], "a cell that failed is decided"
-        failed[request.cell] += answer is Answer.BAD
-    assert all(n <= search.required for (_, role), n in asked.items() if role != "search")
+        cell = request.cell
+        if request.role == "confirm":
+            assert failed[cell], "only what failed is asked whether it does so again"
+        else:
+            assert not failed[cell] or lean(passed[cell], failed[cell]) <= 0, "a cell that failed is decided"
+        (failed if answer is Answer.BAD else passed)[cell] += 1
+    certified = {cell: n for (cell, role), n in asked.items() if role == "certify"}
+    assert all(n <= passes_needed(search.required, failed[cell]) + failed[cell] for cell, n in certified.items())
     searched = [n for (cell, role), n in asked.items() if role == "search" and cell != space.bad]
     assert set(searched) <= {1}
 
@@ -180,6 +185,30 @@ def test_a_flaky_answer_really_can_fail_it_is_at_worst_too_large(case, rate, see
     program.play(search)
     for cause in search.result().causes:
         assert program.can_fail(cause.seen.cell)
+
+
+@given(cases(ruled=True, most_causes=2), st.floats(0.3, 1), st.floats(0.02, 1), st.integers(0, 2**32))
+@settings(deadline=None, max_examples=40)
+def test_failures_that_come_in_any_cell_but_not_soon_again_make_no_wrong_cause_certified(case, rate, false, seed):
+    space, many = case
+    program = CellProgram(many, rate=rate, false=false, apart=40, seed=seed)
+    search = Minimise(space, Effort(max_trials=5000))
+    program.play(search)
+    result = search.result()
+    assert all(program.can_fail(cause.seen.cell) for cause in result.causes if cause.certified)
+    assert result.finding is not MinimiseFinding.GOOD_FAILS
+    assert result.finding is not MinimiseFinding.BAD_PASSES or not program.can_fail(space.bad)
+
+
+@given(cases(), st.integers(0, 2**32))
+@settings(deadline=None, max_examples=20)
+def test_a_steady_cause_is_found_and_certified_in_spite_of_them(case, seed):
+    space, (cause,) = case
+    search = Minimise(space, Effort(max_trials=5000))
+    CellProgram((cause,), false=0.02, apart=40, seed=seed).play(search)
+    (answer,) = search.result().causes
+    assert found(answer) == dict(cause.needs)
+    assert answer.certified
 
 
 @given(cases(ruled=True), st.data())

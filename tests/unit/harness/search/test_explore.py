@@ -164,7 +164,7 @@ def test_told_to_stop_at_the_first_cause_it_says_what_is_left():
 
 def test_a_failing_good_corner_ends_it():
     search = play(space_of(2, 2), lambda _: True)
-    assert search.trials == 1
+    assert search.trials == 2, "once more, since a single failure may be a false alarm"
     assert "nothing to compare with" in search.result().notes[0]
 
 

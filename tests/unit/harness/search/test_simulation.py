@@ -54,16 +54,20 @@ def test_of_the_answers_that_state_95_percent_95_percent_are_right(bench):
 def test_a_way_that_is_cheaper_and_never_worse_would_be_reported(bench):
     simulation = bench["search_simulation"]
 
-    def score(way: str, row: str, seconds: float, wrong: float):
-        return simulation.Score("threshold", row, way, 10, 1, 1, seconds, wrong, 0.0)
+    def score(way: str, row: str, seconds: float, wrong: float, confirm_s: float = 0.0):
+        return simulation.Score("threshold", row, way, 10, 1, 1, seconds, wrong, 0.0, confirm_s)
 
     rows = ("N=12 T=60 1", "N=12 T=60 0.1")
     fair = [score("ours", row, 100, 0.0) for row in rows] + [score("other", row, 30, 0.0) for row in rows]
     assert simulation.verdicts(fair)[rows[0]] == "other is cheaper"
-    dearer = [*fair[:2], *(score("other", row, 50, 0.0) for row in rows)]
-    assert "no more than our second failure (60 s)" in simulation.verdicts(dearer)[rows[0]]
+    dearer = [*(score("ours", row, 100, 0.0, 60) for row in rows), *(score("other", row, 50, 0.0) for row in rows)]
+    assert "to see the failure again (60 s)" in simulation.verdicts(dearer)[rows[0]]
     worse = [*fair[:3], score("other", rows[1], 30, 0.5)]
     assert simulation.verdicts(worse) == {
         rows[0]: "other is cheaper here, and wrong in 50 % at 0.1",
         rows[1]: "ours is cheapest",
     }
+    bolder = [score("ours", rows[0], 30, 0.2), score("other", rows[0], 100, 0.1)]
+    assert simulation.verdicts(bolder)[rows[0]] == (
+        "ours is cheapest; other is dearer, with 1 error in 10 to our 2 errors in 10"
+    )

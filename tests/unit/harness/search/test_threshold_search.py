@@ -115,15 +115,24 @@ def test_a_rare_failure_that_shows_again_is_reproduced():
     assert search.result().claim is Claim.REPRODUCED
 
 
-def test_a_failure_in_the_certificate_moves_the_threshold_down_and_takes_back_single_passes():
+def test_a_failure_in_the_certificate_moves_the_threshold_down_and_a_single_pass_below_is_no_longer_believed():
     search = ThresholdSearch(layers(1, 2, 3), Effort(certify=3))
     for value in (1, 2, 3):
         search.tell(value=value, answer=GOOD, seconds=0.5)
     assert search.ask().value == 3  # type: ignore[union-attr]
     search.tell(value=3, answer=BAD, seconds=12)
-    assert (search.ask().value, search.ask().role) == (1, "search")  # type: ignore[union-attr]
+    assert (search.low, search.high) == (0, 2), "the passes at 2 and 3 speak for 1, nothing but its own one for 2"
+    assert (search.ask().value, search.ask().role) == (2, "search")  # type: ignore[union-attr]
     play(search, {3: BAD})
     assert (search.result().last_good, search.result().first_bad) == (2, 3)
+
+
+def test_a_failing_value_that_passed_once_does_not_hold_up_a_failure_that_always_comes():
+    search = ThresholdSearch(layers(), Effort(certify=3))
+    search.tell(value=12, answer=GOOD, seconds=0.5)
+    asked = play(search, from_five(layers()))
+    assert (search.result().last_good, search.result().first_bad) == (4, 5)
+    assert len(asked) < 20
 
 
 def test_values_that_cannot_be_told_widen_the_answer_and_are_named():
