@@ -86,8 +86,11 @@ class RankView:
 
     @property
     def marks(self) -> int:
-        """How far it came: ranks of one program make the same marks in the same order."""
-        return self.facts.heartbeats_total
+        """How far it came: ranks of one program make the same marks in the same order, and number them.
+
+        They are not counted: of a program that makes too many, only some are seen.
+        """
+        return self.facts.last.seq if self.facts.last else self.facts.heartbeats_total
 
 
 def views_of(case: Case) -> tuple[RankView, ...]:

@@ -2,6 +2,8 @@
 
 The worker appends one JSON object per line, each with a single write, so a reader sees whole lines except for the
 last one, which may be torn: it is kept until its end arrives. A line that is no mark is counted and skipped.
+
+A stranger's program with quick steps writes one line a second, and puts where it is into 56 bytes of shared memory.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import struct
 from typing import TYPE_CHECKING, Any
 
 from harness.core.devices import MemoryMark
@@ -21,6 +24,10 @@ if TYPE_CHECKING:
 
 FIRST_MARKS, LAST_MARKS = 50, 200
 """How many marks and step times are kept of the beginning and of the end of a trial."""
+
+PLACE = struct.Struct("<QdQdQQQ")
+PLACES = (("step", "begin"), ("data", "begin"), ("data", "end"), ("backward", "begin"), ("backward", "end"))
+"""What the shim puts into shared memory, see there: mark, time, steps done, end of the last, PID, place, mark again."""
 
 CHUNK_BYTES = 1 << 16
 MAX_LINE_BYTES = 1 << 20
@@ -57,11 +64,47 @@ class LineReader:
             self._fd = None
 
 
+class PlaceReader:
+    """Where a rank is, from the memory that its process shares; nothing while it has put nothing there."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd: int | None = None
+        self._last: tuple[int, int] | None = None
+
+    def new(self) -> dict[str, Any] | None:
+        """The mark that is there, if it is another than at the last look and not half-written."""
+        if self._fd is None:
+            try:
+                self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return None
+        data = os.pread(self._fd, PLACE.size, 0)
+        if len(data) < PLACE.size:
+            return None
+        seq, t, done, ended, pid, code, again = PLACE.unpack(data)
+        if seq == 0 or seq != again or (pid, seq) == self._last or code >= len(PLACES):
+            return None
+        self._last = pid, seq
+        phase, edge = PLACES[code]
+        return {"seq": seq, "t": t, "done": done, "ended": ended, "pid": pid, "phase": phase, "edge": edge}
+
+    def close(self) -> None:
+        """Give the file back."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
 class RankMarks:
-    """What one rank has said: its own marks, the time of the last of them, its process, its finished steps."""
+    """What one rank has said: its own marks, the time of the last of them, its process, its finished steps.
+
+    ``seq`` is the number of its process's last mark.
+    """
 
     def __init__(self, *, pid: int) -> None:
         self.pid = pid
+        self.seq = 0
         self.marks: Bounded[Heartbeat] = Bounded(first=FIRST_MARKS, last=LAST_MARKS)
         self.last_t_s = 0.0
         self.steps_done = 0
@@ -91,6 +134,7 @@ class Heartbeats:
         self._step_began_s: float | None = None
         self._bad_lines = 0
         self._readers: dict[str, LineReader] = {}
+        self._places: dict[int, PlaceReader] = {}
 
     @property
     def steps_done(self) -> int:
@@ -108,11 +152,14 @@ class Heartbeats:
         for reader in self._all_readers():
             for line in reader.lines():
                 self._take(line)
+        for rank, place in sorted(self._places.items()):
+            if (found := place.new()) is not None:
+                self._placed(rank, found)
         return (self.last_t_s, self.marks.total, self.steps_done) != before
 
     def close(self) -> None:
         """Give the files back."""
-        for reader in self._readers.values():
+        for reader in (*self._readers.values(), *self._places.values()):
             reader.close()
 
     def _all_readers(self) -> list[LineReader]:
@@ -120,6 +167,10 @@ class Heartbeats:
             for name in (entry.name for entry in entries):
                 if name.startswith("heartbeat_rank") and name.endswith(".jsonl") and name not in self._readers:
                     self._readers[name] = LineReader(self.trial_dir / name)
+                elif (
+                    name.startswith("place_rank") and (rank := int(name.removeprefix("place_rank"))) not in self._places
+                ):
+                    self._places[rank] = PlaceReader(self.trial_dir / name)
         return [reader for _, reader in sorted(self._readers.items())]
 
     def _take(self, line: bytes) -> None:
@@ -139,8 +190,20 @@ class Heartbeats:
             return
         self._moved(t_s)
 
+    def _placed(self, number: int, found: Mapping[str, Any]) -> None:
+        """A mark from shared memory; lines that were written after it have said more already."""
+        rank = self._rank(number, pid=found["pid"])
+        if found["seq"] <= rank.seq:
+            return
+        ended = {"rank": number, "pid": found["pid"], "step": found["done"] - 1, "done": found["done"], "facts": {}}
+        self._step(ended, t_s=found["ended"] - self.started_s)
+        mark = _heartbeat({**found, "rank": number, "step": found["done"]}, t_s=found["t"] - self.started_s)
+        self._mark(mark)
+        self._moved(mark.t_s)
+
     def _mark(self, mark: Heartbeat) -> None:
         rank = self._rank(mark.rank, pid=mark.pid)
+        rank.seq = mark.seq
         rank.marks.add(mark)
         rank.last_t_s = max(rank.last_t_s, mark.t_s)
         if mark.step is not None:
@@ -185,8 +248,8 @@ class Heartbeats:
         self._step_began_s = end_s
 
     def _rank(self, number: int, *, pid: int) -> RankMarks:
-        if number not in self.ranks:
-            self.ranks[number] = RankMarks(pid=pid)
+        if number not in self.ranks or self.ranks[number].pid != pid:
+            self.ranks.setdefault(number, RankMarks(pid=pid)).seq = 0  # a new process counts anew
         self.ranks[number].pid = pid
         return self.ranks[number]
 

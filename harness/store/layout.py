@@ -11,6 +11,7 @@ runs/<id>/
     trials/<key>/
         trial.json        the trial as asked (controller, before the start)
         heartbeat_rank0.jsonl   progress marks, one JSON object a line (worker)
+        place_rank0             where a stranger's program with quick steps is, in shared memory (its shim)
         effective.json    the configuration and versions the worker really runs with (worker)
         kernels.json      which kernel runs each operator, and why (worker)
         result.json       what the worker said last (worker, written at once or not at all)

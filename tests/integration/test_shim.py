@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from harness.observe.heartbeat import Heartbeats
 from harness.targets.script import SHIM
 
 TORCH = {
@@ -245,10 +247,41 @@ def test_marks_of_a_fast_program_are_thinned_out_and_say_so(place):
     said = marks(place)
     assert len(said) < 5 * 1000 + 200
     assert [mark["done"] for mark in said if "done" in mark][-1] == 20000
-    assert [text for text in spoken(place) if "1001" in text][:2] == ["step 1001", "step begin 1001"]
+    assert {f"step {n}" for n in range(1, 11)} <= set(spoken(place))
     thin = [mark for mark in said if mark.get("detail")]
     assert thin
     assert {(mark["phase"], mark["detail"]) for mark in thin} == {("step", "marks are thinned out")}
+
+
+KILLED_IN_ITS_DATA = """
+import os, signal
+def killed():
+    os.kill(os.getpid(), signal.SIGKILL)
+    yield
+train(500)
+batches = iter(DataLoader(1))
+batches.n = killed()
+next(batches)
+"""
+
+
+def test_where_a_fast_program_is_can_be_read_whatever_becomes_of_it(place):
+    """Its lines are thinned out long before; the memory that it shares says the place, and outlives a SIGKILL."""
+    assert run(place, TRAIN + KILLED_IN_ITS_DATA).returncode == -signal.SIGKILL
+
+    beats = Heartbeats(place / "trial", started_s=0.0)
+    assert beats.read()
+    assert (beats.last.phase, beats.last.edge, beats.last.step, beats.steps_done) == ("data", "begin", 500, 500)
+    assert len(marks(place)) < 4 * 500
+    assert not beats.read()
+
+
+def test_a_program_without_shared_memory_runs_all_the_same(place):
+    (place / "trial" / "place_rank0").mkdir()
+    done = run(place, TRAIN + "train(500)\n")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [mark["done"] for mark in marks(place) if "done" in mark][-1] == 500
 
 
 def test_the_exception_that_ends_a_program_is_kept_beside_what_the_program_does_with_it(place):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from harness.observe.heartbeat import FIRST_MARKS, LAST_MARKS, Heartbeats
+from harness.observe.heartbeat import FIRST_MARKS, LAST_MARKS, PLACE, Heartbeats
 from harness.store import layout
 
 
@@ -155,3 +155,50 @@ def test_a_rank_that_is_heard_of_late_catches_up(beats, write):
     write(mark(1, 1010.0, rank=1) + step_done(2, 1012.5, step=0, rank=1), rank=1)
     beats.read()
     assert beats.steps_done == 1
+
+
+@pytest.fixture
+def put(tmp_path):
+    """What the shim puts into the memory that it shares: the mark's number, its time, steps done, the last one's end."""
+
+    def put(seq, t, *, done, ended, place=3, pid=7, again=None):
+        data = PLACE.pack(seq, t, done, ended, pid, place, seq if again is None else again)
+        (tmp_path / "place_rank0").write_bytes(data)
+
+    return put
+
+
+def test_a_place_in_shared_memory_is_a_mark_and_counts_the_steps_before_it(beats, write, put):
+    write(mark(1, 1001.0, phase="data") + step_done(2, 1001.5, step=0))
+    put(30, 1002.1, done=7, ended=1002.0)
+
+    assert beats.read()
+    assert (beats.last.phase, beats.last.edge, beats.last.step) == ("backward", "begin", 7)
+    assert (beats.steps_done, beats.last_t_s) == (7, pytest.approx(2.1))
+    assert beats.step_s.items() == (0.5, pytest.approx(0.5 / 6))
+    assert not beats.read()
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        {"seq": 30, "again": 29},  # half-written
+        {"seq": 0},  # nothing was put there yet
+        {"seq": 2},  # a line has said more since
+        {"seq": 30, "place": 99},  # of a later version
+    ],
+)
+def test_what_is_no_new_place_is_left_alone(beats, write, put, what):
+    write(mark(3, 1001.0, phase="data"))
+    put(**{"t": 1002.0, "done": 7, "ended": 1001.9, **what})
+
+    assert beats.read()
+    assert (beats.last.phase, beats.last.step, beats.steps_done) == ("data", 0, 0)
+
+
+def test_a_new_process_of_a_rank_counts_its_marks_anew(beats, write, put):
+    write(mark(500, 1001.0, phase="data"))
+    put(20, 1002.0, done=3, ended=1001.9, pid=8)
+
+    assert beats.read()
+    assert (beats.last.phase, beats.last.pid, beats.last.step) == ("backward", 8, 3)
