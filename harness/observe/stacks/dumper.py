@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,6 +106,8 @@ def _end(dumper: subprocess.Popen[bytes], *, pid: int, before: str, proc: Proc, 
     try:
         dumper.communicate(timeout=_END_LIMIT_S)
     except subprocess.TimeoutExpired:
+        # On a very busy machine it takes its time to die, holding our pipes: collected whenever that is.
+        threading.Thread(target=dumper.communicate, name="dumper-end", daemon=True).start()
         return f"{said} but did not end"
     if "T" in proc.states(pid) and "T" not in before:
         # A dumper that dies between its stop signal and the wait for it leaves its target stopped.

@@ -6,12 +6,16 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import harness
+from harness.clock import WallClock
 from harness.core.evidence import Frame, SourceFailure, StackSample
+from harness.launch import procs
 from harness.observe.proc import Proc
 from harness.observe.stacks.dumper import find_tool, run_dumper, why_refused
 from harness.observe.stacks.faulthandler import Faulthandler
@@ -21,6 +25,7 @@ from harness.observe.stacks.pyspy import PySpy
 from harness.observe.stacks.pystack import PyStack
 from harness.observe.stacks.table import load_sources
 from harness.testing.clock import FakeClock
+from harness.testing.executors import wait_gone
 from harness.testing.sources import ScriptedSource
 
 PYSTACK = """Traceback for thread 7849 (python) [Has the GIL] (most recent call last):
@@ -190,13 +195,14 @@ def test_dumper_that_cannot_be_started_is_a_failure(child, tmp_path):
     assert "cannot be started" in sample(PySpy(tool=str(tmp_path / "dumper")), child, tmp_path).reason
 
 
-def test_dumper_that_hangs_is_killed_with_its_children(tool, child, tmp_path):
-    hangs = tool(f"sleep 1000 & echo $! > {tmp_path}/grandchild; wait")
-    dump = run_dumper([hangs], pid=child, proc=Proc(), limit_s=0.5)
+def test_dumper_that_hangs_is_killed_with_its_children(tool, child, tmp_path, monkeypatch):
+    hangs, told = tool(f"sleep 1000 & echo $! > {tmp_path}/grandchild; wait"), tmp_path / "grandchild"
+    with begun(monkeypatch, lambda: told.exists() and told.read_text().endswith("\n")):
+        dump = run_dumper([hangs], pid=child, proc=Proc(), limit_s=0.1)
     assert "no answer within" in dump.failure
     assert "was killed" in dump.failure
-    grandchild = int((tmp_path / "grandchild").read_text())
-    assert Proc().states(grandchild) in {"", "Z"}
+    left = procs.read(int(told.read_text()))
+    wait_gone([left] if left else [])  # killed; the kernel takes it apart in its own time
 
 
 def test_dumper_that_gets_on_is_given_three_times_as_long_as_one_that_is_stuck(tool, child, tmp_path):
@@ -230,9 +236,41 @@ class Working(Proc):
         return used_s
 
 
-def test_process_that_a_killed_dumper_left_stopped_is_continued(tool, child):
+def test_dumper_that_does_not_die_at_once_is_collected_when_it_does(tool, child, tmp_path, monkeypatch):
+    os.mkfifo(gate := tmp_path / "gate")
+    monkeypatch.setattr("harness.observe.stacks.dumper._END_LIMIT_S", 0.01)
+    monkeypatch.setattr(os, "killpg", lambda *_: None)
+    lingers = tool(f"echo $$ > {tmp_path}/pid; read line < {gate}")
+    with begun(monkeypatch, lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().endswith("\n")):
+        dump = run_dumper([lingers], pid=child, proc=Proc(), limit_s=0.01)
+    assert "but did not end" in dump.failure
+
+    pid = int((tmp_path / "pid").read_text())
+    gate.write_text("now\n")
+    (end,) = (thread for thread in threading.enumerate() if thread.name == "dumper-end")
+    end.join()
+    assert not Path(f"/proc/{pid}").exists()
+
+
+@contextmanager
+def begun(monkeypatch, is_so):
+    """A dumper's limit begins when ``is_so``: however late a busy machine lets it come that far."""
+
+    class Begun(subprocess.Popen):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            while not is_so():
+                WallClock().sleep(0.005)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "Popen", Begun)
+        yield
+
+
+def test_process_that_a_killed_dumper_left_stopped_is_continued(tool, child, monkeypatch):
     stops = tool(f"kill -STOP {child}; sleep 1000")
-    dump = run_dumper([stops], pid=child, proc=Proc(), limit_s=0.5)
+    with begun(monkeypatch, lambda: Proc().states(child) == "T"):
+        dump = run_dumper([stops], pid=child, proc=Proc(), limit_s=0.1)
     assert "it was continued" in dump.failure
     assert os.waitid(os.P_PID, child, os.WCONTINUED | os.WNOHANG) is not None
     assert "T" not in Proc().states(child)
