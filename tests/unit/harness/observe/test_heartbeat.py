@@ -159,7 +159,7 @@ def test_a_rank_that_is_heard_of_late_catches_up(beats, write):
 
 @pytest.fixture
 def put(tmp_path):
-    """What the shim puts into the memory that it shares: the mark's number, its time, steps done, the last one's end."""
+    """What the shim puts into shared memory: the number of the mark, its time, steps done, the end of the last."""
 
     def put(seq, t, *, done, ended, place=3, pid=7, again=None):
         data = PLACE.pack(seq, t, done, ended, pid, place, seq if again is None else again)
