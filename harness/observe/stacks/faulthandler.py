@@ -7,6 +7,7 @@ and so can wake the process it looks at; that is why it comes last and says so.
 from __future__ import annotations
 
 import os
+import re
 import signal
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _ANSWER_LIMIT_S = 3.0
 _LOOK_EVERY_S = 0.02
 _BIT = 1 << (signal.SIGUSR1 - 1)
+_ENDS = re.compile(r"(^  File .* in (<module>|_run_module_as_main)|^ *\.\.\.)\n\Z", re.MULTILINE)
+"""The outermost frame of the main thread, which comes last, or the dots for what was left out."""
 
 
 class Faulthandler:
@@ -75,7 +78,10 @@ class Faulthandler:
         return "" if path.exists() else f"the process did not open {path.name}"
 
     def _ask(self, pid: int, *, path: Path) -> str:
-        """What is appended to ``path`` after the signal, once it stopped growing."""
+        """What is appended to ``path`` after the signal, once it stopped growing where a dump ends.
+
+        It is written line by line: on a busy machine the process may rest between two of them for as long as we do.
+        """
         seen = path.stat().st_size
         try:
             os.kill(pid, signal.SIGUSR1)
@@ -86,6 +92,6 @@ class Faulthandler:
         while self._clock.now() < until:
             self._clock.sleep(_LOOK_EVERY_S)
             before, text = text, path.read_bytes()[seen:].decode(errors="replace")
-            if text and text == before:
+            if text == before and _ENDS.search(text):
                 break
         return text

@@ -356,6 +356,20 @@ def test_faulthandler_that_gets_no_answer_gives_up(tmp_path):
     assert clock.now() - clock.began_s == pytest.approx(3.0, abs=0.1)
 
 
+def test_half_a_dump_is_waited_on_for_its_other_half(tmp_path):
+    path, clock = tmp_path / "faulthandler_rank0.txt", FakeClock()
+    path.touch()
+    half = FAULTHANDLER.index("Current thread")
+    previous = signal.signal(signal.SIGUSR1, lambda *_: path.write_text(FAULTHANDLER[:half]))
+    clock.at(0.5, lambda: path.write_text(FAULTHANDLER))
+    try:
+        answer = sample(Faulthandler(clock=clock), os.getpid(), tmp_path)
+    finally:
+        signal.signal(signal.SIGUSR1, previous)
+    assert [thread.frames[0].function for thread in answer.threads] == ["wait", "stuck_here"]
+    assert clock.now() - clock.began_s < 0.6
+
+
 def pick(*sources, native=True, tmp_path):
     return sample_all(sources, pid=7, rank=0, t_s=1.0, native=native, number=1, trial_dir=tmp_path)
 
