@@ -64,10 +64,3 @@ def blocks_of(x_BSGD: Tensor, layout: BlockLayout, cu_seqlens: Tensor | None = N
     within_L = torch.arange(layout.l, device=x_BSGD.device)
     token_CL = (start_C[:, None] + within_L).clamp(max=S - 1)
     return x_BSGD[:, token_CL].transpose(2, 3)
-
-
-def block_numbers(n_blocks: int, layout: BlockLayout, x_BSGD: Tensor, cu_seqlens: Tensor | None) -> Tensor:
-    """The number, within its document, of every block that ``blocks_of`` cut from ``x_BSGD``."""
-    if cu_seqlens is None:
-        return torch.arange(n_blocks, device=x_BSGD.device)
-    return block_documents(cu_seqlens, x_BSGD.shape[1], layout).number_C

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from nsa.attention.cache import Keys
-from nsa.attention.compress import block_numbers, blocks_of, make_phi
+from nsa.attention.compress import blocks_of, make_phi
 from nsa.attention.gate import BRANCHES, Gate
-from nsa.attention.rope import rotate
-from nsa.kernels.documents import token_documents
+from nsa.attention.rope import Angles, Turns, angles, rotate, turns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,16 +64,28 @@ class NsaAttention(nn.Module):
         elif only == "slc":
             self.phi_k = make_phi("mean", l=config.l, width=config.d_k)
 
-    def forward(self, x_BTX: Tensor, *, cu_seqlens: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:
+    def forward(
+        self,
+        x_BTX: Tensor,
+        *,
+        cu_seqlens: Tensor | None = None,
+        cache: LayerCache | None = None,
+        turn: Turns | None = None,
+    ) -> Tensor:
         """Attend causally.
 
         Args:
             x_BTX: one row per token; with a cache the tokens that follow those it holds.
             cu_seqlens: document boundaries of a packed row (then B is 1); attention stays within documents.
             cache: keys and values of earlier tokens; it takes in the new ones. Not with ``cu_seqlens``.
+            turn: ``nsa.attention.rope.turns`` of these tokens, where a model computes it once for all layers.
         """
-        heads = self.project(x_BTX, cu_seqlens, cache)
-        keys = self._keys(heads, cu_seqlens) if cache is None else self._cached_keys(heads, cache)
+        if cache is not None:
+            cache.room_for(x_BTX.shape[1])
+        if turn is None:
+            turn = self.turns(x_BTX, cu_seqlens, cache)
+        heads = self.project(x_BTX, turn)
+        keys = self._keys(heads, turn, cu_seqlens) if cache is None else self._cached_keys(heads, cache)
         where: dict[str, Any] = {"cu_seqlens": cu_seqlens, "offset": 0 if cache is None else cache.n_tokens}
         outputs = self._branches(heads.q_BTHD, keys, where)
         if cache is not None:
@@ -84,39 +95,28 @@ class NsaAttention(nn.Module):
         o_BTHE = self.kernels["combine"](outputs["cmp"], outputs["slc"], outputs["win"], self.gate(x_BTX))
         return self.o_proj(o_BTHE.flatten(2))
 
-    def project(self, x_BTX: Tensor, cu_seqlens: Tensor | None = None, cache: LayerCache | None = None) -> Heads:
+    def turns(self, x_BTX: Tensor, cu_seqlens: Tensor | None = None, cache: LayerCache | None = None) -> Turns:
+        """Angles of these tokens with this model's base and scale."""
+        return turns(self.config, x_BTX, first=0 if cache is None else cache.n_tokens, cu_seqlens=cu_seqlens)
+
+    def project(self, x_BTX: Tensor, turn: Turns) -> Heads:
         """Queries, and keys and values per branch; slc and win keys rotated, cmp keys raw for phi."""
-        if cache is not None:
-            cache.room_for(x_BTX.shape[1])
-        position_T = self._positions(x_BTX, cu_seqlens, 0 if cache is None else cache.n_tokens)
-        q_BTHD = self.q_proj(x_BTX).unflatten(-1, (self.config.n_heads, -1))
-        k = self._split(self.k_proj(x_BTX), self.k_branches)
-        v = self._split(self.v_proj(x_BTX), self.v_branches)
-        turned = [branch for branch in k if branch != "cmp"]
-        together = self.rotated(torch.cat([q_BTHD, *(k[branch] for branch in turned)], 2), position_T)
-        q_BTHD, *rest = together.split([t.shape[2] for t in (q_BTHD, *(k[branch] for branch in turned))], 2)
-        k |= dict(zip(turned, rest, strict=True))
-        return Heads(q_BTHD=q_BTHD, k=k, v=v)
+        q_BTHD = rotate(self.q_proj(x_BTX).unflatten(-1, (self.config.n_heads, -1)), turn.tokens)
+        return Heads(q_BTHD=q_BTHD, k=self._keys_of(x_BTX, turn), v=self._values_of(x_BTX))
 
-    def rotated(self, x_BTHD: Tensor, position_T: Tensor) -> Tensor:
-        """Rotary embedding with this model's base and scale."""
-        return rotate(x_BTHD, position_T, base=self.config.rope_base, scale=self.config.rope_scale)
+    def compressed_keys(self, k_BSGD: Tensor, by: Angles, *, cu_seqlens: Tensor | None = None) -> Tensor:
+        """Phi over raw keys, then rotated to the block's last token: pooling rotated keys would blur them."""
+        return rotate(self.phi_k(blocks_of(k_BSGD, self.layout, cu_seqlens)), by)
 
-    def compressed_keys(self, k_BSGD: Tensor, *, cu_seqlens: Tensor | None = None, first_block: int = 0) -> Tensor:
-        """Phi over raw keys, then rotated to the block's position: pooling rotated keys would blur them."""
-        kc_BCGD = self.phi_k(blocks_of(k_BSGD, self.layout, cu_seqlens))
-        number_C = block_numbers(kc_BCGD.shape[1], self.layout, k_BSGD, cu_seqlens) + first_block
-        return self.rotated(kc_BCGD, number_C * self.layout.d + self.layout.l - 1)
-
-    def compressed_values(self, v_BSGE: Tensor, *, cu_seqlens: Tensor | None = None, first_block: int = 0) -> Tensor:
-        """Phi over values; values carry no position, whatever ``first_block`` is."""
+    def compressed_values(self, v_BSGE: Tensor, *, cu_seqlens: Tensor | None = None) -> Tensor:
+        """Phi over values, which carry no position."""
         return self.phi_v(blocks_of(v_BSGE, self.layout, cu_seqlens))
 
-    def _keys(self, heads: Heads, cu_seqlens: Tensor | None) -> Keys:
+    def _keys(self, heads: Heads, turn: Turns, cu_seqlens: Tensor | None) -> Keys:
         """What a whole sequence attends to."""
         has_k, has_v = "cmp" in heads.k, "cmp" in heads.v
         return Keys(
-            kc_BCGD=self.compressed_keys(heads.k["cmp"], cu_seqlens=cu_seqlens) if has_k else None,
+            kc_BCGD=self.compressed_keys(heads.k["cmp"], turn.blocks, cu_seqlens=cu_seqlens) if has_k else None,
             vc_BCGE=self.compressed_values(heads.v["cmp"], cu_seqlens=cu_seqlens) if has_v else None,
             k_slc=heads.k.get("slc"),
             v_slc=heads.v.get("slc"),
@@ -128,9 +128,11 @@ class NsaAttention(nn.Module):
         """What new tokens attend to: the cache with their own keys and values added."""
         found: dict[str, Any] = {}
         if "cmp" in heads.k:
-            found["kc_BCGD"] = cache.extend_compressed("kc", heads.k["cmp"], self.compressed_keys)
+            found["kc_BCGD"] = cache.extend_compressed("kc", heads.k["cmp"], self._compressed_keys_from)
         if "cmp" in heads.v:
-            found["vc_BCGE"] = cache.extend_compressed("vc", heads.v["cmp"], self.compressed_values)
+            found["vc_BCGE"] = cache.extend_compressed(
+                "vc", heads.v["cmp"], lambda v_BSGE, *, first_block: self.compressed_values(v_BSGE)
+            )
         if "slc" in heads.v:
             found["k_slc"] = cache.extend_whole("k_slc", heads.k["slc"])
             found["v_slc"] = cache.extend_whole("v_slc", heads.v["slc"])
@@ -138,6 +140,19 @@ class NsaAttention(nn.Module):
             found["k_win"], found["win_first"] = cache.extend_window("k_win", heads.k["win"])
             found["v_win"], _ = cache.extend_window("v_win", heads.v["win"])
         return Keys(**found)
+
+    def _compressed_keys_from(self, k_BSGD: Tensor, *, first_block: int) -> Tensor:
+        """Compressed keys of raw keys that begin with block number ``first_block``."""
+        layout, config = self.layout, self.config
+        number_C = torch.arange(first_block, first_block + layout.n_cmp(k_BSGD.shape[1]), device=k_BSGD.device)
+        by = angles(
+            number_C * layout.d + layout.l - 1,
+            config.d_k,
+            base=config.rope_base,
+            scale=config.rope_scale,
+            like=k_BSGD,
+        )
+        return self.compressed_keys(k_BSGD, by)
 
     def _branches(self, q_BTHD: Tensor, keys: Keys, where: dict[str, Any]) -> dict[str, Tensor]:
         """Each branch's output [B, T, H, E]; only the branches that were built."""
@@ -157,14 +172,23 @@ class NsaAttention(nn.Module):
             )
         return outputs
 
-    def _positions(self, x_BTX: Tensor, cu_seqlens: Tensor | None, first: int) -> Tensor:
-        if cu_seqlens is None:
-            return torch.arange(first, first + x_BTX.shape[1], device=x_BTX.device)
-        return token_documents(cu_seqlens, x_BTX.shape[1]).position_S
-
-    def _split(self, x_BTY: Tensor, branches: tuple[str, ...]) -> dict[str, Tensor]:
-        G = self.config.n_kv_groups
+    def _keys_of(self, x_BTX: Tensor, turn: Turns) -> dict[str, Tensor]:
+        """Keys of every branch; those of slc and win are turned together, a shared one once."""
+        G, branches = self.config.n_kv_groups, self.k_branches
+        k_BTKD = self.k_proj(x_BTX).unflatten(-1, (-1, self.config.d_k))
+        if branches == ("cmp",):
+            return {"cmp": k_BTKD}
         if self.config.share_kv:
-            return dict.fromkeys(branches, x_BTY.unflatten(-1, (G, -1)))
-        parts = x_BTY.unflatten(-1, (len(branches), G, -1)).unbind(2)
+            turned_BTGD = rotate(k_BTKD, turn.tokens)
+            return {branch: k_BTKD if branch == "cmp" else turned_BTGD for branch in branches}
+        n_raw = G * branches.count("cmp")
+        raw_BTRD, k_BTKD = k_BTKD.split((n_raw, k_BTKD.shape[2] - n_raw), 2)
+        parts: tuple[Tensor, ...] = (raw_BTRD,) * branches.count("cmp") + rotate(k_BTKD, turn.tokens).split(G, 2)
         return dict(zip(branches, parts, strict=True))
+
+    def _values_of(self, x_BTX: Tensor) -> dict[str, Tensor]:
+        """Values of every branch."""
+        v_BTVE = self.v_proj(x_BTX).unflatten(-1, (-1, self.config.d_v))
+        if self.config.share_kv:
+            return dict.fromkeys(self.v_branches, v_BTVE)
+        return dict(zip(self.v_branches, v_BTVE.split(self.config.n_kv_groups, 2), strict=True))

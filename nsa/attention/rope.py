@@ -1,27 +1,107 @@
-"""Rotary position embedding, per head: the product of a query and a key depends on their distance only."""
+"""Rotary position embedding, per head: the product of a query and a key depends on their distance only.
+
+Angles depend on positions alone, so a model computes them once per pass and every layer turns its heads by them.
+Shape letters: T rows, C compression blocks, D head width (even).
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from nsa.kernels.documents import block_documents, token_documents
 
-def rotate(x_BTHD: Tensor, position_T: Tensor, *, base: float, scale: float = 1.0) -> Tensor:
-    """Turn pairs (i, i + D/2) of every head by an angle proportional to the position.
+if TYPE_CHECKING:
+    from torch.autograd.function import FunctionCtx
+
+    from nsa.config import ModelConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Angles:
+    """Cosine and sine of each row's angles, as wide as a head, in fp32 (fp64 for fp64).
+
+    ``sin_T1D`` carries the signs of a rotation: minus in the first half of a head, plus in the second.
+    """
+
+    cos_T1D: Tensor
+    sin_T1D: Tensor
+
+    def every(self, step: int, *, first: int) -> Angles:
+        """Those of rows ``first``, ``first + step``, ...; views."""
+        return Angles(cos_T1D=self.cos_T1D[first::step], sin_T1D=self.sin_T1D[first::step])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turns:
+    """Angles of a pass's tokens, and of the compression blocks among them; behind a cache the latter are of no use.
+
+    Not a tuple or a mapping: what wraps a block, such as FSDP's mixed precision, must not find and round the tensors.
+    """
+
+    tokens: Angles
+    blocks: Angles
+
+
+def angles(position_T: Tensor, width: int, *, base: float, scale: float = 1.0, like: Tensor) -> Angles:
+    """Angles proportional to the position, in fp32 (fp64 if ``like`` is fp64).
 
     Args:
-        x_BTHD: queries or keys; D is even.
         position_T: position of each row in its document (any real type).
+        width: head width D.
         base: base of the frequencies, base^(-2i/D).
         scale: positions are divided by this (linear position interpolation).
-
-    Returns:
-        The rotated tensor, in x's type; angles are computed in fp32 (fp64 for fp64).
+        like: a tensor of the type and on the device of what will be turned.
     """
-    half = x_BTHD.shape[-1] // 2
-    real = torch.float64 if x_BTHD.dtype == torch.float64 else torch.float32
-    frequency_F = base ** (-torch.arange(half, device=x_BTHD.device, dtype=real) / half)
+    real = torch.float64 if like.dtype == torch.float64 else torch.float32
+    half = width // 2
+    frequency_F = base ** (-torch.arange(half, device=like.device, dtype=real) / half)
     angle_T1F = (position_T.to(real) / scale)[:, None, None] * frequency_F
     cos, sin = angle_T1F.cos(), angle_T1F.sin()
-    a, b = x_BTHD.to(real).chunk(2, dim=-1)
-    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).to(x_BTHD.dtype)
+    return Angles(cos_T1D=torch.cat((cos, cos), -1), sin_T1D=torch.cat((-sin, sin), -1))
+
+
+def turns(config: ModelConfig, like_BTX: Tensor, *, first: int = 0, cu_seqlens: Tensor | None = None) -> Turns:
+    """Angles for the tokens of ``like_BTX``, the first of which stands at position ``first`` of its document.
+
+    With document boundaries (then ``first`` is 0) positions start anew in each.
+    """
+    T, device, layout = like_BTX.shape[1], like_BTX.device, config.layout
+    how: dict[str, Any] = {"base": config.rope_base, "scale": config.rope_scale, "like": like_BTX}
+    if cu_seqlens is None:
+        tokens = angles(torch.arange(first, first + T, device=device), config.d_k, **how)
+        return Turns(tokens=tokens, blocks=tokens.every(layout.d, first=layout.l - 1))
+    tokens = angles(token_documents(cu_seqlens, T).position_S, config.d_k, **how)
+    last_C = block_documents(cu_seqlens, T, layout).number_C * layout.d + layout.l - 1
+    return Turns(tokens=tokens, blocks=angles(last_C, config.d_k, **how))
+
+
+def rotate(x_BTHD: Tensor, by: Angles) -> Tensor:
+    """Turn pairs (i, i + D/2) of every head by their row's angle: in the angles' type, rounded once to x's."""
+    turned: Tensor = _Rotation.apply(x_BTHD, by.cos_T1D, by.sin_T1D)  # pyright: ignore[reportAssignmentType]  # untyped
+    return turned
+
+
+class _Rotation(torch.autograd.Function):
+    """Its own backward: gradients are turned back by the same angles, and no product is kept."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, x_BTHD: Tensor, cos_T1D: Tensor, sin_T1D: Tensor) -> Tensor:
+        ctx.save_for_backward(cos_T1D, sin_T1D)
+        return _turned(x_BTHD, cos_T1D, sin_T1D, sign=1)
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *grads: Tensor) -> tuple[Tensor, None, None]:
+        cos_T1D, sin_T1D = ctx.saved_tensors  # pyright: ignore[reportAttributeAccessIssue]
+        return _turned(grads[0], cos_T1D, sin_T1D, sign=-1), None, None
+
+
+def _turned(x_BTHD: Tensor, cos_T1D: Tensor, sin_T1D: Tensor, *, sign: int) -> Tensor:
+    half = x_BTHD.shape[-1] // 2
+    turned = x_BTHD * cos_T1D
+    turned[..., :half].addcmul_(x_BTHD[..., half:], sin_T1D[..., :half], value=sign)
+    turned[..., half:].addcmul_(x_BTHD[..., :half], sin_T1D[..., half:], value=sign)
+    return turned.to(x_BTHD.dtype)

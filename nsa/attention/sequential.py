@@ -18,19 +18,29 @@ from nsa.kernels.scores.torch import block_scores
 
 if TYPE_CHECKING:
     from nsa.attention.cache import LayerCache
+    from nsa.attention.rope import Turns
 
 
 class SequentialAttention(NsaAttention):
     """Same parameters and same result as ``NsaAttention``, one token at a time."""
 
-    def forward(self, x_BTX: Tensor, *, cu_seqlens: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:
+    def forward(
+        self,
+        x_BTX: Tensor,
+        *,
+        cu_seqlens: Tensor | None = None,
+        cache: LayerCache | None = None,
+        turn: Turns | None = None,
+    ) -> Tensor:
         """Attend token by token; one document, all branches, no cache."""
         if cu_seqlens is not None or cache is not None or self.config.branches != "all":
             raise ConfigError(
                 "legacy-sequential attention takes one document, all branches and no cache; use model.attention = 'nsa'"
             )
-        heads, gate_BTHC = self.project(x_BTX), self.gate(x_BTX)
-        compressed = self.compressed_keys(heads.k["cmp"]), self.compressed_values(heads.v["cmp"])
+        if turn is None:
+            turn = self.turns(x_BTX)
+        heads, gate_BTHC = self.project(x_BTX, turn), self.gate(x_BTX)
+        compressed = self.compressed_keys(heads.k["cmp"], turn.blocks), self.compressed_values(heads.v["cmp"])
         rows = [
             torch.stack([self._token(heads, compressed, gate_BTHC, b, t) for t in range(x_BTX.shape[1])])
             for b in range(x_BTX.shape[0])

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor, nn
 
-from nsa.attention.rope import rotate
-from nsa.kernels.documents import token_documents
+from nsa.attention.rope import rotate, turns
 from nsa.kernels.masked import masked_attention
 from nsa.kernels.visibility import win_visible
 
 if TYPE_CHECKING:
     from nsa.attention.cache import LayerCache
+    from nsa.attention.rope import Turns
     from nsa.config import ModelConfig
 
 
@@ -28,19 +27,23 @@ class DenseAttention(nn.Module):
         self.v_proj = nn.Linear(config.dim, config.n_kv_groups * config.d_v, bias=False)
         self.o_proj = nn.Linear(config.n_heads * config.d_v, config.dim, bias=False)
 
-    def forward(self, x_BTX: Tensor, *, cu_seqlens: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:
+    def forward(
+        self,
+        x_BTX: Tensor,
+        *,
+        cu_seqlens: Tensor | None = None,
+        cache: LayerCache | None = None,
+        turn: Turns | None = None,
+    ) -> Tensor:
         """Attend to everything before, within each document; with a cache, to what it holds as well."""
         T, config = x_BTX.shape[1], self.config
         first = 0 if cache is None else cache.n_tokens
-        if cu_seqlens is None:
-            position_T = torch.arange(first, first + T, device=x_BTX.device)
-        else:
-            position_T = token_documents(cu_seqlens, T).position_S
+        if turn is None:
+            turn = turns(config, x_BTX, first=first, cu_seqlens=cu_seqlens)
         q_BTHD = self.q_proj(x_BTX).unflatten(-1, (config.n_heads, config.d_k))
         k_BSGD = self.k_proj(x_BTX).unflatten(-1, (config.n_kv_groups, config.d_k))
         v_BSGE = self.v_proj(x_BTX).unflatten(-1, (config.n_kv_groups, config.d_v))
-        q_BTHD = rotate(q_BTHD, position_T, base=config.rope_base, scale=config.rope_scale)
-        k_BSGD = rotate(k_BSGD, position_T, base=config.rope_base, scale=config.rope_scale)
+        q_BTHD, k_BSGD = rotate(q_BTHD, turn.tokens), rotate(k_BSGD, turn.tokens)
         if cache is not None:
             cache.room_for(T)
             k_BSGD, v_BSGE = cache.extend_whole("k", k_BSGD), cache.extend_whole("v", v_BSGE)

@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from nsa.attention.cache import DecoderCache
 from nsa.attention.layer import NsaAttention
+from nsa.attention.rope import turns
 from nsa.attention.sequential import SequentialAttention
 from nsa.model.dense import DenseAttention
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from nsa.attention.cache import LayerCache
+    from nsa.attention.rope import Turns
     from nsa.config import ModelConfig
     from nsa.kernels.registry import Resolution
 
@@ -69,9 +71,16 @@ class Block(nn.Module):
         self.norm2 = nn.RMSNorm(config.dim, eps=1e-6)
         self.mlp = TinyMlp(config.dim) if config.decoder == "tiny" else SwiGlu(config.dim)
 
-    def forward(self, x_BTX: Tensor, *, cu_seqlens: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:
-        """One decoder block over [B, T, X]."""
-        x_BTX = x_BTX + self.attn(self.norm1(x_BTX), cu_seqlens=cu_seqlens, cache=cache)
+    def forward(
+        self,
+        x_BTX: Tensor,
+        *,
+        cu_seqlens: Tensor | None = None,
+        cache: LayerCache | None = None,
+        turn: Turns | None = None,
+    ) -> Tensor:
+        """One decoder block over [B, T, X]; arguments as in ``NsaAttention.forward``."""
+        x_BTX = x_BTX + self.attn(self.norm1(x_BTX), cu_seqlens=cu_seqlens, cache=cache, turn=turn)
         return x_BTX + self.mlp(self.norm2(x_BTX))
 
 
@@ -100,12 +109,16 @@ class Decoder(nn.Module):
             cache: from ``new_cache``; takes in the new tokens.
         """
         x_BTX = self.embed(ids_BT)
+        first = 0 if cache is None else cache.n_tokens
+        turn = turns(self.config, x_BTX, first=first, cu_seqlens=cu_seqlens)
         for i, block in enumerate(self.blocks):
             layer_cache = None if cache is None else cache.layers[i]
             if self.has_checkpointing and torch.is_grad_enabled():
-                x_BTX = checkpoint(block, x_BTX, use_reentrant=False, cu_seqlens=cu_seqlens, cache=layer_cache)
+                x_BTX = checkpoint(
+                    block, x_BTX, use_reentrant=False, cu_seqlens=cu_seqlens, cache=layer_cache, turn=turn
+                )
             else:
-                x_BTX = block(x_BTX, cu_seqlens=cu_seqlens, cache=layer_cache)
+                x_BTX = block(x_BTX, cu_seqlens=cu_seqlens, cache=layer_cache, turn=turn)
         return self.lm_head(self.norm_f(x_BTX))
 
     def new_cache(self, max_tokens: int, *, rollback: int = 0) -> DecoderCache:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nsa.attention.compress import MlpPhi, blocks_of
 from nsa.attention.gate import Gate
 from nsa.attention.layer import NsaAttention
-from nsa.attention.rope import rotate
+from nsa.attention.rope import angles, rotate, turns
 from nsa.attention.sequential import SequentialAttention
 from nsa.blocks import BlockLayout
 from nsa.config import RunConfig
@@ -328,9 +328,8 @@ def test_the_product_of_rotated_query_and_key_depends_on_their_distance_only(a, 
     q, k = (torch.randn(1, 1, 3, 8, generator=generator, dtype=torch.float64) for _ in range(2))
 
     def product(position_q, position_k):
-        rotated_q = rotate(q, torch.tensor([position_q]), base=10000.0)
-        rotated_k = rotate(k, torch.tensor([position_k]), base=10000.0)
-        return (rotated_q * rotated_k).sum(-1)
+        at_q, at_k = (angles(torch.tensor([p]), 8, base=10000.0, like=q) for p in (position_q, position_k))
+        return (rotate(q, at_q) * rotate(k, at_k)).sum(-1)
 
     torch.testing.assert_close(product(a, b), product(a + shift, b + shift), rtol=1e-9, atol=1e-9)
 
@@ -338,7 +337,8 @@ def test_the_product_of_rotated_query_and_key_depends_on_their_distance_only(a, 
 @pytest.mark.parametrize("branch", ["slc", "win"])
 def test_scores_of_the_layer_depend_on_distance_only_for_every_head(branch):
     layer = layer_of(configured(), dtype=torch.float64)
-    heads = layer.project(torch.randn(1, 1, 24, dtype=torch.float64).expand(1, 30, 24))
+    x = torch.randn(1, 1, 24, dtype=torch.float64).expand(1, 30, 24)
+    heads = layer.project(x, layer.turns(x))
     k_BSHD = heads.k[branch].repeat_interleave(2, dim=2)
     score_HTS = torch.einsum("bthd,bshd->hts", heads.q_BTHD, k_BSHD)
     for distance in (0, 1, 5, 17):
@@ -348,8 +348,10 @@ def test_scores_of_the_layer_depend_on_distance_only_for_every_head(branch):
 
 def test_a_compressed_key_scores_by_its_distance_only():
     layer = layer_of(configured(), dtype=torch.float64)
-    heads = layer.project(torch.randn(1, 1, 24, dtype=torch.float64).expand(1, 48, 24))
-    kc_BCHD = layer.compressed_keys(heads.k["cmp"]).repeat_interleave(2, dim=2)
+    x = torch.randn(1, 1, 24, dtype=torch.float64).expand(1, 48, 24)
+    turn = layer.turns(x)
+    heads = layer.project(x, turn)
+    kc_BCHD = layer.compressed_keys(heads.k["cmp"], turn.blocks).repeat_interleave(2, dim=2)
     score_HTC = torch.einsum("bthd,bchd->htc", heads.q_BTHD, kc_BCHD)
     for shift in range(1, 6):
         moved, fixed = score_HTC[:, 12 + 4 * shift :, shift], score_HTC[:, 12 : 48 - 4 * shift, 0]
@@ -358,9 +360,43 @@ def test_a_compressed_key_scores_by_its_distance_only():
 
 def test_rotation_keeps_lengths_and_position_0_is_the_identity():
     x = torch.randn(1, 5, 2, 8, dtype=torch.float64)
-    turned = rotate(x, torch.arange(5), base=10000.0)
+    turned = rotate(x, angles(torch.arange(5), 8, base=10000.0, like=x))
     torch.testing.assert_close(turned.norm(dim=-1), x.norm(dim=-1))
     assert torch.equal(turned[:, 0], x[:, 0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_rotation_is_a_product_of_complex_numbers_and_turns_gradients_back(dtype):
+    x = torch.randn(2, 9, 3, 8, dtype=dtype, requires_grad=True)
+    by = angles(torch.arange(100, 109), 8, base=100.0, scale=2.0, like=x)
+    frequency = 100.0 ** (-torch.arange(4, dtype=torch.float64) / 4)
+    factor = torch.polar(torch.ones(9, 4, dtype=torch.float64), torch.arange(100, 109)[:, None] / 2 * frequency)
+
+    def as_complex(t):
+        a, b = t.detach().double().chunk(2, -1)
+        return torch.complex(a, b)
+
+    turned, do = rotate(x, by), torch.randn(2, 9, 3, 8, dtype=dtype)
+    turned.backward(do)
+    tolerance = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 2e-2}[dtype]
+    near = {"rtol": tolerance, "atol": tolerance}
+    assert turned.dtype == x.grad.dtype == dtype
+    torch.testing.assert_close(as_complex(turned), as_complex(x) * factor[:, None], **near)
+    torch.testing.assert_close(as_complex(x.grad), as_complex(do) * factor.conj()[:, None], **near)
+
+
+@pytest.mark.parametrize("boundaries", [None, (0, 9, 9, 30)])
+def test_angles_computed_once_for_all_layers_are_those_that_a_layer_computes(boundaries):
+    layer = layer_of(configured())
+    x = torch.randn(1, 30, 24)
+    cu = None if boundaries is None else torch.tensor(boundaries, dtype=torch.int32)
+    turn = turns(layer.config, x, cu_seqlens=cu)
+    assert torch.equal(layer(x, cu_seqlens=cu), layer(x, cu_seqlens=cu, turn=turn))
+    if boundaries is None:
+        last = torch.arange(layer.layout.n_cmp(30)) * layer.layout.d + layer.layout.l - 1
+        own = angles(last, layer.config.d_k, base=layer.config.rope_base, like=x)
+        assert torch.equal(turn.blocks.cos_T1D, own.cos_T1D)
+        assert torch.equal(turn.blocks.sin_T1D, own.sin_T1D)
 
 
 # phi and gate
