@@ -203,7 +203,7 @@ class Campaign:
                     f"but may take {limits.total_s:g} s: the limit could not tell slow from hung"
                 )
                 return self._say(request.cell, by="prediction", why=why)
-        return replace(trial, budget=budget(limits, prediction), prediction=prediction)
+        return replace(trial, budget=budget(limits, prediction, soft=request.soft), prediction=prediction)
 
     def _say(self, cell: Point, *, by: str, why: str) -> None:
         said = Said(cell=cell, answer=Answer.UNRESOLVED, by=by, why=why)

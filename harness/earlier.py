@@ -39,7 +39,7 @@ def earlier_trials(run_dir: Path, *, axes: frozenset[str], like: Callable[[Trial
     """The trials of other runs beside ``run_dir`` over the same ``axes``.
 
     ``like(record)`` is the trial that would be made now of the record's cell, None when there is no such cell here.
-    Runs that cannot be read, and trials that the machine spoiled, are left out.
+    Runs that cannot be read, and trials that the machine spoiled or a soft limit cut off, are left out.
     """
     counted: dict[str, tuple[str, TrialRecord]] = {}
     passed: list[TrialRecord] = []
@@ -47,7 +47,12 @@ def earlier_trials(run_dir: Path, *, axes: frozenset[str], like: Callable[[Trial
     for folder in reversed(_runs(run_dir, axes)):
         for record in _records(folder):
             now = like(record)
-            if now is None or record.verdict.kind is Kind.INFRA or not _same_question(now, record.trial):
+            if (
+                now is None
+                or record.verdict.kind is Kind.INFRA
+                or record.is_cut
+                or not _same_question(now, record.trial)
+            ):
                 continue
             same_machine = now.machine == record.trial.machine
             if same_machine and record.verdict.kind is Kind.PASS:

@@ -80,7 +80,7 @@ class Session:
             left = self.search.estimate()
             self.screen.planned(left)
             self.store.add_decision(request, left=left)
-            self._learn(self._run(self.planner.search(request), reason=request.reason))
+            self._learn(self._run(self.planner.search(request), reason=request.reason, soft=request.soft))
 
     def _learn(self, record: TrialRecord) -> None:
         """Tell the search, except of a trial that the machine spoiled: its question is then simply asked again."""
@@ -95,15 +95,16 @@ class Session:
             answer=self.oracle.answer(record.verdict),
             seconds=record.outcome.duration_s,
             slow=record.verdict.kind is Kind.SLOW or record.verdict.cause == "limit-too-short",
+            soft=record.is_cut,
         )
 
-    def _run(self, trial: Trial, *, reason: str) -> TrialRecord:
-        return self.attempts.run(self._with_budget(trial), reason=reason)
+    def _run(self, trial: Trial, *, reason: str, soft: bool = False) -> TrialRecord:
+        return self.attempts.run(self._with_budget(trial, soft=soft), reason=reason)
 
-    def _with_budget(self, trial: Trial) -> Trial:
+    def _with_budget(self, trial: Trial, *, soft: bool) -> Trial:
         value = trial.point.get(self.spec.axis.name)
         prediction = predict(self.store.records(), axis=self.spec.axis, value=value, target=trial)
-        return replace(trial, budget=budget(self.spec.limits, prediction), prediction=prediction)
+        return replace(trial, budget=budget(self.spec.limits, prediction, soft=soft), prediction=prediction)
 
     def _with_scaling(self, boundary: Boundary) -> Boundary:
         records, axis = self.store.records(), self.spec.axis

@@ -55,6 +55,11 @@ Examples:
 @click.option("--total", type=DURATION, help="Longest trial; a hard limit if given (default: learned).")
 @click.option("--bad", multiple=True, metavar="KIND", help="What counts as failing: hang, crash, oom, nonfinite.")
 @click.option("--certify", type=click.IntRange(min=1), help="Passes asked of the last good value (default: by cost).")
+@click.option(
+    "--soft-limit/--no-soft-limit",
+    default=None,
+    help="End trials at a few times a pass's time; run only the value that decides to its whole limit.",
+)
 @click.option("--check-above", type=click.IntRange(min=0), help="Look at so many values above the first failing one.")
 @click.option("--max-trials", type=click.IntRange(min=1), default=200, show_default=True, help="End after this many.")
 @click.option("--budget", type=DURATION, help="End the search after this time, with a partial report.")

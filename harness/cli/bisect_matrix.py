@@ -112,7 +112,13 @@ def _along_program(options: Mapping[str, Any], command: Sequence[str]) -> Campai
 
 def _limited(matrix: Matrix, options: Mapping[str, Any]) -> Matrix:
     given = {f"{name}_s": options[name] for name in ("startup", "stall", "total") if options[name] is not None}
-    effort = {"certify": options["certify"], "max_seconds": options["budget"], "max_trials": options["max_trials"]}
+    effort = {
+        "certify": options["certify"],
+        "check_above": options["check_above"],
+        "soft_limit": options["soft_limit"],
+        "max_seconds": options["budget"],
+        "max_trials": options["max_trials"],
+    }
     return replace(
         matrix,
         limits=replace(matrix.limits or Limits(), **given),

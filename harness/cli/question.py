@@ -107,6 +107,7 @@ def effort_of(options: Mapping[str, Any], base: BisectSpec | None) -> Effort:
     given = {
         "certify": options["certify"],
         "check_above": options.get("check_above"),
+        "soft_limit": options.get("soft_limit"),
         "max_trials": options["max_trials"],
         "max_seconds": options["budget"],
     }

@@ -185,8 +185,11 @@ class Strategy(Protocol):
         """The next question, or None when the search is over. Asking twice asks the same."""
         ...
 
-    def tell(self, *, value: Value, answer: Answer, seconds: float, slow: bool = False) -> None:
-        """The answer for one trial at ``value`` and what it cost; ``slow`` when progress was cut off by a limit."""
+    def tell(self, *, value: Value, answer: Answer, seconds: float, slow: bool = False, soft: bool = False) -> None:
+        """The answer for one trial at ``value`` and what it cost.
+
+        ``slow`` when progress was cut off by a limit, ``soft`` when that was the soft one, which answers nothing.
+        """
         ...
 
     def result(self) -> Boundary:
@@ -196,11 +199,15 @@ class Strategy(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellRequest:
-    """A question about many axes at once: run ``cell``. ``role`` is search, certify, confirm or alternative."""
+    """A question about many axes at once: run ``cell``. ``role`` is search, certify, confirm or alternative.
+
+    ``soft`` is what it is for :class:`Request`.
+    """
 
     cell: Point
     role: str
     reason: str
+    soft: bool = False
 
 
 class CellStrategy(Protocol[Result_co]):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from harness.core.boundary import Boundary
 from harness.core.campaign import CampaignAnswer, CampaignSpec
 from harness.core.evidence import Measurement
-from harness.core.outcome import Outcome
+from harness.core.outcome import Outcome, StopReason
 from harness.core.spec import BisectSpec
 from harness.core.trial import Trial
 from harness.core.verdict import Answer, Verdict
@@ -43,6 +43,12 @@ class TrialRecord:
     answer: Answer
     measurement: Measurement
     started_at: str
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a soft limit ended it before it said anything."""
+        ran_out = self.trial.budget.soft and self.outcome.stopped_by is StopReason.TOTAL
+        return ran_out and self.answer is Answer.UNRESOLVED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

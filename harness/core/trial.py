@@ -24,11 +24,15 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How long a trial may be silent before its first step, silent after it, and run in all."""
+    """How long a trial may be silent before its first step, silent after it, and run in all.
+
+    ``soft``: ``total`` is only a multiple of what a pass takes; a trial that it ends has answered nothing yet.
+    """
 
     startup: Limit
     stall: Limit
     total: Limit
+    soft: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

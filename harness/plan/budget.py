@@ -19,16 +19,32 @@ MOST_STALL_S = 300.0
 TOTAL_FACTOR = 5.0
 LEAST_TOTAL_S = 30.0
 WATCHED_STALLS = 5.0
+SOFT_FACTOR = 5.0
+LEAST_SOFT_S = 10.0
+"""A soft limit leaves time for a hang to be told by what is seen of it; only what nothing tells by then is cut off."""
 
 
-def budget(limits: Limits, prediction: Prediction | None) -> Budget:
-    """The limits of one trial: what the user set, else what passed trials teach, else the defaults."""
+def budget(limits: Limits, prediction: Prediction | None, *, soft: bool = False) -> Budget:
+    """The limits of one trial: what the user set, else what passed trials teach, else the defaults.
+
+    ``soft`` asks for the soft limit where it is shorter than the whole one: a few times what a pass takes here.
+    """
     stall = _given("stall_s", limits.stall_s) or _stall(prediction)
+    total = _given("total_s", limits.total_s) or _total(prediction, stall)
+    cut = _soft(prediction) if soft and prediction is not None else total
     return Budget(
         startup=_given("startup_s", limits.startup_s) or _default(STARTUP_S),
         stall=stall,
-        total=_given("total_s", limits.total_s) or _total(prediction, stall),
+        total=min(cut, total, key=lambda limit: limit.seconds),
+        soft=cut.seconds < total.seconds,
     )
+
+
+def _soft(prediction: Prediction) -> Limit:
+    learned = SOFT_FACTOR * prediction.total_high_s
+    seconds = max(learned, LEAST_SOFT_S)
+    how = f"soft limit: {SOFT_FACTOR:g} x {prediction.total_high_s:.3g} s, whole time of {prediction.basis}"
+    return Limit(seconds=seconds, source=how + _bounded(learned, seconds))
 
 
 def _given(name: str, seconds: float | None) -> Limit | None:

@@ -35,16 +35,19 @@ class Along:
         """Questions that do not depend on each other's answers, at most ``most``."""
         return tuple(
             CellRequest(
-                cell=self.base.with_value(self.axis.name, request.value), role=request.role, reason=request.reason
+                cell=self.base.with_value(self.axis.name, request.value),
+                role=request.role,
+                reason=request.reason,
+                soft=request.soft,
             )
             for request in self.search.ask_many(most)
         )
 
-    def tell(self, *, cell: Point, answer: Answer, seconds: float, slow: bool = False) -> None:
+    def tell(self, *, cell: Point, answer: Answer, seconds: float, slow: bool = False, soft: bool = False) -> None:
         """The answer for one trial; of a cell off this line it is ignored."""
         value = cell.get(self.axis.name)
         if self.base.with_value(self.axis.name, value) == cell:
-            self.search.tell(value=value, answer=answer, seconds=seconds, slow=slow)
+            self.search.tell(value=value, answer=answer, seconds=seconds, slow=slow, soft=soft)
 
     def estimate(self) -> PlanEstimate:
         """What is left to spend, as expected now."""

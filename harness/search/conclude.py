@@ -23,11 +23,11 @@ MANY_PASSES = 9
 def conclude(search: ThresholdSearch) -> Boundary:
     """The boundary as the trials so far show it."""
     values, tallies = search.axis.values, search.tallies
-    low, high, end = search.low, search.high, len(search.tallies)
+    low, high, end = search.low, failing_from(search), len(search.tallies)
     finding = _finding(search)
-    seen = [i for i, t in enumerate(tallies) if t.good + t.bad + t.unresolved]
+    seen = [i for i, t in enumerate(tallies) if t.good + t.failures + t.unresolved]
     untested = [i for i in range(end) if i not in seen]
-    unresolved = [i for i in seen if tallies[i].unresolved and not tallies[i].good + tallies[i].bad]
+    unresolved = [i for i in seen if not tallies[i].good + tallies[i].bad]
     passes = tallies[low].worth if low >= 0 else 0
     confidence = search.effort.confidence
     alarms = FALSE_ALARMS if search.false_alarms else ()
@@ -40,8 +40,8 @@ def conclude(search: ThresholdSearch) -> Boundary:
         last_good=values[low] if low >= 0 else None,
         first_bad=values[high] if high < end else None,
         counts=tuple(
-            Count(value=values[i], good=tallies[i].good, bad=tallies[i].bad, unresolved=tallies[i].unresolved)
-            for i in seen
+            Count(value=values[i], good=t.good, bad=t.bad, unresolved=t.unresolved + t.cut)
+            for i, t in ((i, tallies[i]) for i in seen)
         ),
         unresolved=tuple(values[i] for i in unresolved),
         untested=tuple(values[i] for i in untested),
@@ -65,8 +65,13 @@ def conclude(search: ThresholdSearch) -> Boundary:
     )
 
 
+def failing_from(search: ThresholdSearch) -> int:
+    """The first value that is said to fail; one past the last where a soft limit alone speaks against one."""
+    return search.high if search.high < len(search.tallies) and search.tallies[search.high].bad else len(search.tallies)
+
+
 def _finding(search: ThresholdSearch) -> Finding:
-    low, high, end = search.low, search.high, len(search.tallies)
+    low, high, end = search.low, failing_from(search), len(search.tallies)
     if search.open_positions():
         return Finding.INCONCLUSIVE
     if high == 0:
@@ -82,7 +87,7 @@ def _certified(search: ThresholdSearch, finding: Finding) -> bool:
     match finding:
         case Finding.THRESHOLD | Finding.NO_FAILURE:
             is_low_sure = search.tallies[search.low].certified
-            return is_low_sure and (finding is Finding.NO_FAILURE or search.confirmed(search.high))
+            return is_low_sure and (finding is Finding.NO_FAILURE or search.confirmed(failing_from(search)))
         case Finding.ALL_FAIL:
             return search.confirmed(0)
         case _:
@@ -90,7 +95,8 @@ def _certified(search: ThresholdSearch, finding: Finding) -> bool:
 
 
 def _claim(search: ThresholdSearch, finding: Finding) -> Claim:
-    bad_twice = search.high < len(search.tallies) and search.confirmed(search.high)
+    high = failing_from(search)
+    bad_twice = high < len(search.tallies) and search.tallies[high].bad > 1 and search.confirmed(high)
     good_twice = search.low >= 0 and search.tallies[search.low].good > 1
     reproduced = {
         Finding.THRESHOLD: bad_twice and good_twice,
@@ -101,7 +107,7 @@ def _claim(search: ThresholdSearch, finding: Finding) -> Claim:
 
 
 def _because(search: ThresholdSearch, finding: Finding, chance: float) -> str:
-    values, low, high = search.axis.values, search.low, search.high
+    values, low, high = search.axis.values, search.low, failing_from(search)
     good = _passed(search, low) if low >= 0 else ""
     bad = _failed(search, high) if high < len(values) else ""
     match finding:
@@ -136,11 +142,15 @@ def _notes(search: ThresholdSearch, finding: Finding, unresolved: Sequence[int])
         notes.append("Larger values take longer still and were not tried; nothing is claimed about them.")
         if low >= 0:
             notes.append(f"{_passed(search, low)}, without a certificate: a rare failure could have been missed.")
+    cut = [i for i, tally in enumerate(tallies) if tally.cut]
+    if cut:
+        where = f"{search.axis.name} {_list([values[i] for i in cut])}"
+        notes.append(f"Cut off by the soft limit, which says nothing by itself: {where}.")
     certifiable = finding in (Finding.THRESHOLD, Finding.NO_FAILURE)
     if certifiable and not tallies[low].certified:
         wanted = f"{tallies[low].good} of {tallies[low].required or 'the'} passes"
         notes.append(f"The certificate at {_name(search, low)} is incomplete: {wanted}.")
-    high = search.high
+    high = failing_from(search)
     notes += [_isolated(search, i) for i in seen_failing(search) if i < high]
     if high < len(tallies) and not search.confirmed(high) and not search.stopped and search.ask() is None:
         notes.append(f"{_failed(search, high)}: too few to tell a rare failure from false alarms.")
@@ -164,7 +174,7 @@ def _isolated(search: ThresholdSearch, position: int) -> str:
 def _contrary(search: ThresholdSearch) -> tuple[str, ...]:
     above = [
         f"{_passed(search, i)}, above the first failing value"
-        for i in range(search.high + 1, len(search.tallies))
+        for i in range(failing_from(search) + 1, len(search.tallies))
         if search.tallies[i].good >= MANY_PASSES and not search.tallies[i].bad
     ]
     return tuple(f"Not monotone: {text}." for text in (*search.non_monotone, *above))
@@ -187,7 +197,8 @@ def _passed(search: ThresholdSearch, position: int) -> str:
 
 def _failed(search: ThresholdSearch, position: int) -> str:
     tally = search.tallies[position]
-    return f"{_name(search, position)} failed {tally.bad} of {tally.good + tally.bad + tally.unresolved}"
+    whole = f"{_name(search, position)} failed {tally.bad} of {tally.good + tally.bad + tally.unresolved}"
+    return f"{whole} and was cut off {tally.cut} times" if tally.cut else whole
 
 
 def _name(search: ThresholdSearch, position: int) -> str:

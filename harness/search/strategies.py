@@ -78,7 +78,7 @@ def tell(search: Search, record: TrialRecord) -> None:
     cell, seconds = record.trial.point, record.outcome.duration_s
     if isinstance(search, Along):
         slow = record.verdict.kind is Kind.SLOW or record.verdict.cause == "limit-too-short"
-        search.tell(cell=cell, answer=record.answer, seconds=seconds, slow=slow)
+        search.tell(cell=cell, answer=record.answer, seconds=seconds, slow=slow, soft=record.is_cut)
     else:
         search.tell(cell=cell, answer=record.answer, seconds=seconds)
 

@@ -157,6 +157,8 @@ class ThresholdSearch:
                 tally.good += 1
                 if seconds > 0:  # what a person said of a value took no time
                     self.costs.passed(self.numbers[position], seconds)
+                if tally.cut and seconds >= min(self._cuts):
+                    tally.cut = 0  # it passes, and takes longer than it was given
             case Answer.BAD:
                 self._fail(position, seconds)
             case Answer.UNRESOLVED if soft:
@@ -165,6 +167,7 @@ class ThresholdSearch:
                 self._failed.add(position)
             case Answer.UNRESOLVED:
                 tally.unresolved += 1
+                tally.cut = 0  # nor did the whole limit tell
                 if slow and not tally.good and not tally.bad:
                     self.slow.setdefault(position, seconds)
         self._next = self._decide()

@@ -51,6 +51,8 @@ def question_model() -> type[BaseModel]:
     class EffortKeys(Strict):
         confidence: float = Field(default=DEFAULT.confidence, gt=0, lt=1)
         certify: int | None = Field(default=None, ge=1)
+        soft_limit: bool = DEFAULT.soft_limit
+        check_above: int = Field(default=DEFAULT.check_above, ge=0)
         max_trials: int = Field(default=DEFAULT.max_trials, ge=1)
         max_seconds: float | None = Field(default=None, gt=0)
 

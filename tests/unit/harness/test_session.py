@@ -200,3 +200,55 @@ def test_limits_are_learned_from_what_passed(world: World):
     assert first.trial.budget.stall.source.startswith("default")
     assert last.trial.budget.stall.source.startswith("learned")
     assert last.trial.prediction is not None
+
+
+def hangs_that_nothing_tells(threshold: int) -> Callable[[Trial], Conducted]:
+    """From ``threshold`` on a trial hangs in a way that only its whole limit of 300 s tells."""
+
+    def script(trial: Trial) -> Conducted:
+        if trial.point.get("n_layers") < threshold:
+            return conducted(Kind.PASS)
+        if trial.budget.soft:
+            cut_s = trial.budget.total.seconds
+            return conducted(Kind.UNRESOLVED, ending=Ending.STOPPED_BY_US, stopped_by=StopReason.TOTAL, duration_s=cut_s)
+        return conducted(Kind.HANG, cause="spin", duration_s=300.0)
+
+    return script
+
+
+def test_with_a_soft_limit_one_whole_limit_is_paid_and_the_claim_counts_only_what_was_seen(world: World):
+    world.script = hangs_that_nothing_tells(4)
+    hard = world.ask(certify=18)
+    soft = world.ask(certify=18, soft_limit=True)
+    for run in (hard, soft):
+        assert (run.boundary.last_good, run.boundary.first_bad, run.boundary.certified) == (3, 4, True)
+    hangs = [[r for r in run.records if r.verdict.kind is Kind.HANG] for run in (hard, soft)]
+    assert [len(seen) for seen in hangs] == [2, 1]
+    assert [r.is_cut for r in soft.records].count(True) == 1
+    assert soft.seconds < hard.seconds - 250
+    assert (hard.boundary.claim, soft.boundary.claim) == (Claim.REPRODUCED, Claim.OBSERVED)
+    assert any(note.startswith("Cut off by the soft limit") for note in soft.boundary.notes)
+
+
+def test_a_value_that_is_only_slow_is_not_called_failing_because_a_soft_limit_cut_it_off(world: World):
+    def script(trial: Trial) -> Conducted:
+        needed_s = 40.0 if trial.point.get("n_layers") >= 4 else 1.0
+        if trial.budget.soft and trial.budget.total.seconds < needed_s:
+            cut_s = trial.budget.total.seconds
+            return conducted(Kind.SLOW, ending=Ending.STOPPED_BY_US, stopped_by=StopReason.TOTAL, duration_s=cut_s)
+        return conducted(Kind.PASS, duration_s=needed_s)
+
+    world.script = script
+    run = world.ask(soft_limit=True)
+    assert (run.boundary.finding, run.boundary.last_good, run.boundary.first_bad) == (Finding.NO_FAILURE, 6, None)
+    assert any(record.is_cut for record in run.records)
+
+
+def test_a_search_with_a_soft_limit_goes_on_after_a_crash_where_it_was(world: World):
+    world.script = hangs_that_nothing_tells(4)
+    whole = world.ask(soft_limit=True)
+    few = world.ask(soft_limit=True, max_trials=len(whole.records) - 2)
+    assert few.ended == "budget used up"
+    again = world.resume()
+    assert [r.trial.key for r in again.records] == [r.trial.key for r in few.records]
+    assert again.boundary.counts == few.boundary.counts

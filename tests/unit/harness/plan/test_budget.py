@@ -56,3 +56,18 @@ def test_what_the_user_set_wins_over_what_was_learned():
     limits = budget(Limits(startup_s=1, stall_s=2, total_s=3), healthy(total_high_s=9, silence_high_s=9))
     assert [limit.seconds for limit in (limits.startup, limits.stall, limits.total)] == [1, 2, 3]
     assert limits.total.source == "set by the user (total_s)"
+
+
+def test_a_soft_limit_is_a_few_times_a_pass_and_leaves_a_hang_the_time_to_be_told():
+    assert not budget(Limits(), None, soft=True).soft, "nothing passed yet, so nobody knows what a pass takes"
+    prediction = healthy(total_high_s=4, silence_high_s=3)
+    soft = budget(Limits(total_s=300), prediction, soft=True)
+    assert (soft.soft, soft.total.seconds) == (True, 20)
+    assert soft.total.source == "soft limit: 5 x 4 s, whole time of 3 passed trials at n_layers 1..4"
+    assert budget(Limits(total_s=300), healthy(total_high_s=0.5, silence_high_s=3), soft=True).total.seconds == 10
+    assert budget(Limits(total_s=300), prediction).total.seconds == 300
+
+
+def test_a_soft_limit_never_outlasts_the_whole_one():
+    short = budget(Limits(total_s=8), healthy(total_high_s=4, silence_high_s=3), soft=True)
+    assert (short.soft, short.total.seconds) == (False, 8)

@@ -373,7 +373,7 @@ def test_a_value_that_a_soft_limit_cut_off_is_run_with_its_whole_limit_before_it
             search.tell(value=2, answer=BAD, seconds=300)
     assert asked == [(1, "search", True), (2, "search", True), *[(1, "certify", True)] * 2, (2, "confirm", False)]
     found = search.result()
-    assert (found.last_good, found.first_bad, found.certified, found.claim) == (1, 2, True, Claim.REPRODUCED)
+    assert (found.last_good, found.first_bad, found.certified, found.claim) == (1, 2, True, Claim.OBSERVED)
 
 
 def test_trials_that_a_soft_limit_cut_off_are_not_forgotten_because_others_passed():
@@ -393,3 +393,22 @@ def test_one_straggler_among_many_passes_is_no_failure():
         search.tell(value=1, answer=UNRESOLVED if n == 5 else GOOD, seconds=5, slow=n == 5, soft=n == 5)
     found = search.result()
     assert (found.finding, found.certified) == (Finding.NO_FAILURE, True)
+
+
+def test_a_value_that_was_only_cut_off_is_not_called_failing_when_the_search_is_ended():
+    search = ThresholdSearch(layers(1, 2), Effort(soft_limit=True, max_trials=2))
+    search.tell(value=1, answer=GOOD, seconds=1)
+    search.tell(value=2, answer=UNRESOLVED, seconds=10, soft=True)
+    found = search.result()
+    assert (found.finding, found.last_good, found.first_bad, found.unresolved) == (Finding.INCONCLUSIVE, 1, None, (2,))
+
+
+def test_where_the_whole_limit_tells_no_more_than_the_soft_one_the_value_is_slow_and_not_failing():
+    search = ThresholdSearch(layers(1, 2), Effort(certify=3, soft_limit=True))
+    search.tell(value=1, answer=GOOD, seconds=1)
+    search.tell(value=2, answer=UNRESOLVED, seconds=10, slow=True, soft=True)
+    while (request := search.ask()) is not None:
+        slow = request.value == 2
+        search.tell(value=request.value, answer=UNRESOLVED if slow else GOOD, seconds=300 if slow else 1, slow=slow)
+    found = search.result()
+    assert (found.finding, found.last_good, found.first_bad) == (Finding.NO_THRESHOLD_SLOW, 1, None)
