@@ -197,6 +197,8 @@ def _cell(text: str, question: BisectSpec | CampaignSpec) -> Point:
     from harness.core.errors import SpecError
     from harness.spec.cells import parse_cell
 
+    if isinstance(question, CampaignSpec) and not question.matrix.space.factors:
+        raise SpecError("this run has one program and no axes, so there is no cell to speak of")
     if isinstance(question, CampaignSpec):
         return parse_cell(text, question.matrix.space)
     name, equals, word = text.partition("=")

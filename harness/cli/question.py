@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.core.errors import SpecError, suggestion
+from harness.core.errors import SpecError, choices
 from harness.core.point import Point, Value
 from harness.core.spec import BisectSpec, Effort, Limits
 from harness.core.verdict import Kind
@@ -118,7 +118,7 @@ def kind_of(word: str) -> Kind:
     """A kind of failure as one types it; SpecError with the nearest otherwise."""
     names = {kind.value.lower(): kind for kind in Kind}
     if word.lower() not in names:
-        raise SpecError(f"unknown kind {word!r} for --bad{suggestion(word.lower(), names)} Known: {', '.join(names)}.")
+        raise SpecError(f"unknown kind {word!r} for --bad{choices(word.lower(), names)}")
     return names[word.lower()]
 
 
@@ -127,7 +127,7 @@ def _controls(given: tuple[str, ...], spec: BisectSpec, base: BisectSpec | None)
         return ()
     for name in given:
         if name not in CONTROLS:
-            raise SpecError(f"unknown control {name!r}{suggestion(name, CONTROLS)} Known: {', '.join(CONTROLS)}, none.")
+            raise SpecError(f"unknown control {name!r}{choices(name, (*CONTROLS, 'none'))}")
     if given:
         return given
     if base is not None and base.controls:

@@ -10,7 +10,7 @@ import click
 from harness.cli.campaigns import begin, finish, resume
 from harness.cli.matrix_run import existing, how, with_effort
 from harness.core.campaign import CampaignSpec, Task
-from harness.core.errors import SpecError, suggestion
+from harness.core.errors import SpecError, choices, suggestion
 from harness.core.matrix import SearchKind
 from harness.core.verdict import Kind
 from harness.settings import Settings
@@ -108,7 +108,7 @@ def kind_of(word: str) -> Kind:
     """The kind of failure that ``word`` names; SpecError with the nearest otherwise."""
     names = {kind.value.lower(): kind for kind in Kind if kind not in (Kind.PASS, Kind.INFRA, Kind.UNRESOLVED)}
     if word.lower() not in names:
-        raise SpecError(f"unknown kind {word!r} for --bad{suggestion(word.lower(), names)} Known: {', '.join(names)}.")
+        raise SpecError(f"unknown kind {word!r} for --bad{choices(word.lower(), names)}")
     return names[word.lower()]
 
 

@@ -21,6 +21,12 @@ class SpecError(HarnessError):
     help = "List what there is with: nsa-harness bisect --list-axes, or --list-faults."
 
 
+class FileError(SpecError):
+    """A question or matrix file that cannot be read, or does not make sense at the line that it names."""
+
+    help = "Compare it with the files in matrices/; for a matrix also: nsa-harness matrix schema."
+
+
 class UnknownNameError(SpecError):
     """A name that no table holds; the message suggests the nearest one."""
 
@@ -29,6 +35,12 @@ class StoreError(HarnessError):
     """The run directory cannot be read or written."""
 
     help = "What was written before is safe. Free some space or choose another place with --runs, then --resume."
+
+
+class NoRunError(StoreError):
+    """There is no run where one was looked for."""
+
+    help = "See which runs there are with: nsa-harness report --list (--runs DIR looks elsewhere)."
 
 
 class JournalError(StoreError):
@@ -55,6 +67,10 @@ class CleanupError(HarnessError):
     help = "The survivors are named above with PID and state; they need root or a reboot."
 
 
+MOST_LISTED = 30
+"""Names that a message lists beside the nearest one."""
+
+
 def suggestion(name: str, known: Iterable[str]) -> str:
     """``"; did you mean 'x'?"`` with the nearest known name, or an empty string when nothing is near."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
@@ -62,6 +78,15 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> UnknownNameError:
-    """The error for a name that is in no table: nearest name first, then the whole list."""
+    """The error for a name that is in no table: the nearest name, and the list of all while that can be read."""
     names = sorted(known)
-    return UnknownNameError(f"unknown {what} {name!r}{suggestion(name, names)} Known: {', '.join(names)}.")
+    return UnknownNameError(f"unknown {what} {name!r}{choices(name, names)}")
+
+
+def choices(name: str, known: Iterable[str]) -> str:
+    """``"; did you mean 'x'? Known: x, y."``; of a long list only the nearest, or all when nothing is near."""
+    names = list(known)
+    near = suggestion(name, names)
+    if near and len(names) > MOST_LISTED:
+        return near
+    return f"{near or '.'} Known: {', '.join(names)}."

@@ -5,14 +5,14 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from harness.core.errors import SpecError, unknown
+from harness.core.errors import FileError, SpecError, unknown
 from harness.core.point import Point
 from harness.core.spec import BisectSpec, Effort, Limits
 from harness.core.verdict import FAILURES, Kind
 from harness.spec.axes import parse_axis, setting
 from harness.spec.fault import parse_fault
 from harness.spec.schema import validated
-from harness.spec.yaml_file import read_yaml
+from harness.spec.yaml_file import read_yaml, reason
 from nsa.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def load(path: Path) -> BisectSpec:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"{path}: cannot be read as a question file: {error}") from error
+        raise FileError(f"{path}: cannot be read as a question file: {reason(error)}") from error
     return parse(text, name=str(path))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from harness.core.errors import SpecError, suggestion, unknown
+from harness.core.errors import FileError, SpecError, suggestion, unknown
 from harness.core.matrix import (
     Expectation,
     LimitsWhen,
@@ -26,7 +26,7 @@ from harness.core.verdict import Kind
 from harness.spec.fault import parse_fault
 from harness.spec.matrix_axes import at, bundle_of, cell_of, factor_of, selector_of
 from harness.spec.matrix_schema import validated_matrix
-from harness.spec.yaml_file import read_yaml
+from harness.spec.yaml_file import read_yaml, reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +57,7 @@ def load_matrix(path: Path) -> MatrixFile:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"{path}: cannot be read as a matrix file: {error}") from error
+        raise FileError(f"{path}: cannot be read as a matrix file: {reason(error)}") from error
     return parse_matrix(text, name=str(path))
 
 
@@ -69,6 +69,8 @@ def parse_matrix(text: str, *, name: str) -> MatrixFile:
             with file:line and suggests the nearest known name.
     """
     data, lines = read_yaml(text, name=name)
+    if "axis" in data and "axes" not in data:
+        raise FileError(f"{name} asks about one axis and is no matrix; ask it with: nsa-harness bisect {name}")
     keys = validated_matrix(data, lines)
     return MatrixFile(matrix=_matrix(keys, lines), lines=lines)
 

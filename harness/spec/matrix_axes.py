@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from harness.core.errors import SpecError, suggestion
+from harness.core.errors import FileError, SpecError, suggestion
 from harness.core.point import Axis, AxisType, Value
 from harness.core.space import Bundle, Factor, Selector
 from harness.spec.axes import setting
@@ -27,11 +27,13 @@ MOST_VALUES = 4096
 
 @contextmanager
 def at(place: str) -> Iterator[None]:
-    """Errors from within begin with ``place``."""
+    """Errors from within begin with ``place``, unless they name a line of the file already."""
     try:
         yield
     except (SpecError, ConfigError) as error:
-        raise SpecError(f"{place}: {error}") from error
+        said = str(error)
+        named = said.startswith(f"{place.rpartition(':')[0]}:")
+        raise FileError(said if named else f"{place}: {said}") from error
 
 
 def factor_of(name: str, keys: Any, *, target: str, lines: Lines) -> Factor:

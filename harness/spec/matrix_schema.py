@@ -6,7 +6,7 @@ import typing
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from harness.core.errors import SpecError, suggestion
+from harness.core.errors import FileError, choices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,7 @@ def validated_matrix(data: Mapping[str, Any], lines: Lines) -> Any:
         return model.model_validate(data)
     except ValidationError as error:
         found = dict.fromkeys(_explain(e, model, lines) for e in error.errors())
-        raise SpecError("\n".join(found)) from error
+        raise FileError("\n".join(found)) from error
 
 
 @cache
@@ -173,7 +173,7 @@ def _explain(error: Any, model: type[BaseModel], lines: Lines) -> str:
     where, place = ".".join(str(part) for part in key), lines.place(*key)
     if error["type"] == "extra_forbidden":
         known = _keys(model, key[:-1])
-        return f"{place}: unknown key {where!r}{suggestion(str(key[-1]), known)} Known here: {', '.join(known)}."
+        return f"{place}: unknown key {where!r}{choices(str(key[-1]), known)}"
     if error["type"] == "missing":
         return f"{place}: {where!r} is missing"
     if any(_is_union_arm(part) for part in error["loc"]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
-from harness.core.errors import SpecError, suggestion
+from harness.core.errors import FileError, choices
 from harness.core.spec import Effort
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def validated(data: Mapping[str, Any], lines: Lines) -> Any:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise SpecError("\n".join(_explain(e, model, lines) for e in error.errors())) from error
+        raise FileError("\n".join(_explain(e, model, lines) for e in error.errors())) from error
 
 
 @cache
@@ -78,7 +78,7 @@ def _explain(error: Any, model: type[BaseModel], lines: Lines) -> str:
     where, place = ".".join(str(part) for part in key), lines.place(*key)
     if error["type"] == "extra_forbidden":
         known = _keys(model, key[:-1])
-        return f"{place}: unknown key {where!r}{suggestion(str(key[-1]), known)} Known here: {', '.join(known)}."
+        return f"{place}: unknown key {where!r}{choices(str(key[-1]), known)}"
     if error["type"] == "missing":
         return f"{place}: {where!r} is missing"
     message = error["msg"].partition(" or instance of ")[0].replace("dictionary", "mapping")

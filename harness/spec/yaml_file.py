@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from harness.core.errors import SpecError
+from harness.core.errors import FileError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +42,7 @@ def read_yaml(text: str, *, name: str) -> tuple[Mapping[str, Any], Lines]:
     """The mapping that ``text`` holds, and where its keys are.
 
     Raises:
-        SpecError: not YAML, a key given twice, a tag that makes objects, more than one document, or no mapping.
+        FileError: not YAML, a key given twice, a tag that makes objects, more than one document, or no mapping.
     """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -53,9 +53,14 @@ def read_yaml(text: str, *, name: str) -> tuple[Mapping[str, Any], Lines]:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = str(error.problem or error.context).partition("\n")[0]
-        raise SpecError(f"{name}:{mark.line + 1 if mark else 1}: {problem}") from error
+        raise FileError(f"{name}:{mark.line + 1 if mark else 1}: {problem}") from error
     except YAMLError as error:
-        raise SpecError(f"{name}:1: not YAML: {' '.join(str(error).split())}") from error
+        raise FileError(f"{name}:1: not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(data, dict):
-        raise SpecError(f"{name}:1: a question file is a mapping with 'question:' and 'axis:', got {data!r}")
+        raise FileError(f"{name}:1: a question or a matrix is a mapping, with 'axis:' or 'axes:', got {data!r}")
     return cast("Mapping[str, Any]", data), Lines(name, node)
+
+
+def reason(error: OSError | UnicodeDecodeError) -> str:
+    """Why a file could not be read, in words."""
+    return error.strerror or str(error) if isinstance(error, OSError) else "it is not text (UTF-8)"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from harness.core.campaign import CampaignAnswer, CampaignSpec, Said
 from harness.core.codec import from_json
-from harness.core.errors import JournalError, StoreError
+from harness.core.errors import JournalError, NoRunError, StoreError
 from harness.core.record import CampaignRun, Machine, Run, TrialRecord
 from harness.core.spec import BisectSpec
 from harness.core.trial import Trial
@@ -239,7 +239,7 @@ def _read_object(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise StoreError(f"{path} is missing: {path.parent} is not a run directory, or was never begun") from error
+        raise NoRunError(f"{path.parent} is not a run directory, or was never begun: {path.name} is missing") from error
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}. Nothing was changed.") from error
     except ValueError as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from harness.core.codec import SCHEMA
-from harness.core.errors import JournalError, StoreError, suggestion
+from harness.core.errors import JournalError, NoRunError, StoreError, suggestion
 from harness.store.files import sync_folder, write_failed
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def read(path: Path) -> tuple[tuple[Line, ...], Torn | None]:
     try:
         content = path.read_bytes()
     except FileNotFoundError as error:
-        raise StoreError(f"{path.parent} holds no journal: it is not a run directory, or was never begun") from error
+        raise NoRunError(f"{path.parent} is not a run directory, or was never begun: it holds no journal") from error
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}. Nothing was changed.") from error
     lines: list[Line] = []

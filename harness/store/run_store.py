@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from harness.core.campaign import CampaignSpec
 from harness.core.codec import from_json, to_json
-from harness.core.errors import JournalError, RunBusyError, StoreError
+from harness.core.errors import JournalError, NoRunError, RunBusyError, StoreError
 from harness.core.evidence import Evidence
 from harness.core.record import CampaignRun
 from harness.store import journal, layout
@@ -338,7 +338,7 @@ def find_latest(runs_dir: Path) -> Path:
     """
     readable = [summary for summary in list_runs(runs_dir) if not summary.problem]
     if not readable:
-        raise StoreError(f"no run in {runs_dir}. Begin one with: nsa-harness bisect --axis n_layers")
+        raise NoRunError(f"no run in {runs_dir}. Begin one with: nsa-harness bisect --axis n_layers")
     return readable[0].directory
 
 

@@ -93,3 +93,34 @@ def test_the_first_help_fits_80_columns_and_names_every_command():
 def test_the_tables_of_axes_and_faults_can_be_listed():
     assert "model.n_layers" in run("bisect", "--list-axes").output
     assert "backward-deadlock" in run("bisect", "--list-faults").output
+
+
+@pytest.mark.parametrize(
+    ("argv", "said", "step"),
+    [
+        (["report", "nosuch"], "is not a run directory, or was never begun", "report --list"),
+        (["status"], "no run in", "report --list"),
+        (["matrix", "lint", "open.yaml"], "open.yaml:2: expected ',' or ']'", "matrix schema"),
+        (["matrix", "lint", "bytes.yaml"], "bytes.yaml: cannot be read as a matrix file: it is not text", "matrices/"),
+        (
+            ["matrix", "show", "near.yaml"],
+            "near.yaml:3: unknown setting 'n_layrs'; did you mean 'n_layers'?\n",
+            "matrices/",
+        ),
+        (["trial", "one.yaml::n_layers=5"], "asks about one axis and is no matrix", "matrix schema"),
+        (["bisect", "gone.yaml"], "gone.yaml: cannot be read as a question file: No such file", "matrices/"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_input_says_what_happened_where_and_what_to_do_about_it(argv, said, step, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "open.yaml").write_text("a: [1\n")
+    (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe")
+    (tmp_path / "near.yaml").write_text("version: 1\nname: x\naxes: {n_layrs: {type: ordered, values: [1, 2]}}\n")
+    (tmp_path / "one.yaml").write_text("question: Which?\naxis: n_layers=1..12\n")
+
+    done = run(*argv)
+
+    assert done.exit_code in (2, 6, 128)
+    assert said in done.output
+    assert step in done.output.partition("next: ")[2]
