@@ -13,12 +13,13 @@ each beside the keys that it can reach: pieces times heads fill the GPU without 
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from nsa.kernels.quarantine import quarantined
+from nsa.kernels.quarantine import finite, tainted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,9 +49,7 @@ def flash_attention(
     Returns:
         o_BTHD, lse_BHT (fp32, natural log; not differentiable) and the kernel's unused random state.
     """
-    k_BSGD, v_BSGD, bad_BSG = quarantined(k_BSGD, v_BSGD)
-    k_BSGD = k_BSGD.masked_fill_(bad_BSG[..., None], torch.nan)  # its score is then NaN wherever it is seen
-    q, k, v = _rows(cu_seqlens, q_BTHD, k_BSGD, v_BSGD)
+    q, k, v = _rows(cu_seqlens, q_BTHD, *tainted(k_BSGD, v_BSGD))
     o, lse, random_state, *_ = torch.ops.aten._flash_attention_forward(
         *(q, k, v, cu_seqlens, cu_seqlens, q_BTHD.shape[1], k_BSGD.shape[1]),
         dropout_p=0.0,
@@ -78,7 +77,7 @@ def flash_attention_backward(
     w: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v; bitwise the same in every run."""
-    k_BSGD, v_BSGD, _ = quarantined(k_BSGD, v_BSGD)
+    k_BSGD, v_BSGD = finite(k_BSGD), finite(v_BSGD)  # who saw what was not has NaN in lse_BHT
     B, T, H, _ = q_BTHD.shape
     size = _piece_size(T, B * H, w, q_BTHD.device) if cu_seqlens is None and k_BSGD.shape[1] == T else T
     if size < T:
@@ -114,10 +113,7 @@ def _backward_in_pieces(
     """
     B, T = q_BTHD.shape[:2]
     n_pieces, reach = -(-T // size), size + w - 1
-    first_P = torch.arange(-1, n_pieces + 1, device=q_BTHD.device).clamp(min=0)
-    first_q, first_k = (first_P * size).clamp(max=T), first_P * reach
-    first_k[1:2].fill_(w - 1)  # an assignment would wait for the device
-    first_k[-1:].fill_(n_pieces * reach - (n_pieces * size - T))
+    rows_q, rows_k = _boundaries_of_pieces(B, T, size, w, q_BTHD.device)
     padding = (0, 0, 0, 0, w - 1, n_pieces * size - T)
     k, v = (
         torch.nn.functional.pad(x, padding).unfold(1, reach, size).movedim(-1, 2).flatten(0, 2)
@@ -125,10 +121,28 @@ def _backward_in_pieces(
     )
     do, q, o = (x.contiguous().flatten(0, 1) for x in (do_BTHD, q_BTHD, o_BTHD))
     lse = lse_BHT.transpose(0, 1).flatten(1).contiguous()
-    rows_q, rows_k = _of_rows(first_q, B, T), _of_rows(first_k, B, n_pieces * reach)
     dq, *grads = _backward(do, q, k, v, o, lse, random_state, rows_q, rows_k, (size, reach), scale, w)
     dk, dv = (_of_keys(x.unflatten(0, (B, n_pieces, reach)), w - 1)[:, :T] for x in grads)
     return dq.unflatten(0, (B, T)), dk.contiguous(), dv.contiguous()
+
+
+def _boundaries_of_pieces(B: int, T: int, size: int, w: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """First query and first key of every piece of all rows, int32; they depend on shapes alone.
+
+    Kept for good, because a CUDA graph may read them again; what is made while one is captured belongs to that graph.
+    """
+    is_captured = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    return (_new_boundaries.__wrapped__ if is_captured else _new_boundaries)(B, T, size, w, device)
+
+
+@cache
+def _new_boundaries(B: int, T: int, size: int, w: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    n_pieces, reach = -(-T // size), size + w - 1
+    first_P = torch.arange(-1, n_pieces + 1, device=device).clamp(min=0)
+    first_q, first_k = (first_P * size).clamp(max=T), first_P * reach
+    first_k[1:2].fill_(w - 1)  # an assignment would wait for the device
+    first_k[-1:].fill_(n_pieces * reach - (n_pieces * size - T))
+    return _of_rows(first_q, B, T), _of_rows(first_k, B, n_pieces * reach)
 
 
 def _of_rows(first_P: Tensor, n_rows: int, row_length: int) -> Tensor:

@@ -16,9 +16,27 @@ from nsa.kernels.documents import token_documents
 
 def quarantined(k_BSGD: Tensor, v_BSGE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """K and v with zeros where either is not finite, and bad_BSG that says where."""
-    largest = (torch.linalg.vector_norm(x.detach(), torch.inf, dim=-1) for x in (k_BSGD, v_BSGE))
-    bad_BSG = ~torch.maximum(*largest).isfinite()
+    bad_BSG = ~(_largest(k_BSGD, v_BSGE) < torch.inf)  # NaN is not less than anything
     return k_BSGD.masked_fill(bad_BSG[..., None], 0.0), v_BSGE.masked_fill(bad_BSG[..., None], 0.0), bad_BSG
+
+
+def tainted(k_BSGD: Tensor, v_BSGE: Tensor) -> tuple[Tensor, Tensor]:
+    """K with rows of NaN where it or v is not finite, and v with zeros there: for kernels that drop hidden scores.
+
+    Whoever sees such a key gets NaN through its score; whoever does not multiplies a finite value by zero.
+    """
+    taint_BSG = _largest(k_BSGD, v_BSGE) * 0.0
+    return k_BSGD + taint_BSG[..., None], finite(v_BSGE)
+
+
+def finite(x: Tensor) -> Tensor:
+    """Zeros for every element that is not finite."""
+    return torch.nan_to_num(x, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def _largest(k_BSGD: Tensor, v_BSGE: Tensor) -> Tensor:
+    """The largest magnitude in each row of either; NaN where there is one."""
+    return torch.maximum(*(torch.linalg.vector_norm(x.detach(), torch.inf, dim=-1) for x in (k_BSGD, v_BSGE)))
 
 
 def spoiled(o_BTHE: Tensor, seen_BTG: Tensor) -> Tensor:

@@ -1,10 +1,14 @@
-"""The windowed backward in pieces gives the gradients of the whole; masked attention in fp64 is the kernel here."""
+"""Around the flash kernel: the windowed backward in pieces, and marks on what is not finite.
+
+Pieces must give the gradients of the whole; masked attention in fp64 is the kernel here.
+"""
 
 import pytest
 import torch
 
 from nsa.kernels import flash
 from nsa.kernels.masked import masked_attention_backward
+from nsa.kernels.quarantine import finite, quarantined, tainted
 from nsa.kernels.visibility import win_visible
 from nsa.kernels.window.reference import window
 
@@ -64,3 +68,20 @@ def test_pieces_give_the_gradients_of_the_whole(calls, rows, heads, n, w):
 )
 def test_a_full_gpu_no_window_and_short_rows_are_left_whole(calls, heads, n, w):
     assert flash._piece_size(n, heads, w, torch.device("cpu")) == n
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_a_row_that_is_not_finite_is_marked_in_its_key_and_gone_from_its_value(dtype):
+    k, v = (torch.randn(2, 7, 3, 8).to(dtype) for _ in range(2))
+    k[0, 1, 2, 4], k[1, 3, 0, 0], v[0, 5, 1, 7], v[1, 6, 2, 1] = torch.nan, -torch.inf, torch.inf, torch.nan
+    k[0, 0, 0], v[0, 0, 0] = torch.finfo(dtype).max, torch.finfo(dtype).min  # large is not infinite
+    bad = torch.zeros(2, 7, 3, dtype=torch.bool)
+    bad[0, 1, 2] = bad[1, 3, 0] = bad[0, 5, 1] = bad[1, 6, 2] = True
+    marked, cleaned = tainted(k, v)
+    assert marked[bad].isnan().all()
+    assert torch.equal(marked[~bad], k[~bad])
+    assert cleaned.isfinite().all()
+    assert torch.equal(cleaned[~bad], v[~bad])
+    assert torch.equal(quarantined(k, v)[2], bad)
+    assert torch.equal(finite(k)[~bad], k[~bad])
+    assert finite(k).isfinite().all()
