@@ -188,6 +188,8 @@ def marked(model):
     undo = contextlib.ExitStack()
 
     def patch(owner, name, part):
+        if not hasattr(owner, name):
+            return
         was_own, call = name in vars(owner), getattr(owner, name)
         setattr(owner, name, in_part(part, call))
         undo.callback(setattr, owner, name, call) if was_own else undo.callback(delattr, owner, name)
@@ -207,11 +209,9 @@ def marked(model):
         patch(attention, "forward", "layout around attention")
         for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
             patch(getattr(attention, name), "forward", "projections")
-        if hasattr(attention, "gate"):
-            patch(attention.gate, "forward", "gate")
+        patch(getattr(attention, "gate", None), "forward", "gate")
         for name, part in {"compressed_keys": "phi", "compressed_values": "phi", "rotated": "rotary"}.items():
-            if hasattr(attention, name):
-                patch(attention, name, part)
+            patch(attention, name, part)
         kernels = getattr(attention, "kernels", None)
         if kernels is not None:
             attention.kernels = {

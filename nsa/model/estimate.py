@@ -1,7 +1,8 @@
 """How many parameters a model has (exactly) and how much memory training takes (about), without building it.
 
-Memory is counted for fp32 and for the kernels that ``auto`` takes on a CPU: packed and sdpa. What is
-counted is what autograd keeps between forward and backward; short-lived buffers inside an operator are not.
+Memory is counted for the kernels that ``auto`` takes on a CPU: packed and sdpa. What is counted is what autograd
+keeps between forward and backward; short-lived buffers inside an operator are not. In half precision norms, softmax
+sums and the loss stay fp32; autocast also keeps a half copy of every matrix and of every product's input.
 Letters: X model width, T tokens in the batch, H, G heads, D, E head widths.
 """
 
@@ -13,7 +14,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nsa.config import ModelConfig, RunConfig
 
-FP32 = 4
+FP32, HALF = 4, 2
+RECOMPUTED = ("block", "nonreentrant", "reentrant")
+"""Kinds of ``train.checkpointing`` that keep a block's input alone; ``selective`` is counted as none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +42,8 @@ class Estimate:
 def estimate(config: RunConfig) -> Estimate:
     """Count parameters and estimate training memory for one process."""
     n = n_parameters(config.model)
-    kept = kept_bytes(config)
-    return Estimate(n_parameters=n, state_bytes=4 * FP32 * n, kept_bytes=kept)
+    of_state = _itemsize(config) if config.train.precision_mode == "pure" else FP32
+    return Estimate(n_parameters=n, state_bytes=4 * of_state * n, kept_bytes=kept_bytes(config))
 
 
 def n_parameters(model: ModelConfig) -> int:
@@ -53,15 +56,28 @@ def n_parameters(model: ModelConfig) -> int:
 
 
 def kept_bytes(config: RunConfig) -> int:
-    """Bytes that autograd keeps for backward; within a few percent on the CPU kernels in fp32."""
-    model, T = config.model, config.train.batch_size * config.train.seq_len
-    X, hidden = model.dim, _hidden(model)
-    block = T * (6 * X + 2 + (2 if model.decoder == "tiny" else 4) * hidden)
-    block_bytes = FP32 * block + _attention_bytes(config)
-    ends = FP32 * T * (3 * X + 1 + model.vocab) + 16 * T
-    if config.train.checkpointing == "block":
-        return model.n_layers * FP32 * T * X + block_bytes + ends
+    """Bytes that autograd keeps for backward; within a few percent on the CPU kernels."""
+    model, T, size = config.model, config.train.batch_size * config.train.seq_len, _itemsize(config)
+    X, hidden, is_autocast = model.dim, _hidden(model), size < FP32 and config.train.precision_mode == "autocast"
+    block = T * (6 * X + 2 + (2 if model.decoder == "tiny" else 4) * hidden) + _attention_elements(config)
+    in_fp32 = T * (4 * X + 2 + (1 if model.attention == "dense" else 3) * model.n_heads)
+    block_bytes = FP32 * in_fp32 + size * (block - in_fp32 + (T * X * _casts(model) if is_autocast else 0))
+    ends = FP32 * T * (2 * X + 1 + model.vocab) + size * T * X + 16 * T
+    if is_autocast:
+        ends += size * (n_parameters(model) - X * (2 * model.n_layers + 1 + model.vocab))
+    if config.train.checkpointing in RECOMPUTED:
+        return model.n_layers * (FP32 if is_autocast else size) * T * X + block_bytes + ends
     return model.n_layers * block_bytes + ends
+
+
+def _itemsize(config: RunConfig) -> int:
+    return FP32 if config.train.precision == "fp32" else HALF
+
+
+def _casts(model: ModelConfig) -> int:
+    """How often more than once autocast keeps a norm's output: for each of the products that read it."""
+    products = 3 + (model.attention != "dense" and model.branches == "all") + (1 if model.decoder == "tiny" else 2)
+    return products - 2
 
 
 def _hidden(model: ModelConfig) -> int:
@@ -84,14 +100,14 @@ def _attention_parameters(model: ModelConfig) -> int:
     return total
 
 
-def _attention_bytes(config: RunConfig) -> int:
+def _attention_elements(config: RunConfig) -> int:
     """What one attention layer keeps: the three branches with their gate, or full attention."""
     model, B, S = config.model, config.train.batch_size, config.train.seq_len
     T = B * S
     H, G, D, E = model.n_heads, model.n_kv_groups, model.d_k, model.d_v
     rotations = 2 * S * (D // 2)
     if model.attention == "dense":
-        return FP32 * (2 * rotations + T * (H * D + G * D + G * E + 2 * H * E))
+        return 2 * rotations + T * (H * D + G * D + G * E + 2 * H * E)
     chunk = min(max(model.w, 32), S)
     reach = (chunk + model.w - 1) / chunk  # window keys beside a chunk of queries, per query
     n_blocks = B * model.layout.n_cmp(S)
@@ -104,4 +120,4 @@ def _attention_bytes(config: RunConfig) -> int:
     gate = T * (2 * max(8, model.dim // 4) + 3 * H)
     combined = T * 2 * H * E
     quarantined = T * (G * D + 3 * H * E)  # keys without what is not finite, and outputs spoiled by it
-    return int(FP32 * (2 * rotations + phi + compressed + selected + window + gate + combined + quarantined))
+    return int(2 * rotations + phi + compressed + selected + window + gate + combined + quarantined)

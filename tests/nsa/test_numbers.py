@@ -9,6 +9,7 @@ from nsa.attention.stats import watch_attention
 from nsa.config import RunConfig
 from nsa.model.build import build_model
 from nsa.model.estimate import estimate, n_parameters
+from nsa.train.precision import cast, next_token_loss
 
 SHAPES = [
     {},
@@ -37,6 +38,7 @@ def test_the_parameter_count_is_exact(changes):
 
 def kept(config):
     model, _ = build_model(config)
+    cast(model, config.train)
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
     held = {}
 
@@ -45,9 +47,9 @@ def kept(config):
             held[x.untyped_storage().data_ptr()] = x.untyped_storage()
         return x
 
-    ids = torch.randint(256, (config.train.batch_size, config.train.seq_len))
+    ids = torch.randint(256, (config.train.batch_size, config.train.seq_len + 1))
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
-        loss = torch.nn.functional.cross_entropy(model(ids).flatten(0, 1), ids.flatten())
+        loss = next_token_loss(model, config.train, ids)
     loss.backward()
     return sum(storage.nbytes() for storage in held.values())
 
@@ -58,9 +60,23 @@ def test_the_memory_estimate_is_within_ten_percent_of_what_autograd_keeps(change
     assert estimate(config).kept_bytes == pytest.approx(kept(config), rel=0.10)
 
 
-def test_state_is_weights_gradients_and_two_moments():
-    config = RunConfig()
-    assert estimate(config).state_bytes == 16 * n_parameters(config.model)
+HALVES = {"bf16 throughout": ("bf16", "pure"), "bf16 autocast": ("bf16", "autocast"), "fp16": ("fp16", "autocast")}
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("changes", [SHAPES[1], SHAPES[3], SHAPES[4]], ids=str)
+def test_the_memory_estimate_follows_the_precision(changes, half):
+    precision, mode = HALVES[half]
+    config = RunConfig().with_values({**changes, "train.precision": precision, "train.precision_mode": mode})
+    assert estimate(config).kept_bytes == pytest.approx(kept(config), rel=0.10)
+
+
+@pytest.mark.parametrize(
+    ("precision", "mode", "size"), [("fp32", "autocast", 16), ("bf16", "autocast", 16), ("bf16", "pure", 8)]
+)
+def test_state_is_weights_gradients_and_two_moments(precision, mode, size):
+    config = RunConfig().with_values({"train.precision": precision, "train.precision_mode": mode})
+    assert estimate(config).state_bytes == size * n_parameters(config.model)
     assert estimate(config).total_bytes == estimate(config).state_bytes + estimate(config).kept_bytes
 
 
