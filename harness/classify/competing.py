@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MOST = 4
 """Alternatives of a verdict: whoever reads more than this reads none."""
 
-SETTLED = frozenset({"interrupted", "misconfigured", "unknown-ending"})
+SETTLED = frozenset({"interrupted", "misconfigured", "unknown-ending", "ended-meanwhile"})
 """Undecided for reasons that no experiment with the program is about."""
 
 

@@ -89,7 +89,7 @@ def stacks(ctx: click.Context, *, pid: int, native: bool, samples: int, all_thre
 
 
 def _exit_code(seen: Sequence[RankSeen]) -> int:
-    if all(rank.missing for rank in seen):
+    if all(rank.missing for rank in seen) and not all("ended" in rank.missing for rank in seen):
         return ExitCode.INFRA
     return ExitCode.FINDINGS if any(rank.missing and rank.required for rank in seen) else ExitCode.OK
 

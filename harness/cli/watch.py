@@ -26,7 +26,7 @@ Exit codes:
   0    no hang was seen: something of the job works
   1    it hangs, or a rank has ended while others wait for it
   2    wrong use, no such process, or no Python process in its tree
-  3    not told: it stands still, and what it waits for may still come
+  3    not told: what it waits for may still come, or it has just ended
   6    nobody may look into it (ptrace refused, py-spy missing)
   130  interrupted
 """
@@ -94,10 +94,12 @@ def watch(ctx: click.Context, *, pid: int, follow: bool, every: float, runs: str
 
 def exit_code(verdict: Verdict, *, seen: bool) -> int:
     """What it means to a script."""
-    from harness.classify.rules.running import MOVING
+    from harness.classify.rules.running import ENDED, MOVING
     from harness.cli.exit_codes import ExitCode
     from harness.core.verdict import Kind
 
+    if verdict.cause == ENDED:
+        return ExitCode.BUDGET
     if not seen:
         return ExitCode.INFRA
     if verdict.kind is Kind.UNRESOLVED:

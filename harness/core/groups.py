@@ -91,11 +91,21 @@ def group_ranks(seen: Iterable[RankSeen]) -> tuple[Group, ...]:
     return tuple(sorted(groups, key=lambda group: (len(group.ranks), not group.missing, _order(group.ranks[0]))))
 
 
+_PLURALS = (("is not", "are not"), ("it belongs", "they belong"), ("has ended", "have ended"), ("it was", "they were"))
+
+
+def _of_several(missing: str) -> str:
+    """What is said of one rank that cannot be seen, of several."""
+    for one, several in _PLURALS:
+        missing = missing.replace(one, several)
+    return missing.replace("it have", "they have")
+
+
 def sentence(group: Group, *, total: int) -> str:
     """Where the group is and what moved; ``total`` counts the job's ranks."""
     who, one = subject(group.ranks, total=total), len(group.ranks) == 1
     if group.missing:
-        return f"{who} {group.missing}"
+        return f"{who} {group.missing if one else _of_several(group.missing)}"
     stopped = _STOPPED.get(group.ranks[0].state)
     motions = [motion for rank in group.ranks if (motion := motion_of(rank)) is not None]
     waits = bool(motions) and all(motion.thread_still for motion in motions)

@@ -121,7 +121,7 @@ class Vigil:
             certainty = nobody_moves(ranks=ranks, looks=looks, stacks=stacks, alone=True)
         else:
             certainty = Certainty(certain=False, because="every rank has ended")
-        return Seen(evidence=self._evidence(), certainty=certainty, seconds=self._now())
+        return Seen(evidence=self._evidence(ended=not ranks), certainty=certainty, seconds=self._now())
 
     def _window(self, name: str) -> None:
         """Two looks with nothing between them."""
@@ -174,7 +174,8 @@ class Vigil:
         ]
         return [(rank, helper) for rank, helper in found if self._is_same(helper)]
 
-    def _evidence(self) -> Evidence:
+    def _evidence(self, *, ended: bool) -> Evidence:
+        """What was seen; ``ended`` says that nobody was left when it was judged."""
         watched_s = self._now()
         facts = [
             RankFacts(
@@ -205,7 +206,7 @@ class Vigil:
             measurement=Measurement(
                 peak_rss_bytes=max((self._view.peak_rss_bytes(pid) for pid in self.living().values()), default=0)
             ),
-            ranks=tuple(sorted(facts, key=lambda fact: fact.rank)) if self._several else (),
+            ranks=tuple(sorted(facts, key=lambda fact: fact.rank)) if self._several or ended else (),
         )
 
     def _watched(self) -> WatchedJob:

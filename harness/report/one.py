@@ -27,6 +27,10 @@ LOG_LINES = 6
 RIVALS = 2
 
 
+WATCHED = {"moving": "no hang was seen", "ended-meanwhile": "not told: it ended while it was watched"}
+"""The first words about a job that was only watched, by the cause."""
+
+
 def worst(records: Sequence[TrialRecord]) -> TrialRecord:
     """The run to tell about: the first that failed, else the first that did not pass, else the last."""
     order = {Kind.PASS: 2, Kind.UNRESOLVED: 1, Kind.INFRA: 1, Kind.SLOW: 1}
@@ -96,7 +100,7 @@ def watched(
     several = bool(seen_ and seen_.ranks)
     head = _headline(record, several=several)
     if verdict.kind is Kind.UNRESOLVED:
-        found = "no hang was seen" if verdict.cause == "moving" else "not told: it stands still, and may still go on"
+        found = WATCHED.get(verdict.cause or "", "not told: it stands still, and may still go on")
         head = f"{found}  (watched for {seconds(record.outcome.duration_s)})"
     out = [head, *_indented(clean(verdict.because))]
     if seen_ is not None:
@@ -114,6 +118,8 @@ def _next_of(record: TrialRecord, *, launcher: int) -> str:
         return f"nothing was ended. When you have seen enough, end the job with: kill {launcher}"
     if verdict.cause == "moving":
         return "that it works does not show that it gets anywhere; --follow tells when it stops"
+    if verdict.cause == "ended-meanwhile":
+        return "look at its exit status and its output; nsa-harness run -- COMMAND keeps both, and judges its end"
     return "look again later, or with --follow: what it waits for may come"
 
 

@@ -15,9 +15,12 @@ import pytest
 from click.testing import CliRunner
 
 from harness.cli.main import main
+from harness.launch import procs
+from harness.observe import survey
 from harness.observe.proc import Proc
 from harness.observe.stacks import pyspy, pystack
 from harness.observe.stacks.pyspy import PySpy
+from harness.testing.executors import wait_gone
 
 PROGRAM = """
 import os, sys
@@ -102,6 +105,21 @@ def test_the_job_is_found_grouped_and_left_as_it_was(job, start):
         assert any(line.split()[:2] == [str(rank), str(number)] for line in lines)
     assert job.answers() == [f"rank {rank} heard go" for rank in range(WORLD)]
     assert job.shell.wait() == 0
+
+
+def test_a_job_that_ends_under_our_eyes_is_said_to_have_ended(job, monkeypatch):
+    dump, ranks = survey.Survey._dump, [procs.read(pid) for pid in job.pids.values()]
+
+    def ends_first(*args, **kwargs):
+        job.kill()
+        wait_gone(ranks)
+        return dump(*args, **kwargs)
+
+    monkeypatch.setattr(survey.Survey, "_dump", ends_first)
+    done = stacks(job.shell.pid, "--samples", 1)
+
+    assert done.exit_code == 1, done.output
+    assert "all 3 ranks ended while they were looked at" in " ".join(done.stdout.split())
 
 
 def test_native_frames_of_all_threads_harm_nobody_either(job):

@@ -16,7 +16,8 @@ from click.testing import CliRunner
 from harness.cli.main import main
 from harness.core.evidence import SourceFailure
 from harness.launch import procs
-from harness.observe import vigil
+from harness.observe import job as job_finder
+from harness.observe import sampler, vigil
 from harness.observe.stacks.pyspy import PySpy
 from harness.testing.executors import wait_gone
 
@@ -205,6 +206,33 @@ def test_a_job_that_ends_as_the_next_look_begins_leaves_the_look_before_as_the_a
     assert len(looks) == 2
     assert done.exit_code == 3, done.output
     assert done.stdout.startswith("not told: it stands still, and may still go on")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "owner", "step", "last_seen"),
+    [
+        ("lock", job_finder, "find_job", ""),  # before anything was seen of it
+        ("lock", sampler.Sampler, "stands_still", "take_a_lock_twice"),
+        ("lock,count", vigil.Vigil, "_evidence", "rank 0 in take_a_lock_twice"),  # all looks were taken
+    ],
+)
+def test_a_job_that_ends_under_our_eyes_is_said_to_have_ended(job, monkeypatch, kinds, owner, step, last_seen):
+    it = job(kinds)
+    goes_on = getattr(owner, step)
+
+    def ends_first(*args, **kwargs):
+        it.end()
+        return goes_on(*args, **kwargs)
+
+    monkeypatch.setattr(owner, step, ends_first)
+    done = watch(it.pids[0])
+
+    assert done.exit_code == 3, done.output
+    assert done.stdout.startswith("not told: it ended while it was watched")
+    said = " ".join(done.stdout.split())
+    assert "ended while" in said.partition("report:")[0]
+    assert last_seen in said
+    assert "it may also be" not in said
 
 
 def vigil_clock():

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from harness.classify.facts import conclude
 from harness.classify.frames import identical, silent_samples, spell
 from harness.classify.motion import ASLEEP, motion
-from harness.classify.ranks import alike, views_of, waiting
+from harness.classify.ranks import alike, views_of, waiting, who
 from harness.classify.rules.starved import IDLE_SHARE, LOADER_FILE, fetching
 from harness.classify.signature import signature, stack_names
 from harness.core.movement import OUTSIDE_WAITS, quiet_windows
 from harness.core.outcome import Ending, StopReason
 from harness.core.stacks import deciding_thread, is_stdlib, python_frames, telling_frame
 from harness.core.verdict import Confidence, Kind
+from harness.core.world import world_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 MOVING = "moving"
 """The cause that says: no hang was seen."""
+
+ENDED = "ended-meanwhile"
+"""The cause that says: nothing of it is left to be judged."""
 
 MAY_COME = (*OUTSIDE_WAITS, "poll", "unix_", "pipe_read", "wait_for_partner")
 """Parts of kernel functions in which a loader's worker waits for something that another program may send."""
@@ -55,7 +59,35 @@ def running(case: Case) -> Verdict | None:
     """Certainties are for the other rules. Here: a rank that is gone, a loader that can never deliver, or no hang."""
     if case.outcome.ending is not Ending.STILL_RUNNING or case.outcome.stopped_by is StopReason.CERTAIN:
         return None
-    return _gone(case) or _starved(case) or _goes_on(case)
+    return _ended(case) or _gone(case) or _starved(case) or _goes_on(case)
+
+
+def _ended(case: Case) -> Verdict | None:
+    """Nobody is there any more: what was seen before says nothing about an end that nobody saw."""
+    views = views_of(case)
+    if not views or any(view.there for view in views):
+        return None
+    several = world_of(case.trial.config) > 1
+    name = who(views) if several else f"process {views[0].facts.pid}"
+    seen = [view for view in views if view.samples]
+    places = [f"{who([view])} in {_place(view)}" if several else _place(view) for view in seen]
+    last = f"; last seen: {', '.join(places)}" if places else ""
+    verdict = conclude(
+        case,
+        Kind.UNRESOLVED,
+        rule="running",
+        cause=ENDED,
+        because=f"{name} ended while {'they were' if len(views) > 1 else 'it was'} watched; how, only who started "
+        f"{'them' if len(views) > 1 else 'it'} knows{last}",
+        cites=(*(view.facts.id for view in views), *_cited(seen), "progress"),
+        confidence=Confidence.LOW,
+    )
+    return replace(verdict, rank=None)
+
+
+def _place(view: RankView) -> str:
+    thread = deciding_thread(view.samples[-1])
+    return spell(telling_frame(thread) if thread is not None else None)
 
 
 def _gone(case: Case) -> Verdict | None:
