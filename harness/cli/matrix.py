@@ -11,11 +11,11 @@ import click
 
 from harness.cli.exit_codes import ExitCode
 from harness.cli.matrix_emit import emit
+from harness.cli.matrix_files import load_all
 from harness.cli.matrix_run import run
 
 if TYPE_CHECKING:
     from harness.core.matrix import Matrix
-    from harness.spec.matrix import MatrixFile
 
 SHOWN = 40
 EPILOG = """\b
@@ -72,8 +72,8 @@ matrix.add_command(emit)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per file on standard output.")
 def show(files: tuple[Path, ...], *, show_all: bool, as_json: bool) -> None:
     """Show axes, cells, what is left out and why, and what it is expected to cost."""
-    for path in files:
-        plan = _plan(_load(path).matrix)
+    for _, file in load_all(files):
+        plan = _plan(file.matrix)
         click.echo(json.dumps(plan, indent=1) if as_json else "\n".join(_text(plan, most=None if show_all else SHOWN)))
 
 
@@ -85,7 +85,7 @@ def lint(ctx: click.Context, files: tuple[Path, ...]) -> None:
     from harness.spec.matrix_lint import lint as lint_file
 
     today = dt.datetime.now(tz=dt.UTC).date()
-    remarks = [remark for path in files for remark in lint_file(_load(path), today=today)]
+    remarks = [remark for _, file in load_all(files) for remark in lint_file(file, today=today)]
     for remark in remarks:
         click.echo(str(remark))
     if remarks:
@@ -103,12 +103,6 @@ def schema() -> None:
     from harness.spec.matrix_schema import matrix_model
 
     click.echo(json.dumps(matrix_model().model_json_schema(), indent=1))
-
-
-def _load(path: Path) -> MatrixFile:
-    from harness.spec.matrix import load_matrix
-
-    return load_matrix(path)
 
 
 def _plan(matrix: Matrix) -> dict[str, Any]:
@@ -187,8 +181,8 @@ def _text(plan: dict[str, Any], *, most: int | None) -> list[str]:
     lines += [f"  left out: {row['cell']}: {row['rule']}" for row in plan["left_out"]]
     lines += [
         "",
-        f"cost: {plan['seconds_if_all_pass']:.0f} s if every trial passes, {plan['seconds_if_all_fail']:.0f} s if all "
-        "fail, at 1 s a pass and 15 s a failure; nothing is measured yet",
+        f"cost: nothing is measured yet; at 1 s a pass and 15 s a failure {plan['seconds_if_all_pass']:.0f} s if all "
+        f"pass, {plan['seconds_if_all_fail']:.0f} s if all fail",
     ]
     for search in plan["searches"]:
         lines.append(f"search {search['name']} ({search['kind']}): {search['plan']}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.exit_codes import ExitCode
+from harness.cli.matrix_files import load_all
 
 if TYPE_CHECKING:
     from harness.core.matrix import Matrix
@@ -48,7 +49,7 @@ Exit codes:
 @click.command("emit", epilog=EPILOG)
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--format", "form", type=click.Choice(["json", "gha"]), default="json", show_default=True)
-@click.option("--max-jobs", type=click.IntRange(1, MOST_JOBS), default=8, show_default=True, help="At most.")
+@click.option("--max-jobs", type=click.IntRange(1, MOST_JOBS), default=32, show_default=True, help="At most.")
 @click.option("--runs-on", multiple=True, metavar="GPUS=LABELS", help="Runner for so many GPUs, e.g. 2=gpu-x2.")
 @click.pass_context
 def emit(ctx: click.Context, *, files: tuple[Path, ...], form: str, max_jobs: int, runs_on: tuple[str, ...]) -> None:
@@ -56,10 +57,8 @@ def emit(ctx: click.Context, *, files: tuple[Path, ...], form: str, max_jobs: in
 
     Not one job a cell: starting a machine costs more than most cells do.
     """
-    from harness.spec.matrix import load_matrix
-
     labels = dict(_label(text, ctx) for text in runs_on)
-    rows = jobs([(str(path), load_matrix(path).matrix) for path in files], max_jobs=max_jobs, labels=labels)
+    rows = jobs([(str(path), file.matrix) for path, file in load_all(files)], max_jobs=max_jobs, labels=labels)
     if not rows:
         click.echo("no cell is planned in these files", err=True)
         ctx.exit(ExitCode.NOTHING)

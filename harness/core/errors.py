@@ -27,6 +27,12 @@ class FileError(SpecError):
     help = "Compare it with the files in matrices/; for a matrix also: nsa-harness matrix schema."
 
 
+class OneAxisError(FileError):
+    """A question about one axis, given where a matrix is asked for."""
+
+    help = "Ask it with: nsa-harness bisect FILE. A matrix has axes: and more; see docs/matrices.md."
+
+
 class UnknownNameError(SpecError):
     """A name that no table holds; the message suggests the nearest one."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from harness.core.errors import FileError, SpecError, suggestion, unknown
+from harness.core.errors import FileError, OneAxisError, SpecError, suggestion, unknown
 from harness.core.matrix import (
     Expectation,
     LimitsWhen,
@@ -70,7 +70,7 @@ def parse_matrix(text: str, *, name: str) -> MatrixFile:
     """
     data, lines = read_yaml(text, name=name)
     if "axis" in data and "axes" not in data:
-        raise FileError(f"{name} asks about one axis and is no matrix; ask it with: nsa-harness bisect {name}")
+        raise OneAxisError(f"{name} asks about one axis and is no matrix")
     keys = validated_matrix(data, lines)
     return MatrixFile(matrix=_matrix(keys, lines), lines=lines)
 

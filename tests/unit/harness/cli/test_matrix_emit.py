@@ -70,3 +70,13 @@ def test_a_shard_that_is_none_is_refused(file: Path, shard: str):
     done = CliRunner().invoke(matrix, ["run", str(file), "--shard", shard])
     assert done.exit_code == 2
     assert "K/N" in done.output
+
+
+@pytest.mark.parametrize("verb", ["lint", "emit", "show"])
+def test_a_question_among_matrices_is_left_aside_and_named(verb):
+    matrices = Path(__file__).parents[4] / "matrices"
+    done = CliRunner().invoke(matrix, [verb, str(matrices / "layers.yaml"), str(matrices / "safe_mode.yaml")])
+
+    assert done.exit_code == 0, done.output
+    assert f"left aside: {matrices / 'layers.yaml'} asks about one axis" in done.stderr
+    assert "left aside" not in done.stdout

@@ -107,7 +107,7 @@ def test_the_tables_of_axes_and_faults_can_be_listed():
             "near.yaml:3: unknown setting 'n_layrs'; did you mean 'n_layers'?\n",
             "matrices/",
         ),
-        (["trial", "one.yaml::n_layers=5"], "asks about one axis and is no matrix", "matrix schema"),
+        (["trial", "one.yaml::n_layers=5"], "asks about one axis and is no matrix", "bisect FILE"),
         (["bisect", "gone.yaml"], "gone.yaml: cannot be read as a question file: No such file", "matrices/"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
