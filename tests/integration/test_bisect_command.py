@@ -139,7 +139,7 @@ def test_ctrl_c_keeps_everything_and_resume_goes_on(tmp_path: Path):
 
 
 def test_kill_9_of_the_controller_leaves_no_orphan_and_loses_one_trial_at_most(tmp_path: Path):
-    running = start("--axis=n_layers=1..4", "--fault=lock-deadlock@n_layers>=3", *SMALL, cwd=tmp_path)
+    running = start("--axis=n_layers=1..4", "--fault=lock-deadlock@n_layers>=3", *SMALL, "--certify=1", cwd=tmp_path)
     read_until(running, "silent for")
     alive = trial_processes(tmp_path)
     assert alive
@@ -211,7 +211,8 @@ def test_a_question_file_with_a_mistake_is_refused_with_file_and_line(tmp_path: 
 
 
 def test_two_controllers_cannot_work_in_one_run(tmp_path: Path):
-    running = start("--axis=n_layers=1..4", *SMALL, "--certify=12", cwd=tmp_path)
+    # With so many passes to come it is still at work when the second one looks.
+    running = start("--axis=n_layers=1..4", *SMALL, "--certify=100", cwd=tmp_path)
     read_until(running, "  1  ")
 
     second = bisect("--resume", cwd=tmp_path)

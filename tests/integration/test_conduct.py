@@ -38,7 +38,7 @@ def trial(parts: Parts, *, fault: str | None = None) -> Trial:
         code="c",
         machine="m",
         fault=Fault(specimen=fault) if fault else None,
-        budget=Budget(startup=limit(60), stall=limit(1.5), total=limit(120)),
+        budget=Budget(startup=limit(60), stall=limit(1.0), total=limit(120)),
     )
 
 
@@ -85,7 +85,7 @@ def test_without_py_spy_a_deadlock_is_still_found_later_with_less_confidence_and
     assert (done.verdict.kind, done.verdict.cause) == (Kind.HANG, "unseen-wait")
     assert done.verdict.confidence is Confidence.MEDIUM
     assert "acquire_twice" in done.verdict.because
-    assert done.evidence.silence_s >= 4 * 1.5
+    assert done.evidence.silence_s >= 4 * 1.0
     reasons = [f.reason for f in done.evidence.failures if f.source == "py-spy"]
     assert reasons
     assert ("Permission Denied" if why == "refused" else "nowhere") in reasons[0]
