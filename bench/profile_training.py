@@ -160,6 +160,8 @@ def graph_blocks(state, shape) -> None:
     """Replay every block as a CUDA graph, captured here for one shape; hooks stay outside."""
     import torch
 
+    from nsa.attention.rope import turns
+
     class Inside(torch.nn.Module):
         def __init__(self, block):
             super().__init__()
@@ -167,9 +169,10 @@ def graph_blocks(state, shape) -> None:
             self.block = [block]  # not a submodule: it has hooks
 
         def forward(self, x):
-            return type(self.block[0]).forward(self.block[0], x)
+            return type(self.block[0]).forward(self.block[0], x, turn=turn)
 
     weight = next(state.model.parameters())
+    turn = turns(state.model.config, weight.new_empty(*shape), first=0, cu_seqlens=None)
     inside = tuple(Inside(block) for block in state.blocks)
     samples = tuple(
         (torch.randn(*shape, device=weight.device, dtype=weight.dtype, requires_grad=True),) for _ in inside
@@ -182,7 +185,9 @@ def graph_blocks(state, shape) -> None:
 @contextlib.contextmanager
 def marked(model):
     """Mark what belongs to which part, until the context ends; the innermost mark counts."""
+    import nsa.attention.layer
     import nsa.model.dense
+    import nsa.model.transformer
     import nsa.train.run
 
     undo = contextlib.ExitStack()
@@ -196,7 +201,9 @@ def marked(model):
 
     patch(nsa.train.run, "next_token_loss", "loss")
     patch(nsa.model.dense, "_causal", "attention by a library")
-    patch(nsa.model.dense, "rotate", "rotary")
+    for module in (nsa.model.dense, nsa.attention.layer):
+        patch(module, "rotate", "rotary")
+    patch(nsa.model.transformer, "turns", "rotary")
     modules = {"embed": "embedding, head", "lm_head": "embedding, head", "norm_f": "norms"}
     for name, part in modules.items():
         patch(getattr(model, name), "forward", part)
@@ -210,8 +217,8 @@ def marked(model):
         for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
             patch(getattr(attention, name), "forward", "projections")
         patch(getattr(attention, "gate", None), "forward", "gate")
-        for name, part in {"compressed_keys": "phi", "compressed_values": "phi", "rotated": "rotary"}.items():
-            patch(attention, name, part)
+        for name in ("compressed_keys", "compressed_values"):
+            patch(attention, name, "phi")
         kernels = getattr(attention, "kernels", None)
         if kernels is not None:
             attention.kernels = {
