@@ -194,7 +194,7 @@ def _print_plan(spec: BisectSpec) -> None:
 
     estimate = ThresholdSearch(spec.axis, spec.effort).estimate()
     click.echo(spec.question)
-    click.echo(f"plan: {estimate.text} (before anything was measured)")
+    click.echo(f"plan: {estimate.text}")
     click.echo(f"held fixed: {spec.fixed}")
     click.echo(f"fault: {spec.fault or 'none'}; controls: {', '.join(spec.controls) or 'none'}")
 

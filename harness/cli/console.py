@@ -72,7 +72,7 @@ class PlainScreen:
     def __init__(self, out: TextIO, *, label: Label = point_of) -> None:
         self.out = out
         self.label = label
-        self.is_planned = False
+        self.planned_with: PlanEstimate | None = None
 
     def __enter__(self) -> PlainScreen:
         return self
@@ -86,10 +86,10 @@ class PlainScreen:
         self._line(f"run directory: {directory}" + (f" (resumed: {resumed} trials kept)" if resumed else ""))
 
     def planned(self, estimate: PlanEstimate) -> None:
-        """The plan in one line, before the first trial."""
-        if not self.is_planned:
+        """The plan in one line before the first trial, and once more when a first one has told its seconds."""
+        if self.planned_with is None or (estimate.is_measured and not self.planned_with.is_measured):
             self._line(f"plan: {estimate.text}")
-        self.is_planned = True
+            self.planned_with = estimate
 
     def started(self, trial: Trial, *, number: int, reason: str) -> None:
         """Nothing: the line comes with the verdict."""
@@ -144,7 +144,8 @@ class LiveScreen:
         done = self.bar.tasks[0].completed
         if not done and not self.bar.tasks[0].total:
             self.console.print(f"plan: {estimate.text}")
-        left = f"{estimate.seconds_low:.0f}-{estimate.seconds_high:.0f} s left" if estimate.trials else ""
+        is_known = estimate.trials and estimate.is_measured
+        left = f"{estimate.seconds_low:.0f}-{estimate.seconds_high:.0f} s left" if is_known else ""
         total = done + estimate.trials
         self.bar.update(self.task, total=total, left=f"{done:.0f} of about {total:.0f} trials  {left}")
 

@@ -118,7 +118,7 @@ def print_plan(spec: CampaignSpec) -> None:
 
     space = spec.matrix.space
     click.echo(spec.question)
-    click.echo(f"plan: {strategy_of(spec).estimate().text} (before anything was measured)")
+    click.echo(f"plan: {strategy_of(spec).estimate().text}")
     if spec.task is Task.MINIMISE:
         click.echo(f"from {space.name_of(spec.good or space.good)} to {space.name_of(spec.bad or space.bad)}")
     sought = spec.signature or ", ".join(spec.bad_kinds) or "the first failure that shows up"

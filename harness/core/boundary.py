@@ -98,10 +98,14 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanEstimate:
-    """What a search expects to spend before it starts; seconds are estimates from the costs it was given."""
+    """What a search expects to spend. Before a trial has passed nobody knows seconds: ``text`` then names none.
+
+    ``is_measured``: the seconds come from trials that passed, and are no assumption.
+    """
 
     trials: int
     hangs: int
     seconds_low: float
     seconds_high: float
     text: str
+    is_measured: bool = True

@@ -18,6 +18,10 @@ MOST_POINTS = 32
 """Values that the line is drawn through, evenly taken, so that a long axis does not make every question slow."""
 
 
+NOT_MEASURED = "how long it takes is known once a trial has passed"
+"""What a plan says in place of seconds while it has none."""
+
+
 class Costs:
     """Seconds per trial: a line over the axis for passes, a mean for failures.
 

@@ -9,7 +9,7 @@ from harness.core.cause import Explored
 from harness.core.point import AxisType
 from harness.core.space import Rule, Selector, Space
 from harness.core.spec import Effort
-from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S
+from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S, NOT_MEASURED
 from harness.search.covering import Covering, covering_array, held
 from harness.search.minimise import Minimise
 from harness.search.script import Script, Steps, Told
@@ -60,8 +60,12 @@ class Explore(Script):
         """What the rows that are left cost if they all pass, and if they all fail; without the searches for causes."""
         left = [row for row in self.covering.rows if row not in self.tallies] if self.ask() is not None else []
         low, high = len(left) * self.pass_s, len(left) * self.fail_s
-        text = f"{len(left)} rows, {low:.0f} s if all pass; a failing one costs {self.fail_s:.0f} s and a search"
-        return PlanEstimate(trials=len(left), hangs=0, seconds_low=low, seconds_high=high, text=text)
+        text = f"{len(left)} rows; a search more for each that fails; {NOT_MEASURED}"
+        if self.is_measured:
+            text = f"{len(left)} rows, {low:.0f} s if all pass; a failing one costs {self.fail_s:.0f} s and a search"
+        return PlanEstimate(
+            trials=len(left), hangs=0, seconds_low=low, seconds_high=high, text=text, is_measured=self.is_measured
+        )
 
     def result(self) -> Explored:
         """What is known so far; final once ``ask`` returns None."""

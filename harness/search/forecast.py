@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.boundary import PlanEstimate
 from harness.core.verdict import Answer
+from harness.search.costs import NOT_MEASURED
 
 if TYPE_CHECKING:
     from harness.search.ladder import Levels
@@ -25,8 +26,11 @@ def forecast(search: Minimise) -> PlanEstimate:
         return PlanEstimate(trials=0, hangs=0, seconds_low=0.0, seconds_high=0.0, text=text)
     trials = round(sum(play[0] for play in plays) / len(plays))
     fails, low, high = max(p[1] for p in plays), min(p[2] for p in plays), max(p[2] for p in plays)
-    text = f"about {trials} trials, at most {fails} failures to wait for, {low:.0f} to {high:.0f} s"
-    return PlanEstimate(trials=trials, hangs=fails, seconds_low=low, seconds_high=high, text=text)
+    text = f"about {trials} trials, at most {fails} failures to wait for"
+    text += f", {low:.0f} to {high:.0f} s" if search.is_measured else f"; {NOT_MEASURED}"
+    return PlanEstimate(
+        trials=trials, hangs=fails, seconds_low=low, seconds_high=high, text=text, is_measured=search.is_measured
+    )
 
 
 def _causes(search: Minimise) -> list[Levels]:

@@ -8,7 +8,7 @@ from harness.core.boundary import PlanEstimate
 from harness.core.cause import CellCount
 from harness.core.ports import CellRequest
 from harness.core.verdict import Answer
-from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S
+from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S, NOT_MEASURED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -53,8 +53,12 @@ class Listed:
         """What is left if all pass, and if all fail."""
         left = sum(1 for _ in self.ready())
         low, high = left * _mean(self._pass_s, FIRST_PASS_S), left * _mean(self._fail_s, FIRST_FAIL_S)
-        text = f"{left} trials of {len(self.cells)} cells, {low:.0f} s if all pass, {max(low, high):.0f} s if all fail"
-        return PlanEstimate(trials=left, hangs=0, seconds_low=low, seconds_high=max(low, high), text=text)
+        text, is_measured = f"{left} trials of {len(self.cells)} cells", bool(self._pass_s)
+        text += f", {low:.0f} s if the rest pass" if is_measured else f"; {NOT_MEASURED}"
+        text += f", {max(low, high):.0f} s if they fail" if is_measured and self._fail_s else ""
+        return PlanEstimate(
+            trials=left, hangs=0, seconds_low=low, seconds_high=max(low, high), text=text, is_measured=is_measured
+        )
 
     def result(self) -> tuple[CellCount, ...]:
         """What was seen of each cell."""

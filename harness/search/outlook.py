@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.boundary import PlanEstimate
 from harness.core.verdict import Answer
+from harness.search.costs import NOT_MEASURED
 
 if TYPE_CHECKING:
     from harness.search.threshold import ThresholdSearch
@@ -19,8 +20,12 @@ def outlook(search: ThresholdSearch) -> PlanEstimate:
     trials = round(sum(play[0] for play in plays) / len(plays))
     fails = max(play[1] for play in plays)
     low, high = min(play[2] for play in plays), max(play[2] for play in plays)
-    text = f"about {trials} trials, at most {fails} failures to wait for, {_span(low, high)}"
-    return PlanEstimate(trials=trials, hangs=fails, seconds_low=low, seconds_high=high, text=text)
+    is_measured = bool(search.costs.passes)
+    text = f"about {trials} trials, at most {fails} failures to wait for"
+    text += f", {_span(low, high)}" if is_measured else f"; {NOT_MEASURED}"
+    return PlanEstimate(
+        trials=trials, hangs=fails, seconds_low=low, seconds_high=high, text=text, is_measured=is_measured
+    )
 
 
 def _possible_thresholds(search: ThresholdSearch) -> list[int]:

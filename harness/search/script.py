@@ -109,6 +109,11 @@ class Script:
         return math.fsum(told.seconds for told in self.told)
 
     @property
+    def is_measured(self) -> bool:
+        """Whether any trial has passed, so that seconds can be told."""
+        return bool(self._pass_times)
+
+    @property
     def pass_s(self) -> float:
         """Expected seconds of a pass."""
         return max(median(self._pass_times), 0.01) if self._pass_times else self._first[0]

@@ -1,0 +1,55 @@
+"""What a plan says: trials from the beginning, seconds once a trial has shown what one takes."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+
+from harness.cli.console import PlainScreen
+from harness.core.point import Axis, AxisType
+from harness.core.space import Factor, Space
+from harness.core.spec import Effort
+from harness.core.verdict import Answer
+from harness.search.along import Along
+from harness.search.explore import Explore
+from harness.search.listed import Listed
+from harness.search.minimise import Minimise
+
+AXES = tuple(Axis(name=f"a{i}", path=f"a{i}", type=AxisType.ORDERED, values=(0, 1, 2)) for i in range(3))
+SPACE = Space(factors=tuple(Factor(axis=axis, good=0, bad=2) for axis in AXES))
+SEARCHES = {
+    "bisect": lambda: Along(AXES[0], Effort(), base=SPACE.good),
+    "minimise": lambda: Minimise(SPACE, Effort()),
+    "explore": lambda: Explore(SPACE, Effort()),
+    "cells": lambda: Listed((SPACE.good, SPACE.bad), passes=2),
+}
+SECONDS = re.compile(r"\d s\b|\d min\b")
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_no_seconds_are_named_before_a_trial_has_shown_what_one_takes(name):
+    search = SEARCHES[name]()
+    before = search.estimate()
+    assert before.trials > 0
+    assert not before.is_measured
+    assert not SECONDS.search(before.text), before.text
+    assert "known once" in before.text
+
+    search.tell(cell=search.ask().cell, answer=Answer.GOOD, seconds=7.0)
+    after = search.estimate()
+    assert after.is_measured
+    assert SECONDS.search(after.text), after.text
+
+
+def test_a_log_has_the_plan_twice_before_the_first_trial_and_when_its_seconds_are_known():
+    out = io.StringIO()
+    screen, search = PlainScreen(out), SEARCHES["bisect"]()
+    screen.planned(search.estimate())
+    screen.planned(search.estimate())
+    search.tell(cell=SPACE.good, answer=Answer.GOOD, seconds=7.0)
+    screen.planned(search.estimate())
+    screen.planned(search.estimate())
+    plans = out.getvalue().splitlines()
+    assert [bool(SECONDS.search(line)) for line in plans] == [False, True]
