@@ -1,6 +1,7 @@
 """The contract of every backend of every operator: equal to the fp64 reference, forward and gradients."""
 
 from functools import cache
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from nsa.kernels import registry
 from nsa.kernels.combine.reference import combine as combine_reference
 from nsa.kernels.compressed.cudnn import causal
 from nsa.kernels.compressed.reference import compressed as compressed_reference
-from nsa.kernels.samples import BY_NAME, CASES, boundaries, random_index, tensors
+from nsa.kernels.samples import BY_NAME, CASES, Case, boundaries, random_index, tensors
 from nsa.kernels.selected.reference import selected as selected_reference
 from nsa.kernels.visibility import cmp_visible, slc_visible, win_visible
 from nsa.kernels.window.flex import _band
@@ -261,6 +262,35 @@ def test_auto_replaces_it_and_records_why():
     resolution = registry.resolve("window", choice="flex", policy="auto", site=CASES[0].site())
     assert resolution.kernel == "sdpa"
     assert "flex was asked for but flex_attention has no backward on a CPU" in resolution.reason
+
+
+@pytest.mark.parametrize(
+    ("shared_KiB", "dtype", "width", "refusal"),
+    [
+        (163, torch.float32, 256, "its backward needs 168 KiB of shared memory for blocks of 64 keys .* program 163"),
+        (227, torch.float32, 256, None),
+        (163, torch.float32, 128, None),
+        (163, torch.bfloat16, 256, None),
+        (99, torch.float32, 128, None),
+        (64, torch.bfloat16, 128, None),
+        (64, torch.float32, 128, "its backward needs 88 KiB"),
+    ],
+)
+def test_triton_is_refused_before_its_first_launch_where_it_does_not_fit_on_chip(
+    shared_KiB, dtype, width, refusal, monkeypatch
+):
+    pytest.importorskip("triton")
+    device = SimpleNamespace(shared_memory_per_block_optin=shared_KiB << 10)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: device)
+    site = Case(name="wide", T=2048, D=width, E=width, l_slc=64).site(device="cuda", dtype=dtype)
+    if refusal is None:
+        assert registry.refusal_of("selected", "triton", site) is None
+        return
+    with pytest.raises(KernelUnavailable, match=refusal):
+        registry.resolve("selected", choice="triton", policy="exact", site=site)
+    chosen = registry.resolve("selected", choice="auto", policy="auto", site=site)
+    assert chosen.kernel == "gather"
+    assert "triton: its backward needs" in chosen.reason
 
 
 def test_flash_attn_says_why_it_is_not_used():

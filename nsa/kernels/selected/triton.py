@@ -37,10 +37,21 @@ class Tile:
 
 
 def refuses(site: Site) -> str | None:
-    """Why these kernels cannot serve this site, if they cannot."""
+    """Why these kernels cannot serve this site, if they cannot; the backward needs the most shared memory."""
     if site.dtype not in (torch.bfloat16, torch.float16, torch.float32):
         return f"the kernels take bf16, fp16 or fp32, not {site.dtype}"
-    return _too_large(d=site.d_k, e=site.d_v, l_slc=site.layout.l_slc)
+    too_large = _too_large(d=site.d_k, e=site.d_v, l_slc=site.layout.l_slc)
+    if too_large:
+        return too_large
+    sizes = {"d": site.d_k, "e": site.d_v, "l_slc": site.layout.l_slc, "itemsize": site.dtype.itemsize}
+    has = _smem_bytes(site.device)
+    needs = backward_bytes(backward_tile(**sizes, smem_bytes=has), **sizes)
+    if needs > has:
+        return (
+            f"its backward needs {needs >> 10} KiB of shared memory for blocks of {site.layout.l_slc} keys of size "
+            f"{site.d_k} and values of size {site.d_v} in {site.dtype}, and this device gives a program {has >> 10}"
+        )
+    return None
 
 
 def _too_large(*, d: int, e: int, l_slc: int) -> str | None:
@@ -64,17 +75,31 @@ def forward_tile(*, d: int, e: int, l_slc: int, itemsize: int) -> Tile:
 
 
 def backward_tile(*, d: int, e: int, l_slc: int, itemsize: int, smem_bytes: int) -> Tile:
-    """Give the backward's tile: dK and dV stay in registers, Q and dO stream; the most that fits in shared memory."""
-    bd, be, bl = _pow2(d), _pow2(e), _pow2(l_slc)
-    wide = bd + be > 256 or bl > 64
+    """Give the backward's tile: dK and dV stay in registers, Q and dO stream; the most that fits in shared memory.
+
+    The smallest one where none fits: ask ``refuses`` first.
+    """
+    wide = _pow2(d) + _pow2(e) > 256 or _pow2(l_slc) > 64
     if itemsize == 4:
-        return Tile(rows=16 if wide else 32, num_warps=8 if wide else 4, num_stages=1)
-    choices = ((64, 8, 2), (64, 8, 1), (32, 8, 1)) if wide else ((64, 4, 2), (64, 4, 1), (32, 4, 1))
-    for rows, num_warps, num_stages in choices:
-        # K, its transpose (a copy of its own before Hopper), V, the streams, P and dS.
-        if itemsize * (bl * (2 * bd + be) + num_stages * rows * (bd + be) + 2 * rows * bl) <= smem_bytes:
-            return Tile(rows=rows, num_warps=num_warps, num_stages=num_stages)
-    return Tile(rows=16, num_warps=8 if wide else 4, num_stages=1)
+        choices = ((16, 8, 1),) if wide else ((32, 4, 1), (16, 4, 1))
+    elif wide:
+        choices = ((64, 8, 2), (64, 8, 1), (32, 8, 1), (16, 8, 1))
+    else:
+        choices = ((64, 4, 2), (64, 4, 1), (32, 4, 1), (16, 4, 1))
+    tiles = [Tile(rows=rows, num_warps=num_warps, num_stages=num_stages) for rows, num_warps, num_stages in choices]
+    fitting = (t for t in tiles if backward_bytes(t, d=d, e=e, l_slc=l_slc, itemsize=itemsize) <= smem_bytes)
+    return next(fitting, tiles[-1])
+
+
+def backward_bytes(tile: Tile, *, d: int, e: int, l_slc: int, itemsize: int) -> int:
+    """Shared memory of one program of the backward: V, K and, before Hopper, its transpose, the streams, P and dS.
+
+    In fp32 there is no transpose, and this is what the compiler takes for sm_80, to the byte: 172,032 for heads of 256
+    and blocks of 64, more than an A100 has.
+    """
+    bd, be, bl = _pow2(d), _pow2(e), _pow2(l_slc)
+    keys = bl * ((1 if itemsize == 4 else 2) * bd + be)
+    return itemsize * (keys + tile.num_stages * tile.rows * (bd + be) + 2 * tile.rows * bl)
 
 
 def query_tile(*, d: int, e: int, group: int, itemsize: int) -> Tile:

@@ -112,12 +112,15 @@ def test_selected_attention_fits_the_machine(name, D, E, group, capability, tmp_
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", SMEM_BYTES)
 def test_fp32_fits_the_machine_and_rounds_nothing_away(capability):
-    tile = selected.backward_tile(d=32, e=32, l_slc=32, itemsize=4, smem_bytes=SMEM_BYTES[capability])
+    sizes = {"d": 32, "e": 32, "l_slc": 32, "itemsize": 4}
+    tile = selected.backward_tile(**sizes, smem_bytes=SMEM_BYTES[capability])
     binary = compiled(
         kernels.kv_major_backward_kernel, capability, tile, constants(32, 32, 32, 16, tile), element="fp32"
     )
     assert binary.metadata.shared <= SMEM_BYTES[capability]
     assert "tf32" not in binary.asm["ptx"]
+    if capability == 80:
+        assert binary.metadata.shared == selected.backward_bytes(tile, **sizes)
 
 
 def small_kernels():
@@ -137,6 +140,9 @@ def small_kernels():
         "top blocks": (scores.top_blocks_kernel, score | {"BJ": 1024}),
         "gated sum": (combine.combine_kernel, both),
         "gated sum backward": (combine.combine_backward_kernel, both),
+        "clean keys": (tile_kernels.clean_kernel, both | {"BM": 32}),
+        "bits of blocks": (tile_kernels.bits_kernel, both | {"BM": 64}),
+        "sum parts": (tile_kernels.sum_parts_kernel, both | {"PARTS": 9}),
     }
 
 
