@@ -88,9 +88,19 @@ def find_program(name: str) -> str | None:
     return str(beside) if beside.is_file() else shutil.which(name)
 
 
+NAMING = ("USER", "LOGNAME", "SUDO_USER", "HOSTNAME", "MASTER_ADDR", "SLURMD_NODENAME", "SLURM_JOB_USER")
+"""Variables that name a person or a host."""
+
+
+def surroundings() -> tuple[tuple[str, str], ...]:
+    """Every variable that this command was started with."""
+    return tuple(sorted(os.environ.items()))
+
+
 def identities() -> tuple[str, ...]:
-    """Names that must not reach a report: this host, this user, the home directory."""
+    """Names that must not reach a report: this host, this user, the home directory, and those in the environment."""
     names = {socket.gethostname(), platform.node(), str(Path.home())}
+    names |= {value for name in NAMING if not (value := os.environ.get(name, "")).startswith("127.")}
     try:
         names.add(getpass.getuser())
     except (KeyError, OSError):  # a container without a passwd entry has no user name to leak

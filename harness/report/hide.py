@@ -8,14 +8,29 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_HOME = re.compile(r"(?<![\w.])/(?:home|Users)/[^/\s:'\"`<]+")
+_HOME = re.compile(r"(?<![\w.-])(?:/[\w.-]+){0,3}/(?:home|Users)/[^/\s:'\"`<]+")
+"""``/home/ada``, and where homes are mounted elsewhere: ``/mnt/home/ada``."""
+
 _SHORTEST = 4  # shorter names occur inside ordinary words
 HIDDEN = "(hidden)"
 
 _ASSIGNED = re.compile(
-    r"\b([A-Z][A-Z0-9_]*(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?)[A-Z0-9_]*)(\s*[=:]\s*['\"]?)([^\s'\"`,;]{6,})"
+    r"\b([A-Z][A-Z0-9_]*(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|_PASS(?![A-Z]))[A-Z0-9_]*)(\s*[=:]\s*['\"]?)([^\s'\"`,;]{6,})"
 )
 """``HF_TOKEN=...`` in a log, a command or a message."""
+
+_WORD = (
+    r"(?:api[_-]?key|access[_-]?key|private[_-]?key|secret(?:[_-]?key)?|passw(?:or)?d|passphrase|(?:[a-z]+[_-])?token)"
+)
+_SAID = re.compile(rf"""(?i)(?<![\w])({_WORD}["']?\s*[=:]\s*["']?)(?!\d+(?:\.\d+)?\b)([^\s'"`,;&]{{6,}})""")
+"""``api_key=...``, ``"password": "..."``; a bare number behind such a word is a count."""
+
+_OPTION = re.compile(rf"""(?i)(--(?:[a-z]+-)*{_WORD}(?:=|\s+)["']?)(?!-)(?!\d+(?:\.\d+)?\b)([^\s'"`]{{6,}})""")
+"""``--token ...`` in a command line."""
+
+_IS_OPTION = re.compile(rf"(?i)--(?:[a-z]+-)*{_WORD}")
+_BEARER = re.compile(r"(?i)(\bbearer\s+|\bauthorization:\s*basic\s+)[\w.~+/=-]{12,}")
+_BLOCK = re.compile(r"(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
 
 _SHAPES = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|sk-[A-Za-z0-9_-]{16,}|AKIA[0-9A-Z]{16}"
@@ -34,10 +49,14 @@ _ADDRESS = re.compile(r"(?:(?<=//)|(?<=[\[(= ]))(?!127\.|0\.0\.0\.0)\d{1,3}(?:\.
 
 
 class Hider:
-    """Replaces home directories by ``~``, and hosts, users, addresses and secrets by ``(hidden)``."""
+    """Replaces home directories by ``~``, and hosts, users, addresses and secrets by ``(hidden)``.
 
-    def __init__(self, names: Iterable[str] = ()) -> None:
+    ``names`` are hidden as whole words, ``secrets`` wherever they occur.
+    """
+
+    def __init__(self, names: Iterable[str] = (), *, secrets: Iterable[str] = ()) -> None:
         every = tuple(names)
+        self._secrets = tuple(secrets)
         paths = sorted((n for n in every if n.startswith("/") and len(n) > 1), key=len, reverse=True)
         words = sorted((n for n in every if not n.startswith("/") and len(n) >= _SHORTEST), key=len, reverse=True)
         self._paths = [re.compile(re.escape(path.rstrip("/")) + r"(?![\w.-])") for path in paths]
@@ -52,16 +71,27 @@ class Hider:
         return found
 
     def _hidden(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, HIDDEN)
         for pattern in (*self._paths, _HOME):
             text = pattern.sub("~", text)
         for pattern in (*self._words, _SHAPES, _IN_URL, _AT_HOST, _ADDRESS):
             text = pattern.sub(HIDDEN, text)
-        return _ASSIGNED.sub(lambda match: f"{match[1]}{match[2]}{HIDDEN}", text)
+        text = _ASSIGNED.sub(lambda match: f"{match[1]}{match[2]}{HIDDEN}", text)
+        for pattern in (_SAID, _OPTION, _BEARER):
+            text = pattern.sub(lambda match: f"{match[1]}{HIDDEN}", text)
+        return _BLOCK.sub(lambda match: f"{match[1]} {HIDDEN} {match[2]}", text)
 
     def data(self, data: Any) -> Any:
         """JSON-ready ``data`` without them, keys left alone."""
         if isinstance(data, dict):
             return {key: self.data(item) for key, item in data.items()}
         if isinstance(data, list):
-            return [self.data(item) for item in data]
+            before = ("", *data)
+            return [
+                HIDDEN
+                if isinstance(item, str) and isinstance(last, str) and _IS_OPTION.fullmatch(last)
+                else self.data(item)
+                for last, item in zip(before, data, strict=False)
+            ]
         return self.text(data) if isinstance(data, str) else data

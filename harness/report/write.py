@@ -106,11 +106,10 @@ def campaign_text(run: CampaignRun) -> str:
 
 def hider_of(hide: Iterable[str] | None) -> Hider:
     """What hides ``hide``, or the names of this machine and its users when that is None."""
-    if hide is None:
-        from harness.settings import identities
+    from harness.settings import identities, surroundings
+    from harness.store.redact import secrets
 
-        hide = identities()
-    return Hider(tuple(hide))
+    return Hider(tuple(identities() if hide is None else hide), secrets=secrets(surroundings()))
 
 
 def compared(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 HIDDEN = "<hidden>"
 """What stands in the file where a secret was."""
 
-_SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
+_SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|(?:^|_)PASS(?:$|_)", re.IGNORECASE)
 _ASSIGNMENT = re.compile(r"(?:^|(?<==))([A-Z][A-Z0-9_]*)=(.+)", re.DOTALL)
 _SHORTEST = 6  # a shorter value would be found inside innocent text
 
@@ -22,8 +22,12 @@ def looks_secret(name: str) -> bool:
 
 
 def secrets(env: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """The values in ``env`` that must not be written anywhere, longest first."""
-    values = {value for name, value in env if looks_secret(name) and len(value) >= _SHORTEST}
+    """The values in ``env`` that must not be written anywhere, longest first.
+
+    A path is none: it says where a secret lies. Nor is a plain number, which innocent text holds too.
+    """
+    looks = {value for name, value in env if looks_secret(name) and len(value) >= _SHORTEST}
+    values = {value for value in looks if not value.startswith(("/", "~")) and not value.isdigit()}
     return tuple(sorted(values, key=len, reverse=True))
 
 

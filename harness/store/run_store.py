@@ -14,6 +14,7 @@ from harness.core.codec import from_json, to_json
 from harness.core.errors import JournalError, NoRunError, RunBusyError, StoreError
 from harness.core.evidence import Evidence
 from harness.core.record import CampaignRun
+from harness.settings import surroundings
 from harness.store import journal, layout
 from harness.store.files import write_atomic, write_failed
 from harness.store.history import History, Identity, read_question
@@ -38,7 +39,7 @@ class RunStore:
     def __init__(self, run_dir: Path, *, clock: Clock, hidden: tuple[str, ...]) -> None:
         self.run_dir = run_dir
         self._clock = clock
-        self._hidden = hidden
+        self._hidden = (*hidden, *secrets(surroundings()))  # a program may print what it was started with
         self._lock = _lock(run_dir)
         try:
             self._history = History.read(run_dir)

@@ -22,6 +22,7 @@ from harness.report.render import html, short
 from harness.report.render import json as json_form
 from harness.report.sections.earlier import said
 from harness.report.write import form, write
+from harness.settings import identities
 from harness.store import layout
 
 NAMES = ("threshold", "no_failure", "all_fail", "no_threshold_slow", "inconclusive", "aborted", "empty")
@@ -163,13 +164,30 @@ def test_the_short_form_is_short_and_claims_no_more_than_the_report(name, make_r
     assert lint(text) == []
 
 
-SECRETS = ("gpu-box-7", "ada.l", "/home/ada", "hf_" + "a" * 24, "s3cr3t-value", "10.1.2.3", "bob@gpu-box-9.example.org")
+SECRETS = (
+    *("gpu-box-7", "ada.l", "/home/ada"),
+    *("hf_" + "a" * 24, "s3cr3t-value", "10.1.2.3", "bob@gpu-box-9.example.org"),
+)
+SAID = {
+    "Authorization: Bearer {}": "bearer-0123456789ab",
+    '{{"api_key": "{}"}}': "json-key-0123",
+    "password={}": "lower-pass-0123",
+    "DB_PASS={}": "upper-pass-0123",
+    "train.py --hf-token {} --steps 2000000": "option-0123",
+    "started with {}": "only-in-the-environment",
+    "data in {}/x": "/mnt/home/grace",
+    "-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----": "MIIEowIBAAKCAQEA",
+    "postgres://u:{}@db/x": "url-pass-0123",
+    "rendezvous at {}": "node-17-of-slurm",
+}
+"""What a program may print, with what must not be passed on of it."""
 
 
 def planted(make_run, parts):
     """A run whose every text holds names and secrets."""
     host, user, home, token, key, address, login = SECRETS
     text = f"{host} {user} {home}/x {token} WANDB_API_KEY={key} tcp://{address}:29500 {login}"
+    text += "".join(f"\n{line.format(secret)}" for line, secret in SAID.items())
     record, evidence = parts["hung"](5)
     frame = dataclasses.replace(evidence.stacks[-1].threads[0].frames[2], function="gpu-box-7")
     thread = evidence.stacks[-1].threads[0]
@@ -182,10 +200,13 @@ def planted(make_run, parts):
     return make_run(canned)
 
 
-def test_no_form_holds_names_hosts_paths_or_secrets(make_run, parts):
+def test_no_form_holds_names_hosts_paths_or_secrets(make_run, parts, monkeypatch):
     run, run_dir = planted(make_run, parts)
-    hide = ("gpu-box-7", "ada.l")
-    run = dataclasses.replace(run, notes=(f"seen on {SECRETS[0]}",))
+    monkeypatch.setenv("WANDB_API_KEY", "only-in-the-environment")
+    monkeypatch.setenv("MASTER_ADDR", "node-17-of-slurm")
+    hide = ("gpu-box-7", "ada.l", *identities())
+    argv = ("nsa-harness", "run", "--", "train.py", "--api-key", "behind-an-option", "--token=joined-to-one")
+    run = dataclasses.replace(run, notes=(f"seen on {SECRETS[0]}",), argv=argv)
     write(run, run_dir, hide=hide)
     written = [layout.report(run_dir, kind) for kind in ("md", "html", "json", "claims.json")]
     written += sorted(layout.figures(run_dir).iterdir())
@@ -193,12 +214,18 @@ def test_no_form_holds_names_hosts_paths_or_secrets(make_run, parts):
     texts = {path.name: path.read_text() for path in written}
     texts |= {name: form(run, run_dir, name, hide=hide) for name in TEXT}
     for name, text in texts.items():
-        assert [secret for secret in SECRETS if secret in text] == [], name
+        every = (*SECRETS, *SAID.values(), "behind-an-option", "joined-to-one")
+        assert [secret for secret in every if secret in text] == [], name
+        assert "--steps 2000000" in text or name not in ("report.md", "report.json")
 
 
 def test_hiding_leaves_versions_and_decorators_alone():
     hider = Hider()
-    for text in ("torch 2.13.0.1", "nvidia-cublas 12.4.5.8", "@pytest.fixture", "127.0.0.1:29500", "a@b", "KEY=x"):
+    innocent = (
+        *("torch 2.13.0.1", "nvidia-cublas 12.4.5.8", "@pytest.fixture", "127.0.0.1:29500", "a@b", "KEY=x"),
+        *("tokens: 123456", "token=1000000", "tokenizer=byte-level", "--token-dim 64", "a basic attention"),
+    )
+    for text in innocent:
         assert hider.text(text) == text
 
 
