@@ -140,6 +140,19 @@ def test_a_key_that_is_not_finite_spoils_only_who_sees_it(op):
             assert torch.equal(found[rest], clean[rest])
 
 
+def test_the_operators_keep_what_torch_asks_of_operators():
+    case = Case("selected", T=9, H=3, G=1)
+    (q, k, v), _ = inputs(case)
+    bits = tiled.block_bits(random_blocks(case))
+    given = (q, k, v, bits, tiled.BITS, case.layout.l_slc, 0, 0.25, 0)
+    kept = ("test_schema", "test_autograd_registration", "test_faketensor")
+    torch.library.opcheck(torch.ops.nsa.tiled_attention.default, given, test_utils=kept)
+    o, lse, *clean = (x.detach() for x in torch.ops.nsa.tiled_attention(*given))
+    backward = (torch.ones_like(o), q.detach(), o, lse, *clean, *given[3:])
+    torch.library.opcheck(torch.ops.nsa.tiled_attention_backward.default, backward, test_utils=kept)
+    torch.library.opcheck(torch.ops.nsa.block_bits.default, (random_blocks(case),), test_utils=kept)
+
+
 def test_blocks_beyond_one_word_are_refused():
     q, k = torch.zeros(1, 1, 2, 16), torch.zeros(1, 16 * 65, 1, 16)
     with pytest.raises(KernelUnavailable, match="64 at most, and there are 65"):
