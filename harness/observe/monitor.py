@@ -217,8 +217,9 @@ class _Watch:
         if self.silence_s() < limit.seconds * self.next_round:
             return None
         last = self.next_round >= WATCH_ON
-        if self.examine(samples=SAMPLES if last or self.next_round == 1 else 1) is not _Event.NOTHING:
-            return None
+        seen = self.examine(samples=SAMPLES if last or self.next_round == 1 else 1, reason=reason)
+        if seen is not _Event.NOTHING:
+            return seen if isinstance(seen, _Stop) else None
         verdict = self.certainty()
         said = f"silent for {self.silence_s():.1f} s (limit {limit.seconds:g} s, {limit.source}); {verdict.because}"
         if verdict.certain or last:
@@ -242,8 +243,9 @@ class _Watch:
         self.sampler.look()
         if event is not _Event.NOTHING or not self.sampler.stands_still():
             return None
-        if self.examine(samples=SAMPLES) is not _Event.NOTHING:
-            return None
+        seen = self.examine(samples=SAMPLES, reason=StopReason.CERTAIN)
+        if seen is not _Event.NOTHING:
+            return seen if isinstance(seen, _Stop) else None
         # Looking takes seconds on a busy machine: the limit may have passed meanwhile.
         over = self.silence_s() >= limit.seconds
         verdict = self.certainty(alone=not over)
@@ -286,6 +288,21 @@ class _Watch:
             return self.trial.budget.startup, StopReason.STARTUP
         return self.trial.budget.stall, StopReason.STALL
 
+    def contradicted(self, reason: StopReason, *, asked: bool) -> _Stop | None:
+        """End a job of several ranks of which the flight recorders say already that they can never meet.
+
+        They answer in a fraction of the time that native frames take. ``asked`` says that they have been, of this
+        silence: what stands still hands nothing over to them.
+        """
+        if world_of(self.trial.config) < 2:
+            return None
+        if not asked:
+            self.devices.dump(self.job())
+            self.sampler.disturbed()  # a recorder answers from inside the process
+        if not self.devices.collectives or not (why := self.decided_by_now(reason)):
+            return None
+        return _Stop(reason, f"decided by what was seen so far: {why}")
+
     def decided_by_now(self, reason: StopReason) -> str:
         """Why what was seen so far suffices for a verdict, or nothing."""
         seconds = self.age_s()
@@ -325,11 +342,12 @@ class _Watch:
         parted = never_meet(ranks=ranks, stacks=stacks, collectives=self.devices.collectives, world=world)
         return parted if parted.certain else verdict
 
-    def examine(self, *, samples: int) -> _Event:
+    def examine(self, *, samples: int, reason: StopReason | None = None) -> _Event | _Stop:
         """Take stack samples with undisturbed windows between them; stops at whatever happens first.
 
         The first of several samples leaves the process alone, the others show native frames. Progress does not stop
-        it once the trial's time is up.
+        it once the trial's time is up. With a ``reason`` to end it, it is ended as soon as no further sample could
+        matter.
         """
         event = _Event.NOTHING
         for number in range(1, samples + 1):
@@ -338,6 +356,8 @@ class _Watch:
             self.sampler.look()
             self.devices.look(self.job())
             self.sampler.dump(native=number > 1 or samples == 1)
+            if reason is not None and number < samples and (stop := self.contradicted(reason, asked=number > 1)):
+                return stop
             event = self.wait(SETTLE_S)
             if event is not _Event.NOTHING:
                 break

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from harness.core.devices import CollectiveState
 from harness.core.evidence import Frame, StackSample, ThreadStack
 from harness.core.outcome import Ending, Exit, StopReason
 from harness.core.point import Point
@@ -55,7 +56,7 @@ def handle(clock, tmp_path):
 
 @pytest.fixture
 def run(clock, handle, tmp_path):
-    def run(*, early=False, devices=None):
+    def run(*, early=False, devices=None, decided=lambda *_: ""):
         return watch(
             handle=handle,
             trial=TRIAL,
@@ -67,6 +68,7 @@ def run(clock, handle, tmp_path):
             interrupted=lambda: False,
             view=ScriptedView(cpu_share=0.5) if devices else ScriptedView(),
             devices=devices,
+            decided=decided,
             suspicious_s=3.0 if early else math.inf,
         )
 
@@ -163,6 +165,43 @@ def test_no_window_reaches_across_a_question_to_the_ranks_recorders(clock, handl
     assert windows
     assert devices.asked_s
     assert not any(first <= asked < last for first, last in windows for asked in devices.asked_s)
+
+
+class Recorders(AskingInside):
+    """Devices whose recorders have something to say once they were asked."""
+
+    @property
+    def collectives(self):
+        return (
+            (CollectiveState(id="recorder-1", t_s=1.0, rank=0, source="x", backend="gloo", collectives=()),)
+            if self.asked_s
+            else ()
+        )
+
+
+def test_what_recorders_contradict_is_ended_without_the_frames_that_take_long_to_get(clock, handle, run):
+    devices, asked = Recorders(ScriptedView()), []
+
+    def decided(outcome, evidence):
+        asked.append((outcome.stopped_by, [stack.native for stack in evidence.stacks]))
+        return "rank 1 called another operation"
+
+    outcome, evidence = run(devices=devices, decided=decided)
+    assert asked == [(StopReason.STALL, [False, False])]
+    assert outcome.why == "decided by what was seen so far: rank 1 called another operation"
+    assert evidence.silence_s == pytest.approx(30.0, abs=2.0)
+
+
+def test_recorders_that_decide_nothing_are_asked_once_while_it_is_looked_into(clock, handle, run):
+    devices, samples = Recorders(ScriptedView()), []
+
+    def decided(outcome, evidence):
+        samples.append(len(evidence.stacks) // 2)
+        return "" if len(samples) < 3 else "now it is known"
+
+    run(devices=devices, decided=decided)
+    assert samples == [1, 2, 3]
+    assert len(devices.asked_s) == 3  # while it is looked into, to see whether it is certain, and when it is ended
 
 
 def test_a_line_of_the_launcher_that_is_torn_or_nonsense_is_counted(tmp_path):
