@@ -108,7 +108,7 @@ def test_a_process_that_waits_for_itself_is_a_hang_and_is_left_running(job, tmp_
     assert "take_a_lock_twice (train.py:7)" in done.stdout
     assert f"kill {it.shell.pid}" in done.stdout
     assert [line for line in lines if len(line) > 80 and str(tmp_path) not in line] == []
-    assert it.states() == ["S"]
+    assert not {"T", "t", "Z"} & set(it.states())
 
     (folder,) = (tmp_path / "runs").iterdir()
     assert "take_a_lock_twice" in (folder / "report.md").read_text()
