@@ -38,16 +38,16 @@ TILES = "compressed=tiles window=tiles selected=tiles"
 WAYS: dict[str, dict] = {
     "nsa": {},
     "dense": {"attention": "dense"},
-    "nsa-tiles": {"kernels": TILES},
-    "nsa-window": {"kernels": "window=tiles"},
-    "nsa-compressed": {"kernels": "compressed=tiles"},
-    "nsa-selected": {"kernels": "selected=tiles"},
+    "nsa-tiles": {"routes": TILES},
+    "nsa-window": {"routes": "window=tiles"},
+    "nsa-compressed": {"routes": "compressed=tiles"},
+    "nsa-selected": {"routes": "selected=tiles"},
     "nsa-compiled": {"compile": "inductor"},
     "dense-compiled": {"attention": "dense", "compile": "inductor"},
-    "nsa-tiles-compiled": {"kernels": TILES, "compile": "inductor"},
+    "nsa-tiles-compiled": {"routes": TILES, "compile": "inductor"},
     "nsa-graphed": {"graphed": True},
     "dense-graphed": {"attention": "dense", "graphed": True},
-    "nsa-tiles-graphed": {"kernels": TILES, "graphed": True},
+    "nsa-tiles-graphed": {"routes": TILES, "graphed": True},
     "dense-cudnn": {"attention": "dense", "sdpa": "cudnn"},
 }
 """Name, and what it changes in a Row; ``graphed``: every block is replayed as a CUDA graph, forward and backward."""
@@ -389,7 +389,7 @@ def measure(way: str, shape: tuple[int, int], *, smoke: bool) -> dict:
     changes = dict(WAYS[way])
     graphed = changes.pop("graphed", False)
     if shape[0] > LARGEST_TILED and way != "nsa-selected":
-        changes["kernels"] = changes.get("kernels", "").replace("selected=tiles", "").strip()
+        changes["routes"] = changes.get("routes", "").replace("selected=tiles", "").strip()
     if graphed and smoke:
         return {"failed": "CUDA graphs need a GPU"}
     steps = (2, 2, 1) if smoke else (WARM, TIMED, PROFILED)

@@ -61,7 +61,7 @@ class Row:
     """For dense attention: the backend of torch's attention; torch chooses if empty."""
     compile: str = "off"
     """``train.compile``; blocks are compiled in the first step, which no median counts."""
-    kernels: str = ""
+    routes: str = ""
     """Kernels by name, as ``window=triton selected=tiles``; the others as ``auto`` chooses."""
     limit_s: float = 60.0
     """The longest its steps may take."""
@@ -73,7 +73,7 @@ class Row:
         """What identifies the row in messages and tables."""
         attention = f"{self.attention} {self.sdpa}".strip()
         attention += "" if self.compile == "off" else f" compiled ({self.compile})"
-        attention += f" {self.kernels}" if self.kernels else ""
+        attention += f" {self.routes}" if self.routes else ""
         beside = f" (beside {self.beside})" if self.beside else ""
         return (
             f"{self.gpus}x {self.mode} {attention} {self.checkpointing} S={self.seq_len} B={self.batch_per_gpu}{beside}"
@@ -97,6 +97,14 @@ def alone(attention: str) -> list[Row]:
     """The same on one GPU."""
     row = Row(gpus=1, mode="single", attention=attention, steps=40)
     return [replace(row, batch_per_gpu=16), replace(row, batch_per_gpu=2, seq_len=16384), row]
+
+
+def tiles(*, compiled: str = "off") -> list[Row]:
+    """Sparse attention over tiles, where ``compare`` has the kernels that ``auto`` takes."""
+    wide, _, long, _ = compare()
+    routes = "compressed=tiles window=tiles"
+    rows = [replace(wide, routes=f"{routes} selected=tiles"), replace(wide, routes=routes)]
+    return [replace(row, compile=compiled) for row in (*rows, replace(long, routes=routes))]
 
 
 def more() -> list[Row]:
@@ -126,6 +134,8 @@ PARTS = {
     "alone": lambda: [(alone("nsa"), 0), (alone("dense"), 1)],
     "more": lambda: [(more(), None)],
     "compiled": lambda: [([replace(row, compile="inductor") for row in compare()], None)],
+    "tiles": lambda: [(tiles(), None)],
+    "tiles-compiled": lambda: [(tiles(compiled="inductor"), None)],
     "long": lambda: [([row], None) for row in long()],
 }
 """Lists of rows that run at the same time, each with the number of its GPU; None for both."""
@@ -152,7 +162,7 @@ def configuration(row: Row, *, smoke: bool):
         "parallel.mode": row.mode,
         "parallel.timeout_s": 120.0,
     }
-    changes |= {f"kernels.{op}": name for op, name in (part.split("=") for part in row.kernels.split())}
+    changes |= {f"kernels.{op}": name for op, name in (part.split("=") for part in row.routes.split())}
     if smoke:
         changes |= {"kernels.policy": "auto"}
         small = {"dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_groups": 2, "d_k": 8, "d_v": 8, "l": 8, "d": 4,
@@ -456,15 +466,15 @@ def report(results: list[dict], out: Path) -> str:
             lines.append(f"| {r['row']} | did not complete: {r['why'].splitlines()[0]} | | | | | |")
 
     def key(r, **other):
-        r = {"compile": "off", "kernels": "", **r, **other}
+        r = {"compile": "off", "routes": "", **r, **other}
         return (*(r[name] for name in ("gpus", "mode", "checkpointing", "seq_len", "batch_per_gpu")),
-                r["attention"] + r["sdpa"], r["kernels"], r["compile"])  # fmt: skip
+                r["attention"] + r["sdpa"], r["routes"], r["compile"])  # fmt: skip
 
     good = {key(r): r for r in results if r["ok"]}
     lines += ["", "| comparison | ratio |", "|---|---|"]
     for r in good.values():
         for sdpa in ("", "cudnn"):
-            dense = good.get(key(r, attention="dense", sdpa=sdpa, kernels=""))
+            dense = good.get(key(r, attention="dense", sdpa=sdpa, routes=""))
             if r["attention"] == "nsa" and dense:
                 name = f"{r['row']}: tokens/s of dense {sdpa}".rstrip()
                 lines.append(f"| {name} | {r['tokens_per_s'] / dense['tokens_per_s']:.2f} |")
