@@ -244,6 +244,14 @@ def test_a_template_that_is_wrong_says_where(text, make_run, tmp_path):
         form(run, run_dir, "html", template=template)
 
 
+def test_how_sure_is_never_one_bare_word_on_the_first_screen(make_run):
+    page = form(*make_run("no_failure"), "html", hide=())
+    first = page.partition("</header>")[0]
+    assert "<b>Reproduced.</b> n_layers=12 passed 29/29" in first
+    assert page.count("n_layers=12 passed 29/29") == 1
+    assert "<b>no rank failed</b>, no line to look at" in first
+
+
 def test_figures_are_the_same_bytes_each_time(drawn):
     run_dir, report, _ = drawn
     one, other = report.figures, with_figures(report, run_dir, hide=str).figures
