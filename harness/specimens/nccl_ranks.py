@@ -119,6 +119,6 @@ SLOW = Specimen(
     world=2,
     total_s=36.0,
     look_alike=True,
-    settings=HOST,
+    settings=(*HOST, ("model.n_layers", 12)),
     imitates="twelve layers on two GPUs, healthy, with a limit too short for them",
 )
