@@ -10,13 +10,16 @@ wanted="tests/gpu tests/nsa -m gpu -q --no-header -p no:cacheprovider -p no:benc
 nvidia-smi -L
 
 tests() { CUDA_VISIBLE_DEVICES=0 timeout 420 python3 -m pytest $wanted -k "$2" "${@:3}" >"$out/tests-$1.txt" 2>&1; }
-tests main "not 32_bit and not cudnn" -n 12 &
-tests far "32_bit and not cudnn" &
-tests cudnn "cudnn" &  # alone: cuDNN has ended processes
+tests main "not 32_bit and not cudnn" -n 12 & parts=($!)
+tests far "32_bit and not cudnn" & parts+=($!)
+tests cudnn "cudnn" & parts+=($!)  # alone: cuDNN has ended processes
 if [ "$(nvidia-smi -L | wc -l)" -gt 1 ]; then
   CUDA_VISIBLE_DEVICES=1 timeout 400 python3 bench/attention.py --rep-ms 60 --json "$out/attention.json" --md "$out/attention.md" 2>"$out/attention.log" &
 fi
+status=0
+for part in "${parts[@]}"; do wait "$part" || status=1; done
 wait
 for part in main far cudnn; do
   echo "== $part"; grep -E "^(FAILED|ERROR)" "$out/tests-$part.txt" | cut -c1-260 | head -40; tail -n 1 "$out/tests-$part.txt"
 done
+exit $status  # 1 if any test failed, or did not end in time

@@ -417,7 +417,7 @@ def test_selection_and_gated_sum_reach_past_32_bit_offsets():
 # 17: one graph
 
 
-@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_a_block_compiles_as_one_graph_with_the_same_numbers(dtype):
     torch._dynamo.reset()
     block, x = model_of("auto", dtype).blocks[0], activations(dtype, 160, rows=2)

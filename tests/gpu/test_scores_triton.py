@@ -106,7 +106,7 @@ def test_every_chosen_block_is_among_the_best(name, dtype):
         assert (index[..., None] == forced).any(3).all()
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
 def test_equal_keys_choose_the_lowest_blocks(dtype):
     q = torch.randn(1, 4096, 16, 128, device="cuda").to(dtype)
     kc = torch.ones(1, PAPER.n_cmp(4096), 1, 128, device="cuda").to(dtype)

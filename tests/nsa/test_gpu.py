@@ -32,13 +32,13 @@ TORCH = {
 
 def model_of(changes, dtype=torch.float32):
     torch.manual_seed(0)
-    precision = "bf16" if dtype == torch.bfloat16 else "fp32"
+    precision = {torch.bfloat16: "bf16", torch.float16: "fp16"}.get(dtype, "fp32")
     config = RunConfig().with_values({**SIZES, **changes, "train.precision": precision})
     return build_model(config)[0].to(dtype)
 
 
 @pytest.mark.parametrize("kernels", [{}, TORCH], ids=["auto", "torch"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_forward_and_backward_never_wait_for_the_device(kernels, dtype):
     model, ids = model_of(kernels, dtype), torch.randint(256, (2, 512), device="cuda")
     model(ids).float().square().mean().backward()  # compilation may wait
@@ -57,7 +57,7 @@ def test_automatic_kernels_give_the_model_of_the_torch_kernels(dtype, tolerance)
     assert (outputs[0] - outputs[1]).norm() < tolerance * outputs[1].norm()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_editing_the_future_changes_no_earlier_bit(dtype):
     model, ids = model_of({}, dtype), torch.randint(256, (1, 512), device="cuda")
     other = ids.clone()
