@@ -1,7 +1,7 @@
 """The diagnosis on real GPUs: known faults on one and two of them, and the slow loop that was once called a hang.
 
     python bench/diagnosis_gpu.py OUT --budget-s 280               # two GPUs: doctor, then all specimens
-    python bench/diagnosis_gpu.py OUT --part bullet --budget-s 170 # two GPUs: the nine faults of issue 5, NCCL
+    python bench/diagnosis_gpu.py OUT --part bullet --budget-s 170 # two GPUs: the nine faults of NCCL jobs
     python bench/diagnosis_gpu.py OUT --part five --budget-s 230   # two GPUs: the five to be seen once more
     python bench/diagnosis_gpu.py OUT --part law --budget-s 135    # one GPU: the slow loop
     python bench/diagnosis_gpu.py OUT --smoke                      # no GPU: all of it on a CPU, gloo, tiny sizes

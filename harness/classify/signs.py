@@ -33,11 +33,6 @@ def gpu_works(case: Case) -> str:
     return "; ".join(map(str, moving))
 
 
-def gpu_idle(case: Case) -> str:
-    """The GPU waits for its host."""
-    return "; ".join(str(gpu) for gpu in gpus_of(case, silent=False) if gpu.idle)
-
-
 def gpu_shared(case: Case) -> str:
     """Somebody else is on the GPU."""
     pids = [str(p.pid) for gpu in gpus_of(case, silent=False) for p in gpu.foreign]

@@ -93,11 +93,6 @@ def summary_json(run: Run | CampaignRun, *, hide: Iterable[str] | None = None) -
     return form(run, Path(run.directory), "json", hide=hide)
 
 
-def write_campaign(run: CampaignRun, run_dir: Path, *, hide: Iterable[str] | None = None) -> Path:
-    """As :func:`write`, for a run over many cells."""
-    return write(run, run_dir, hide=hide)
-
-
 def campaign_text(run: CampaignRun) -> str:
     """As :func:`summary_text`, for a run over many cells."""
     folder = Path(run.directory)

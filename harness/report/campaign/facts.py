@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from harness.core.campaign import Task
 from harness.core.record import Run
 from harness.core.spec import BisectSpec
-from harness.core.verdict import Answer, Kind
+from harness.core.verdict import Kind
 from harness.report.facts import Group, Numbered
 from harness.report.once import once
 from harness.report.subject import GRAVITY
@@ -69,18 +69,6 @@ def groups(run: CampaignRun) -> tuple[Group, ...]:
 def kinds(records: tuple[TrialRecord, ...]) -> dict[str, int]:
     """How often each verdict was reached, the commonest first."""
     return dict(Counter(str(record.verdict) for record in records).most_common())
-
-
-def cells_by_answer(run: CampaignRun) -> tuple[list[str], list[str], list[str]]:
-    """The names of the cells that passed every time, failed at least once, and were not told."""
-    good: list[str] = []
-    bad: list[str] = []
-    open_: list[str] = []
-    for cell, trials in by_cell(run).items():
-        answers = {trial.record.answer for trial in trials}
-        where = bad if Answer.BAD in answers else good if answers == {Answer.GOOD} else open_
-        where.append(name_of(run, cell))
-    return good, bad, open_
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
