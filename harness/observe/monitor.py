@@ -17,7 +17,7 @@ from harness.core.services import with_services
 from harness.core.world import world_of
 from harness.observe.answers import steps_wanted
 from harness.observe.certainty import SAMPLES, nobody_moves
-from harness.observe.devices.certain import never_meet
+from harness.observe.devices.certain import never_meet, told_apart
 from harness.observe.devices.devices import Devices
 from harness.observe.gather import Sources, gather, word_of
 from harness.observe.heartbeat import Heartbeats
@@ -299,7 +299,14 @@ class _Watch:
         if not asked:
             self.devices.dump(self.job())
             self.sampler.disturbed()  # a recorder answers from inside the process
-        if not self.devices.collectives or not (why := self.decided_by_now(reason)):
+        apart = told_apart(
+            ranks=self.living(),
+            stacks=self.sampler.stacks,
+            collectives=self.devices.collectives,
+            world=world_of(self.trial.config),
+        )
+        # Other rules may take a standstill for certain that is still being looked into.
+        if not apart or not (why := self.decided_by_now(reason)):
             return None
         return _Stop(reason, f"decided by what was seen so far: {why}")
 

@@ -15,6 +15,22 @@ if TYPE_CHECKING:
     from harness.core.evidence import StackSample
 
 
+def told_apart(
+    *, ranks: Mapping[int, int], stacks: Sequence[StackSample], collectives: Sequence[CollectiveState], world: int
+) -> bool:
+    """Whether the recorders alone say that the ranks can never meet, whatever else is still to be seen of them.
+
+    They called different operations; or one did not call what the others wait in, and waits for them elsewhere itself.
+    """
+    found = diverges(collectives, world=world)
+    if found is None or found.parting is Parting.TOGETHER:
+        return False
+    if found.parting is not Parting.MISSING:
+        return True
+    waits = [agreed_wait([s for s in stacks if s.pid == ranks.get(rank)]) for rank in found.odd]
+    return len(waits) == 1 and not found.unheard and waits[0] is not None and waits[0].kind != "gpu"
+
+
 def never_meet(
     *, ranks: Mapping[int, int], stacks: Sequence[StackSample], collectives: Sequence[CollectiveState], world: int
 ) -> Certainty:

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from harness.core.devices import CollectiveState
+from harness.core.devices import Collective, CollectiveState
 from harness.core.evidence import Frame, StackSample, ThreadStack
 from harness.core.outcome import Ending, Exit, StopReason
 from harness.core.point import Point
 from harness.core.trial import Budget, Limit, Trial
 from harness.observe.certainty import nobody_moves
+from harness.observe.devices.certain import told_apart
 from harness.observe.devices.devices import Devices
 from harness.observe.monitor import AFTERMATH_S, watch
 from harness.observe.ranks import Ranks, torchrun_ends
@@ -167,33 +168,48 @@ def test_no_window_reaches_across_a_question_to_the_ranks_recorders(clock, handl
     assert not any(first <= asked < last for first, last in windows for asked in devices.asked_s)
 
 
+def recorded(*ops: tuple[str, ...]) -> tuple[CollectiveState, ...]:
+    """What each rank handed over, none of it done."""
+    return tuple(
+        CollectiveState(
+            id=f"recorder-{rank}",
+            t_s=1.0,
+            rank=rank,
+            source="x",
+            backend="gloo",
+            collectives=tuple(Collective(group="0", seq=i + 1, op=op) for i, op in enumerate(called)),
+        )
+        for rank, called in enumerate(ops)
+    )
+
+
 class Recorders(AskingInside):
     """Devices whose recorders have something to say once they were asked."""
 
+    def __init__(self, *ops: tuple[str, ...]) -> None:
+        super().__init__(ScriptedView())
+        self.held = recorded(*ops)
+
     @property
     def collectives(self):
-        return (
-            (CollectiveState(id="recorder-1", t_s=1.0, rank=0, source="x", backend="gloo", collectives=()),)
-            if self.asked_s
-            else ()
-        )
+        return self.held if self.asked_s else ()
 
 
 def test_what_recorders_contradict_is_ended_without_the_frames_that_take_long_to_get(clock, handle, run):
-    devices, asked = Recorders(ScriptedView()), []
+    asked = []
 
     def decided(outcome, evidence):
         asked.append((outcome.stopped_by, [stack.native for stack in evidence.stacks]))
         return "rank 1 called another operation"
 
-    outcome, evidence = run(devices=devices, decided=decided)
+    outcome, evidence = run(devices=Recorders(("all_reduce",), ("barrier",)), decided=decided)
     assert asked == [(StopReason.STALL, [False, False])]
     assert outcome.why == "decided by what was seen so far: rank 1 called another operation"
     assert evidence.silence_s == pytest.approx(30.0, abs=2.0)
 
 
-def test_recorders_that_decide_nothing_are_asked_once_while_it_is_looked_into(clock, handle, run):
-    devices, samples = Recorders(ScriptedView()), []
+def test_recorders_are_asked_once_while_it_is_looked_into(clock, handle, run):
+    devices, samples = Recorders(("all_reduce",), ("barrier",)), []
 
     def decided(outcome, evidence):
         samples.append(len(evidence.stacks) // 2)
@@ -202,6 +218,32 @@ def test_recorders_that_decide_nothing_are_asked_once_while_it_is_looked_into(cl
     run(devices=devices, decided=decided)
     assert samples == [1, 2, 3]
     assert len(devices.asked_s) == 3  # while it is looked into, to see whether it is certain, and when it is ended
+
+
+def test_what_recorders_do_not_contradict_is_looked_into_to_the_end(clock, handle, run):
+    """Until then no other rule is asked: some take a standstill for certain that is still being looked into."""
+    samples = []
+
+    def decided(outcome, evidence):
+        samples.append(len(evidence.stacks) // 2)
+        return "it hangs"
+
+    run(devices=Recorders(("all_reduce",), ("all_reduce",)), decided=decided)
+    assert samples == [3]
+
+
+@pytest.mark.parametrize(
+    ("ops", "frames", "apart"),
+    [
+        ((("all_reduce",), ("barrier",)), ("LOCK", "LOCK"), True),  # the calls alone say it
+        ((("all_reduce",), ()), ("all_reduce", "barrier"), True),  # missing there, and waits for the others elsewhere
+        ((("all_reduce",), ()), ("all_reduce", "LOCK"), False),  # missing, and where it is, it may come from
+        ((("all_reduce",), ("all_reduce",)), ("all_reduce", "all_reduce"), False),
+    ],
+)
+def test_recorders_tell_apart_only_ranks_that_can_never_meet(ops, frames, apart):
+    seen = job(*(LOCK if name == "LOCK" else in_collective(name) for name in frames))
+    assert told_apart(ranks=seen["ranks"], stacks=seen["stacks"], collectives=recorded(*ops), world=2) is apart
 
 
 def test_a_line_of_the_launcher_that_is_torn_or_nonsense_is_counted(tmp_path):
