@@ -30,6 +30,27 @@ EXIT_CODES: dict[type[Exception], int] = {
     RankLost: 4,
     DataFailed: 5,
 }
+ABOUT = """\
+Train as configured and print one JSON line per logged step.
+
+Later sources win: defaults, CONFIG, the NSA_* switches of the environment,
+--override. What differs from the defaults is printed first, with its source,
+on standard error."""
+EXAMPLES = """\
+Examples:
+  nsa-train
+  nsa-train train_showcase --override "train.steps=10 model.n_layers=2"
+  nsa-train train_showcase --show
+  torchrun --nproc_per_node=2 -m nsa.train train_showcase \\
+      --override parallel.mode=ddp
+
+Exit codes:
+  0    trained, or ended early by the end of the data or a HALT file
+  2    the configuration cannot be run here
+  3    the loss is not finite
+  4    another rank was lost
+  5    a rank has no data, or its data failed
+  143  ended by SIGTERM or SIGINT, after a checkpoint"""
 STOPPED = 143
 """128 + SIGTERM, as a shell says it."""
 
@@ -37,11 +58,20 @@ STOPPED = 143
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     parser = argparse.ArgumentParser(
-        prog="nsa-train", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="nsa-train",
+        description=ABOUT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("config", nargs="?", help="a YAML file of settings, or a name from --list")
     parser.add_argument(
-        "--override", "--set", action="append", default=[], metavar="'PATH=VALUE ...'", dest="overrides"
+        "--override",
+        "--set",
+        action="append",
+        default=[],
+        metavar="'PATH=VALUE ...'",
+        dest="overrides",
+        help="set these, e.g. 'train.steps=10 model.n_layers=2'; may be repeated",
     )
     parser.add_argument("--show", action="store_true", help="print the effective configuration as JSON and stop")
     parser.add_argument("--sources", action="store_true", help="print every setting with its source and stop")
