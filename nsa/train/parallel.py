@@ -87,13 +87,14 @@ class Ddp(Single):
         )
 
     def close(self) -> None:
-        """Release DDP's reducer while the process group still exists.
+        """Let go of the reducer and the process group while the group still exists.
 
-        The reducer holds the group. Released as the last one, after ``destroy_process_group``, it would end the group's
+        Both hold it. Released as the last one, after ``destroy_process_group``, the reducer would end the group's
         threads with the interpreter's lock in hand, and one of them may be waiting for that lock: one gloo job in a
-        dozen did not end on two busy cores (torch 2.13), in ``~ProcessGroupGloo`` below ``~Reducer``.
+        dozen did not end on two busy cores (torch 2.13), in ``~ProcessGroupGloo`` below ``~Reducer``. A thread that
+        outlives the interpreter may abort the process instead.
         """
-        for name in ("reducer", "logger"):
+        for name in ("reducer", "logger", "process_group"):
             vars(self.module).pop(name, None)
 
     def announce_to(self, announce: Callable[[str], None]) -> None:
