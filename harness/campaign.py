@@ -22,6 +22,7 @@ from harness.plan.cells import CellPlanner
 from harness.plan.leases import Leases
 from harness.plan.predict_cell import predict_cell
 from harness.plan.queue import Queue
+from harness.search.along import Along
 from harness.search.hearing import Hearing
 from harness.search.met import in_force, met
 from harness.search.oracle import Oracle
@@ -129,18 +130,33 @@ class Campaign:
         earlier = earlier_trials(self.store.run_dir, axes=axes, like=self._like)
         if not self.spec.reuse or self.store.facts() or self.store.undone():
             return earlier
-        for run, record in earlier.counted:
+        counted = self._of_use(earlier.counted)
+        for run, record in counted:
             evidence = read_evidence(self.store.run_dir.parent / run, record.trial.key) or Evidence(steps_wanted=0)
             judged = replace(record, answer=self._answer(record.verdict, evidence))
             self.store.add_reuse(judged, run=run)
             self._remember(judged, evidence)
             self.planner.note(judged.trial)
             self.hearing.hear(judged)
-        if earlier.counted:
-            self.store.add_note(f"{len(earlier.counted)} trials of earlier runs count here; --fresh runs them again")
+        if counted:
+            self.store.add_note(f"{len(counted)} trials of earlier runs count here; --fresh runs them again")
         if earlier.others:
             self.store.add_note(f"{earlier.others} trials of earlier runs do not count: other code or another machine")
         return earlier
+
+    def _of_use(self, counted: Sequence[tuple[str, TrialRecord]]) -> list[tuple[str, TrialRecord]]:
+        """Those that this question may count: on its line, or, for a cause, of the failure that its bad corner showed.
+
+        Where no failure is named, the first one becomes the one that is sought. That must not be another cell's.
+        """
+        if isinstance(self.search, Along):
+            return [(run, record) for run, record in counted if self.search.covers(record.trial.point)]
+        if self.spec.task is not Task.MINIMISE or self.spec.signature or self.spec.bad_kinds:
+            return list(counted)
+        corner = self.spec.bad or self.matrix.space.bad
+        ordered = sorted(counted, key=lambda one: one[1].trial.point != corner)
+        is_known = any(r.trial.point == corner and r.verdict.kind in FAILURES for _, r in ordered)
+        return [(run, r) for run, r in ordered if is_known or r.verdict.kind not in FAILURES]
 
     def _like(self, record: TrialRecord) -> Trial | None:
         settings = dict(record.trial.point)

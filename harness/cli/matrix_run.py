@@ -67,7 +67,7 @@ def run(ctx: click.Context, *, file: str | None, runs: str | None, resume: str |
             raise click.UsageError("name a matrix file, or --resume a run", ctx)
         spec = question_of(file, options)
         if spec is None:
-            click.echo("no cell was selected", err=True)
+            click.echo(f"no cell was selected; see cells and tags with: nsa-harness matrix show {file}", err=True)
             ctx.exit(ExitCode.NOTHING)
         found = begin(settings, spec, jobs=options["jobs"])
     finish(ctx, found, as_json=bool(options["as_json"]))

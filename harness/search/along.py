@@ -45,9 +45,13 @@ class Along:
 
     def tell(self, *, cell: Point, answer: Answer, seconds: float, slow: bool = False, soft: bool = False) -> None:
         """The answer for one trial; of a cell off this line it is ignored."""
+        if self.covers(cell):
+            self.search.tell(value=cell.get(self.axis.name), answer=answer, seconds=seconds, slow=slow, soft=soft)
+
+    def covers(self, cell: Point) -> bool:
+        """Whether ``cell`` is on the line that is searched."""
         value = cell.get(self.axis.name)
-        if self.base.with_value(self.axis.name, value) == cell:
-            self.search.tell(value=value, answer=answer, seconds=seconds, slow=slow, soft=soft)
+        return value in self.axis.values and self.base.with_value(self.axis.name, value) == cell
 
     def estimate(self) -> PlanEstimate:
         """What is left to spend, as expected now."""

@@ -53,7 +53,7 @@ class Listed:
         """What is left if all pass, and if all fail."""
         left = sum(1 for _ in self.ready())
         low, high = left * _mean(self._pass_s, FIRST_PASS_S), left * _mean(self._fail_s, FIRST_FAIL_S)
-        text, is_measured = f"{left} trials of {len(self.cells)} cells", bool(self._pass_s)
+        text, is_measured = f"{_count(left, 'trial')} of {_count(len(self.cells), 'cell')}", bool(self._pass_s)
         text += f", {low:.0f} s if the rest pass" if is_measured else f"; {NOT_MEASURED}"
         text += f", {max(low, high):.0f} s if they fail" if is_measured and self._fail_s else ""
         return PlanEstimate(
@@ -71,6 +71,10 @@ class Listed:
             )
             for cell, answers in self._answers.items()
         )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _mean(values: Sequence[float], first: float) -> float:

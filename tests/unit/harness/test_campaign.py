@@ -374,6 +374,26 @@ def test_trials_of_earlier_runs_count_when_code_and_machine_are_the_same(world: 
     assert world.resume().answer.minimised.causes == first.answer.minimised.causes
 
 
+def test_a_failure_of_an_earlier_run_beside_the_line_does_not_become_the_one_that_is_sought(world: World):
+    world.script = lambda trial: ended(Kind.CRASH, cause="ValueError") if trial.point.get("tied") else ended(Kind.PASS)
+    world.ask(Task.CELLS, cells=cells({}, {"n_layers": 2, "tied": True}, {"n_layers": 3, "seq_len": 128}))
+    world.script = hangs_where(n_layers=3)
+    run = world.ask(Task.BISECT, axis="n_layers", good=SPACE.good, reuse=True)
+    assert [record.trial.point for record in run.reused] == [SPACE.good]
+    boundary = run.answer.boundary
+    assert (boundary.last_good, boundary.first_bad, boundary.certified) == (2, 3, True)
+
+
+def test_a_search_for_a_cause_seeks_what_its_bad_corner_shows_and_not_what_an_earlier_run_saw_elsewhere(world: World):
+    world.script = lambda trial: ended(Kind.CRASH, cause="ValueError") if trial.point.get("tied") else ended(Kind.PASS)
+    world.ask(Task.CELLS, cells=cells({}, {"n_layers": 2, "tied": True}))
+    world.script = hangs_where(n_layers=3)
+    run = world.ask(Task.MINIMISE, reuse=True)
+    assert [record.trial.point for record in run.reused] == [SPACE.good]
+    (cause,) = run.answer.minimised.causes
+    assert (str(cause), cause.certified) == ("n_layers>=3", True)
+
+
 def test_trials_of_other_code_are_shown_and_not_counted(world: World):
     world.ask(Task.CELLS, cells=cells({}))
     question = CampaignSpec(question="?", task=Task.CELLS, matrix=MATRIX, cells=cells({}), reuse=True)
