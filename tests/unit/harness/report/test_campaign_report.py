@@ -124,7 +124,8 @@ def test_five_hundred_cells_keep_the_summary_first_and_fold_what_passed(make_cam
     run, run_dir = make_campaign(trials, text=text)
     report = build(run, run_dir)
     lines = markdown.render(report).splitlines()
-    assert lines[2].startswith("**500 cells: 480 PASS, 20 HANG (deadlock).")
+    said = "**HANG (deadlock) in 20 of 500 cells.** 500 cells: 480 PASS, 20 HANG (deadlock)."
+    assert lines[2].startswith(said)
     shown = block(report, "cells")
     assert "480 cells that passed as expected</summary>" in shown
     assert shown.index("not as expected") < shown.index("480 cells that passed")
