@@ -65,6 +65,7 @@ def question_of(options: Mapping[str, Any], command: Sequence[str]) -> CampaignS
     return replace(
         spec,
         matrix=matrix,
+        good=spec.good or matrix.space.good,
         bad_kinds=tuple(kind_of(word) for word in options["bad"]),
         reuse=True,
         **how(matrix, dict(options)),

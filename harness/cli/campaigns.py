@@ -112,6 +112,7 @@ def finish(ctx: click.Context, run: CampaignRun, *, as_json: bool) -> None:
 
 def exit_code(run: CampaignRun) -> ExitCode:
     """What the end of a run means to a script."""
+    from harness.core.boundary import Finding
     from harness.core.campaign import Met, Task
     from harness.core.cause import MinimiseFinding
 
@@ -128,6 +129,8 @@ def exit_code(run: CampaignRun) -> ExitCode:
         sure = answer.minimised.causes and all(cause.certified for cause in answer.minimised.causes)
         return ExitCode.OK if sure else ExitCode.FINDINGS
     if answer.boundary is not None:
+        if answer.boundary.finding is Finding.ALL_FAIL:
+            return ExitCode.BASELINE
         return ExitCode.OK if answer.boundary.certified else ExitCode.FINDINGS
     if answer.explored is not None:
         return ExitCode.FINDINGS if answer.explored.failures else ExitCode.OK

@@ -117,6 +117,7 @@ def _plan(matrix: Matrix) -> dict[str, Any]:
     return {
         "name": matrix.name,
         "description": matrix.description,
+        "tags": list(matrix.tags),
         "axes": [
             {
                 "name": f.name,
@@ -160,7 +161,9 @@ def _cell(matrix: Matrix, cell: Any) -> dict[str, Any]:
 
 
 def _text(plan: dict[str, Any], *, most: int | None) -> list[str]:
-    lines = [f"{plan['name']}: {plan['description']}".rstrip(": "), "", "axes (good -> bad):"]
+    lines = [f"{plan['name']}: {plan['description']}".rstrip(": ")]
+    lines += [f"tags: {', '.join(plan['tags'])}"] if plan["tags"] else []
+    lines += ["", "axes (good -> bad):"]
     for axis in plan["axes"]:
         values = [_word(value) for value in axis["values"]]
         shown = ", ".join(values) if len(values) <= 10 else f"{values[0]} .. {values[-1]} ({len(values)} values)"

@@ -1,0 +1,59 @@
+"""``bisect`` over interpreters and commits: the question it asks, and what its end means to a script."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+
+from harness.cli.bisect import bisect
+from harness.cli.bisect_matrix import question_of
+from harness.cli.campaigns import exit_code
+from harness.cli.exit_codes import ExitCode
+from harness.core.boundary import Boundary, Finding
+from harness.core.campaign import CampaignAnswer
+from harness.core.record import CampaignRun, Machine
+
+MACHINE = Machine(python="3", torch="2", platform="Linux", kernel="6", cpu="c", cores=2, memory_bytes=1)
+COMMAND = ("{python}", "train.py")
+
+
+def options(**given: object) -> dict[str, object]:
+    plain = dict.fromkeys(str(parameter.name) for parameter in bisect.params)
+    return {**plain, "settings": (), "env": (), "bad": (), "max_trials": 200, "seed": 0, **given}
+
+
+@pytest.fixture
+def spec():
+    other = f"{sys.executable},{sys.base_prefix}/bin/python3"
+    return question_of(options(axis=f"env:torch={other}"), COMMAND)
+
+
+def test_everything_but_the_axis_is_held_so_that_the_answer_is_a_threshold_on_one_line(spec):
+    assert spec.good == spec.matrix.space.good
+    assert spec.axis == "torch"
+
+
+@pytest.mark.parametrize(
+    ("finding", "certified", "code"),
+    [
+        (Finding.THRESHOLD, True, ExitCode.OK),
+        (Finding.NO_FAILURE, False, ExitCode.FINDINGS),
+        (Finding.ALL_FAIL, True, ExitCode.BASELINE),
+    ],
+)
+def test_a_smallest_value_that_already_fails_is_no_baseline_to_compare_with(spec, finding, certified, code):
+    boundary = Boundary(axis="torch", finding=finding, certified=certified)
+    run = CampaignRun(id="r", spec=spec, machine=MACHINE, code="c", argv=(), started_at="now", ended="answered")
+    assert exit_code(replace(run, answer=CampaignAnswer(boundary=boundary))) is code
+
+
+def test_the_soft_limit_reaches_the_search(spec):
+    given = question_of(
+        options(axis=f"env:torch={sys.executable},{sys.base_prefix}/bin/python3", soft_limit=True), COMMAND
+    )
+    assert given.matrix.effort.soft_limit
+    assert not spec.matrix.effort.soft_limit
+    assert "--soft-limit" in CliRunner().invoke(bisect, ["--help"]).output
