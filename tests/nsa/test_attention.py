@@ -17,7 +17,7 @@ from nsa.config import RunConfig
 from nsa.kernels import registry
 from nsa.kernels.compressed.masked import compressed
 from nsa.kernels.registry import resolve_all
-from nsa.kernels.samples import CASES, tensors
+from nsa.kernels.samples import BY_NAME, CASES, random_index, tensors
 from nsa.kernels.selected.reference import selected as selected_reference
 from nsa.kernels.window.masked import window
 from nsa.model.build import build_model, site_of
@@ -187,6 +187,21 @@ def test_an_isolated_branch_builds_nothing_that_it_does_not_train(branch):
     layer(torch.randn(1, 40, 24)).square().sum().backward()
     assert all(p.grad is not None for p in layer.parameters())
     assert not hasattr(layer, "gate")
+
+
+# 7: what a selection is made of, not how it is written down
+
+
+@pytest.mark.parametrize("name", ["masked", "sdpa", "gather", "packed"])
+def test_the_order_of_slots_and_empty_ones_between_them_change_nothing(name):
+    case = BY_NAME["ragged-prime"]
+    x, index = tensors(case, dtype=torch.float64), random_index(case)
+    attend = registry.load("selected", name)
+    o, lse = attend(x["q"], x["k"], x["v"], index, l_slc=case.l_slc)
+    spread = torch.nn.functional.pad(index, (1, 2), value=-1)[..., [4, 0, 2, 6, 1, 3, 5]]
+    again, lse_again = attend(x["q"], x["k"], x["v"], spread, l_slc=case.l_slc)
+    torch.testing.assert_close(again, o, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(lse_again, lse, rtol=1e-12, atol=1e-12)
 
 
 # 9: every parameter trains, whatever the length
