@@ -210,7 +210,8 @@ def hangs_that_nothing_tells(threshold: int) -> Callable[[Trial], Conducted]:
             return conducted(Kind.PASS)
         if trial.budget.soft:
             cut_s = trial.budget.total.seconds
-            return conducted(Kind.UNRESOLVED, ending=Ending.STOPPED_BY_US, stopped_by=StopReason.TOTAL, duration_s=cut_s)
+            cut = {"ending": Ending.STOPPED_BY_US, "stopped_by": StopReason.TOTAL, "duration_s": cut_s}
+            return conducted(Kind.UNRESOLVED, **cut)
         return conducted(Kind.HANG, cause="spin", duration_s=300.0)
 
     return script
