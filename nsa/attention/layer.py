@@ -189,6 +189,6 @@ class NsaAttention(nn.Module):
     def _values_of(self, x_BTX: Tensor) -> dict[str, Tensor]:
         """Values of every branch."""
         v_BTVE = self.v_proj(x_BTX).unflatten(-1, (-1, self.config.d_v))
-        if self.config.share_kv:
-            return dict.fromkeys(self.v_branches, v_BTVE)
-        return dict(zip(self.v_branches, v_BTVE.split(self.config.n_kv_groups, 2), strict=True))
+        n_branches = len(self.v_branches)
+        parts = (v_BTVE,) * n_branches if self.config.share_kv else v_BTVE.split(self.config.n_kv_groups, 2)
+        return dict(zip(self.v_branches, parts, strict=True))

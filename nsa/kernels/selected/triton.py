@@ -15,7 +15,7 @@ import torch
 import triton
 
 from nsa.kernels.selected import triton_kernels as kernels
-from nsa.kernels.selected.triton_csr import Csr, Documents, Plan, build, documents
+from nsa.kernels.selected.triton_csr import Documents, Plan, build, documents
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -410,4 +410,4 @@ def selected_attention(
     )
 
 
-__all__ = ["Csr", "Tile", "backward_tile", "forward_tile", "plan", "query_tile", "selected_attention"]
+__all__ = ["Tile", "backward_tile", "forward_tile", "plan", "query_tile", "selected_attention"]
