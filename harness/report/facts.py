@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from harness.core.point import Value
     from harness.core.record import CampaignRun, Run, TrialRecord
     from harness.core.verdict import Verdict
+
+
+TOLD = ("kernels", "config_seen", "config_differences")
+"""The parts of a trial's evidence that sections want of every trial."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +157,8 @@ def controls(run: Run) -> dict[str, tuple[Numbered, ...]]:
 
 def steps_of(record: TrialRecord) -> int:
     """Steps that were finished, never more than were asked for: earlier versions kept those of every rank."""
-    asked = leaves(record.trial.config).get("train.steps")
+    train = record.trial.config.get("train")
+    asked = train.get("steps") if isinstance(train, dict) else record.trial.config.get("train.steps")
     done = len(record.measurement.step_s)
     return min(done, asked) if isinstance(asked, int) else done
 
@@ -168,12 +174,19 @@ def leaves(data: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def raw_evidence(run_dir: Path, key: str) -> dict[str, Any] | None:
-    """A trial's evidence as plain JSON, or None when it was not kept or cannot be read.
+    """What TOLD names of a trial's evidence, as plain JSON, or None when it was not kept or cannot be read.
 
     For the few facts that are wanted of every trial; decoding hundreds of stacks for them would take seconds.
     """
+    path = layout.evidence(layout.trial(run_dir, key))
     try:
-        data = json.loads(layout.evidence(layout.trial(run_dir, key)).read_text(encoding="utf-8"))
+        return _told(path, path.stat().st_mtime_ns)
     except (OSError, ValueError):
         return None
-    return data if isinstance(data, dict) else None
+
+
+@lru_cache(maxsize=4096)
+def _told(path: Path, written_ns: int) -> dict[str, Any] | None:
+    """What TOLD names of the evidence at ``path``; ``written_ns`` tells a file that was written again."""
+    data = json.loads(path.read_text(encoding="utf-8"))
+    return {name: data.get(name) for name in TOLD} if isinstance(data, dict) else None
