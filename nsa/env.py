@@ -161,11 +161,6 @@ def read_environment(environ: Mapping[str, str] | None = None) -> tuple[EnvChang
     return tuple(changes.values())
 
 
-def with_environment(config: RunConfig, environ: Mapping[str, str] | None = None) -> RunConfig:
-    """``config`` with what the NSA_* variables ask for; raises as ``read_environment`` does."""
-    return config.with_values({change.path: change.value for change in read_environment(environ)})
-
-
 RELATED = ("NSA_", "NCCL_", "TORCH_", "PYTORCH_", "CUDA_", "OMP_", "GLOO_")
 """Beginnings of the variables that can change what a run does."""
 

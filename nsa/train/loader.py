@@ -24,7 +24,6 @@ class Loader:
 
     def __init__(self, config: RunConfig, world: World | None = None) -> None:
         self.config, self.world = config, world
-        self.is_substitute = False
         self._computed = None if config.train.data == "fineweb-edu" else batches(config, world)
         self._stream: Stream | None = None
         self._ahead: Ahead[tuple[list[Tensor], dict[int, Any]]] | None = None
@@ -55,7 +54,7 @@ class Loader:
     def substitute(self) -> None:
         """Go on with random ids instead."""
         self.close()
-        self._stream, self.is_substitute = None, True
+        self._stream = None
         self._computed = batches(self.config.with_value("train.data", "synthetic"), self.world)
 
     def position(self) -> dict[str, str]:

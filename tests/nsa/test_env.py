@@ -1,20 +1,21 @@
 import pytest
 
 from nsa.config import RunConfig
-from nsa.env import NUMBERS, SWITCHES, read_environment, with_environment
+from nsa.env import NUMBERS, SWITCHES, read_environment
 from nsa.errors import ConfigError
+from nsa.train.effective import effective
 
 
 @pytest.mark.parametrize(("name", "value"), [(n, v) for n, values in SWITCHES.items() for v in values])
 def test_every_switch_changes_what_its_table_says_and_nothing_else(name, value):
-    config = with_environment(RunConfig(), {name: value})
+    config = effective(None, environ={name: value}).config
     expected = RunConfig().with_values(SWITCHES[name][value])
     assert config == expected
 
 
 @pytest.mark.parametrize(("name", "path"), NUMBERS.items())
 def test_numbers_are_read_in_the_type_of_their_setting(name, path):
-    config = with_environment(RunConfig(), {name: "3"})
+    config = effective(None, environ={name: "3"}).config
     assert config.value(path) == 3
     assert type(config.value(path)) is RunConfig.path(path).type
 
@@ -37,7 +38,7 @@ def test_what_is_not_understood_is_an_error_that_helps(environ, message):
 
 
 def test_a_narrow_flash_switch_wins_over_the_broad_one():
-    config = with_environment(RunConfig(), {"NSA_USE_FA2": "1", "NSA_USE_FA2_WIN": "0"})
+    config = effective(None, environ={"NSA_USE_FA2": "1", "NSA_USE_FA2_WIN": "0"}).config
     assert (config.kernels.compressed, config.kernels.window) == ("flash-attn", "sdpa")
 
 
@@ -47,4 +48,4 @@ def test_the_instruments_own_variables_and_everyone_elses_are_left_alone():
 
 def test_the_process_environment_is_read_when_none_is_given(monkeypatch):
     monkeypatch.setenv("NSA_SEQ_LEN", "64")
-    assert with_environment(RunConfig()).train.seq_len == 64
+    assert effective().config.train.seq_len == 64
