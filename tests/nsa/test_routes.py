@@ -4,11 +4,15 @@ import pytest
 import torch
 
 from nsa.config import RunConfig
-from nsa.env import with_environment
 from nsa.errors import KernelUnavailable
 from nsa.model.build import build_model
+from nsa.train.effective import effective
 
 SIZES = {"model.n_layers": 1, "model.dim": 32, "model.n_heads": 4, "train.seq_len": 200}
+
+
+def small(environ):
+    return effective(None, overrides=[f"{path}={value}" for path, value in SIZES.items()], environ=environ).config
 
 
 def built(config):
@@ -33,7 +37,7 @@ def built(config):
 )
 def test_the_origins_switches_change_the_kernel_and_not_the_numbers(environ, expected):
     plain, _ = built(RunConfig().with_values(SIZES))
-    switched, kernels = built(with_environment(RunConfig().with_values(SIZES), environ))
+    switched, kernels = built(small(environ))
     assert expected.items() <= kernels.items()
     ids = torch.randint(256, (1, 200))
     outputs = [model(ids) for model in (plain, switched)]
@@ -52,7 +56,7 @@ def test_long_sequences_take_the_route_without_a_mask():
 @pytest.mark.parametrize("environ", [{"NSA_USE_TRITON_SEL": "1"}, {"NSA_USE_FA2": "1"}], ids=str)
 def test_a_switch_that_cannot_be_followed_here_raises_and_is_never_dropped(environ):
     with pytest.raises(KernelUnavailable, match="cannot run here"):
-        built(with_environment(RunConfig().with_values(SIZES), environ))
+        built(small(environ))
 
 
 @pytest.mark.parametrize("gate", ["cmp", "slc", "win"])
