@@ -25,7 +25,7 @@ from harness.plan.queue import Queue
 from harness.search.along import Along
 from harness.search.hearing import Hearing
 from harness.search.met import in_force, met
-from harness.search.oracle import Oracle
+from harness.search.oracle import Oracle, not_followed
 from harness.search.strategies import conclude, ready, strategy_of
 from harness.search.tables import Facts, axis_fits, cell_results, failure_tables
 from harness.store.run_store import read_evidence
@@ -111,7 +111,10 @@ class Campaign:
             fits=axis_fits(space, records),
             gpu_seconds=self._gpu_seconds(),
         )
-        return conclude(self.search, answer)
+        answer = conclude(self.search, answer)
+        return (
+            answer if self.spec.task is Task.CELLS else replace(answer, notes=(*answer.notes, *not_followed(records)))
+        )
 
     # -- the loop
 

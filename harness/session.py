@@ -12,7 +12,7 @@ from harness.core.verdict import Kind
 from harness.plan.budget import budget
 from harness.plan.predict import predict
 from harness.plan.trials import Planner
-from harness.search.oracle import Oracle
+from harness.search.oracle import Oracle, not_followed
 from harness.search.scaling import fits_along, scaling_of
 from harness.search.threshold import ThresholdSearch
 
@@ -108,7 +108,8 @@ class Session:
 
     def _with_scaling(self, boundary: Boundary) -> Boundary:
         records, axis = self.store.records(), self.spec.axis
-        return replace(boundary, fit=scaling_of(records, axis=axis), fits=fits_along(records, axis=axis))
+        notes = (*boundary.notes, *not_followed(r for r in records if r.trial.role in SEARCHING))
+        return replace(boundary, notes=notes, fit=scaling_of(records, axis=axis), fits=fits_along(records, axis=axis))
 
     def _control(self, boundary: Boundary) -> Boundary:
         """At the failing value, change one thing and run again; the claim grows only if that passes."""

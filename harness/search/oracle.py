@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from harness.core.verdict import FAILURES, Answer, Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from harness.core.record import TrialRecord
     from harness.core.verdict import Verdict
 
 
@@ -91,6 +95,16 @@ class Oracle:
         frames = _frames(verdict)
         is_twin = verdict.kind is self._kind and verdict.cause == self._cause
         return f"{verdict} in {frames[0]}" if is_twin and frames else str(verdict)
+
+
+def not_followed(records: Iterable[TrialRecord]) -> tuple[str, ...]:
+    """A sentence for each failure that was seen and is not the one being sought, with the option that seeks it."""
+    failed = [r.verdict for r in records if r.verdict.kind in FAILURES and r.answer is Answer.UNRESOLVED]
+    return tuple(
+        f"Another failure was seen and not followed: {words}, {number} time{'' if number == 1 else 's'}. "
+        f"Seek it with --bad {words.split()[0].lower()}."
+        for words, number in Counter(map(str, failed)).items()
+    )
 
 
 def _frames(verdict: Verdict) -> tuple[str, ...]:

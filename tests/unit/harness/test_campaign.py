@@ -261,6 +261,20 @@ def test_a_search_for_a_named_failure_does_not_follow_another_one(world: World):
     assert all((r.answer is Answer.BAD) == (r.verdict.kind is Kind.HANG) for r in run.records)
 
 
+def test_a_second_failure_beside_the_one_that_is_sought_is_named_with_the_way_to_seek_it(world: World):
+    def script(trial: Trial) -> Conducted:
+        if trial.point.get("n_layers") == 2:
+            return ended(Kind.HANG, cause="deadlock")
+        return ended(Kind.CRASH, cause="ValueError") if trial.point.get("n_layers") >= 3 else ended(Kind.PASS)
+
+    world.script = script
+    run = world.ask(Task.MINIMISE)
+    assert str(run.answer.minimised.causes[0]) == "n_layers>=3"
+    (note,) = run.answer.notes
+    assert note.startswith("Another failure was seen and not followed: HANG (deadlock), ")
+    assert note.endswith(" Seek it with --bad hang.")
+
+
 def test_a_trial_that_ended_well_and_missed_a_target_did_not_crash(world: World):
     named = SignatureSpec(name="twice", kind=Kind.CRASH, log="twice")
 
