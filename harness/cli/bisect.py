@@ -73,6 +73,7 @@ Examples:
 @click.option("--progress-file", metavar="PATH", help="A file whose growth is progress of a command.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything random.")
 @click.option("--resume", is_flag=False, flag_value="latest", metavar="[RUN]", help="Continue the last run, or RUN.")
+@click.option("--fresh", is_flag=True, help="With a matrix, commits or interpreters: count no trial of earlier runs.")
 @click.option("--runs", metavar="DIR", help="Where runs go (default: ./runs, or NSA_HARNESS_RUNS).")
 @click.option("--dry-run", is_flag=True, help="Print the plan and its cost, run nothing.")
 @click.option("--json", "as_json", is_flag=True, help="The report as JSON on standard output.")

@@ -67,7 +67,7 @@ def question_of(options: Mapping[str, Any], command: Sequence[str]) -> CampaignS
         matrix=matrix,
         good=spec.good or matrix.space.good,
         bad_kinds=tuple(kind_of(word) for word in options["bad"]),
-        reuse=True,
+        reuse=not options["fresh"],
         **how(matrix, dict(options)),
     )
 

@@ -50,6 +50,14 @@ def test_a_smallest_value_that_already_fails_is_no_baseline_to_compare_with(spec
     assert exit_code(replace(run, answer=CampaignAnswer(boundary=boundary))) is code
 
 
+def test_trials_of_earlier_runs_count_unless_all_is_to_be_run_afresh(spec):
+    assert spec.reuse
+    other = f"{sys.executable},{sys.base_prefix}/bin/python3"
+    assert not question_of(options(axis=f"env:torch={other}", fresh=True), COMMAND).reuse
+    run = CliRunner().invoke(bisect, ["--axis", f"env:torch={other}", "--fresh", "--dry-run", "--", *COMMAND])
+    assert run.exit_code == 0, run.output
+
+
 def test_the_soft_limit_reaches_the_search(spec):
     given = question_of(
         options(axis=f"env:torch={sys.executable},{sys.base_prefix}/bin/python3", soft_limit=True), COMMAND
