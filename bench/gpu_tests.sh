@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs every test marked gpu on GPU 0, beside bench/attention.py on GPU 1 if there are two, and keeps what they print:
-#     bench/gpu_tests.sh RESULTS_FOLDER
+#     bench/gpu_tests.sh RESULTS_FOLDER [alone]
+# "alone" leaves GPU 1 to others.
 # Needs torch with CUDA, pytest, pytest-xdist, hypothesis and, for the comparison with it, fla-core and einops.
 set -u
 out=$(mkdir -p "$1" && cd "$1" && pwd)
@@ -13,7 +14,7 @@ tests() { CUDA_VISIBLE_DEVICES=0 timeout 420 python3 -m pytest $wanted -k "$2" "
 tests main "not 32_bit and not cudnn" -n 12 & parts=($!)
 tests far "32_bit and not cudnn" & parts+=($!)
 tests cudnn "cudnn" & parts+=($!)  # alone: cuDNN has ended processes
-if [ "$(nvidia-smi -L | wc -l)" -gt 1 ]; then
+if [ "${2:-}" != alone ] && [ "$(nvidia-smi -L | wc -l)" -gt 1 ]; then
   CUDA_VISIBLE_DEVICES=1 timeout 400 python3 bench/attention.py --rep-ms 60 --json "$out/attention.json" --md "$out/attention.md" 2>"$out/attention.log" &
 fi
 status=0

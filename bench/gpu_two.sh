@@ -1,34 +1,40 @@
 #!/usr/bin/env bash
-# What needs two GPUs, one thing after the other, in at most LIMIT seconds; results in a folder:
-#     bench/gpu_two.sh RESULTS_FOLDER PYTHON COMMIT [LIMIT]
-# The training table, then the diagnosis of known faults; beside them the GPU tests that say whether the host waits and, on
-# spare cores, the suite of known faults without GPUs, what telemetry costs, the loss curve of real text.
+# Everything that two GPUs are asked for, in two commands of at most ten minutes each; results in a folder:
+#     bench/gpu_two.sh RESULTS_FOLDER COMMIT lanes       one GPU each: tests, the law and known faults; profile of a step
+#     bench/gpu_two.sh RESULTS_FOLDER COMMIT together    both GPUs: known faults, NCCL, incidents, the training table
+# Needs torch with CUDA, and on PATH a python3 that has the harness's dependencies, pytest with xdist and hypothesis.
 set -u
-out=$(mkdir -p "$1" && cd "$1" && pwd) python=$2 commit=$3 limit=${4:-430}
+out=$(mkdir -p "$1" && cd "$1" && pwd) commit=$2 stage=$3
 work=$(mktemp -d)
 cd "$(dirname "$0")/.."
 export PYTHONUNBUFFERED=1 PYTHONPATH=$PWD
+began=$SECONDS
 keep() { # only what is small enough to be worth its way back
-  (cd "$work" && find . -type f -size -3M ! -name kept.tgz -print0 | tar -czf kept.tgz --null -T - 2>/dev/null); cp "$work/kept.tgz" "$out/lanes.tgz"; }
-
-training() { timeout 250 "$python" bench/training.py "$work/training" --parts compare alone long --budget-s 238 --commit "$commit" >"$work/training.txt" 2>&1; }
-diagnosis() { timeout 188 "$python" bench/diagnosis_gpu.py "$work/diagnosis" --budget-s 178 >"$work/diagnosis.txt" 2>&1; }
-tests() { CUDA_VISIBLE_DEVICES=0 timeout 60 "$python" -m pytest tests/nsa/test_gpu.py -m gpu -q --no-header -p no:cacheprovider -k "never_wait or peak_memory" >"$work/tests.txt" 2>&1; }
-spare() {
-  CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 nice -n 10 timeout -s INT -k 25 380 "$python" -m harness selftest --rounds 10 --jobs 14 --keep "$work/selftest" >"$work/selftest.txt" 2>"$work/selftest.progress" &
-  nice -n 2 "$python" bench/telemetry.py --rounds 5 --steps 23 --md "$work/telemetry.md" --json "$work/telemetry.json" 2>"$work/telemetry.txt" &
-  nice -n 2 "$python" bench/learns.py "$work/learns.svg" --steps 150 >"$work/learns.txt" 2>&1 &
-  wait
+  (cd "$work" && find . -type f -size -6M ! -name kept.tgz -print0 | tar -czf kept.tgz --null -T - 2>/dev/null); cp "$work/kept.tgz" "$out/kept.tgz"; }
+part() { # part NAME SECONDS COMMAND...: runs it, keeps what it prints, says how it ended
+  local name=$1 limit=$2; shift 2
+  timeout -s INT -k 20 "$limit" "$@" >"$work/$name.txt" 2>"$work/$name.log"
+  echo "== $name: exit $? at $((SECONDS - began)) s"; tail -n 6 "$work/$name.txt" | cut -c1-200
+}
+first() { export CUDA_VISIBLE_DEVICES=0
+  part tests 300 bench/gpu_tests.sh "$work/tests" alone
+  part law 170 python3 bench/diagnosis_gpu.py "$work/law" --part law --budget-s 160
+  part one 130 python3 bench/diagnosis_gpu.py "$work/one" --part one --names gpu-oom gpu-thrash gpu-compile --budget-s 120
+}
+second() { export CUDA_VISIBLE_DEVICES=1
+  part eager 250 python3 bench/profile_training.py "$work/eager" --commit "$commit" --budget-s 235 --ways nsa dense nsa-tiles nsa-window nsa-compressed nsa-selected nsa-tiles-graphed dense-graphed nsa-graphed
+  part compiled 190 python3 bench/profile_training.py "$work/compiled" --commit "$commit" --budget-s 175 --ways nsa-compiled dense-compiled nsa-tiles-compiled
+  part tiles 110 python3 bench/tiles.py "$work/tiles.json"
 }
 nvidia-smi -L
-spare &
-(training; diagnosis) & both=$!
-(sleep 200; tests) &
-end=$((SECONDS + limit))
-while kill -0 $both 2>/dev/null; do
-  sleep 5
-  if ((SECONDS % 30 < 5)); then keep; fi
-  if ((SECONDS > end)); then echo "out of time"; break; fi
-done
-keep
-for part in training diagnosis tests selftest; do echo "== $part"; tail -n 12 "$work/$part.txt" | cut -c1-180; done
+case $stage in
+  lanes) first & lanes=($!); second & lanes+=($!); (while sleep 20; do keep; done) & keeper=$!
+    wait "${lanes[@]}" ;;
+  together) (while sleep 20; do keep; done) & keeper=$!
+    part bullet 210 python3 bench/diagnosis_gpu.py "$work/bullet" --part bullet --budget-s 200
+    part nccl 130 python3 bench/train_nccl.py "$work/nccl"
+    part compare 120 python3 bench/training.py "$work/train" --parts compare tiles --budget-s 110 --commit "$commit"
+    part incident_001 125 python3 -m harness matrix run matrices/incident_001.yaml --runs "$work/runs" --executor local --budget 110s ;;
+  *) echo "no stage $stage: lanes or together" >&2; exit 2 ;;
+esac
+kill "$keeper"; keep
