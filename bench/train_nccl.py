@@ -26,7 +26,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from training import ROOT, end_tree
+from training_rows import ROOT
+from training_worker import end_tree
 
 STEPS, SAVE_EVERY, KILL_AFTER = 30, 10, 14
 TIMEOUT_S = 15.0

@@ -7,7 +7,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 
-from profile_training import busy_us, host_calls, launches_of
+from gpu_trace import busy_us, host_calls, launches_of
 
 
 def event(cat, name, ts, dur, *, tid=1, **args):

@@ -1,0 +1,96 @@
+"""Marks in a model that torch.profiler keeps in its trace, and blocks that are replayed as CUDA graphs."""
+
+from __future__ import annotations
+
+import contextlib
+
+from gpu_trace import MARK
+
+
+def is_compiled(state) -> bool:
+    """Whether blocks have a forward of their own."""
+    return "forward" in vars(state.blocks[0])
+
+
+def graph_blocks(state, shape) -> None:
+    """Replay every block as a CUDA graph, captured here for one shape; hooks stay outside."""
+    import torch
+
+    from nsa.attention.rope import turns
+
+    class Inside(torch.nn.Module):
+        def __init__(self, block):
+            super().__init__()
+            self.parts = torch.nn.ModuleDict(dict(block.named_children()))
+            self.block = [block]  # not a submodule: it has hooks
+
+        def forward(self, x):
+            return type(self.block[0]).forward(self.block[0], x, turn=turn)
+
+    weight = next(state.model.parameters())
+    turn = turns(state.model.config, weight.new_empty(*shape), first=0, cu_seqlens=None)
+    inside = tuple(Inside(block) for block in state.blocks)
+    samples = tuple(
+        (torch.randn(*shape, device=weight.device, dtype=weight.dtype, requires_grad=True),) for _ in inside
+    )
+    graphed = torch.cuda.make_graphed_callables(inside, samples)
+    for block, call in zip(state.blocks, graphed, strict=True):
+        block.forward = lambda x, call=call, **_: call(x)
+
+
+@contextlib.contextmanager
+def marked(model):
+    """Mark what belongs to which part, until the context ends; the innermost mark counts."""
+    import nsa.attention.layer
+    import nsa.model.dense
+    import nsa.model.transformer
+    import nsa.train.run
+
+    undo = contextlib.ExitStack()
+
+    def patch(owner, name, part):
+        if not hasattr(owner, name):
+            return
+        was_own, call = name in vars(owner), getattr(owner, name)
+        setattr(owner, name, in_part(part, call))
+        undo.callback(setattr, owner, name, call) if was_own else undo.callback(delattr, owner, name)
+
+    patch(nsa.train.run, "next_token_loss", "loss")
+    patch(nsa.model.dense, "_causal", "attention by a library")
+    for module in (nsa.model.dense, nsa.attention.layer):
+        patch(module, "rotate", "rotary")
+    patch(nsa.model.transformer, "turns", "rotary")
+    modules = {"embed": "embedding, head", "lm_head": "embedding, head", "norm_f": "norms"}
+    for name, part in modules.items():
+        patch(getattr(model, name), "forward", part)
+    for block in model.blocks:
+        patch(block, "forward", "residual sums")
+        patch(block.norm1, "forward", "norms")
+        patch(block.norm2, "forward", "norms")
+        patch(block.mlp, "forward", "MLP")
+        attention = block.attn
+        patch(attention, "forward", "layout around attention")
+        for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
+            patch(getattr(attention, name), "forward", "projections")
+        patch(getattr(attention, "gate", None), "forward", "gate")
+        for name in ("compressed_keys", "compressed_values"):
+            patch(attention, name, "phi")
+        kernels = getattr(attention, "kernels", None)
+        if kernels is not None:
+            attention.kernels = {
+                op: in_part("selection" if op == "scores" else op, call) for op, call in kernels.items()
+            }
+            undo.callback(setattr, attention, "kernels", kernels)
+    with undo:
+        yield
+
+
+def in_part(part: str, call):
+    """``call`` under a mark."""
+    import torch
+
+    def inside(*args, **kwargs):
+        with torch.profiler.record_function(MARK + part):
+            return call(*args, **kwargs)
+
+    return inside

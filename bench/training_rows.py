@@ -1,0 +1,136 @@
+"""The rows of ``training.py``: what each trains, on how many GPUs, and the configuration that it comes to."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One run: where, how, what."""
+
+    gpus: int
+    mode: str
+    attention: str = "nsa"
+    checkpointing: str = "none"
+    seq_len: int = 2048
+    batch_per_gpu: int = 1
+    steps: int = 500
+    sdpa: str = ""
+    """For dense attention: the backend of torch's attention; torch chooses if empty."""
+    compile: str = "off"
+    """``train.compile``; blocks are compiled in the first step, which no median counts."""
+    routes: str = ""
+    """Kernels by name, as ``window=triton selected=tiles``; the others as ``auto`` chooses."""
+    limit_s: float = 60.0
+    """The longest its steps may take."""
+    beside: str = ""
+    """What runs at the same time on the same GPUs: then only that it completes is of interest."""
+
+    @property
+    def name(self) -> str:
+        """What identifies the row in messages and tables."""
+        attention = f"{self.attention} {self.sdpa}".strip()
+        attention += "" if self.compile == "off" else f" compiled ({self.compile})"
+        attention += f" {self.routes}" if self.routes else ""
+        beside = f" (beside {self.beside})" if self.beside else ""
+        return (
+            f"{self.gpus}x {self.mode} {attention} {self.checkpointing} S={self.seq_len} B={self.batch_per_gpu}{beside}"
+        )
+
+
+def production() -> list[Row]:
+    """The production configuration in every way, on two GPUs."""
+    modes, kinds = ("ddp", "fsdp"), ("none", "nonreentrant", "reentrant")
+    return [Row(gpus=2, mode=mode, checkpointing=kind, limit_s=150.0) for mode in modes for kind in kinds]
+
+
+def compare() -> list[Row]:
+    """Sparse beside dense on two GPUs, at two lengths, with batches that fill them."""
+    wide = Row(gpus=2, mode="ddp", steps=50, batch_per_gpu=16)
+    long = replace(wide, batch_per_gpu=2, seq_len=16384)
+    return [wide, replace(wide, attention="dense"), long, replace(long, attention="dense")]
+
+
+def alone(attention: str) -> list[Row]:
+    """The same on one GPU."""
+    row = Row(gpus=1, mode="single", attention=attention, steps=40)
+    return [replace(row, batch_per_gpu=16), replace(row, batch_per_gpu=2, seq_len=16384), row]
+
+
+def tiles(*, compiled: str = "off") -> list[Row]:
+    """Sparse attention over tiles, where ``compare`` has the kernels that ``auto`` takes."""
+    wide, _, long, _ = compare()
+    routes = "compressed=tiles window=tiles"
+    rows = [replace(wide, routes=f"{routes} selected=tiles"), replace(wide, routes=routes)]
+    return [replace(row, compile=compiled) for row in (*rows, replace(long, routes=routes))]
+
+
+def more() -> list[Row]:
+    """What else can be asked of two GPUs."""
+    wide = Row(gpus=2, mode="ddp", steps=50, batch_per_gpu=16)
+    return [
+        replace(wide, mode="fsdp"),
+        *(replace(wide, checkpointing=kind) for kind in ("nonreentrant", "selective")),
+        replace(wide, batch_per_gpu=1, attention="dense"),
+        replace(wide, attention="dense", sdpa="cudnn"),
+        replace(wide, attention="dense", sdpa="cudnn", batch_per_gpu=2, seq_len=16384),
+    ]
+
+
+def long() -> list[Row]:
+    """The two slowest rows of the production configuration, to be run at the same time."""
+    kinds = {"nonreentrant": "reentrant", "reentrant": "nonreentrant"}
+    return [
+        Row(gpus=2, mode="fsdp", checkpointing=kind, limit_s=1e6, beside=f"fsdp {other}")
+        for kind, other in kinds.items()
+    ]
+
+
+PARTS = {
+    "production": lambda: [(production(), None)],
+    "compare": lambda: [(compare(), None)],
+    "alone": lambda: [(alone("nsa"), 0), (alone("dense"), 1)],
+    "more": lambda: [(more(), None)],
+    "compiled": lambda: [([replace(row, compile="inductor") for row in compare()], None)],
+    "tiles": lambda: [(tiles(), None)],
+    "tiles-compiled": lambda: [(tiles(compiled="inductor"), None)],
+    "long": lambda: [([row], None) for row in long()],
+}
+"""Lists of rows that run at the same time, each with the number of its GPU; None for both."""
+
+
+def configuration(row: Row, *, smoke: bool):
+    """The shipped configuration with what the row changes."""
+    from nsa.train.effective import effective
+
+    changes = {
+        "model.attention": row.attention,
+        "train.checkpointing": row.checkpointing,
+        "train.compile": row.compile,
+        "train.seq_len": row.seq_len,
+        "train.batch_size": row.batch_per_gpu * row.gpus,
+        "train.steps": row.steps,
+        "train.warmup_steps": row.steps // 10,
+        "train.save_every": 0,
+        "train.eval_every": 0,
+        "train.out_dir": "",
+        "parallel.mode": row.mode,
+        "parallel.timeout_s": 120.0,
+    }
+    changes |= {f"kernels.{op}": name for op, name in (part.split("=") for part in row.routes.split())}
+    if smoke:
+        changes |= {"kernels.policy": "auto"}
+        small = {"dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_groups": 2, "d_k": 8, "d_v": 8, "l": 8, "d": 4,
+                 "l_slc": 8, "n": 4, "w": 16}  # fmt: skip
+        changes |= {f"model.{name}": value for name, value in small.items()}
+        changes |= {"train.device": "cpu", "train.batch_size": row.gpus}
+        changes |= {"train.compile": "off" if row.compile == "off" else "aot_eager"}
+        changes |= {"train.seq_len": row.seq_len // 32, "train.steps": 4, "train.warmup_steps": 1}
+    base = f"m7c_125m_{row.gpus}xa100_production"
+    return effective(base, environ={}).config.with_values(changes)
