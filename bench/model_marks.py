@@ -58,7 +58,8 @@ def marked(model):
     patch(nsa.train.run, "next_token_loss", "loss")
     patch(nsa.model.dense, "_causal", "attention by a library")
     for module in (nsa.model.dense, nsa.attention.layer):
-        patch(module, "rotate", "rotary")
+        for name in ("rotate", "rotate_both"):
+            patch(module, name, "rotary")
     patch(nsa.model.transformer, "turns", "rotary")
     modules = {"embed": "embedding, head", "lm_head": "embedding, head", "norm_f": "norms"}
     for name, part in modules.items():

@@ -1,13 +1,20 @@
 """A profile says on whose behalf each kernel ran, also in backward, and when the GPU had nothing to do."""
 
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from nsa.config import RunConfig
+from nsa.model.build import build_model
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 
-from gpu_trace import busy_us, host_calls, launches_of
+from gpu_trace import MARK, PART_BY_NAME, busy_us, by_name, host_calls, launches_of
+from model_marks import marked
 
 
 def event(cat, name, ts, dur, *, tid=1, **args):
@@ -59,3 +66,34 @@ def test_time_in_which_two_kernels_ran_counts_once(trace):
 
 def test_calls_and_waits_of_the_host(trace):
     assert host_calls(trace) == (4, 30)
+
+
+def test_a_library_s_kernel_is_not_taken_for_one_of_ours():
+    library = "void pytorch_flash::flash_bwd_convert_dq_kernel<Flash_bwd_kernel_traits<64, 128, 128>>"
+    assert by_name(library, PART_BY_NAME, "other") == "attention by a library"
+    assert by_name("dq_kernel", PART_BY_NAME, "other") == "attention over tiles"
+
+
+IN_BOTH = {"embedding, head", "norms", "residual sums", "MLP", "layout around attention", "projections", "rotary"}
+SPARSE = IN_BOTH | {"gate", "phi", "compressed", "selection", "selected", "window", "combine"}
+DENSE = IN_BOTH | {"attention by a library"}
+
+
+# Rotary: the angles; queries with keys; and compressed keys.
+@pytest.mark.parametrize(("attention", "parts", "n_rotary"), [("nsa", SPARSE, 3), ("dense", DENSE, 2)])
+def test_every_part_of_the_model_is_marked_and_nothing_afterwards(attention, parts, n_rotary):
+    small = {"n_layers": 1, "dim": 32, "n_heads": 2, "n_kv_groups": 1, "d_k": 8, "d_v": 8, "vocab": 32}
+    config = RunConfig().with_values({**{f"model.{k}": v for k, v in small.items()}, "model.attention": attention})
+    model, _ = build_model(config)
+    ids = torch.zeros(1, 32, dtype=torch.long)
+
+    def marks():
+        with profile(activities=[ProfilerActivity.CPU]) as seen:
+            model(ids)
+        return Counter(event.name.removeprefix(MARK) for event in seen.events() if event.name.startswith(MARK))
+
+    with marked(model):
+        found = marks()
+    assert set(found) == parts
+    assert found["rotary"] >= n_rotary
+    assert not marks()
