@@ -24,12 +24,14 @@ PART_BY_NAME = {
 }
 """Parts of kernels that nobody marked, by a piece of their name; tried in this order."""
 KIND_BY_NAME = {
-    "gemm|cutlass|nvjet|xmma|wgmma|splitk": "matrix product",
     "flash_|fmha|cudnn|sdpa": "attention",
+    "gemm|cutlass|nvjet|xmma|wgmma|splitk": "matrix product",
     "triton_": "fused by the compiler",
     "elementwise|vectorized|copy|catarray|fill|memcpy|memset|unfold|gather|scatter|index": "elementwise, copies",
-    "reduce|sort|scan|radix|search|norm|softmax|nll": "reductions, sorts",
+    "reduce|sort|scan|radix|search|norm|softmax|nll|gammabeta": "reductions, sorts",
+    "::": "others of torch",
 }
+"""Kinds of kernels in the same way; a name that is no C++ name is a kernel of ours."""
 
 
 @dataclass(frozen=True)

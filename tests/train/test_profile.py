@@ -13,7 +13,7 @@ from nsa.model.build import build_model
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 
-from gpu_trace import MARK, PART_BY_NAME, busy_us, by_name, host_calls, launches_of
+from gpu_trace import KIND_BY_NAME, MARK, PART_BY_NAME, busy_us, by_name, host_calls, launches_of
 from model_marks import marked
 
 
@@ -69,9 +69,11 @@ def test_calls_and_waits_of_the_host(trace):
 
 
 def test_a_library_s_kernel_is_not_taken_for_one_of_ours():
-    library = "void pytorch_flash::flash_bwd_convert_dq_kernel<Flash_bwd_kernel_traits<64, 128, 128>>"
+    library = "void pytorch_flash::flash_bwd_convert_dq_kernel<Flash_bwd_kernel_traits<64, 128, cutlass::bfloat16_t>>"
     assert by_name(library, PART_BY_NAME, "other") == "attention by a library"
+    assert by_name(library, KIND_BY_NAME, "ours") == "attention"
     assert by_name("dq_kernel", PART_BY_NAME, "other") == "attention over tiles"
+    assert by_name("dq_kernel", KIND_BY_NAME, "ours") == "ours"
 
 
 IN_BOTH = {"embedding, head", "norms", "residual sums", "MLP", "layout around attention", "projections", "rotary"}
