@@ -1,17 +1,18 @@
 """Which tile is the fastest for attention over tiles, per mask and pass, at the shape of the 125M configuration.
 
-    python bench/tiles.py OUT.json             # one GPU, about a minute: every choice compiles first
+    python bench/tiles.py OUT.json             # one GPU, about two minutes: every choice compiles first
     python bench/tiles.py OUT.json --shapes 2048x16 --masks window
 
-A line per mask, shape and pass, the fastest first, beside the tile that ``nsa.kernels.tiled.triton.tiles`` has now and
-the route that ``auto`` takes. Times are medians of triton's do_bench: forward alone, and forward + backward less the
-forward. Every choice's results are compared with those of the present tile, so a fast wrong one is seen.
+A line per mask, shape and kernel, the fastest first, beside the tile that ``nsa.kernels.tiled.triton.tiles`` has now
+and all the kernels of the library's route. Times are medians of what torch's profiler says each kernel ran on the GPU.
+Every choice's results are compared with those of the present tiles, so a fast wrong one is seen.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 import time
 from dataclasses import astuple
@@ -21,12 +22,17 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 H, G, D, LAYOUT = 12, 2, 64, {"l": 32, "d": 16, "l_slc": 64, "n": 16, "w": 512}
-CHOICES = {
-    "forward": [(128, 64, 4, 3), (128, 64, 8, 3), (128, 64, 8, 2), (64, 64, 4, 3), (64, 64, 4, 2), (128, 32, 4, 3)],
-    "dq": [(64, 64, 4, 2), (128, 64, 8, 2), (64, 64, 4, 3), (64, 32, 4, 2)],
-    "dk and dv": [(64, 64, 4, 2), (32, 64, 4, 2), (32, 64, 4, 3), (128, 64, 8, 2), (64, 64, 8, 2)],
-}
-"""Rows, keys, warps and stages of a tile."""
+KERNELS = ("forward_kernel", "dq_kernel", "dkdv_kernel")
+CHOICES = [
+    ((64, 64, 4, 3), (64, 64, 4, 3), (64, 64, 4, 3)),
+    ((64, 64, 4, 2), (64, 64, 4, 2), (64, 64, 4, 2)),
+    ((128, 64, 8, 3), (64, 32, 4, 3), (32, 64, 4, 3)),
+    ((128, 64, 8, 2), (128, 64, 8, 2), (32, 64, 4, 2)),
+    ((128, 32, 4, 3), (64, 64, 4, 4), (64, 32, 4, 3)),
+    ((64, 32, 4, 3), (64, 32, 4, 2), (64, 32, 4, 2)),
+    ((64, 64, 4, 4), (32, 64, 4, 3), (128, 64, 8, 2)),
+]
+"""Rows, keys, warps and stages of the tiles of the three kernels, which are timed in one go."""
 DEVICE = "cuda"
 
 
@@ -62,23 +68,32 @@ def call_of(mask: str, kernel: str):
     return load(mask, kernel)
 
 
-def timed(call, args, how) -> tuple[float, float, list]:
-    """Forward ms, backward ms, and results to compare."""
+def timed(call, args, how, *, rounds: int = 8) -> tuple[dict[str, float], list]:
+    """Median microseconds of each kernel in forward and backward, their sum per round, and results to compare."""
     import torch
-    from triton.testing import do_bench
-
-    def forward():
-        o = call(*args, **how)
-        return o[0] if isinstance(o, tuple) else o
+    from torch.profiler import ProfilerActivity, profile
 
     def both():
-        return torch.autograd.grad(forward(), args[:3], do)
+        o = call(*args, **how)
+        o = o[0] if isinstance(o, tuple) else o
+        return [o.detach(), *torch.autograd.grad(o, args[:3], do)]
 
     torch.manual_seed(0)
-    do = torch.randn_like(forward())
-    forward_ms = do_bench(forward, warmup=10, rep=40, return_mode="median")
-    both_ms = do_bench(both, warmup=10, rep=40, return_mode="median")
-    return forward_ms, both_ms - forward_ms, [forward().detach(), *both()]
+    o = call(*args, **how)
+    do = torch.randn_like(o[0] if isinstance(o, tuple) else o)
+    for _ in range(2):
+        result = both()
+    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as found:
+        for _ in range(rounds):
+            both()
+        torch.cuda.synchronize()
+    times: dict[str, list[float]] = {}
+    for event in found.events():
+        if event.device_type == torch.autograd.DeviceType.CUDA:
+            times.setdefault(event.name, []).append(event.device_time)
+    kernel_us = {name: statistics.median(us) for name, us in times.items()}
+    kernel_us["all"] = sum(map(sum, times.values())) / rounds
+    return kernel_us, result
 
 
 def apart(a: list, b: list) -> float:
@@ -91,11 +106,11 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--shapes", nargs="+", default=["2048x16", "16384x2"], metavar="SxB")
     parser.add_argument("--masks", nargs="+", default=["window", "compressed", "selected"])
-    parser.add_argument("--budget-s", type=float, default=100.0)
+    parser.add_argument("--budget-s", type=float, default=150.0)
     args = parser.parse_args()
     from nsa.kernels.tiled import triton as tiled
 
-    began, results = time.monotonic(), []
+    began, rows = time.monotonic(), []
     present = tiled.tiles
     library = {"window": "flash", "compressed": "packed", "selected": "triton"}
     for mask in args.masks:
@@ -104,38 +119,40 @@ def main() -> None:
             if mask == "selected" and S > 4096:
                 continue
             given = inputs(mask, S, B)
-            forward_ms, backward_ms, _ = timed(call_of(mask, library[mask]), *given)
-            results.append([mask, shape, library[mask], "", forward_ms, backward_ms, 0.0])
+            kernel_us, _ = timed(call_of(mask, library[mask]), *given)
+            rows.append([mask, shape, f"all of {library[mask]}", "", kernel_us["all"], 0.0])
             tiled.tiles = present
-            forward_ms, backward_ms, want = timed(call_of(mask, "tiles"), *given)
-            now = present(width=D, itemsize=2)
-            results.append([mask, shape, "tiles", "present", forward_ms, backward_ms, 0.0])
-            for place, (name, choices) in enumerate(CHOICES.items()):
-                for choice in choices:
-                    if time.monotonic() - began > args.budget_s or choice == astuple(now[place]):
-                        continue
-                    tile = tiled.Tile(**dict(zip(("rows", "keys", "num_warps", "num_stages"), choice, strict=True)))
-                    changed = (*now[:place], tile, *now[place + 1 :])
-                    tiled.tiles = lambda *, changed=changed, **_: changed
-                    forward_ms, backward_ms, got = timed(call_of(mask, "tiles"), *given)
-                    row = [mask, shape, name, " ".join(map(str, choice)), forward_ms, backward_ms, apart(got, want)]
-                    results.append(row)
-                    print(f"[{time.monotonic() - began:4.0f} s] {row}", file=sys.stderr, flush=True)
-                    args.out.write_text(json.dumps(results))
+            kernel_us, want = timed(call_of(mask, "tiles"), *given)
+            rows.append([mask, shape, "all of tiles", "present", kernel_us["all"], 0.0])
+            now = tuple(astuple(tile) for tile in present(width=D, itemsize=2))
+            rows += [
+                [mask, shape, name, f"{spelt(tile)}: present", kernel_us[name], 0.0]
+                for name, tile in zip(KERNELS, now, strict=True)
+            ]
+            for choice in CHOICES:
+                if time.monotonic() - began > args.budget_s:
+                    break
+                made = tuple(
+                    tiled.Tile(**dict(zip(("rows", "keys", "num_warps", "num_stages"), x, strict=True))) for x in choice
+                )
+                tiled.tiles = lambda *, made=made, **_: made
+                kernel_us, got = timed(call_of(mask, "tiles"), *given)
+                far = apart(got, want)
+                rows += [
+                    [mask, shape, name, spelt(tile), kernel_us[name], far]
+                    for name, tile in zip(KERNELS, choice, strict=True)
+                ]
+                print(f"[{time.monotonic() - began:4.0f} s] {rows[-3:]}", file=sys.stderr, flush=True)
+                args.out.write_text(json.dumps(rows))
             tiled.tiles = present
-    print(
-        "| mask | S x B | what | rows keys warps stages | forward ms | backward ms | apart |",
-        "|---" * 7 + "|",
-        sep="\n",
-    )
-    for *names, forward_ms, backward_ms, far in sorted(results, key=order):
-        print("| " + " | ".join(names) + f" | {forward_ms:.3f} | {backward_ms:.3f} | {far:.1e} |")
+    print("| mask | S x B | kernel | rows keys warps stages | us | apart |", "|---" * 6 + "|", sep="\n")
+    for *names, us, far in sorted(rows, key=lambda row: (*row[:3], row[4])):
+        print("| " + " | ".join(names) + f" | {us:.0f} | {far:.1e} |")
 
 
-def order(row: list) -> tuple:
-    """By mask, shape and pass, then by the time of that pass."""
-    mask, shape, what, _, forward_ms, backward_ms, _ = row
-    return mask, shape, what, backward_ms if what in ("dq", "dk and dv") else forward_ms
+def spelt(tile: tuple) -> str:
+    """A tile's numbers, side by side."""
+    return " ".join(map(str, tile))
 
 
 if __name__ == "__main__":

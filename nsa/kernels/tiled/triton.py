@@ -123,9 +123,10 @@ def _forward_op(
         k, v, k_clean, v_clean, taint, n_rows, S, *k.stride()[:3], *v.stride()[:3], **widths, BM=32, num_warps=4
     )
     tile = tiles(width=max(D, E), itemsize=q.element_size(), most_keys=p1 if kind == BITS else 64)[0]
-    kernels.forward_kernel[(triton.cdiv(T * (H // G), tile.rows), B * G)](
+    n_tiles = triton.cdiv(T * (H // G), tile.rows)
+    kernels.forward_kernel[(n_tiles * B * G,)](
         q, k_clean, v_clean, taint, taint if bits is None else bits, o, lse,
-        T, S, offset, scale * kernels.LOG2E.value, *q.stride()[:3],
+        T, S, offset, scale * kernels.LOG2E.value, n_tiles, B * G, *q.stride()[:3],
         **widths, GROUP=H // G, KIND=kind, P1=p1, P2=p2, BM=tile.rows, BN=tile.keys, num_warps=tile.num_warps,
         num_stages=tile.num_stages,
     )  # fmt: skip
@@ -152,17 +153,18 @@ def _backward_op(
     _, rows_first, keys_first = tiles(width=max(D, E), itemsize=q.element_size(), most_keys=p1 if kind == BITS else 64)
     same = {"D": D, "E": E, "BD": _pow2(D), "BE": _pow2(E), "G": G, "GROUP": group, "KIND": kind, "P1": p1, "P2": p2}
     words, delta = taint if bits is None else bits, torch.empty_like(lse)
-    kernels.dq_kernel[(triton.cdiv(T * group, rows_first.rows), B * G)](
-        q, k, v, taint, words, o, lse, do, delta, dq, T, S, offset, scale, *strides,
+    n_tiles = triton.cdiv(T * group, rows_first.rows)
+    kernels.dq_kernel[(n_tiles * B * G,)](
+        q, k, v, taint, words, o, lse, do, delta, dq, T, S, offset, scale, n_tiles, B * G, *strides,
         **same, BM=rows_first.rows, BN=rows_first.keys, num_warps=rows_first.num_warps,
         num_stages=rows_first.num_stages,
     )  # fmt: skip
     n_tiles = triton.cdiv(S, keys_first.keys)
     parts = n_parts(n_programs=n_tiles * B * G, n_rows=T * group, tile_rows=keys_first.rows)
     dk_part, dv_part = (dk, dv) if parts == 1 else (x.new_empty(parts, *x.shape, dtype=torch.float32) for x in (k, v))
-    kernels.dkdv_kernel[(n_tiles, B * G, parts)](
+    kernels.dkdv_kernel[(n_tiles * B * G, parts)](
         q, k, v, taint, words, lse, do, delta, dk_part, dv_part,
-        T, S, offset, scale, B * S * G, *strides,
+        T, S, offset, scale, n_tiles, B * G, B * S * G, *strides,
         **same, BM=keys_first.rows, BN=keys_first.keys, PARTS=parts, num_warps=keys_first.num_warps,
         num_stages=keys_first.num_stages,
     )  # fmt: skip

@@ -45,12 +45,16 @@ CASES = {
     "window": WINDOW,
     "window, fp16": replace(WINDOW, dtype=torch.float16, T=70),
     "window longer than the sequence": replace(WINDOW, w=64),
+    "window with keys that all rows of a tile see, between others": replace(
+        WINDOW, T=150, w=80, H=3, G=1
+    ),
     "window of one key": replace(WINDOW, w=1, T=7),
     "window, odd widths, behind a cache, in parts": replace(
         WINDOW, B=2, T=20, D=24, E=40, offset=33, H=3, G=1, parts=3
     ),
     "compressed": BLOCKS,
     "compressed, fp16": replace(BLOCKS, dtype=torch.float16, T=70),
+    "compressed, with keys that a whole tile of rows sees": replace(BLOCKS, T=170, H=3, G=1),
     "compressed, no block is complete": replace(BLOCKS, T=7),
     "compressed, in parts": replace(BLOCKS, B=2, T=70, H=3, G=1, E=24, parts=3),
     "compressed, one token behind a cache": replace(BLOCKS, T=1, offset=30),

@@ -15,6 +15,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from nsa.kernels.combine import triton as combine
+from nsa.kernels.rotary import triton as rotary
 from nsa.kernels.scores import triton as scores
 from nsa.kernels.selected import triton as selected
 from nsa.kernels.selected import triton_csr as csr
@@ -27,7 +28,7 @@ CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 FLOATS = {"scale", "qk_scale"}
 FP32 = {
     "lse_ptr", "lse_slot_ptr", "v_scale_ptr", "delta_ptr", "dlse_ptr", "dk_part_ptr", "dv_part_ptr", "part_ptr",
-    "acc_ptr", "score_ptr", "taint_ptr",
+    "acc_ptr", "score_ptr", "taint_ptr", "cos_ptr", "sin_ptr",
 }  # fmt: skip
 INT32 = {
     "index_ptr", "key_ptr", "doc_start_ptr", "doc_block_ptr", "document_ptr", "position_ptr", "first_slot_ptr",
@@ -142,6 +143,7 @@ def small_kernels():
         "gated sum backward": (combine.combine_backward_kernel, both),
         "clean keys": (tile_kernels.clean_kernel, both | {"BM": 32}),
         "bits of blocks": (tile_kernels.bits_kernel, both | {"BM": 64}),
+        "rotation": (rotary.rotate_kernel, both | {"H": 12, "G": 6, "HALF": 32, "BHALF": 32, "BM": 64, "SIGN": -1}),
         "sum parts": (tile_kernels.sum_parts_kernel, both | {"PARTS": 9}),
     }
 
