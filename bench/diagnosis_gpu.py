@@ -30,6 +30,7 @@ import os
 import subprocess
 import sys
 import tarfile
+import textwrap
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -167,7 +168,7 @@ def law(out: Path, keep: Path, *, smoke: bool, budget_s: float) -> bool:
         rows.append(row(done, *wanted))
         case = f"{wanted[0]} layers x {wanted[1]} tokens, limit {limit_s:.0f} s"
         say(f"law: {case}: {done.verdict} by {done.verdict.rule}")
-        say(f"     {done.verdict.because}")
+        print(textwrap.indent(textwrap.fill(done.verdict.because, 70), " " * 10), flush=True)
     from harness.core.codec import to_json
 
     (out / "law.json").write_text(json.dumps({"fit": to_json(fit), "trials": rows}, indent=1))

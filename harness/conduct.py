@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.classify.engine import classify
+from harness.classify.facts import watched_out
 from harness.core.errors import LaunchError
 from harness.core.evidence import Evidence
 from harness.core.outcome import Ending, Outcome
@@ -94,6 +95,8 @@ def conduct(
 
 
 def _decided(case: Case) -> str:
-    """Why a trial is known to hang before its watch is over, or nothing."""
+    """Why a trial is known to hang, or nothing; what is less than conclusive decides once its watch is over."""
     verdict = classify(case)
-    return verdict.because if verdict.kind is Kind.HANG and verdict.confidence in CONCLUSIVE else ""
+    if verdict.kind is not Kind.HANG:
+        return ""
+    return verdict.because if verdict.confidence in CONCLUSIVE or watched_out(case) else ""

@@ -80,6 +80,11 @@ def silent_too_long(case: Case) -> bool:
     return stopped_by_limit(case) and case.evidence.silence_s >= silence_limit(case).seconds
 
 
+def watched_out(case: Case) -> bool:
+    """Whether the silence lasted so many times its limit that watching on would add nothing."""
+    return case.evidence.silence_s >= PATIENCE * silence_limit(case).seconds
+
+
 def silence_began_s(case: Case) -> float:
     """When the last mark was made, seconds since the trial's start; 0 when there was none."""
     last = case.evidence.last

@@ -2,7 +2,7 @@
 
 Nothing is ended before it was examined. A silent process in which nothing moves is ended at once, and if nothing
 outside it could wake it either, without waiting for its limit; one that still moves is watched on to four times the
-limit. What the samples mean is for ``classify`` to say.
+limit, its last samples taken by then. What the samples mean is for ``classify`` to say.
 """
 
 from __future__ import annotations
@@ -56,6 +56,9 @@ SETTLE_S = 0.1
 
 BETWEEN_SAMPLES_S = 1.1
 """Undisturbed time between two stack samples."""
+
+CLOSING_S = SAMPLES * (SETTLE_S + BETWEEN_SAMPLES_S)
+"""How long before the watch ends its last samples are begun: three at most, an undisturbed window after each."""
 
 GRACE_S = 3.0
 """Time between TERM and KILL when a trial is ended."""
@@ -153,6 +156,8 @@ class _Watch:
         self.exit: Exit | None = None
         self.peak_rss_bytes = 0
         self.next_round = 1
+        self.closed = False
+        self.sampled_s = started_s
         self.time_is_up = False
         self.suspect_at_s = suspicious_s
         self.sources = Sources(
@@ -194,7 +199,7 @@ class _Watch:
         progressed = self.read()
         if progressed and not self.time_is_up:
             self.sampler.progress()
-            self.next_round, self.suspect_at_s = 1, self.suspicious_s
+            self.next_round, self.closed, self.suspect_at_s = 1, False, self.suspicious_s
         if self.exit is not None:
             return _Event.EXIT
         self.peak_rss_bytes = max(self.peak_rss_bytes, *map(self.view.peak_rss_bytes, self.living().values()), 0)
@@ -214,10 +219,15 @@ class _Watch:
         if not self.sampler.looks:
             # The first look of a long undisturbed window: what a process does by itself shows best before any dump.
             self.sampler.look()
-        if self.silence_s() < limit.seconds * self.next_round:
+        watched_s = WATCH_ON * limit.seconds
+        closing = self.next_round > 1 and not self.closed and self.silence_s() >= watched_s - CLOSING_S
+        if not closing and self.silence_s() < limit.seconds * self.next_round:
             return None
-        last = self.next_round >= WATCH_ON
-        seen = self.examine(samples=SAMPLES if last or self.next_round == 1 else 1, reason=reason)
+        last = self.closed
+        if closing:
+            seen = self.close(watched_s, reason=reason)
+        else:
+            seen = self.examine(samples=SAMPLES if last or self.next_round == 1 else 1, reason=reason)
         if seen is not _Event.NOTHING:
             return seen if isinstance(seen, _Stop) else None
         verdict = self.certainty()
@@ -228,6 +238,21 @@ class _Watch:
             return _Stop(reason, f"decided by what was seen so far: {why}")
         self.next_round = min(max(int(self.silence_s() / limit.seconds), self.next_round) + 1, WATCH_ON)
         return None
+
+    def close(self, watched_s: float, *, reason: StopReason) -> _Event | _Stop:
+        """One more sample while the watch runs out, or a look when it has; undisturbed time comes before both.
+
+        What was taken by the end may decide. If it does not, one more examination follows before the trial is ended.
+        """
+        rest_s = self.sampled_s + BETWEEN_SAMPLES_S - self.clock.now()
+        event = self.wait(min(rest_s, watched_s - self.silence_s() + SETTLE_S))
+        if event is not _Event.NOTHING:
+            return event
+        if self.silence_s() < watched_s:
+            return self.examine(samples=1, reason=reason)
+        self.sampler.look()
+        self.closed = True
+        return event
 
     def standstill(self, limit: Limit) -> _Stop | None:
         """End a trial before its limit when it stands still so completely that no limit could matter.
@@ -372,6 +397,7 @@ class _Watch:
             event = self.wait(BETWEEN_SAMPLES_S if number < samples else 0)
             if event is not _Event.NOTHING:
                 break
+        self.sampled_s = self.clock.now()
         return event
 
     def wait(self, seconds: float) -> _Event:

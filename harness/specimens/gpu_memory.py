@@ -29,16 +29,29 @@ def fill_gpu(scene: Scene) -> None:
     raise AssertionError(f"reserved {len(kept)} tensors: the memory limit of this trial is not in force")
 
 
+def odd_sizes() -> tuple[int, ...]:
+    """Bytes to ask for in turn: each too large for the block kept of the one before it, and too large beside it.
+
+    All are whole multiples of the 2 MiB that torch's allocator rounds large blocks up to. The largest leaves a quarter
+    of the room to the trainer, which holds 66 MiB.
+    """
+    return tuple(range(ROOM_BYTES // 2, ROOM_BYTES * 3 // 4, 34 * MIB))
+
+
 def allocate_odd_sizes(scene: Scene) -> None:
-    """Ask for large tensors of ever new sizes with no room to keep the old ones: each one empties the cache first."""
+    """Ask for ever larger tensors with no room to keep the smaller ones: each one empties the allocator's cache first.
+
+    Nothing of it is kept in the cache between two rounds, where the largest block would serve all of the next one, nor
+    afterwards: the trainer's own tensors would be cut out of that block, and it could never be given back.
+    """
     import torch
 
     _limit(scene.device)
     end_s = time.monotonic() + THRASH_S
-    size = ROOM_BYTES // 2
     while time.monotonic() < end_s:
-        torch.empty(size, dtype=torch.uint8, device=scene.device).fill_(1)
-        size = size + 34 * MIB if size < ROOM_BYTES * 3 // 4 else ROOM_BYTES // 2
+        for size in odd_sizes():
+            torch.empty(size, dtype=torch.uint8, device=scene.device).fill_(1)
+        torch.cuda.empty_cache()
 
 
 def _limit(device: str) -> None:

@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STALL_S = 3.0
-SLOW_S = 7.0
-"""More than twice the stall limit."""
+OUTSIDE_STALL_S = 2.0
+"""The limit for what waits for something outside, as of ``waits``: it is watched on to four times this."""
+
+SLOW_S = 5.0
+"""More than twice that limit, less than what a silence that moves is watched for."""
 
 
 class Samples:
@@ -128,7 +131,7 @@ STARVED = Specimen(
     expect=Kind.HANG,
     cause="data-starvation",
     phase="data",
-    stall_s=STALL_S,
+    stall_s=OUTSIDE_STALL_S,
     imitates="DataLoader workers on a file system that no longer answers",
 )
 
@@ -138,6 +141,6 @@ SLOW = Specimen(
     expect=Kind.PASS,
     look_alike=True,
     phase="data",
-    stall_s=STALL_S,
+    stall_s=OUTSIDE_STALL_S,
     imitates="samples that come from far away",
 )

@@ -822,9 +822,21 @@ def test_a_host_bound_trial_says_so_with_its_graph_and_when_a_forward_would_end(
     asked = {"train": {"batch_size": 1, "seq_len": 2048}, "model": {"n_layers": 12}}
     verdict = classify(replace(seen, trial=replace(seen.trial, config=asked)))
     assert (verdict.kind, verdict.cause) == (Kind.SLOW, "host-bound")
-    assert verdict.because.startswith("host-bound: GPU idle (GPU 0, utilisation 12 %, ")
-    assert "1800 autograd nodes per token (150 in each layer)" in verdict.because
+    idle = "host-bound: GPU idle, 1800 autograd nodes per token (150 in each of 12 layers); "
+    assert verdict.because.startswith(idle)
     assert "3 of 12 layers took 21.0 s, so one forward takes 84 s" in verdict.because
+    assert "GPU 0, utilisation 12 %, " in verdict.because
+
+
+def test_a_host_bound_trial_says_first_how_long_its_step_was_to_take():
+    seen = too_slow(processes=looks(**BUSY), gpus=gpus(utilisation=12, watts=140), steps_wanted=1)
+    law = replace(PREDICTED, total_s=98.3, total_high_s=295.0, silence_high_s=295.0, basis="5 sizes")
+    for steps, said in ((1, "a step should take 98 s"), (4, "4 healthy steps should take 98 s")):
+        evidence = replace(seen.evidence, steps_wanted=steps)
+        because = classify(replace(seen, trial=replace(seen.trial, prediction=law), evidence=evidence)).because
+        limit = f"the limit was {seen.trial.budget.total.seconds:.0f} s; "
+        assert because.startswith(f"host-bound: GPU idle; {said} (predicted from 5 sizes), {limit}")
+        assert because.count("98") == 1
 
 
 def test_a_c_function_that_keeps_the_gil_is_named_as_the_cause():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.classify.facts import PATIENCE, conclude, silence, silence_limit, silent_too_long
+from harness.classify.facts import conclude, silence, silent_too_long, watched_out
 from harness.classify.ranks import cited, views_of, waiting
 from harness.classify.signature import signature
 from harness.core.collective import INCOMPARABLE
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def collective_stuck(case: Case) -> Verdict | None:
     """After four times the limit, and only when nothing moved in any rank: a slow network moves bytes."""
-    if not silent_too_long(case) or case.evidence.silence_s < PATIENCE * silence_limit(case).seconds:
+    if not silent_too_long(case) or not watched_out(case):
         return None
     views = views_of(case)
     there = [view for view in views if view.there]

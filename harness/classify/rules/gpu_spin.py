@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.classify.facts import PATIENCE, conclude, silence, silence_limit, silent_too_long
+from harness.classify.facts import conclude, silence, silent_too_long, watched_out
 from harness.classify.frames import silent_samples, spell
 from harness.classify.gpus import gpus_of
 from harness.classify.rules.hung_busy import healthy_silence_s
@@ -30,7 +30,7 @@ def gpu_spin(case: Case) -> Verdict | None:
     Full utilisation alone says nothing: a rank that waits inside NCCL reads the same. So this is for a process that has
     no operation pending there, and only after four times the limit and three times a healthy silence.
     """
-    if not silent_too_long(case) or case.evidence.silence_s < PATIENCE * silence_limit(case).seconds:
+    if not silent_too_long(case) or not watched_out(case):
         return None
     yardstick = _healthy_silence_s(case)
     if yardstick is not None and case.evidence.silence_s <= LONGER * yardstick[0]:

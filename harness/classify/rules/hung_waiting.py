@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.classify.facts import PATIENCE, conclude, ended, silence, silence_limit, silent_too_long
+from harness.classify.facts import conclude, ended, silence, silent_too_long, watched_out
 from harness.classify.frames import identical, native_samples, silent_samples, spell
 from harness.classify.motion import motion
 from harness.classify.signature import signature, stack_names
@@ -44,7 +44,7 @@ def hung_waiting(case: Case) -> Verdict | None:
     if cause in OUTSIDE and moved.others_may_move:
         return None
     certain = len(native) >= 2 and cause not in OUTSIDE and not moved.any_timed and not moved.others_may_move
-    if not certain and case.evidence.silence_s < PATIENCE * silence_limit(case).seconds:
+    if not certain and not watched_out(case):
         return None
     late = ended(case) and last is not None and last.edge == "end"
     cause = LATE_EXIT if late else cause

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from harness.classify.facts import PATIENCE, conclude, silence, silence_limit, silent_too_long
+from harness.classify.facts import conclude, silence, silent_too_long, watched_out
 from harness.classify.frames import plain, spell
 from harness.classify.gpus import gpus_of
 from harness.classify.ranks import cited, views_of, who
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def parted_once(case: Case) -> Verdict | None:
     """After four times the limit, and only where no rank was looked at twice: then the other rules know more."""
-    if not silent_too_long(case) or case.evidence.silence_s < PATIENCE * silence_limit(case).seconds:
+    if not silent_too_long(case) or not watched_out(case):
         return None
     views = views_of(case)
     if any(view.failed or view.moved is not None for view in views):

@@ -29,16 +29,21 @@ def slow(case: Case) -> Verdict | None:
     limit = outcome.stopped_by.value if outcome.stopped_by else "limit"
     if outcome.stopped_by is StopReason.TOTAL:
         limit += f" ({limit_s:.1f} s)"
-    predicted = f" (predicted for a healthy trial: {prediction.total_s:.1f} s)" if prediction else ""
     because = (
         f"the {limit} ended it after {outcome.duration_s:.1f} s while it progressed: {evidence.steps_done} of "
         f"{evidence.steps_wanted} steps done, the last of {evidence.heartbeats_total} marks "
-        f"{evidence.silence_s:.1f} s before; {would_have_needed(case)}{predicted}"
+        f"{evidence.silence_s:.1f} s before; {would_have_needed(case)}{predicted(case)}"
     )
     cites = ["progress", "exit"]
     if prediction is not None:
         cites.append("prediction")
     return conclude(case, Kind.SLOW, rule="slow", because=because, cites=cites, confidence=Confidence.HIGH)
+
+
+def predicted(case: Case) -> str:
+    """What passed trials say of this one's whole time, in parentheses; empty when they say nothing."""
+    prediction = case.trial.prediction
+    return f" (predicted for a healthy trial: {prediction.total_s:.1f} s)" if prediction else ""
 
 
 def progressed(case: Case) -> bool:

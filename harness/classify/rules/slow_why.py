@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from harness.classify.facts import main_pid
 from harness.classify.frames import spell
 from harness.classify.gpus import gpus_of
-from harness.classify.rules.slow import slow
+from harness.classify.rules.slow import predicted, slow
 from harness.core.stacks import deciding_thread, telling_frame
 
 if TYPE_CHECKING:
@@ -55,9 +55,11 @@ def _host_bound(case: Case, verdict: Verdict) -> Verdict | None:
     if not gpus or not all(gpu.idle for gpu in gpus) or not _host_works(case):
         return None
     thread = next((t for s in reversed(case.evidence.stacks) if (t := deciding_thread(s)) is not None), None)
-    at = f" (last seen in {spell(telling_frame(thread))})" if thread else ""
-    because = f"host-bound: GPU idle ({'; '.join(map(str, gpus))}) while the host computes{at}{_nodes(case)}"
-    because = f"{because}; {_forecast(case)}{verdict.because}"
+    at = f", last seen in {spell(telling_frame(thread))}" if thread else ""
+    because = (
+        f"host-bound: GPU idle{_nodes(case)}; {_forecast(case)}the host computes{at}, while of the GPU was seen: "
+        f"{'; '.join(map(str, gpus))}; {verdict.because.removesuffix(predicted(case))}"
+    )
     ids = [*verdict.cites, *(id for gpu in gpus for id in gpu.ids)]
     return replace(verdict, rule="slow_why", cause="host-bound", because=because, cites=tuple(dict.fromkeys(ids)))
 
@@ -71,23 +73,30 @@ def _host_works(case: Case) -> bool:
 
 
 def _nodes(case: Case) -> str:
-    """``, 158 autograd nodes per token`` and layer, where the worker counted them."""
+    """``, 1896 autograd nodes per token (158 in each of 12 layers)``, where the worker counted them."""
     facts = dict(case.evidence.measurement.facts)
     nodes, blocks, tokens = facts.get("forward_nodes"), facts.get("forward_blocks"), _tokens(case)
     if not (nodes and blocks and tokens):
         return ""
-    each = nodes / tokens / blocks
-    return f", {each * _layers(case):.0f} autograd nodes per token ({each:.0f} in each layer)"
+    each, layers = nodes / tokens / blocks, _layers(case)
+    return f", {each * layers:.0f} autograd nodes per token ({each:.0f} in each of {layers:.0f} layers)"
 
 
 def _forecast(case: Case) -> str:
-    """How long the forward in progress would have taken, by the blocks that are done; and a prediction's word."""
-    facts = dict(case.evidence.measurement.facts)
+    """How long it should take by what passed trials say, and the forward in progress by its blocks."""
+    facts, prediction = dict(case.evidence.measurement.facts), case.trial.prediction
     blocks, seconds, wanted = facts.get("forward_blocks"), facts.get("forward_s"), _layers(case)
-    if not (blocks and seconds and wanted):
-        return ""
-    whole_s = seconds * wanted / blocks
-    return f"{blocks:.0f} of {wanted:.0f} layers took {seconds:.1f} s, so one forward takes {whole_s:.0f} s; "
+    said = ""
+    if prediction is not None:
+        what = "a step" if case.evidence.steps_wanted == 1 else f"{case.evidence.steps_wanted} healthy steps"
+        basis, limit_s = prediction.basis, case.trial.budget.total.seconds
+        said = (
+            f"{what} should take {prediction.total_s:.0f} s (predicted from {basis}), the limit was {limit_s:.0f} s; "
+        )
+    if blocks and seconds and wanted:
+        whole_s = seconds * wanted / blocks
+        said += f"{blocks:.0f} of {wanted:.0f} layers took {seconds:.1f} s, so one forward takes {whole_s:.0f} s; "
+    return said
 
 
 def _tokens(case: Case) -> float:

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import (
-    PATIENCE,
     conclude,
     main_pid,
     silence,
     silence_began_s,
-    silence_limit,
     silent_too_long,
+    watched_out,
 )
 from harness.classify.frames import identical, native_samples, plain, silent_samples, spell
 from harness.classify.motion import ASLEEP, motion
@@ -42,7 +41,7 @@ def starved(case: Case) -> Verdict | None:
     if not silent_too_long(case) or moved is None or len(samples) < 2 or not identical(samples):
         return None
     certain = case.outcome.stopped_by is StopReason.CERTAIN
-    if not certain and case.evidence.silence_s < PATIENCE * silence_limit(case).seconds:
+    if not certain and not watched_out(case):
         return None
     thread = deciding_thread((native_samples(samples) or samples)[-1])
     if thread is None or fetching(thread) is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.classify.facts import PATIENCE, conclude, silence, silence_limit, silent_too_long, stopped_by_limit
+from harness.classify.facts import PATIENCE, conclude, silence, silent_too_long, stopped_by_limit, watched_out
 from harness.classify.frames import distinct, identical, native_samples, silent_samples, spell
 from harness.classify.motion import motion
 from harness.classify.rules.hung_busy import LONGER, healthy_silence_s, is_busy
@@ -116,7 +116,7 @@ def _missing(case: Case, moved: Motion | None, samples: tuple[StackSample, ...])
         found.append("two stacks with native frames")
     if healthy_silence_s(case) is None:
         found.append("a prediction, or the same phase in an earlier step, to hold the silence against")
-    if case.evidence.silence_s < PATIENCE * silence_limit(case).seconds:
+    if not watched_out(case):
         found.append(f"a silence of {PATIENCE:.0f} times its limit")
     return found
 

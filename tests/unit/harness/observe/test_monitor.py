@@ -259,8 +259,42 @@ def test_busy_process_is_watched_on_to_four_times_the_limit(handle, view, run):
     assert evidence.silence_s == pytest.approx(120.0, abs=5.0)
     assert "CPU 1.1" in outcome.why
     silence_began_s = 5.0
-    rounds = [round((stack.t_s - silence_began_s) / 30.0) for stack in evidence.stacks]
-    assert rounds == [1, 1, 1, 2, 3, 4, 4, 4]
+    taken_s = [stack.t_s - silence_began_s for stack in evidence.stacks]
+    assert [round(t_s / 30.0) for t_s in taken_s] == [1, 1, 1, 2, 3, 4, 4, 4, 4, 4, 4]
+    assert [t_s < 120.0 for t_s in taken_s] == [True] * 8 + [False] * 3
+
+
+def ends_in_a_hang_after(seconds):
+    return lambda _, evidence: "it hangs" if evidence.silence_s >= seconds else ""
+
+
+def test_watch_ends_with_four_times_the_limit_when_the_samples_taken_by_then_decide(handle, view, run):
+    falls_silent(handle)
+    view.wchan = "sk_wait_data"
+    outcome, evidence = run(decided=ends_in_a_hang_after(120.0))
+    assert evidence.silence_s == pytest.approx(120.1, abs=0.3)
+    assert outcome.why == "decided by what was seen so far: it hangs"
+    closing = [stack for stack in evidence.stacks if stack.t_s > 5.0 + 100.0]
+    assert [stack.native for stack in closing] == [True, True, True]
+    assert [look.t_s for look in evidence.processes][-1] - 5.0 >= 120.0
+    assert [window.seconds for window in quiet_windows(evidence.processes)][-2:] == pytest.approx([1.1, 1.1], abs=0.4)
+
+
+def test_slow_dumper_does_not_prolong_the_watch_by_more_than_one_sample(clock, handle, view, run):
+    falls_silent(handle)
+    view.wchan = "sk_wait_data"
+    source = ScriptedSource(on_sample=lambda _: clock.sleep(2.5))
+    _, evidence = run(trial(stall_s=4.0), source=source, decided=ends_in_a_hang_after(16.0))
+    assert 16.0 <= evidence.silence_s <= 16.0 + 2.5 + 1.1
+
+
+def test_mark_while_the_watch_runs_out_lets_it_go_on(clock, handle, view, run):
+    falls_silent(handle)
+    view.wchan = "sk_wait_data"
+    clock.at(124.0, lambda: handle.beat(phase="backward", edge="end", step=2))
+    handle.exit_at(130.0, code=0)
+    outcome, _ = run(decided=ends_in_a_hang_after(120.0))
+    assert outcome.ending is Ending.EXITED
 
 
 def test_process_that_waits_for_a_working_child_is_watched_on(handle, view, run):
@@ -331,7 +365,7 @@ def test_still_process_without_native_frames_is_watched_on(handle, run):
 
 def test_native_stack_that_changes_is_watched_on(handle, run):
     falls_silent(handle)
-    stacks = [(f"kernel_{number}", "backward") for number in range(9)]
+    stacks = [(f"kernel_{number}", "backward") for number in range(11)]
     outcome, evidence = run(source=ScriptedSource(*stacks))
     assert evidence.silence_s == pytest.approx(120.0, abs=5.0)
     assert "native stacks differ" in outcome.why
