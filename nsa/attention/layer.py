@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from nsa.attention.cache import Keys
 from nsa.attention.compress import blocks_of, make_phi
 from nsa.attention.gate import BRANCHES, Gate
-from nsa.attention.rope import Angles, Turns, angles, rotate, turns
+from nsa.attention.rope import Angles, Turns, angles, rotate, rotate_both, turns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,8 +101,10 @@ class NsaAttention(nn.Module):
 
     def project(self, x_BTX: Tensor, turn: Turns) -> Heads:
         """Queries, and keys and values per branch; slc and win keys rotated, cmp keys raw for phi."""
-        q_BTHD = rotate(self.q_proj(x_BTX).unflatten(-1, (self.config.n_heads, -1)), turn.tokens)
-        return Heads(q_BTHD=q_BTHD, k=self._keys_of(x_BTX, turn), v=self._values_of(x_BTX))
+        q_BTHD = self.q_proj(x_BTX).unflatten(-1, (self.config.n_heads, -1))
+        k_BTKD = self.k_proj(x_BTX).unflatten(-1, (-1, self.config.d_k))
+        q_BTHD, k = self._turned(q_BTHD, k_BTKD, turn)
+        return Heads(q_BTHD=q_BTHD, k=k, v=self._values_of(x_BTX))
 
     def compressed_keys(self, k_BSGD: Tensor, by: Angles, *, cu_seqlens: Tensor | None = None) -> Tensor:
         """Phi over raw keys, then rotated to the block's last token: pooling rotated keys would blur them."""
@@ -172,19 +174,14 @@ class NsaAttention(nn.Module):
             )
         return outputs
 
-    def _keys_of(self, x_BTX: Tensor, turn: Turns) -> dict[str, Tensor]:
-        """Keys of every branch; those of slc and win are turned together, a shared one once."""
-        G, branches = self.config.n_kv_groups, self.k_branches
-        k_BTKD = self.k_proj(x_BTX).unflatten(-1, (-1, self.config.d_k))
-        if branches == ("cmp",):
-            return {"cmp": k_BTKD}
-        if self.config.share_kv:
-            turned_BTGD = rotate(k_BTKD, turn.tokens)
-            return {branch: k_BTKD if branch == "cmp" else turned_BTGD for branch in branches}
-        n_raw = G * branches.count("cmp")
-        raw_BTRD, k_BTKD = k_BTKD.split((n_raw, k_BTKD.shape[2] - n_raw), 2)
-        parts: tuple[Tensor, ...] = (raw_BTRD,) * branches.count("cmp") + rotate(k_BTKD, turn.tokens).split(G, 2)
-        return dict(zip(branches, parts, strict=True))
+    def _turned(self, q_BTHD: Tensor, k_BTKD: Tensor, turn: Turns) -> tuple[Tensor, dict[str, Tensor]]:
+        """Queries, and keys of every branch, those of slc and win turned; a shared key is turned once."""
+        branches, is_shared = self.k_branches, self.config.share_kv
+        n_plain = 0 if is_shared else self.config.n_kv_groups * branches.count("cmp")
+        q_BTHD, turned_BTKD = rotate_both(q_BTHD, k_BTKD, turn.tokens, n_plain=n_plain)
+        if is_shared:
+            return q_BTHD, {branch: k_BTKD if branch == "cmp" else turned_BTKD for branch in branches}
+        return q_BTHD, dict(zip(branches, turned_BTKD.split(self.config.n_kv_groups, 2), strict=True))
 
     def _values_of(self, x_BTX: Tensor) -> dict[str, Tensor]:
         """Values of every branch."""

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from nsa.kernels.documents import block_documents, token_documents
+from nsa.kernels.rotary.op import rotate_heads
 
 if TYPE_CHECKING:
-    from torch.autograd.function import FunctionCtx
-
     from nsa.config import ModelConfig
 
 
@@ -81,27 +80,10 @@ def turns(config: ModelConfig, like_BTX: Tensor, *, first: int = 0, cu_seqlens: 
 
 def rotate(x_BTHD: Tensor, by: Angles) -> Tensor:
     """Turn pairs (i, i + D/2) of every head by their row's angle: in the angles' type, rounded once to x's."""
-    turned: Tensor = _Rotation.apply(x_BTHD, by.cos_T1D, by.sin_T1D)  # pyright: ignore[reportAssignmentType]  # untyped
-    return turned
+    none_BT0D = x_BTHD.new_empty((*x_BTHD.shape[:2], 0, x_BTHD.shape[3]))
+    return rotate_heads(x_BTHD, none_BT0D, by.cos_T1D, by.sin_T1D)[0]
 
 
-class _Rotation(torch.autograd.Function):
-    """Its own backward: gradients are turned back by the same angles, and no product is kept."""
-
-    @staticmethod
-    def forward(ctx: FunctionCtx, x_BTHD: Tensor, cos_T1D: Tensor, sin_T1D: Tensor) -> Tensor:
-        ctx.save_for_backward(cos_T1D, sin_T1D)
-        return _turned(x_BTHD, cos_T1D, sin_T1D, sign=1)
-
-    @staticmethod
-    def backward(ctx: FunctionCtx, *grads: Tensor) -> tuple[Tensor, None, None]:
-        cos_T1D, sin_T1D = ctx.saved_tensors  # pyright: ignore[reportAttributeAccessIssue]
-        return _turned(grads[0], cos_T1D, sin_T1D, sign=-1), None, None
-
-
-def _turned(x_BTHD: Tensor, cos_T1D: Tensor, sin_T1D: Tensor, *, sign: int) -> Tensor:
-    half = x_BTHD.shape[-1] // 2
-    turned = x_BTHD * cos_T1D
-    turned[..., :half].addcmul_(x_BTHD[..., half:], sin_T1D[..., :half], value=sign)
-    turned[..., half:].addcmul_(x_BTHD[..., :half], sin_T1D[..., half:], value=sign)
-    return turned.to(x_BTHD.dtype)
+def rotate_both(q_BTHD: Tensor, k_BTGD: Tensor, by: Angles, *, n_plain: int = 0) -> tuple[Tensor, Tensor]:
+    """``rotate`` queries and keys of the same rows at once; the first ``n_plain`` key heads stay as they are."""
+    return rotate_heads(q_BTHD, k_BTGD, by.cos_T1D, by.sin_T1D, n_plain=n_plain)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from nsa.attention.rope import rotate, turns
+from nsa.attention.rope import rotate_both, turns
 from nsa.kernels.masked import masked_attention
 from nsa.kernels.visibility import win_visible
 
@@ -43,7 +43,7 @@ class DenseAttention(nn.Module):
         q_BTHD = self.q_proj(x_BTX).unflatten(-1, (config.n_heads, config.d_k))
         k_BSGD = self.k_proj(x_BTX).unflatten(-1, (config.n_kv_groups, config.d_k))
         v_BSGE = self.v_proj(x_BTX).unflatten(-1, (config.n_kv_groups, config.d_v))
-        q_BTHD, k_BSGD = rotate(q_BTHD, turn.tokens), rotate(k_BSGD, turn.tokens)
+        q_BTHD, k_BSGD = rotate_both(q_BTHD, k_BSGD, turn.tokens)
         if cache is not None:
             cache.room_for(T)
             k_BSGD, v_BSGE = cache.extend_whole("k", k_BSGD), cache.extend_whole("v", v_BSGE)

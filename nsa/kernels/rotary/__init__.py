@@ -1,0 +1,1 @@
+"""Rotary embedding: every head turned by its row's angle."""
