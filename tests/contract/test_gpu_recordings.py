@@ -14,8 +14,9 @@ from harness.specimens.catalog import SPECIMENS
 from harness.specimens.expect import judge
 from harness.store.cases import Judged, read_cases
 
-FOLDER = Path(__file__).parents[1] / "data" / "evidence" / "nccl"
-RECORDED = {judged.name: judged for judged in read_cases(FOLDER)}
+EVIDENCE = Path(__file__).parents[1] / "data" / "evidence"
+RECORDED = {judged.name: judged for judged in read_cases(EVIDENCE / "nccl")}
+LAW = {judged.name: judged for judged in read_cases(EVIDENCE / "law")}
 ALWAYS = {"unresolved", "ranks_unresolved"}
 BESIDE = {"gpu-host-bound": {"slow"}}
 
@@ -65,3 +66,22 @@ def test_nccls_own_count_stands_beside_the_recorders():
     verdict = classify(RECORDED["nccl-skip"].case)
     assert "NCCL itself counts as launched: rank 0 5, rank 1 4" in verdict.because
     assert any(cited.startswith("ras-") for cited in verdict.cites)
+
+
+def test_what_is_only_slow_stays_slow_whatever_its_gpus_read():
+    """Both ranks wait in NCCL or for their host at 100 %; a healthy 12-layer trainer does too."""
+    case = RECORDED["nccl-slow"].case
+    for utilisation in (0, 100):
+        seen = tuple(replace(gpu, utilisation=utilisation) for gpu in case.evidence.gpus)
+        verdict = classify(replace(case, evidence=replace(case.evidence, gpus=seen)))
+        assert (verdict.kind, verdict.rank) == (Kind.SLOW, None)
+
+
+def test_the_case_of_the_reports_is_slow_with_its_graph_and_its_predicted_step_in_the_first_sentence():
+    """12 layers, 2048 tokens, a limit of 60 s: what was called a hang. The law said 98 s a step."""
+    verdict = classify(LAW["law-12x2048"].case)
+    assert (verdict.kind, verdict.cause) == (Kind.SLOW, "host-bound")
+    assert verdict.because.startswith(
+        "host-bound: GPU idle, 2760 autograd nodes per token (230 in each of 12 layers); "
+        "a step should take 98 s (predicted from 5 sizes up to 1536 layers x tokens), the limit was 60 s; "
+    )
