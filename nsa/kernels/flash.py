@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from nsa.kernels.autocast import operator
 from nsa.kernels.quarantine import finite, tainted
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ WORK = 8
 """Pieces times heads for each processor: so many that the last ones to finish leave few processors idle."""
 
 
-@torch.library.custom_op("nsa::flash_attention", mutates_args=())
+@operator("nsa::flash_attention")
 def flash_attention(
     q_BTHD: Tensor, k_BSGD: Tensor, v_BSGD: Tensor, cu_seqlens: Tensor | None, scale: float, w: int
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -63,7 +64,7 @@ def flash_attention(
     return o, lse, random_state
 
 
-@torch.library.custom_op("nsa::flash_attention_backward", mutates_args=())
+@operator("nsa::flash_attention_backward")
 def flash_attention_backward(
     do_BTHD: Tensor,
     q_BTHD: Tensor,

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from nsa.kernels.autocast import operator
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -28,7 +30,7 @@ def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-@torch.library.custom_op("nsa::masked_attention", mutates_args=())
+@operator("nsa::masked_attention")
 def masked_attention(
     q_BTHD: Tensor, k_BSGD: Tensor, v_BSGE: Tensor, visible_BGTS: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
@@ -58,7 +60,7 @@ def masked_attention(
     return o_BTHE, lse_BTH
 
 
-@torch.library.custom_op("nsa::masked_attention_backward", mutates_args=())
+@operator("nsa::masked_attention_backward")
 def masked_attention_backward(
     do_BTHE: Tensor,
     dlse_BTH: Tensor,

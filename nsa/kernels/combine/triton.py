@@ -9,6 +9,8 @@ import torch
 import triton
 import triton.language as tl
 
+from nsa.kernels.autocast import operator
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -59,9 +61,7 @@ def combine_backward_kernel(
     _branch_backward(win_ptr + at, dwin_ptr + at, gate_ptr + row * 3 + 2, dgate_ptr + row * 3 + 2, do, mask, live)
 
 
-@torch.library.custom_op(
-    "nsa::combine_triton", mutates_args=(), schema="(Tensor cmp, Tensor slc, Tensor win, Tensor gate) -> Tensor"
-)
+@operator("nsa::combine_triton", schema="(Tensor cmp, Tensor slc, Tensor win, Tensor gate) -> Tensor")
 def _combine_op(cmp: Tensor, slc: Tensor, win: Tensor, gate: Tensor) -> Tensor:
     cmp, slc, win, gate = (x.contiguous() for x in (cmp, slc, win, gate))
     o = torch.empty_like(cmp)
@@ -73,9 +73,8 @@ def _combine_op(cmp: Tensor, slc: Tensor, win: Tensor, gate: Tensor) -> Tensor:
     return o
 
 
-@torch.library.custom_op(
+@operator(
     "nsa::combine_triton_backward",
-    mutates_args=(),
     schema="(Tensor cmp, Tensor slc, Tensor win, Tensor gate, Tensor do) -> (Tensor, Tensor, Tensor, Tensor)",
 )
 def _combine_backward_op(

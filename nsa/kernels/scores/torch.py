@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from nsa.blocks import N_INITIAL, N_LOCAL, BlockLayout
+from nsa.kernels.autocast import operator
 from nsa.kernels.documents import block_documents, token_documents
 from nsa.kernels.masked import SCORES_AT_ONCE
 from nsa.kernels.scale import scale_of
@@ -79,7 +80,7 @@ def top_blocks(score_BTGJ: Tensor, position_T: Tensor, layout: BlockLayout) -> T
     return kept.masked_fill(kept == n_blocks, -1).to(torch.int32)
 
 
-@torch.library.custom_op("nsa::select_blocks", mutates_args=())
+@operator("nsa::select_blocks")
 def _select_blocks(
     q_BTHD: Tensor,
     kc_BCGD: Tensor,

@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 
 from nsa.blocks import N_INITIAL, N_LOCAL, BlockLayout
+from nsa.kernels.autocast import operator
 from nsa.kernels.documents import block_documents, token_documents
 
 if TYPE_CHECKING:
@@ -180,9 +181,8 @@ def top_blocks_kernel(
     tl.store(out, chosen, mask=slot < N)
 
 
-@torch.library.custom_op(
+@operator(
     "nsa::select_blocks_triton",
-    mutates_args=(),
     schema="(Tensor q, Tensor kc, Tensor lse, int l, int d, int l_slc, int n, float scale, int offset, "
     "Tensor? cu_seqlens) -> Tensor",
 )

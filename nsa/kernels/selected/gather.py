@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from nsa.kernels.autocast import operator
 from nsa.kernels.masked import SCORES_AT_ONCE, accumulation_dtype, log_sum_exp, softmax_or_zero
 from nsa.kernels.scale import scale_of
 from nsa.kernels.selected.blocks import gathered, listed_keys
@@ -40,7 +41,7 @@ def selected(
     return gather_attention(q_BTHD, k_BSGD, v_BSGE, key_BTGK, visible_BTGK, scale)
 
 
-@torch.library.custom_op("nsa::gather_attention", mutates_args=())
+@operator("nsa::gather_attention")
 def gather_attention(
     q_BTHD: Tensor, k_BSGD: Tensor, v_BSGE: Tensor, key_BTGK: Tensor, visible_BTGK: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
@@ -57,7 +58,7 @@ def gather_attention(
     return o_BTHE, lse_BTH
 
 
-@torch.library.custom_op("nsa::gather_attention_backward", mutates_args=())
+@operator("nsa::gather_attention_backward")
 def gather_attention_backward(
     do_BTHE: Tensor,
     dlse_BTH: Tensor,

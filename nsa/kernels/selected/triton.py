@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 import triton
 
+from nsa.kernels.autocast import operator
 from nsa.kernels.selected import triton_kernels as kernels
 from nsa.kernels.selected.triton_csr import Documents, Plan, build, documents
 
@@ -251,7 +252,7 @@ _SCHEMA = (
 )
 
 
-@torch.library.custom_op("nsa::selected_attention_triton", mutates_args=(), schema=_SCHEMA)
+@operator("nsa::selected_attention_triton", schema=_SCHEMA)
 def _forward_op(
     q: Tensor, k: Tensor, v: Tensor, index: Tensor, l_slc: int, scale: float, offset: int,
     cu_seqlens: Tensor | None, kv_major: bool | None,  # noqa: FBT001 - an operator's schema is positional
@@ -286,9 +287,8 @@ def _(
     return q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
-@torch.library.custom_op(
+@operator(
     "nsa::selected_attention_triton_backward",
-    mutates_args=(),
     schema="(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor do, Tensor dlse, Tensor index, int l_slc, "
     "float scale, int offset, Tensor? cu_seqlens) -> (Tensor, Tensor, Tensor)",
 )

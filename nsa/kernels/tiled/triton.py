@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 import triton
 
+from nsa.kernels.autocast import operator
 from nsa.kernels.tiled import triton_kernels as kernels
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 WIDEST = 128
 """Largest head width; above it a tile's accumulators do not fit the registers."""
+FEWEST_QUERIES = 16
+"""With fewer a tile is mostly empty, and one program would read all keys of its head alone: no work for tiles."""
 PROGRAMS = 528
 """Programs that the pass over keys is cut into at least, four for each processor of an H200."""
 WINDOW, BLOCKS, BITS = (kind.value for kind in (kernels.WINDOW, kernels.BLOCKS, kernels.BITS))
@@ -50,16 +53,33 @@ def refuses(site: Site) -> str | None:
     return None
 
 
-def tiles(*, width: int, itemsize: int, most_keys: int = 64) -> tuple[Tile, Tile, Tile]:
-    """Tiles of the forward, of dq, and of dk and dv; ``most_keys`` where a mask wants all keys in one block."""
+def refuses_library(site: Site) -> str | None:
+    """Why these kernels cannot take the place of a library's here, if they cannot."""
+    if site.sdpa != "any":
+        return f"kernels.sdpa = {site.sdpa!r} asks for an attention of torch's"
+    return refuses(site)
+
+
+def tiles(*, width: int, itemsize: int, kind: int, most_keys: int = 64) -> tuple[Tile, Tile, Tile]:
+    """Tiles of the forward, of dq, and of dk and dv; ``most_keys`` where a mask wants all keys in one block.
+
+    Measured at width 64 in bf16 on an H200 (bench/tiles.py); one block's keys in a tile need one look at its bits.
+    """
     if itemsize == 4:
         keys = min(32, most_keys)
         return (Tile(rows=32, keys=keys, num_warps=4, num_stages=1),) * 3
-    keys, wide = min(64, most_keys), width > 64
+    keys = min(64, most_keys)
+    if width > 64:
+        return (
+            Tile(rows=128, keys=keys, num_warps=8, num_stages=2),
+            Tile(rows=64, keys=keys, num_warps=4, num_stages=2),
+            Tile(rows=64, keys=keys, num_warps=8, num_stages=2),
+        )
+    forward = (keys, 2) if kind == BITS else (min(32, keys), 3)
     return (
-        Tile(rows=128, keys=keys, num_warps=8, num_stages=2 if wide else 3),
-        Tile(rows=64, keys=keys, num_warps=4, num_stages=2),
-        Tile(rows=64, keys=keys, num_warps=8 if wide else 4, num_stages=2),
+        Tile(rows=64, keys=forward[0], num_warps=4, num_stages=forward[1]),
+        Tile(rows=64, keys=min(32, keys), num_warps=4, num_stages=3),
+        Tile(rows=64, keys=keys, num_warps=4, num_stages=3),
     )
 
 
@@ -103,7 +123,7 @@ _SCHEMA = (
 )
 
 
-@torch.library.custom_op("nsa::tiled_attention", mutates_args=(), schema=_SCHEMA)
+@operator("nsa::tiled_attention", schema=_SCHEMA)
 def _forward_op(
     q: Tensor, k: Tensor, v: Tensor, bits: Tensor | None, kind: int, p1: int, p2: int, scale: float, offset: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -122,7 +142,7 @@ def _forward_op(
     kernels.clean_kernel[(triton.cdiv(n_rows, 32),)](
         k, v, k_clean, v_clean, taint, n_rows, S, *k.stride()[:3], *v.stride()[:3], **widths, BM=32, num_warps=4
     )
-    tile = tiles(width=max(D, E), itemsize=q.element_size(), most_keys=p1 if kind == BITS else 64)[0]
+    tile = tiles(width=max(D, E), itemsize=q.element_size(), kind=kind, most_keys=p1 if kind == BITS else 64)[0]
     n_tiles = triton.cdiv(T * (H // G), tile.rows)
     kernels.forward_kernel[(n_tiles * B * G,)](
         q, k_clean, v_clean, taint, taint if bits is None else bits, o, lse,
@@ -133,9 +153,8 @@ def _forward_op(
     return o, lse, k_clean, v_clean, taint
 
 
-@torch.library.custom_op(
+@operator(
     "nsa::tiled_attention_backward",
-    mutates_args=(),
     schema="(Tensor do, Tensor q, Tensor o, Tensor lse, Tensor k, Tensor v, Tensor taint, Tensor? bits, int kind, "
     "int p1, int p2, float scale, int offset) -> (Tensor, Tensor, Tensor)",
 )
@@ -150,7 +169,9 @@ def _backward_op(
     if S == 0 or o.numel() == 0:
         return dq.zero_(), dk.zero_(), dv.zero_()
     group, strides = H // G, q.stride()[:3]
-    _, rows_first, keys_first = tiles(width=max(D, E), itemsize=q.element_size(), most_keys=p1 if kind == BITS else 64)
+    _, rows_first, keys_first = tiles(
+        width=max(D, E), itemsize=q.element_size(), kind=kind, most_keys=p1 if kind == BITS else 64
+    )
     same = {"D": D, "E": E, "BD": _pow2(D), "BE": _pow2(E), "G": G, "GROUP": group, "KIND": kind, "P1": p1, "P2": p2}
     words, delta = taint if bits is None else bits, torch.empty_like(lse)
     n_tiles = triton.cdiv(T * group, rows_first.rows)
@@ -181,7 +202,7 @@ def n_parts(*, n_programs: int, n_rows: int, tile_rows: int) -> int:
     return max(1, min(wanted, 16, n_rows // (4 * tile_rows)))
 
 
-@torch.library.custom_op("nsa::block_bits", mutates_args=(), schema="(Tensor index) -> Tensor")
+@operator("nsa::block_bits", schema="(Tensor index) -> Tensor")
 def _bits_op(index: Tensor) -> Tensor:
     index = index.contiguous()
     bits = index.new_empty(index.shape[:3], dtype=torch.int64)
