@@ -30,8 +30,7 @@ def first(run: Run | CampaignRun, told: Summary) -> Block:
     )
     word = f" *{told.claim}.*" if told.claim else ""
     body = "\n".join(f"- **{name}:** {' '.join(texts)}" for name, texts in rows if texts)
-    is_said = told.verdict in told.answer or told.answer.startswith(told.verdict.partition(" (")[0])
-    lead = f"**{md(told.answer)}**" if is_said else f"**{md(told.verdict)}.** {md(told.answer)}"
+    lead = f"**{md(told.answer)}**" if told.is_said else f"**{md(told.verdict)}.** {md(told.answer)}"
     return Block(title="", markdown=f"{lead}{word}\n\n{body}")
 
 

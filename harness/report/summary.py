@@ -49,6 +49,11 @@ class Summary:
     notes: tuple[str, ...] = ()
     planted: str = ""
 
+    @property
+    def is_said(self) -> bool:
+        """Whether the answer says the verdict already."""
+        return self.verdict in self.answer or self.answer.startswith(self.verdict.partition(" (")[0])
+
 
 def summarise(run: Run, run_dir: Path) -> Summary:
     """The summary of a run along one axis."""

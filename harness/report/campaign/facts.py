@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from harness.core.point import Point, Value
     from harness.core.record import CampaignRun, TrialRecord
 
+UNTOLD = frozenset({Kind.UNRESOLVED, Kind.INFRA})
+"""What a trial ended in that says neither that its cell fails nor that it does not."""
+
 
 def name_of(run: CampaignRun, cell: Point) -> str:
     """The settings in which a cell differs from the known-good corner; ``good`` for that corner."""
@@ -97,10 +100,18 @@ def ending(trials: Sequence[Numbered]) -> str:
     return listed(sorted({str(trial.verdict) for trial in trials}))
 
 
+def is_untold(trials: Sequence[Numbered]) -> bool:
+    """Whether none of a cell's trials says that it fails, nor that it does not."""
+    return all(trial.verdict.kind in UNTOLD for trial in trials)
+
+
 @once
 def pairs(run: CampaignRun) -> tuple[Pairs, ...]:
-    """For every axis the pairs that differ in nothing else, whatever they ended in; axes without one are left out."""
-    cells = by_cell(run)
+    """For every axis the pairs that differ in nothing else, whatever they ended in; axes without one are left out.
+
+    A cell that could not be told is in no pair: it ended neither like the other side nor otherwise.
+    """
+    cells = {cell: trials for cell, trials in by_cell(run).items() if not is_untold(trials)}
     ends = {cell: ending(trials) for cell, trials in cells.items()}
     found: list[Pairs] = []
     for factor in run.spec.matrix.space.factors:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from harness.core.cause import AxisFinding
 from harness.core.ports import Block
 from harness.report.campaign.facts import by_cell, ending, name_of, pairs
+from harness.report.campaign.where import where
 from harness.report.sections.hypotheses import of_verdict
 from harness.report.subject import subject
 from harness.report.text import code, count, listed, md, table
@@ -64,17 +65,36 @@ def _of_failure(run: CampaignRun, failure: FailureTable) -> str:
     by_axis: dict[str, list[AxisVerdict]] = {}
     for verdict in failure.axes:
         by_axis.setdefault(verdict.axis, []).append(verdict)
-    order = sorted(by_axis, key=lambda axis: not any(v.finding is AxisFinding.IMPLICATED for v in by_axis[axis]))
-    rows = [_row(run, axis, by_axis[axis]) for axis in order]
+    seen = {axis: _seen_in_pairs(run, axis, failure.failure) for axis in by_axis}
+
+    def weight(axis: str) -> tuple[bool, bool]:
+        return (not any(v.finding is AxisFinding.IMPLICATED for v in by_axis[axis]), seen[axis][0] == "-")
+
+    rows = [_row(run, axis, by_axis[axis], seen[axis]) for axis in sorted(by_axis, key=weight)]
     head = f"**{md(failure.failure)}**, in {count(failure.cells, 'cell')} and {count(failure.trials, 'trial')}. "
     text = f"{head}Each row asks whether the failure depends on one axis; a pair of cells that differ only there tells."
+    told = where(run, failure.failure) if failure.cells > 1 else ""
     shown = [i for i in failure.interactions if i.failed][:8]
-    if shown:
+    if told:
+        text += f"\n\nIt was seen {md(told)}."
+    elif shown and failure.cells > 1:
         text += f"\n\nCombinations that failed and never passed: {md('; '.join(map(str, shown)))}."
     return f"{text}\n\n{table(HEAD, rows)}"
 
 
-def _row(run: CampaignRun, axis: str, verdicts: list[AxisVerdict]) -> tuple[str, ...]:
+def _seen_in_pairs(run: CampaignRun, axis: str, failure: str) -> tuple[str, str]:
+    """For and against: pairs that differ in ``axis`` only, one side failed so and the other passed or failed too."""
+    ends = {cell: ending(trials) for cell, trials in by_cell(run).items()}
+    found = next((found for found in pairs(run) if found.axis == axis), None)
+    if found is None:
+        return ("-", "-")
+    other = sum({ends[one], ends[two]} == {failure, "PASS"} for one, two in found.different)
+    alike = sum(ends[one] == failure for one, _ in found.alike)
+    of_all = f"of {count(other + alike, 'pair')} that differ only here ended"
+    return (f"{other} {of_all} differently" if other else "-", f"{alike} {of_all} alike" if alike else "-")
+
+
+def _row(run: CampaignRun, axis: str, verdicts: list[AxisVerdict], in_pairs: tuple[str, str]) -> tuple[str, ...]:
     found = {verdict.finding: verdict for verdict in verdicts}
     for_, against = found.get(AxisFinding.IMPLICATED), [
         found[f] for f in (AxisFinding.NOT_NECESSARY, AxisFinding.NOT_SUFFICIENT, AxisFinding.INERT) if f in found
@@ -82,8 +102,8 @@ def _row(run: CampaignRun, axis: str, verdicts: list[AxisVerdict]) -> tuple[str,
     missing = found.get(AxisFinding.UNTESTED)
     return (
         f"depends on {code(axis)}",
-        _said(run, for_) if for_ else "-",
-        "; ".join(_said(run, verdict) for verdict in against) or "-",
+        _said(run, for_) if for_ else in_pairs[0],
+        "; ".join(_said(run, verdict) for verdict in against) or in_pairs[1],
         md(missing.because) if missing else "-",
         _decides(run, axis, found),
     )

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from harness.core.record import CampaignRun
 
 
-def next_steps(run: CampaignRun) -> tuple[Step, ...]:
-    """What would decide most, first."""
+def next_steps(run: CampaignRun, *, place: str = "") -> tuple[Step, ...]:
+    """What would decide most, first; ``place`` is the line at fault, where one is known."""
     if run.ended not in ("answered", "finished"):
         return (Step(text="Continue; finished trials are not run again.", command=resume(run)),)
-    steps = [_look(run), _slow(run), _untold(run), _search(run), _repeat(run), _rare(run)]
+    steps = [_look(run, place), _slow(run), _untold(run), _search(run), _repeat(run), _rare(run)]
     return tuple(step for step in steps if step is not None)
 
 
@@ -38,10 +38,13 @@ def _failed(run: CampaignRun) -> bool:
     return any(trial.verdict.kind in FAILURES for trial in numbered(run))
 
 
-def _look(run: CampaignRun) -> Step | None:
+def _look(run: CampaignRun, place: str) -> Step | None:
     bad = next((t for t in numbered(run) if t.verdict.kind in FAILURES), None)
     if bad is None:
         return None
+    if place.endswith(")"):
+        shown = "its stacks are" if bad.verdict.kind is Kind.HANG else "the traceback is"
+        return Step(text=f"Look at {place}; {shown} in Evidence, trial {bad.number}.")
     where = "the function that waits" if bad.verdict.kind is Kind.HANG else "the line where it ended"
     return Step(text=f"Look at {where} (Evidence, trial {bad.number}).")
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.campaign import Met, Task
 from harness.core.cause import AxisFinding, MinimiseFinding
+from harness.core.verdict import Kind
 from harness.report.campaign.facts import (
     along,
     by_cell,
@@ -19,7 +20,8 @@ from harness.report.campaign.facts import (
     results,
 )
 from harness.report.campaign.next_steps import next_steps
-from harness.report.campaign.sure import FAILED, claim_of, sure_of
+from harness.report.campaign.sure import FAILED, MOST_NAMED, claim_of, sure_of
+from harness.report.campaign.where import cells_said, where
 from harness.report.subject import subject
 from harness.report.summary import Summary, judged, place_of, rank_of
 from harness.report.summary import summarise as summarise_run
@@ -33,9 +35,6 @@ if TYPE_CHECKING:
     from harness.core.record import CampaignRun
     from harness.report.facts import Group
 
-
-MOST_NAMED = 2
-"""Cells that a headline names; more are counted."""
 
 ENOUGH = 3
 """Different values that a line must go through before a headline speaks of growth."""
@@ -51,7 +50,7 @@ def summarise(run: CampaignRun, run_dir: Path) -> Summary:
     else:
         verdict, tone = _verdict(run)
         answer, claim, sure = headline(run), claim_of(run), sure_of(run)
-    group = next(iter(groups(run)), None)
+    group, place = next(iter(groups(run)), None), place_of(record, run_dir)
     happened = (
         (f"{_at(run, group)}: {group.first.verdict.because.rstrip('.')}.",)
         if group
@@ -69,8 +68,8 @@ def summarise(run: CampaignRun, run_dir: Path) -> Summary:
         judged=judged(record),
         happened=happened,
         rank=rank_of(record),
-        place=place_of(record, run_dir),
-        steps=next_steps(run),
+        place=place,
+        steps=next_steps(run, place=place),
         tally=tally(run),
         when=day(run.started_at),
         notes=(*(run.answer.notes if run.answer else ()), *run.notes),
@@ -89,8 +88,9 @@ def _verdict(run: CampaignRun) -> tuple[str, str]:
     seen = dict.fromkeys(str(group.first.verdict) for group in groups(run) if group.first.verdict.kind in FAILED)
     if seen:
         cells = {t.record.trial.point for t in numbered(run) if t.verdict.kind in FAILED}
-        where = "" if is_single(run) else f" in {len(cells)} of {count(len(by_cell(run)), 'cell')}"
-        return (f"{listed(seen)}{where}", "bad")
+        at = "" if is_single(run) else f"in {len(cells)} of {count(len(by_cell(run)), 'cell')}"
+        told = where(run, next(iter(seen))) if at and len(seen) == 1 else ""
+        return (f"{listed(seen)} {told or at}".rstrip(), "bad")
     told = kinds(run.records)
     if set(told) == {"PASS"} or (run.reused and not told):
         return ("PASS: nothing failed", "good")
@@ -139,13 +139,24 @@ def _cells(run: CampaignRun) -> str:
         return f"No cell failed: all {len(total)} passed, {count(len(numbered(run)), 'trial')}."
     words |= {"not started": len(left)} if left else {}
     split = listed(f"{n} {word}" for word, n in sorted(words.items(), key=lambda item: -item[1]))
-    surprises = [r for r in results(run) if r.met is Met.UNEXPECTED]
-    text = f"{count(len(total) + len(left), 'cell')}: {split}."
-    if 0 < len(surprises) <= MOST_NAMED:
-        text += f" Not as expected: {' and '.join(r.name for r in surprises)}."
-    elif surprises:
-        text += f" {len(surprises)} not as expected."
-    return text
+    return f"{count(len(total) + len(left), 'cell')}: {split}.{_surprises(run)}{_out_of_time(run)}"
+
+
+def _surprises(run: CampaignRun) -> str:
+    """What ended otherwise than expected, unless that is what failed or was slow, which is said anyway."""
+    said = {t.record.trial.point for t in numbered(run) if t.verdict.kind in FAILED or t.verdict.kind is Kind.SLOW}
+    found = [r for r in results(run) if r.met is Met.UNEXPECTED and r.cell not in said]
+    return f" Not as expected: {cells_said(run, [r.cell for r in found], most=MOST_NAMED)}." if found else ""
+
+
+def _out_of_time(run: CampaignRun) -> str:
+    """Where the time ran out, in the settings that tell those cells from the others."""
+    slow = [trial for trial in numbered(run) if trial.verdict.kind is Kind.SLOW]
+    cells = list(dict.fromkeys(trial.record.trial.point for trial in slow))
+    if len(cells) == 1:
+        return f" SLOW: {name_of(run, cells[0])}."
+    told = where(run, str(slow[0].verdict)) if slow else ""
+    return f" SLOW {told}." if told else ""
 
 
 def _axes(run: CampaignRun) -> str:
@@ -170,11 +181,11 @@ def _alike(run: CampaignRun) -> str:
     found = [pair for pair in pairs(run) if pair.total]
     same = [f"{p.axis} ({len(p.alike)} of {count(p.total, 'pair')})" for p in found if not p.different]
     other = [f"{p.axis} ({len(p.different)} of {count(p.total, 'pair')})" for p in found if p.different]
-    text = f" Cells that differ only in {listed(other)} ended differently." if other else ""
-    text += f" Cells that differ only in {listed(same)} ended alike." if same else ""
+    ends = (f"in {listed(other)} ended differently" if other else "", f"in {listed(same)} ended alike" if same else "")
+    text = f" Cells that differ only {', and only '.join(filter(None, ends))}." if any(ends) else ""
     text += "".join(f" {_outlasted(run, slow, passed)}" for p in pairs(run) for slow, passed in p.outlasted)
     untold = [f"{p.axis} ({count(n, 'pair')})" for p in pairs(run) if (n := len(p.untold) - len(p.outlasted))]
-    if untold:
+    if untold and not any(trial.verdict.kind in FAILED for trial in numbered(run)):
         text += f" Not comparable, because one side was given less time than the other took: {listed(untold)}."
     return text
 

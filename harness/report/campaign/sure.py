@@ -11,10 +11,15 @@ from harness.report.text import count, listed
 from harness.report.words import RAN_OUT
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from harness.core.record import CampaignRun
 
 FAILED = FAILURES | {Kind.BELOW_TARGET}
 """Kinds that a headline names as a failure: a trial that ended well with wrong numbers did not pass either."""
+
+MOST_NAMED = 2
+"""Cells that a sentence names; more are counted."""
 
 
 def claim_of(run: CampaignRun) -> str:
@@ -57,18 +62,41 @@ def sure_of(run: CampaignRun) -> tuple[str, ...]:
         found += [f"With {n.axis} one step back, at {n.last_good}, it {n.back}." for n in cause.needs if n.back]
     failed = [r for r in results(run) if r.count.bad]
     if not found and failed:
-        by_words: dict[str, list[str]] = {}
+        by_words: dict[tuple[str, str], list[str]] = {}
         order = [str(group.first.verdict) for group in groups(run)]
         for result in sorted(failed, key=lambda r: order.index(r.seen[0][0]) if r.seen[0][0] in order else len(order)):
-            by_words.setdefault(f"{listed(word for word, _ in result.seen)}, {result.count}", []).append(result.name)
-        found += [f"{words}: {listed(names, most=2)}." for words, names in list(by_words.items())[:4]]
+            by_words.setdefault((listed(word for word, _ in result.seen), str(result.count)), []).append(result.name)
+        found += [_failed(*how, names) for how, names in list(by_words.items())[:4]]
+        found += [f"{_alike(run)}."] if _alike(run) else []
     slow = [trials for trials in by_cell(run).values() if all(t.verdict.kind is Kind.SLOW for t in trials)]
     if slow:
-        again = min(len(trials) for trials in slow)
-        found.append(f"{count(len(slow), 'cell')} {RAN_OUT}, each at least {again} of {again}.")
+        found.append(f"{count(len(slow), 'cell')} {RAN_OUT}{_each([len(trials) for trials in slow])}.")
     passed = [r.count.good for r in results(run) if r.count.good and not r.count.bad]
     if passed and not failed and not found:
-        found.append(f"{count(len(passed), 'cell')} passed, each at least {min(passed)} of {min(passed)}.")
+        found.append(f"{count(len(passed), 'cell')} passed{_each(passed)}.")
     elif passed:
-        found.append(f"{count(len(passed), 'cell')} passed every time.")
+        found.append(f"{count(len(passed), 'cell')} passed every time{_each(passed)}.")
     return tuple(found)
+
+
+def _each(times: Sequence[int]) -> str:
+    """How often each of some cells did it, all its trials: ``, each 2 of 2``."""
+    least = min(times)
+    often = f"{least} of {least}" if least == max(times) else f"at least {least} of {least}"
+    return f", {often}" if len(times) == 1 else f", each {often}"
+
+
+def _failed(ended: str, often: str, names: Sequence[str]) -> str:
+    """Cells that failed alike, by name where that is short: their names hold commas."""
+    if len(names) > MOST_NAMED:
+        return f"{ended} in {len(names)} cells, each {often}."
+    return f"{ended}, {often}: {' and '.join(names)}."
+
+
+def _alike(run: CampaignRun) -> str:
+    """Whether all failures are one: trials of several cells with the same signature, which names their stack."""
+    failed = [trial for trial in numbered(run) if trial.verdict.kind in FAILED]
+    signatures = {trial.verdict.signature for trial in failed}
+    if len({trial.record.trial.point for trial in failed}) < 2 or len(signatures) > 1 or None in signatures:
+        return ""
+    return f"{'Both' if len(failed) == 2 else f'All {len(failed)}'} failed trials end in the same stack"

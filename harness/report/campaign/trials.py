@@ -8,7 +8,7 @@ from harness.core.ports import Block
 from harness.core.verdict import Kind
 from harness.report.campaign.facts import name_of, numbered
 from harness.report.facts import steps_of
-from harness.report.sections.trials import ROLES, ended
+from harness.report.sections.trials import ended, why
 from harness.report.text import code, details, md, seconds, size, table
 
 if TYPE_CHECKING:
@@ -35,11 +35,10 @@ def section(run: CampaignRun, run_dir: Path) -> Block | None:
 def _row(run: CampaignRun, trial: Numbered) -> tuple[object, ...]:
     record = trial.record
     measured = record.measurement
-    reused = " (taken over)" if trial.number > len(run.records) else ""
     return (
         trial.number,
         code(name_of(run, record.trial.point)),
-        md(ROLES.get(record.trial.role, record.trial.role)) + reused,
+        why(record),
         md(trial.verdict) if trial.verdict.kind is Kind.PASS else f"**{md(trial.verdict)}**",
         f"{record.outcome.duration_s:.2f}",
         steps_of(record),

@@ -79,7 +79,8 @@ def of_report(report: Report, *, hide: Callable[[str], str] = lambda text: text)
 def campaign_text(report: Report, report_path: Path, *, width: int = WIDTH) -> str:
     """The answer of a run over cells in a few lines of at most ``width`` columns."""
     told, run = report.summary, report.run
-    found = wrap(clean(told.answer), width=width)
+    is_enough = told.is_said or told.tone == "good"
+    found = wrap(clean(told.answer if is_enough else f"{told.verdict}. {told.answer}"), width=width)
     for sentence in (told.planted, *told.sure, told.judged):
         found += wrap(clean(sentence), width=width, indent="  ") if sentence not in told.answer else []
     for sentence in told.happened:

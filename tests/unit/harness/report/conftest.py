@@ -24,6 +24,7 @@ from harness.core.evidence import (
     StackSample,
     ThreadStack,
     ThreadState,
+    WorkerResult,
 )
 from harness.core.outcome import Cleanup, Ending, Exit, Outcome, StopReason
 from harness.core.point import Axis, AxisType, Point
@@ -158,6 +159,35 @@ def sample(number, t_s):
         ThreadStack(tid=4107, name="holder", frames=(holder,)),
     )
     return StackSample(id=f"stack-{number}", source="py-spy", native=True, t_s=t_s, rank=0, pid=4100, threads=threads)
+
+
+def crashed(value, repeat=0):
+    """A trial whose two ranks raised alike in the first forward pass, in a kernel."""
+    record, evidence = passed(value, repeat)
+    because = "all ranks alike: raised RuntimeError in _ops.__call__, in forward of step 0: query and key differ"
+    verdict = Verdict(
+        kind=Kind.CRASH, rule="rank_failed", because=because, cites=("result", "exit"), confidence=Confidence.PROOF,
+        cause="RuntimeError", phase="forward", step=0, signature="CRASH RuntimeError: _ops.__call__ < flash.attention",
+    )  # fmt: skip
+    traceback = (
+        "Traceback (most recent call last):\n"
+        '  File "/home/ada/nsa-harness/nsa/kernels/flash.py", line 53, in attention\n    o = forward(q, k, v)\n'
+        '  File "/opt/v/lib/python3.12/site-packages/torch/_ops.py", line 1269, in __call__\n    return self._op()\n'
+        "RuntimeError: query and key differ\n"
+    )
+    result = WorkerResult(
+        id="result",
+        status="raised",
+        steps_done=0,
+        exception="RuntimeError",
+        message="query and key differ",
+        traceback=traceback,
+    )
+    exit_ = dataclasses.replace(record.outcome, exit=Exit(code=1), duration_s=6.0)
+    return (
+        dataclasses.replace(record, verdict=verdict, answer=Answer.BAD, outcome=exit_, measurement=Measurement()),
+        dataclasses.replace(evidence, steps_done=0, result=result),
+    )
 
 
 def hung(value, repeat=0, *, role="search"):
@@ -466,6 +496,14 @@ def cell_trial(matrix, settings, kind, repeat=0):
     value = settings.get("n_layers", 1)
     if kind == "slow":
         record, evidence = slow(value)
+    elif kind == "crash":
+        record, evidence = crashed(value, repeat)
+    elif kind == "untold":
+        record, evidence = passed(value, repeat)
+        unsure = Verdict(
+            kind=Kind.UNRESOLVED, rule="unresolved", because="cut off in silence", cites=(), confidence=Confidence.LOW
+        )
+        record = dataclasses.replace(record, verdict=unsure, answer=Answer.UNRESOLVED)
     elif kind == "late":
         record, evidence = passed(value, repeat, each_s=12.0, attention="legacy-sequential")
     else:

@@ -47,9 +47,9 @@ def test_minimal_pairs_become_hypotheses_with_for_against_missing_and_what_decid
 
 def test_the_headline_counts_cells_and_names_the_axes_that_pairs_implicate(mixed):
     told = build(*mixed).summary
-    assert told.verdict == "HANG (deadlock) in 1 of 5 cells"
+    assert told.verdict == "HANG (deadlock) in one cell of 5, n_layers=12,ckpt=reentrant"
     assert told.answer.startswith(
-        "5 cells: 3 PASS, 1 HANG (deadlock), 1 SLOW. Not as expected: n_layers=12,ckpt=reentrant"
+        "5 cells: 3 PASS, 1 HANG (deadlock), 1 SLOW. SLOW: n_layers=12,ckpt=reentrant,seq_len=512. "
     )
     assert (
         "HANG (deadlock) depends on n_layers, ckpt (pairs that differ in nothing else: failed 2 of 2, and"
@@ -124,7 +124,7 @@ def test_five_hundred_cells_keep_the_summary_first_and_fold_what_passed(make_cam
     run, run_dir = make_campaign(trials, text=text)
     report = build(run, run_dir)
     lines = markdown.render(report).splitlines()
-    said = "**HANG (deadlock) in 20 of 500 cells.** 500 cells: 480 PASS, 20 HANG (deadlock)."
+    said = "**HANG (deadlock) in all 20 cells with n_layers=25, and in no other.** 500 cells: 480 PASS, 20 HANG"
     assert lines[2].startswith(said)
     shown = block(report, "cells")
     assert "480 cells that passed as expected</summary>" in shown

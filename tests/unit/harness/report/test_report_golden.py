@@ -40,6 +40,10 @@ MATRICES = {
         [({}, "pass", 0), ({}, "pass", 1), (DEEP, "slow", 0), (DEEP, "slow", 1), (LONG, "late", 0), (LONG, "late", 1)],
     ),
     "matrix_passed": ("Does recomputation fail?", [(cell, "pass", k) for cell in ({}, LATE) for k in range(3)]),
+    "matrix_crashed": (
+        "Does recomputation hang?",
+        [(cell, "crash", 0) for cell in (LATE, BOTH)] + [(cell, "pass", 0) for cell in ({}, DEEP)],
+    ),
     "matrix_partial": ("Which of depth and recomputation does the hang need?", [({}, "pass", 0), (BOTH, "hang", 0)]),
 }
 NAMES = ("threshold", "no_failure", "all_fail", "no_threshold_slow", "inconclusive", "aborted", "empty")

@@ -1,0 +1,75 @@
+"""Where: the fewest settings that tell the cells which ended in one way from all others that were tried."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from harness.core.point import AxisType
+from harness.report.campaign.facts import by_cell, is_untold, name_of
+from harness.report.text import count
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from harness.core.point import Point, Value
+    from harness.core.record import CampaignRun
+
+    Setting = tuple[str, Value]
+
+
+def where(run: CampaignRun, verdict: str) -> str:
+    """``in all 3 cells with attention=nsa, and in no other``; empty when no one or two settings tell them apart.
+
+    Three settings would be found by chance among a few cells.
+    Said of the cells that were tried; whether the settings are the reason is for pairs that differ in nothing else.
+    """
+    inside = [cell for cell, trials in by_cell(run).items() if any(str(t.verdict) == verdict for t in trials)]
+    untold = [cell for cell, trials in by_cell(run).items() if is_untold(trials)]
+    outside = [cell for cell in by_cell(run) if cell not in {*inside, *untold}]
+    if not inside:
+        return ""
+    if not outside:
+        return "" if untold else f"in every cell, {len(inside)}" if len(inside) > 1 else ""
+    if len(inside) == 1:
+        return f"in one cell of {len(by_cell(run))}, {name_of(run, inside[0])}"
+    alone = filter(None, (_from_on(run, inside, outside), _shared(run, inside, outside, size=1)))
+    found = ", ".join(alone) or _shared(run, inside, outside, size=2)
+    if not found:
+        return ""
+    all_of = "both" if len(inside) == 2 else f"all {len(inside)}"
+    return f"in {all_of} cells with {found}, and in no other{' that could be told' if untold else ''}"
+
+
+def cells_said(run: CampaignRun, cells: Sequence[Point], *, most: int = 2) -> str:
+    """The names of ``cells``, or how many there are."""
+    return " and ".join(name_of(run, cell) for cell in cells) if len(cells) <= most else count(len(cells), "cell")
+
+
+def _from_on(run: CampaignRun, inside: Sequence[Point], outside: Sequence[Point]) -> str:
+    """``n_layers>=5``, where one ordered axis tells them apart and more than one of its values is inside."""
+    for factor in run.spec.matrix.space.factors:
+        if factor.axis.type is AxisType.ORDERED:
+            index = {value: i for i, value in enumerate(factor.axis.values)}
+            at = sorted({index[cell.get(factor.name)] for cell in inside})
+            if len(at) > 1 and all(index[cell.get(factor.name)] < at[0] for cell in outside):
+                return f"{factor.name}>={factor.axis.values[at[0]]}"
+    return ""
+
+
+def _shared(run: CampaignRun, inside: Sequence[Point], outside: Collection[Point], *, size: int) -> str:
+    """Settings, ``size`` of them together, that all of ``inside`` share and none of ``outside`` has.
+
+    Where several sets of the same size do it, all of them are said: these cells do not tell which of them it is.
+    """
+    shared = set.intersection(*(set(cell.settings) for cell in inside))
+    others = [set(cell.settings) for cell in outside]
+    sets = combinations(sorted(shared, key=str), size)
+    telling = [some for some in sets if not any(other >= set(some) for other in others)]
+    return ", ".join(_said(run, {setting for some in telling for setting in some}))
+
+
+def _said(run: CampaignRun, chosen: Collection[Setting]) -> list[str]:
+    settings = dict(chosen)
+    names = [factor.name for factor in run.spec.matrix.space.factors if factor.name in settings]
+    return [f"{name}={int(v) if isinstance(v := settings[name], bool) else v}" for name in names]
