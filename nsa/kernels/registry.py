@@ -70,10 +70,10 @@ PREFERENCE: dict[str, dict[str, tuple[str, ...]]] = {
         "combine": ("torch",),
     },
     "cuda": {
-        "compressed": ("packed", "masked"),
+        "compressed": ("tiles", "packed", "masked"),
         "scores": ("triton", "torch"),
-        "selected": ("triton", "gather"),
-        "window": ("flash", "sdpa", "masked"),
+        "selected": ("tiles", "triton", "gather"),
+        "window": ("tiles", "flash", "sdpa", "masked"),
         "combine": ("triton", "torch"),
     },
 }

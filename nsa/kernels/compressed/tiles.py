@@ -1,7 +1,4 @@
-"""Compressed branch in Triton, over tiles of (token, head) rows: queries stay where they are.
-
-Not yet measured on a GPU; ``auto`` does not take it.
-"""
+"""Compressed branch in Triton, over tiles of (token, head) rows: queries stay where they are."""
 
 from __future__ import annotations
 
@@ -9,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from nsa.kernels.compressed import masked
 from nsa.kernels.scale import scale_of
-from nsa.kernels.tiled.triton import BLOCKS, attend, refuses
+from nsa.kernels.tiled.triton import BLOCKS, FEWEST_QUERIES, attend
+from nsa.kernels.tiled.triton import refuses_library as refuses
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,10 +29,10 @@ def compressed(
 ) -> tuple[Tensor, Tensor]:
     """Contract: ``nsa.kernels.compressed.op.CompressedAttention``, but lse is not differentiable.
 
-    Packed documents run as in the ``masked`` backend.
+    Packed documents and a few queries behind a cache run as in the ``masked`` backend.
     """
     scale = scale_of(q_BTHD, scale)
-    if cu_seqlens is not None:
-        return masked.compressed(q_BTHD, kc_BCGD, vc_BCGE, layout, scale=scale, cu_seqlens=cu_seqlens)
+    if cu_seqlens is not None or (offset and q_BTHD.shape[1] < FEWEST_QUERIES):
+        return masked.compressed(q_BTHD, kc_BCGD, vc_BCGE, layout, scale=scale, offset=offset, cu_seqlens=cu_seqlens)
     sizes = (layout.l, layout.d)
     return attend(q_BTHD, kc_BCGD, vc_BCGE, kind=BLOCKS, sizes=sizes, scale=scale, offset=offset)

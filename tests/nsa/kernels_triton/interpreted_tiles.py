@@ -10,10 +10,10 @@ import torch
 from interpreted import nan_filled
 
 from nsa.blocks import BlockLayout
-from nsa.errors import KernelUnavailable
 from nsa.kernels.compressed.reference import compressed as compressed_reference
 from nsa.kernels.compressed.tiles import compressed
 from nsa.kernels.selected import tiles
+from nsa.kernels.selected.triton import selected_attention
 from nsa.kernels.tiled import triton as tiled
 from nsa.kernels.window.reference import window as window_reference
 from nsa.kernels.window.tiles import window
@@ -45,9 +45,7 @@ CASES = {
     "window": WINDOW,
     "window, fp16": replace(WINDOW, dtype=torch.float16, T=70),
     "window longer than the sequence": replace(WINDOW, w=64),
-    "window with keys that all rows of a tile see, between others": replace(
-        WINDOW, T=150, w=80, H=3, G=1
-    ),
+    "window with keys that all rows of a tile see, between others": replace(WINDOW, T=150, w=80, H=3, G=1),
     "window of one key": replace(WINDOW, w=1, T=7),
     "window, odd widths, behind a cache, in parts": replace(
         WINDOW, B=2, T=20, D=24, E=40, offset=33, H=3, G=1, parts=3
@@ -57,11 +55,11 @@ CASES = {
     "compressed, with keys that a whole tile of rows sees": replace(BLOCKS, T=170, H=3, G=1),
     "compressed, no block is complete": replace(BLOCKS, T=7),
     "compressed, in parts": replace(BLOCKS, B=2, T=70, H=3, G=1, E=24, parts=3),
-    "compressed, one token behind a cache": replace(BLOCKS, T=1, offset=30),
+    "compressed, behind a cache": replace(BLOCKS, T=17, offset=30),
     "selected": BITS,
     "selected, fp16": replace(BITS, dtype=torch.float16),
     "selected, in parts": replace(BITS, B=2, D=24, E=40, H=3, G=1, parts=3),
-    "selected, behind a cache": replace(BITS, T=9, offset=40),
+    "selected, behind a cache": replace(BITS, T=17, offset=40),
 }
 
 
@@ -157,7 +155,10 @@ def test_the_operators_keep_what_torch_asks_of_operators():
     torch.library.opcheck(torch.ops.nsa.block_bits.default, (random_blocks(case),), test_utils=kept)
 
 
-def test_blocks_beyond_one_word_are_refused():
-    q, k = torch.zeros(1, 1, 2, 16), torch.zeros(1, 16 * 65, 1, 16)
-    with pytest.raises(KernelUnavailable, match="64 at most, and there are 65"):
-        tiles.selected(q, k, k, torch.zeros(1, 1, 1, 3, dtype=torch.int32), l_slc=16, offset=16 * 65 - 1)
+@pytest.mark.parametrize(("T", "n_keys"), [(20, 16 * 65), (9, 16 * 4)])
+def test_what_is_no_work_for_tiles_runs_as_in_the_triton_backend(T, n_keys):
+    q, k = torch.randn(1, T, 2, 16), torch.randn(1, n_keys, 1, 16)
+    index = oracle.causal_index(1, T, 1, 3, l_slc=16, offset=n_keys - T)
+    how = {"l_slc": 16, "offset": n_keys - T}
+    got, want = tiles.selected(q, k, k, index, **how), selected_attention(q, k, k, index, **how)
+    assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))

@@ -11,9 +11,11 @@ import pytest
 pytest.importorskip("triton")
 
 import triton
+import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from nsa.kernels.block_mean import triton as block_mean
 from nsa.kernels.combine import triton as combine
 from nsa.kernels.rotary import triton as rotary
 from nsa.kernels.scores import triton as scores
@@ -143,6 +145,11 @@ def small_kernels():
         "gated sum backward": (combine.combine_backward_kernel, both),
         "clean keys": (tile_kernels.clean_kernel, both | {"BM": 32}),
         "bits of blocks": (tile_kernels.bits_kernel, both | {"BM": 64}),
+        "block means": (block_mean.means_kernel, both | {"STRIDE": 16, "L": 32, "BL": 32, "REAL": tl.float32}),
+        "block means backward": (
+            block_mean.spread_kernel,
+            both | {"STRIDE": 16, "L": 32, "BM": 32, "REAL": tl.float32},
+        ),
         "rotation": (rotary.rotate_kernel, both | {"H": 12, "G": 6, "HALF": 32, "BHALF": 32, "BM": 64, "SIGN": -1}),
         "sum parts": (tile_kernels.sum_parts_kernel, both | {"PARTS": 9}),
     }
@@ -166,7 +173,7 @@ SIZES = {tiled.WINDOW: (512, 0), tiled.BLOCKS: (32, 16), tiled.BITS: (64, 0)}
 @pytest.mark.parametrize("capability", SMEM_BYTES)
 @pytest.mark.parametrize(("name", "kind", "D"), [("forward", 1, 64), ("dq", 2, 64), ("dk and dv", 2, 64)])
 def test_attention_over_tiles_fits_the_machine(name, kind, D, capability, tmp_path):
-    tile = tiled.tiles(width=D, itemsize=2)[list(TILED).index(name)]
+    tile = tiled.tiles(width=D, itemsize=2, kind=kind)[list(TILED).index(name)]
     p1, p2 = SIZES[kind]
     sizes = {"BN": tile.keys, "KIND": kind, "P1": p1, "P2": p2, "PARTS": 9}
     binary = compiled(TILED[name], capability, tile, constants(D, D, 64, 6, tile, **sizes))
