@@ -15,6 +15,7 @@ from nsa.config import RunConfig
 from nsa.kernels import registry
 from nsa.kernels.registry import Site, resolve_all
 from nsa.model.build import build_model, site_of
+from nsa.train.trainer import train
 
 SIZES = {
     "train.device": "cuda",
@@ -429,6 +430,50 @@ def test_a_block_compiles_as_one_graph_with_the_same_numbers(dtype):
         results.append([y, *(p.grad.clone() for p in block.parameters())])
     for eager, compiled in zip(*results, strict=True):
         near(compiled, eager, dtype)
+
+
+# 17: autocast
+
+
+@of_branches
+@pytest.mark.parametrize(
+    ("op", "name"),
+    [(op, n) for op in ("selected", "window", "compressed") for n in registry.KERNELS[op] if n != "flash-attn"],
+)
+def test_a_kernel_gives_the_same_bits_with_autocast_around_it(op, name, dtype):
+    if dtype == "fp32":
+        pytest.skip("autocast gives the attention half types")
+    layout = BlockLayout(l=1, d=1, l_slc=16, n=3, w=20)
+    inputs, bits = [x.requires_grad_() for x in qkv(dtype)], []
+    torch.use_deterministic_algorithms(mode=True)  # torch's own kernels keep an order only when they are all told to
+    try:
+        for is_on in (False, True):
+            with torch.autocast("cuda", dtype=DTYPES[dtype], enabled=is_on):
+                o = attended(op, name, *inputs, index=first_and_own(), layout=layout)
+            bits.append([o, *torch.autograd.grad(o, inputs, torch.ones_like(o))])
+    finally:
+        torch.use_deterministic_algorithms(mode=False)
+    for plain, cast in zip(*bits, strict=True):
+        assert plain.dtype == cast.dtype == DTYPES[dtype]
+        assert torch.equal(plain, cast)
+
+
+@pytest.mark.parametrize(("route", "precision"), [*((r, "bf16") for r in ROUTES), ("auto", "fp16")])
+def test_a_model_trains_in_mixed_precision_alike_with_every_recomputation(route, precision):
+    config = config_of(route, precision, train__steps=3, train__batch_size=2, train__deterministic=True)
+    assert config.train.precision_mode == "autocast"
+    kinds = ["none", "nonreentrant", "reentrant"]
+    if route != "packed":  # flex is no operator whose results could be kept
+        kinds.append("selective")
+    try:
+        losses = {kind: train(config.with_value("train.checkpointing", kind)).losses for kind in kinds}
+    finally:
+        torch.use_deterministic_algorithms(mode=False)
+    assert losses == dict.fromkeys(kinds, losses["none"])
+    assert all(0 < loss < 10 for loss in losses["none"])
+
+
+# the operators themselves
 
 
 def test_the_flash_operator_is_well_formed():
