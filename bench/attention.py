@@ -27,7 +27,7 @@ from triton.testing import do_bench
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from nsa.attention.compress import MeanPhi, blocks_of
+from nsa.attention.compress import MeanPhi
 from nsa.blocks import BlockLayout
 from nsa.config import KernelConfig
 from nsa.kernels import flash as ordered_sums
@@ -81,7 +81,7 @@ class Inputs:
         self.gate = torch.rand(1, T, H, 3, device="cuda", dtype=torch.bfloat16).requires_grad_()
         self.index = random_index(T, G)
         with torch.no_grad():
-            self.kc, self.vc = (MeanPhi()(blocks_of(x, LAYOUT)).contiguous() for x in (self.k["cmp"], self.v["cmp"]))
+            self.kc, self.vc = (MeanPhi()(x, LAYOUT).contiguous() for x in (self.k["cmp"], self.v["cmp"]))
             o, self.lse = packed.compressed(self.q, self.kc, self.vc, LAYOUT)
             if torch.backends.cudnn.is_available():
                 o_cudnn, lse_cudnn = packed.compressed(self.q, self.kc, self.vc, LAYOUT, attend=cudnn_with_lse)
@@ -112,7 +112,7 @@ def dense(x, backend):
 
 def full(x, kernels):
     def call():
-        kc, vc = (MeanPhi()(blocks_of(t, LAYOUT)) for t in (x.k["cmp"], x.v["cmp"]))
+        kc, vc = (MeanPhi()(t, LAYOUT) for t in (x.k["cmp"], x.v["cmp"]))
         o_cmp, lse = kernels["compressed"](x.q, kc, vc, LAYOUT)
         index = kernels["scores"](x.q, kc, lse, LAYOUT)
         o_slc, _ = kernels["selected"](x.q, x.k["slc"], x.v["slc"], index, l_slc=LAYOUT.l_slc)

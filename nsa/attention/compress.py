@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from nsa.kernels.block_mean.op import block_mean
 from nsa.kernels.documents import block_documents
 
 if TYPE_CHECKING:
@@ -16,9 +17,11 @@ if TYPE_CHECKING:
 class MeanPhi(nn.Module):
     """The mean of the block."""
 
-    def forward(self, block_BCGLD: Tensor) -> Tensor:
-        """[B, C, G, l, D] to [B, C, G, D]."""
-        return block_BCGLD.mean(3)
+    def forward(self, x_BSGD: Tensor, layout: BlockLayout, cu_seqlens: Tensor | None = None) -> Tensor:
+        """Rows [B, S, G, D] to blocks [B, C, G, D], as ``blocks_of`` cuts them."""
+        if cu_seqlens is None:
+            return block_mean(x_BSGD, layout.l, layout.d)
+        return blocks_of(x_BSGD, layout, cu_seqlens).mean(3)
 
 
 class MlpPhi(nn.Module):
@@ -35,12 +38,12 @@ class MlpPhi(nn.Module):
         self.fc2 = nn.Linear(width, width, bias=False)
         nn.init.zeros_(self.fc2.weight)
 
-    def forward(self, block_BCGLD: Tensor) -> Tensor:
-        """[B, C, G, l, D] to [B, C, G, D]."""
-        placed_BCGLD = block_BCGLD + self.pe
+    def forward(self, x_BSGD: Tensor, layout: BlockLayout, cu_seqlens: Tensor | None = None) -> Tensor:
+        """Rows [B, S, G, D] to blocks [B, C, G, D], as ``blocks_of`` cuts them."""
+        placed_BCGLD = blocks_of(x_BSGD, layout, cu_seqlens) + self.pe
         hidden = nn.functional.silu(self.fc1(placed_BCGLD.flatten(3)))
         # Under autocast the encoding is fp32 and keys are not: one type for all keys of the attention.
-        return (placed_BCGLD.mean(3) + self.fc2(hidden)).to(block_BCGLD.dtype)
+        return (placed_BCGLD.mean(3) + self.fc2(hidden)).to(x_BSGD.dtype)
 
 
 def make_phi(kind: str, *, l: int, width: int) -> MeanPhi | MlpPhi:  # noqa: E741 - the paper's letter

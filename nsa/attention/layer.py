@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from nsa.attention.cache import Keys
-from nsa.attention.compress import blocks_of, make_phi
+from nsa.attention.compress import make_phi
 from nsa.attention.gate import BRANCHES, Gate
 from nsa.attention.rope import Angles, Turns, angles, rotate, rotate_both, turns
 
@@ -108,11 +108,11 @@ class NsaAttention(nn.Module):
 
     def compressed_keys(self, k_BSGD: Tensor, by: Angles, *, cu_seqlens: Tensor | None = None) -> Tensor:
         """Phi over raw keys, then rotated to the block's last token: pooling rotated keys would blur them."""
-        return rotate(self.phi_k(blocks_of(k_BSGD, self.layout, cu_seqlens)), by)
+        return rotate(self.phi_k(k_BSGD, self.layout, cu_seqlens), by)
 
     def compressed_values(self, v_BSGE: Tensor, *, cu_seqlens: Tensor | None = None) -> Tensor:
         """Phi over values, which carry no position."""
-        return self.phi_v(blocks_of(v_BSGE, self.layout, cu_seqlens))
+        return self.phi_v(v_BSGE, self.layout, cu_seqlens)
 
     def _keys(self, heads: Heads, turn: Turns, cu_seqlens: Tensor | None) -> Keys:
         """What a whole sequence attends to."""

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from nsa.kernels.autocast import outside_autocast
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -31,14 +33,15 @@ def define(
     Args:
         name: without the namespace.
         schema: ``"(Tensor x, int n) -> Tensor"``; nothing is written to and no result is a view of an argument.
-        run: implementation by dispatch key: "CPU", "CUDA", or "CompositeExplicitAutograd" for every device.
+        run: implementation by dispatch key: "CPU", "CUDA", or "CompositeExplicitAutograd" for every device; its first
+            argument is a tensor.
         fake: results without data, of the same shapes, types and strides.
         save: ``save(ctx, inputs, output)`` keeps what backward needs.
         backward: ``backward(ctx, *grads)``, one gradient or None per argument; without it the operator has none.
     """
     _LIBRARY.define(name + schema)
     for key, implementation in run.items():
-        _LIBRARY.impl(name, implementation, key)
+        _LIBRARY.impl(name, outside_autocast(implementation), key)
     torch.library.register_fake(f"nsa::{name}", fake, lib=_LIBRARY)
     operator = getattr(torch.ops.nsa, name).default
     if save is not None and backward is not None:

@@ -8,7 +8,7 @@ import warnings
 import pytest
 import torch
 
-from nsa.attention.compress import MeanPhi, blocks_of
+from nsa.attention.compress import MeanPhi
 from nsa.blocks import BlockLayout
 from nsa.kernels import registry
 from nsa.kernels.compressed.masked import compressed as compressed_masked
@@ -33,7 +33,7 @@ def inputs():
 
 
 def pooled(x):
-    return MeanPhi()(blocks_of(x, LAYOUT))
+    return MeanPhi()(x, LAYOUT)
 
 
 def assert_equal_with_gradients(ours, theirs, mine, copies):

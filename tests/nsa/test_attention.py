@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsa.attention.compress import MlpPhi, blocks_of
+from nsa.attention.compress import MeanPhi, MlpPhi, blocks_of
 from nsa.attention.gate import Gate
 from nsa.attention.layer import NsaAttention
 from nsa.attention.rope import angles, rotate, turns
@@ -418,11 +418,11 @@ def test_angles_computed_once_for_all_layers_are_those_that_a_layer_computes(bou
 
 
 def test_phi_starts_as_the_mean_and_learns_position():
-    phi = MlpPhi(l=4, width=6)
-    block = torch.randn(1, 3, 2, 4, 6)
-    torch.testing.assert_close(phi(block), block.mean(3))
+    phi, layout = MlpPhi(l=4, width=6), BlockLayout(l=4, d=2, l_slc=4, n=3, w=4)
+    x = torch.randn(1, 8, 2, 6)
+    torch.testing.assert_close(phi(x, layout), MeanPhi()(x, layout))
     shaken(phi)
-    assert not torch.allclose(phi(block), phi(block.flip(3)))
+    assert not torch.allclose(phi(x, layout), phi(x.flip(1), layout).flip(1))
 
 
 @given(st.integers(0, 40))

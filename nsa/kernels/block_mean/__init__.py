@@ -1,0 +1,1 @@
+"""The mean of every compression block: phi of Eq. 7 without weights."""

@@ -1,0 +1,76 @@
+"""Block means as an operator of torch's library: views and a sum on a CPU, one kernel each way on a GPU.
+
+Cutting rows into overlapping blocks and averaging those takes five launches backward, and unfolding gradients is slow.
+"""
+
+from __future__ import annotations
+
+import importlib
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from nsa.kernels import operators
+from nsa.kernels.block_mean import torch as plain
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def block_mean(x_BSGD: Tensor, length: int, stride: int) -> Tensor:
+    """Mean of rows c * stride to c * stride + length - 1 for every complete block c; differentiable.
+
+    Args:
+        x_BSGD: rows of a sequence.
+        length: rows in a block (l), a multiple of ``stride``.
+        stride: from one block's first row to the next one's (d).
+
+    Returns:
+        y_BCGD in x's type, contiguous, summed in fp32 or wider; without blocks (C = 0) x's gradient is zero.
+    """
+    return _MEANS(x_BSGD, length, stride)
+
+
+def _means_on_gpu(*args: Any) -> Tensor:
+    return importlib.import_module("nsa.kernels.block_mean.triton").means(*args)
+
+
+def _spread_on_gpu(*args: Any) -> Tensor:
+    return importlib.import_module("nsa.kernels.block_mean.triton").spread(*args)
+
+
+def _fake_means(x: Tensor, length: int, stride: int) -> Tensor:
+    B, S, G, D = x.shape
+    return x.new_empty(B, max(0, (S - length) // stride + 1), G, D)
+
+
+def _fake_spread(dy: Tensor, length: int, stride: int, n_tokens: int) -> Tensor:
+    B, _, G, D = dy.shape
+    return dy.new_empty(B, n_tokens, G, D)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, ctx.length, ctx.stride = inputs
+    ctx.n_tokens = x.shape[1]
+
+
+def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    return _SPREAD(dy, ctx.length, ctx.stride, ctx.n_tokens), None, None
+
+
+_HAS_TRITON = find_spec("triton") is not None
+
+_SPREAD = operators.define(
+    "block_spread",
+    "(Tensor dy, int length, int stride, int n_tokens) -> Tensor",
+    run={"CPU": plain.spread, "CUDA": _spread_on_gpu if _HAS_TRITON else plain.spread},
+    fake=_fake_spread,
+)
+
+_MEANS = operators.define(
+    "block_mean",
+    "(Tensor x, int length, int stride) -> Tensor",
+    run={"CPU": plain.means, "CUDA": _means_on_gpu if _HAS_TRITON else plain.means},
+    fake=_fake_means,
+    save=_save,
+    backward=_backward,
+)
