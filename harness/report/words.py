@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Claim, Finding
 from harness.core.verdict import Kind
-from harness.report.facts import cell, cells, controls, failing, groups, numbered, searched
+from harness.report.facts import cell, cells, controls, failing, groups, searched
 from harness.report.text import count, listed, ranges, seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from harness.core.boundary import Boundary, ScalingFit
     from harness.core.point import Value
-    from harness.core.record import Run
+    from harness.core.record import Run, TrialRecord
     from harness.report.facts import Cell, Group, Numbered
 
 RAN_OUT = "ran out of time while still making progress"
@@ -254,12 +257,16 @@ def day(wall: str) -> str:
 
 
 def tally(run: Run) -> str:
-    """``19 trials in 72 s: 17 PASS, 2 HANG``."""
-    kinds: dict[str, int] = {}
-    for trial in numbered(run):
-        kinds[trial.verdict.kind.value] = kinds.get(trial.verdict.kind.value, 0) + 1
-    split = f": {', '.join(f'{n} {kind}' for kind, n in kinds.items())}" if kinds else ""
-    return f"{count(len(run.records), 'trial')} in {seconds(run.seconds)}{split}"
+    """``19 trials in 72 s: 17 PASS, 2 HANG``, and how many were taken over from earlier runs."""
+    own = [record for record in run.records if not record.run]
+    others = [record for record in run.records if record.run]
+    text = f"{count(len(own), 'trial')} in {seconds(run.seconds)}{_split(own)}"
+    return text + (f"; {count(len(others), 'trial')} taken over from earlier runs{_split(others)}" if others else "")
+
+
+def _split(records: Sequence[TrialRecord]) -> str:
+    kinds = Counter(record.verdict.kind.value for record in records)
+    return f": {', '.join(f'{n} {kind}' for kind, n in kinds.items())}" if kinds else ""
 
 
 def not_searched(run: Run) -> tuple[Value, ...]:

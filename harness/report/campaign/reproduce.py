@@ -26,5 +26,5 @@ def section(run: CampaignRun, run_dir: Path) -> Block | None:
         ]
     )
     took = f"It took {seconds(run.seconds)} here, with seed {run.spec.seed}."
-    parts = [fence("\n".join(command(run.argv)), "bash"), took, minimal(run_dir), fence(others, "bash")]
+    parts = [fence("\n".join(command(run.argv)), "bash"), took, minimal(run, run_dir), fence(others, "bash")]
     return Block(title="Reproduce", markdown="\n\n".join(part for part in parts if part))

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import TYPE_CHECKING
 
 from harness.core.ports import Block
 from harness.report.facts import failing
 from harness.report.next_steps import resume
-from harness.report.text import command, details, fence, md, seconds
+from harness.report.subject import subject
+from harness.report.text import code, command, details, fence, md, seconds
 from harness.report.words import at, of
 from harness.store import layout
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.core.record import Run
+    from harness.core.record import CampaignRun, Run
 
 
 def section(run: Run, run_dir: Path) -> Block | None:
@@ -29,15 +31,21 @@ def section(run: Run, run_dir: Path) -> Block | None:
             *command(("nsa-harness", "report", run.directory or run.id)),
         ]
     )
-    parts = [fence(again, "bash"), expect(run), minimal(run_dir), fence(others, "bash")]
+    parts = [fence(again, "bash"), expect(run), minimal(run, run_dir), fence(others, "bash")]
     return Block(title="Reproduce", markdown="\n\n".join(part for part in parts if part))
 
 
-def minimal(run_dir: Path) -> str:
-    """The script that shows the failure without the harness, if one was tried, with how often it did."""
+def minimal(run: Run | CampaignRun, run_dir: Path) -> str:
+    """The script that shows the failure without the harness and how often it did, or why there is none."""
+    record = subject(run)
+    if record is None:
+        return "No trial failed, so there is no failure to show outside the harness." if run.records else ""
+    if record.trial.target != "nsa":
+        return "Outside the harness, the program's own command is the reproduction."
     script, tried = layout.repro(run_dir), layout.repro(run_dir, "json")
     if not script.is_file() or not tried.is_file():
-        return ""
+        again = code(shlex.join(("nsa-harness", "report", run.directory or run.id, "--repro")))
+        return f"The failure was not tried outside the harness. {again} makes a script of it, and tries it twice."
     told = json.loads(tried.read_text(encoding="utf-8"))
     text = f"**{md(told['sentence'][:1].upper() + told['sentence'][1:])}**"
     return f"{text}\n\n{details(f'The script, {script.name}', fence(script.read_text(encoding='utf-8'), 'python'))}"

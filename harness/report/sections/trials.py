@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.outcome import Outcome
-    from harness.core.record import Run
+    from harness.core.record import Run, TrialRecord
     from harness.report.facts import Cell, Numbered
 
 ROLES = {
@@ -59,7 +59,7 @@ def _trial_row(run: Run, trial: Numbered) -> tuple[object, ...]:
     return (
         trial.number,
         md(value_of(run, trial)),
-        md(ROLES.get(record.trial.role, record.trial.role)),
+        why(record),
         md(trial.verdict) if trial.verdict.kind is Kind.PASS else f"**{md(trial.verdict)}**",
         f"{record.outcome.duration_s:.2f}",
         steps_of(record),
@@ -67,6 +67,12 @@ def _trial_row(run: Run, trial: Numbered) -> tuple[object, ...]:
         md(ended(record.outcome)),
         code(f"trials/{record.trial.key}"),
     )
+
+
+def why(record: TrialRecord) -> str:
+    """What a trial was run for, and of which earlier run it is if it was not run for this one."""
+    taken = f" (taken over from {code(record.run)})" if record.run else ""
+    return md(ROLES.get(record.trial.role, record.trial.role)) + taken
 
 
 def ended(outcome: Outcome) -> str:
