@@ -166,11 +166,26 @@ class Fsdp(Single):
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
-        mesh = init_device_mesh(self.config.train.device, (self.world.size,))
+        self.mesh = init_device_mesh(self.config.train.device, (self.world.size,))
         for block in model.blocks:
-            fully_shard(block, mesh=mesh)
-        fully_shard(model, mesh=mesh)
+            fully_shard(block, mesh=self.mesh)
+        fully_shard(model, mesh=self.mesh)
         return model
+
+    def close(self) -> None:
+        """Let go of the process group while it exists.
+
+        DTensor's caches keep the mesh, and the mesh the group, until the interpreter ends, where a thread of the group
+        may abort the process. The modules hold it in a ring that is collected as late.
+        """
+        from torch.distributed.fsdp import FSDPModule
+
+        vars(self.mesh).get("_pg_registry", {}).clear()
+        for module in self.module.modules():
+            if isinstance(module, FSDPModule):
+                group = module._get_fsdp_state()._fsdp_param_group
+                if group is not None:
+                    vars(group.mesh_info).pop("shard_process_group", None)
 
     @contextmanager
     def micro_batch(self, *, is_last: bool) -> Iterator[None]:
@@ -196,6 +211,15 @@ class Fsdp1(Single):
         device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
         policy = ModuleWrapPolicy({Block})
         return FullyShardedDataParallel(model, auto_wrap_policy=policy, device_id=device, use_orig_params=True)
+
+    def close(self) -> None:
+        """Let go of the process group while it exists; the modules hold it in a ring that is collected too late."""
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        for module in FullyShardedDataParallel.fsdp_modules(self.module):
+            for holder in (module, module._handle, module._exec_order_data):
+                if holder is not None:
+                    vars(holder).pop("process_group", None)
 
     def micro_batch(self, *, is_last: bool) -> AbstractContextManager[object]:
         """Keep gradients whole and local until the last micro-batch."""
