@@ -11,8 +11,9 @@ from harness.core.errors import LaunchError
 from harness.core.evidence import Evidence
 from harness.core.outcome import Ending, Outcome
 from harness.core.verdict import Case, Confidence, Kind, Verdict
+from harness.observe.answers import steps_wanted
 from harness.observe.devices.table import load_devices
-from harness.observe.monitor import steps_wanted, watch
+from harness.observe.monitor import watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -85,7 +86,7 @@ def conduct(
                 started_s=started_s,
                 interrupted=interrupted,
                 devices=devices,
-                decided=lambda outcome, evidence: _decided(Case(trial=trial, outcome=outcome, evidence=evidence)),
+                decided=lambda outcome, evidence: decided(Case(trial=trial, outcome=outcome, evidence=evidence)),
             )
         finally:
             handle.stop(grace_s=GRACE_S, clock=parts.clock)
@@ -94,7 +95,7 @@ def conduct(
     return Conducted(outcome=outcome, evidence=evidence, verdict=verdict, started_at=started_at)
 
 
-def _decided(case: Case) -> str:
+def decided(case: Case) -> str:
     """Why a trial is known to hang, or nothing; what is less than conclusive decides once its watch is over."""
     verdict = classify(case)
     if verdict.kind is not Kind.HANG:
