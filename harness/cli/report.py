@@ -111,12 +111,23 @@ def _report(where: Path, name: str | None, options: dict[str, object]) -> None:
     else:
         text = form(found, directory, chosen, hide=hide, report=report)
     if isinstance(options["output"], Path):
-        from harness.store.files import write_atomic
-
-        write_atomic(options["output"], text)
+        _put(options["output"], text)
         click.echo(f"written: {options['output']}", err=True)
     else:
         click.echo(text, nl=not text.endswith("\n"))
+
+
+def _put(path: Path, text: str) -> None:
+    """``text`` as the file ``path``; into it where a device or a pipe is there, which must not be replaced."""
+    from harness.store.files import write_atomic, write_failed
+
+    if not path.exists() or path.is_file():
+        write_atomic(path.resolve(), text)
+        return
+    try:
+        path.write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise write_failed(path, error, safe="no file was touched") from error
 
 
 def read(directory: Path) -> Run | CampaignRun:

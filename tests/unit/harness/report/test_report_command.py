@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from click.testing import CliRunner
@@ -45,6 +46,22 @@ def test_a_form_goes_to_a_file(report, make_run, tmp_path):
     assert done.exit_code == 0
     assert "<testsuite " in out.read_text()
     assert "<testsuite " not in done.stdout
+
+
+def test_a_pipe_is_written_into_and_a_link_stays_one(report, make_run, tmp_path):
+    """Replacing what is there by a new file would, of a device such as /dev/null, leave the machine without it."""
+    run_dir, pipe, link, file = make_run("threshold")[1], tmp_path / "pipe", tmp_path / "link", tmp_path / "file"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert report(run_dir, "--format", "short", "-o", pipe).exit_code == 0
+    assert "HANG (deadlock)" in os.read(reader, 65536).decode()
+    assert pipe.is_fifo()
+    os.close(reader)
+    file.write_text("before")
+    link.symlink_to(file)
+    assert report(run_dir, "--format", "short", "-o", link).exit_code == 0
+    assert link.is_symlink()
+    assert "HANG (deadlock)" in file.read_text()
 
 
 def test_two_runs_are_compared(report, make_run, parts):
