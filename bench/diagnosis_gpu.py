@@ -2,7 +2,7 @@
 
     python bench/diagnosis_gpu.py OUT --budget-s 280               # two GPUs: doctor, then all specimens
     python bench/diagnosis_gpu.py OUT --part bullet --budget-s 170 # two GPUs: the nine faults of NCCL jobs
-    python bench/diagnosis_gpu.py OUT --part five --budget-s 230   # two GPUs: the five to be seen once more
+    python bench/diagnosis_gpu.py OUT --part one --budget-s 140    # one GPU: its five faults
     python bench/diagnosis_gpu.py OUT --part law --budget-s 135    # one GPU: the slow loop
     python bench/diagnosis_gpu.py OUT --smoke                      # no GPU: all of it on a CPU, gloo, tiny sizes
 
@@ -12,8 +12,7 @@ The exit status is 0 when everything was judged as declared, 1 when not, or when
 
 Parts: ``doctor`` (what this machine allows), ``two`` (specimens on both GPUs with NCCL, several at a time), ``one``
 (on one GPU, alone: a GPU that somebody else uses is evidence of its own), ``law``. ``bullet`` is ``doctor`` and
-``two``; ``five`` is those of ``two`` and ``one`` that were wrong on the first machine, and have been mended without
-one. When the budget runs out, what is running is ended and what was judged so far is printed.
+``two``. When the budget runs out, what is running is ended and what was judged so far is printed.
 
 ``law``: attention as a loop over tokens (legacy-sequential), the shape of the original reports, at five sizes; the
 harness fits seconds per step = a + c x layers x tokens. Then 12 layers and 2048 tokens with the reports' limit of 60
@@ -78,8 +77,6 @@ TWO = [
     "nccl-killed",
 ]  # the long ones among the first, so that three at a time end together
 ONE = ["gpu-spin", "gpu-oom", "gpu-host-bound", "gpu-thrash", "gpu-compile"]
-AGAIN = {"two": ["nccl-lock", "nccl-slow"], "one": ["gpu-oom", "gpu-thrash", "gpu-compile"]}
-"""Wrong, or not reached, on 2026-11-21."""
 
 SMOKE_SIZES = ((1, 16), (1, 32), (2, 32), (2, 48), (2, 64))
 WANTED, LIMIT_S = (12, 2048), 60.0
@@ -236,7 +233,7 @@ def pack(out: Path, keep: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="folder for the results")
-    choices = ("doctor", "two", "one", "law", "bullet", "five")
+    choices = ("doctor", "two", "one", "law", "bullet")
     parser.add_argument("--part", choices=choices, action="append", help="only this part; more than one adds up")
     parser.add_argument("--names", nargs="*", default=(), help="only these specimens, in part one or two")
     parser.add_argument("--budget-s", type=float, help="end everything cleanly after this time (280; law alone 134)")
@@ -244,9 +241,7 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="on a CPU, tiny")
     args = parser.parse_args()
     parts = set(args.part or (("doctor", "two", "one", "law") if args.smoke else ("doctor", "two", "one")))
-    again = AGAIN if "five" in parts else {}
     parts |= {"doctor", "two"} if "bullet" in parts else set()
-    parts |= {"two", "one"} if "five" in parts else set()
     right: list[bool] = []
     args.out.mkdir(parents=True, exist_ok=True)
     keep = args.out / "kept"
@@ -257,11 +252,11 @@ def main() -> None:
         harness(args.out, "doctor", "doctor", limit_s=30)
     common = ("--keep", str(keep), "--executor", "local")
     if "two" in parts:
-        chosen = ("gloo-skip",) if args.smoke else args.names or again.get("two", TWO)
+        chosen = ("gloo-skip",) if args.smoke else args.names or TWO
         jobs = ("--jobs", str(args.jobs))
         right.append(harness(args.out, "two", "selftest", *chosen, *common, *jobs, limit_s=left_s(budget_s)) == 0)
     if "one" in parts:
-        chosen = ("lock-deadlock",) if args.smoke else args.names or again.get("one", ONE)
+        chosen = ("lock-deadlock",) if args.smoke else args.names or ONE
         first = {"CUDA_VISIBLE_DEVICES": visible()[0]}
         enough = left_s(budget_s) > 30
         right.append(
