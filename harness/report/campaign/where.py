@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 
 def where(run: CampaignRun, verdict: str) -> str:
-    """``in all 3 cells with attention=nsa, and in no other``; empty when no one or two settings tell them apart.
+    """``in all 3 cells with attention=nsa, and in no other``; empty when no three settings tell them apart.
 
-    Three settings would be found by chance among a few cells.
     Said of the cells that were tried; whether the settings are the reason is for pairs that differ in nothing else.
     """
     inside = [cell for cell, trials in by_cell(run).items() if any(str(t.verdict) == verdict for t in trials)]
     untold = [cell for cell, trials in by_cell(run).items() if is_untold(trials)]
-    outside = [cell for cell in by_cell(run) if cell not in {*inside, *untold}]
+    aside = {*inside, *untold}
+    outside = [cell for cell in by_cell(run) if cell not in aside]
     if not inside:
         return ""
     if not outside:
-        return "" if untold else f"in every cell, {len(inside)}" if len(inside) > 1 else ""
+        return f"in each of {len(inside)} cells" if len(inside) > 1 and not untold else ""
     if len(inside) == 1:
         return f"in one cell of {len(by_cell(run))}, {name_of(run, inside[0])}"
     alone = filter(None, (_from_on(run, inside, outside), _shared(run, inside, outside, size=1)))
-    found = ", ".join(alone) or _shared(run, inside, outside, size=2)
+    found = ", ".join(alone) or _shared(run, inside, outside, size=2) or _shared(run, inside, outside, size=3)
     if not found:
         return ""
     all_of = "both" if len(inside) == 2 else f"all {len(inside)}"
