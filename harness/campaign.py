@@ -14,7 +14,7 @@ from harness.core.errors import SpecError
 from harness.core.evidence import Evidence
 from harness.core.ports import CellRequest
 from harness.core.verdict import FAILURES, NEVER_ENDED_WELL, Answer, Kind
-from harness.earlier import Earlier, earlier_trials
+from harness.earlier import Earlier, earlier_trials, words
 from harness.lanes import Lanes
 from harness.observe.ran import fingerprint
 from harness.plan.budget import budget
@@ -69,8 +69,7 @@ class Campaign:
         self.matrix = self.spec.matrix
         self.screen = screen
         self.today = dt.date.fromisoformat(parts.clock.wall()[:10])
-        self.search = strategy_of(self.spec)
-        self.hearing = Hearing(self.search, infra_retries=self.matrix.infra_retries)
+        self._begin_beyond(store.reused())
         self.oracle = Oracle(self.spec.bad_kinds or (ANY_FAILURE if self.spec.task is Task.CELLS else ()))
         self.attempts = Attempts(store=store, parts=parts, screen=screen, interrupted=interrupted, answer=self._answer)
         self.planner = CellPlanner(
@@ -130,36 +129,42 @@ class Campaign:
     def _look_back(self) -> Earlier:
         """What earlier runs have tried; counted, once, before the first trial of this one, if that was asked for."""
         axes = frozenset(f.name for f in self.matrix.space.factors)
-        earlier = earlier_trials(self.store.run_dir, axes=axes, like=self._like)
+        earlier = earlier_trials(self.store.run_dir, axes=axes, machine=self.store.machine, like=self._like)
         if not self.spec.reuse or self.store.facts() or self.store.undone():
             return earlier
         counted = self._of_use(earlier.counted)
-        for run, record in counted:
-            evidence = read_evidence(self.store.run_dir.parent / run, record.trial.key) or Evidence(steps_wanted=0)
-            judged = replace(record, answer=self._answer(record.verdict, evidence))
-            self.store.add_reuse(judged, run=run)
+        self._begin_beyond(counted)
+        for record in counted:
+            evidence = read_evidence(self.store.run_dir.parent / record.run, record.trial.key)
+            judged = replace(record, answer=self._answer(record.verdict, evidence or Evidence(steps_wanted=0)))
+            self.store.add_reuse(judged)
             self._remember(judged, evidence)
             self.planner.note(judged.trial)
             self.hearing.hear(judged)
-        if counted:
-            self.store.add_note(f"{len(counted)} trials of earlier runs count here; --fresh runs them again")
-        if earlier.others:
-            self.store.add_note(f"{earlier.others} trials of earlier runs do not count: other code or another machine")
+        for note in words(counted, earlier.others):
+            self.store.add_note(note)
+            self.screen.noted(note)
         return earlier
 
-    def _of_use(self, counted: Sequence[tuple[str, TrialRecord]]) -> list[tuple[str, TrialRecord]]:
+    def _begin_beyond(self, reused: Sequence[TrialRecord]) -> None:
+        """A fresh search whose limits are for what comes on top of ``reused``."""
+        effort = self.matrix.effort.beyond(record.outcome.duration_s for record in reused)
+        self.search = strategy_of(replace(self.spec, matrix=replace(self.matrix, effort=effort)))
+        self.hearing = Hearing(self.search, infra_retries=self.matrix.infra_retries)
+
+    def _of_use(self, counted: Sequence[TrialRecord]) -> list[TrialRecord]:
         """Those that this question may count: on its line, or, for a cause, of the failure that its bad corner showed.
 
         Where no failure is named, the first one becomes the one that is sought. That must not be another cell's.
         """
         if isinstance(self.search, Along):
-            return [(run, record) for run, record in counted if self.search.covers(record.trial.point)]
+            return [record for record in counted if self.search.covers(record.trial.point)]
         if self.spec.task is not Task.MINIMISE or self.spec.signature or self.spec.bad_kinds:
             return list(counted)
         corner = self.spec.bad or self.matrix.space.bad
-        ordered = sorted(counted, key=lambda one: one[1].trial.point != corner)
-        is_known = any(r.trial.point == corner and r.verdict.kind in FAILURES for _, r in ordered)
-        return [(run, r) for run, r in ordered if is_known or r.verdict.kind not in FAILURES]
+        ordered = sorted(counted, key=lambda record: record.trial.point != corner)
+        is_known = any(r.trial.point == corner and r.verdict.kind in FAILURES for r in ordered)
+        return [r for r in ordered if is_known or r.verdict.kind not in FAILURES]
 
     def _like(self, record: TrialRecord) -> Trial | None:
         settings = dict(record.trial.point)

@@ -2,94 +2,165 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from harness.core.campaign import CampaignSpec
 from harness.core.errors import StoreError
-from harness.core.verdict import Kind
+from harness.core.spec import BisectSpec, Effort
+from harness.core.verdict import FAILURES, Kind
+from harness.plan.budget import limits_set
 from harness.store.history import History, read_question
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from harness.core.record import TrialRecord
+    from harness.core.record import Machine, TrialRecord
     from harness.core.trial import Trial
+    from harness.store.history import Question
 
 MOST_RUNS = 30
-"""How many earlier runs of the same axes are looked at, newest first."""
+"""How many earlier runs of the same question or axes are looked at, newest first."""
+
+TELLING = FAILURES | {Kind.PASS, Kind.BELOW_TARGET}
+"""What answers a question by itself. A limit that ran out, a spoiled machine and what nobody could judge do not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Earlier:
     """What other runs have tried, oldest first.
 
-    ``counted`` are trials of the same question, each with its run; ``others`` is the number of those that had other
-    code or another machine. ``passed`` are those that passed on this machine, whatever the code: they say how long a
-    healthy trial takes, and nothing else.
+    ``counted`` are trials of the same question, each with its run's name in it; ``others`` is the number of those that
+    had other code, another machine or other variables. ``passed`` are those that passed on this machine, whatever the
+    code: they say how long a healthy trial takes, and nothing else.
     """
 
-    counted: tuple[tuple[str, TrialRecord], ...] = ()
+    counted: tuple[TrialRecord, ...] = ()
     others: int = 0
     passed: tuple[TrialRecord, ...] = ()
 
 
-def earlier_trials(run_dir: Path, *, axes: frozenset[str], like: Callable[[TrialRecord], Trial | None]) -> Earlier:
+def earlier_trials(
+    run_dir: Path, *, axes: frozenset[str], machine: Machine, like: Callable[[TrialRecord], Trial | None]
+) -> Earlier:
     """The trials of other runs beside ``run_dir`` over the same ``axes``.
 
     ``like(record)`` is the trial that would be made now of the record's cell, None when there is no such cell here.
-    Runs that cannot be read, and trials that the machine spoiled or a soft limit cut off, are left out.
+    Left out are runs that cannot be read, and trials that told nothing or ran under other limits set by the user.
     """
-    counted: dict[str, tuple[str, TrialRecord]] = {}
+    counted: dict[str, TrialRecord] = {}
     passed: list[TrialRecord] = []
     others = 0
-    for folder in reversed(_runs(run_dir, axes)):
-        for record in _records(folder):
-            now = like(record)
-            if (
-                now is None
-                or record.verdict.kind is Kind.INFRA
-                or record.is_cut
-                or not _same_question(now, record.trial)
-            ):
-                continue
-            same_machine = now.machine == record.trial.machine
-            if same_machine and record.verdict.kind is Kind.PASS:
-                passed.append(record)
-            if same_machine and now.code == record.trial.code:
-                counted.setdefault(record.trial.key, (folder.name, record))
-            else:
-                others += 1
+    for record, is_alike in _trials(run_dir, machine, is_akin=lambda question: _axes(question) == axes):
+        now = like(record)
+        if now is None or not _same_cell(now, record.trial):
+            continue
+        same_machine = is_alike and now.machine == record.trial.machine
+        if same_machine and record.verdict.kind is Kind.PASS:
+            passed.append(record)
+        if limits_set(now.budget) != limits_set(record.trial.budget):
+            continue
+        if same_machine and now.code == record.trial.code:
+            _count(counted, record)
+        else:
+            others += 1
     return Earlier(counted=tuple(counted.values()), others=others, passed=tuple(passed))
 
 
-def _runs(run_dir: Path, axes: frozenset[str]) -> list[Path]:
-    """The newest runs over the same axes, newest first; their questions alone are read for that."""
+def earlier_along(
+    run_dir: Path, *, spec: BisectSpec, machine: Machine, again: Callable[[Trial], Trial | None]
+) -> Earlier:
+    """The trials of other runs beside ``run_dir`` that this question along one axis would make under the same key.
+
+    ``again(trial)`` is the trial that would be made now of the same value, role and repeat, None when there is none.
+    """
+    counted: dict[str, TrialRecord] = {}
+    others = 0
+    for record, is_alike in _trials(run_dir, machine, is_akin=lambda question: _held(question) == _held(spec)):
+        then, now = record.trial, again(record.trial)
+        if now is None or replace(now, code=then.code, machine=then.machine).key != then.key:
+            continue
+        if is_alike and now.key == then.key:
+            _count(counted, record)
+        else:
+            others += 1
+    return Earlier(counted=tuple(counted.values()), others=others)
+
+
+def words(counted: Sequence[TrialRecord], others: int) -> tuple[str, ...]:
+    """What a reader must know of trials of earlier runs before any other is run: who counts, and who does not."""
+    notes: list[str] = []
+    if counted:
+        runs = list(dict.fromkeys(record.run for record in counted))
+        listed = ", ".join(runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
+        verb = "counts" if len(counted) == 1 else "count"
+        notes.append(f"{_of_earlier(len(counted))} {verb} here: {listed}. --fresh runs all anew.")
+    if others:
+        verb = "does" if others == 1 else "do"
+        notes.append(f"{_of_earlier(others)} {verb} not count: other code, another machine or other variables.")
+    return tuple(notes)
+
+
+def _of_earlier(number: int) -> str:
+    return f"{number} trial{'' if number == 1 else 's'} of earlier runs"
+
+
+def _count(counted: dict[str, TrialRecord], record: TrialRecord) -> None:
+    """Of two trials under one key, as after --fresh, the later one counts."""
+    counted.pop(record.trial.key, None)
+    counted[record.trial.key] = record
+
+
+def _trials(
+    run_dir: Path, machine: Machine, *, is_akin: Callable[[Question], bool]
+) -> Iterator[tuple[TrialRecord, bool]]:
+    """Every telling trial of the newest akin runs, oldest first, and whether it had the same variables as now."""
+    for history in _readable(reversed(_runs(run_dir, is_akin))):
+        is_alike = history.identity.machine.environment == machine.environment
+        for record in history.records():
+            if record.verdict.kind in TELLING and not record.is_cut:
+                yield replace(record, run=history.identity.id), is_alike
+
+
+def _readable(folders: Iterable[Path]) -> Iterator[History]:
+    for folder in folders:
+        with suppress(StoreError):  # it cannot be read, so it has nothing to say
+            yield History.read(folder)
+
+
+def _runs(run_dir: Path, is_akin: Callable[[Question], bool]) -> list[Path]:
+    """The newest akin runs, newest first; their questions alone are read for that."""
     found: list[Path] = []
     for folder in sorted((path.parent for path in run_dir.parent.glob("*/journal.jsonl")), reverse=True):
-        if folder != run_dir and len(found) < MOST_RUNS and _axes(folder) == axes:
+        if folder != run_dir and len(found) < MOST_RUNS and _asks(folder, is_akin):
             found.append(folder)
     return found
 
 
-def _axes(run_dir: Path) -> frozenset[str]:
+def _asks(run_dir: Path, is_akin: Callable[[Question], bool]) -> bool:
     try:
-        question = read_question(run_dir)
+        return is_akin(read_question(run_dir))
     except StoreError:
-        return frozenset()
-    names = (f.name for f in question.matrix.space.factors) if isinstance(question, CampaignSpec) else ()
-    return frozenset(names)
+        return False
 
 
-def _records(run_dir: Path) -> tuple[TrialRecord, ...]:
-    try:
-        return History.read(run_dir).records()
-    except StoreError:
-        return ()
+def _axes(question: Question) -> frozenset[str] | None:
+    if isinstance(question, CampaignSpec):
+        return frozenset(factor.name for factor in question.matrix.space.factors)
+    return None
 
 
-def _same_question(now: Trial, then: Trial) -> bool:
+def _held(question: Question) -> BisectSpec | None:
+    """A question along one axis less what shapes no trial of it: which values, how many trials, what is bad."""
+    if not isinstance(question, BisectSpec):
+        return None
+    axis = replace(question.axis, values=(0,), help="")
+    return replace(question, question="", axis=axis, bad=(), effort=Effort(), controls=(), reuse=False)
+
+
+def _same_cell(now: Trial, then: Trial) -> bool:
     return (now.target, now.point, now.config, str(now.fault), now.env, now.python, now.success) == (
         then.target, then.point, then.config, str(then.fault), then.env, then.python, then.success,
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import harness
 from harness.core.record import Machine
+from harness.settings import inherited
 
 PACKAGES = ("torch", "triton", "numpy", "py-spy", "pystack", "click", "pydantic")
 """Distributions whose versions a report names."""
@@ -38,7 +40,14 @@ def describe() -> Machine:
         memory_bytes=memory,
         gpus=_gpus(),
         packages=tuple((name, found) for name in PACKAGES if (found := installed(name))),
+        environment=_environment(),
     )
+
+
+def _environment() -> str:
+    # A hash, since a value may name a user or a host.
+    variables = inherited()
+    return hashlib.sha256(json.dumps(variables).encode()).hexdigest()[:12] if variables else ""
 
 
 def code_fingerprint() -> str:

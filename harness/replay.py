@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from harness.core.campaign import CampaignSpec, Said, Task
@@ -16,6 +16,7 @@ from harness.store import journal, layout
 from harness.store.history import History
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from harness.core.ports import CellRequest
@@ -64,7 +65,8 @@ def replay(run_dir: Path) -> Replayed:
     Raises:
         StoreError: it is not a run directory, or its journal cannot be read.
     """
-    question = History.read(run_dir).question
+    history = History.read(run_dir)
+    question = _beyond(history.question, history.reused())
     lines, _ = journal.read(layout.journal(run_dir))
     played = Replayed(search=_fresh(question))
     hearing = _hearing(question, played.search)
@@ -86,6 +88,13 @@ def replay(run_dir: Path) -> Replayed:
             case _:
                 pass
     return played
+
+
+def _beyond(question: BisectSpec | CampaignSpec, reused: Sequence[TrialRecord]) -> BisectSpec | CampaignSpec:
+    paid = [record.outcome.duration_s for record in reused]
+    if isinstance(question, CampaignSpec):
+        return replace(question, matrix=replace(question.matrix, effort=question.matrix.effort.beyond(paid)))
+    return replace(question, effort=question.effort.beyond(paid))
 
 
 def _fresh(question: BisectSpec | CampaignSpec) -> Search:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from harness.attempts import Attempts, Interrupted
 from harness.core.boundary import Claim, Finding
 from harness.core.campaign import Said
-from harness.core.verdict import Kind
+from harness.core.verdict import Answer, Kind
+from harness.earlier import earlier_along, words
 from harness.plan.budget import budget
 from harness.plan.predict import predict
 from harness.plan.trials import Planner
@@ -17,7 +18,7 @@ from harness.search.scaling import fits_along, scaling_of
 from harness.search.threshold import ThresholdSearch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from harness.conduct import Parts
     from harness.core.boundary import Boundary
@@ -45,7 +46,7 @@ class Session:
         self.store = store
         self.spec = store.spec
         self.screen = screen
-        self.search = ThresholdSearch(self.spec.axis, self.spec.effort)
+        self.search = self._search_beyond(store.reused())
         self.oracle = Oracle(self.spec.bad)
         self.planner = Planner(self.spec, target=parts.target, code=store.code, machine=store.machine.fingerprint)
         self.attempts = Attempts(
@@ -54,9 +55,13 @@ class Session:
         self.spoiled = 0
 
     def bisect(self) -> Run:
-        """Search to the end, run the controls, write the conclusion; what was recorded before is not run again."""
+        """Search to the end, run the controls, write the conclusion; what was recorded before is not run again.
+
+        With ``spec.reuse`` that holds for what earlier runs of the same question have recorded, too.
+        """
         try:
             self._replay()
+            self._look_back()
             self._search()
             boundary = self._control(self._with_scaling(self.search.result()))
             ended = "budget used up" if self.search.stopped or self.search.ask() is not None else "answered"
@@ -66,13 +71,40 @@ class Session:
         return self.store.run()
 
     def _replay(self) -> None:
-        for record in (*self.store.undone(), *self.store.records()):
+        for record in (*self.store.undone(), *self._known()):
             self.planner.note(record.trial)
         for fact in self.store.facts():
             if isinstance(fact, Said):
                 self.search.tell(value=fact.cell.get(self.spec.axis.name), answer=fact.answer, seconds=0.0)
             else:
                 self._learn(fact)
+
+    def _look_back(self) -> None:
+        """Count, once and before any trial of this run, what earlier runs have answered, as this question judges it."""
+        if not self.spec.reuse or self.store.facts() or self.store.undone():
+            return
+        earlier = earlier_along(
+            self.store.run_dir, spec=self.spec, machine=self.store.machine, again=self.planner.again
+        )
+        judged = [replace(record, answer=self.oracle.answer(record.verdict)) for record in earlier.counted]
+        counted = [record for record in judged if record.answer is not Answer.UNRESOLVED]
+        self.search = self._search_beyond(counted)
+        self.oracle = Oracle(self.spec.bad)
+        for record in counted:
+            self.store.add_reuse(record)
+            self.planner.note(record.trial)
+            self._learn(record)
+        for note in words(counted, earlier.others):
+            self.store.add_note(note)
+            self.screen.noted(note)
+
+    def _search_beyond(self, reused: Sequence[TrialRecord]) -> ThresholdSearch:
+        """A fresh search whose limits are for what comes on top of ``reused``."""
+        return ThresholdSearch(self.spec.axis, self.spec.effort.beyond(record.outcome.duration_s for record in reused))
+
+    def _known(self) -> tuple[TrialRecord, ...]:
+        """Every trial that counts here: those of earlier runs, then those of this one."""
+        return (*self.store.reused(), *self.store.records())
 
     def _search(self) -> None:
         self.store.add_plan(self.search.estimate())
@@ -103,11 +135,11 @@ class Session:
 
     def _with_budget(self, trial: Trial, *, soft: bool) -> Trial:
         value = trial.point.get(self.spec.axis.name)
-        prediction = predict(self.store.records(), axis=self.spec.axis, value=value, target=trial)
+        prediction = predict(self._known(), axis=self.spec.axis, value=value, target=trial)
         return replace(trial, budget=budget(self.spec.limits, prediction, soft=soft), prediction=prediction)
 
     def _with_scaling(self, boundary: Boundary) -> Boundary:
-        records, axis = self.store.records(), self.spec.axis
+        records, axis = self._known(), self.spec.axis
         notes = (*boundary.notes, *not_followed(r for r in records if r.trial.role in SEARCHING))
         return replace(boundary, notes=notes, fit=scaling_of(records, axis=axis), fits=fits_along(records, axis=axis))
 
@@ -129,10 +161,12 @@ class Session:
         """As many passes as make a rare failure of the control unlikely; one failure, or a spoiled machine, ends it."""
         flaky = any(c.good and c.bad for c in boundary.counts)
         wanted = boundary.certificate_passes if flaky else CONTROL_PASSES
-        kinds = [r.verdict.kind for r in self.store.records() if r.trial.role == f"control {name}"]
+        value, role = boundary.first_bad, f"control {name}"
+        here = [r for r in self._known() if r.trial.role == role and r.trial.point.get(self.spec.axis.name) == value]
+        kinds = [record.verdict.kind for record in here]
         while kinds.count(Kind.PASS) < wanted:
             if set(kinds) - {Kind.PASS, Kind.INFRA} or kinds.count(Kind.INFRA) > INFRA_RETRIES:
                 return False
-            trial = self.planner.control(name, boundary.first_bad)
+            trial = self.planner.control(name, value)
             kinds.append(self._run(trial, reason=f"control: {name}").verdict.kind)
         return True

@@ -88,6 +88,11 @@ def find_program(name: str) -> str | None:
     return str(beside) if beside.is_file() else shutil.which(name)
 
 
+def inherited() -> tuple[tuple[str, str], ...]:
+    """The variables of this command that every trial inherits and that change what runs, sorted by name."""
+    return tuple((k, v) for k, v in surroundings() if k == "LD_LIBRARY_PATH" or k.startswith(KEPT_PREFIXES))
+
+
 NAMING = ("USER", "LOGNAME", "SUDO_USER", "HOSTNAME", "MASTER_ADDR", "SLURMD_NODENAME", "SLURM_JOB_USER")
 """Variables that name a person or a host."""
 

@@ -9,6 +9,7 @@ import click
 
 from harness.cli.exit_codes import SEARCH, ExitCode
 from harness.cli.foreign import COMMAND, WithCommand
+from harness.cli.matrix_options import REUSE
 from harness.cli.options import ASSIGNMENT, DURATION
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ Examples:
 @click.option("--progress-file", metavar="PATH", help="A file whose growth is progress of a command.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything random.")
 @click.option("--resume", is_flag=False, flag_value="latest", metavar="[RUN]", help="Continue the last run, or RUN.")
-@click.option("--fresh", is_flag=True, help="With a matrix, commits or interpreters: count no trial of earlier runs.")
+@click.option("--reuse/--fresh", default=None, help=REUSE)
 @click.option("--runs", metavar="DIR", help="Where runs go (default: ./runs, or NSA_HARNESS_RUNS).")
 @click.option("--dry-run", is_flag=True, help="Print the plan and its cost, run nothing.")
 @click.option("--json", "as_json", is_flag=True, help="The report as JSON on standard output.")
@@ -87,8 +88,12 @@ def bisect(ctx: click.Context, **options: object) -> None:
     often enough to rule out a rare failure, and the failing one is run until it fails again. Limits are learned from
     trials that passed; a limit that ran out is never by itself a hang.
 
+    Trials of earlier runs in the same place count where the question, the code and the machine are the same, and are
+    named as such; --fresh runs all anew.
+
     With COMMAND behind --, any program is asked: the axis is declared with its values, and its {name} stands in the
-    command line. Progress is seen as for "nsa-harness run".
+    command line. Progress is seen as for "nsa-harness run". Its earlier trials count with --reuse only: whether the
+    program is still the same is not known here.
     """
     if options["list_axes"] or options["list_faults"]:
         _print_tables(axes=bool(options["list_axes"]), faults=bool(options["list_faults"]))

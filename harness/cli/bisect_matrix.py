@@ -57,7 +57,7 @@ def bisect_matrix(ctx: click.Context, settings: Settings, options: Mapping[str, 
 
 def question_of(options: Mapping[str, Any], command: Sequence[str]) -> CampaignSpec:
     """The threshold question of these options."""
-    from harness.cli.matrix_run import how
+    from harness.cli.matrix_run import how, reuses
     from harness.cli.searches import kind_of
 
     spec = _along_program(options, command) if not options["file"] else _beside_file(options)
@@ -67,7 +67,7 @@ def question_of(options: Mapping[str, Any], command: Sequence[str]) -> CampaignS
         matrix=matrix,
         good=spec.good or matrix.space.good,
         bad_kinds=tuple(kind_of(word) for word in options["bad"]),
-        reuse=not options["fresh"],
+        reuse=reuses(matrix, asked=options["reuse"]),
         **how(matrix, dict(options)),
     )
 

@@ -6,6 +6,7 @@ Progress goes to standard error, results to standard output. This is the only mo
 from __future__ import annotations
 
 import sys
+import textwrap
 from typing import TYPE_CHECKING, TextIO, TypeAlias
 
 from harness.core.verdict import Kind
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 Label: TypeAlias = "Callable[[Trial], str]"
 """Names the place of a trial."""
+
+WIDTH = 80
 
 STYLES = {
     Kind.PASS: "green",
@@ -85,6 +88,11 @@ class PlainScreen:
         self._line(question)
         self._line(f"run directory: {directory}" + (f" (resumed: {resumed} trials kept)" if resumed else ""))
 
+    def noted(self, text: str) -> None:
+        """The note, in as many lines as it needs."""
+        for line in textwrap.wrap(text, WIDTH, break_on_hyphens=False):
+            self._line(line)
+
     def planned(self, estimate: PlanEstimate) -> None:
         """The plan in one line before the first trial, and once more when a first one has told its seconds."""
         if self.planned_with is None or (estimate.is_measured and not self.planned_with.is_measured):
@@ -138,6 +146,10 @@ class LiveScreen:
         """The question in bold, the place below."""
         self.console.print(question, style="bold")
         self.console.print(f"run directory: {directory}" + (f" (resumed: {resumed} trials kept)" if resumed else ""))
+
+    def noted(self, text: str) -> None:
+        """The note, wrapped."""
+        self.console.print("\n".join(textwrap.wrap(text, WIDTH, break_on_hyphens=False)))
 
     def planned(self, estimate: PlanEstimate) -> None:
         """Before the first trial a line, later the bar's total."""

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
+REUSE = "Count trials of earlier runs, or none (default: searches of our trainer or of commits do)."
+
 SHARED = (
     click.option("--budget", type=DURATION, help="End after this time, with a partial report."),
     click.option("--max-trials", type=click.IntRange(min=1), help="End after this many."),
@@ -22,7 +24,7 @@ SHARED = (
     click.option(
         "--resume", is_flag=False, flag_value="latest", metavar="[RUN]", help="Continue the last run, or RUN."
     ),
-    click.option("--reuse/--fresh", default=None, help="Count trials of earlier runs (default: in searches only)."),
+    click.option("--reuse/--fresh", default=None, help=REUSE),
     click.option("--runs", metavar="DIR", help="Where runs go (default: ./runs, or NSA_HARNESS_RUNS)."),
     click.option("--json", "as_json", is_flag=True, help="The whole run as JSON on standard output."),
 )

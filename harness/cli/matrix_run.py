@@ -86,7 +86,7 @@ def question_of(file: str, options: dict[str, Any]) -> CampaignSpec | None:
         from harness.spec.searches import search_spec
 
         spec = search_spec(matrix, search, file=path)
-        return replace(spec, reuse=options["reuse"] is not False, **how(matrix, options))
+        return replace(spec, reuse=reuses(matrix, asked=options["reuse"]), **how(matrix, options))
     cells = _cells(matrix, options)
     if not cells:
         return None
@@ -108,6 +108,16 @@ def how(matrix: Matrix, options: dict[str, Any]) -> dict[str, Any]:
     bundles = [bundle for factor in matrix.space.factors for bundle in factor.bundles]
     fresh = matrix.target != "nsa" or any(bundle.python or bundle.commit for bundle in bundles)
     return {"executor": options["executor"] or ("local" if fresh else "forkserver"), "seed": options["seed"]}
+
+
+def reuses(matrix: Matrix, *, asked: bool | None) -> bool:
+    """Whether a search counts trials of earlier runs: as asked, else where it is known which code those ran.
+
+    That is so of our own trainer and of commits. What a command runs may have changed from one run to the next.
+    """
+    bundles = [bundle for factor in matrix.space.factors for bundle in factor.bundles]
+    known = matrix.target == "nsa" or any(bundle.commit for bundle in bundles)
+    return known if asked is None else asked
 
 
 def with_effort(matrix: Matrix, options: dict[str, Any]) -> Matrix:

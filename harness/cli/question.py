@@ -56,6 +56,7 @@ def question_of(settings: Settings, options: Mapping[str, Any]) -> BisectSpec:
         executor=options["executor"] or (base.executor if base else "forkserver"),
         seed=options["seed"],
         env=base.env if base else (),
+        reuse=options["reuse"] is not False,
     )
     spec = replace(spec, controls=_controls(options["controls"], spec, base))
     _check(spec)

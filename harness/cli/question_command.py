@@ -57,6 +57,7 @@ def question_of_command(command: Sequence[str], options: Mapping[str, Any]) -> B
         env=variables(options["env"]),
         command=tuple(command),
         success=Success(require=required) if required else None,
+        reuse=bool(options["reuse"]),
     )
     Planner(spec, target=ScriptTarget(python=""), code="", machine="")
     ScriptTarget(python="").config({**fixed, axis.path: axis.values[0]})

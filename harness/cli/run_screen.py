@@ -46,6 +46,9 @@ class RunScreen:
     def opened(self, *, question: str, directory: str, resumed: int) -> None:
         """Nothing: the run directory was named already."""
 
+    def noted(self, text: str) -> None:
+        """Nothing: every run is its own."""
+
     def planned(self, estimate: PlanEstimate) -> None:
         """Nothing: there is no search."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.campaigns import begin, finish, resume
-from harness.cli.matrix_run import existing, how, with_effort
+from harness.cli.matrix_run import existing, how, reuses, with_effort
 from harness.core.campaign import CampaignSpec, Task
 from harness.core.errors import SpecError, choices, suggestion
 from harness.core.matrix import SearchKind
@@ -63,7 +63,7 @@ def question_of(file: str | None, task: Task, options: dict[str, Any]) -> Campai
         **_given(options),
         bad_kinds=tuple(kind_of(word) for word in options["bad_kinds"]) or spec.bad_kinds,
         signature=signature_of(matrix, options["signature"]) or (None if options["bad_kinds"] else spec.signature),
-        reuse=options["reuse"] is not False,
+        reuse=reuses(matrix, asked=options["reuse"]),
         **how(matrix, options),
     )
 

@@ -265,6 +265,10 @@ class Screen(Protocol):
         """The question is known and the run directory open; ``resumed`` trials are already there."""
         ...
 
+    def noted(self, text: str) -> None:
+        """Something to know before the first trial, such as what is counted of earlier runs."""
+        ...
+
     def planned(self, estimate: PlanEstimate) -> None:
         """What is left to spend, as expected now."""
         ...

@@ -15,7 +15,10 @@ from harness.core.verdict import Answer, Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Where a run took place: enough to know whether another observation may be counted with it."""
+    """Where a run took place: enough to know whether another observation may be counted with it.
+
+    ``environment`` is a hash of the variables that trials inherit and that change what they do, empty for none.
+    """
 
     python: str
     torch: str
@@ -26,6 +29,7 @@ class Machine:
     memory_bytes: int
     gpus: tuple[str, ...] = ()
     packages: tuple[tuple[str, str], ...] = ()
+    environment: str = ""
 
     @property
     def fingerprint(self) -> str:
@@ -35,7 +39,10 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRecord:
-    """One finished trial: as asked, how it ended, what we concluded. Its evidence lies in the trial's folder."""
+    """One finished trial: as asked, how it ended, what we concluded. Its evidence lies in the trial's folder.
+
+    ``run`` names the earlier run that it was taken over from; empty for a trial of this run.
+    """
 
     trial: Trial
     outcome: Outcome
@@ -43,6 +50,7 @@ class TrialRecord:
     answer: Answer
     measurement: Measurement
     started_at: str
+    run: str = ""
 
     @property
     def is_cut(self) -> bool:
@@ -53,7 +61,10 @@ class TrialRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """All that a report may use. ``boundary`` is None when the search did not end (``ended`` says why)."""
+    """All that a report may use. ``boundary`` is None when the search did not end (``ended`` says why).
+
+    ``records`` are all trials that count: those of this run first, then those taken over from earlier ones.
+    """
 
     id: str
     spec: BisectSpec

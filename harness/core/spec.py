@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 from harness.core.point import Axis, Point
 from harness.core.success import Success
 from harness.core.trial import Fault
 from harness.core.verdict import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 EVERYTHING_AT_ITS_DEFAULT = Point()
 
@@ -37,6 +41,40 @@ class Effort:
     soft_limit: bool = False
     check_above: int = 0
 
+    def trials_left(self, trials: int) -> int:
+        """How many more may be run after so many."""
+        return self.max_trials - trials
+
+    def spent(self, *, trials: int, seconds: float) -> str:
+        """Which limit a search of so many ``trials`` and ``seconds`` has reached, in words; empty while none is."""
+        if self.trials_left(trials) <= 0:
+            return f"the limit of {self.max_trials} trials"
+        if self.max_seconds is not None and seconds >= self.max_seconds:
+            return f"the limit of {self.max_seconds:g} s of trials"
+        return ""
+
+    def beyond(self, paid: Iterable[float]) -> Effort:
+        """The same limits for what comes on top of trials that earlier runs have ``paid`` so many seconds each for."""
+        seconds = tuple(paid)
+        known = {field.name: getattr(self, field.name) for field in fields(Effort)}
+        return EffortBeyond(**known, paid_trials=len(seconds), paid_seconds=sum(seconds)) if seconds else self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffortBeyond(Effort):
+    """An effort of a search that also hears of trials which earlier runs have paid for; no question carries one."""
+
+    paid_trials: int
+    paid_seconds: float
+
+    def trials_left(self, trials: int) -> int:
+        """How many more may be run, those that were paid before not counted."""
+        return self.max_trials - (trials - self.paid_trials)
+
+    def spent(self, *, trials: int, seconds: float) -> str:
+        """As :meth:`Effort.spent`, less what was paid before."""
+        return Effort.spent(self, trials=trials, seconds=seconds - self.paid_seconds)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BisectSpec:
@@ -44,7 +82,8 @@ class BisectSpec:
 
     ``bad`` is empty for "the first kind of failure that shows up"; otherwise the kinds that count as bad.
     ``controls`` name trials run at the failing value with one thing changed (``no-fault``, ``dense``). ``success`` is
-    what a trial must show beyond its exit status to be good.
+    what a trial must show beyond its exit status to be good. ``reuse`` counts trials of earlier runs of the same
+    question whose code and machine are the same.
     """
 
     question: str
@@ -61,3 +100,4 @@ class BisectSpec:
     env: tuple[tuple[str, str], ...] = ()
     command: tuple[str, ...] = ()
     success: Success | None = None
+    reuse: bool = False

@@ -22,6 +22,8 @@ WATCHED_STALLS = 5.0
 SOFT_FACTOR = 5.0
 LEAST_SOFT_S = 10.0
 """A soft limit leaves time for a hang to be told by what is seen of it; only what nothing tells by then is cut off."""
+BY_USER = "set by the user"
+"""How the source of a limit begins that was not learned."""
 
 
 def budget(limits: Limits, prediction: Prediction | None, *, soft: bool = False) -> Budget:
@@ -47,8 +49,14 @@ def _soft(prediction: Prediction) -> Limit:
     return Limit(seconds=seconds, source=how + _bounded(learned, seconds))
 
 
+def limits_set(budget: Budget) -> tuple[float | None, ...]:
+    """The limits of a budget that the user set, in seconds, None for those that were learned or are defaults."""
+    every = (budget.startup, budget.stall, budget.total)
+    return tuple(limit.seconds if limit.source.startswith(BY_USER) else None for limit in every)
+
+
 def _given(name: str, seconds: float | None) -> Limit | None:
-    return None if seconds is None else Limit(seconds=seconds, source=f"set by the user ({name})")
+    return None if seconds is None else Limit(seconds=seconds, source=f"{BY_USER} ({name})")
 
 
 def _default(seconds: float) -> Limit:

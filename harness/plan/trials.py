@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 NO_FAULT = "no-fault"
 DENSE = "dense"
 CONTROLS = (NO_FAULT, DENSE)
+CONTROL = "control"
+"""The first word of a control's role."""
 ATTENTION = "model.attention"
 
 
@@ -49,22 +51,37 @@ class Planner:
 
     def search(self, request: Request) -> Trial:
         """The trial that answers ``request``."""
-        return self._trial(request.value, role=request.role, fixed=self.spec.fixed, fault=self.spec.fault)
+        return self._next(request.value, role=request.role, fixed=self.spec.fixed, fault=self.spec.fault)
 
     def control(self, name: str, value: Value) -> Trial:
         """The trial at ``value`` with one thing changed: the fault left out, or dense attention instead."""
-        role, fixed = f"control {name}", self.spec.fixed
+        role, fixed = f"{CONTROL} {name}", self.spec.fixed
         if name == NO_FAULT:
-            return self._trial(value, role=role, fixed=fixed, fault=None)
+            return self._next(value, role=role, fixed=fixed, fault=None)
         if name == DENSE:
-            return self._trial(value, role=role, fixed=fixed.with_value(ATTENTION, "dense"), fault=self.spec.fault)
+            return self._next(value, role=role, fixed=fixed.with_value(ATTENTION, "dense"), fault=self.spec.fault)
         raise unknown("control", name, CONTROLS)
 
-    def _trial(self, value: Value, *, role: str, fixed: Point, fault: Fault | None) -> Trial:
+    def again(self, trial: Trial) -> Trial | None:
+        """The trial that this search would make at the same value, of the same role and repeat.
+
+        None for a control, which is run beside the failure that it is held against, and for a value of another axis.
+        """
+        spec, value = self.spec, trial.point.get(self.spec.axis.name)
+        if value not in spec.axis.values or trial.role.startswith(CONTROL):
+            return None
+        return self._trial(value, role=trial.role, fixed=spec.fixed, fault=spec.fault, repeat=trial.repeat)
+
+    def _next(self, value: Value, *, role: str, fixed: Point, fault: Fault | None) -> Trial:
+        repeat = self._repeats.get(value, 0)
+        trial = self._trial(value, role=role, fixed=fixed, fault=fault, repeat=repeat)
+        self._repeats[value] = repeat + 1
+        return trial
+
+    def _trial(self, value: Value, *, role: str, fixed: Point, fault: Fault | None, repeat: int) -> Trial:
         axis = self.spec.axis
         config = self.target.config({**dict(fixed), axis.path: value})
         settings = settings_of(config, fixed=fixed, axis=axis, value=value)
-        repeat = self._next_repeat(value)
         return Trial(
             target=self.spec.target,
             point=fixed.with_value(axis.name, value),
@@ -79,11 +96,6 @@ class Planner:
             budget=budget(self.spec.limits, None),
             success=self.spec.success,
         )
-
-    def _next_repeat(self, value: Value) -> int:
-        repeat = self._repeats.get(value, 0)
-        self._repeats[value] = repeat + 1
-        return repeat
 
     def _seed(self, value: Value, repeat: int) -> int:
         text = f"{self.spec.seed}|{self.spec.axis.name}={value}|{repeat}"

@@ -195,14 +195,10 @@ class Script:
                 tally.unresolved += 1
 
     def _advance(self) -> None:
-        effort = self.effort
         self._copies = 1
         self._next = next(self._steps, None)
         if self._next is None:
             return
-        if self.trials >= effort.max_trials:
-            self.stopped = f"the limit of {effort.max_trials} trials"
-        elif effort.max_seconds is not None and self.seconds >= effort.max_seconds:
-            self.stopped = f"the limit of {effort.max_seconds:g} s of trials"
+        self.stopped = self.stopped or self.effort.spent(trials=self.trials, seconds=self.seconds)
         if self.stopped:
             self._next = None

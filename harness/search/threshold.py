@@ -124,7 +124,7 @@ class ThresholdSearch:
         The way to the bracket is one question at a time: a wrong guess there would pay for a whole failure. The
         passes of a certificate and the failure that confirms do not wait for each other.
         """
-        most = min(most, self.effort.max_trials - self.trials)
+        most = min(most, self.effort.trials_left(self.trials))
         if self._next is None or most < 1:
             return ()
         if most == 1 or self._next.role == "search":
@@ -214,10 +214,7 @@ class ThresholdSearch:
         return max((i for i in passed if self._doubts.below[i] <= DOUBT), default=-1)
 
     def _decide(self) -> Request | None:
-        if self.trials >= self.effort.max_trials:
-            self.stopped = f"the limit of {self.effort.max_trials} trials"
-        elif self.effort.max_seconds is not None and self.seconds >= self.effort.max_seconds:
-            self.stopped = f"the limit of {self.effort.max_seconds:g} s of trials"
+        self.stopped = self.stopped or self.effort.spent(trials=self.trials, seconds=self.seconds)
         if self.stopped:
             self._low = None
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,26 @@ def write_atomic(path: Path, text: str) -> None:
             temporary.unlink()
         safe = "the file as it was before is unchanged" if path.exists() else "no other file was touched"
         raise write_failed(path, error, safe=safe) from error
+
+
+def link_files(source: Path, folder: Path) -> None:
+    """The files right below ``source``, if it is there, also in ``folder``: as hard links, or copies where none can be.
+
+    Raises:
+        StoreError: the disk is full or failing, or the folder may not be written to.
+    """
+    files = [path for path in source.iterdir() if path.is_file()] if source.is_dir() else []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in files:
+            other = folder / file.name
+            other.unlink(missing_ok=True)
+            try:
+                other.hardlink_to(file)
+            except OSError:  # another file system, or one without links; a disk that fails will say so again
+                shutil.copyfile(file, other)
+    except OSError as error:
+        raise write_failed(folder, error, safe="the run that is linked from is unchanged") from error
 
 
 def sync_folder(folder: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -49,7 +49,6 @@ class History:
         self._records: dict[str, TrialRecord] = {}
         self._pending: dict[str, Trial] = {}
         self._reused: dict[str, TrialRecord] = {}
-        self._run_of: dict[str, str] = {}
         self._facts: list[TrialRecord | Said] = []
         self._undone: list[TrialRecord] = []
         self._notes: list[str] = []
@@ -95,9 +94,11 @@ class History:
         return tuple(self._reused.values())
 
     def trial_dir(self, key: str) -> Path:
-        """Where the evidence of a trial lies: here, or in the run that it was taken over from."""
-        run_dir = self.run_dir.parent / self._run_of[key] if key in self._run_of else self.run_dir
-        return layout.trial(run_dir, key)
+        """Where the evidence of a trial lies: here, or in the run that it was taken over from without its files."""
+        here = layout.trial(self.run_dir, key)
+        if key not in self._reused or here.exists():
+            return here
+        return layout.trial(self.run_dir.parent / self._reused[key].run, key)
 
     def facts(self) -> tuple[TrialRecord | Said, ...]:
         """Everything that a search is to be told, in order: trials, also those taken over, and what users said."""
@@ -132,12 +133,20 @@ class History:
     def run(self) -> Run:
         """The run along one axis as reports see it, also when it was cut off or nothing was tried."""
         end = self._end or _End(why=NOT_FINISHED)
-        return Run(spec=self.spec, boundary=end.boundary, ended=end.why, **self._common())
+        records = (*self.records(), *self.reused())
+        return Run(spec=self.spec, boundary=end.boundary, ended=end.why, records=records, **self._common())
 
     def campaign_run(self) -> CampaignRun:
         """The run of a matrix as reports see it, also when it was cut off or nothing was tried."""
         end = self._end or _End(why=NOT_FINISHED)
-        return CampaignRun(spec=self.campaign, answer=end.answer, ended=end.why, reused=self.reused(), **self._common())
+        return CampaignRun(
+            spec=self.campaign,
+            answer=end.answer,
+            ended=end.why,
+            records=self.records(),
+            reused=self.reused(),
+            **self._common(),
+        )
 
     def _common(self) -> dict[str, Any]:
         torn = (str(self.torn),) if self.torn else ()
@@ -147,7 +156,6 @@ class History:
             "code": self.identity.code,
             "argv": self.identity.argv,
             "started_at": self.identity.started_at,
-            "records": self.records(),
             "seconds": self._seconds + self._open_session_s(),
             "directory": _spoken(self.run_dir),
             "notes": (*self._notes, *torn),
@@ -170,10 +178,9 @@ class History:
                 self._records[record.trial.key] = record
                 self._facts.append(record)
             case "reuse":
-                record = from_json(TrialRecord, line.data["record"])
+                record = replace(from_json(TrialRecord, line.data["record"]), run=str(line.data["run"]))
                 _keep_key(record.trial, line.data["record"]["trial"])
                 self._reused[record.trial.key] = record
-                self._run_of[record.trial.key] = str(line.data["run"])
                 self._facts.append(record)
             case "said":
                 self._facts.append(from_json(Said, line.data))

@@ -16,7 +16,7 @@ from harness.core.evidence import Evidence
 from harness.core.record import CampaignRun
 from harness.settings import surroundings
 from harness.store import journal, layout
-from harness.store.files import write_atomic, write_failed
+from harness.store.files import link_files, write_atomic, write_failed
 from harness.store.history import History, Identity, read_question
 from harness.store.redact import redact, redact_argv, secrets
 
@@ -165,9 +165,11 @@ class RunStore:
         """Journal what the search expects to spend."""
         self._append("plan", to_json(estimate))
 
-    def add_reuse(self, record: TrialRecord, *, run: str) -> None:
-        """Journal that a trial of an earlier run counts here as well."""
-        self._append("reuse", {"record": to_json(record), "run": run})
+    def add_reuse(self, record: TrialRecord) -> None:
+        """Journal that a trial of an earlier run, ``record.run``, counts here as well; its files are linked to here."""
+        key = record.trial.key
+        link_files(layout.trial(self.run_dir.parent / record.run, key), layout.trial(self.run_dir, key))
+        self._append("reuse", {"record": to_json(record), "run": record.run})
 
     def facts(self) -> tuple[TrialRecord | Said, ...]:
         """Everything that a search is to be told, in order: trials, also those taken over, and what users said."""

@@ -15,6 +15,7 @@ from harness.cli.exit_codes import ExitCode
 from harness.core.boundary import Boundary, Finding
 from harness.core.campaign import CampaignAnswer
 from harness.core.record import CampaignRun, Machine
+from harness.core.spec import BisectSpec
 
 MACHINE = Machine(python="3", torch="2", platform="Linux", kernel="6", cpu="c", cores=2, memory_bytes=1)
 COMMAND = ("{python}", "train.py")
@@ -50,12 +51,33 @@ def test_a_smallest_value_that_already_fails_is_no_baseline_to_compare_with(spec
     assert exit_code(replace(run, answer=CampaignAnswer(boundary=boundary))) is code
 
 
-def test_trials_of_earlier_runs_count_unless_all_is_to_be_run_afresh(spec):
-    assert spec.reuse
-    other = f"{sys.executable},{sys.base_prefix}/bin/python3"
-    assert not question_of(options(axis=f"env:torch={other}", fresh=True), COMMAND).reuse
-    run = CliRunner().invoke(bisect, ["--axis", f"env:torch={other}", "--fresh", "--dry-run", "--", *COMMAND])
+def test_trials_of_earlier_runs_count_where_it_is_known_which_code_they_ran(spec):
+    assert not spec.reuse, "what a command runs may have changed since"
+    torch = f"env:torch={sys.executable},{sys.base_prefix}/bin/python3"
+    assert question_of(options(axis=torch, reuse=True), COMMAND).reuse
+    assert question_of(options(axis=torch), ()).reuse
+    assert question_of(options(axis="commit=HEAD~1..HEAD"), ()).reuse
+    assert not question_of(options(axis=torch, reuse=False), ()).reuse
+    run = CliRunner().invoke(bisect, ["--axis", torch, "--fresh", "--dry-run", "--", *COMMAND])
     assert run.exit_code == 0, run.output
+
+
+@pytest.mark.parametrize(
+    ("argv", "counts"),
+    [
+        (["--axis", "n_layers"], True),
+        (["--axis", "n_layers", "--fresh"], False),
+        (["--axis", "n=1..3", "--", "python", "train.py", "{n}"], False),
+        (["--axis", "n=1..3", "--reuse", "--", "python", "train.py", "{n}"], True),
+    ],
+)
+def test_a_plain_bisect_counts_them_for_our_own_trainer_unless_told_otherwise(argv, counts, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    asked: list[BisectSpec] = []
+    monkeypatch.setattr("harness.cli.bisect._print_plan", asked.append)
+    run = CliRunner().invoke(bisect, ["--dry-run", *argv])
+    assert run.exit_code == 0, run.output
+    assert [question.reuse for question in asked] == [counts]
 
 
 def test_the_soft_limit_reaches_the_search(spec):
