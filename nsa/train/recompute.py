@@ -34,6 +34,8 @@ KEPT = (
 )
 """Operators whose results ``selective`` keeps, by the beginning of their name: torch's attention, and our own
 operators (block selection, masked, gathered and Triton attention)."""
+RECOMPUTED = ("nsa::rotate", "nsa::block_mean")
+"""Operators of ours that are cheap to run again and whose results would be as large as what they are made from."""
 
 _NO_RANDOM: dict[str, Any] = {"preserve_rng_state": False}
 """A block draws no random numbers, so there is no random state to keep for its second run; on a GPU keeping it takes
@@ -88,7 +90,8 @@ def _tensor(output: object) -> Tensor:
 
 
 def _keep_attention(_context: object, operator: torch._ops.OpOverload, *_args: object, **_kwargs: object) -> Any:
-    is_kept = operator.name().partition(".")[0].startswith(KEPT)
+    name = operator.name().partition(".")[0]
+    is_kept = name.startswith(KEPT) and name not in RECOMPUTED
     return CheckpointPolicy.MUST_SAVE if is_kept else CheckpointPolicy.PREFER_RECOMPUTE
 
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from nsa.config import RunConfig
-from nsa.errors import ConfigError
 from nsa.model.build import build_model
 from nsa.train.optim import decayed_names, learning_rate, make_optimizer
 from nsa.train.trainer import train
@@ -76,9 +75,3 @@ def test_every_precision_learns_and_its_weights_have_the_type_it_says(precision,
     assert {p.dtype for p in keep.model.parameters()} == {dtype}
     assert losses[0] == pytest.approx(math.log(256), abs=0.5)
     assert losses[-1] < losses[0] - 0.7
-
-
-def test_selective_recomputation_refuses_what_it_cannot_keep():
-    config = RunConfig().with_values({**SMALL, "train.checkpointing": "selective", "model.attention": "dense"})
-    with pytest.raises(ConfigError, match="keeps the results of sparse attention"):
-        train(config)
