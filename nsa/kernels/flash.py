@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from nsa.kernels.autocast import operator
+from nsa.kernels.operators import operator
 from nsa.kernels.quarantine import finite, tainted
 
 if TYPE_CHECKING:

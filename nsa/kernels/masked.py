@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from nsa.kernels.autocast import operator
+from nsa.kernels.operators import operator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,70 +3,104 @@
 ``torch.library.custom_op`` does the same and checks more at every call. On a core where a tiny operator takes 60 us
 forward and backward through it, it takes 35 us through this module; a sparse layer calls about ten of them, and a fast
 GPU waits for the difference. What is not checked here is checked in tests, by ``torch.library.opcheck``.
+
+Operators compute the same whether autocast is on or off around them, as torch's own do. Autocast chooses types for
+whoever calls torch, and the inside of an operator calls torch, too: on a GPU a norm came out in fp32 beside keys in
+bf16, and products asked for in fp32 were taken in bf16, wherever the model ran.
 """
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from nsa.kernels.autocast import outside_autocast
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_LIBRARY = torch.library.Library("nsa", "FRAGMENT")
+NAMESPACE = "nsa"
+_LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
 
 
-def define(
-    name: str,
-    schema: str,
-    *,
-    run: Mapping[str, Callable[..., Any]],
-    fake: Callable[..., Any],
-    save: Callable[..., None] | None = None,
-    backward: Callable[..., Any] | None = None,
-) -> Any:
-    """Register ``nsa::name`` and return its overload, to be called.
+def operator(name: str, *, schema: str | None = None) -> Callable[[Callable[..., Any]], Operator]:
+    """Register a function, whose first argument is a tensor, as an operator for every device.
 
     Args:
-        name: without the namespace.
-        schema: ``"(Tensor x, int n) -> Tensor"``; nothing is written to and no result is a view of an argument.
-        run: implementation by dispatch key: "CPU", "CUDA", or "CompositeExplicitAutograd" for every device; its first
-            argument is a tensor.
-        fake: results without data, of the same shapes, types and strides.
-        save: ``save(ctx, inputs, output)`` keeps what backward needs.
-        backward: ``backward(ctx, *grads)``, one gradient or None per argument; without it the operator has none.
+        name: its name with its namespace, ``nsa::...``.
+        schema: as torch writes it; read from the annotations if None.
     """
-    _LIBRARY.define(name + schema)
-    for key, implementation in run.items():
-        _LIBRARY.impl(name, outside_autocast(implementation), key)
-    torch.library.register_fake(f"nsa::{name}", fake, lib=_LIBRARY)
-    operator = getattr(torch.ops.nsa, name).default
-    if save is not None and backward is not None:
-        _LIBRARY.impl(name, _differentiable(name, operator, save, backward), "Autograd")
-    return operator
+
+    def register(compute: Callable[..., Any]) -> Operator:
+        known = schema or torch.library.infer_schema(compute, mutates_args=())
+        return Operator(name.removeprefix(f"{NAMESPACE}::"), known, {"CompositeExplicitAutograd": compute})
+
+    return register
 
 
-def _differentiable(
-    name: str, operator: Any, save: Callable[..., None], backward: Callable[..., Any]
-) -> Callable[..., Any]:
-    below_autograd = torch._C._AutoDispatchBelowAutograd  # torch's own tutorials go on to the next key so
+class Operator:
+    """``nsa::name``, which writes to none of its arguments and returns no view of one; called as it is."""
 
-    def forward(ctx: Any, *inputs: Any) -> Any:
-        with below_autograd():
-            output = operator(*inputs)
-        save(ctx, inputs, output)
-        return output
+    def __init__(self, name: str, schema: str, run: Mapping[str, Callable[..., Any]]) -> None:
+        """Register it.
 
-    parts = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    function = type(f"nsa_{name}", (torch.autograd.Function,), parts)
+        Args:
+            name: without the namespace.
+            schema: as torch writes it, without the name and without defaults: ``"(Tensor x, int n) -> Tensor"``.
+            run: implementation by dispatch key: "CPU", "CUDA", or "CompositeExplicitAutograd" for every device. Its
+                first argument is a tensor.
+        """
+        self.name = name
+        _LIBRARY.define(name + schema)
+        for key, implementation in run.items():
+            _LIBRARY.impl(name, outside_autocast(implementation), key)
+        self.overload: Any = getattr(getattr(torch.ops, NAMESPACE), name).default
 
-    def call(*inputs: Any) -> Any:
-        if torch.is_grad_enabled():
-            return function.apply(*inputs)
-        with below_autograd():
-            return operator(*inputs)
+    def __call__(self, *inputs: Any) -> Any:
+        """Run it."""
+        return self.overload(*inputs)
 
-    return call
+    def register_fake(self, fake: Callable[..., Any]) -> Callable[..., Any]:
+        """Say the shapes, types and strides of the results; a decorator."""
+        torch.library.register_fake(f"{NAMESPACE}::{self.name}", fake, lib=_LIBRARY)
+        return fake
+
+    def register_autograd(self, backward: Callable[..., Any], *, setup_context: Callable[..., None]) -> None:
+        """Make it differentiable, once.
+
+        Args:
+            backward: ``backward(ctx, *grads)`` returns one gradient or None per argument.
+            setup_context: ``setup_context(ctx, inputs, output)`` keeps what backward needs.
+        """
+        # As torch's tutorials go on to the next key.
+        run, below_autograd = self.overload, torch._C._AutoDispatchBelowAutograd
+
+        def forward(ctx: Any, *inputs: Any) -> Any:
+            with below_autograd():
+                output = run(*inputs)
+            setup_context(ctx, inputs, output)
+            return output
+
+        parts = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+        function = type(f"{NAMESPACE}_{self.name}", (torch.autograd.Function,), parts)
+
+        def differentiable(*inputs: Any) -> Any:
+            if torch.is_grad_enabled():
+                return function.apply(*inputs)
+            with below_autograd():
+                return run(*inputs)
+
+        _LIBRARY.impl(self.name, differentiable, "Autograd")
+
+
+def outside_autocast(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """``compute``, whose first argument is a tensor, with autocast off on that tensor's device."""
+
+    @wraps(compute)
+    def computed(x: torch.Tensor, *args: Any) -> Any:
+        if not torch.is_autocast_enabled(x.device.type):
+            return compute(x, *args)
+        with torch.autocast(x.device.type, enabled=False):
+            return compute(x, *args)
+
+    return computed

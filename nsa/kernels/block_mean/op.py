@@ -9,8 +9,8 @@ import importlib
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from nsa.kernels import operators
 from nsa.kernels.block_mean import torch as plain
+from nsa.kernels.operators import Operator
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,18 +59,16 @@ def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
 
 _HAS_TRITON = find_spec("triton") is not None
 
-_SPREAD = operators.define(
+_SPREAD = Operator(
     "block_spread",
     "(Tensor dy, int length, int stride, int n_tokens) -> Tensor",
-    run={"CPU": plain.spread, "CUDA": _spread_on_gpu if _HAS_TRITON else plain.spread},
-    fake=_fake_spread,
+    {"CPU": plain.spread, "CUDA": _spread_on_gpu if _HAS_TRITON else plain.spread},
 )
-
-_MEANS = operators.define(
+_SPREAD.register_fake(_fake_spread)
+_MEANS = Operator(
     "block_mean",
     "(Tensor x, int length, int stride) -> Tensor",
-    run={"CPU": plain.means, "CUDA": _means_on_gpu if _HAS_TRITON else plain.means},
-    fake=_fake_means,
-    save=_save,
-    backward=_backward,
+    {"CPU": plain.means, "CUDA": _means_on_gpu if _HAS_TRITON else plain.means},
 )
+_MEANS.register_fake(_fake_means)
+_MEANS.register_autograd(_backward, setup_context=_save)

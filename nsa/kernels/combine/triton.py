@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from nsa.kernels.autocast import operator
+from nsa.kernels.operators import operator
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,7 +10,7 @@ import importlib
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from nsa.kernels import operators
+from nsa.kernels.operators import Operator
 from nsa.kernels.rotary import torch as plain
 
 if TYPE_CHECKING:
@@ -53,11 +53,10 @@ def _backward(ctx: Any, dq: Tensor, dk: Tensor) -> tuple[Tensor | None, ...]:
     return *_OPERATOR(dq, dk, *ctx.saved_tensors, ctx.n_plain, -ctx.sign), None, None, None, None
 
 
-_OPERATOR = operators.define(
+_OPERATOR = Operator(
     "rotate",
     "(Tensor q, Tensor k, Tensor cos, Tensor sin, int n_plain, int sign) -> (Tensor, Tensor)",
-    run={"CPU": plain.rotate, "CUDA": _on_gpu if find_spec("triton") else plain.rotate},
-    fake=_fake,
-    save=_save,
-    backward=_backward,
+    {"CPU": plain.rotate, "CUDA": _on_gpu if find_spec("triton") else plain.rotate},
 )
+_OPERATOR.register_fake(_fake)
+_OPERATOR.register_autograd(_backward, setup_context=_save)

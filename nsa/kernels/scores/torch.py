@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from nsa.blocks import N_INITIAL, N_LOCAL, BlockLayout
-from nsa.kernels.autocast import operator
 from nsa.kernels.documents import block_documents, token_documents
 from nsa.kernels.masked import SCORES_AT_ONCE
+from nsa.kernels.operators import operator
 from nsa.kernels.scale import scale_of
 from nsa.kernels.visibility import cmp_visible
 

@@ -17,8 +17,8 @@ import triton
 import triton.language as tl
 
 from nsa.blocks import N_INITIAL, N_LOCAL, BlockLayout
-from nsa.kernels.autocast import operator
 from nsa.kernels.documents import block_documents, token_documents
+from nsa.kernels.operators import operator
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from nsa.kernels.autocast import operator
 from nsa.kernels.masked import SCORES_AT_ONCE, accumulation_dtype, log_sum_exp, softmax_or_zero
+from nsa.kernels.operators import operator
 from nsa.kernels.scale import scale_of
 from nsa.kernels.selected.blocks import gathered, listed_keys
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 import triton
 
-from nsa.kernels.autocast import operator
+from nsa.kernels.operators import operator
 from nsa.kernels.selected import triton_kernels as kernels
 from nsa.kernels.selected.triton_csr import Documents, Plan, build, documents
 

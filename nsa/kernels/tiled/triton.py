@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 import triton
 
-from nsa.kernels.autocast import operator
+from nsa.kernels.operators import operator
 from nsa.kernels.tiled import triton_kernels as kernels
 
 if TYPE_CHECKING:
