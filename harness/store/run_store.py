@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 from harness.core.campaign import CampaignSpec
-from harness.core.codec import from_json, to_json
-from harness.core.errors import JournalError, NoRunError, RunBusyError, StoreError
-from harness.core.evidence import Evidence
-from harness.core.record import CampaignRun
+from harness.core.codec import to_json
+from harness.core.errors import JournalError, StoreError
 from harness.settings import surroundings
 from harness.store import journal, layout
+from harness.store.evidence import evidence_at, read_evidence
 from harness.store.files import link_files, write_atomic, write_failed
-from harness.store.history import History, Identity, read_question
+from harness.store.folder import name_of, new_folder, subject
+from harness.store.history import History, Identity
+from harness.store.lock import hold
 from harness.store.redact import redact, redact_argv, secrets
+from harness.store.runs import find_latest, is_campaign, list_runs, read_campaign, read_run
+from harness.store.same import differences
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from harness.core.boundary import Boundary, PlanEstimate
     from harness.core.campaign import CampaignAnswer, Said
+    from harness.core.evidence import Evidence
     from harness.core.ports import CellRequest, Clock, Request
-    from harness.core.record import Machine, Run, TrialRecord
+    from harness.core.record import CampaignRun, Machine, Run, TrialRecord
     from harness.core.spec import BisectSpec
     from harness.core.trial import Trial
     from harness.store.history import Question
+
+__all__ = ["RunStore", "find_latest", "is_campaign", "list_runs", "read_campaign", "read_evidence", "read_run"]
 
 
 class RunStore:
@@ -40,7 +43,7 @@ class RunStore:
         self.run_dir = run_dir
         self._clock = clock
         self._hidden = (*hidden, *secrets(surroundings()))  # a program may print what it was started with
-        self._lock = _lock(run_dir)
+        self._lock = hold(run_dir)
         try:
             self._history = History.read(run_dir)
             self._appender = journal.Appender(layout.journal(run_dir))
@@ -65,7 +68,7 @@ class RunStore:
             StoreError: it cannot be written.
         """
         wall = clock.wall()
-        run_dir = _new_folder(runs_dir, name=_name(wall, subject(spec)))
+        run_dir = new_folder(runs_dir, name=name_of(wall, subject(spec)))
         hidden = secrets(_environment(spec))
         identity = Identity(id=run_dir.name, machine=machine, code=code, argv=redact_argv(argv), started_at=wall)
         _write_json(layout.spec(run_dir), redact(to_json(spec), values=hidden))
@@ -232,7 +235,7 @@ class RunStore:
 
     def read_evidence(self, key: str) -> Evidence | None:
         """All that was seen of a trial, also of one that was taken over; None when it was not kept."""
-        return _read_evidence(layout.evidence(self.trial_dir(key)))
+        return evidence_at(layout.evidence(self.trial_dir(key)))
 
     def close(self) -> None:
         """Give the run back."""
@@ -252,149 +255,14 @@ class RunStore:
         self._history.extend([journal.Line(0, event, wall, safe_data)])
 
     def _check(self, *, spec: Question | None, machine: Machine | None, code: str | None) -> None:
-        differences: list[str] = []
-        if spec is not None:
-            asked = redact(to_json(spec), values=self._hidden)
-            differences += _differences(to_json(self._history.question), asked)
-        before = self._history.identity
-        if machine is not None and machine.fingerprint != before.machine.fingerprint:
-            differences.append(f"machine: was {before.machine.fingerprint}, now {machine.fingerprint}")
-        if code is not None and _content(code) != _content(before.code):
-            differences.append(f"code: was {before.code}, now {code}")
-        if differences:
-            listed = "\n  ".join(differences)
+        before = to_json(self._history.question)
+        now = before if spec is None else redact(to_json(spec), values=self._hidden)
+        if found := differences(before, now, self._history.identity, machine=machine, code=code):
+            listed = "\n  ".join(found)
             raise JournalError(
                 f"{self.run_dir} belongs to another question, and its trials may not be counted with yours:\n"
                 f"  {listed}\nLeave --resume out to start a new run, or give the options it was begun with."
             )
-
-
-def read_run(run_dir: Path) -> Run:
-    """The run along one axis in ``run_dir`` for a report; needs no lock and changes nothing."""
-    return History.read(run_dir).run()
-
-
-def read_campaign(run_dir: Path) -> CampaignRun:
-    """The run of a matrix in ``run_dir`` for a report; needs no lock and changes nothing."""
-    return History.read(run_dir).campaign_run()
-
-
-def is_campaign(run_dir: Path) -> bool:
-    """Whether ``run_dir`` holds a run of a matrix."""
-    return isinstance(read_question(run_dir), CampaignSpec)
-
-
-def read_evidence(run_dir: Path, key: str) -> Evidence | None:
-    """All that was seen of a trial, or None when it was not kept.
-
-    Raises:
-        JournalError: the file does not hold what this version understands.
-    """
-    return _read_evidence(layout.evidence(layout.trial(run_dir, key)))
-
-
-def _read_evidence(path: Path) -> Evidence | None:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror}. Nothing was changed.") from error
-    except ValueError as error:
-        raise JournalError(f"{path}: not JSON: {error}") from error
-    try:
-        return from_json(Evidence, data)
-    except JournalError as error:
-        raise JournalError(f"{path}: {error}") from error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSummary:
-    """A row in the list of runs; ``problem`` says why a run cannot be read (its other fields are then empty)."""
-
-    directory: Path
-    question: str = ""
-    started_at: str = ""
-    ended: str = ""
-    finding: str = ""
-    trials: int = 0
-    problem: str = ""
-
-    def __str__(self) -> str:
-        """One line: name, trials, finding or how it ended, question; or what is wrong with it."""
-        if self.problem:
-            return f"{self.directory.name}  cannot be read: {self.problem}"
-        return f"{self.directory.name}  {self.trials:>4} trials  {self.finding or self.ended}  {self.question}"
-
-
-def list_runs(runs_dir: Path) -> tuple[RunSummary, ...]:
-    """Every run in ``runs_dir``, newest first; those that cannot be read say why instead of hiding."""
-    folders = sorted(path.parent for path in runs_dir.glob("*/journal.jsonl"))
-    return tuple(sorted((_summary(folder) for folder in folders), key=lambda s: s.started_at, reverse=True))
-
-
-def find_latest(runs_dir: Path) -> Path:
-    """The run that was begun last.
-
-    Raises:
-        StoreError: there is none.
-    """
-    readable = [summary for summary in list_runs(runs_dir) if not summary.problem]
-    if not readable:
-        raise NoRunError(f"no run in {runs_dir}. Begin one with: nsa-harness bisect --axis n_layers")
-    return readable[0].directory
-
-
-def _summary(folder: Path) -> RunSummary:
-    try:
-        history = History.read(folder)
-        run = history.campaign_run() if isinstance(history.question, CampaignSpec) else history.run()
-    except StoreError as error:
-        return RunSummary(directory=folder, problem=str(error))
-    return RunSummary(
-        directory=folder,
-        question=run.spec.question,
-        started_at=run.started_at,
-        ended=run.ended,
-        finding=_finding(run),
-        trials=len(run.records),
-    )
-
-
-def _finding(run: Run | CampaignRun) -> str:
-    if isinstance(run, CampaignRun):
-        return run.answer.because if run.answer else ""
-    return run.boundary.finding.value if run.boundary else ""
-
-
-def _lock(run_dir: Path) -> int:
-    # flock belongs to the open file, not to the process: it ends with the last descriptor, so it must not reach a
-    # child (O_CLOEXEC; executors start children through exec).
-    path = layout.lock(run_dir)
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise write_failed(path, error, safe="nothing was changed") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-    except BlockingIOError as error:
-        holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-        os.close(descriptor)
-        who = f"PID {holder}" if holder else "another controller"
-        raise RunBusyError(f"{run_dir} is in use by {who}") from error
-    except OSError as error:
-        os.close(descriptor)
-        raise write_failed(path, error, safe="nothing was changed") from error
-    return descriptor
-
-
-def subject(question: Question) -> str:
-    """What a run is about, in one word: its axis, or its matrix and the search in it."""
-    if isinstance(question, CampaignSpec):
-        return "-".join(part for part in (question.matrix.name, question.search) if part)
-    return question.axis.name
 
 
 def _environment(question: Question) -> tuple[tuple[str, str], ...]:
@@ -403,28 +271,6 @@ def _environment(question: Question) -> tuple[tuple[str, str], ...]:
         return question.env
     bundles = (question.matrix.base, *(b for factor in question.matrix.space.factors for b in factor.bundles))
     return tuple(pair for bundle in bundles for pair in bundle.env)
-
-
-def _name(wall: str, axis: str) -> str:
-    digits = re.sub(r"\D", "", wall)[:14].ljust(14, "0")
-    return f"{digits[:8]}-{digits[8:]}-{re.sub(r'[^A-Za-z0-9_]+', '-', axis).strip('-')}"
-
-
-def _new_folder(runs_dir: Path, *, name: str) -> Path:
-    number = 1
-    while True:
-        run_dir = runs_dir / (name if number == 1 else f"{name}-{number}")
-        try:
-            runs_dir.mkdir(parents=True, exist_ok=True)
-            run_dir.mkdir()
-        except FileExistsError:
-            if not runs_dir.is_dir():
-                raise StoreError(f"{runs_dir} is a file; choose a folder with --runs") from None
-            number += 1
-        except OSError as error:
-            raise write_failed(run_dir, error, safe="nothing was begun") from error
-        else:
-            return run_dir
 
 
 def _beside(path: Path, word: str) -> Path:
@@ -436,26 +282,3 @@ def _beside(path: Path, word: str) -> Path:
 
 def _write_json(path: Path, data: Any) -> None:
     write_atomic(path, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
-
-
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    old, new = _leaves(before), _leaves(now)
-    return [
-        f"{name}: was {old.get(name)!r}, now {new.get(name)!r}"
-        for name in sorted(old.keys() | new.keys())
-        if old.get(name) != new.get(name)
-    ]
-
-
-def _content(code: str) -> str:
-    # "0.1.0+<hash of the sources> (<commit>)": the same sources under another commit are the same code.
-    return code.partition(" (")[0]
-
-
-def _leaves(data: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(data, dict):
-        return {prefix: data}
-    leaves: dict[str, Any] = {}
-    for key, value in cast("dict[str, Any]", data).items():
-        leaves.update(_leaves(value, f"{prefix}.{key}" if prefix else key))
-    return leaves

@@ -242,6 +242,7 @@ def test_what_earlier_runs_paid_is_not_taken_from_the_limits_of_this_one(world: 
     more = Effort(certify=7, max_trials=5, max_seconds=seconds / 2)
     again = world.ask(replace(QUESTION, effort=more))
     assert (again.ended, len(own(again)), again.boundary.certified) == ("answered", 4, True)
+    assert len({record.trial.key for record in again.records}) == len(again.records) == 11, "no key twice"
     fewer = world.ask(replace(QUESTION, effort=Effort(certify=9, max_trials=1)))
     assert (fewer.ended, len(own(fewer))) == ("budget used up", 1)
     assert "The search was ended early by the limit of 1 trials." in fewer.boundary.notes
@@ -273,6 +274,15 @@ def test_replaying_the_journal_decides_the_same(world: World):
     played = replay(world.runs / again.id)
     assert played.steps
     assert played.differing == ()
+
+
+def test_a_run_that_took_trials_over_and_was_killed_goes_on_with_them(world: World):
+    whole = World(world.runs.parent / "alone").ask()
+    world.ask(replace(QUESTION, effort=Effort(certify=3, max_trials=3)))
+    last = _killed_and_resumed(world, hangs_from(4), after=2)
+    assert (len(taken_over(last)), len(own(last))) == (3, 4)
+    assert len(set(world.ran)) == len(world.ran) == 7, "no key twice"
+    assert last.boundary == whole.boundary
 
 
 @dataclass(frozen=True)
@@ -321,7 +331,7 @@ class Killed(Exception):
     """The controller is gone."""
 
 
-def _killed_and_resumed(world: World, program: Program, *, after: int) -> Run:
+def _killed_and_resumed(world: World, program: Callable[[Trial], Conducted], *, after: int) -> Run:
     """A run that dies once ``after`` trials of it were recorded, and is then taken up again."""
     before = len(world.ran)
 

@@ -115,4 +115,4 @@ def test_a_file_that_is_not_text_is_named(tmp_path):
 
 def test_the_schema_for_editors_knows_every_key_of_a_question():
     keys = question_model().model_json_schema()["properties"]
-    assert set(keys) == set(BisectSpec.__dataclass_fields__) - {"command", "success"}
+    assert set(keys) == set(BisectSpec.__dataclass_fields__) - {"command", "success", "reuse"}  # of the command line

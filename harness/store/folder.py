@@ -1,0 +1,50 @@
+"""Folder: the name of a new run directory, and its making."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from harness.core.campaign import CampaignSpec
+from harness.core.errors import StoreError
+from harness.store.files import write_failed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.store.history import Question
+
+
+def subject(question: Question) -> str:
+    """What a run is about, in one word: its axis, or its matrix and the search in it."""
+    if isinstance(question, CampaignSpec):
+        return "-".join(part for part in (question.matrix.name, question.search) if part)
+    return question.axis.name
+
+
+def name_of(wall: str, about: str) -> str:
+    """``20260102-030405-n_layers``: when a run was begun, in UTC, and what it is about."""
+    digits = re.sub(r"\D", "", wall)[:14].ljust(14, "0")
+    return f"{digits[:8]}-{digits[8:]}-{re.sub(r'[^A-Za-z0-9_]+', '-', about).strip('-')}"
+
+
+def new_folder(runs_dir: Path, *, name: str) -> Path:
+    """An empty folder of that name in ``runs_dir``, with a number behind it where there is one already.
+
+    Raises:
+        StoreError: it cannot be made.
+    """
+    number = 1
+    while True:
+        run_dir = runs_dir / (name if number == 1 else f"{name}-{number}")
+        try:
+            runs_dir.mkdir(parents=True, exist_ok=True)
+            run_dir.mkdir()
+        except FileExistsError:
+            if not runs_dir.is_dir():
+                raise StoreError(f"{runs_dir} is a file; choose a folder with --runs") from None
+            number += 1
+        except OSError as error:
+            raise write_failed(run_dir, error, safe="nothing was begun") from error
+        else:
+            return run_dir

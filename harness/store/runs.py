@@ -1,0 +1,90 @@
+"""Runs: the run directories in a folder, and what each of them holds, read without a lock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.core.campaign import CampaignSpec
+from harness.core.errors import NoRunError, StoreError
+from harness.core.record import CampaignRun
+from harness.store.history import History, read_question
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.core.record import Run
+
+
+def read_run(run_dir: Path) -> Run:
+    """The run along one axis in ``run_dir`` for a report; needs no lock and changes nothing."""
+    return History.read(run_dir).run()
+
+
+def read_campaign(run_dir: Path) -> CampaignRun:
+    """The run of a matrix in ``run_dir`` for a report; needs no lock and changes nothing."""
+    return History.read(run_dir).campaign_run()
+
+
+def is_campaign(run_dir: Path) -> bool:
+    """Whether ``run_dir`` holds a run of a matrix."""
+    return isinstance(read_question(run_dir), CampaignSpec)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """A row in the list of runs; ``problem`` says why a run cannot be read (its other fields are then empty)."""
+
+    directory: Path
+    question: str = ""
+    started_at: str = ""
+    ended: str = ""
+    finding: str = ""
+    trials: int = 0
+    problem: str = ""
+
+    def __str__(self) -> str:
+        """One line: name, trials, finding or how it ended, question; or what is wrong with it."""
+        if self.problem:
+            return f"{self.directory.name}  cannot be read: {self.problem}"
+        return f"{self.directory.name}  {self.trials:>4} trials  {self.finding or self.ended}  {self.question}"
+
+
+def list_runs(runs_dir: Path) -> tuple[RunSummary, ...]:
+    """Every run in ``runs_dir``, newest first; those that cannot be read say why instead of hiding."""
+    folders = sorted(path.parent for path in runs_dir.glob("*/journal.jsonl"))
+    return tuple(sorted((_summary(folder) for folder in folders), key=lambda s: s.started_at, reverse=True))
+
+
+def find_latest(runs_dir: Path) -> Path:
+    """The run that was begun last.
+
+    Raises:
+        StoreError: there is none.
+    """
+    readable = [summary for summary in list_runs(runs_dir) if not summary.problem]
+    if not readable:
+        raise NoRunError(f"no run in {runs_dir}. Begin one with: nsa-harness bisect --axis n_layers")
+    return readable[0].directory
+
+
+def _summary(folder: Path) -> RunSummary:
+    try:
+        history = History.read(folder)
+        run = history.campaign_run() if isinstance(history.question, CampaignSpec) else history.run()
+    except StoreError as error:
+        return RunSummary(directory=folder, problem=str(error))
+    return RunSummary(
+        directory=folder,
+        question=run.spec.question,
+        started_at=run.started_at,
+        ended=run.ended,
+        finding=_finding(run),
+        trials=len(run.records),
+    )
+
+
+def _finding(run: Run | CampaignRun) -> str:
+    if isinstance(run, CampaignRun):
+        return run.answer.because if run.answer else ""
+    return run.boundary.finding.value if run.boundary else ""
