@@ -432,6 +432,25 @@ def test_a_block_compiles_as_one_graph_with_the_same_numbers(dtype):
         near(compiled, eager, dtype)
 
 
+@pytest.mark.parametrize("route", [{}, {"compressed": "packed", "selected": "triton", "window": "flash"}], ids=str)
+def test_inductor_compiles_a_block_of_the_shipped_shape_to_the_same_numbers(route):
+    torch._dynamo.reset()
+    shape = {"model.dim": 768, "model.n_heads": 12, "model.n_kv_groups": 2, "model.d_k": 64, "model.d_v": 64}
+    blocks = {"model.l": 32, "model.d": 16, "model.l_slc": 64, "model.n": 32, "model.w": 512, "train.seq_len": 2048}
+    kernels = {f"kernels.{op}": name for op, name in route.items()}
+    torch.manual_seed(0)
+    config = RunConfig().with_values({**SIZES, **shape, **blocks, **kernels, "train.precision": "bf16"})
+    block = shaken(build_model(config)[0]).to(torch.bfloat16).blocks[0]
+    x, results = torch.randn(2, 2048, 768, device="cuda", dtype=torch.bfloat16), []
+    for call in (block, torch.compile(block, fullgraph=True, dynamic=False)):
+        block.zero_grad()
+        y = call(x)
+        y.float().square().mean().backward()
+        results.append([y, *(p.grad.clone() for p in block.parameters())])
+    for eager, compiled in zip(*results, strict=True):
+        near(compiled, eager, "bf16")
+
+
 # 17: autocast
 
 

@@ -73,8 +73,13 @@ def compressed(
     q_BHJD = q_BTHD.view(B, C, layout.d, G, H // G, D).permute(0, 3, 2, 4, 1, 5).reshape(B, -1, C, D)
     scale = scale_of(q_BTHD, scale)
     o_BHJE, lse_BHJ = attend(q_BHJD, kc_BCGD.transpose(1, 2), vc_BCGE.transpose(1, 2), scale=scale)
-    o_BTHE = o_BHJE.reshape(B, G, layout.d, H // G, C, E).permute(0, 4, 2, 1, 3, 5).reshape(B, -1, H, E)
-    lse_BTH = lse_BHJ.reshape(B, G, layout.d, H // G, C).permute(0, 4, 2, 1, 3).reshape(B, -1, H)
     seen = T - blind
+    o_BTHE = o_BHJE.reshape(B, G, layout.d, H // G, C, E).permute(0, 4, 2, 1, 3, 5).reshape(B, -1, H, E)
     o_BTHE = torch.nn.functional.pad(o_BTHE[:, :seen], (0, 0, 0, 0, blind, 0))
-    return o_BTHE, torch.nn.functional.pad(lse_BTH[:, :seen], (0, 0, blind, 0), value=-torch.inf)
+    # Padded by whole blocks, then cut: on a shift by l - 1 tokens through these axes inductor fails (torch 2.11:
+    # CantSplit raised without its arguments).
+    unseen = -(-blind // layout.d)
+    lse_BHJ = torch.nn.functional.pad(lse_BHJ, (unseen, 0), value=-torch.inf)
+    lse_BTH = lse_BHJ.reshape(B, G, layout.d, H // G, -1).permute(0, 4, 2, 1, 3).reshape(B, -1, H)
+    first = unseen * layout.d - blind
+    return o_BTHE, lse_BTH[:, first : first + T]
