@@ -24,6 +24,8 @@ def to_json(value: Any) -> Any:
     """``value`` as JSON-ready data: dataclasses become objects, tuples arrays, enums their value."""
     if type(value) in _PLAIN:
         return value
+    if type(value) is dict:
+        return {str(k): v if type(v) in _PLAIN else to_json(v) for k, v in typing.cast("dict[Any, Any]", value).items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {name: to_json(getattr(value, name)) for name in _fields(type(value))}
     if isinstance(value, Enum):

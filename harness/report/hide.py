@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 _HOME = re.compile(r"(?<![\w.-])(?:/[\w.-]+){0,3}/(?:home|Users)/[^/\s:'\"`<]+")
 """``/home/ada``, and where homes are mounted elsewhere: ``/mnt/home/ada``."""
 
+_BARE = frozenset({int, float, bool, type(None)})
+"""What can hold no name."""
+
 _SHORTEST = 4  # shorter names occur inside ordinary words
 HIDDEN = "(hidden)"
 
@@ -84,14 +87,17 @@ class Hider:
 
     def data(self, data: Any) -> Any:
         """JSON-ready ``data`` without them, keys left alone."""
-        if isinstance(data, dict):
-            return {key: self.data(item) for key, item in data.items()}
-        if isinstance(data, list):
+        kind = type(data)
+        if kind is str:
+            return self.text(data)
+        if kind is dict:
+            return {key: item if type(item) in _BARE else self.data(item) for key, item in data.items()}
+        if kind is list:
             before = ("", *data)
             return [
                 HIDDEN
-                if isinstance(item, str) and isinstance(last, str) and _IS_OPTION.fullmatch(last)
+                if type(last) is str is type(item) and last.startswith("--") and _IS_OPTION.fullmatch(last)
                 else self.data(item)
                 for last, item in zip(before, data, strict=False)
             ]
-        return self.text(data) if isinstance(data, str) else data
+        return data

@@ -206,7 +206,7 @@ def _growth(run: CampaignRun) -> str:
     sentences: list[str] = []
     for found in run.answer.fits if run.answer else ():
         fit, at = found.fit, sorted({x for x, _ in found.fit.points})
-        if len(at) < ENOUGH or fit.r_squared < LINEAR_R_SQUARED:
+        if len(at) < ENOUGH or fit.r_squared < LINEAR_R_SQUARED or fit.slope_low <= 0:
             continue
         good = dict(run.spec.matrix.space.good)
         held = listed(f"{name}={value}" for name, value in found.fixed if value != good.get(name))

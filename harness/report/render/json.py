@@ -45,7 +45,7 @@ def data(report: Report) -> dict[str, Any]:
         "rank": told.rank,
         "place": told.place,
         "next_steps": [{"text": step.text, "command": list(step.command)} for step in told.steps],
-        "run": _finite(to_json(run)),
+        "run": to_json(run),
         "sections": [{"name": name, "title": block.title, "markdown": block.markdown} for name, block in report.blocks],
         "figures": [{"name": f.name, "title": f.title, "alt": f.alt, "section": f.section} for f in report.figures],
     }
@@ -56,7 +56,10 @@ def dump(document: dict[str, Any]) -> str:
 
     A line for each key, and for each entry of a list under it, so that two reports can be compared line by line.
     """
-    return f"{_lines(document, depth=2)}\n"
+    try:
+        return f"{_lines(document, depth=2)}\n"
+    except ValueError:  # a number that is none is rare, and looking for one in every place takes time
+        return f"{_lines(_finite(document), depth=2)}\n"
 
 
 def _lines(value: Any, *, depth: int, indent: str = "") -> str:
