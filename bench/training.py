@@ -9,7 +9,7 @@ The production configuration has one sequence of 2,048 tokens per GPU: its steps
 that every way completes, and the rows with 16 sequences what the GPUs can do. Every row is
 ``nsa.train.trainer.train`` with the shipped configuration m7c_125m_2xa100_production (or the 1xa100 one), changed
 only in what the row says. Rows on two GPUs run under torchrun, one after another; rows on one GPU run two at a time,
-one on each; last, where time is left, the command line itself trains, saves and continues. A row that takes too long
+one on each; last, where 45 s are left, the command line itself trains, saves and continues. A row that takes too long
 ends early and says after how many steps; one that fails says why, and the next ones run in fresh processes.
 ``OUT/training.jsonl`` gets a line when a row ends, and ``OUT/training.md`` is written again: a kill at a limit loses
 the row in progress only.
@@ -35,6 +35,9 @@ from pathlib import Path
 from training_rows import PARTS, ROOT, Row
 from training_table import best_of, describe, report
 from training_worker import Worker, end_tree
+
+COMMAND = "command"
+"""The part that trains by the command line; the last one, where time is left."""
 
 
 class Bench:
@@ -149,7 +152,8 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="tiny, on two CPU processes")
     parser.add_argument("--budget-s", type=float, default=530.0, help="end before this many seconds")
     parser.add_argument("--peak-tflops", type=float, default=989.0, help="of one GPU, for MFU")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=["production", "compare", "alone", "more"])
+    parts = ["production", "compare", "alone", "more", COMMAND]
+    parser.add_argument("--parts", nargs="+", choices=[*PARTS, COMMAND], default=parts)
     parser.add_argument("--list", action="store_true", help="print the rows of every part and stop")
     parser.add_argument(
         "--tabulate", nargs="+", type=Path, metavar="JSONL", help="make the table of these rows and stop"
@@ -171,8 +175,9 @@ def run(args: argparse.Namespace) -> int:
     bench = Bench(args.out, smoke=args.smoke, budget_s=args.budget_s, peak_tflops=args.peak_tflops)
     (args.out / "machine.json").write_text(json.dumps(describe(smoke=args.smoke, commit=args.commit)))
     for part in args.parts:
-        bench.run(PARTS[part]())
-    if bench.left_s > 45:
+        if part != COMMAND:
+            bench.run(PARTS[part]())
+    if COMMAND in args.parts and bench.left_s > 45:
         bench.command_line()
         with (args.out / "training.md").open("a") as file:
             file.write("\nThe command line, `torchrun --nproc_per_node=2 -m nsa.train m7c_125m_2xa100_production`:\n\n")

@@ -63,8 +63,14 @@ def alone(attention: str) -> list[Row]:
     return [replace(row, batch_per_gpu=16), replace(row, batch_per_gpu=2, seq_len=16384), row]
 
 
+def libraries() -> list[Row]:
+    """Sparse attention by libraries and gathering, which ``auto`` took on GPUs before it took tiles."""
+    wide, _, long, _ = compare()
+    return [replace(row, routes="compressed=packed window=flash selected=triton") for row in (wide, long)]
+
+
 def tiles(*, compiled: str = "off") -> list[Row]:
-    """Sparse attention over tiles, where ``compare`` has the kernels that ``auto`` takes."""
+    """Sparse attention over tiles by name; at 16,384 tokens, which is too long for it, selected attention is not."""
     wide, _, long, _ = compare()
     routes = "compressed=tiles window=tiles"
     rows = [replace(wide, routes=f"{routes} selected=tiles"), replace(wide, routes=routes)]
@@ -98,6 +104,7 @@ PARTS = {
     "alone": lambda: [(alone("nsa"), 0), (alone("dense"), 1)],
     "more": lambda: [(more(), None)],
     "compiled": lambda: [([replace(row, compile="inductor") for row in compare()], None)],
+    "libraries": lambda: [(libraries(), None)],
     "tiles": lambda: [(tiles(), None)],
     "tiles-compiled": lambda: [(tiles(compiled="inductor"), None)],
     "long": lambda: [([row], None) for row in long()],

@@ -152,8 +152,7 @@ class TrainConfig:
     checkpoint_layers: str = _setting("", "which blocks are recomputed, a:b without b; all if empty")
     compile: str = _setting(
         "off",
-        "torch.compile of each decoder block: by inductor, or aot_eager, which generates no code; not yet "
-        "measured on a GPU",
+        "torch.compile of each decoder block: by inductor, or aot_eager, which generates no code",
         choices=("off", "inductor", "aot_eager"),
     )
     deterministic: bool = _setting(

@@ -46,9 +46,10 @@ def open_stream(config: RunConfig) -> Any:
     try:
         stream = datasets.load_dataset(name, subset, split="train", streaming=True)
     except (OSError, ValueError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
         raise ConfigError(
-            f"cannot open the dataset {name!r}: {str(error).partition(chr(10))[0]}. train.data_path takes a dataset's "
-            "name, or a folder of .parquet or .jsonl files"
+            f"cannot open the dataset {name!r}: {reason}. train.data_path takes a dataset's name, or a folder of "
+            ".parquet or .jsonl files"
         ) from error
     columns = stream.column_names
     if columns is not None and "text" not in columns:
