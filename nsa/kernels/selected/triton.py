@@ -16,7 +16,7 @@ import triton
 
 from nsa.kernels.operators import operator
 from nsa.kernels.selected import triton_kernels as kernels
-from nsa.kernels.selected.triton_csr import Documents, Plan, build, documents
+from nsa.kernels.selected.triton_csr import Csr, Documents, Plan, build, documents, sizes, views
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -208,13 +208,12 @@ def _forward_query_major(
 
 
 def _forward_kv_major(
-    q: Tensor, k: Tensor, v: Tensor, index: Tensor, o: Tensor, lse: Tensor, docs: Documents | None, work: Plan,
-    *, l_slc: int, scale: float, offset: int,
+    q: Tensor, k: Tensor, v: Tensor, index: Tensor, o: Tensor, lse: Tensor, docs: Documents | None,
+    work: Plan, csr: Csr, *, l_slc: int, scale: float, offset: int,
 ) -> None:  # fmt: skip
     D, H = q.shape[3], q.shape[2]
     S, G, E = v.shape[1:]
     group, N = H // G, index.shape[3]
-    csr = build(index, work, docs, l_slc=l_slc, offset=offset)
     tile = forward_tile(d=D, e=E, l_slc=l_slc, itemsize=q.element_size())
     n_slots = work.t_chunk * work.bg_chunk * N * group
     o_slot = q.new_empty(n_slots, E, dtype=_slot_dtype(q.dtype, is_gradient=False))
@@ -248,7 +247,7 @@ def _docs(cu: Tensor | None, *, T: int, S: int, l_slc: int) -> tuple[Documents |
 
 _SCHEMA = (
     "(Tensor q, Tensor k, Tensor v, Tensor index, int l_slc, float scale, int offset, Tensor? cu_seqlens, "
-    "bool? kv_major) -> (Tensor, Tensor)"
+    "bool? kv_major) -> (Tensor, Tensor, Tensor)"
 )
 
 
@@ -256,7 +255,8 @@ _SCHEMA = (
 def _forward_op(
     q: Tensor, k: Tensor, v: Tensor, index: Tensor, l_slc: int, scale: float, offset: int,
     cu_seqlens: Tensor | None, kv_major: bool | None,  # noqa: FBT001 - an operator's schema is positional
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """O, lse, and the inverse index where the loop order needed it: backward, which does, then sorts nothing."""
     _check(q, k, v, index, l_slc, offset, cu_seqlens)
     B, T, H, _ = q.shape
     S, G, E = v.shape[1:]
@@ -264,42 +264,54 @@ def _forward_op(
     o = q.new_empty(B, T, H, E)
     lse = q.new_empty(B, T, H, dtype=torch.float32)
     if o.numel() == 0 or S == 0 or index.numel() == 0:
-        return o.zero_(), lse.fill_(float("-inf"))
+        return o.zero_(), lse.fill_(float("-inf")), index.new_empty(0)
     docs, n_docs = _docs(cu_seqlens, T=T, S=S, l_slc=l_slc)
-    if kv_major is None:
-        kv_major = is_kv_major(T=T, group=H // G)
-    if not kv_major:
+    if not (is_kv_major(T=T, group=H // G) if kv_major is None else kv_major):
         _forward_query_major(q, k, v, index, o, lse, docs, l_slc=l_slc, scale=scale, offset=offset)
-        return o, lse
-    work = plan(
-        B=B, T=T, S=S, G=G, N=index.shape[3], group=H // G, width=E, itemsize=min(q.element_size(), 4),
+        return o, lse, index.new_empty(0)
+    work = _plan_of(q, v, index, l_slc=l_slc, n_docs=n_docs)
+    flat = build(index, work, docs, l_slc=l_slc, offset=offset)
+    csr = views(flat, work)
+    _forward_kv_major(q, k, v, index, o, lse, docs, work, csr, l_slc=l_slc, scale=scale, offset=offset)
+    return o, lse, flat
+
+
+def _plan_of(q: Tensor, v: Tensor, index: Tensor, *, l_slc: int, n_docs: int) -> Plan:
+    """One split for forward and backward, by the wider of their slots."""
+    B, T, H, D = q.shape
+    S, G, E = v.shape[1:]
+    return plan(
+        B=B, T=T, S=S, G=G, N=index.shape[3], group=H // G, width=max(D, E), itemsize=q.element_size(),
         l_slc=l_slc, n_docs=n_docs,
     )  # fmt: skip
-    _forward_kv_major(q, k, v, index, o, lse, docs, work, l_slc=l_slc, scale=scale, offset=offset)
-    return o, lse
 
 
 @_forward_op.register_fake
 def _(
     q: Tensor, k: Tensor, v: Tensor, index: Tensor, l_slc: int, scale: float, offset: int,
     cu_seqlens: Tensor | None, kv_major: bool | None,  # noqa: FBT001
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    return q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(q.shape[:3], dtype=torch.float32)
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    o, lse = q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(q.shape[:3], dtype=torch.float32)
+    n = 0
+    if is_kv_major(T=q.shape[1], group=q.shape[2] // v.shape[2]) if kv_major is None else kv_major:
+        n_docs = 0 if cu_seqlens is None else cu_seqlens.shape[0] - 1
+        n = sum(sizes(_plan_of(q, v, index, l_slc=l_slc, n_docs=n_docs)))
+    return o, lse, index.new_empty(n)
 
 
 @operator(
     "nsa::selected_attention_triton_backward",
-    schema="(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor do, Tensor dlse, Tensor index, int l_slc, "
-    "float scale, int offset, Tensor? cu_seqlens) -> (Tensor, Tensor, Tensor)",
+    schema="(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor csr, Tensor do, Tensor? dlse, Tensor index, "
+    "int l_slc, float scale, int offset, Tensor? cu_seqlens) -> (Tensor, Tensor, Tensor)",
 )
 def _backward_op(
-    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, dlse: Tensor, index: Tensor,
-    l_slc: int, scale: float, offset: int, cu_seqlens: Tensor | None,
+    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, flat: Tensor, do: Tensor, dlse: Tensor | None,
+    index: Tensor, l_slc: int, scale: float, offset: int, cu_seqlens: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    B, T, H, D = q.shape
+    T, H, D = q.shape[1:]
     S, G, E = v.shape[1:]
     group, N = H // G, index.shape[3]
-    q, k, v, o, lse, do, dlse, index = (x.contiguous() for x in (q, k, v, o, lse, do, dlse, index))
+    q, k, v, o, lse, do, index = (x.contiguous() for x in (q, k, v, o, lse, do, index))
     dq = torch.empty_like(q)
     dk, dv = torch.empty_like(k), torch.empty_like(v)
     if q.numel() == 0 or S == 0 or N == 0:
@@ -309,12 +321,13 @@ def _backward_op(
         # Rows after the last document belong to no block.
         dk.zero_()
         dv.zero_()
-    work = plan(B=B, T=T, S=S, G=G, N=N, group=group, width=D, itemsize=q.element_size(), l_slc=l_slc, n_docs=n_docs)
-    csr = build(index, work, docs, l_slc=l_slc, offset=offset)
+    work = _plan_of(q, v, index, l_slc=l_slc, n_docs=n_docs)
+    csr = views(flat if flat.numel() else build(index, work, docs, l_slc=l_slc, offset=offset), work)
     delta = torch.empty_like(lse)
     kernels.delta_kernel[(triton.cdiv(lse.numel(), 32),)](
-        o, do, dlse, delta, lse.numel(), E=E, BE=_pow2(E), BM=32, num_warps=4
-    )
+        o, do, lse if dlse is None else dlse.contiguous(), delta, lse.numel(),
+        E=E, BE=_pow2(E), BM=32, HAS_DLSE=dlse is not None, num_warps=4,
+    )  # fmt: skip
     tile = backward_tile(d=D, e=E, l_slc=l_slc, itemsize=q.element_size(), smem_bytes=_smem_bytes(q.device))
     dq_slot = q.new_empty(work.t_chunk * work.bg_chunk * N * group, D, dtype=_slot_dtype(q.dtype, is_gradient=True))
     dk_part = q.new_empty(work.items, l_slc, D, dtype=torch.float32)
@@ -351,20 +364,23 @@ def _backward_op(
 
 @_backward_op.register_fake
 def _(
-    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, dlse: Tensor, index: Tensor,
-    l_slc: int, scale: float, offset: int, cu_seqlens: Tensor | None,
+    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, flat: Tensor, do: Tensor, dlse: Tensor | None,
+    index: Tensor, l_slc: int, scale: float, offset: int, cu_seqlens: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     return tuple(x.new_empty(x.shape) for x in (q, k, v))  # type: ignore[return-value]
 
 
-def _save(ctx: torch.autograd.function.FunctionCtx, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
+def _save(ctx: torch.autograd.function.FunctionCtx, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
     q, k, v, index, ctx.l_slc, ctx.scale, ctx.offset, cu_seqlens, _ = inputs
     ctx.save_for_backward(q, k, v, *output, index, cu_seqlens)
+    ctx.mark_non_differentiable(output[2])
+    ctx.set_materialize_grads(False)  # a gradient of lse that nobody asked for is not filled with zeros
 
 
-def _backward(ctx: torch.autograd.function.FunctionCtx, do: Tensor, dlse: Tensor) -> tuple:
-    q, k, v, o, lse, index, cu_seqlens = ctx.saved_tensors
-    grads = _backward_op(q, k, v, o, lse, do, dlse, index, ctx.l_slc, ctx.scale, ctx.offset, cu_seqlens)
+def _backward(ctx: torch.autograd.function.FunctionCtx, do: Tensor | None, dlse: Tensor | None, _: None) -> tuple:
+    q, k, v, o, lse, flat, index, cu_seqlens = ctx.saved_tensors
+    do = torch.zeros_like(o) if do is None else do
+    grads = _backward_op(q, k, v, o, lse, flat, do, dlse, index, ctx.l_slc, ctx.scale, ctx.offset, cu_seqlens)
     return *grads, None, None, None, None, None, None
 
 
@@ -407,7 +423,7 @@ def selected_attention(
     scale = q_BTHD.shape[-1] ** -0.5 if scale is None else scale
     return torch.ops.nsa.selected_attention_triton(
         q_BTHD, k_BSGD, v_BSGE, index_BTGN, l_slc, scale, offset, cu_seqlens, kv_major
-    )
+    )[:2]
 
 
 __all__ = ["Tile", "backward_tile", "forward_tile", "plan", "query_tile", "selected_attention"]

@@ -1,4 +1,4 @@
-# ruff: noqa: ANN001, ANN201 - a kernel's arguments are pointers and numbers whose types the launch decides
+# ruff: noqa: ANN001, ANN201, ANN202 - a kernel's arguments are pointers and numbers whose types the launch decides
 """Which queries chose a block: the inverse of ``index``, as a CSR that is built on the device without atomics.
 
 Shapes: B batch, T queries, S keys, G kv heads, N slots per query, H = G * group query heads, D = d_k, E = d_v.
@@ -63,6 +63,11 @@ class Plan:
         return self.n_t * self.n_bg
 
     @property
+    def pairs(self) -> int:
+        """Pairs of the call."""
+        return self.B * self.T * self.G * self.N
+
+    @property
     def buckets(self) -> int:
         """Buckets per launch."""
         return self.bg_chunk * self.n_blocks
@@ -76,12 +81,29 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Csr:
-    """The inverse index of one call."""
+    """The inverse index of one call, as views of the one tensor that ``build`` fills."""
 
     pairs: Tensor  # pair numbers, by bucket, queries ascending within each; int32
     start: Tensor  # first position of each bucket in ``pairs``; [launches * buckets + 1] int32
     item_start: Tensor  # first item of each bucket within its launch; [launches, buckets + 1] int32
     item_bucket: Tensor  # bucket of each item, ``buckets`` where the item does not exist; [launches, items] int32
+
+
+def sizes(plan: Plan) -> tuple[int, int, int, int]:
+    """Numbers in each part of a ``Csr``, in the order of its fields."""
+    buckets = plan.launches * plan.buckets
+    return plan.pairs, buckets + 1, buckets + plan.launches, plan.launches * plan.items
+
+
+def views(flat: Tensor, plan: Plan) -> Csr:
+    """What ``build`` filled."""
+    pairs, start, item_start, item_bucket = flat.split(sizes(plan))
+    return Csr(
+        pairs=pairs,
+        start=start,
+        item_start=item_start.view(plan.launches, plan.buckets + 1),
+        item_bucket=item_bucket.view(plan.launches, plan.items),
+    )
 
 
 def documents(cu_seqlens: Tensor, *, T: int, n_blocks: int, l_slc: int) -> Documents:
@@ -128,9 +150,56 @@ def pair_keys_kernel(
     tl.store(key_ptr + pair, tl.where(seen, unit * n_blocks + first_block + block, absent), mask=live)
 
 
-def build(index_BTGN: Tensor, plan: Plan, docs: Documents | None, *, l_slc: int, offset: int) -> Csr:
-    """Invert ``index``. Deterministic: one stable sort by bucket, then integer prefix sums."""
-    n_pairs = index_BTGN.numel()
+@triton.jit
+def _count_below(ptr, n, x, steps, OR_EQUAL: tl.constexpr):
+    """How many of the n ascending numbers are below x, or equal to it; ``steps`` halvings reach every n < 2^steps."""
+    lo = tl.zeros_like(x)
+    hi = lo + n
+    for _ in range(steps):
+        is_open = lo < hi
+        middle = (lo + hi) // 2
+        found = tl.load(ptr + middle, mask=is_open, other=0)
+        is_below = found <= x if OR_EQUAL else found < x
+        lo = tl.where(is_open & is_below, middle + 1, lo)
+        hi = tl.where(is_open & (is_below ^ True), middle, hi)
+    return lo
+
+
+@triton.jit
+def starts_kernel(key_ptr, start_ptr, n_pairs, n_starts, steps, BLOCK: tl.constexpr):
+    """Where each bucket begins among the sorted keys."""
+    bucket = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(start_ptr + bucket, _count_below(key_ptr, n_pairs, bucket, steps, OR_EQUAL=False), mask=bucket < n_starts)
+
+
+@triton.jit
+def item_starts_kernel(start_ptr, item_start_ptr, buckets, seg, BLOCK: tl.constexpr):
+    """The first item of each bucket of one launch: a running sum, in one program."""
+    start_ptr += tl.program_id(0) * buckets
+    item_start_ptr += tl.program_id(0) * (buckets + 1)
+    n_items = 0
+    for first in range(0, buckets, BLOCK):
+        bucket = first + tl.arange(0, BLOCK)
+        live = bucket < buckets
+        n_pairs = tl.load(start_ptr + bucket + 1, mask=live, other=0) - tl.load(start_ptr + bucket, mask=live, other=0)
+        items = (n_pairs + seg - 1) // seg
+        tl.store(item_start_ptr + bucket, n_items + tl.cumsum(items, 0) - items, mask=live)
+        n_items += tl.sum(items, 0)
+    tl.store(item_start_ptr + buckets, n_items)
+
+
+@triton.jit
+def item_buckets_kernel(item_start_ptr, item_bucket_ptr, buckets, items, steps, BLOCK: tl.constexpr):
+    """The bucket of each item of one launch."""
+    item_start_ptr += tl.program_id(1) * (buckets + 1) + 1
+    item = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    bucket = _count_below(item_start_ptr, buckets, item, steps, OR_EQUAL=True)
+    tl.store(item_bucket_ptr + tl.program_id(1) * items + item, bucket, mask=item < items)
+
+
+def build(index_BTGN: Tensor, plan: Plan, docs: Documents | None, *, l_slc: int, offset: int) -> Tensor:
+    """Invert ``index``; ``views`` of the result are the ``Csr``. Deterministic: a stable sort, integer sums."""
+    n_pairs = plan.pairs
     absent = plan.launches * plan.buckets
     if max(n_pairs, absent) >= 2**31 - 2**20:
         raise ValueError(f"{n_pairs} index entries over {absent} blocks do not fit 32-bit numbers; split the batch")
@@ -142,11 +211,14 @@ def build(index_BTGN: Tensor, plan: Plan, docs: Documents | None, *, l_slc: int,
         L=l_slc, G=plan.G, N=plan.N, VARLEN=docs is not None, BLOCK=block, num_warps=4,
     )  # fmt: skip
     key, pairs = torch.sort(key, stable=True)
-    bounds = torch.arange(absent + 1, dtype=torch.int32, device=key.device)
-    start = torch.searchsorted(key, bounds, out_int32=True)
-    n_items = ((start.diff() + plan.seg - 1) // plan.seg).view(plan.launches, plan.buckets)
-    item_start = torch.zeros(plan.launches, plan.buckets + 1, dtype=torch.int32, device=key.device)
-    torch.cumsum(n_items, 1, dtype=torch.int32, out=item_start[:, 1:])
-    item = torch.arange(plan.items, dtype=torch.int32, device=key.device).expand(plan.launches, -1)
-    item_bucket = torch.searchsorted(item_start[:, 1:].contiguous(), item.contiguous(), right=True, out_int32=True)
-    return Csr(pairs=pairs.int(), start=start, item_start=item_start, item_bucket=item_bucket)
+    flat = key.new_empty(sum(sizes(plan)))
+    csr = views(flat, plan)
+    csr.pairs.copy_(pairs)
+    starts_kernel[(triton.cdiv(absent + 1, 256),)](
+        key, csr.start, n_pairs, absent + 1, n_pairs.bit_length(), BLOCK=256, num_warps=4
+    )
+    item_starts_kernel[(plan.launches,)](csr.start, csr.item_start, plan.buckets, plan.seg, BLOCK=1024, num_warps=4)
+    item_buckets_kernel[(triton.cdiv(plan.items, 256), plan.launches)](
+        csr.item_start, csr.item_bucket, plan.buckets, plan.items, plan.buckets.bit_length(), BLOCK=256, num_warps=4
+    )
+    return flat

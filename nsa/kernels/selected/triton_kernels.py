@@ -245,7 +245,7 @@ def query_major_forward_kernel(
 @triton.jit
 def delta_kernel(
     o_ptr, do_ptr, dlse_ptr, delta_ptr, n_rows,
-    E: tl.constexpr, BE: tl.constexpr, BM: tl.constexpr,
+    E: tl.constexpr, BE: tl.constexpr, BM: tl.constexpr, HAS_DLSE: tl.constexpr,
 ):  # fmt: skip
     """Write delta = sum(do * o) - dlse per (token, head); with it dS = P * (dP - delta)."""
     row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
@@ -253,8 +253,10 @@ def delta_kernel(
     mask = (row < n_rows)[:, None] & (e < E)[None, :]
     o = tl.load(o_ptr + row[:, None] * E + e[None, :], mask=mask, other=0.0).to(tl.float32)
     do = tl.load(do_ptr + row[:, None] * E + e[None, :], mask=mask, other=0.0).to(tl.float32)
-    dlse = tl.load(dlse_ptr + row, mask=row < n_rows, other=0.0)
-    tl.store(delta_ptr + row, tl.sum(o * do, 1) - dlse, mask=row < n_rows)
+    delta = tl.sum(o * do, 1)
+    if HAS_DLSE:
+        delta -= tl.load(dlse_ptr + row, mask=row < n_rows, other=0.0)
+    tl.store(delta_ptr + row, delta, mask=row < n_rows)
 
 
 @triton.jit

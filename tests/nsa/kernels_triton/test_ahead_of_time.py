@@ -33,6 +33,7 @@ FP32 = {
     "acc_ptr", "score_ptr", "taint_ptr", "cos_ptr", "sin_ptr",
 }  # fmt: skip
 INT32 = {
+    "start_ptr", "item_start_ptr", "item_bucket_ptr",
     "index_ptr", "key_ptr", "doc_start_ptr", "doc_block_ptr", "document_ptr", "position_ptr", "first_slot_ptr",
     "pairs", "start", "item_start", "item_bucket", "block_lo", "block_hi", "doc_start", "doc_block",
 }  # fmt: skip
@@ -135,8 +136,11 @@ def small_kernels():
     }  # fmt: skip
     return {
         "pair keys": (csr.pair_keys_kernel, both),
+        "starts of buckets": (csr.starts_kernel, both | {"BLOCK": 256}),
+        "starts of items": (csr.item_starts_kernel, both | {"BLOCK": 1024}),
+        "buckets of items": (csr.item_buckets_kernel, both | {"BLOCK": 256}),
         "combine slots": (kernels.combine_slots_kernel, both),
-        "delta": (kernels.delta_kernel, both),
+        "delta": (kernels.delta_kernel, both | {"HAS_DLSE": True}),
         "sum items": (kernels.sum_items_kernel, both),
         "sum slots": (kernels.sum_slots_kernel, both),
         "block scores": (scores.block_scores_kernel, score),
