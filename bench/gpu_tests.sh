@@ -11,7 +11,7 @@ wanted="tests/gpu tests/nsa -m gpu -q --no-header -p no:cacheprovider -p no:benc
 nvidia-smi -L
 
 tests() { CUDA_VISIBLE_DEVICES=0 timeout 420 python3 -m pytest $wanted -k "$2" "${@:3}" >"$out/tests-$1.txt" 2>&1; }
-tests main "not 32_bit and not cudnn" -n 12 & parts=($!)
+tests main "not 32_bit and not cudnn" -n $(($(nproc) * 5 / 8)) & parts=($!)
 tests far "32_bit and not cudnn" & parts+=($!)
 tests cudnn "cudnn" & parts+=($!)  # alone: cuDNN has ended processes
 if [ "${2:-}" != alone ] && [ "$(nvidia-smi -L | wc -l)" -gt 1 ]; then

@@ -1,40 +1,41 @@
 #!/usr/bin/env bash
-# Everything that two GPUs are asked for, in two commands of at most ten minutes each; results in a folder:
-#     bench/gpu_two.sh RESULTS_FOLDER COMMIT lanes       one GPU each: tests, the law and known faults; profile of a step
-#     bench/gpu_two.sh RESULTS_FOLDER COMMIT together    both GPUs: known faults, NCCL, incidents, the training table
+# What two GPUs are asked for, in one command: parts on the first GPU beside parts on the second, then parts on both.
+#     bench/gpu_two.sh RESULTS_FOLDER COMMIT "tests law one" "profile tiles" "bullet nccl compare incident_001"
+# Any list may be empty; the parts and their limits in seconds are below. What each printed, and every result smaller than
+# 6 MB, goes to RESULTS_FOLDER/kept.tgz every 20 s, so that a lost machine loses little.
 # Needs torch with CUDA, and on PATH a python3 that has the harness's dependencies, pytest with xdist and hypothesis.
 set -u
-out=$(mkdir -p "$1" && cd "$1" && pwd) commit=$2 stage=$3
+out=$(mkdir -p "$1" && cd "$1" && pwd) commit=$2
 work=$(mktemp -d)
 cd "$(dirname "$0")/.."
 export PYTHONUNBUFFERED=1 PYTHONPATH=$PWD
 began=$SECONDS
-keep() { # only what is small enough to be worth its way back
+keep() {
   (cd "$work" && find . -type f -size -6M ! -name kept.tgz -print0 | tar -czf kept.tgz --null -T - 2>/dev/null); cp "$work/kept.tgz" "$out/kept.tgz"; }
-part() { # part NAME SECONDS COMMAND...: runs it, keeps what it prints, says how it ended
-  local name=$1 limit=$2; shift 2
-  timeout -s INT -k 20 "$limit" "$@" >"$work/$name.txt" 2>"$work/$name.log"
-  echo "== $name: exit $? at $((SECONDS - began)) s"; tail -n 6 "$work/$name.txt" | cut -c1-200
-}
-first() { export CUDA_VISIBLE_DEVICES=0
-  part tests 300 bench/gpu_tests.sh "$work/tests" alone
-  part law 170 python3 bench/diagnosis_gpu.py "$work/law" --part law --budget-s 160
-  part one 130 python3 bench/diagnosis_gpu.py "$work/one" --part one --names gpu-oom gpu-thrash gpu-compile --budget-s 120
-}
-second() { export CUDA_VISIBLE_DEVICES=1
-  part eager 250 python3 bench/profile_training.py "$work/eager" --commit "$commit" --budget-s 235 --ways nsa dense nsa-tiles nsa-window nsa-compressed nsa-selected nsa-tiles-graphed dense-graphed nsa-graphed
-  part compiled 190 python3 bench/profile_training.py "$work/compiled" --commit "$commit" --budget-s 175 --ways nsa-compiled dense-compiled nsa-tiles-compiled
-  part tiles 110 python3 bench/tiles.py "$work/tiles.json"
+part() {
+  local limit command
+  case $1 in
+    tests) limit=330 command=(bench/gpu_tests.sh "$work/tests" alone) ;;
+    law) limit=170 command=(python3 bench/diagnosis_gpu.py "$work/law" --part law --budget-s 160) ;;
+    one) limit=130 command=(python3 bench/diagnosis_gpu.py "$work/one" --part one --budget-s 120) ;;
+    thrash) limit=85 command=(python3 bench/diagnosis_gpu.py "$work/thrash" --part one --names gpu-thrash --budget-s 75) ;;
+    profile) limit=110 command=(python3 bench/profile_training.py "$work/profile" --commit "$commit" --budget-s 95) ;;
+    tiles) limit=170 command=(python3 bench/tiles.py "$work/tiles.json") ;;
+    attention) limit=400 command=(python3 bench/attention.py --rep-ms 60 --json "$work/attention.json" --md "$work/attention.md") ;;
+    bullet) limit=210 command=(python3 bench/diagnosis_gpu.py "$work/bullet" --part bullet --budget-s 200) ;;
+    nccl) limit=130 command=(python3 bench/train_nccl.py "$work/nccl") ;;
+    compare) limit=120 command=(python3 bench/training.py "$work/train" --parts compare alone --budget-s 110 --commit "$commit") ;;
+    incident_001) limit=185 command=(python3 -m harness matrix run matrices/incident_001.yaml --runs "$work/001" --executor local --budget 165s) ;;
+    incident_004) limit=235 command=(python3 -m harness matrix run matrices/incident_004.yaml --runs "$work/004" --executor local --budget 215s) ;;
+    *) echo "no part $1" >&2; return 2 ;;
+  esac
+  timeout -s INT -k 20 "$limit" "${command[@]}" >"$work/$1.txt" 2>"$work/$1.log"
+  echo "== $1: exit $? at $((SECONDS - began)) s"; tail -n 6 "$work/$1.txt" | cut -c1-200
 }
 nvidia-smi -L
-case $stage in
-  lanes) first & lanes=($!); second & lanes+=($!); (while sleep 20; do keep; done) & keeper=$!
-    wait "${lanes[@]}" ;;
-  together) (while sleep 20; do keep; done) & keeper=$!
-    part bullet 210 python3 bench/diagnosis_gpu.py "$work/bullet" --part bullet --budget-s 200
-    part nccl 130 python3 bench/train_nccl.py "$work/nccl"
-    part compare 120 python3 bench/training.py "$work/train" --parts compare tiles --budget-s 110 --commit "$commit"
-    part incident_001 125 python3 -m harness matrix run matrices/incident_001.yaml --runs "$work/runs" --executor local --budget 110s ;;
-  *) echo "no stage $stage: lanes or together" >&2; exit 2 ;;
-esac
+(while sleep 20; do keep; done) & keeper=$!
+(export CUDA_VISIBLE_DEVICES=0; for name in $3; do part "$name"; done) & lanes=($!)
+(export CUDA_VISIBLE_DEVICES=1; for name in $4; do part "$name"; done) & lanes+=($!)
+wait "${lanes[@]}"
+for name in $5; do part "$name"; done
 kill "$keeper"; keep
