@@ -129,6 +129,11 @@ DEFECTS = (
         "tests/nsa/test_compile.py", "compiles_as_one_graph", f"{INVARIANTS}: compiles_as_one_graph; tests/nsa/test_gpu.py: never_wait",
     ),
     Defect(
+        17, "autocast changes no operator", "autocast reaches inside the operators",
+        "nsa/kernels/operators.py", (("_LIBRARY.impl(name, outside_autocast(implementation), key)", "_LIBRARY.impl(name, implementation, key)"),),
+        "tests/nsa/test_autocast.py", "same_bits or one_type", f"{INVARIANTS}: bits_with_autocast, trains_in_mixed_precision",
+    ),
+    Defect(
         18, "memory grows with the length, not its square", "one number per pair of tokens is kept for backward",
         "nsa/kernels/selected/gather.py",
         (("ctx.save_for_backward(*inputs[:5], output[0])", "ctx.save_for_backward(*inputs[:5], output[0], inputs[0].new_empty(inputs[0].shape[1], inputs[0].shape[1]))"),
@@ -215,6 +220,10 @@ Made by `python bench/planted_defects.py --md docs/invariants.md`: in a copy of 
 without it the test passed, with it the test named here failed first. Equality with the fp64 references, forward and
 gradients, is asked of every kernel in `tests/nsa/test_kernels.py`, with one tolerance per type (ADR 15); on a GPU in
 bf16, fp16 and fp32. `bench/gpu_tests.sh FOLDER` runs everything that needs a GPU.
+
+Last whole run on a GPU: one H200, torch 2.11, commit ca61e96: 758 passed, group 15 among them, and 5 failed. Four were one
+defect and one hindrance, mended since: autocast reached inside the operators, and torch 2.11 could not trace the rotation
+(three tests). The fifth ended in a warning of cuBLAS before the kernel it is for ran, so cuDNN's numbers are not measured.
 """
 
 
