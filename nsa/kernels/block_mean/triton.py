@@ -9,6 +9,8 @@ import torch
 import triton
 import triton.language as tl
 
+from nsa.kernels.sizes import cdiv, pow2
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -58,8 +60,8 @@ def means(x_BSGD: Tensor, length: int, stride: int) -> Tensor:
     y = x.new_empty(B, C, G, D)
     if y.numel():
         means_kernel[(B * C * G,)](
-            x, y, C, *x.stride()[:3], G=G, D=D, BD=triton.next_power_of_2(D), L=length,
-            BL=triton.next_power_of_2(length), STRIDE=stride, REAL=_real(x), num_warps=4,
+            x, y, C, *x.stride()[:3], G=G, D=D, BD=pow2(D), L=length,
+            BL=pow2(length), STRIDE=stride, REAL=_real(x), num_warps=4,
         )  # fmt: skip
     return y
 
@@ -71,8 +73,8 @@ def spread(dy_BCGD: Tensor, length: int, stride: int, n_tokens: int) -> Tensor:
     dx = dy.new_empty(B, n_tokens, G, D)
     n_rows = B * n_tokens * G
     if dx.numel():
-        spread_kernel[(triton.cdiv(n_rows, ROWS),)](
-            dy, dx, n_rows, n_tokens, C, G=G, D=D, BD=triton.next_power_of_2(D), L=length, STRIDE=stride, BM=ROWS,
+        spread_kernel[(cdiv(n_rows, ROWS),)](
+            dy, dx, n_rows, n_tokens, C, G=G, D=D, BD=pow2(D), L=length, STRIDE=stride, BM=ROWS,
             REAL=_real(dy), num_warps=4,
         )  # fmt: skip
     return dx

@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from nsa.kernels.operators import operator
+from nsa.kernels.sizes import cdiv, pow2
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -67,8 +68,8 @@ def _combine_op(cmp: Tensor, slc: Tensor, win: Tensor, gate: Tensor) -> Tensor:
     o = torch.empty_like(cmp)
     n_rows, width = cmp.numel() // max(1, cmp.shape[-1]), cmp.shape[-1]
     if n_rows:
-        combine_kernel[(triton.cdiv(n_rows, ROWS),)](
-            cmp, slc, win, gate, o, n_rows, E=width, BE=triton.next_power_of_2(width), BM=ROWS, num_warps=4
+        combine_kernel[(cdiv(n_rows, ROWS),)](
+            cmp, slc, win, gate, o, n_rows, E=width, BE=pow2(width), BM=ROWS, num_warps=4
         )
     return o
 
@@ -84,9 +85,9 @@ def _combine_backward_op(
     dcmp, dslc, dwin, dgate = (torch.empty_like(x) for x in (cmp, slc, win, gate))
     n_rows, width = cmp.numel() // max(1, cmp.shape[-1]), cmp.shape[-1]
     if n_rows:
-        combine_backward_kernel[(triton.cdiv(n_rows, ROWS),)](
+        combine_backward_kernel[(cdiv(n_rows, ROWS),)](
             cmp, slc, win, gate, do, dcmp, dslc, dwin, dgate, n_rows,
-            E=width, BE=triton.next_power_of_2(width), BM=ROWS, num_warps=4,
+            E=width, BE=pow2(width), BM=ROWS, num_warps=4,
         )  # fmt: skip
     return dcmp, dslc, dwin, dgate
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
+from nsa.kernels.sizes import pow2
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -64,7 +66,7 @@ def rotate(
     q, k = _heads_whole(q_BTHD), _heads_whole(k_BTGD)
     q_out, k_out = q.new_empty(q.shape), k.new_empty(k.shape)
     B, T, H, D = q.shape
-    G, block = k.shape[2], triton.next_power_of_2(D // 2)
+    G, block = k.shape[2], pow2(D // 2)
     rows, n_q, n_k = max(1, TILE // block), B * T * H, B * T * G
     n_q_programs, n_k_programs = -(-n_q // rows), -(-n_k // rows)
     if n_q_programs + n_k_programs:

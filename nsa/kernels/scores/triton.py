@@ -19,6 +19,7 @@ import triton.language as tl
 from nsa.blocks import N_INITIAL, N_LOCAL, BlockLayout
 from nsa.kernels.documents import block_documents, token_documents
 from nsa.kernels.operators import operator
+from nsa.kernels.sizes import cdiv, pow2
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -202,25 +203,25 @@ def _select_op(
         document, position = tokens.document_S.int(), tokens.position_S.int()
         layout = BlockLayout(l=l, d=d, l_slc=l_slc, n=n, w=1)
         first_slot = block_documents(cu_seqlens, T, layout).first_N.int()
-    n_slc = triton.cdiv(offset + T, l_slc)
+    n_slc = cdiv(offset + T, l_slc)
     strides, group = l_slc // d, H // G
     spills = (strides - 2 + l // d) // strides
-    group_pow2, strides_pow2 = triton.next_power_of_2(group), triton.next_power_of_2(strides)
+    group_pow2, strides_pow2 = pow2(group), pow2(strides)
     tile_t = max(1, ROWS // group_pow2)
     tile_j = max(1, COLUMNS // strides_pow2)
-    n_slc_pow2 = triton.next_power_of_2(n_slc)
+    n_slc_pow2 = pow2(n_slc)
     is_varlen = cu_seqlens is not None
     needs_ranking = n_slc > n
     chunk = max(1, SCORE_BYTES // (4 * (spills + 1) * B * G * n_slc)) if needs_ranking else T
-    chunk = min(T, triton.cdiv(chunk, tile_t) * tile_t)
+    chunk = min(T, cdiv(chunk, tile_t) * tile_t)
     score = q.new_empty(spills + 1, chunk if needs_ranking else 0, B * G, n_slc, dtype=torch.float32)
     for t0 in range(0, T, chunk):
         t1 = min(t0 + chunk, T)
         if needs_ranking and C > 0:
-            block_scores_kernel[(triton.cdiv(t1 - t0, tile_t), B * G)](
+            block_scores_kernel[(cdiv(t1 - t0, tile_t), B * G)](
                 q, kc, lse, score, document, position, first_slot,
                 t0, t1, T, C, offset, n_slc, scale * LOG2E.value, score.stride(0),
-                D=D, BD=max(16, triton.next_power_of_2(D)), G=G, GROUP=group, GP=group_pow2, BT=tile_t,
+                D=D, BD=max(16, pow2(D)), G=G, GROUP=group, GP=group_pow2, BT=tile_t,
                 L=l, STRIDE=d, L_SLC=l_slc, N=n, R=strides, RP=strides_pow2, BJ=tile_j, SPILLS=spills,
                 LOCAL=N_LOCAL, VARLEN=is_varlen, num_warps=4, num_stages=3 if q.element_size() == 2 else 1,
             )  # fmt: skip
@@ -228,7 +229,7 @@ def _select_op(
             score.zero_()
         top_blocks_kernel[(t1 - t0, B * G)](
             score, index, position, t0, T, offset, n_slc, score.stride(0),
-            G=G, L_SLC=l_slc, N=n, BN=triton.next_power_of_2(n), BJ=n_slc_pow2, SPILLS=spills,
+            G=G, L_SLC=l_slc, N=n, BN=pow2(n), BJ=n_slc_pow2, SPILLS=spills,
             INITIAL=N_INITIAL, LOCAL=N_LOCAL, VARLEN=is_varlen, num_warps=max(1, min(8, n_slc_pow2 // 1024)),
         )  # fmt: skip
     return index

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-import triton
 
 from nsa.kernels.operators import operator
+from nsa.kernels.sizes import cdiv, pow2
 from nsa.kernels.tiled import triton_kernels as kernels
 
 if TYPE_CHECKING:
@@ -139,11 +139,11 @@ def _forward_op(
         return o.zero_(), lse.fill_(-torch.inf), k_clean.zero_(), v_clean.zero_(), taint.zero_()
     widths = {"D": D, "E": E, "BD": _pow2(D), "BE": _pow2(E), "G": G}
     n_rows = B * S * G
-    kernels.clean_kernel[(triton.cdiv(n_rows, 32),)](
+    kernels.clean_kernel[(cdiv(n_rows, 32),)](
         k, v, k_clean, v_clean, taint, n_rows, S, *k.stride()[:3], *v.stride()[:3], **widths, BM=32, num_warps=4
     )
     tile = tiles(width=max(D, E), itemsize=q.element_size(), kind=kind, most_keys=p1 if kind == BITS else 64)[0]
-    n_tiles = triton.cdiv(T * (H // G), tile.rows)
+    n_tiles = cdiv(T * (H // G), tile.rows)
     kernels.forward_kernel[(n_tiles * B * G,)](
         q, k_clean, v_clean, taint, taint if bits is None else bits, o, lse,
         T, S, offset, scale * kernels.LOG2E.value, n_tiles, B * G, *q.stride()[:3],
@@ -174,13 +174,13 @@ def _backward_op(
     )
     same = {"D": D, "E": E, "BD": _pow2(D), "BE": _pow2(E), "G": G, "GROUP": group, "KIND": kind, "P1": p1, "P2": p2}
     words, delta = taint if bits is None else bits, torch.empty_like(lse)
-    n_tiles = triton.cdiv(T * group, rows_first.rows)
+    n_tiles = cdiv(T * group, rows_first.rows)
     kernels.dq_kernel[(n_tiles * B * G,)](
         q, k, v, taint, words, o, lse, do, delta, dq, T, S, offset, scale, n_tiles, B * G, *strides,
         **same, BM=rows_first.rows, BN=rows_first.keys, num_warps=rows_first.num_warps,
         num_stages=rows_first.num_stages,
     )  # fmt: skip
-    n_tiles = triton.cdiv(S, keys_first.keys)
+    n_tiles = cdiv(S, keys_first.keys)
     parts = n_parts(n_programs=n_tiles * B * G, n_rows=T * group, tile_rows=keys_first.rows)
     dk_part, dv_part = (dk, dv) if parts == 1 else (x.new_empty(parts, *x.shape, dtype=torch.float32) for x in (k, v))
     kernels.dkdv_kernel[(n_tiles * B * G, parts)](
@@ -192,13 +192,13 @@ def _backward_op(
     if parts > 1:
         for part, total in ((dk_part, dk), (dv_part, dv)):
             n = total.numel()
-            kernels.sum_parts_kernel[(triton.cdiv(n, 1024),)](part, total, n, PARTS=parts, BLOCK=1024, num_warps=4)
+            kernels.sum_parts_kernel[(cdiv(n, 1024),)](part, total, n, PARTS=parts, BLOCK=1024, num_warps=4)
     return dq, dk, dv
 
 
 def n_parts(*, n_programs: int, n_rows: int, tile_rows: int) -> int:
     """Into how many runs of queries the pass over keys is cut, so that ``PROGRAMS`` work; by shapes alone."""
-    wanted = triton.cdiv(PROGRAMS, n_programs)
+    wanted = cdiv(PROGRAMS, n_programs)
     return max(1, min(wanted, 16, n_rows // (4 * tile_rows)))
 
 
@@ -208,7 +208,7 @@ def _bits_op(index: Tensor) -> Tensor:
     bits = index.new_empty(index.shape[:3], dtype=torch.int64)
     if bits.numel():
         n, N = bits.numel(), index.shape[3]
-        kernels.bits_kernel[(triton.cdiv(n, 64),)](index, bits, n, N=N, BN=_pow2(N, 1), BM=64, num_warps=4)
+        kernels.bits_kernel[(cdiv(n, 64),)](index, bits, n, N=N, BN=_pow2(N, 1), BM=64, num_warps=4)
     return bits
 
 
@@ -257,4 +257,4 @@ def _rows_whole(x: Tensor) -> Tensor:
 
 
 def _pow2(x: int, least: int = 16) -> int:
-    return max(least, triton.next_power_of_2(x))
+    return max(least, pow2(x))
