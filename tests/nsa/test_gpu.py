@@ -28,6 +28,13 @@ TORCH = {
     "kernels.window": "masked",
     "kernels.combine": "torch",
 }
+# What auto takes of wide heads; flash takes no fp32, and another kernel stands in.
+FLASH = {
+    "kernels.compressed": "packed",
+    "kernels.selected": "triton",
+    "kernels.window": "flash",
+    "kernels.policy": "auto",
+}
 
 
 def model_of(changes, dtype=torch.float32):
@@ -37,7 +44,7 @@ def model_of(changes, dtype=torch.float32):
     return build_model(config)[0].to(dtype)
 
 
-@pytest.mark.parametrize("kernels", [{}, TORCH], ids=["auto", "torch"])
+@pytest.mark.parametrize("kernels", [{}, TORCH, FLASH], ids=["auto", "torch", "flash"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_forward_and_backward_never_wait_for_the_device(kernels, dtype):
     model, ids = model_of(kernels, dtype), torch.randint(256, (2, 512), device="cuda")
@@ -53,8 +60,9 @@ def test_forward_and_backward_never_wait_for_the_device(kernels, dtype):
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-3), (torch.bfloat16, 6e-2)])
 def test_automatic_kernels_give_the_model_of_the_torch_kernels(dtype, tolerance):
     ids = torch.randint(256, (2, 512), device="cuda")
-    outputs = [model_of(kernels, dtype)(ids).float() for kernels in ({}, TORCH)]
-    assert (outputs[0] - outputs[1]).norm() < tolerance * outputs[1].norm()
+    auto, flash, plain = (model_of(kernels, dtype)(ids).float() for kernels in ({}, FLASH, TORCH))
+    assert (auto - plain).norm() < tolerance * plain.norm()
+    assert (flash - plain).norm() < tolerance * plain.norm()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
