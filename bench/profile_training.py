@@ -34,6 +34,7 @@ TILES = "compressed=tiles window=tiles selected=tiles"
 WAYS: dict[str, dict] = {
     "nsa": {},
     "dense": {"attention": "dense"},
+    "nsa-libraries": {"routes": "compressed=packed window=flash selected=triton"},
     "nsa-tiles": {"routes": TILES},
     "nsa-window": {"routes": "window=tiles"},
     "nsa-compressed": {"routes": "compressed=tiles"},
@@ -48,8 +49,7 @@ WAYS: dict[str, dict] = {
 }
 """Name, and what it changes in a Row; ``graphed``: every block is replayed as a CUDA graph, forward and backward."""
 DEFAULT_WAYS = (
-    "nsa", "dense", "nsa-tiles", "nsa-compiled", "dense-compiled", "nsa-window", "nsa-compressed", "nsa-selected",
-    "nsa-tiles-compiled", "nsa-tiles-graphed", "dense-graphed", "nsa-graphed",
+    "nsa", "dense", "nsa-graphed", "dense-graphed", "nsa-compiled", "dense-compiled", "nsa-libraries", "dense-cudnn",
 )  # fmt: skip
 LARGEST_TILED = 4096
 """Tokens above which ``selected=tiles`` refuses; longer shapes then run the other tiles alone."""
