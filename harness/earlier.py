@@ -120,7 +120,7 @@ def _trials(
     for history in _readable(reversed(_runs(run_dir, is_akin))):
         is_alike = history.identity.machine.environment == machine.environment
         for record in history.records():
-            if record.verdict.kind in TELLING and not record.is_cut:
+            if record.verdict.kind in TELLING:
                 yield replace(record, run=history.identity.id), is_alike
 
 

@@ -181,7 +181,7 @@ def _search(settings: Settings, store: RunStore) -> Run:
     spec = store.spec
     with (
         Interrupt() as interrupted,
-        screen(label=(lambda trial: _place(spec, trial)) if spec.command else None) as view,
+        screen(label=lambda trial: _place(spec, trial)) as view,
         parts(settings, target=spec.target, executor=spec.executor) as tools,
     ):
         view.opened(question=spec.question, directory=str(store.run_dir), resumed=len(store.records()))
@@ -191,7 +191,7 @@ def _search(settings: Settings, store: RunStore) -> Run:
 
 
 def _place(spec: BisectSpec, trial: Trial) -> str:
-    """A command's trial by its axis: everything else is the same in all of them."""
+    """A trial by its axis: everything else is the same in all of them, or named by the control."""
     return f"{spec.axis.name}={trial.point.get(spec.axis.name)}"
 
 

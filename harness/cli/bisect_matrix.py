@@ -58,7 +58,7 @@ def bisect_matrix(ctx: click.Context, settings: Settings, options: Mapping[str, 
 def question_of(options: Mapping[str, Any], command: Sequence[str]) -> CampaignSpec:
     """The threshold question of these options."""
     from harness.cli.matrix_run import how, reuses
-    from harness.cli.searches import kind_of
+    from harness.cli.question import kind_of
 
     spec = _along_program(options, command) if not options["file"] else _beside_file(options)
     matrix = _limited(spec.matrix, options)

@@ -69,6 +69,10 @@ def outcome_line(record: TrialRecord, *, number: int, label: Label = point_of) -
     return head if verdict.kind is Kind.PASS else f"{head}\n       {verdict.because}"
 
 
+def _kept(resumed: int) -> str:
+    return f" (resumed: {resumed} trial{'' if resumed == 1 else 's'} kept)" if resumed else ""
+
+
 class PlainScreen:
     """Lines for logs and pipes: one when a trial ends, nothing that moves."""
 
@@ -86,7 +90,7 @@ class PlainScreen:
     def opened(self, *, question: str, directory: str, resumed: int) -> None:
         """Two lines: the question, the place."""
         self._line(question)
-        self._line(f"run directory: {directory}" + (f" (resumed: {resumed} trials kept)" if resumed else ""))
+        self._line(f"run directory: {directory}" + _kept(resumed))
 
     def noted(self, text: str) -> None:
         """The note, in as many lines as it needs."""
@@ -145,7 +149,7 @@ class LiveScreen:
     def opened(self, *, question: str, directory: str, resumed: int) -> None:
         """The question in bold, the place below."""
         self.console.print(question, style="bold")
-        self.console.print(f"run directory: {directory}" + (f" (resumed: {resumed} trials kept)" if resumed else ""))
+        self.console.print(f"run directory: {directory}" + _kept(resumed))
 
     def noted(self, text: str) -> None:
         """The note, wrapped."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import shutil
+import sys
+import textwrap
 from typing import Any
 
 import click
@@ -63,9 +66,19 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except HarnessError as error:
-            click.echo(f"nsa-harness: {error}", err=True)
-            click.echo(f"  next: {error.help}", err=True)
+            click.echo(_fitting(f"nsa-harness: {error}\n  next: {error.help}"), err=True)
             ctx.exit(6 if isinstance(error, StoreError | LaunchError | CleanupError) else 2)
+
+
+def _fitting(text: str) -> str:
+    """``text`` with its lines broken between words where a terminal would break words; for a pipe as it is."""
+    if not sys.stderr.isatty():
+        return text
+    columns = shutil.get_terminal_size().columns
+    return "\n".join(
+        textwrap.fill(line, columns, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+        for line in text.splitlines()
+    )
 
 
 EPILOG = """\b

@@ -13,7 +13,7 @@ from harness.core.verdict import Kind
 from harness.plan.trials import CONTROLS, Planner
 from harness.spec.axes import parse_axis, setting
 from harness.spec.fault import parse_fault
-from harness.spec.load import load
+from harness.spec.load import BAD_KINDS, load
 from harness.targets.nsa import NsaTarget
 from nsa.errors import ConfigError
 
@@ -117,7 +117,7 @@ def effort_of(options: Mapping[str, Any], base: BisectSpec | None) -> Effort:
 
 def kind_of(word: str) -> Kind:
     """A kind of failure as one types it; SpecError with the nearest otherwise."""
-    names = {kind.value.lower(): kind for kind in Kind}
+    names = {kind.value.lower(): kind for kind in Kind if kind in BAD_KINDS}
     if word.lower() not in names:
         raise SpecError(f"unknown kind {word!r} for --bad{choices(word.lower(), names)}")
     return names[word.lower()]

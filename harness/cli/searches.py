@@ -9,10 +9,10 @@ import click
 
 from harness.cli.campaigns import begin, finish, resume
 from harness.cli.matrix_run import existing, how, reuses, with_effort
+from harness.cli.question import kind_of
 from harness.core.campaign import CampaignSpec, Task
-from harness.core.errors import SpecError, choices, suggestion
+from harness.core.errors import SpecError, suggestion
 from harness.core.matrix import SearchKind
-from harness.core.verdict import Kind
 from harness.settings import Settings
 from harness.spec.cells import parse_cell
 from harness.spec.inline import inline_matrix
@@ -102,14 +102,6 @@ def signature_of(matrix: Matrix, name: str | None) -> str | None:
         listed = ", ".join(names) or "none"
         raise SpecError(f"unknown signature {name!r}{suggestion(name, names)}; the file has {listed}")
     return name
-
-
-def kind_of(word: str) -> Kind:
-    """The kind of failure that ``word`` names; SpecError with the nearest otherwise."""
-    names = {kind.value.lower(): kind for kind in Kind if kind not in (Kind.PASS, Kind.INFRA, Kind.UNRESOLVED)}
-    if word.lower() not in names:
-        raise SpecError(f"unknown kind {word!r} for --bad{choices(word.lower(), names)}")
-    return names[word.lower()]
 
 
 def print_plan(spec: CampaignSpec) -> None:

@@ -50,7 +50,7 @@ class _NeverBad:
             click.echo(f"nsa-harness: {error}\n  next: {error.help}", err=True)
             raise SystemExit(SKIP if isinstance(error, StoreError | LaunchError | CleanupError) else ABORT)
         if isinstance(error, click.UsageError):
-            raise Misuse(error.message, error.ctx) from error
+            raise Misuse(error.format_message(), error.ctx) from error
         ours = (click.ClickException, click.exceptions.Exit, click.Abort)
         if isinstance(error, Exception) and not isinstance(error, ours):
             traceback.print_exception(error)

@@ -33,6 +33,12 @@ class OneAxisError(FileError):
     help = "Ask it with: nsa-harness bisect FILE. A matrix has axes: and more; see docs/matrices.md."
 
 
+class NoSearchError(SpecError):
+    """A search that a matrix file does not have."""
+
+    help = "See its axes, cells and searches with: nsa-harness matrix show FILE"
+
+
 class UnknownNameError(SpecError):
     """A name that no table holds; the message suggests the nearest one."""
 

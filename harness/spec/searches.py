@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.core.campaign import CampaignSpec, Task
-from harness.core.errors import SpecError, suggestion
+from harness.core.errors import NoSearchError, choices
 from harness.core.matrix import SearchKind
 
 if TYPE_CHECKING:
@@ -18,13 +18,13 @@ def search_spec(matrix: Matrix, name: str, *, file: str) -> CampaignSpec:
     """The question that the search called ``name`` asks.
 
     Raises:
-        SpecError: the file has no such search; the message has the nearest name.
+        NoSearchError: the file has no such search; the message has the nearest name.
     """
     names = [entry.name for entry in matrix.searches]
     entry = next((entry for entry in matrix.searches if entry.name == name), None)
     if entry is None:
-        listed = ", ".join(names) or "none"
-        raise SpecError(f"{file} has no search {name!r}{suggestion(name, names)}; it has {listed}")
+        known = choices(name, names) if names else ", nor any other"
+        raise NoSearchError(f"{file} has no search {name!r}{known}")
     space, fixed = matrix.space, dict(entry.fixed)
     return CampaignSpec(
         question=_question(entry),

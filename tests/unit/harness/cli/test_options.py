@@ -27,6 +27,8 @@ def run(*argv: str, **options):
         (["bisect", "--axis", "n_layers", "--set", "model.dim"], "path=value"),
         (["bisect", "--axis", "n_layers", "--total", "soon"], "90s"),
         (["bisect", "--axis", "n_layers", "--bad", "hangs"], "did you mean 'hang'?"),
+        (["bisect", "--axis", "n_layers", "--bad", "pass"], "unknown kind 'pass'"),
+        (["minimise", "--axis", "n_layers=1,2", "--axis", "n_heads=4,8", "--bad", "infra"], "unknown kind 'infra'"),
         (["bisect", "--axis", "n_layers", "--control", "densee"], "did you mean 'dense'?"),
         (["bisect", "--axis", "n_layers", "--set", "model.n_layers=3"], "varied by --axis n_layers"),
         (["bisect"], "--axis n_layers"),
@@ -41,6 +43,13 @@ def test_wrong_use_exits_2_and_names_the_nearest_right_one(argv: list[str], said
     assert done.exit_code == 2, done.output
     assert said in done.output
     assert not list(tmp_path.iterdir())
+
+
+def test_a_trial_without_its_cell_says_what_is_missing_and_stops_a_git_bisect(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = run("trial")
+    assert done.exit_code == 128
+    assert "Missing argument 'FILE[::CELL]'" in done.output
 
 
 def test_an_unknown_variable_of_the_patient_is_an_error_with_a_suggestion(tmp_path, monkeypatch):
