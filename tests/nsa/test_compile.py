@@ -28,7 +28,6 @@ def _fresh_compiler():
 
 
 @pytest.mark.parametrize("route", ROUTES, ids="-".join)
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 def test_a_block_compiles_as_one_graph_with_the_same_numbers(route):
     names = dict(zip(("kernels.compressed", "kernels.selected", "kernels.window"), route, strict=True))
     model, _ = build_model(RunConfig().with_values({**SIZES, **names}))
@@ -46,7 +45,6 @@ def test_a_block_compiles_as_one_graph_with_the_same_numbers(route):
         torch.testing.assert_close(eager, compiled, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 def test_custom_operators_pass_torchs_own_check():
     case = BY_NAME["plain"]
     x, index = tensors(case), random_index(case)
