@@ -419,6 +419,23 @@ def test_trials_of_other_code_are_shown_and_not_counted(world: World):
     assert note.startswith("1 trial of earlier runs does not count: other code")
 
 
+LEARNED, SET = Limits(), Limits(total_s=9.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "limits"),
+    [(Kind.SLOW, LEARNED), (Kind.UNRESOLVED, LEARNED), (Kind.INFRA, LEARNED), (Kind.PASS, SET)],
+)
+def test_what_told_nothing_or_ran_under_other_limits_is_no_answer_for_a_later_run(world: World, kind: Kind, limits):
+    world.script = lambda trial: ended(kind)
+    world.ask(Task.CELLS, matrix=replace(MATRIX, limits=limits), cells=cells({}))
+    world.script = lambda trial: ended(Kind.PASS)
+    again = world.ask(Task.CELLS, cells=cells({}), reuse=True)
+    assert again.reused == ()
+    assert [record.verdict.kind for record in again.records] == [Kind.PASS]
+    assert again.notes == ()
+
+
 def test_how_long_a_cell_takes_is_learned_across_runs_and_code(world: World):
     world.script = lambda trial: ended(Kind.PASS, seconds=4.0 * trial.point.get("n_layers"))
     world.ask(Task.CELLS, cells=cells(*({"n_layers": n} for n in (1, 2, 3, 4))))

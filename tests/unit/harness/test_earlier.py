@@ -248,12 +248,16 @@ def test_what_earlier_runs_paid_is_not_taken_from_the_limits_of_this_one(world: 
     assert "The search was ended early by the limit of 1 trials." in fewer.boundary.notes
 
 
-def test_a_control_is_run_beside_the_failure_that_it_is_held_against(world: World):
-    asked = replace(QUESTION, controls=("dense",))
+FAR_FAULT = Fault(specimen="crash", conditions=(Condition(name="n_layers", op=">=", value=6),))
+
+
+@pytest.mark.parametrize(("control", "fault"), [("dense", None), ("no-fault", FAR_FAULT)])
+def test_a_control_is_run_beside_the_failure_that_it_is_held_against(world: World, control: str, fault: Fault | None):
+    asked = replace(QUESTION, controls=(control,), fault=fault)
     first = world.ask(asked)
     again = world.ask(asked)
     assert not any(record.trial.role.startswith("control") for record in taken_over(again))
-    assert [record.trial.role for record in own(again)] == ["control dense"] * 3
+    assert [record.trial.role for record in own(again)] == [f"control {control}"] * 3
     assert first.boundary.claim is again.boundary.claim is Claim.ISOLATED
 
 
@@ -276,12 +280,14 @@ def test_replaying_the_journal_decides_the_same(world: World):
     assert played.differing == ()
 
 
-def test_a_run_that_took_trials_over_and_was_killed_goes_on_with_them(world: World):
-    whole = World(world.runs.parent / "alone").ask()
-    world.ask(replace(QUESTION, effort=Effort(certify=3, max_trials=3)))
-    last = _killed_and_resumed(world, hangs_from(4), after=2)
-    assert (len(taken_over(last)), len(own(last))) == (3, 4)
-    assert len(set(world.ran)) == len(world.ran) == 7, "no key twice"
+@pytest.mark.parametrize(("cut", "dies"), [(3, 2), (6, 0)])
+def test_a_run_that_took_trials_over_and_was_killed_goes_on_with_them(world: World, cut: int, dies: int):
+    certify = replace(QUESTION, effort=Effort(certify=9))
+    whole = World(world.runs.parent / "alone").ask(certify)
+    world.ask(replace(QUESTION, effort=Effort(certify=9, max_trials=cut)))
+    last = _killed_and_resumed(world, hangs_from(4), certify, after=dies)
+    assert (len(taken_over(last)), len(world.ran)) == (cut, len(whole.records))
+    assert len(set(world.ran)) == len(world.ran), "no key twice"
     assert last.boundary == whole.boundary
 
 
@@ -319,7 +325,7 @@ def test_runs_that_go_on_from_one_another_answer_as_one_run_that_did_it_all(
         parted = World(Path(folder) / "parted", script=program)
         for cut in cuts:
             parted.ask(replace(QUESTION, effort=Effort(certify=3, max_trials=cut)))
-        last = _killed_and_resumed(parted, program, after=dies)
+        last = _killed_and_resumed(parted, program, QUESTION, after=dies)
 
         assert last.boundary == whole.boundary
         assert sorted(parted.ran) == sorted(alone.ran)
@@ -331,7 +337,7 @@ class Killed(Exception):
     """The controller is gone."""
 
 
-def _killed_and_resumed(world: World, program: Callable[[Trial], Conducted], *, after: int) -> Run:
+def _killed_and_resumed(world: World, program: Callable[[Trial], Conducted], spec: BisectSpec, *, after: int) -> Run:
     """A run that dies once ``after`` trials of it were recorded, and is then taken up again."""
     before = len(world.ran)
 
@@ -342,7 +348,7 @@ def _killed_and_resumed(world: World, program: Callable[[Trial], Conducted], *, 
 
     world.script = dies
     try:
-        return world.ask()
+        return world.ask(spec)
     except Killed:
         world.script = program
         newest = max(world.runs.iterdir())
