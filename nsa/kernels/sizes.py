@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def cdiv(x: int, y: int) -> int:
-    """X / y, rounded up."""
+    """The quotient of two counts, rounded up."""
     return -(-x // y)
 
 
