@@ -165,6 +165,7 @@ def _resume(settings: Settings, *, name: str) -> Run:
         code=code_fingerprint(),
         argv=command_line(),
     ) as store:
+        store.recall(dict(settings.whole_env))
         return _search(settings, store)
 
 

@@ -49,6 +49,7 @@ def resume(settings: Settings, *, name: str, jobs: int | None = None) -> Campaig
         code=code_fingerprint(),
         argv=("nsa-harness", *sys.argv[1:]),
     ) as store:
+        store.recall(dict(settings.whole_env))
         return conduct(settings, store, jobs=jobs)
 
 

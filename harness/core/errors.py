@@ -39,6 +39,12 @@ class NoSearchError(SpecError):
     help = "See its axes, cells and searches with: nsa-harness matrix show FILE"
 
 
+class NoSecretError(SpecError):
+    """A secret that a run's trials were given, and that nothing here still has."""
+
+    help = "Or leave --resume out and begin a new run, with the options of that one."
+
+
 class UnknownNameError(SpecError):
     """A name that no table holds; the message suggests the nearest one."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from harness.core.campaign import CampaignSpec
 from harness.core.codec import to_json
 from harness.core.errors import JournalError, StoreError
+from harness.core.spec import BisectSpec
 from harness.settings import surroundings
 from harness.store import journal, layout
 from harness.store.evidence import evidence_at, read_evidence
@@ -16,12 +17,13 @@ from harness.store.files import link_files, write_atomic, write_failed
 from harness.store.folder import name_of, new_folder, subject
 from harness.store.history import History, Identity
 from harness.store.lock import hold
+from harness.store.recall import recalled
 from harness.store.redact import redact, redact_argv, secrets
 from harness.store.runs import find_latest, is_campaign, list_runs, read_campaign, read_run
 from harness.store.same import differences
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from harness.core.boundary import Boundary, PlanEstimate
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from harness.core.evidence import Evidence
     from harness.core.ports import CellRequest, Clock, Request
     from harness.core.record import CampaignRun, Machine, Run, TrialRecord
-    from harness.core.spec import BisectSpec
     from harness.core.trial import Trial
     from harness.store.history import Question
 
@@ -39,9 +40,10 @@ __all__ = ["RunStore", "find_latest", "is_campaign", "list_runs", "read_campaign
 class RunStore:
     """A run directory held by this controller. Use it as a context manager; leaving it gives the lock back."""
 
-    def __init__(self, run_dir: Path, *, clock: Clock, hidden: tuple[str, ...]) -> None:
+    def __init__(self, run_dir: Path, *, clock: Clock, hidden: tuple[str, ...], asked: Question | None = None) -> None:
         self.run_dir = run_dir
         self._clock = clock
+        self._asked = asked  # with its secrets, which trials need and no file has
         self._hidden = (*hidden, *secrets(surroundings()))  # a program may print what it was started with
         self._lock = hold(run_dir)
         try:
@@ -74,7 +76,7 @@ class RunStore:
         _write_json(layout.spec(run_dir), redact(to_json(spec), values=hidden))
         _write_json(layout.machine(run_dir), redact(to_json(identity), values=hidden))
         journal.Appender(layout.journal(run_dir)).close()
-        store = cls(run_dir, clock=clock, hidden=hidden)
+        store = cls(run_dir, clock=clock, hidden=hidden, asked=spec)
         store._append("header", {"argv": list(identity.argv), "pid": os.getpid(), "resumed": False})
         return store
 
@@ -117,13 +119,17 @@ class RunStore:
 
     @property
     def spec(self) -> BisectSpec:
-        """The question of a run along one axis; StoreError for any other."""
-        return self._history.spec
+        """The question of a run along one axis, as it was asked; StoreError for any other."""
+        return self._asked if isinstance(self._asked, BisectSpec) else self._history.spec
 
     @property
     def campaign(self) -> CampaignSpec:
-        """The question of a run of a matrix; StoreError for any other."""
-        return self._history.campaign
+        """The question of a run of a matrix, as it was asked; StoreError for any other."""
+        return self._asked if isinstance(self._asked, CampaignSpec) else self._history.campaign
+
+    def recall(self, environ: Mapping[str, str]) -> None:
+        """Take the secrets that the question sets and no file has from ``environ``; SpecError where one is missing."""
+        self._asked = recalled(self._history.question, environ)
 
     @property
     def code(self) -> str:

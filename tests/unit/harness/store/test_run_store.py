@@ -9,7 +9,7 @@ import os
 import pytest
 
 from harness.core.boundary import Boundary, Finding
-from harness.core.errors import JournalError, RunBusyError, StoreError
+from harness.core.errors import JournalError, RunBusyError, SpecError, StoreError
 from harness.core.evidence import Evidence, LogTail
 from harness.core.ports import Request
 from harness.core.spec import Effort
@@ -212,3 +212,16 @@ def test_a_resumed_run_finds_its_trials_although_their_secrets_were_hidden(creat
         store.add_record(record)
     with RunStore.open(store.run_dir, clock=clock, spec=asked) as again:
         assert again.find(record.trial.key) is not None
+
+
+def test_a_secret_reaches_the_trials_of_a_run_and_no_file_and_is_asked_for_when_it_goes_on(create, spec, clock):
+    secret = dataclasses.replace(spec, env=(("HF_TOKEN", "abcdefgh123"), ("OMP_NUM_THREADS", "1")))
+    with create(spec=secret) as store:
+        assert store.spec.env == secret.env
+        assert dict(store.run().spec.env)["HF_TOKEN"] == "<hidden>"
+    assert not any(b"abcdefgh123" in path.read_bytes() for path in store.run_dir.rglob("*") if path.is_file())
+    with RunStore.open(store.run_dir, clock=clock) as again:
+        with pytest.raises(SpecError, match=r"HF_TOKEN=\.\. nsa-harness"):
+            again.recall({})
+        again.recall({"HF_TOKEN": "abcdefgh123", "OTHER": "x"})
+        assert again.spec == secret

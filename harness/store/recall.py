@@ -1,0 +1,53 @@
+"""Recall: a question whose secrets were kept off the disk, with those values that the environment still has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from harness.core.codec import from_json, to_json
+from harness.core.errors import NoSecretError
+from harness.store.redact import HIDDEN
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from harness.store.history import Question
+
+
+def recalled(question: Question, environ: Mapping[str, str]) -> Question:
+    """``question`` with the value of every hidden variable taken from ``environ``.
+
+    Raises:
+        NoSecretError: it is not there; to go on with another value would be another question.
+    """
+    data = to_json(question)
+    missing = sorted(name for name in _hidden(data) if name not in environ)
+    if missing:
+        words = " ".join(f"{name}=.." for name in missing)
+        raise NoSecretError(
+            f"{', '.join(missing)} was set for this run's trials and is written down nowhere; "
+            f"to go on, set it in the environment: {words} nsa-harness .. --resume"
+        )
+    return from_json(type(question), _filled(data, environ))
+
+
+def _hidden(data: Any) -> set[str]:
+    """The names of variables whose value was hidden."""
+    if _is_hidden_pair(data):
+        return {str(data[0])}
+    if isinstance(data, dict):
+        return _hidden(list(cast("dict[str, Any]", data).values()))
+    return {name for part in cast("list[Any]", data) for name in _hidden(part)} if isinstance(data, list) else set()
+
+
+def _filled(data: Any, environ: Mapping[str, str]) -> Any:
+    if _is_hidden_pair(data):
+        return [data[0], environ[data[0]]]
+    if isinstance(data, dict):
+        return {key: _filled(part, environ) for key, part in cast("dict[str, Any]", data).items()}
+    return [_filled(part, environ) for part in cast("list[Any]", data)] if isinstance(data, list) else data
+
+
+def _is_hidden_pair(data: Any) -> bool:
+    items = cast("list[Any]", data) if isinstance(data, list) else []
+    return len(items) == 2 and items[1] == HIDDEN
