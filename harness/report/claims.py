@@ -26,6 +26,9 @@ UNTESTED = re.compile(
 
 _CAUSAL = re.compile(r"cause|culprit", re.IGNORECASE)
 _QUOTED = re.compile(r"(?P<ticks>`+).+?(?P=ticks)")
+_TARGET = re.compile(r"(?<=\])\([^()\s]*\)")
+"""Where a link leads is a name that somebody gave a file, not a claim."""
+
 _FENCE = re.compile(r"\s*(`{3,}|~{3,})(\w*)")
 
 
@@ -79,5 +82,5 @@ def _prose(text: str) -> list[tuple[int, str]]:
         elif fence and line.strip() == fence:
             fence, quoted = "", False
         elif not quoted:
-            lines.append((number, _QUOTED.sub("", line)))
+            lines.append((number, _TARGET.sub("", _QUOTED.sub("", line))))
     return lines

@@ -82,3 +82,8 @@ def test_what_may_be_said_is_left_alone(text):
 
 def test_that_something_is_not_the_cause_is_a_claim_too():
     assert len(lint("The network is not the root cause.")) == 1
+
+
+def test_where_a_link_leads_is_no_claim_but_its_words_are():
+    assert lint("A hang is told by looking longer ([why](docs/adr/0005-confirm-a-hang.md)).") == []
+    assert len(lint("This is [confirmed](evidence.md).")) == 1
