@@ -95,9 +95,14 @@ class Pairs:
         return len(self.alike) + len(self.different)
 
 
+def word_of(trial: Numbered) -> str:
+    """What a trial ended in; SLOW whatever the reason, since a limit ends a slow trial before all reasons are seen."""
+    return "SLOW" if trial.verdict.kind is Kind.SLOW else str(trial.verdict)
+
+
 def ending(trials: Sequence[Numbered]) -> str:
     """What the trials of one cell ended in: ``PASS``, ``PASS, HANG (deadlock)``."""
-    return listed(sorted({str(trial.verdict) for trial in trials}))
+    return listed(sorted({word_of(trial) for trial in trials}))
 
 
 def is_untold(trials: Sequence[Numbered]) -> bool:

@@ -18,6 +18,7 @@ from harness.report.campaign.facts import (
     numbered,
     pairs,
     results,
+    word_of,
 )
 from harness.report.campaign.next_steps import next_steps
 from harness.report.campaign.sure import FAILED, MOST_NAMED, claim_of, sure_of
@@ -133,7 +134,7 @@ def _cells(run: CampaignRun) -> str:
     left = [r for r in results(run) if r.met in (Met.SKIPPED, Met.NOT_RUN)]
     words: dict[str, int] = {}
     for trials in total.values():
-        said = listed(dict.fromkeys(str(trial.verdict) for trial in trials))
+        said = listed(dict.fromkeys(map(word_of, trials)))
         words[said] = words.get(said, 0) + 1
     if set(words) == {"PASS"} and not left:
         return f"No cell failed: all {len(total)} passed, {count(len(numbered(run)), 'trial')}."
@@ -155,7 +156,7 @@ def _out_of_time(run: CampaignRun) -> str:
     cells = list(dict.fromkeys(trial.record.trial.point for trial in slow))
     if len(cells) == 1:
         return f" SLOW: {name_of(run, cells[0])}."
-    told = where(run, str(slow[0].verdict)) if slow else ""
+    told = where(run, word_of(slow[0])) if slow else ""
     return f" SLOW {told}." if told else ""
 
 

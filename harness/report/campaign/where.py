@@ -6,7 +6,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from harness.core.point import AxisType
-from harness.report.campaign.facts import by_cell, is_untold, name_of
+from harness.report.campaign.facts import by_cell, is_untold, name_of, word_of
 from harness.report.text import count
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def where(run: CampaignRun, verdict: str) -> str:
 
     Said of the cells that were tried; whether the settings are the reason is for pairs that differ in nothing else.
     """
-    inside = [cell for cell, trials in by_cell(run).items() if any(str(t.verdict) == verdict for t in trials)]
+    inside = [cell for cell, trials in by_cell(run).items() if any(word_of(t) == verdict for t in trials)]
     untold = [cell for cell, trials in by_cell(run).items() if is_untold(trials)]
     aside = {*inside, *untold}
     outside = [cell for cell in by_cell(run) if cell not in aside]
