@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from harness.report.build import build
+from harness.report.campaign.facts import pairs
 from harness.report.campaign.where import where
 
 AXES = """
@@ -79,3 +82,12 @@ def test_a_crash_alike_in_several_cells_is_one_failure_and_its_line_is_what_to_l
     assert told.verdict == "CRASH (RuntimeError) in both cells with attention=nsa, and in no other"
     assert "Both failed trials end in the same stack." in told.sure
     assert told.steps[0].text.startswith("Look at attention (nsa/kernels/flash.py:53); the traceback is in Evidence")
+
+
+def test_two_cells_that_ran_out_of_time_ended_alike_whatever_reason_was_seen(make_campaign):
+    """A limit may end a slow trial before its reason shows; that is no difference between the cells."""
+    run, _ = make_campaign([(cell("nsa"), "slow", 0), (cell("nsa", patch=True), "slow", 0)], text=AXES)
+    why = dataclasses.replace(run.records[1].verdict, cause="host-bound")
+    told = dataclasses.replace(run, records=(run.records[0], dataclasses.replace(run.records[1], verdict=why)))
+    patch = next(found for found in pairs(told) if found.axis == "patch")
+    assert (len(patch.alike), len(patch.different)) == (1, 0)
