@@ -183,7 +183,8 @@ class Fsdp(Single):
         vars(self.mesh).get("_pg_registry", {}).clear()
         for module in self.module.modules():
             if isinstance(module, FSDPModule):
-                group = module._get_fsdp_state()._fsdp_param_group
+                # A private name: where another torch has it no more, the group lives on, as it would without this.
+                group = getattr(module._get_fsdp_state(), "_fsdp_param_group", None)
                 if group is not None:
                     vars(group.mesh_info).pop("shard_process_group", None)
 
@@ -217,7 +218,7 @@ class Fsdp1(Single):
         from torch.distributed.fsdp import FullyShardedDataParallel
 
         for module in FullyShardedDataParallel.fsdp_modules(self.module):
-            for holder in (module, module._handle, module._exec_order_data):
+            for holder in (module, *(getattr(module, name, None) for name in ("_handle", "_exec_order_data"))):
                 if holder is not None:
                     vars(holder).pop("process_group", None)
 
