@@ -5,8 +5,9 @@ Nothing falls back at call time. Under policy ``exact`` a named kernel that cann
 first kernel of the operator's preference list that accepts the site.
 
 To add a backend: write ``nsa/kernels/<op>/<backend>.py`` with a function that keeps the contract of ``op.py``
-and, beside it where needed, ``refuses(site) -> str | None`` (why it cannot run there) and ``bind(call, site)``
-(the function with build-time settings fixed); add one line to ``KERNELS`` and its place to ``PREFERENCE``.
+and, beside it where needed, ``refuses(site) -> str | None`` (why it cannot run there), ``bind(call, site)`` (the
+function with build-time settings fixed) and ``yields(site) -> str | None`` (why ``auto`` should pass it over there, though
+it could run); add one line to ``KERNELS`` and its place to ``PREFERENCE``.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ def resolve(op: str, *, choice: str, policy: str, site: Site) -> Resolution:
     for name in PREFERENCE[site.device.type][op]:
         if name == choice:
             continue
-        refusal = refusal_of(op, name, site)
+        refusal = refusal_of(op, name, site) or _asked(op, name, "yields", site)
         if refusal is None:
             reason = "; ".join(refusals) or "first choice"
             return _resolution(op, name, f"{reason} on {site.device.type}", site)
@@ -161,13 +162,17 @@ def refusal_of(op: str, name: str, site: Site) -> str | None:
     """Why this backend cannot run at this site, or None if it can."""
     if name == "triton" and site.device.type != "cuda":
         return f"Triton compiles for a GPU, and this is a {site.device.type}"
-    path = KERNELS[op][name]
     try:
-        module = importlib.import_module(path.partition(":")[0])
+        return _asked(op, name, "refuses", site)
     except ImportError as error:
         return f"it cannot be imported ({error})"
-    refuses = getattr(module, "refuses", None)
-    return refuses(site) if refuses is not None else None
+
+
+def _asked(op: str, name: str, question: str, site: Site) -> str | None:
+    """What a backend says to ``refuses`` or ``yields``, if it has an opinion."""
+    module = importlib.import_module(KERNELS[op][name].partition(":")[0])
+    ask = getattr(module, question, None)
+    return ask(site) if ask is not None else None
 
 
 def load(op: str, name: str) -> Callable[..., Any]:

@@ -1,10 +1,14 @@
 """Settings that choose kernels really change what runs, and never what comes out."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from nsa.blocks import BlockLayout
 from nsa.config import RunConfig
 from nsa.errors import KernelUnavailable
+from nsa.kernels.registry import Site, resolve
 from nsa.model.build import build_model
 from nsa.train.effective import effective
 
@@ -46,6 +50,27 @@ def test_the_origins_switches_change_the_kernel_and_not_the_numbers(environ, exp
         out.square().mean().backward()
     for a, b in zip(plain.parameters(), switched.parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected", "said"),
+    [
+        ({}, ("tiles", "tiles"), "first choice"),
+        ({"d_k": 128, "d_v": 128}, ("packed", "flash"), "timed at head widths up to 64, not at 128"),
+        ({"sdpa": "no-flash"}, ("packed", "sdpa"), "asks for an attention of torch's"),
+    ],
+    ids=str,
+)
+def test_a_gpu_takes_tiles_where_they_were_timed_and_torchs_kernels_were_not_asked_for(changes, expected, said):
+    pytest.importorskip("triton")
+    site = Site(
+        device=torch.device("cuda"), dtype=torch.bfloat16, seq_len=2048, n_heads=12, n_kv_groups=2,
+        **{"d_k": 64, "d_v": 64, **changes}, layout=BlockLayout(l=32, d=16, l_slc=64, n=16, w=512),
+    )  # fmt: skip
+    chosen = [resolve(op, choice="auto", policy="auto", site=site) for op in ("compressed", "window")]
+    assert tuple(c.kernel for c in chosen) == expected
+    assert all(said in c.reason for c in chosen)
+    assert resolve("window", choice="tiles", policy="exact", site=replace(site, sdpa="any")).kernel == "tiles"
 
 
 def test_long_sequences_take_the_route_without_a_mask():

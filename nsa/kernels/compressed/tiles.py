@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from nsa.kernels.compressed import masked
 from nsa.kernels.scale import scale_of
-from nsa.kernels.tiled.triton import BLOCKS, FEWEST_QUERIES, attend
+from nsa.kernels.tiled.triton import BLOCKS, FEWEST_QUERIES, attend, yields
 from nsa.kernels.tiled.triton import refuses_library as refuses
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from nsa.blocks import BlockLayout
 
-__all__ = ["compressed", "refuses"]
+__all__ = ["compressed", "refuses", "yields"]
 
 
 def compressed(

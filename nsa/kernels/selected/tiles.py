@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 from nsa.kernels.scale import scale_of
 from nsa.kernels.selected.triton import selected_attention
 from nsa.kernels.tiled import triton as tiled
+from nsa.kernels.tiled.triton import yields
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from nsa.kernels.registry import Site
+
+__all__ = ["refuses", "selected", "yields"]
 
 MOST_BLOCKS = 64
 

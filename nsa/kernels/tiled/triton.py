@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 WIDEST = 128
 """Largest head width; above it a tile's accumulators do not fit the registers."""
+TIMED = 64
+"""Largest head width at which they were timed beside the kernels they replace; above it `auto` takes those."""
 FEWEST_QUERIES = 16
 """With fewer a tile is mostly empty, and one program would read all keys of its head alone: no work for tiles."""
 PROGRAMS = 528
@@ -50,6 +52,13 @@ def refuses(site: Site) -> str | None:
         return f"the kernels take bf16, fp16 or fp32, not {site.dtype}"
     if max(site.d_k, site.d_v) > WIDEST:
         return f"the kernels take head widths up to {WIDEST}, not {max(site.d_k, site.d_v)}"
+    return None
+
+
+def yields(site: Site) -> str | None:
+    """Why ``auto`` passes these kernels over here, though they could run."""
+    if max(site.d_k, site.d_v) > TIMED:
+        return f"timed at head widths up to {TIMED}, not at {max(site.d_k, site.d_v)}"
     return None
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from nsa.kernels.scale import scale_of
-from nsa.kernels.tiled.triton import WINDOW, attend
+from nsa.kernels.tiled.triton import WINDOW, attend, yields
 from nsa.kernels.tiled.triton import refuses_library as refuses
 from nsa.kernels.window import flash, masked
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from nsa.kernels.registry import Site
 
-__all__ = ["bind", "refuses", "window"]
+__all__ = ["bind", "refuses", "window", "yields"]
 
 
 def bind(call: Callable[..., Any], site: Site) -> Callable[..., Any]:
