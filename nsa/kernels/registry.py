@@ -6,8 +6,8 @@ first kernel of the operator's preference list that accepts the site.
 
 To add a backend: write ``nsa/kernels/<op>/<backend>.py`` with a function that keeps the contract of ``op.py``
 and, beside it where needed, ``refuses(site) -> str | None`` (why it cannot run there), ``bind(call, site)`` (the
-function with build-time settings fixed) and ``yields(site) -> str | None`` (why ``auto`` should pass it over there, though
-it could run); add one line to ``KERNELS`` and its place to ``PREFERENCE``.
+function with build-time settings fixed) and ``yields(site) -> str | None`` (why ``auto`` should pass it over there,
+though it could run); add one line to ``KERNELS`` and its place to ``PREFERENCE``.
 """
 
 from __future__ import annotations
