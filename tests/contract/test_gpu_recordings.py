@@ -18,7 +18,7 @@ EVIDENCE = Path(__file__).parents[1] / "data" / "evidence"
 RECORDED = {judged.name: judged for judged in read_cases(EVIDENCE / "nccl")}
 LAW = {judged.name: judged for judged in read_cases(EVIDENCE / "law")}
 ALWAYS = {"unresolved", "ranks_unresolved"}
-BESIDE = {"gpu-host-bound": {"slow"}}
+BESIDE = {"gpu-host-bound": {"slow"}, "gpu-thrash": {"slow"}}
 
 
 @pytest.fixture(params=sorted(RECORDED))
