@@ -19,9 +19,8 @@ ROOT = HERE.parents[2]
 def test_kernels_are_right_under_the_interpreter():
     paths = os.pathsep.join([str(HERE), str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": paths}
-    options = ["-q", "-n", "2", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *map(str, HERE.glob("interpreted*.py"))],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, HERE.glob("interpreted*.py"))],
         cwd=ROOT,
         env=environment,
         capture_output=True,
