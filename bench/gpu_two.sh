@@ -25,8 +25,9 @@ part() {
     bullet) limit=210 command=(python3 bench/diagnosis_gpu.py "$work/bullet" --part bullet --budget-s 200) ;;
     nccl) limit=130 command=(python3 bench/train_nccl.py "$work/nccl") ;;
     compare) limit=120 command=(python3 bench/training.py "$work/train" --parts compare alone --budget-s 110 --commit "$commit") ;;
+    production) limit=420 command=(python3 bench/training.py "$work/production" --parts production --budget-s 400 --commit "$commit") ;;
     incident_001) limit=185 command=(python3 -m harness matrix run matrices/incident_001.yaml --runs "$work/001" --executor local --budget 165s) ;;
-    incident_004) limit=235 command=(python3 -m harness matrix run matrices/incident_004.yaml --runs "$work/004" --executor local --budget 215s) ;;
+    incident_004) limit=420 command=(python3 -m harness matrix run matrices/incident_004.yaml --runs "$work/004" --executor local --budget 400s) ;;
     *) echo "no part $1" >&2; return 2 ;;
   esac
   timeout -s INT -k 20 "$limit" "${command[@]}" >"$work/$1.txt" 2>"$work/$1.log"
