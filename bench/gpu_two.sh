@@ -16,7 +16,7 @@ part() {
   local limit command
   case $1 in
     tests) limit=330 command=(bench/gpu_tests.sh "$work/tests" alone) ;;
-    law) limit=170 command=(python3 bench/diagnosis_gpu.py "$work/law" --part law --budget-s 160) ;;
+    law) limit=250 command=(python3 bench/diagnosis_gpu.py "$work/law" --part law --budget-s 235) ;;
     one) limit=130 command=(python3 bench/diagnosis_gpu.py "$work/one" --part one --budget-s 120) ;;
     thrash) limit=85 command=(python3 bench/diagnosis_gpu.py "$work/thrash" --part one --names gpu-thrash --budget-s 75) ;;
     profile) limit=110 command=(python3 bench/profile_training.py "$work/profile" --commit "$commit" --budget-s 95) ;;

@@ -160,6 +160,10 @@ class WorkerResult:
     notes: tuple[str, ...] = ()
 
 
+GRAPH_NODES = "forward_nodes"
+"""The fact of a trial that counts the autograd nodes which its last forward pass has built."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """What a trial cost: seconds from start to the first step, per step, the longest silence, peak memory.

@@ -7,6 +7,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+from harness.core.fit import FAR_RATIO
 from harness.core.point import Point, Value
 from harness.core.success import Success
 
@@ -39,7 +40,10 @@ class Budget:
 class Prediction:
     """How long a healthy trial at this point should take, fitted from trials that passed.
 
-    ``high`` values are upper 95 % limits of the fit; ``basis`` names the points it was fitted on.
+    ``high`` values are upper 95 % limits of the fit, or a multiple of it where too few points or too long a way do not
+    tell them; ``basis`` names the points it was fitted on, ``beyond`` says how many times larger than the largest of
+    them this trial is. ``node_s`` is the seconds of a step for each autograd node of its forward pass, at the largest
+    trial that counted them.
     """
 
     total_s: float
@@ -47,6 +51,24 @@ class Prediction:
     silence_s: float
     silence_high_s: float
     basis: str
+    beyond: float = 1.0
+    node_s: float | None = None
+
+    @property
+    def far(self) -> bool:
+        """Whether this trial is too far beyond what was measured for more than a lower bound."""
+        return self.beyond > FAR_RATIO
+
+    @property
+    def least(self) -> str:
+        """What goes before the predicted seconds: nothing, or that they are a lower bound."""
+        return "at least about " if self.far else ""
+
+    @property
+    def source(self) -> str:
+        """``3 passed trials at n_layers 1..4``, and how far beyond them this trial is, where it is far."""
+        away = f"; this is {self.beyond:.2g} times beyond, where time may grow faster" if self.far else ""
+        return f"{self.basis}{away}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

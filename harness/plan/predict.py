@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import TYPE_CHECKING
 
-from harness.core.fit import fit_line
+from harness.core.evidence import GRAPH_NODES
+from harness.core.fit import FAR_RATIO, fit_line, times_beyond
 from harness.core.trial import Prediction
 from harness.core.verdict import Kind
 from harness.plan.settings import flatten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
+    from harness.core.evidence import Measurement
     from harness.core.point import Axis, Value
     from harness.core.record import TrialRecord
     from harness.core.trial import Trial
 
 INSIDE = 3.0
-"""Within the values seen, and up to four times the largest, an upper limit is at most this many times the fit."""
+"""Within the values seen and up to ``FAR_RATIO`` times the largest, an upper limit is at most so many times the fit."""
 FAR = 6.0
-"""The same beyond four times the largest value seen: a line may miss that the time grows faster than linearly."""
-FAR_RATIO = 4.0
+"""The same beyond that: a line may miss that the time grows faster than linearly."""
 
 
 def predict(
@@ -37,22 +39,36 @@ def predict(
         passed = [r for r in passed if r.trial.point.get(axis.name) == value]
     if not passed:
         return None
-    total_s, total_high_s = _estimate(passed, axis, value, lambda r: r.outcome.duration_s)
-    silence_s, silence_high_s = _estimate(passed, axis, value, lambda r: r.measurement.longest_silence_s)
+    sizes, x = [_number(r.trial.point.get(axis.name)) for r in passed], _number(value)
+    total_s, total_high_s = estimate(list(zip(sizes, (r.outcome.duration_s for r in passed), strict=True)), at=x)
+    silences = (r.measurement.longest_silence_s for r in passed)
+    silence_s, silence_high_s = estimate(list(zip(sizes, silences, strict=True)), at=x)
     return Prediction(
         total_s=total_s,
         total_high_s=total_high_s,
         silence_s=silence_s,
         silence_high_s=silence_high_s,
         basis=_basis(passed, axis),
+        beyond=times_beyond(x, sizes),
+        node_s=node_seconds([r.measurement for r in passed]),
     )
 
 
-def _estimate(
-    records: Sequence[TrialRecord], axis: Axis, value: Value, seconds_of: Callable[[TrialRecord], float]
-) -> tuple[float, float]:
-    points = [(_number(r.trial.point.get(axis.name)), seconds_of(r)) for r in records]
-    x = _number(value)
+def node_seconds(measured: Sequence[Measurement]) -> float | None:
+    """Seconds of a step for each autograd node of its forward pass, where most were built; None when none counted them.
+
+    The median step of that trial, so that it holds what does not grow with the nodes, as far as it still weighs.
+    """
+    counted = [(nodes, m.step_s) for m in measured if m.step_s and (nodes := dict(m.facts).get(GRAPH_NODES))]
+    if not counted:
+        return None
+    nodes, steps = max(counted)
+    return median(steps) / nodes
+
+
+def estimate(points: Sequence[tuple[float, float]], *, at: float) -> tuple[float, float]:
+    """Seconds ``at`` a size, and their upper limit, from ``points`` (size, seconds)."""
+    x = at
     largest_x = max(seen for seen, _ in points)
     largest_s = max(seconds for _, seconds in points)
     line = fit_line(points)
@@ -66,7 +82,7 @@ def _estimate(
         expected = max(line.at(x), min(seconds for _, seconds in points) if x <= largest_x else largest_s)
         upper = line.upper(x)
     high = INSIDE * expected if upper is None else min(max(upper, expected), INSIDE * expected)
-    if x > FAR_RATIO * largest_x:
+    if times_beyond(x, [largest_x]) > FAR_RATIO:
         high *= FAR / INSIDE
     return expected, max(high, largest_s)
 

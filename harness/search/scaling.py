@@ -6,6 +6,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import ScalingFit
+from harness.core.evidence import GRAPH_NODES
 from harness.core.fit import fit_line, student_t
 from harness.core.verdict import Kind
 
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
 EXPONENTS = tuple(round(0.1 * i, 1) for i in range(1, 41))
 MB = 2**20
-GRAPH_NODES = "forward_nodes"
-"""The fact of a trial that counts the autograd nodes which its last forward pass has built."""
 WIDEST_INTERVAL = 1.0
 """An exponent is reported only when its 95 % interval is no wider than this."""
 

@@ -119,6 +119,29 @@ def test_beyond_four_times_the_largest_value_the_limit_doubles():
     assert far.total_high_s == pytest.approx(6 * 9)
 
 
+def test_far_beyond_what_was_measured_a_prediction_is_a_lower_bound_and_says_so():
+    records = [record(1, total_s=1), record(2, total_s=2)]
+    near, far = predict(records, axis=AXIS, value=8), predict(records, axis=AXIS, value=9)
+    assert near is not None
+    assert far is not None
+    assert (near.far, near.least, near.source) == (False, "", "2 passed trials at n_layers 1..2")
+    assert (far.far, far.least) == (True, "at least about ")
+    assert far.source == "2 passed trials at n_layers 1..2; this is 4.5 times beyond, where time may grow faster"
+
+
+def test_the_seconds_for_each_autograd_node_are_those_of_the_trial_that_built_most():
+    def counted(value: int, step_s: float, nodes: float) -> TrialRecord:
+        seen = Measurement(step_s=(9.0, step_s, step_s), facts=(("forward_nodes", nodes),))
+        return replace(record(value, total_s=9.0), measurement=seen)
+
+    few, many = counted(1, 0.3, 1000.0), counted(2, 0.4, 2000.0)
+    found, uncounted = predict([many, few], axis=AXIS, value=4), predict([record(1, total_s=1)], axis=AXIS, value=4)
+    assert found is not None
+    assert found.node_s == pytest.approx(0.0002)
+    assert uncounted is not None
+    assert uncounted.node_s is None
+
+
 def test_the_upper_limit_is_never_below_the_largest_time_seen():
     records = [record(v, total_s=1) for v in (1, 2, 3)] + [record(3, total_s=40)]
     found = predict(records, axis=AXIS, value=1)
