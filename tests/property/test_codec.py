@@ -100,3 +100,11 @@ def test_a_key_that_the_type_does_not_have_is_refused_with_the_nearest(value: ve
 @settings(max_examples=20)
 def test_a_trial_has_the_same_key_after_a_round_trip(value: trial.Trial):
     assert from_json(trial.Trial, json.loads(json.dumps(to_json(value)))).key == value.key
+
+
+def test_what_is_wrong_is_said_with_its_place():
+    ranks = [{"heartbeats": [{"phse": "forward"}]}]
+    with pytest.raises(JournalError, match=r"^Evidence\.ranks\[0\]\.heartbeats\[0\]: unknown key 'phse'"):
+        from_json(evidence.Evidence, {"ranks": ranks})
+    with pytest.raises(JournalError, match=r"^TrialRecord\.answer: 'perhaps' is not a valid Answer$"):
+        from_json(record.TrialRecord, {"answer": "perhaps"})
