@@ -1,4 +1,4 @@
-"""Marks in a model that torch.profiler keeps in its trace, and blocks that are replayed as CUDA graphs."""
+"""Marks in a model that torch.profiler keeps in its trace."""
 
 from __future__ import annotations
 
@@ -7,35 +7,9 @@ import contextlib
 from gpu_trace import MARK
 
 
-def is_compiled(state) -> bool:
-    """Whether blocks have a forward of their own."""
+def is_opaque(state) -> bool:
+    """Whether blocks have a forward of their own, compiled or replayed, which no mark gets into."""
     return "forward" in vars(state.blocks[0])
-
-
-def graph_blocks(state, shape) -> None:
-    """Replay every block as a CUDA graph, captured here for one shape; hooks stay outside."""
-    import torch
-
-    from nsa.attention.rope import turns
-
-    class Inside(torch.nn.Module):
-        def __init__(self, block):
-            super().__init__()
-            self.parts = torch.nn.ModuleDict(dict(block.named_children()))
-            self.block = [block]  # not a submodule: it has hooks
-
-        def forward(self, x):
-            return type(self.block[0]).forward(self.block[0], x, turn=turn)
-
-    weight = next(state.model.parameters())
-    turn = turns(state.model.config, weight.new_empty(*shape), first=0, cu_seqlens=None)
-    inside = tuple(Inside(block) for block in state.blocks)
-    samples = tuple(
-        (torch.randn(*shape, device=weight.device, dtype=weight.dtype, requires_grad=True),) for _ in inside
-    )
-    graphed = torch.cuda.make_graphed_callables(inside, samples)
-    for block, call in zip(state.blocks, graphed, strict=True):
-        block.forward = lambda x, call=call, **_: call(x)
 
 
 @contextlib.contextmanager

@@ -42,12 +42,12 @@ WAYS: dict[str, dict] = {
     "nsa-compiled": {"compile": "inductor"},
     "dense-compiled": {"attention": "dense", "compile": "inductor"},
     "nsa-tiles-compiled": {"routes": TILES, "compile": "inductor"},
-    "nsa-graphed": {"graphed": True},
-    "dense-graphed": {"attention": "dense", "graphed": True},
-    "nsa-tiles-graphed": {"routes": TILES, "graphed": True},
+    "nsa-graphed": {"cuda_graphs": "blocks"},
+    "dense-graphed": {"attention": "dense", "cuda_graphs": "blocks"},
+    "nsa-tiles-graphed": {"routes": TILES, "cuda_graphs": "blocks"},
     "dense-cudnn": {"attention": "dense", "sdpa": "cudnn"},
 }
-"""Name, and what it changes in a Row; ``graphed``: every block is replayed as a CUDA graph, forward and backward."""
+"""Name, and what it changes in a Row."""
 DEFAULT_WAYS = (
     "nsa", "dense", "nsa-graphed", "dense-graphed", "nsa-compiled", "dense-compiled", "nsa-libraries", "dense-cudnn",
 )  # fmt: skip
@@ -64,16 +64,14 @@ def measure(way: str, shape: tuple[int, int], *, smoke: bool) -> dict:
     from nsa.train.trainer import train
 
     changes = dict(WAYS[way])
-    graphed = changes.pop("graphed", False)
     if shape[0] > LARGEST_TILED and way != "nsa-selected":
         changes["routes"] = changes.get("routes", "").replace("selected=tiles", "").strip()
-    if graphed and smoke:
+    if smoke and "cuda_graphs" in changes:
         return {"failed": "CUDA graphs need a GPU"}
     steps = (2, 2, 1) if smoke else (WARM, TIMED, PROFILED)
     row = Row(gpus=1, mode="single", seq_len=shape[0], batch_per_gpu=shape[1], steps=sum(steps), **changes)
     config = configuration(row, smoke=smoke).with_value("train.steps", sum(steps))
-    watch = Watch(graphed=graphed, steps=steps)
-    watch.shape = (config.train.batch_size, config.train.seq_len, config.model.dim)
+    watch = Watch(steps=steps)
     on_gpu = config.train.device == "cuda"
     if on_gpu:
         torch.cuda.empty_cache()

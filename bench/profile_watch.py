@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from gpu_trace import KIND_BY_NAME, MARK, busy_us, by_name, host_calls, launches_of
-from model_marks import graph_blocks, is_compiled, marked
+from model_marks import is_opaque, marked
 
 TOP = 40
 """How many of the longest kernels are kept."""
@@ -23,7 +23,6 @@ TOP = 40
 class Watch:
     """A probe of the trainer: times steps, then has the profiler look at a few more."""
 
-    graphed: bool
     steps: tuple[int, int, int]
     ends: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
@@ -41,10 +40,8 @@ class Watch:
         self.kernels = {row["op"]: row["kernel"] for row in table}
 
     def built(self, state):
-        """Keep the model; replace its blocks by graphs if that is the way."""
+        """Keep the model."""
         self.state = state
-        if self.graphed:
-            graph_blocks(state, self.shape)
 
     def mark(self, *, phase, edge, step, detail=None):
         """Time forward, which ends with a wait for the loss; show the optimizer's part to the profiler."""
@@ -69,7 +66,7 @@ class Watch:
         self.ends.append(time.perf_counter())
         self.losses.append(facts["loss"])
         if step + 1 == warm + timed:
-            if not self.graphed and not is_compiled(self.state):
+            if not is_opaque(self.state):
                 self._undo.enter_context(marked(self.state.model))
             activities = [torch.profiler.ProfilerActivity.CPU]
             activities += [torch.profiler.ProfilerActivity.CUDA] * torch.cuda.is_available()

@@ -25,6 +25,8 @@ class Row:
     """For dense attention: the backend of torch's attention; torch chooses if empty."""
     compile: str = "off"
     """``train.compile``; blocks are compiled in the first step, which no median counts."""
+    cuda_graphs: str = "off"
+    """``train.cuda_graphs``; blocks are captured before the first step."""
     routes: str = ""
     """Kernels by name, as ``window=triton selected=tiles``; the others as ``auto`` chooses."""
     limit_s: float = 60.0
@@ -37,6 +39,7 @@ class Row:
         """What identifies the row in messages and tables."""
         attention = f"{self.attention} {self.sdpa}".strip()
         attention += "" if self.compile == "off" else f" compiled ({self.compile})"
+        attention += "" if self.cuda_graphs == "off" else " graphed"
         attention += f" {self.routes}" if self.routes else ""
         beside = f" (beside {self.beside})" if self.beside else ""
         return (
@@ -60,7 +63,16 @@ def compare() -> list[Row]:
 def alone(attention: str) -> list[Row]:
     """The same on one GPU."""
     row = Row(gpus=1, mode="single", attention=attention, steps=40)
-    return [replace(row, batch_per_gpu=16), replace(row, batch_per_gpu=2, seq_len=16384), row]
+    one = replace(row, steps=100)
+    wide = [replace(row, batch_per_gpu=16), replace(row, batch_per_gpu=2, seq_len=16384)]
+    return [*wide, one, replace(one, cuda_graphs="blocks")]
+
+
+def graphs() -> list[Row]:
+    """The production configuration as it is shipped, one sequence per GPU, with blocks replayed and without."""
+    row = Row(gpus=2, mode="ddp", steps=100)
+    dense = replace(row, attention="dense")
+    return [replace(row, cuda_graphs="blocks"), replace(dense, cuda_graphs="blocks"), row, dense]
 
 
 def libraries() -> list[Row]:
@@ -102,6 +114,7 @@ PARTS = {
     "production": lambda: [(production(), None)],
     "compare": lambda: [(compare(), None)],
     "alone": lambda: [(alone("nsa"), 0), (alone("dense"), 1)],
+    "graphs": lambda: [(graphs(), None)],
     "more": lambda: [(more(), None)],
     "compiled": lambda: [([replace(row, compile="inductor") for row in compare()], None)],
     "libraries": lambda: [(libraries(), None)],
@@ -120,6 +133,7 @@ def configuration(row: Row, *, smoke: bool):
         "model.attention": row.attention,
         "train.checkpointing": row.checkpointing,
         "train.compile": row.compile,
+        "train.cuda_graphs": row.cuda_graphs,
         "train.seq_len": row.seq_len,
         "train.batch_size": row.batch_per_gpu * row.gpus,
         "train.steps": row.steps,

@@ -30,21 +30,29 @@ def report(results: list[dict], out: Path) -> str:
             lines.append(f"| {r['row']} | did not complete: {r['why'].splitlines()[0]} | | | | | |")
 
     def key(r, **other):
-        r = {"compile": "off", "routes": "", **r, **other}
+        r = {"compile": "off", "cuda_graphs": "off", "routes": "", **r, **other}
         return (*(r[name] for name in ("gpus", "mode", "checkpointing", "seq_len", "batch_per_gpu")),
-                r["attention"] + r["sdpa"], r["routes"], r["compile"])  # fmt: skip
+                r["attention"] + r["sdpa"], r["routes"], r["compile"], r["cuda_graphs"])  # fmt: skip
 
     good = {key(r): r for r in results if r["ok"]}
     lines += ["", "| comparison | ratio |", "|---|---|"]
+
+    def compare(r, what, **other):
+        beside = good.get(key(r, **other))
+        if beside:
+            lines.append(f"| {r['row']}: {what} | {r['tokens_per_s'] / beside['tokens_per_s']:.2f} |")
+
     for r in good.values():
-        for sdpa in ("", "cudnn"):
-            dense = good.get(key(r, attention="dense", sdpa=sdpa, routes=""))
-            if r["attention"] == "nsa" and dense:
-                name = f"{r['row']}: tokens/s of dense {sdpa}".rstrip()
-                lines.append(f"| {name} | {r['tokens_per_s'] / dense['tokens_per_s']:.2f} |")
-        one = good.get(key(r, gpus=1, mode="single"))
-        if r["gpus"] == 2 and one:
-            lines.append(f"| {r['row']}: scaling from one GPU to two | {r['tokens_per_s'] / one['tokens_per_s']:.2f} |")
+        graphed = " graphed" * (r.get("cuda_graphs", "off") != "off")
+        if r["attention"] == "nsa":
+            for sdpa in ("", "cudnn"):
+                compare(r, f"tokens/s of dense {sdpa}".rstrip() + graphed, attention="dense", sdpa=sdpa, routes="")
+        if graphed:
+            compare(r, "tokens/s without graphs", cuda_graphs="off")
+        if graphed and r["attention"] == "nsa":
+            compare(r, "tokens/s of dense without graphs", cuda_graphs="off", attention="dense", sdpa="", routes="")
+        if r["gpus"] == 2:
+            compare(r, "scaling from one GPU to two", gpus=1, mode="single")
     return "\n".join(lines) + "\n"
 
 

@@ -155,6 +155,12 @@ class TrainConfig:
         "torch.compile of each decoder block: by inductor, or aot_eager, which generates no code",
         choices=("off", "inductor", "aot_eager"),
     )
+    cuda_graphs: str = _setting(
+        "off",
+        "blocks: capture each decoder block's forward and backward once, for the run's one shape, and replay them; the "
+        "host then launches a tenth as often",
+        choices=("off", "blocks"),
+    )
     deterministic: bool = _setting(
         default=False, meaning="the same bits in every run on a GPU too, where faster kernels add in any order"
     )
@@ -263,6 +269,7 @@ class RunConfig:
         _check_trace(self)
         _check_recomputation(self)
         _check_compile(self)
+        _check_graphs(self)
 
     @staticmethod
     def paths() -> Mapping[str, ConfigPath]:
@@ -426,6 +433,39 @@ def _check_compile(config: RunConfig) -> None:
             f"train.compile = {train.compile!r} with model.attention = 'legacy-sequential': its loop over tokens would "
             "be compiled token by token; turn train.compile off"
         )
+
+
+def _check_graphs(config: RunConfig) -> None:
+    train, mode = config.train, config.parallel.mode
+    if train.cuda_graphs == "off":
+        return
+    unseen = "a replay runs no Python, so what happens inside a block cannot be seen; turn one of them off"
+    reasons = {
+        "train.device = 'cpu'": (train.device == "cpu", "only a GPU replays CUDA graphs; use train.device = 'cuda'"),
+        f"train.checkpointing = {train.checkpointing!r}": (
+            train.checkpointing != "none",
+            "a graph keeps what its backward reads, whatever is recomputed; use train.checkpointing = 'none'",
+        ),
+        f"parallel.mode = {mode!r}": (
+            mode in ("fsdp", "fsdp1"),
+            "a graph reads weights where they were when it was captured, and sharded ones are gathered somewhere else "
+            "in every step; use ddp",
+        ),
+        f"train.compile = {train.compile!r}": (
+            train.compile != "off",
+            "compiled blocks have not been captured in any test; turn one of them off",
+        ),
+        "model.attention = 'legacy-sequential'": (
+            config.model.attention == "legacy-sequential",
+            "its loop over tokens waits for the device, which a capture cannot; use nsa or dense",
+        ),
+        "train.trace_modules": (train.trace_modules, unseen),
+        "train.census": (train.census > 0, unseen),
+        "train.detect_anomaly": (train.detect_anomaly, unseen),
+    }
+    for name, (is_set, reason) in reasons.items():
+        if is_set:
+            raise ConfigError(f"train.cuda_graphs = {train.cuda_graphs!r} with {name}: {reason}")
 
 
 _SECTIONS: dict[str, type[Any]] = {

@@ -23,19 +23,24 @@ K_COLUMNS = ("k_mean", "k_max", "rows", "pct_at_max")
 class AttentionFiles(NullProbe):
     """``k_stats.csv`` and ``gate_stats.csv``: what the first block selects, and what every block's gates prefer.
 
-    Watched in the first forward of the logged steps only: the numbers are read from the device.
+    Watched in the first forward of the logged steps only: the numbers are read from the device. Blocks that are
+    replayed as CUDA graphs call no hook; they write what is watched into memory of their own, which is read instead.
     """
 
     def __init__(self, k_stats: RawIOBase, gate_stats: RawIOBase, *, every: int) -> None:
         self._k_stats, self._gate_stats, self._every = k_stats, gate_stats, every
         self._model: object = None
+        self._replayed: AttentionWatch | None = None
         self._open: ExitStack | None = None
         self._watch: AttentionWatch | None = None
         self._seen: int | None = None
 
     def built(self, state: TrainingState) -> None:
         """Keep the model; its hooks are there during a watched forward only."""
+        from nsa.attention.stats import AttentionWatch
+
         self._model = state.model
+        self._replayed = state.watch if isinstance(state.watch, AttentionWatch) else None
 
     def mark(self, *, phase: Phase, edge: Edge, step: int | None, detail: str | None = None) -> None:
         """Begin to watch with a forward, and write when it ends."""
@@ -55,7 +60,7 @@ class AttentionFiles(NullProbe):
 
         assert isinstance(self._model, torch.nn.Module)
         self._seen, self._open = step, ExitStack()
-        self._watch = self._open.enter_context(watch_attention(self._model))
+        self._watch = self._replayed or self._open.enter_context(watch_attention(self._model))
 
     def _write(self, step: int, watch: AttentionWatch) -> None:
         for i, layer in enumerate(watch.layers):

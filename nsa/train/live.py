@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
+    from nsa.attention.stats import AttentionWatch
     from nsa.model.transformer import Decoder
     from nsa.train.progress import BlockProgress
 
@@ -19,9 +20,16 @@ class LiveState:
     """The running training as probes see it (``nsa.train.probe.TrainingState``); ``module`` is the wrapped model."""
 
     def __init__(
-        self, model: Decoder, module: nn.Module, optimizer: torch.optim.Optimizer, progress: BlockProgress
+        self,
+        model: Decoder,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        progress: BlockProgress,
+        *,
+        watch: AttentionWatch | None = None,
     ) -> None:
         self.model = model
+        self.watch = watch
         self.module = module
         self.optimizer = optimizer
         self._progress = progress

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from torch import Tensor, nn
 
     from nsa.config import TrainConfig
@@ -21,10 +23,19 @@ def cast(model: nn.Module, config: TrainConfig) -> None:
         model.to(DTYPES[config.precision])
 
 
+def arithmetic(config: TrainConfig, *, keeps_casts: bool = True) -> AbstractContextManager[object]:
+    """Around a forward: autocast to ``train.precision`` where that is asked for.
+
+    ``keeps_casts`` is whether a weight that is used twice is cast once.
+    """
+    if config.precision == "fp32" or config.precision_mode == "pure":
+        return nullcontext()
+    return torch.autocast(config.device, dtype=DTYPES[config.precision], cache_enabled=keeps_casts)
+
+
 def next_token_loss(module: nn.Module, config: TrainConfig, ids_BT: Tensor) -> Tensor:
     """Mean next-token cross entropy in nats, fp32."""
-    is_autocast = config.precision != "fp32" and config.precision_mode == "autocast"
-    with torch.autocast(config.device, dtype=DTYPES[config.precision]) if is_autocast else nullcontext():
+    with arithmetic(config):
         logits_BTV = module(ids_BT[:, :-1])
     return torch.nn.functional.cross_entropy(logits_BTV.float().flatten(0, 1), ids_BT[:, 1:].flatten())
 

@@ -52,6 +52,11 @@ class TrainingState(Protocol):
         """The torch.optim.Optimizer."""
         ...
 
+    @property
+    def watch(self) -> object:
+        """What replayed blocks have written of gates and selections (an AttentionWatch); None where hooks see them."""
+        ...
+
     def in_backward(self, callback: Callable[[], None]) -> None:
         """Run ``callback`` once, inside the autograd engine, in the next backward pass."""
         ...

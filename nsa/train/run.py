@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from nsa.config import RunConfig
     from nsa.train.census import Census
+    from nsa.train.graphs import Captured
     from nsa.train.live import LiveState
     from nsa.train.loader import Loader
     from nsa.train.parallel import Single
@@ -84,6 +85,7 @@ class Run:
     n_parameters: int
     census: Census
     arrivals: GradientArrivals | None = None
+    graphs: Captured | None = None
     first_step: int = 0
     losses: list[float] = field(default_factory=list)
     substituted: str = ""
@@ -143,7 +145,7 @@ class Run:
         elif decision.wish is not Wish.GO_ON:
             return decision
         values = [
-            self._micro_batch(step, ids_BT, is_last=i == len(micro_batches) - 1)
+            self._micro_batch(step, ids_BT, is_first=i == 0, is_last=i == len(micro_batches) - 1)
             for i, ids_BT in enumerate(micro_batches)
         ]
         if self.plan.reduces:
@@ -227,7 +229,7 @@ class Run:
         mean = sum(values) / len(values) if values else math.nan
         return self._decide(step, Wish.GO_ON, where="after evaluation", loss=mean).loss
 
-    def _micro_batch(self, step: int, ids_BT: Tensor, *, is_last: bool) -> float:
+    def _micro_batch(self, step: int, ids_BT: Tensor, *, is_first: bool, is_last: bool) -> float:
         """Forward and backward; returns the loss, averaged over ranks.
 
         Raises:
@@ -251,6 +253,8 @@ class Run:
                     self.arrivals.begin()
                 part = loss if train.accumulate == 1 else loss / train.accumulate
                 (part if self.scaler is None else self.scaler.scale(part)).backward()
+                if self.graphs is not None and is_first and not is_last:
+                    self.graphs.own_gradients()
         return decision.loss
 
     def _optimize(self, step: int) -> tuple[Tensor, float]:

@@ -16,6 +16,7 @@ from nsa.model.build import build_model
 from nsa.train import recompute
 from nsa.train.census import Census
 from nsa.train.data import held_out
+from nsa.train.graphs import capture_blocks
 from nsa.train.live import LiveState
 from nsa.train.loader import Loader
 from nsa.train.optim import decayed_names, make_optimizer
@@ -75,6 +76,9 @@ def _build(config: RunConfig, world: World, announcer: Announcer, stop_asked: Ca
         ModuleBackward(model, announcer)
     recompute.compile_blocks(config, tuple(model.blocks))
     recompute.install(config, tuple(model.blocks), resolutions)
+    graphs = capture_blocks(config, model, n_rows=config.train.batch_size // world.size)
+    if graphs is not None:
+        announcer.progress(f"{len(model.blocks)} blocks captured as CUDA graphs")
     decayed = decayed_names(model)
     plan = MODES[config.parallel.mode](model, config, world)
     plan.announce_to(announcer.progress)
@@ -85,7 +89,7 @@ def _build(config: RunConfig, world: World, announcer: Announcer, stop_asked: Ca
         world=world,
         announcer=announcer,
         plan=plan,
-        state=LiveState(model, plan.module, optimizer, progress),
+        state=LiveState(model, plan.module, optimizer, progress, watch=None if graphs is None else graphs.watch),
         loader=Loader(config, world),
         held_out=held_out(config, world) if config.train.eval_every else None,
         stop_asked=stop_asked,
@@ -93,6 +97,7 @@ def _build(config: RunConfig, world: World, announcer: Announcer, stop_asked: Ca
         n_parameters=n_parameters,
         census=Census(config.train.census, announcer.progress),
         arrivals=arrivals,
+        graphs=graphs,
     )
     run.prepare_folder()
     for probe in announcer.probes:
