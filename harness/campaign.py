@@ -20,7 +20,7 @@ from harness.observe.ran import fingerprint
 from harness.plan.budget import budget
 from harness.plan.cells import CellPlanner
 from harness.plan.leases import Leases
-from harness.plan.predict_cell import predict_cell
+from harness.plan.predict_cell import guess_cell, predict_cell
 from harness.plan.queue import Queue
 from harness.search.along import Along
 from harness.search.hearing import Hearing
@@ -223,11 +223,12 @@ class Campaign:
             self.predicted_s.setdefault(request.cell, prediction.total_s)
             if limits.total_s is not None and prediction.total_s > limits.total_s:
                 why = (
-                    f"it would take {prediction.total_s:.0f} s to pass ({prediction.basis}), "
+                    f"it would take {prediction.least}{prediction.total_s:.0f} s to pass ({prediction.source}), "
                     f"but may take {limits.total_s:g} s: the limit could not tell slow from hung"
                 )
                 return self._say(request.cell, by="prediction", why=why)
-        return replace(trial, budget=budget(limits, prediction, soft=request.soft), prediction=prediction)
+        guess = prediction or guess_cell(known, space=self.matrix.space, cell=request.cell)
+        return replace(trial, budget=budget(limits, guess, soft=request.soft), prediction=prediction)
 
     def _say(self, cell: Point, *, by: str, why: str) -> None:
         said = Said(cell=cell, answer=Answer.UNRESOLVED, by=by, why=why)

@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
-from harness.core.fit import FAR_RATIO
+from harness.core.fit import at_least, how_far
 from harness.core.point import Point, Value
 from harness.core.success import Success
 
@@ -55,20 +55,14 @@ class Prediction:
     node_s: float | None = None
 
     @property
-    def far(self) -> bool:
-        """Whether this trial is too far beyond what was measured for more than a lower bound."""
-        return self.beyond > FAR_RATIO
-
-    @property
     def least(self) -> str:
         """What goes before the predicted seconds: nothing, or that they are a lower bound."""
-        return "at least about " if self.far else ""
+        return at_least(self.beyond)
 
     @property
     def source(self) -> str:
         """``3 passed trials at n_layers 1..4``, and how far beyond them this trial is, where it is far."""
-        away = f"; this is {self.beyond:.2g} times beyond, where time may grow faster" if self.far else ""
-        return f"{self.basis}{away}"
+        return "; ".join(filter(None, (self.basis, how_far(self.beyond))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

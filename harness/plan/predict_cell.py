@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from harness.core.fit import FAR_RATIO
 from harness.core.point import AxisType
 from harness.core.trial import Prediction
 from harness.core.verdict import Kind
@@ -22,13 +23,14 @@ def predict_cell(records: Sequence[TrialRecord], *, space: Space, cell: Point) -
 
     Trials of the cell itself say it best, then those that differ along one ordered axis (a line through them, with
     its upper limit). Failing both, the nearest cell that passed is scaled in proportion on every ordered axis that
-    differs, with a wide upper limit.
+    differs, with a wide upper limit. What differs in a setting without a size, as another attention, predicts nothing.
     """
-    passed = [r for r in records if r.verdict.kind is Kind.PASS]
+    ordered = _ordered(space)
+    sized = {axis.name for axis in ordered}
+    passed = [r for r in _passed(records) if _differing(r.trial.point, cell) <= sized]
     if not passed:
         return None
     same = [r for r in passed if r.trial.point == cell]
-    ordered = [f.axis for f in space.factors if f.axis.type is AxisType.ORDERED]
     if same and ordered:
         return predict(same, axis=ordered[0], value=cell.get(ordered[0].name))
     lines = [(axis, mine) for axis in ordered if len(mine := _along(passed, axis, cell)) > 1]
@@ -36,6 +38,20 @@ def predict_cell(records: Sequence[TrialRecord], *, space: Space, cell: Point) -
         axis, mine = max(lines, key=lambda line: len(line[1]))
         return predict(mine, axis=axis, value=cell.get(axis.name))
     return _nearest(passed, ordered, cell)
+
+
+def guess_cell(records: Sequence[TrialRecord], *, space: Space, cell: Point) -> Prediction | None:
+    """What the nearest cell that passed says, whatever it differs in: good for limits, not for telling or judging."""
+    passed = _passed(records)
+    return _nearest(passed, _ordered(space), cell) if passed else None
+
+
+def _passed(records: Sequence[TrialRecord]) -> list[TrialRecord]:
+    return [r for r in records if r.verdict.kind is Kind.PASS]
+
+
+def _ordered(space: Space) -> list[Axis]:
+    return [f.axis for f in space.factors if f.axis.type is AxisType.ORDERED]
 
 
 def _along(records: Sequence[TrialRecord], axis: Axis, cell: Point) -> list[TrialRecord]:
@@ -52,13 +68,14 @@ def _nearest(records: Sequence[TrialRecord], ordered: Sequence[Axis], cell: Poin
         if isinstance(here, int | float) and isinstance(there, int | float) and here > there > 0:
             ratio *= here / there
     total_s, silence_s = ratio * record.outcome.duration_s, ratio * record.measurement.longest_silence_s
-    wide = FAR if len(differs) > 1 else INSIDE
+    wide = FAR if len(differs) > 1 or ratio > FAR_RATIO else INSIDE
     return Prediction(
         total_s=total_s,
         total_high_s=wide * total_s,
         silence_s=silence_s,
         silence_high_s=wide * silence_s,
         basis=f"1 passed trial that differs in {', '.join(sorted(differs)) or 'nothing'}",
+        beyond=ratio,
     )
 
 

@@ -8,6 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Claim, Finding
+from harness.core.fit import at_least, how_far, times_beyond
 from harness.core.verdict import Kind
 from harness.report.facts import cell, controls, failing, groups
 from harness.report.text import seconds
@@ -162,10 +163,13 @@ def _more_time(run: Run, boundary: Boundary) -> Step | None:
     last = run.spec.axis.values[-1]
     if not isinstance(last, int | float):
         return None
-    predicted = whole_trial_s(run, fit, at_value=last)
-    enough = math.ceil(max(2 * predicted, 1) / 10) * 10
+    predicted, times = whole_trial_s(run, fit, at_value=last), times_beyond(last, (x for x, _ in fit.points))
+    most, said = (4, "four times") if at_least(times) else (2, "twice")
+    enough = math.ceil(max(most * predicted, 1) / 10) * 10
+    need = f"{at_least(times) or 'about '}{seconds(predicted)}"
+    away = f" ({how_far(times)})" if how_far(times) else ""
     return Step(
-        text=f"Give it time: {at(run, last)} is predicted to need about {seconds(predicted)}; this allows twice that.",
+        text=f"Give it time: {at(run, last)} is predicted to need {need}{away}; this allows {said} that.",
         command=changed(run.argv, "--total", f"{enough}s"),
     )
 

@@ -141,10 +141,11 @@ def limits(budget: Budget) -> str:
 def healthy(prediction: Prediction | None) -> str:
     """How long a healthy trial should take here."""
     if prediction is None:
-        return "not predicted: no trial had passed before"
+        return "not predicted: no trial like it had passed before"
     return (
-        f"{seconds(prediction.total_s)} predicted, at most {seconds(prediction.total_high_s)} (95 %); longest silence "
-        f"{seconds(prediction.silence_s)}, at most {seconds(prediction.silence_high_s)} ({md(prediction.basis)})"
+        f"{prediction.least}{seconds(prediction.total_s)} predicted, taken as healthy up to "
+        f"{seconds(prediction.total_high_s)}; longest silence {prediction.least}{seconds(prediction.silence_s)}, up to "
+        f"{seconds(prediction.silence_high_s)} ({md(prediction.source)})"
     )
 
 

@@ -839,6 +839,51 @@ def test_a_host_bound_trial_says_first_how_long_its_step_was_to_take():
         assert because.count("98") == 1
 
 
+def host_bound(*, prediction: Prediction, forward_s: float, nodes: float = 0.0) -> str:
+    """What is said of one step, host-bound, of which 3 of 12 layers of the forward were seen."""
+    facts = {"forward_blocks": 3.0, "forward_s": forward_s / 4, **({"forward_nodes": nodes / 4} if nodes else {})}
+    seen = too_slow(
+        processes=looks(**BUSY),
+        gpus=gpus(utilisation=12, watts=140),
+        steps_wanted=1,
+        measurement=Measurement(facts=tuple(facts.items())),
+    )
+    return classify(
+        replace(seen, trial=replace(seen.trial, prediction=prediction, config={"model": {"n_layers": 12}}))
+    ).because
+
+
+LINE = replace(PREDICTED, total_s=98.0, basis="5 sizes up to 1536 layers x tokens", beyond=16.0)
+
+
+def test_far_beyond_its_sizes_a_line_is_only_a_lower_bound():
+    assert (
+        "a step should take at least about 98 s (predicted from 5 sizes up to 1536 layers x tokens; this is 16 times "
+        "beyond, where time may grow faster), the limit was"
+    ) in host_bound(prediction=LINE, forward_s=60.0)
+    near = host_bound(prediction=replace(LINE, beyond=4.0), forward_s=60.0)
+    assert "a step should take 98 s (predicted from 5 sizes up to 1536 layers x tokens), the limit was" in near
+
+
+def test_the_autograd_nodes_that_were_built_say_more_than_the_line():
+    counted = replace(LINE, node_s=35e-6)
+    assert (
+        "a step should take about 198 s (5653141 autograd nodes at 35.0 us each, as in 5 sizes up to 1536 layers x "
+        "tokens), the limit was"
+    ) in host_bound(prediction=counted, forward_s=60.0, nodes=5653141.0)
+    fewer = host_bound(prediction=counted, forward_s=60.0, nodes=2e6)
+    assert "a step should take at least about 98 s" in fewer
+
+
+def test_a_forward_pass_that_alone_takes_longer_refutes_the_prediction():
+    """Recorded on an H200: 26 s, predicted from a trial with another attention."""
+    other = replace(PREDICTED, total_s=26.0, basis="1 passed trial that differs in attention")
+    assert (
+        "26 s were predicted for a step (from 1 passed trial that differs in attention), which its forward exceeds; "
+        "the limit was"
+    ) in host_bound(prediction=other, forward_s=74.0)
+
+
 def test_a_c_function_that_keeps_the_gil_is_named_as_the_cause():
     assert classify(CANNED["hung_busy"][2]).cause == "gil-held"
 
@@ -856,7 +901,14 @@ def test_slow_says_what_it_would_have_needed():
     verdict = classify(CANNED["slow"][0])
     assert "2 of 5 steps done" in verdict.because
     assert "at 21.00 s a step it would have needed about 107.0 s" in verdict.because
-    assert "predicted for a healthy trial: 5.0 s" in verdict.because
+    assert "predicted for a healthy trial: 5.0 s)" in verdict.because
+
+
+def test_slow_says_that_a_prediction_far_beyond_its_trials_is_a_lower_bound():
+    seen = CANNED["slow"][0]
+    far = classify(replace(seen, trial=replace(seen.trial, prediction=replace(PREDICTED, beyond=9.0)))).because
+    said = "at least about 5.0 s, from n_layers=1,2,3; this is 9 times beyond, where time may grow faster)"
+    assert f"predicted for a healthy trial: {said}" in far
 
 
 def test_slow_without_a_whole_step_gives_a_lower_bound():
@@ -936,7 +988,7 @@ def test_a_limit_shorter_than_the_prediction_decides_nothing(is_native):
     still = stacks([IN_BACKWARD_PYTHON] * 3, is_native=is_native)
     verdict = classify(silent(times=4.1, prediction=PREDICTED_LONG, processes=looks(**BUSY), stacks=still))
     assert (verdict.kind, verdict.cause) == (Kind.UNRESOLVED, "limit-too-short")
-    assert "a healthy trial may be silent for 230.0 s" in verdict.because
+    assert "a healthy trial may be silent for 230.0 s (upper limit from 5x512)" in verdict.because
 
 
 def test_a_wait_for_a_child_that_works_is_not_a_hang():

@@ -36,7 +36,7 @@ def limit_too_short(case: Case) -> Verdict | None:
         Kind.UNRESOLVED,
         rule="limit_too_short",
         cause="limit-too-short",
-        because=f"{silence(case)}, but {needed} (upper 95 % from {prediction.basis}), and nothing shows a standstill",
+        because=f"{silence(case)}, but {needed} (upper limit from {prediction.source}), and nothing shows a standstill",
         cites=("progress", "prediction", "exit"),
         confidence=Confidence.PROOF,
     )

@@ -43,7 +43,10 @@ def slow(case: Case) -> Verdict | None:
 def predicted(case: Case) -> str:
     """What passed trials say of this one's whole time, in parentheses; empty when they say nothing."""
     prediction = case.trial.prediction
-    return f" (predicted for a healthy trial: {prediction.total_s:.1f} s)" if prediction else ""
+    if prediction is None:
+        return ""
+    basis = f", from {prediction.source}" if prediction.least else ""
+    return f" (predicted for a healthy trial: {prediction.least}{prediction.total_s:.1f} s{basis})"
 
 
 def progressed(case: Case) -> bool:

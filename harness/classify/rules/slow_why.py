@@ -9,6 +9,7 @@ from harness.classify.facts import main_pid
 from harness.classify.frames import spell
 from harness.classify.gpus import gpus_of
 from harness.classify.rules.slow import predicted, slow
+from harness.core.evidence import GRAPH_NODES
 from harness.core.stacks import deciding_thread, telling_frame
 
 if TYPE_CHECKING:
@@ -74,29 +75,58 @@ def _host_works(case: Case) -> bool:
 
 def _nodes(case: Case) -> str:
     """``, 1896 autograd nodes per token (158 in each of 12 layers)``, where the worker counted them."""
-    facts = dict(case.evidence.measurement.facts)
-    nodes, blocks, tokens = facts.get("forward_nodes"), facts.get("forward_blocks"), _tokens(case)
-    if not (nodes and blocks and tokens):
+    nodes, tokens, layers = _graph_nodes(case), _tokens(case), _layers(case)
+    if not (nodes and tokens):
         return ""
-    each, layers = nodes / tokens / blocks, _layers(case)
-    return f", {each * layers:.0f} autograd nodes per token ({each:.0f} in each of {layers:.0f} layers)"
+    each = nodes / tokens
+    return f", {each:.0f} autograd nodes per token ({each / layers:.0f} in each of {layers:.0f} layers)"
 
 
 def _forecast(case: Case) -> str:
     """How long it should take by what passed trials say, and the forward in progress by its blocks."""
-    facts, prediction = dict(case.evidence.measurement.facts), case.trial.prediction
-    blocks, seconds, wanted = facts.get("forward_blocks"), facts.get("forward_s"), _layers(case)
-    said = ""
-    if prediction is not None:
-        what = "a step" if case.evidence.steps_wanted == 1 else f"{case.evidence.steps_wanted} healthy steps"
-        basis, limit_s = prediction.basis, case.trial.budget.total.seconds
-        said = (
-            f"{what} should take {prediction.total_s:.0f} s (predicted from {basis}), the limit was {limit_s:.0f} s; "
-        )
-    if blocks and seconds and wanted:
-        whole_s = seconds * wanted / blocks
-        said += f"{blocks:.0f} of {wanted:.0f} layers took {seconds:.1f} s, so one forward takes {whole_s:.0f} s; "
-    return said
+    forward_s = _forward_s(case)
+    said = [_should_take(case, forward_s)]
+    if forward_s:
+        facts = dict(case.evidence.measurement.facts)
+        done = f"{facts['forward_blocks']:.0f} of {_layers(case):.0f} layers took {facts['forward_s']:.1f} s"
+        said.append(f"{done}, so one forward takes {forward_s:.0f} s; ")
+    return "".join(said)
+
+
+def _should_take(case: Case, forward_s: float) -> str:
+    """The prediction beside the limit: by the autograd nodes it builds where that is more, a bound where it is far.
+
+    A forward pass that alone takes longer refutes it, which is said.
+    """
+    prediction, steps = case.trial.prediction, case.evidence.steps_wanted
+    if prediction is None:
+        return ""
+    what = "a step" if steps == 1 else f"{steps} healthy steps"
+    limit = f"the limit was {case.trial.budget.total.seconds:.0f} s; "
+    nodes, node_s = _graph_nodes(case), prediction.node_s or 0.0
+    if (by_nodes_s := steps * nodes * node_s) > prediction.total_s:
+        each = f"{nodes:.0f} autograd nodes at {1e6 * node_s:.1f} us each, as in {prediction.basis}"
+        return f"{what} should take about {by_nodes_s:.0f} s ({each}), {limit}"
+    if steps * forward_s > prediction.total_s:
+        predicted_s = f"{prediction.least}{prediction.total_s:.0f} s"
+        return f"{predicted_s} were predicted for {what} (from {prediction.source}), which its forward exceeds; {limit}"
+    return (
+        f"{what} should take {prediction.least}{prediction.total_s:.0f} s (predicted from {prediction.source}), {limit}"
+    )
+
+
+def _forward_s(case: Case) -> float:
+    """Seconds of one whole forward pass at the pace of its blocks so far; 0 where none was seen."""
+    facts = dict(case.evidence.measurement.facts)
+    blocks, seconds = facts.get("forward_blocks"), facts.get("forward_s")
+    return seconds * _layers(case) / blocks if blocks and seconds else 0.0
+
+
+def _graph_nodes(case: Case) -> float:
+    """Autograd nodes of one whole forward pass, by those of its blocks so far; 0 where they were not counted."""
+    facts = dict(case.evidence.measurement.facts)
+    blocks, nodes = facts.get("forward_blocks"), facts.get(GRAPH_NODES)
+    return nodes * _layers(case) / blocks if blocks and nodes else 0.0
 
 
 def _tokens(case: Case) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.core.fit import fit_line, student_t
+from harness.core.fit import at_least, fit_line, student_t, times_beyond
 from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish
 from harness.report.text import count, seconds
 
@@ -74,7 +74,8 @@ def _alt(fit: ScalingFit, axis: str) -> str:
     said = ""
     if fit.predicted:
         x, y = max(fit.predicted)
-        said = f" Predicted at {x:g}: {seconds(y)}."
+        least = at_least(times_beyond(x, (seen for seen, _ in fit.points)))
+        said = f" Predicted at {x:g}: {least}{seconds(y)}."
     return (
         f"{fit.quantity.capitalize()} against {axis}, {count(len(fit.points), 'trial')}: "
         f"{seconds(low[1])} at {low[0]:g}, {seconds(high[1])} at {high[0]:g}. "

@@ -78,9 +78,7 @@ def _of_time(record: TrialRecord) -> list[tuple[str, ...]]:
     if verdict.kind is Kind.HANG:
         predicted = record.trial.prediction
         against = (
-            f"healthy trials here are never silent for more than {seconds(predicted.silence_high_s)} (95 %)"
-            if predicted
-            else "-"
+            f"a silence of up to {seconds(predicted.silence_high_s)} was taken as healthy here" if predicted else "-"
         )
         moved = "nothing moved while it was watched" if "0.00 s CPU" in verdict.because else ""
         return [

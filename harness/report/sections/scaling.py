@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
+from harness.core.fit import at_least, times_beyond
 from harness.core.ports import Block
 from harness.report.text import count, md, seconds, table
 from harness.report.words import grows, unit
@@ -75,5 +76,6 @@ def _rows(run: Run, fit: ScalingFit) -> list[tuple[object, ...]]:
         if times:
             rows.append((value, count(len(times), "pass"), seconds(median(times)), line))
         elif float(value) in predicted:
-            rows.append((value, "-", "-", f"{line} (predicted)"))
+            least = at_least(times_beyond(value, measured))
+            rows.append((value, "-", "-", f"{least}{line} (predicted)"))
     return rows

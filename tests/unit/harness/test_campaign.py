@@ -209,6 +209,18 @@ def test_a_cell_that_could_not_pass_within_its_limit_is_skipped_and_not_called_h
     assert six.predicted_s == pytest.approx(24.0)
 
 
+def test_a_cell_is_not_skipped_for_what_another_setting_without_a_size_took(world: World):
+    """Only its limits are learned from that: it is not said what it should take, nor judged by it."""
+    world.script = lambda trial: ended(Kind.PASS, seconds=4.0 * trial.point.get("n_layers"))
+    matrix = replace(MATRIX, limits=Limits(total_s=20.0))
+    run = world.ask(Task.CELLS, matrix=matrix, cells=cells({"n_layers": 4}, {"n_layers": 6, "tied": True}))
+
+    assert [trial.point.get("n_layers") for trial in world.ran] == [4, 6]
+    assert world.ran[-1].prediction is None
+    assert "differs in n_layers, tied" in world.ran[-1].budget.stall.source
+    assert run.answer.cells[-1].predicted_s is None
+
+
 def test_what_the_machine_spoiled_is_run_again_and_never_counted(world: World):
     spoiled = iter([Kind.INFRA, Kind.INFRA, Kind.PASS])
     world.script = lambda trial: ended(next(spoiled))

@@ -283,6 +283,22 @@ def test_more_time_is_proposed_from_what_was_predicted(make_run):
     assert next_steps(with_boundary(run, fit=whole))[0].command[-2:] == ("--total", "220s")
 
 
+def test_far_beyond_what_was_measured_the_time_it_needs_is_a_lower_bound_and_more_is_allowed(make_run):
+    run, run_dir = make_run("no_threshold_slow")
+    near = [point for point in run.boundary.fit.points if point[0] < 3]
+    assert max(near)[0] == 2
+    far = with_boundary(run, fit=dataclasses.replace(run.boundary.fit, points=tuple(near)))
+    step = next_steps(far)[0]
+    assert step.text == (
+        "Give it time: n_layers=12 is predicted to need at least about 108 s (this is 6 times beyond, where time may "
+        "grow faster); this allows four times that."
+    )
+    assert step.command[-2:] == ("--total", "440s")
+    text = SECTIONS.load("scaling")(far, run_dir).markdown
+    assert "| 12 | - | - | at least about 14 s (predicted) |" in text
+    assert "| 8 | - | - | 9.0 s (predicted) |" in text
+
+
 def test_without_a_fit_more_time_is_a_multiple_of_the_limit(make_run):
     run, _ = make_run("no_threshold_slow")
     assert next_steps(with_boundary(run, fit=None))[0].command[-2:] == ("--total", "240s")
