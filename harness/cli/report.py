@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from harness.cli.exit_codes import ExitCode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from harness.core.record import CampaignRun, Run
+    from harness.report.apart import Draw
 
 EXAMPLES = """\b
 Examples:
@@ -72,13 +73,16 @@ def report(ctx: click.Context, *, run: str | None, runs: str | None, **options: 
     where = Settings.read(runs=runs).runs
     if options["listed"]:
         ctx.exit(_list(where))
-    with _uncollected():
-        _report(where, run, options)
+    from harness.report.apart import apart
+
+    with _uncollected(), apart() as draw:
+        _report(where, run, options, draw)
 
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
     """Without the cyclic collector: a run is one tree that lives to the end; walking it is a fifth of the time."""
+    atexit.register(gc.freeze)  # nor is it walked at the very end
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -88,24 +92,25 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _report(where: Path, name: str | None, options: dict[str, object]) -> None:
+def _report(where: Path, name: str | None, options: dict[str, object], draw: Draw) -> None:
     from harness.report.write import compared, form, publish
     from harness.store import layout
+    from harness.store.run_store import read_any
 
     directory = _directory(where, name)
     if options["repro"]:
         _reproduce(directory)
-    found = read(directory)
+    found = read_any(directory)
     template = options["template"] if isinstance(options["template"], Path) else None
     hide = _hidden(options["hide"])
-    report = publish(found, directory, template=template, hide=hide)
+    report = publish(found, directory, template=template, hide=hide, draw=draw)
     page = layout.report(directory, "html")
     if options["opened"]:
         click.launch(page.absolute().as_uri())
     chosen = "md" if options["markdown"] else "json" if options["as_json"] else str(options["form"] or "terminal")
     if options["compare"]:
         other = _directory(where, str(options["compare"]))
-        text = compared(read(other), found, directory, "md" if chosen == "terminal" else chosen, hide=hide)
+        text = compared(read_any(other), found, directory, "md" if chosen == "terminal" else chosen, hide=hide)
     elif template is not None and chosen in ("terminal", "html"):
         text = page.read_text(encoding="utf-8")
     else:
@@ -130,13 +135,6 @@ def _put(path: Path, text: str) -> None:
         raise write_failed(path, error, safe="no file was touched") from error
 
 
-def read(directory: Path) -> Run | CampaignRun:
-    """The run in ``directory``, along one axis or over many cells."""
-    from harness.store.run_store import is_campaign, read_campaign, read_run
-
-    return read_campaign(directory) if is_campaign(directory) else read_run(directory)
-
-
 def _hidden(added: object) -> tuple[str, ...] | None:
     """This machine's names and ``added`` ones; None when there are none of these."""
     from harness.settings import identities
@@ -154,11 +152,12 @@ def _reproduce(directory: Path) -> None:
     from harness.clock import WallClock
     from harness.reproduce import reproduce
     from harness.settings import Settings
+    from harness.store.run_store import read_any
 
     click.echo("trying the failure twice without the harness ..", err=True)
     settings = Settings.read()
     tried = reproduce(
-        read(directory), directory, python=settings.python, env=dict(settings.child_env), clock=WallClock()
+        read_any(directory), directory, python=settings.python, env=dict(settings.child_env), clock=WallClock()
     )
     click.echo(f"{tried.sentence}", err=True)
 

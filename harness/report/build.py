@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
+from functools import cache
 from typing import TYPE_CHECKING
 
 from harness.core.errors import StoreError
 from harness.core.ports import Block
 from harness.core.record import CampaignRun, Run
-from harness.report.campaign import FIGURES as CAMPAIGN_FIGURES
+from harness.report.apart import can_draw
 from harness.report.campaign import SECTIONS as CAMPAIGN_SECTIONS
 from harness.report.campaign.summary import summarise as summarise_campaign
-from harness.report.figures import FIGURES
 from harness.report.sections import SECTIONS
 from harness.report.summary import Summary, summarise
 from harness.report.text import md
@@ -27,13 +25,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The one model that every form is rendered from: a run, its first screen, its sections and figures, in order."""
+    """The one model that every form is rendered from: a run, its first screen, its sections and figures, in order.
+
+    ``wait`` gives the figures, which may still be being drawn.
+    """
 
     run: Run | CampaignRun
     title: str
     summary: Summary
     blocks: tuple[tuple[str, Block], ...]
-    figures: tuple[Figure, ...] = ()
+    wait: Callable[[], tuple[Figure, ...]] = tuple
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """Every figure, once they are drawn."""
+        return self.wait()
 
     def figures_of(self, section: str) -> tuple[Figure, ...]:
         """The figures that belong to one section."""
@@ -58,16 +64,9 @@ def build(run: Run | CampaignRun, run_dir: Path) -> Report:
     return Report(run=run, title=run.spec.question, summary=summary, blocks=tuple(blocks))
 
 
-def with_figures(report: Report, run_dir: Path, *, hide: Callable[[str], str]) -> Report:
-    """``report`` with its figures drawn; one whose evidence cannot be read is left out, its section says why."""
-    if find_spec("matplotlib") is None:  # a machine without it still gets its report, and can draw it elsewhere
+def with_figures(report: Report, wait: Callable[[], tuple[Figure, ...]]) -> Report:
+    """``report`` with the figures that ``wait`` gives; it is called when the first of them is asked for."""
+    if not can_draw():
         note = "Figures were not drawn here: matplotlib is not installed."
         return replace(report, summary=replace(report.summary, notes=(*report.summary.notes, note)))
-    table = FIGURES if isinstance(report.run, Run) else CAMPAIGN_FIGURES
-    drawn: list[Figure] = []
-    for name in table:
-        figure: Figure | None = None
-        with suppress(StoreError):
-            figure = table.load(name)(report.run, run_dir, hide)
-        drawn += [figure] if figure else []
-    return replace(report, figures=tuple(drawn))
+    return replace(report, wait=cache(wait))

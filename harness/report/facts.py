@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 TOLD = ("kernels", "config_seen", "config_differences")
 """The parts of a trial's evidence that sections want of every trial."""
 
+_READER = json.JSONDecoder()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbered:
@@ -176,7 +178,7 @@ def leaves(data: Any, prefix: str = "") -> dict[str, Any]:
 def raw_evidence(run_dir: Path, key: str) -> dict[str, Any] | None:
     """What TOLD names of a trial's evidence, as plain JSON, or None when it was not kept or cannot be read.
 
-    For the few facts that are wanted of every trial; decoding hundreds of stacks for them would take seconds.
+    For the few facts that are wanted of every trial; reading hundreds of stacks for them would take seconds.
     """
     path = layout.evidence(layout.trial(run_dir, key))
     try:
@@ -188,5 +190,9 @@ def raw_evidence(run_dir: Path, key: str) -> dict[str, Any] | None:
 @lru_cache(maxsize=4096)
 def _told(path: Path, written_ns: int) -> dict[str, Any] | None:
     """What TOLD names of the evidence at ``path``; ``written_ns`` tells a file that was written again."""
-    data = json.loads(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    starts = {name: text.find(f'\n "{name}": ') for name in TOLD}
+    if -1 not in starts.values():  # as the store writes it: a line for each part, and no other line begins like it
+        return {name: _READER.raw_decode(text, at + len(f'\n "{name}": '))[0] for name, at in starts.items()}
+    data = json.loads(text)
     return {name: data.get(name) for name in TOLD} if isinstance(data, dict) else None

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.report.apart import here
 from harness.report.build import build, with_figures
 from harness.report.forms import FORMS
 from harness.report.hide import Hider
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from harness.core.record import CampaignRun, Run
+    from harness.report.apart import Draw
     from harness.report.build import Report
 
 DRAWN = frozenset({"html"})
@@ -34,7 +36,12 @@ def write(
 
 
 def publish(
-    run: Run | CampaignRun, run_dir: Path, *, hide: Iterable[str] | None = None, template: Path | None = None
+    run: Run | CampaignRun,
+    run_dir: Path,
+    *,
+    hide: Iterable[str] | None = None,
+    template: Path | None = None,
+    draw: Draw = here,
 ) -> Report:
     """Write the report of ``run`` into ``run_dir``, and give it for other forms.
 
@@ -46,20 +53,23 @@ def publish(
         run_dir: where its evidence lies, and where the report goes.
         hide: names of hosts and users that must not appear; None means those of this machine.
         template: a Jinja2 file that lays out ``report.html`` instead of ours.
+        draw: what draws the figures, here or apart.
 
     Raises:
         StoreError: the report cannot be written.
         SpecError: the template is wrong.
     """
     hider = hider_of(hide)
-    report = with_figures(build(run, run_dir), run_dir, hide=hider.text)
-    page = html.render(report, hide=hider.text, template=template)
+    figures = draw(run, run_dir, hider.text)
+    report = with_figures(build(run, run_dir), figures)
+    pages, document = html.begin(report, hide=hider.text), json_form.begin(report, hide=hider.text)
+    page = html.render(report, hide=hider.text, template=template, begun=pages)  # from here on with the figures
     folder = layout.figures(run_dir)
     for figure in report.figures:
         write_atomic(folder / f"{figure.name}.svg", figure.file)
     write_atomic(layout.report(run_dir), markdown.render(report, hide=hider.text, figures=folder.name))
     write_atomic(layout.report(run_dir, "html"), page)
-    write_atomic(layout.report(run_dir, "json"), json_form.render(report, hide=hider.text))
+    write_atomic(layout.report(run_dir, "json"), json_form.render(report, hide=hider.text, begun=document))
     claims = json.dumps(hider.data(said(run)), indent=1, ensure_ascii=False)
     write_atomic(layout.report(run_dir, "claims.json"), f"{claims}\n")
     return report
@@ -74,13 +84,12 @@ def form(
     template: Path | None = None,
     report: Report | None = None,
 ) -> str:
-    """The report of ``run`` in one of FORMS, as text; nothing is written. ``report`` is the same, built before."""
+    """The report of ``run`` in one of FORMS, as text; nothing is written. ``report`` is the same, published before."""
     hider = hider_of(hide)
-    report = report or build(run, run_dir)
     if name in DRAWN or template is not None:
-        report = with_figures(report, run_dir, hide=hider.text)
+        report = report or with_figures(build(run, run_dir), here(run, run_dir, hider.text))
         return html.render(report, hide=hider.text, template=template)
-    return FORMS.load(name)(report, hide=hider.text)
+    return FORMS.load(name)(report or build(run, run_dir), hide=hider.text)
 
 
 def summary_text(run: Run) -> str:

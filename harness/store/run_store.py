@@ -19,7 +19,7 @@ from harness.store.history import History, Identity
 from harness.store.lock import hold
 from harness.store.recall import recalled
 from harness.store.redact import redact, redact_argv, secrets
-from harness.store.runs import find_latest, is_campaign, list_runs, read_campaign, read_run
+from harness.store.runs import find_latest, is_campaign, list_runs, read_any, read_campaign, read_run
 from harness.store.same import differences
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from harness.core.trial import Trial
     from harness.store.history import Question
 
-__all__ = ["RunStore", "find_latest", "is_campaign", "list_runs", "read_campaign", "read_evidence", "read_run"]
+__all__ = [
+    "RunStore", "find_latest", "is_campaign", "list_runs", "read_any", "read_campaign", "read_evidence", "read_run",
+]  # fmt: skip
 
 
 class RunStore:

@@ -26,6 +26,12 @@ def read_campaign(run_dir: Path) -> CampaignRun:
     return History.read(run_dir).campaign_run()
 
 
+def read_any(run_dir: Path) -> Run | CampaignRun:
+    """The run in ``run_dir`` for a report, along one axis or over many cells."""
+    history = History.read(run_dir)
+    return history.campaign_run() if isinstance(history.question, CampaignSpec) else history.run()
+
+
 def is_campaign(run_dir: Path) -> bool:
     """Whether ``run_dir`` holds a run of a matrix."""
     return isinstance(read_question(run_dir), CampaignSpec)
@@ -70,8 +76,7 @@ def find_latest(runs_dir: Path) -> Path:
 
 def _summary(folder: Path) -> RunSummary:
     try:
-        history = History.read(folder)
-        run = history.campaign_run() if isinstance(history.question, CampaignSpec) else history.run()
+        run = read_any(folder)
     except StoreError as error:
         return RunSummary(directory=folder, problem=str(error))
     return RunSummary(

@@ -11,7 +11,7 @@ from harness import __version__
 from harness.report.text import clean, command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from harness.report.build import Report
@@ -20,8 +20,16 @@ _OURS = re.compile(r"\s*(</?details( open)?>|<summary>[^<]*</summary>|<summary><
 """The only HTML that our Markdown holds; anything else in it came from outside and is shown as text."""
 
 
-def render(report: Report, *, hide: Callable[[str], str], template: Path | None = None) -> str:
+def render(
+    report: Report,
+    *,
+    hide: Callable[[str], str],
+    template: Path | None = None,
+    begun: Mapping[str, str] | None = None,
+) -> str:
     """The report as a page, or as ``template`` (a Jinja2 file with the same variables) lays it out.
+
+    ``begun`` is :func:`begin` of the report, where that was made before.
 
     Every text goes through ``hide`` before it is escaped, so that an escape cannot keep a name from being found.
 
@@ -37,8 +45,9 @@ def render(report: Report, *, hide: Callable[[str], str], template: Path | None 
     page = template is None or template.suffix in {".html", ".htm", ".xml"} or ".html." in template.name
     environment = kind(autoescape=page, trim_blocks=True, keep_trailing_newline=True)
     environment.filters |= {"shell": lambda argv: "\n".join(command(argv, width=72)), "without_word": _without_word}
+    style = own.joinpath("report.css").read_text()
     try:
-        return environment.from_string(source).render(_context(report, hide, own.joinpath("report.css").read_text()))
+        return environment.from_string(source).render(_context(report, hide, style, begun or begin(report, hide=hide)))
     except TemplateError as error:
         from harness.core.errors import SpecError
 
@@ -47,7 +56,12 @@ def render(report: Report, *, hide: Callable[[str], str], template: Path | None 
         raise SpecError(f"{at}: {error.message or error}. Its variables are listed in docs/reports.md.") from error
 
 
-def _context(report: Report, hide: Callable[[str], str], style: str) -> dict[str, Any]:
+def begin(report: Report, *, hide: Callable[[str], str]) -> dict[str, str]:
+    """The sections as HTML, by their names, without their figures, which may still be being drawn."""
+    return {name: page_of(hide(block.markdown)) for name, block in report.blocks}
+
+
+def _context(report: Report, hide: Callable[[str], str], style: str, pages: Mapping[str, str]) -> dict[str, Any]:
     from markupsafe import Markup
 
     run = report.run
@@ -66,7 +80,7 @@ def _context(report: Report, hide: Callable[[str], str], style: str) -> dict[str
                 "title": hide(block.title),
                 "folded": block.folded,
                 "markdown": hide(block.markdown),
-                "html": page_of(hide(block.markdown)),
+                "html": pages[name],
                 "figures": report.figures_of(name),
             }
             for name, block in report.blocks
@@ -97,7 +111,19 @@ def _parser() -> Any:
     parser.add_render_rule("html_block", ours)
     parser.add_render_rule("html_inline", ours)
     parser.add_render_rule("image", image)
+    parser.core.ruler.at("inline", _inline)
     return parser
+
+
+def _inline(state: Any) -> None:
+    """As markdown-it's rule of this name, but a text is parsed once: the cells of a table say the same few things."""
+    known: dict[str, list[Any]] = {}
+    for token in state.tokens:
+        if token.type == "inline":
+            if token.content not in known:
+                known[token.content] = []
+                state.md.inline.parse(token.content, state.md, state.env, known[token.content])
+            token.children = known[token.content]
 
 
 def _hidden(summary: Any, hide: Callable[[str], str]) -> Any:

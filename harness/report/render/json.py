@@ -23,14 +23,29 @@ SCHEMA = 2
 """Version of the document; raised when an old reader would misread a new one."""
 
 
-def render(report: Report, *, hide: Callable[[str], str] = lambda text: text) -> str:
-    """The report as one JSON document."""
-    hider: Hider | None = getattr(hide, "__self__", None)
-    return dump(hider.data(data(report)) if hider else data(report))
+def render(
+    report: Report, *, hide: Callable[[str], str] = lambda text: text, begun: dict[str, Any] | None = None
+) -> str:
+    """The report as one JSON document; ``begun`` is :func:`begin` of it, where that was made before."""
+    return dump((begun or begin(report, hide=hide)) | _hidden(_figures(report), hide))
+
+
+def begin(report: Report, *, hide: Callable[[str], str]) -> dict[str, Any]:
+    """The document without its figures, which may still be being drawn."""
+    return _hidden(_told(report), hide)
 
 
 def data(report: Report) -> dict[str, Any]:
     """The report as JSON-ready data."""
+    return _told(report) | _figures(report)
+
+
+def _hidden(document: dict[str, Any], hide: Callable[[str], str]) -> dict[str, Any]:
+    hider: Hider | None = getattr(hide, "__self__", None)
+    return hider.data(document) if hider else document
+
+
+def _told(report: Report) -> dict[str, Any]:
     run, told = report.run, report.summary
     return {
         "schema": SCHEMA,
@@ -47,8 +62,12 @@ def data(report: Report) -> dict[str, Any]:
         "next_steps": [{"text": step.text, "command": list(step.command)} for step in told.steps],
         "run": to_json(run),
         "sections": [{"name": name, "title": block.title, "markdown": block.markdown} for name, block in report.blocks],
-        "figures": [{"name": f.name, "title": f.title, "alt": f.alt, "section": f.section} for f in report.figures],
     }
+
+
+def _figures(report: Report) -> dict[str, Any]:
+    found = [{"name": f.name, "title": f.title, "alt": f.alt, "section": f.section} for f in report.figures]
+    return {"figures": found}
 
 
 def dump(document: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from harness.core.errors import SpecError
 from harness.core.evidence import LogTail
 from harness.core.ports import Block
 from harness.report import schema
+from harness.report.apart import here
 from harness.report.build import build, with_figures
 from harness.report.claims import lint
 from harness.report.forms import FORMS
@@ -254,15 +255,15 @@ def test_how_sure_is_never_one_bare_word_on_the_first_screen(make_run):
 
 def test_figures_are_the_same_bytes_each_time(drawn):
     run_dir, report, _ = drawn
-    one, other = report.figures, with_figures(report, run_dir, hide=str).figures
+    one, other = report.figures, with_figures(report, here(report.run, run_dir, str)).figures
     assert [figure.svg for figure in one] == [figure.svg for figure in other]
     assert {figure.name for figure in one} >= {"strip", "timeline", "stacks", "scaling"}
 
 
 def test_a_machine_without_matplotlib_still_gets_its_report(make_run, monkeypatch):
     run, run_dir = make_run("threshold")
-    monkeypatch.setattr("harness.report.build.find_spec", lambda _: None)
-    report = with_figures(build(run, run_dir), run_dir, hide=str)
+    monkeypatch.setattr("harness.report.apart.find_spec", lambda _: None)
+    report = with_figures(build(run, run_dir), here(run, run_dir, str))
     assert report.figures == ()
     assert any("matplotlib is not installed" in note for note in report.summary.notes)
 

@@ -15,7 +15,7 @@ from harness.report import schema
 @pytest.fixture
 def report(monkeypatch):
     """Run the command; figures are left out, they have tests of their own."""
-    monkeypatch.setattr("harness.report.build.find_spec", lambda _: None)
+    monkeypatch.setattr("harness.report.apart.find_spec", lambda _: None)
 
     def run(*argv):
         return CliRunner().invoke(main, ["report", *map(str, argv)])

@@ -1,0 +1,101 @@
+"""Apart: figures drawn by a second process, whose library loads while this one reads the run and writes the text."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+from contextlib import contextmanager, suppress
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from harness.core.record import CampaignRun, Run
+    from harness.report.figures.draw import Figure
+
+Draw: TypeAlias = "Callable[[Run | CampaignRun, Path, Callable[[str], str]], Callable[[], tuple[Figure, ...]]]"
+"""Begins to draw the figures of a run, and gives what waits for them."""
+
+
+@contextmanager
+def apart() -> Iterator[Draw]:
+    """What draws in a second process, which begins to load now; in this one where a second would not help.
+
+    Loading matplotlib and drawing is half of a report's time. The second process is a fork, so only a process of one
+    thread has it. When it dies without an answer, its work is done here, where an error can be seen.
+    """
+    if not _is_worth_it():
+        yield here
+        return
+    asked = os.memfd_create("asked")  # holds any amount at once, while a pipe would keep us until it is read
+    ready, told = os.pipe()
+    answered, answer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(told)
+        os.close(answered)
+        _serve(asked, ready, answer)
+    os.close(ready)
+    os.close(answer)
+    has_ended_well = cache(lambda: os.waitpid(child, 0)[1] == 0)
+    with os.fdopen(told, "wb", 0) as go, os.fdopen(answered, "rb") as answers, os.fdopen(asked, "wb") as question:
+
+        def draw(run: Run | CampaignRun, run_dir: Path, hide: Callable[[str], str]) -> Callable[[], tuple[Figure, ...]]:
+            pickle.dump((run, run_dir, hide), question, protocol=pickle.HIGHEST_PROTOCOL)
+            question.flush()
+            with suppress(BrokenPipeError):  # it is dead already, and will not have ended well
+                go.write(b"!")
+
+            def wait() -> tuple[Figure, ...]:
+                answer = answers.read()
+                return pickle.loads(answer) if has_ended_well() else here(run, run_dir, hide)()
+
+            return wait
+
+        try:
+            yield draw
+        finally:
+            go.close()
+            has_ended_well()
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is there; a machine without it still gets its report, and can have it drawn elsewhere."""
+    return find_spec("matplotlib") is not None
+
+
+def here(run: Run | CampaignRun, run_dir: Path, hide: Callable[[str], str]) -> Callable[[], tuple[Figure, ...]]:
+    """Draws in this process, when the figures are asked for."""
+    from harness.report.drawn import drawn
+
+    return lambda: drawn(run, run_dir, hide)
+
+
+def _is_worth_it() -> bool:
+    if not can_draw() or "matplotlib.figure" in sys.modules:
+        return False
+    return len(os.sched_getaffinity(0)) > 1 and len(list(Path("/proc/self/task").iterdir())) == 1
+
+
+def _serve(asked: int, ready: int, answer: int) -> None:
+    """The second process: load, wait for the question or the end of the first, answer, and never return."""
+    status = 1
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        import matplotlib.backends.backend_svg
+        import matplotlib.figure  # noqa: F401
+
+        from harness.report.drawn import drawn
+
+        if os.read(ready, 1):
+            with os.fdopen(asked, "rb") as question, os.fdopen(answer, "wb") as out:
+                question.seek(0)
+                out.write(pickle.dumps(drawn(*pickle.load(question))))
+        status = 0
+    finally:
+        os._exit(status)

@@ -1,0 +1,47 @@
+"""Figures drawn by a second process are the same bytes, and a second process that dies costs no report."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from harness.report import apart
+from harness.report.apart import here
+
+DRAWS = """
+import json, os, signal, sys
+from pathlib import Path
+from harness.report.apart import apart, here
+from harness.store.run_store import read_any
+
+run_dir, what = Path(sys.argv[1]), sys.argv[2]
+with apart() as draw:
+    assert draw is not here
+    (second,) = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    if what == "dies":
+        os.kill(int(second), signal.SIGKILL)
+    figures = draw(read_any(run_dir), run_dir, str)() if what != "is not asked" else ()
+print(json.dumps({"svgs": [figure.svg for figure in figures], "drew": "matplotlib.figure" in sys.modules}))
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+@pytest.mark.parametrize(("what", "drew_itself"), [("draws", False), ("dies", True), ("is not asked", False)])
+def test_the_second_process_draws_the_same_and_where_it_dies_the_first_does(what, drew_itself, make_run):
+    run, run_dir = make_run("threshold")
+    done = subprocess.run([sys.executable, "-c", DRAWS, run_dir, what], capture_output=True, text=True, check=True)
+    told = json.loads(done.stdout)
+    assert told["svgs"] == ([figure.svg for figure in here(run, run_dir, str)()] if what != "is not asked" else [])
+    assert told["drew"] is drew_itself
+    assert done.stderr == ""
+
+
+def test_a_process_that_has_the_library_already_draws_itself():
+    import matplotlib.figure  # noqa: F401
+
+    with apart.apart() as draw:
+        assert draw is here
