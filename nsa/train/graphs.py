@@ -16,6 +16,7 @@ Three traps of torch's, each with its guard here:
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -59,7 +60,8 @@ class Captured:
 def capture_blocks(config: RunConfig, model: Decoder, *, n_rows: int) -> Captured | None:
     """Replay every block of ``model`` from now on where gradients follow, as ``train.cuda_graphs`` says.
 
-    Call it when the weights are where they stay, and before a wrapper of the model: torch asks so.
+    Call it when the weights are where they stay, and before a wrapper of the model: torch asks so. A forward must be
+    followed by its backward before the next one, which writes over what it has kept.
 
     Args:
         config: the run.
@@ -76,6 +78,7 @@ def capture_blocks(config: RunConfig, model: Decoder, *, n_rows: int) -> Capture
     turn = turns(model.config, weight.new_empty(shape))
     bare = tuple(_Bare(block, turn, config.train) for block in blocks)
     samples = tuple((weight.new_zeros(shape).requires_grad_(),) for _ in bare)
+    gc.collect()  # what an earlier run has left on the device must not be freed in the middle of a capture
     with watch_attention(model) as watch:
         try:
             replays: Any = torch.cuda.make_graphed_callables(bare, samples)
