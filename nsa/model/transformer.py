@@ -92,6 +92,8 @@ class Decoder(nn.Module):
     ) -> None:
         super().__init__()
         self.config, self.has_checkpointing = config, has_checkpointing
+        self.turn: Turns | None = None
+        """Angles of whole sequences of one length, where somebody keeps them from pass to pass."""
         self.embed = nn.Embedding(config.vocab, config.dim)
         self.blocks = nn.ModuleList(Block(config, kernels) for _ in range(config.n_layers))
         self.norm_f = nn.RMSNorm(config.dim, eps=1e-6)
@@ -110,7 +112,9 @@ class Decoder(nn.Module):
         """
         x_BTX = self.embed(ids_BT)
         first = 0 if cache is None else cache.n_tokens
-        turn = turns(self.config, x_BTX, first=first, cu_seqlens=cu_seqlens)
+        turn = self.turn
+        if turn is None or first or cu_seqlens is not None or len(turn.tokens.cos_T1D) != x_BTX.shape[1]:
+            turn = turns(self.config, x_BTX, first=first, cu_seqlens=cu_seqlens)
         for i, block in enumerate(self.blocks):
             layer_cache = None if cache is None else cache.layers[i]
             if self.has_checkpointing and torch.is_grad_enabled():

@@ -75,8 +75,8 @@ def capture_blocks(config: RunConfig, model: Decoder, *, n_rows: int) -> Capture
         return None
     weight, blocks = model.embed.weight, tuple(model.blocks)
     shape = (n_rows, config.train.seq_len, config.model.dim)
-    turn = turns(model.config, weight.new_empty(shape))
-    bare = tuple(_Bare(block, turn, config.train) for block in blocks)
+    model.turn = turns(model.config, weight.new_empty(shape))
+    bare = tuple(_Bare(block, model.turn, config.train) for block in blocks)
     samples = tuple((weight.new_zeros(shape).requires_grad_(),) for _ in bare)
     gc.collect()  # what an earlier run has left on the device must not be freed in the middle of a capture
     with watch_attention(model) as watch:
@@ -123,7 +123,7 @@ def _replayed(
 ) -> Tensor:  # fmt: skip
     """The graph's output where gradients follow, for whole sequences; else the block's own ``forward``.
 
-    ``turn`` is what the graph has: the angles of the positions from 0 on.
+    ``turn`` is what the graph has: the model keeps it.
     """
     if not torch.is_grad_enabled() or cu_seqlens is not None or cache is not None:
         return forward(x_BTX, cu_seqlens=cu_seqlens, cache=cache, turn=turn)

@@ -8,8 +8,10 @@ import torch
 from graphs_on_cpu import replayed, replayed_gradients
 from rank_work import SMALL, announced, arrivals, gradients, run, told
 
+from nsa.attention.rope import turns
 from nsa.config import RunConfig
 from nsa.errors import ConfigError
+from nsa.model import transformer
 from nsa.model.build import build_model
 from nsa.train import graphs
 from nsa.train.__main__ import main
@@ -127,6 +129,25 @@ def test_only_whole_sequences_of_the_captured_shape_are_replayed(model):
     assert captures.n_replays == 0
     with pytest.raises(ValueError, match=r"captured for \(4, 96, 32\) and got \(2, 50, 32\) to train on"):
         model(ids)
+
+
+def test_the_angles_of_the_captured_length_are_computed_once(model, monkeypatch):
+    ids = {length: torch.randint(256, (4, length)) for length in (96, 50)}
+    with torch.no_grad():
+        wanted = {length: model(x) for length, x in ids.items()}
+    with replayed():
+        graphs.capture_blocks(CAPTURED, model, n_rows=4)
+    calls = []
+    monkeypatch.setattr(transformer, "turns", lambda *args, **how: calls.append(1) or turns(*args, **how))
+    with torch.no_grad():
+        assert torch.equal(model(ids[96]), wanted[96])
+        assert calls == []
+        assert torch.equal(model(ids[50]), wanted[50])
+        assert calls == [1]
+        cache = model.new_cache(96)
+        pieces = [model(ids[96][:, first : first + 48], cache=cache) for first in (0, 48)]
+        assert len(calls) == 3
+    assert torch.allclose(torch.cat(pieces, 1), wanted[96], atol=1e-5)
 
 
 def test_a_kernel_that_cannot_be_captured_is_told_with_what_to_change(model, monkeypatch):
