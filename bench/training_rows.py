@@ -27,6 +27,8 @@ class Row:
     """``train.compile``; blocks are compiled in the first step, which no median counts."""
     cuda_graphs: str = "off"
     """``train.cuda_graphs``; blocks are captured before the first step."""
+    bucket_views: bool = False
+    """``parallel.gradient_as_bucket_view``: ddp then copies no average back into gradients."""
     routes: str = ""
     """Kernels by name, as ``window=triton selected=tiles``; the others as ``auto`` chooses."""
     limit_s: float = 60.0
@@ -40,6 +42,7 @@ class Row:
         attention = f"{self.attention} {self.sdpa}".strip()
         attention += "" if self.compile == "off" else f" compiled ({self.compile})"
         attention += "" if self.cuda_graphs == "off" else " graphed"
+        attention += " bucket views" * self.bucket_views
         attention += f" {self.routes}" if self.routes else ""
         beside = f" (beside {self.beside})" if self.beside else ""
         return (
@@ -72,7 +75,8 @@ def graphs() -> list[Row]:
     """The production configuration as it is shipped, one sequence per GPU, with blocks replayed and without."""
     row = Row(gpus=2, mode="ddp", steps=100)
     dense = replace(row, attention="dense")
-    return [replace(row, cuda_graphs="blocks"), replace(dense, cuda_graphs="blocks"), row, dense]
+    graphed = [replace(one, cuda_graphs="blocks") for one in (row, dense)]
+    return [*graphed, row, dense, *(replace(one, bucket_views=True) for one in graphed)]
 
 
 def libraries() -> list[Row]:
@@ -142,6 +146,7 @@ def configuration(row: Row, *, smoke: bool):
         "train.eval_every": 0,
         "train.out_dir": "",
         "parallel.mode": row.mode,
+        "parallel.gradient_as_bucket_view": row.bucket_views,
         "parallel.timeout_s": 120.0,
     }
     changes |= {f"kernels.{op}": name for op, name in (part.split("=") for part in row.routes.split())}

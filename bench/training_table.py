@@ -30,9 +30,9 @@ def report(results: list[dict], out: Path) -> str:
             lines.append(f"| {r['row']} | did not complete: {r['why'].splitlines()[0]} | | | | | |")
 
     def key(r, **other):
-        r = {"compile": "off", "cuda_graphs": "off", "routes": "", **r, **other}
+        r = {"compile": "off", "cuda_graphs": "off", "bucket_views": False, "routes": "", **r, **other}
         return (*(r[name] for name in ("gpus", "mode", "checkpointing", "seq_len", "batch_per_gpu")),
-                r["attention"] + r["sdpa"], r["routes"], r["compile"], r["cuda_graphs"])  # fmt: skip
+                r["attention"] + r["sdpa"], r["routes"], r["compile"], r["cuda_graphs"], r["bucket_views"])  # fmt: skip
 
     good = {key(r): r for r in results if r["ok"]}
     lines += ["", "| comparison | ratio |", "|---|---|"]

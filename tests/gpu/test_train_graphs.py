@@ -110,10 +110,12 @@ def test_kernels_that_auto_passes_over(kernels):
     check({**changes, **half}, precision="bf16")
 
 
+@pytest.mark.parametrize("views", [False, True])
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_ddp_averages_what_replays_hand_out(accumulate):
+def test_ddp_averages_what_replays_hand_out(accumulate, views):
     # No warning about the accumulators' stream may come of it: it would be an error here.
-    check({"parallel.mode": "ddp", "parallel.allow_single": True, "train.accumulate": accumulate})
+    ddp = {"parallel.mode": "ddp", "parallel.allow_single": True, "parallel.gradient_as_bucket_view": views}
+    check({**ddp, "train.accumulate": accumulate})
 
 
 def test_gradients_are_announced_one_by_one():

@@ -37,9 +37,19 @@ def test_one_process(changes):
     same(replayed_gradients(0, changes), gradients(0, changes))
 
 
-@pytest.mark.parametrize("mode", ["ddp", "manual"])
-def test_two_ranks(ranks, mode):
-    changes = {"parallel.mode": mode, "train.accumulate": 2}
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"parallel.mode": "manual", "train.accumulate": 2},
+        {"parallel.mode": "ddp", "train.accumulate": 2},
+        {"parallel.mode": "ddp", "parallel.gradient_as_bucket_view": True},
+        {"parallel.mode": "ddp", "parallel.gradient_as_bucket_view": True, "train.accumulate": 2},
+        {"parallel.mode": "ddp", "parallel.static_graph": True},
+        {"parallel.mode": "ddp", "parallel.find_unused_parameters": True},
+    ],
+    ids=str,
+)
+def test_two_ranks(ranks, changes):
     for found, wanted in zip(ranks.run(replayed_gradients, changes), ranks.run(gradients, changes), strict=True):
         same(found, wanted)
 
