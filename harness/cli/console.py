@@ -204,3 +204,14 @@ class LiveScreen:
 def result(text: str) -> None:
     """A result on standard output."""
     print(text)
+
+
+def progress(*, now: Callable[[], float], after_s: float = 2.0) -> Callable[[str], None]:
+    """Says on standard error what is being done, once ``after_s`` have passed: what is done by then needs no word."""
+    started_s = now()
+
+    def note(text: str) -> None:
+        if now() - started_s > after_s:
+            print(f"{now() - started_s:.0f} s: {text}", file=sys.stderr, flush=True)
+
+    return note

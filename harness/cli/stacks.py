@@ -9,7 +9,7 @@ import click
 from harness.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from harness.core.groups import RankSeen
     from harness.observe.job import Member
@@ -27,9 +27,6 @@ Exit codes:
   2    wrong use, no such process, or no Python process in its tree
   6    nothing could be read (ptrace refused, py-spy missing)
 """
-
-PATIENCE_S = 2.0
-"""A command that is done by then says nothing on the way."""
 
 
 @click.command(epilog=EPILOG)
@@ -50,6 +47,7 @@ def stacks(ctx: click.Context, *, pid: int, native: bool, samples: int, all_thre
     import json
     import os
 
+    from harness.cli.console import progress
     from harness.clock import WallClock
     from harness.core.groups import group_ranks
     from harness.launch import procs
@@ -73,7 +71,7 @@ def stacks(ctx: click.Context, *, pid: int, native: bool, samples: int, all_thre
         is_same=is_same,
         neutral=load_sources(("py-spy", "pystack")),
         native=load_sources(("pystack", "py-spy")) if native else (),
-        note=_after(PATIENCE_S, now=clock.now),
+        note=progress(now=clock.now),
     )
     seen = survey.take(samples=samples)
     groups = group_ranks(seen)
@@ -92,14 +90,3 @@ def _exit_code(seen: Sequence[RankSeen]) -> int:
     if all(rank.missing for rank in seen) and not all("ended" in rank.missing for rank in seen):
         return ExitCode.INFRA
     return ExitCode.FINDINGS if any(rank.missing and rank.required for rank in seen) else ExitCode.OK
-
-
-def _after(patience_s: float, *, now: Callable[[], float]) -> Callable[[str], None]:
-    """Says on standard error what is being done, once ``patience_s`` have passed."""
-    started_s = now()
-
-    def note(text: str) -> None:
-        if now() - started_s > patience_s:
-            click.echo(f"{now() - started_s:.0f} s: {text}", err=True)
-
-    return note

@@ -31,9 +31,6 @@ Exit codes:
   130  interrupted
 """
 
-PATIENCE_S = 2.0
-"""A command that is done by then says nothing on the way."""
-
 
 @click.command(epilog=EPILOG)
 @click.argument("pid", type=click.IntRange(min=1))
@@ -51,6 +48,7 @@ def watch(ctx: click.Context, *, pid: int, follow: bool, every: float, runs: str
     """
     import os
 
+    from harness.cli.console import progress
     from harness.cli.exit_codes import ExitCode
     from harness.clock import WallClock
     from harness.launch import procs
@@ -73,14 +71,14 @@ def watch(ctx: click.Context, *, pid: int, follow: bool, every: float, runs: str
     job = present()
     with _store(Settings.read(runs=runs), pid, job) as store:
         try:
-            record = _look(store, job, repeat=0, note=_after(PATIENCE_S, now=clock.now))
+            record = _look(store, job, repeat=0, note=progress(now=clock.now))
             while follow and _same(first := store.records()[0].verdict, record.verdict) and _alive(job):
                 click.echo(f"watching on every {every:g} s: {first}", err=True)
                 clock.sleep(every)
                 if (now := present_still()) is None:
                     break
                 job = now
-                look = _look(store, job, repeat=len(store.records()), note=_after(PATIENCE_S, now=clock.now))
+                look = _look(store, job, repeat=len(store.records()), note=progress(now=clock.now))
                 if not _alive(job):
                     break  # it ended under our eyes: the look before stands
                 record = look
@@ -240,14 +238,3 @@ def _tell(store: RunStore, record: TrialRecord, job: Job, *, as_json: bool) -> N
     else:
         click.echo(one.watched(record, kept, launcher=job.launcher.pid, where=layout.report(store.run_dir), argv=argv))
     write(store.campaign_run(), store.run_dir)
-
-
-def _after(patience_s: float, *, now: Callable[[], float]) -> Callable[[str], None]:
-    """Says on standard error what is being done, once ``patience_s`` have passed."""
-    started_s = now()
-
-    def note(text: str) -> None:
-        if now() - started_s > patience_s:
-            click.echo(f"{now() - started_s:.0f} s: {text}", err=True)
-
-    return note

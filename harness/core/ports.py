@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from harness.core.evidence import Evidence, SourceFailure, StackSample
     from harness.core.outcome import Cleanup, Exit, Outcome
     from harness.core.point import Point, Value
-    from harness.core.record import Run, TrialRecord
+    from harness.core.record import TrialRecord
     from harness.core.trial import Trial
     from harness.core.verdict import Answer, Case, Verdict
 
@@ -287,7 +287,6 @@ class Screen(Protocol):
 
 
 Rule: TypeAlias = "Callable[[Case], Verdict | None]"
-Section: TypeAlias = "Callable[[Run, Path], Block | None]"
 Decided: TypeAlias = "Callable[[Outcome, Evidence], str]"
 Watched: TypeAlias = "Callable[[Mapping[str, object]], None]"
 StackSources: TypeAlias = "Sequence[StackSource]"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.ports import Block
 from harness.report.campaign.next_steps import resume
-from harness.report.sections.reproduce import minimal
+from harness.report.sections.reproduce import minimal, onward
 from harness.report.text import command, fence, seconds
 
 if TYPE_CHECKING:
@@ -17,14 +17,6 @@ if TYPE_CHECKING:
 
 def section(run: CampaignRun, run_dir: Path) -> Block | None:
     """The exact command, the tried script where there is one, and how to continue or render again."""
-    others = "\n".join(
-        [
-            "# continue this run; finished trials are not run again",
-            *command(resume(run)),
-            "# write this report again from the recorded evidence",
-            *command(("nsa-harness", "report", run.directory or run.id)),
-        ]
-    )
     took = f"It took {seconds(run.seconds)} here, with seed {run.spec.seed}."
-    parts = [fence("\n".join(command(run.argv)), "bash"), took, minimal(run, run_dir), fence(others, "bash")]
+    parts = [fence("\n".join(command(run.argv)), "bash"), took, minimal(run, run_dir), onward(run, resume(run))]
     return Block(title="Reproduce", markdown="\n\n".join(part for part in parts if part))

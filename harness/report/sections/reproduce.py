@@ -23,16 +23,23 @@ if TYPE_CHECKING:
 def section(run: Run, run_dir: Path) -> Block | None:
     """The exact command, what to expect of it, and how to continue this run or render it again."""
     again = "\n".join(command(run.argv))
-    others = "\n".join(
-        [
-            "# continue this run; finished trials are not run again",
-            *command(resume(run)),
-            "# write this report again from the recorded evidence",
-            *command(("nsa-harness", "report", run.directory or run.id)),
-        ]
-    )
-    parts = [fence(again, "bash"), expect(run), minimal(run, run_dir), fence(others, "bash")]
+    parts = [fence(again, "bash"), expect(run), minimal(run, run_dir), onward(run, resume(run))]
     return Block(title="Reproduce", markdown="\n\n".join(part for part in parts if part))
+
+
+def onward(run: Run | CampaignRun, resume: tuple[str, ...]) -> str:
+    """How to continue the run by its own command, and how to render it again."""
+    return fence(
+        "\n".join(
+            [
+                "# continue this run; finished trials are not run again",
+                *command(resume),
+                "# write this report again from the recorded evidence",
+                *command(("nsa-harness", "report", run.directory or run.id)),
+            ]
+        ),
+        "bash",
+    )
 
 
 def minimal(run: Run | CampaignRun, run_dir: Path) -> str:
