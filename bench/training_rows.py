@@ -63,20 +63,24 @@ def compare() -> list[Row]:
     return [wide, replace(wide, attention="dense"), long, replace(long, attention="dense")]
 
 
+def graphed(rows: list[Row]) -> list[Row]:
+    """The same rows with every block replayed as a CUDA graph."""
+    return [replace(row, cuda_graphs="blocks") for row in rows]
+
+
 def alone(attention: str) -> list[Row]:
-    """The same on one GPU."""
+    """The same on one GPU, and one sequence, with blocks replayed and without."""
     row = Row(gpus=1, mode="single", attention=attention, steps=40)
     one = replace(row, steps=100)
-    wide = [replace(row, batch_per_gpu=16), replace(row, batch_per_gpu=2, seq_len=16384)]
-    return [*wide, one, replace(one, cuda_graphs="blocks")]
+    rows = [replace(row, batch_per_gpu=16), replace(row, batch_per_gpu=2, seq_len=16384), one]
+    return [*rows, *graphed(rows)]
 
 
 def graphs() -> list[Row]:
     """The production configuration as it is shipped, one sequence per GPU, with blocks replayed and without."""
     row = Row(gpus=2, mode="ddp", steps=100)
-    dense = replace(row, attention="dense")
-    graphed = [replace(one, cuda_graphs="blocks") for one in (row, dense)]
-    return [*graphed, row, dense, *(replace(one, bucket_views=True) for one in graphed)]
+    rows = [row, replace(row, attention="dense")]
+    return [*graphed(rows), *rows, *(replace(one, bucket_views=True) for one in graphed(rows))]
 
 
 def libraries() -> list[Row]:
@@ -116,7 +120,7 @@ def long() -> list[Row]:
 
 PARTS = {
     "production": lambda: [(production(), None)],
-    "compare": lambda: [(compare(), None)],
+    "compare": lambda: [([*compare(), *graphed(compare())], None)],
     "alone": lambda: [(alone("nsa"), 0), (alone("dense"), 1)],
     "graphs": lambda: [(graphs(), None)],
     "more": lambda: [(more(), None)],

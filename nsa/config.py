@@ -455,6 +455,10 @@ def _check_graphs(config: RunConfig) -> None:
             train.compile != "off",
             "compiled blocks have not been captured in any test; turn one of them off",
         ),
+        "kernels.window = 'flex'": (
+            config.kernels.window == "flex",
+            "torch compiles it in its first call, and it has not been captured in any test; use another",
+        ),
         "model.attention = 'legacy-sequential'": (
             config.model.attention == "legacy-sequential",
             "its loop over tokens waits for the device, which a capture cannot; use nsa or dense",

@@ -98,12 +98,10 @@ KERNELS = {
     "torch": "compressed=masked scores=torch selected=gather window=masked combine=torch",
     "packed": "compressed=packed selected=triton window=sdpa",
     "flash": "compressed=packed selected=triton window=flash",
-    "flex": "window=flex",
 }
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_kernels_that_auto_passes_over(kernels):
     changes = {f"kernels.{op}": name for op, name in (part.split("=") for part in KERNELS[kernels].split())}
     half = {"train.precision": "bf16", "train.precision_mode": "pure", "train.deterministic": False}

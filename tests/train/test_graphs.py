@@ -179,6 +179,7 @@ def test_a_kernel_that_cannot_be_captured_is_told_with_what_to_change(model, mon
         {"parallel.mode": "fsdp"},
         {"parallel.mode": "fsdp1"},
         {"train.compile": "inductor"},
+        {"kernels.window": "flex"},
         {"model.attention": "legacy-sequential"},
         {"train.trace_modules": True},
         {"train.census": 1},
