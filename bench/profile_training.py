@@ -124,7 +124,7 @@ def _say(text: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path, help="folder for profile.json and profile.md")
+    parser.add_argument("out", type=Path, nargs="?", help="folder for profile.json and profile.md")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(DEFAULT_WAYS), metavar="WAY")
     parser.add_argument("--shapes", nargs="+", default=["2048x16", "16384x2"], metavar="SxB")
     parser.add_argument("--budget-s", type=float, default=140.0, help="begin no way that may end later (default 140)")
@@ -136,6 +136,8 @@ def main() -> None:
         for way, changes in WAYS.items():
             print(f"{way:20} {', '.join(f'{k}: {v}' for k, v in changes.items()) or 'as shipped'}")
         return
+    if args.out is None:
+        parser.error("name the folder for the results")
     sys.exit(run(args))
 
 
