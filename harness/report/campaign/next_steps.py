@@ -53,8 +53,11 @@ def _slow(run: CampaignRun) -> Step | None:
     slow = [t.record for t in numbered(run) if t.verdict.kind is Kind.SLOW]
     if not slow:
         return None
-    if any(pair.outlasted for pair in pairs(run)):
-        return Step(text="Make a step faster, or allow the time that it was seen to need: no trial showed a hang.")
+    ended = {passed for pair in pairs(run) for _, passed in pair.outlasted}
+    if ended:
+        took = max(t.record.outcome.duration_s for t in numbered(run) if t.record.trial.point in ended)
+        needed = f"the {seconds(took)} that it was seen to need"
+        return Step(text=f"Make a step faster, or allow {needed}: no trial showed a hang.")
     limit = max(record.trial.budget.total.seconds for record in slow)
     predicted = max((r.predicted_s or 0.0 for r in results(run)), default=0.0)
     enough = math.ceil(max(2 * predicted, 4 * limit) / 10) * 10

@@ -184,21 +184,21 @@ def _alike(run: CampaignRun) -> str:
     other = [f"{p.axis} ({len(p.different)} of {count(p.total, 'pair')})" for p in found if p.different]
     ends = (f"in {listed(other)} ended differently" if other else "", f"in {listed(same)} ended alike" if same else "")
     text = f" Cells that differ only {', and only '.join(filter(None, ends))}." if any(ends) else ""
-    text += "".join(f" {_outlasted(run, slow, passed)}" for p in pairs(run) for slow, passed in p.outlasted)
+    text += "".join(f" {_outlasted(run, p.axis, slow, passed)}" for p in pairs(run) for slow, passed in p.outlasted)
     untold = [f"{p.axis} ({count(n, 'pair')})" for p in pairs(run) if (n := len(p.untold) - len(p.outlasted))]
     if untold and not any(trial.verdict.kind in FAILED for trial in numbered(run)):
         text += f" Not comparable, because one side was given less time than the other took: {listed(untold)}."
     return text
 
 
-def _outlasted(run: CampaignRun, slow: Point, passed: Point) -> str:
+def _outlasted(run: CampaignRun, axis: str, slow: Point, passed: Point) -> str:
     """What ran out of time in one cell and came to its end in another that was given more of it."""
     trials = [by_cell(run)[cell] for cell in (slow, passed)]
     took = max(t.record.outcome.duration_s for t in trials[1])
     limit = min(t.record.trial.budget.total.seconds for t in trials[0])
     return (
-        f"Only the limit differs between {name_of(run, slow)} and {name_of(run, passed)}: {seconds(limit)} were not "
-        f"enough, with more it passed {len(trials[1])} of {len(trials[1])}, in {seconds(took)} at most."
+        f"Given more time and nothing else ({axis}={passed.get(axis)}, not {slow.get(axis)}), {name_of(run, slow)} "
+        f"passed {len(trials[1])} of {len(trials[1])}, in {seconds(took)} at most; {seconds(limit)} were not enough."
     )
 
 

@@ -44,7 +44,11 @@ def render(
     kind = Environment if template is None else SandboxedEnvironment
     page = template is None or template.suffix in {".html", ".htm", ".xml"} or ".html." in template.name
     environment = kind(autoescape=page, trim_blocks=True, keep_trailing_newline=True)
-    environment.filters |= {"shell": lambda argv: "\n".join(command(argv, width=72)), "without_word": _without_word}
+    environment.filters |= {
+        "shell": lambda argv: "\n".join(command(argv, width=72)),
+        "without_word": _without_word,
+        "breakable": _breakable,
+    }
     style = own.joinpath("report.css").read_text()
     try:
         return environment.from_string(source).render(_context(report, hide, style, begun or begin(report, hide=hide)))
@@ -142,6 +146,13 @@ def _hidden(summary: Any, hide: Callable[[str], str]) -> Any:
 def _without_word(sentence: str, word: str) -> str:
     """``failed 2 of 2`` for ``Reproduced: failed 2 of 2``: the word stands before it already."""
     return sentence.removeprefix(word).lstrip(":. ") if word else sentence
+
+
+def _breakable(text: str) -> Any:
+    """``text`` that may break between the settings of a cell, ``depth=12,length=2048``, not only where a phone ends."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r",(?=\w+=)", ",<wbr>", escape(text)))
 
 
 def _read(path: Path) -> str:

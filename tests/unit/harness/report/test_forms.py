@@ -298,6 +298,14 @@ def test_html_that_is_not_ours_is_shown_and_not_obeyed():
     assert folded.startswith("<details>\n<summary>Every trial (3)</summary>")
 
 
+def test_a_line_of_the_first_screen_may_break_between_two_settings_and_markup_in_it_is_text(make_run):
+    run, run_dir = make_run("threshold")
+    report = build(run, run_dir)
+    summary = dataclasses.replace(report.summary, answer="depth=2,length=<b>2048</b>, and so on")
+    page = html.render(dataclasses.replace(report, summary=summary), hide=str)
+    assert "depth=2,<wbr>length=&lt;b&gt;2048&lt;/b&gt;, and so on" in page
+
+
 def test_growth_is_told_with_the_interval_of_its_power_and_with_what_else_grew(make_run):
     run, run_dir = make_run("no_failure")
     fit = dataclasses.replace(run.boundary.fit, exponent_low=0.9, exponent_high=1.2)
