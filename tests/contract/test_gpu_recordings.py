@@ -85,3 +85,23 @@ def test_the_case_of_the_reports_is_slow_with_its_graph_and_its_predicted_step_i
         "host-bound: GPU idle, 2760 autograd nodes per token (230 in each of 12 layers); "
         "a step should take 98 s (predicted from 5 sizes up to 1536 layers x tokens), the limit was 60 s; "
     )
+
+
+def test_autograd_nodes_foretell_the_step_that_layers_times_tokens_did_not():
+    """The same case on another H200, with the seconds a node; that step took 193 s where it was let to its end."""
+    verdict = classify(LAW["law-12x2048-nodes"].case)
+    assert (verdict.kind, verdict.cause) == (Kind.SLOW, "host-bound")
+    assert verdict.because.startswith(
+        "host-bound: GPU idle, 2760 autograd nodes per token (230 in each of 12 layers); a step should take about 191 s "
+        "(5653069 autograd nodes at 33.8 us each, as in 6 sizes up to 3072 layers x tokens), the limit was 60 s; "
+    )
+
+
+def test_a_line_so_far_beyond_its_sizes_is_said_to_be_a_lower_bound():
+    case = LAW["law-12x2048-nodes"].case
+    assert case.trial.prediction is not None
+    uncounted = replace(case.trial, prediction=replace(case.trial.prediction, node_s=None))
+    assert (
+        "a step should take at least about 98 s (predicted from 6 sizes up to 3072 layers x tokens; this is 8 times "
+        "beyond, where time may grow faster), the limit was 60 s; "
+    ) in classify(replace(case, trial=uncounted)).because
