@@ -44,7 +44,7 @@ def certificate_passes(*, pass_s: float, fail_s: float) -> int:
 
 
 class ThresholdSearch:
-    """Cost-aware search, then certify (STC, SEARCH.md 2a) on one ordered axis. Implements ``core.ports.Strategy``.
+    """Cost-aware search, then certify (STC) on one ordered axis. Implements ``core.ports.Strategy``.
 
     It is not known beforehand whether any value fails. The smallest value comes first: it is the baseline, and time
     limits are learned from it. One pass moves the search up and one failure moves it down, both tentatively: what

@@ -159,7 +159,7 @@ def missing(record: TrialRecord, evidence: Evidence) -> list[str]:
     elif stopped and not any(sample.native for sample in evidence.stacks):
         gaps.append("no C frames: where a call of compiled code waits is not known")
     if stopped and record.verdict.kind is Kind.HANG and record.trial.prediction is None:
-        gaps.append("no trial nearby had passed, so the healthy time was not predicted")
+        gaps.append("no trial like it had passed, so the healthy time was not predicted")
     if evidence.ranks and not evidence.collectives:
         gaps.append("no record of the collectives that each rank had begun")
     if not evidence.config_seen:
