@@ -16,7 +16,7 @@ MOST_COUNTED = 200_000
 
 
 def in_order(space: Space, factors: Sequence[Factor]) -> tuple[Factor, ...]:
-    """``factors`` by falling priority, but each after those that its bad value requires (SEARCH.md 2b).
+    """``factors`` by falling priority, but each after those that its bad value requires.
 
     A cell built up in this order stays valid where any order does, so fewer of its prefixes cannot be asked.
     """

@@ -26,7 +26,7 @@ WITHOUT_END = Effort(max_trials=10**9)
 
 
 class Explore(Script):
-    """Runs a covering array, rows with the fewest bad settings first; a row that fails is minimised (SEARCH.md 2b).
+    """Runs a covering array, rows with the fewest bad settings first; a row that fails is minimised.
 
     What was found to be a cause is then left out of all further rows, which are made anew for the combinations that
     are still missing: a known failure neither costs a second hang nor hides another one.

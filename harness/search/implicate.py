@@ -1,4 +1,4 @@
-"""Implicate: what minimal pairs of cells say about each axis, and nothing beyond that (SEARCH.md 2c)."""
+"""Implicate: what minimal pairs of cells say about each axis, and nothing beyond that."""
 
 from __future__ import annotations
 

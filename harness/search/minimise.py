@@ -32,7 +32,7 @@ OTHERS_WHEN_STEADY = 3
 
 
 class Minimise(Script):
-    """Builds the failing cell up from the passing one, since a pass is cheap and a hang is not (SEARCH.md 2b).
+    """Builds the failing cell up from the passing one, since a pass is cheap and a hang is not.
 
     1. Both corners: the good one passes, the bad one fails.
     2. Prefixes: with the settings in order of suspicion (and after what they require), the shortest prefix that fails

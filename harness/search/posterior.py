@@ -1,4 +1,4 @@
-"""What the trials say about the threshold when the failure rate is unknown (SEARCH.md 2c)."""
+"""What the trials say about the threshold when the failure rate is unknown."""
 
 from __future__ import annotations
 

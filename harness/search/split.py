@@ -44,7 +44,7 @@ def next_probe(
         fail_s: seconds a failure costs.
         failures: how many failures may still be paid; at 1 the search climbs one value at a time.
 
-    Source: SEARCH.md 2a; V(k) = min_j [j*b + (k-j)*a + V(j) + V(k-j)], with costs and weights per position.
+    V(k) = min_j [j*b + (k-j)*a + V(j) + V(k-j)], with costs and weights per position.
     """
     kept = _thin(len(probes))
     chosen = tuple(probes[i] for i in kept)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from harness.spec.yaml_file import Lines
 
 STALL_MARGIN = 3.0
-"""A limit should be this many times what a passing trial is known to take (SEARCH.md 3.2)."""
+"""A limit should be this many times what a passing trial is known to take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ def expected_seconds(n: int, *, pass_s: float, fail_s: float) -> float:
 
 @cache
 def least_seconds(candidates: int, pass_s: float, fail_s: float) -> float:
-    """The textbook recursion of SEARCH.md 2a, times the number of candidates."""
+    """The textbook recursion, times the number of candidates."""
     if candidates == 1:
         return 0.0
     return min(
