@@ -1,4 +1,4 @@
-"""The profile of training steps as Markdown: an overview, parts side by side, the longest kernels."""
+"""The profile of training steps as Markdown: an overview, parts side by side where marked, longest kernels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ def report(results: dict[str, dict[str, dict]], machine: dict, skipped: list[str
         for way, r in ((way, r) for way, r in good.items() if r["top"]):
             lines += [f"### {way}, {shape}: the {len(r['top'])} longest kernels of a step", ""]
             lines += ["| ms | count | part | kernel |", "|---|---|---|---|"]
-            lines += [f"| {k['ms']:.3f} | {k['count']:g} | {k['part']} | `{k['kernel'][:110]}` |" for k in r["top"]]
+            for k in r["top"]:
+                part = k["part"] if r["is_marked"] else ""
+                lines += [f"| {k['ms']:.3f} | {k['count']:g} | {part} | `{k['kernel'][:110]}` |"]
             lines += [""]
     return "\n".join(lines) + "\n"
 
@@ -42,19 +44,22 @@ def _overview(good: dict[str, dict]) -> list[str]:
 
 
 def _parts(good: dict[str, dict]) -> list[str]:
-    names = list(dict.fromkeys(name for r in good.values() for name in r["parts"]))
-    if not names:
+    if not any(r["parts"] for r in good.values()):
         return ["No kernels: nothing ran on a GPU."]
-    lines = ["Forward + backward, ms of GPU time in a step (launches).", "", "| part | " + " | ".join(good) + " |"]
-    lines += ["|---" * (1 + len(good)) + "|"]
+    marked = {way: r for way, r in good.items() if r["is_marked"]}
+    names = list(dict.fromkeys(name for r in marked.values() for name in r["parts"]))
+    lines = ["Forward + backward, ms of GPU time in a step (launches).", "", "| part | " + " | ".join(marked) + " |"]
+    lines += ["|---" * (1 + len(marked)) + "|"]
     for name in names:
         cells = []
-        for r in good.values():
+        for r in marked.values():
             part = r["parts"].get(name)
             forward, backward = (0, 0) if part is None else (part.get("forward_ms", 0), part.get("backward_ms", 0))
             cells.append("" if part is None else f"{forward:.2f} + {backward:.2f} ({part['launches']:.0f})")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     kinds = list(dict.fromkeys([*KIND_BY_NAME.values(), "kernels of ours"]))
+    unmarked = ", ".join(way for way in good if way not in marked)
+    lines += ["", f"Parts cannot be told apart in {unmarked}: no mark gets into these blocks."] if unmarked else []
     lines += ["", "| kind | " + " | ".join(good) + " |", "|---" * (1 + len(good)) + "|"]
     for kind in kinds:
         sums = [sum(part.get(kind, 0.0) for part in r["parts"].values()) for r in good.values()]

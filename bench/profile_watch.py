@@ -107,7 +107,8 @@ def summary(watch: Watch) -> dict:
         "forward_ms": 1e3 * statistics.median(watch.forward_s[warm : warm + timed]),
         "profiled_step_ms": 1e3 * watch.profiled_s / profiled, "gpu_ms": gpu_ms,
         "gpu_busy": gpu_ms / statistics.median(steps_ms), "host_ms_profiled": host_ms,
-        "launches": calls / profiled, "loss": watch.losses[warm + timed - 1], "kernels": watch.kernels,
+        "launches": calls / profiled, "is_marked": not is_opaque(watch.state),
+        "loss": watch.losses[warm + timed - 1], "kernels": watch.kernels,
         "parts": {name: dict(counts) for name, counts in sorted(parts.items(), key=lambda p: -_ms(p[1]))},
         "top": [
             {"kernel": name, "part": part, "ms": sum(us) / 1e3 / profiled, "count": len(us) / profiled}
