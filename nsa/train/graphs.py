@@ -10,8 +10,10 @@ Three traps of torch's, each with its guard here:
   are: of two micro-batches the second would count twice (pytorch issue 181723). ``own_gradients`` copies them before.
 - The outputs of a capture keep the parameters' gradient accumulators, and with them the stream of the capture. DDP
   would fill its buckets on that stream beside the current one, and waits for one of them only. So they are let go.
-- Under autocast a weight's copy in the other type is kept for the whole forward; in a graph it would be the first
-  step's for good. Capture keeps none, so that every replay makes its own.
+- A second forward writes over what the first has kept for its backward, and nobody would notice: the backward of a
+  forward that is not the last one is an error.
+
+Autocast is captured as torch asks: without the copies of weights that it keeps, so that every replay makes its own.
 """
 
 from __future__ import annotations
@@ -60,8 +62,7 @@ class Captured:
 def capture_blocks(config: RunConfig, model: Decoder, *, n_rows: int) -> Captured | None:
     """Replay every block of ``model`` from now on where gradients follow, as ``train.cuda_graphs`` says.
 
-    Call it when the weights are where they stay, and before a wrapper of the model: torch asks so. A forward must be
-    followed by its backward before the next one, which writes over what it has kept.
+    Call it when the weights are where they stay, and before a wrapper of the model: torch asks so.
 
     Args:
         config: the run.
@@ -90,7 +91,7 @@ def capture_blocks(config: RunConfig, model: Decoder, *, n_rows: int) -> Capture
             raise
     for block, part, replay in zip(blocks, bare, replays, strict=True):
         part.let_go()
-        block.forward = partial(_replayed, block.forward, replay, shape)
+        block.forward = _Replayed(block.forward, replay, shape)
     return Captured(parameters=tuple(p for block in blocks for p in block.parameters()), watch=watch)
 
 
@@ -117,19 +118,34 @@ class _Bare(nn.Module):
             self.output = None
 
 
-def _replayed(
-    forward: Callable[..., Tensor], replay: Callable[[Tensor], Tensor], shape: tuple[int, ...], x_BTX: Tensor,
-    *, cu_seqlens: Tensor | None = None, cache: Any = None, turn: Turns | None = None,
-) -> Tensor:  # fmt: skip
-    """The graph's output where gradients follow, for whole sequences; else the block's own ``forward``.
+class _Replayed:
+    """A block's ``forward``: the graph's where gradients follow, for whole sequences; else the block's own."""
 
-    ``turn`` is what the graph has: the model keeps it.
-    """
-    if not torch.is_grad_enabled() or cu_seqlens is not None or cache is not None:
-        return forward(x_BTX, cu_seqlens=cu_seqlens, cache=cache, turn=turn)
-    if tuple(x_BTX.shape) != shape:
-        raise ValueError(
-            f"train.cuda_graphs: the blocks were captured for {shape} and got {tuple(x_BTX.shape)} to train on; "
-            "every micro-batch must have the same shape, or train.cuda_graphs = 'off'"
-        )
-    return replay(x_BTX)
+    def __init__(
+        self, forward: Callable[..., Tensor], replay: Callable[[Tensor], Tensor], shape: tuple[int, ...]
+    ) -> None:
+        self.forward, self.replay, self.shape = forward, replay, shape
+        self.n_replays = 0
+
+    def __call__(
+        self, x_BTX: Tensor, *, cu_seqlens: Tensor | None = None, cache: Any = None, turn: Turns | None = None
+    ) -> Tensor:
+        """The block's output; ``turn`` is what the graph has, because the model keeps it."""
+        if not torch.is_grad_enabled() or cu_seqlens is not None or cache is not None:
+            return self.forward(x_BTX, cu_seqlens=cu_seqlens, cache=cache, turn=turn)
+        if tuple(x_BTX.shape) != self.shape:
+            raise ValueError(
+                f"train.cuda_graphs: the blocks were captured for {self.shape} and got {tuple(x_BTX.shape)} to train "
+                "on; every micro-batch must have the same shape, or train.cuda_graphs = 'off'"
+            )
+        self.n_replays += 1
+        output = self.replay(x_BTX)
+        output.register_hook(partial(self._check, self.n_replays))
+        return output
+
+    def _check(self, number: int, _grad: Tensor) -> None:
+        if number != self.n_replays:
+            raise RuntimeError(
+                f"train.cuda_graphs: backward of a block's forward {number} after forward {self.n_replays}, which has "
+                "written over what the first had kept; call backward after every forward, or train.cuda_graphs = 'off'"
+            )

@@ -46,7 +46,7 @@ class Captures:
                 self.n_replays += 1
                 with torch.no_grad():
                     x.copy_(new_x)
-                    static_y.copy_(forward(block, x, turn=turn))
+                    static_y.data.copy_(forward(block, x, turn=turn))  # unseen by autograd, as a replay is
                 return static_y.detach()
 
             @staticmethod
@@ -54,7 +54,7 @@ class Captures:
                 with torch.enable_grad():
                     found = torch.autograd.grad(forward(block, x, turn=turn), surface, dy)
                 for static, grad in zip(static_grads, found, strict=True):
-                    static.copy_(grad)
+                    static.data.copy_(grad)
                 return tuple(static.detach() for static in static_grads)
 
         return lambda new_x: Replay.apply(new_x, *parameters)

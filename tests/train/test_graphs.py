@@ -141,6 +141,15 @@ def test_only_whole_sequences_of_the_captured_shape_are_replayed(model):
         model(ids)
 
 
+def test_the_backward_of_a_forward_that_was_written_over_is_an_error(model):
+    with replayed():
+        graphs.capture_blocks(CAPTURED, model, n_rows=4)
+    first, second = (model(torch.randint(256, (4, 96))).sum() for _ in range(2))
+    second.backward()
+    with pytest.raises(RuntimeError, match=r"backward of a block's forward 1 after forward 2"):
+        first.backward()
+
+
 def test_the_angles_of_the_captured_length_are_computed_once(model, monkeypatch):
     ids = {length: torch.randint(256, (4, length)) for length in (96, 50)}
     with torch.no_grad():
