@@ -29,7 +29,6 @@ from harness.core.trial import Prediction, Trial
 from harness.core.verdict import Case
 from harness.plan.budget import budget
 from harness.plan.predict import estimate
-from harness.search.scaling import fit_scaling
 from harness.settings import Settings
 from harness.store.cases import write_case
 
@@ -57,8 +56,8 @@ SHAPE = {
     "train.lr": 2e-4,
     "train.steps": 1,
 }
-TINY = {**SHAPE, "model.dim": 64, "model.n_heads": 4, "model.d_k": 16, "model.d_v": 16, "train.device": "cpu"}
-TINY |= {"train.precision": "fp32", "train.precision_mode": "autocast"}
+TINY = {**SHAPE, "model.dim": 64, "model.n_heads": 4, "model.d_k": 16, "model.d_v": 16}
+TINY |= {"train.device": "cpu", "train.precision": "fp32", "train.precision_mode": "autocast"}
 
 SMALL = ((2, 128), (2, 256), (3, 256), (4, 256), (6, 256))
 """Layers and tokens of the straight law."""
@@ -68,10 +67,8 @@ WANTED, LIMIT_S = (12, 2048), 60.0
 SMOKE_SMALL = ((1, 16), (1, 32), (2, 32), (2, 48), (2, 64))
 SMOKE_LARGER = ((2, 128),)
 SMOKE_WANTED, SMOKE_LIMIT_S = (4, 512), 8.0
-RESERVE_S = 68.0
-"""What the very case needs at the end of the budget."""
-AROUND_S = 8.0
-"""Seconds of a trial before and after its step."""
+RESERVE_S = 76.0
+"""What the very case needs at the end of the budget, and a trial before and after its step."""
 
 
 @dataclass(frozen=True)
@@ -110,15 +107,14 @@ def law(out: Path, keep: Path, *, say: Callable[[str], None], left_s: Callable[[
 
         trial(tools, keep, *small[0], limit_s=120.0, prediction=None, smoke=smoke, name="warm-up")
         for layers, tokens in (*small, *larger):
-            enough_s = RESERVE_S + AROUND_S + expected_s(sizes, layers * tokens)
-            if not smoke and left_s() < enough_s:
+            if not smoke and left_s() < RESERVE_S + expected_s(sizes, layers * tokens):
                 say(f"law: no time is left for {layers} x {tokens}")
             else:
                 seen = one(layers, tokens, 120.0).evidence.measurement
                 nodes = dict(seen.facts).get(GRAPH_NODES, 0.0)
                 sizes += [Size(layers, tokens, step_s, nodes) for step_s in seen.step_s[-1:]]
         few = [s for s in sizes if (s.layers, s.tokens) in small]
-        straight = fit_scaling("seconds per step", [(s.product, s.step_s) for s in few])
+        straight = fit_line(products(few))
         for line in (*straight_law(few, sizes), *node_law(sizes)):
             say(f"law: {line}")
         done = one(*wanted, limit_s, prediction_for(sizes, wanted[0] * wanted[1]))
