@@ -29,19 +29,11 @@ def apart() -> Iterator[Draw]:
     Loading matplotlib and drawing is half of a report's time. The second process is a fork, so only a process of one
     thread has it. When it dies without an answer, its work is done here, where an error can be seen.
     """
-    if not _is_worth_it():
+    second = _begin() if _is_worth_it() else None
+    if second is None:
         yield here
         return
-    asked = os.memfd_create("asked")  # holds any amount at once, while a pipe would keep us until it is read
-    ready, told = os.pipe()
-    answered, answer = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(told)
-        os.close(answered)
-        _serve(asked, ready, answer)
-    os.close(ready)
-    os.close(answer)
+    child, asked, told, answered = second
     has_ended_well = cache(lambda: os.waitpid(child, 0)[1] == 0)
     with os.fdopen(told, "wb", 0) as go, os.fdopen(answered, "rb") as answers, os.fdopen(asked, "wb") as question:
 
@@ -61,6 +53,7 @@ def apart() -> Iterator[Draw]:
             yield draw
         finally:
             go.close()
+            answers.close()  # or it would wait for ever to be read
             has_ended_well()
 
 
@@ -80,6 +73,23 @@ def _is_worth_it() -> bool:
     if not can_draw() or "matplotlib.figure" in sys.modules:
         return False
     return len(os.sched_getaffinity(0)) > 1 and len(list(Path("/proc/self/task").iterdir())) == 1
+
+
+def _begin() -> tuple[int, int, int, int] | None:
+    """The second process, the file for what it is asked, the pipe to tell it so, and the pipe that it answers by."""
+    try:
+        asked = os.memfd_create("asked")  # holds any amount at once, while a pipe would keep us until it is read
+        (ready, told), (answered, answer) = os.pipe(), os.pipe()
+        child = os.fork()
+    except OSError:  # this user has no process or file left, as a stuck run may be the reason
+        return None
+    if not child:
+        os.close(told)
+        os.close(answered)
+        _serve(asked, ready, answer)
+    os.close(ready)
+    os.close(answer)
+    return child, asked, told, answered
 
 
 def _serve(asked: int, ready: int, answer: int) -> None:

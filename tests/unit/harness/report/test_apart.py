@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -29,7 +30,23 @@ print(json.dumps({"svgs": [figure.svg for figure in figures], "drew": "matplotli
 """
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+LEAVES = """
+import sys
+from operator import methodcaller
+from pathlib import Path
+from harness.report.apart import apart
+from harness.store.run_store import read_any
+
+run_dir = Path(sys.argv[1])
+with apart() as draw:
+    draw(read_any(run_dir), run_dir, methodcaller("ljust", 4000))  # an answer that no pipe holds
+    raise SystemExit(3)
+"""
+
+two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+
+
+@two_cores
 @pytest.mark.parametrize(("what", "drew_itself"), [("draws", False), ("dies", True), ("is not asked", False)])
 def test_the_second_process_draws_the_same_and_where_it_dies_the_first_does(what, drew_itself, make_run):
     run, run_dir = make_run("threshold")
@@ -40,8 +57,26 @@ def test_the_second_process_draws_the_same_and_where_it_dies_the_first_does(what
     assert done.stderr == ""
 
 
+@two_cores
+def test_an_error_before_the_figures_are_needed_leaves_nobody_waiting(make_run):
+    run_dir = make_run("threshold")[1]
+    done = subprocess.run([sys.executable, "-c", LEAVES, run_dir], capture_output=True, text=True, timeout=20)
+    assert done.returncode == 3
+    assert "Traceback" not in done.stderr
+
+
 def test_a_process_that_has_the_library_already_draws_itself():
     import matplotlib.figure  # noqa: F401
 
+    with apart.apart() as draw:
+        assert draw is here
+
+
+def test_a_user_who_may_start_no_more_processes_still_gets_figures(monkeypatch):
+    def refuse():
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(apart, "_is_worth_it", lambda: True)
+    monkeypatch.setattr(os, "fork", refuse)
     with apart.apart() as draw:
         assert draw is here
