@@ -77,7 +77,7 @@ def _in_group(latest: Mapping[int, CollectiveState], *, group: str, world: int) 
         present = {rank: op for rank, op in at.items() if op is not None}
         parting = _parting(tuple(present.values()))
         if parting is not None:
-            odd, by_habit = _odd(calls, present, seq=seq, parting=parting)
+            odd, by_habit = _odd(calls, present, seq=seq)
             return _divergence(parting, group, seq, at, odd=odd, by_habit=by_habit, unheard=unheard)
         pending = any(not op.done for op in present.values())
         absent = tuple(sorted(at.keys() - present.keys()))
@@ -112,7 +112,7 @@ def _parting(ops: Sequence[Collective]) -> Parting | None:
 
 
 def _odd(
-    calls: Mapping[int, Mapping[int, Collective]], present: Mapping[int, Collective], *, seq: int, parting: Parting
+    calls: Mapping[int, Mapping[int, Collective]], present: Mapping[int, Collective], *, seq: int
 ) -> tuple[tuple[int, ...], bool]:
     """Who does other than the others: the minority, or where there is none, who breaks with what used to follow."""
     counted = Counter(_kind(op) for op in present.values())

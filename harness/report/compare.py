@@ -68,7 +68,7 @@ def compare(before: Run | CampaignRun, after: Run | CampaignRun, after_dir: Path
         claim=_claim(moved),
         sure=_sure(moved) or ("Nothing is claimed.",),
         happened=(),
-        steps=_steps(moved, before, after),
+        steps=_steps(moved, after),
         notes=(),
     )
     blocks = (
@@ -158,7 +158,7 @@ def _sure(moved: list[Pair]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _steps(moved: list[Pair], before: Run | CampaignRun, after: Run | CampaignRun) -> tuple[Step, ...]:
+def _steps(moved: list[Pair], after: Run | CampaignRun) -> tuple[Step, ...]:
     if not moved:
         return ()
     if any(min(len(pair.before), len(pair.after)) < TWICE for pair in moved):

@@ -36,11 +36,11 @@ def rank_slow(case: Case) -> Verdict | None:
         return None
     moving = [view for view in views if view.there and progressed(view.case)]
     if moving:
-        return _progressing(case, views, moving)
-    return _sleeper(case, views) if silent_too_long(case) else None
+        return _progressing(views, moving)
+    return _sleeper(views) if silent_too_long(case) else None
 
 
-def _progressing(case: Case, views: Sequence[RankView], moving: Sequence[RankView]) -> Verdict | None:
+def _progressing(views: Sequence[RankView], moving: Sequence[RankView]) -> Verdict | None:
     late = straggler(views)
     view = late or moving[0]
     verdict = slow(view.case) or slow(moving[0].case)
@@ -61,7 +61,7 @@ def _progressing(case: Case, views: Sequence[RankView], moving: Sequence[RankVie
     )
 
 
-def _sleeper(case: Case, views: Sequence[RankView]) -> Verdict | None:
+def _sleeper(views: Sequence[RankView]) -> Verdict | None:
     absent = [view for view in views if view.there and view.wait is None]
     others = [view for view in views if view.there and view.wait is not None]
     if len(absent) != 1 or not others:
