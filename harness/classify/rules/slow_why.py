@@ -89,7 +89,8 @@ def _forecast(case: Case) -> str:
     if forward_s:
         facts = dict(case.evidence.measurement.facts)
         done = f"{facts['forward_blocks']:.0f} of {_layers(case):.0f} layers took {facts['forward_s']:.1f} s"
-        said.append(f"{done}, so one forward takes {forward_s:.0f} s; ")
+        whole = "so one forward takes" if _is_whole(case) else "at that pace one forward takes about"
+        said.append(f"{done}, {whole} {forward_s:.0f} s; ")
     return "".join(said)
 
 
@@ -105,7 +106,8 @@ def _should_take(case: Case, forward_s: float) -> str:
     limit = f"the limit was {case.trial.budget.total.seconds:.0f} s; "
     nodes, node_s = _graph_nodes(case), prediction.node_s or 0.0
     if (by_nodes_s := steps * nodes * node_s) > prediction.total_s:
-        each = f"{nodes:.0f} autograd nodes at {1e6 * node_s:.1f} us each, as in {prediction.basis}"
+        count = f"{'' if _is_whole(case) else 'about '}{nodes:.0f} autograd nodes"
+        each = f"{count} at {1e6 * node_s:.1f} us each, as in {prediction.basis}"
         return f"{what} should take about {by_nodes_s:.0f} s ({each}), {limit}"
     if steps * forward_s > prediction.total_s:
         predicted_s = f"{prediction.least}{prediction.total_s:.0f} s"
@@ -113,6 +115,11 @@ def _should_take(case: Case, forward_s: float) -> str:
     return (
         f"{what} should take {prediction.least}{prediction.total_s:.0f} s (predicted from {prediction.source}), {limit}"
     )
+
+
+def _is_whole(case: Case) -> bool:
+    """Whether all blocks of the forward pass were seen, so that nothing of it is an estimate."""
+    return dict(case.evidence.measurement.facts).get("forward_blocks") == _layers(case)
 
 
 def _forward_s(case: Case) -> float:
