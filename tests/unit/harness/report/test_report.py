@@ -15,15 +15,18 @@ from harness.core.evidence import Frame, LogTail, StackSample, ThreadStack
 from harness.core.ports import Block
 from harness.core.record import Run
 from harness.core.stacks import deciding_thread, telling_frame
+from harness.core.trial import Prediction
 from harness.report.build import build
 from harness.report.claims import lint
 from harness.report.facts import cell, groups
+from harness.report.figures.scaling import draw
 from harness.report.hide import Hider
 from harness.report.next_steps import changed, next_steps
 from harness.report.render import json as json_render
 from harness.report.render import markdown
 from harness.report.sections import SECTIONS, strip
 from harness.report.sections.controls import differences
+from harness.report.seen import healthy
 from harness.report.text import code, command, details, fence, md, ranges, seconds, short_path, table
 from harness.report.words import certificate, claim, headline
 from harness.report.write import summary_json, summary_text, write
@@ -297,6 +300,18 @@ def test_far_beyond_what_was_measured_the_time_it_needs_is_a_lower_bound_and_mor
     text = SECTIONS.load("scaling")(far, run_dir).markdown
     assert "| 12 | - | - | at least about 14 s (predicted) |" in text
     assert "| 8 | - | - | 9.0 s (predicted) |" in text
+    drawn = draw(far.boundary.fit, axis="n_layers", hide=str)
+    assert "Predicted at 12: at least about 14 s." in drawn.alt
+
+
+def test_a_trial_far_beyond_what_was_measured_says_so_beside_its_healthy_time():
+    line = Prediction(
+        total_s=98.0, total_high_s=590.0, silence_s=9.0, silence_high_s=54.0, basis="5 sizes", beyond=16.0
+    )
+    assert healthy(line) == (
+        "at least about 98 s predicted, taken as healthy up to 9 min 50 s; longest silence at least about 9.0 s, up to "
+        "54 s (5 sizes; this is 16 times beyond, where time may grow faster)"
+    )
 
 
 def test_without_a_fit_more_time_is_a_multiple_of_the_limit(make_run):
