@@ -1,11 +1,11 @@
 """How long every kind of hang takes to be told: each specimen that must be called HANG and needs no GPU.
 
-    python bench/hang_latency_specimens.py --rounds 3 --md specimens.md --json specimens.jsonl
+    python bench/hang_latency_specimens.py --no-limits --rounds 3 --md specimens.md --json specimens.jsonl
 
-Seconds from the last sign of life to the verdict, as the self-test measures them. Those above ten seconds are printed
-with what they were told by and how long the limit was that they waited for: a standstill that nothing outside the
-process can end is told without one; what another program, a device or a timer may still end, and what computes, is
-held against a limit that healthy runs of the same trainer have taught. One trial at a time, unless --jobs says more.
+Seconds from the last sign of life to the verdict, as the self-test measures them. With --no-limits nobody knows the
+trainer beforehand: no limit is declared or learned, the defaults hold (30 s of silence, 120 s for start-up), and how
+long a silence is out of proportion is told by the trial's own pace. Without it, limits are learned from healthy runs
+of the same trainer first, and a few specimens declare theirs. One trial at a time, unless --jobs says more.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ def hangs() -> list[str]:
     return [s.name for s in every if s.expect is Kind.HANG and s.needs in (Needs.CPU, Needs.GLOO) and not s.flaky]
 
 
-def measure(names: list[str], *, rounds: int, jobs: int) -> list[dict]:
+def measure(names: list[str], *, rounds: int, jobs: int, blind: bool) -> list[dict]:
     """Every trial of the self-test, as it says them."""
     argv = [sys.executable, "-m", "harness", "selftest", *names, "--json", "--rounds", str(rounds), "--jobs", str(jobs)]
+    argv += ["--no-limits"] if blind else []
     rows: list[dict] = []
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as test:
         assert test.stdout is not None
@@ -102,14 +103,16 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="only these specimens")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--no-limits", action="store_true", help="declare and learn none: the defaults hold")
     parser.add_argument("--note", default="", help="what else a reader must know of the machine")
     parser.add_argument("--json", type=Path, help="every trial, one object a line")
     parser.add_argument("--md", type=Path)
     asked = parser.parse_args()
     load = os.getloadavg()[0]
-    rows = measure(asked.names or hangs(), rounds=asked.rounds, jobs=asked.jobs)
+    rows = measure(asked.names or hangs(), rounds=asked.rounds, jobs=asked.jobs, blind=asked.no_limits)
     at_once = f"{asked.jobs} trials at a time, " if asked.jobs > 1 else ""
-    about = f"{os.cpu_count()} cores, {at_once}load {load:.1f} when begun, {os.getloadavg()[0]:.1f} at the end."
+    limits = "default limits, nothing learned or declared; " if asked.no_limits else ""
+    about = f"{os.cpu_count()} cores, {at_once}{limits}load {load:.1f} when begun, {os.getloadavg()[0]:.1f} at the end."
     text = markdown(rows, about=f"{about} {asked.note}".rstrip())
     if asked.json:
         asked.json.write_text("".join(f"{json.dumps(row)}\n" for row in rows))

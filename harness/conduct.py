@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.classify.engine import classify
-from harness.classify.facts import watched_out
+from harness.classify.facts import beyond_pace, watched_out
 from harness.core.errors import LaunchError
 from harness.core.evidence import Evidence
 from harness.core.outcome import Ending, Outcome
@@ -100,4 +100,5 @@ def decided(case: Case) -> str:
     verdict = classify(case)
     if verdict.kind is not Kind.HANG:
         return ""
-    return verdict.because if verdict.confidence in CONCLUSIVE or watched_out(case) else ""
+    waited = watched_out(case) or beyond_pace(case)
+    return verdict.because if verdict.confidence in CONCLUSIVE or waited else ""

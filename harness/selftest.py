@@ -72,7 +72,8 @@ class SelfTest:
     """Runs specimens under the same launch, watch and rules as a search.
 
     ``parts`` are those for each need. What was seen of a trial is kept as ``case.json`` in its folder, to be judged
-    again without running anything. ``told`` is what happens before the first specimen.
+    again without running anything. ``told`` is what happens before the first specimen. ``blind`` judges every trial
+    by the default limits, with nothing learned beforehand and none that its specimen declares.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class SelfTest:
         seed: int,
         interrupted: Callable[[], bool],
         told: Callable[[str], None] = lambda _: None,
+        blind: bool = False,
     ) -> None:
         self.directory = directory
         self.parts = {need: one_start_at_a_time(found) for need, found in parts.items()}
@@ -93,12 +95,13 @@ class SelfTest:
         self.seed = seed
         self.interrupted = interrupted
         self.told = told
+        self.blind = blind
         self.healthy: dict[str, list[TrialRecord]] = {}
 
     def rows(self, names: Sequence[str], *, rounds: int, jobs: int = 1) -> Iterator[Row]:
         """Judge each specimen once a round, ``jobs`` at a time, as they finish; ends early when interrupted."""
         todo = [(SPECIMENS.load(name), number) for number in range(rounds) for name in names]
-        hosts = {_key(SPECIMENS.load(name)): SPECIMENS.load(name) for name in names}
+        hosts = {} if self.blind else {_key(SPECIMENS.load(name)): SPECIMENS.load(name) for name in names}
         for number, specimen in enumerate(hosts.values(), start=1):
             runs = _healthy_runs(specimen)
             self.told(f"limits are learned from {runs} healthy runs: trainer {number} of {len(hosts)}")
@@ -154,8 +157,10 @@ class SelfTest:
         return done, record
 
     def _trial(self, specimen: Specimen, *, repeat: int, role: str) -> Trial:
-        prediction = predict(self.healthy[_key(specimen)], axis=AXIS, value=2)
-        limits = Limits(startup_s=specimen.startup_s, stall_s=specimen.stall_s, total_s=specimen.total_s)
+        known, limits = self.healthy.get(_key(specimen), ()), Limits()
+        prediction = predict(known, axis=AXIS, value=2) if known else None
+        if not self.blind:
+            limits = Limits(startup_s=specimen.startup_s, stall_s=specimen.stall_s, total_s=specimen.total_s)
         trial = Trial(
             target="nsa",
             point=Point.of({"n_layers": 2, "specimen": specimen.name}),

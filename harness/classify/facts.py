@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.core.outcome import Ending, StopReason
+from harness.core.pace import WATCHED, still_patience_s
 from harness.core.verdict import Verdict
 from harness.core.world import world_of
 
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from harness.core.trial import Limit
     from harness.core.verdict import Case, Confidence, Kind
 
-LIMITS = frozenset({StopReason.STARTUP, StopReason.STALL, StopReason.TOTAL, StopReason.CERTAIN})
+LIMITS = frozenset(
+    {StopReason.STARTUP, StopReason.STALL, StopReason.TOTAL, StopReason.CERTAIN, StopReason.PACE},
+)
 """Reasons for which we ended a trial that did not end by itself."""
 
 STRANGERS = "command"
@@ -24,7 +27,7 @@ STRANGERS = "command"
 FROM_OUTSIDE = frozenset({"output", "file"})
 """Phases of marks that were made of what a program prints or writes, by whoever watched it."""
 
-PATIENCE = 4.0
+PATIENCE = WATCHED
 """Times its limit that a silence must last where one limit's worth of evidence is not decisive."""
 
 
@@ -74,15 +77,44 @@ def silence_limit(case: Case) -> Limit:
 
 
 def silent_too_long(case: Case) -> bool:
-    """Whether we ended the trial after a silence as long as its limit, or a standstill for which no limit matters."""
+    """Whether we ended the trial after a silence as long as its limit, or out of proportion to its pace.
+
+    Or in a standstill for which no limit matters.
+    """
     if case.outcome.stopped_by is StopReason.CERTAIN:
         return True
+    if case.outcome.stopped_by is StopReason.PACE and beyond_pace(case):
+        return True
     return stopped_by_limit(case) and case.evidence.silence_s >= silence_limit(case).seconds
+
+
+def before_limit(case: Case) -> bool:
+    """Whether its own pace ended the trial before its limit."""
+    return case.outcome.stopped_by is StopReason.PACE and case.evidence.silence_s < silence_limit(case).seconds
 
 
 def watched_out(case: Case) -> bool:
     """Whether the silence lasted so many times its limit that watching on would add nothing."""
     return case.evidence.silence_s >= PATIENCE * silence_limit(case).seconds
+
+
+def beyond_pace(case: Case) -> bool:
+    """Whether the silence is out of all proportion to the pace that the trial had before."""
+    patience_s = own_patience_s(case)
+    return patience_s is not None and case.evidence.silence_s >= patience_s
+
+
+def pace_told(case: Case) -> str:
+    """``283 times its longest gap between marks in 3 steps (0.03 s)``: how far the silence is out of proportion."""
+    pace = case.evidence.pace
+    times = case.evidence.silence_s / max(pace.longest_s, 0.001)
+    return f"{times:.0f} times its longest gap between marks in {pace.steps} steps ({pace.longest_s:.2g} s)"
+
+
+def own_patience_s(case: Case) -> float | None:
+    """Seconds of standstill that are out of proportion here; None where the trial's pace says nothing about it."""
+    evidence = case.evidence
+    return still_patience_s(evidence.pace, evidence.last, case.trial) if training(case) else None
 
 
 def silence_began_s(case: Case) -> float:
@@ -126,7 +158,7 @@ def silence(case: Case) -> str:
     if case.outcome.ending is Ending.STILL_RUNNING:
         who = f"rank {rank}" if world_of(case.trial.config) > 1 else f"process {main_pid(case)}"
         return f"{who} did not move in {case.evidence.silence_s:.1f} s of watching"
-    waited = ", not waited for" if case.outcome.stopped_by is StopReason.CERTAIN else ""
+    waited = ", not waited for" if before_limit(case) or case.outcome.stopped_by is StopReason.CERTAIN else ""
     text = f"rank {rank} silent for {case.evidence.silence_s:.1f} s {place(case)}"
     return f"{text} ({name} {limit.seconds:.1f} s{waited})"
 

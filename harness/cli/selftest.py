@@ -46,6 +46,7 @@ GROUPS = ("cpu", "gloo", "gpu", "nccl", "fault", "look-alike", "pass", "hang", "
 @click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="Trials at the same time.")
 @click.option("--executor", default="forkserver", show_default=True, help="How trials start: forkserver or local.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything random.")
+@click.option("--no-limits", "blind", is_flag=True, help="The default limits only: none is declared or learned first.")
 @click.option("--keep", metavar="DIR", help="Keep the evidence of every trial in a folder below DIR.")
 @click.option("--list", "as_list", is_flag=True, help="Say what each specimen imitates; run nothing.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a trial on standard output.")
@@ -61,6 +62,7 @@ def selftest(
     jobs: int,
     executor: str,
     seed: int,
+    blind: bool,
     keep: str | None,
     as_list: bool,
     as_json: bool,
@@ -84,7 +86,15 @@ def selftest(
     with tempfile.TemporaryDirectory(prefix="nsa-harness-selftest-") as scratch:
         directory = _fresh(Path(keep)) if keep else Path(scratch)
         code = _run(
-            directory, chosen, rounds=rounds, load=load, jobs=jobs, executor=executor, seed=seed, as_json=as_json
+            directory,
+            chosen,
+            rounds=rounds,
+            load=load,
+            jobs=jobs,
+            executor=executor,
+            seed=seed,
+            blind=blind,
+            as_json=as_json,
         )
     if keep:
         click.echo(f"evidence: {directory}", err=True)
@@ -154,6 +164,7 @@ def _run(
     jobs: int,
     executor: str,
     seed: int,
+    blind: bool,
     as_json: bool,
 ) -> int:
     import os
@@ -183,6 +194,7 @@ def _run(
             machine=describe().fingerprint,
             seed=seed,
             interrupted=interrupted,
+            blind=blind,
             told=lambda text: None if as_json else click.echo(text, err=True),
         )
         for row in test.rows([specimen.name for specimen in chosen], rounds=rounds, jobs=jobs):

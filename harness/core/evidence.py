@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from harness.core.devices import CollectiveState, GpuSample, MemoryMark, RasReport
 from harness.core.outcome import Exit
+from harness.core.pace import NO_PACE, Pace
 
 EvidenceId: TypeAlias = str
 
@@ -232,7 +233,8 @@ class Evidence:
     ``heartbeats`` are all ranks' in the order they came, ``steps_done`` counts the steps that every rank has finished,
     and ``result`` is the first rank's that raised, or rank 0's when none did. ``heartbeats`` keeps the first and the
     last ones (``heartbeats_total`` counts all); ``silence_s`` is the time without a heartbeat when the watch ended;
-    ``config_differences`` lists requested settings that the worker's own echo contradicts.
+    ``config_differences`` lists requested settings that the worker's own echo contradicts. ``pace`` is taken from all
+    marks, also those that were not kept.
     """
 
     steps_wanted: int
@@ -255,6 +257,7 @@ class Evidence:
     ras: tuple[RasReport, ...] = ()
     ranks: tuple[RankFacts, ...] = ()
     gradients: GradientTruth | None = None
+    pace: Pace = NO_PACE
 
     @property
     def last(self) -> Heartbeat | None:

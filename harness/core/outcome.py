@@ -23,6 +23,7 @@ class StopReason(StrEnum):
     STALL = "stall limit"
     TOTAL = "total limit"
     CERTAIN = "evidence already certain"
+    PACE = "out of proportion to its own pace"
     INTERRUPT = "interrupted by the user"
 
 

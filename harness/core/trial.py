@@ -15,12 +15,21 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+BY_USER = "set by the user"
+"""How the source of a limit begins that was not learned."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
     """A time limit in seconds and where it came from (default, a flag, or learned from passed trials)."""
 
     seconds: float
     source: str
+
+    @property
+    def by_user(self) -> bool:
+        """Whether the user set it."""
+        return self.source.startswith(BY_USER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

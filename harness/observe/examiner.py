@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
@@ -60,8 +61,9 @@ class Stop:
 class Examiner:
     """One trial as the watch sees it: what it said, how long it has been silent, what every look at it showed.
 
-    ``next_round``, ``closed`` and ``suspect_at_s`` say how far the present silence has been looked into: they begin
-    anew with every sign of progress. Once ``time_is_up``, progress interrupts no examination.
+    ``next_round``, ``closed``, ``suspect_at_s`` and ``paced`` say how far the present silence has been looked into:
+    they begin anew with every sign of progress. ``rested`` is when all of it was last watched for a second, and whether
+    it stood still. Once ``time_is_up``, progress interrupts no examination.
     """
 
     def __init__(
@@ -100,6 +102,8 @@ class Examiner:
         self.peak_rss_bytes = 0
         self.next_round = 1
         self.closed = False
+        self.paced: set[bool] = set()
+        self.rested = started_s - math.inf, False
         self.sampled_s = started_s
         self.time_is_up = False
         self.suspect_at_s = suspicious_s
@@ -128,6 +132,7 @@ class Examiner:
         if progressed and not self.time_is_up:
             self.sampler.progress()
             self.next_round, self.closed, self.suspect_at_s = 1, False, self.suspicious_s
+            self.paced.clear()
         if self.exit is not None:
             return Event.EXIT
         self.peak_rss_bytes = max(self.peak_rss_bytes, *map(self.view.peak_rss_bytes, self.living().values()), 0)

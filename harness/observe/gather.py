@@ -88,6 +88,7 @@ def gather(
         ),
         ranks=facts if several else (),
         gradients=answers.gradients,
+        pace=beats.pace(),
     )
 
 

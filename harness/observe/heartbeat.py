@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core.devices import MemoryMark
 from harness.core.evidence import Heartbeat
+from harness.core.pace import RECURS, Pace
 from harness.observe.bounded import Bounded
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ class RankMarks:
         self.pid = pid
         self.seq = 0
         self.marks: Bounded[Heartbeat] = Bounded(first=FIRST_MARKS, last=LAST_MARKS)
+        self.last: Heartbeat | None = None
         self.last_t_s = 0.0
         self.steps_done = 0
 
@@ -124,6 +126,7 @@ class Heartbeats:
         self.step_s: Bounded[float] = Bounded(first=FIRST_MARKS, last=LAST_MARKS)
         self.memory: Bounded[MemoryMark] = Bounded(first=FIRST_MARKS, last=LAST_MARKS)
         self.census = Census()
+        self.gaps = Gaps()
         self.last: Heartbeat | None = None
         self.last_t_s = 0.0
         self.first_step_t_s: float | None = None
@@ -156,6 +159,10 @@ class Heartbeats:
             if (found := place.new()) is not None:
                 self._placed(rank, found)
         return (self.last_t_s, self.marks.total, self.steps_done) != before
+
+    def pace(self) -> Pace:
+        """How quickly the marks came so far; the silence that goes on is no part of it."""
+        return self.gaps.pace(steps=self.step_s.total)
 
     def close(self) -> None:
         """Give the files back."""
@@ -203,7 +210,9 @@ class Heartbeats:
 
     def _mark(self, mark: Heartbeat) -> None:
         rank = self._rank(mark.rank, pid=mark.pid)
-        rank.seq = mark.seq
+        if rank.last is not None:
+            self.gaps.between(rank.last, mark)
+        rank.seq, rank.last = mark.seq, mark
         rank.marks.add(mark)
         rank.last_t_s = max(rank.last_t_s, mark.t_s)
         if mark.step is not None:
@@ -244,6 +253,7 @@ class Heartbeats:
         # A rank that is heard of late catches up with steps whose ends were counted without it.
         end_s = max((self._ends_s.pop(n) for n in ended), default=t_s)
         began_s = (self.first_step_t_s or 0.0) if self._step_began_s is None else self._step_began_s
+        self.gaps.step_done(first=self.step_s.total == 0)
         self.step_s.add((end_s - began_s) / (self.steps_done - before))
         self._step_began_s = end_s
 
@@ -257,6 +267,35 @@ class Heartbeats:
         if self.first_step_t_s is not None:
             self.longest_silence_s = max(self.longest_silence_s, t_s - self.last_t_s)
         self.last_t_s = max(self.last_t_s, t_s)
+
+
+class Gaps:
+    """The longest gaps between marks, by the place where they began: of finished steps, and of the one under way."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], float] = {}
+        self._new: dict[tuple[str, str], float] = {}
+
+    def between(self, before: Heartbeat, after: Heartbeat) -> None:
+        """Two marks of one rank, one after the other."""
+        _raise(self._new, (before.phase, before.edge), after.t_s - before.t_s)
+
+    def step_done(self, *, first: bool) -> None:
+        """The gaps of a step count once it is done; of start-up and the first one only those that come again."""
+        for place, seconds in self._new.items():
+            if not first or place[0] == RECURS:
+                _raise(self._known, place, seconds)
+        self._new = {}
+
+    def pace(self, *, steps: int) -> Pace:
+        """What there is to be known of the trial's pace by now."""
+        gaps = tuple((phase, edge, seconds) for (phase, edge), seconds in sorted(self._known.items()))
+        longest_s = max((*self._known.values(), *self._new.values()), default=0.0)
+        return Pace(steps=steps, longest_s=longest_s, gaps=gaps)
+
+
+def _raise(gaps: dict[tuple[str, str], float], place: tuple[str, str], seconds: float) -> None:
+    gaps[place] = max(gaps.get(place, 0.0), seconds)
 
 
 class Census:

@@ -2,7 +2,8 @@
 
 Nothing is ended before it was examined. A silent process in which nothing moves is ended at once, and if nothing
 outside it could wake it either, without waiting for its limit; one that still moves is watched on to four times the
-limit, its last samples taken by then. What the samples mean is for ``classify`` to say.
+limit, its last samples taken by then. Where the user set no limit, a silence out of all proportion to the trial's own
+pace may be enough. What the samples mean is for ``classify`` to say.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.core.outcome import Cleanup, Ending, Outcome, StopReason
+from harness.core.pace import busy_patience_s, still_patience_s
 from harness.observe.certainty import SAMPLES
 from harness.observe.devices.devices import Devices
 from harness.observe.examiner import BETWEEN_SAMPLES_S, LONGEST_POLL_S, SETTLE_S, Event, Examiner, Stop
@@ -42,6 +44,9 @@ AFTERMATH_S = 6.0
 
 CLOSING_S = SAMPLES * (SETTLE_S + BETWEEN_SAMPLES_S)
 """How long before the watch ends its last samples are begun: three at most, an undisturbed window after each."""
+
+DECIDING_S = STANDSTILL_S + CLOSING_S
+"""The same before a silence is out of proportion to the trial's pace, which is asked of /proc alone at first."""
 
 GRACE_S = 3.0
 """Time between TERM and KILL when a trial is ended."""
@@ -109,7 +114,8 @@ class _Watch(Examiner):
     def silence_limit(self) -> Stop | None:
         """Examine a silence that has become too long; the decision to end it, or None to watch on."""
         limit, reason = self.limit()
-        if (stop := self.standstill(limit)) is not None:
+        # To look into a standstill takes seconds.
+        if (stop := self.beyond_pace(reason) or self.standstill(limit) or self.beyond_pace(reason)) is not None:
             return stop
         if self.silence_s() < limit.seconds / 2:
             return None
@@ -151,6 +157,49 @@ class _Watch(Examiner):
         self.closed = True
         return event
 
+    def beyond_pace(self, reason: StopReason) -> Stop | None:
+        """End a trial whose silence is out of proportion to its own pace, if all that was seen makes that a hang.
+
+        One that moves is not disturbed before the longer patience that is due to what computes.
+        """
+        if reason is not StopReason.STALL:
+            return None
+        pace, last = self.beats.pace(), self.beats.last
+        still_s, busy_s = (ask(pace, last, self.trial) for ask in (still_patience_s, busy_patience_s))
+        for patience_s, native in ((still_s, False), (busy_s, True)):
+            if patience_s is None or native in self.paced or self.silence_s() < patience_s - DECIDING_S:
+                continue
+            self.paced.add(native)
+            if native or self.rests():
+                return self.decide_at(patience_s, native=native)
+        return None
+
+    def decide_at(self, patience_s: float, *, native: bool) -> Stop | None:
+        """Complete the samples while the silence grows to ``patience_s``, and ask then whether it is a hang."""
+        seen = [sample for sample in self.sampler.stacks if sample.native or not native]
+        taken = min((sum(sample.pid == pid for sample in seen) for pid in self.living().values()), default=0)
+        for _ in range(SAMPLES - taken):
+            rest_s = self.sampled_s + BETWEEN_SAMPLES_S - self.clock.now()
+            if self.wait(rest_s) is not Event.NOTHING:
+                return None
+            found = self.examine(samples=1, reason=StopReason.PACE)
+            if found is not Event.NOTHING:
+                return found if isinstance(found, Stop) else None
+        if self.wait(patience_s - self.silence_s()) is not Event.NOTHING:
+            return None
+        self.sampler.look()
+        why = self.decided_by_now(StopReason.PACE)
+        return Stop(StopReason.PACE, f"decided by what was seen so far: {why}") if why else None
+
+    def rests(self) -> bool:
+        """Whether nothing at all moves in a second of watching; within another second, what that has shown."""
+        if self.clock.now() - self.rested[0] >= STANDSTILL_S:
+            self.sampler.look()
+            event = self.wait(STANDSTILL_S)
+            self.sampler.look()
+            self.rested = self.clock.now(), event is Event.NOTHING and self.sampler.stands_still()
+        return self.rested[1]
+
     def standstill(self, limit: Limit) -> Stop | None:
         """End a trial before its limit when it stands still so completely that no limit could matter.
 
@@ -160,10 +209,7 @@ class _Watch(Examiner):
         if self.beats.last is None or not self.suspect_at_s <= self.silence_s() < limit.seconds:
             return None
         self.suspect_at_s = 2 * self.silence_s()
-        self.sampler.look()
-        event = self.wait(STANDSTILL_S)
-        self.sampler.look()
-        if event is not Event.NOTHING or not self.sampler.stands_still():
+        if not self.rests():
             return None
         seen = self.examine(samples=SAMPLES, reason=StopReason.CERTAIN)
         if seen is not Event.NOTHING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.core.trial import Budget, Limit
+from harness.core.trial import BY_USER, Budget, Limit
 
 if TYPE_CHECKING:
     from harness.core.spec import Limits
@@ -22,8 +22,6 @@ WATCHED_STALLS = 5.0
 SOFT_FACTOR = 5.0
 LEAST_SOFT_S = 10.0
 """A soft limit leaves time for a hang to be told by what is seen of it; only what nothing tells by then is cut off."""
-BY_USER = "set by the user"
-"""How the source of a limit begins that was not learned."""
 
 
 def budget(limits: Limits, prediction: Prediction | None, *, soft: bool = False) -> Budget:
@@ -52,7 +50,7 @@ def _soft(prediction: Prediction) -> Limit:
 def limits_set(budget: Budget) -> tuple[float | None, ...]:
     """The limits of a budget that the user set, in seconds, None for those that were learned or are defaults."""
     every = (budget.startup, budget.stall, budget.total)
-    return tuple(limit.seconds if limit.source.startswith(BY_USER) else None for limit in every)
+    return tuple(limit.seconds if limit.by_user else None for limit in every)
 
 
 def _given(name: str, seconds: float | None) -> Limit | None:

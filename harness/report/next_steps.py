@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from harness.core.boundary import Claim, Finding
 from harness.core.fit import at_least, how_far, times_beyond
-from harness.core.verdict import Kind
+from harness.core.outcome import StopReason
+from harness.core.verdict import Confidence, Kind
 from harness.report.facts import cell, controls, failing, groups
 from harness.report.text import seconds
 from harness.report.words import at, per_step
@@ -39,7 +40,14 @@ def next_steps(run: Run) -> tuple[Step, ...]:
 def _for(run: Run, boundary: Boundary) -> list[Step | None]:
     match boundary.finding:
         case Finding.THRESHOLD | Finding.ALL_FAIL:
-            return [_look(run), _repeat(run, boundary), _control(run, boundary), _certify(run, boundary), _other(run)]
+            return [
+                _wait_longer(run),
+                _look(run),
+                _repeat(run, boundary),
+                _control(run, boundary),
+                _certify(run, boundary),
+                _other(run),
+            ]
         case Finding.NO_FAILURE:
             return [_certify(run, boundary), _further(run), _longer(run)]
         case Finding.NO_THRESHOLD_SLOW:
@@ -70,6 +78,19 @@ def without(argv: tuple[str, ...], option: str) -> tuple[str, ...]:
 def changed(argv: tuple[str, ...], option: str, value: str) -> tuple[str, ...]:
     """``argv`` with ``option`` set to ``value`` in place of what it was."""
     return (*without(argv, option), option, value)
+
+
+def _wait_longer(run: Run) -> Step | None:
+    """Where a hang was told by the trial's own pace, from a wait that the outside could still end."""
+    group = failing(run)
+    if group is None or group.first.verdict.confidence is not Confidence.MEDIUM:
+        return None
+    if group.first.record.outcome.stopped_by is not StopReason.PACE:
+        return None
+    return Step(
+        text="Rule out that what it waits for is only late: a stall limit of a minute is watched for four.",
+        command=changed(run.argv, "--stall", "60s"),
+    )
 
 
 def _look(run: Run) -> Step | None:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from harness.core.point import Value
 
 
+LATER = 3
+"""A step before which three were done, so that the trainer has a pace of its own (``harness.core.pace``)."""
+
+
 class Needs(StrEnum):
     """What a specimen needs of the machine, from least to most."""
 
@@ -192,6 +196,8 @@ SPECIMENS = Registry(
         "slow-thread": "harness.specimens.look_alikes:THREAD",
         "slow-import": "harness.specimens.look_alikes:IMPORT",
         "slow-server": "harness.specimens.look_alikes:SERVER",
+        "slow-upload": "harness.specimens.look_alikes:UPLOAD",
+        "slow-first-eval": "harness.specimens.look_alikes:FIRST_EVAL",
         "sleepy-steps": "harness.specimens.look_alikes:SLEEPY",
         "back-off": "harness.specimens.look_alikes:BACK_OFF",
         "gc-pause": "harness.specimens.look_alikes:GARBAGE",

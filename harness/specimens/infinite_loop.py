@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from harness.core.verdict import Kind
-from harness.specimens.catalog import Scene, Specimen
+from harness.specimens.catalog import LATER, Scene, Specimen
 
-STALL_S = 4.0
-"""It is watched for two to four times this."""
 TOTAL_S = 120.0
 """A busy machine may take long over its stacks, and without them a loop is not told from work."""
 
@@ -25,7 +23,7 @@ SPECIMEN = Specimen(
     cause="infinite-loop",
     phase="backward",
     inside_backward=True,
-    stall_s=STALL_S,
+    step=LATER,
     total_s=TOTAL_S,
     expect_frame="spin_forever",
     imitates="a search for something that is not there, without a bound",

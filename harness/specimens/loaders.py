@@ -9,18 +9,14 @@ import time
 from typing import TYPE_CHECKING
 
 from harness.core.verdict import Kind
-from harness.specimens.catalog import Scene, Specimen
+from harness.specimens.catalog import LATER, Scene, Specimen
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue
     from pathlib import Path
 
-STALL_S = 3.0
-OUTSIDE_STALL_S = 2.0
-"""The limit for what waits for something outside, as of ``waits``: it is watched on to four times this."""
-
 SLOW_S = 5.0
-"""More than twice that limit, less than what a silence that moves is watched for."""
+"""Longer than the least limit that is learned."""
 
 
 class Samples:
@@ -120,7 +116,7 @@ LOST = Specimen(
     expect=Kind.HANG,
     cause="loader-worker-dead",
     phase="data",
-    stall_s=STALL_S,
+    step=LATER,
     expect_frame="get_from_the_dead",
     imitates="a hand-written loader that waits for a worker without asking whether it lives",
 )
@@ -131,7 +127,7 @@ STARVED = Specimen(
     expect=Kind.HANG,
     cause="data-starvation",
     phase="data",
-    stall_s=OUTSIDE_STALL_S,
+    step=LATER,
     imitates="DataLoader workers on a file system that no longer answers",
 )
 
@@ -141,6 +137,6 @@ SLOW = Specimen(
     expect=Kind.PASS,
     look_alike=True,
     phase="data",
-    stall_s=OUTSIDE_STALL_S,
+    step=LATER,
     imitates="samples that come from far away",
 )

@@ -18,15 +18,20 @@ import time
 from typing import TYPE_CHECKING
 
 from harness.core.verdict import Kind
-from harness.specimens.catalog import Scene, Specimen
+from harness.specimens.catalog import LATER, Scene, Specimen
 from harness.specimens.family import helper
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-STALL_S = 3.0
 SILENT_S = 7.0
-"""More than twice the stall limit, less than what a silence that moves is watched for."""
+"""Longer than the least limit that is learned, shorter than what is out of all proportion to steps of milliseconds."""
+
+RATE_S = 2.4
+"""More than half of the least limit that is learned."""
+
+NEW_S = 12.0
+"""Longer than the pace of the steps before would allow, shorter than four of the least limits."""
 
 _COMPILER = """
 import ctypes, time
@@ -98,8 +103,8 @@ def back_off(scene: Scene) -> None:
 
 
 def sleep_between_marks(scene: Scene) -> None:
-    """Take most of the limit for each step, and say nothing in between."""
-    time.sleep(0.8 * STALL_S)
+    """Take much of the limit for each step, and say nothing in between."""
+    time.sleep(RATE_S)
 
 
 def collect_garbage(scene: Scene) -> None:
@@ -139,6 +144,29 @@ def _answer(server: socket.socket) -> None:
     peer, _ = server.accept()
     time.sleep(SILENT_S)
     peer.send(b"!")
+
+
+def wait_for_late_answer(scene: Scene) -> None:
+    """Wait for a service that takes its time, while nothing of the trial will wake by itself."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+        helper(lambda: _confirm(server))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+        with socket.create_connection(server.getsockname()) as peer:
+            peer.recv(1)
+
+
+def _confirm(server: socket.socket) -> None:
+    """Answer when an alarm rings: from outside, this cannot be told from a wait that never ends."""
+    peer, _ = server.accept()
+    signal.setitimer(signal.ITIMER_REAL, NEW_S)
+    signal.sigwait({signal.SIGALRM})
+    peer.send(b"!")
+
+
+def upload_checkpoint(scene: Scene) -> None:
+    """The same, in a function that says what it does."""
+    wait_for_late_answer(scene)
 
 
 def wait_for_working_thread(scene: Scene) -> None:
@@ -222,7 +250,7 @@ COMPILE = Specimen(
     strike=run_compiler,
     expect=Kind.PASS,
     look_alike=True,
-    stall_s=STALL_S,
+    step=LATER,
     imitates="torch.compile: the trainer waits for a C++ compiler that works",
 )
 
@@ -232,6 +260,7 @@ COMPILE_STALL = Specimen(
     expect=Kind.UNRESOLVED,
     cause="compile-stall",
     look_alike=True,
+    step=LATER,
     stall_s=1.5,
     imitates="a compilation or an autotune storm that is longer than anybody waits",
 )
@@ -243,7 +272,6 @@ HEAVY_TAIL = Specimen(
     look_alike=True,
     every_step=True,
     settings=(("train.steps", 6),),
-    stall_s=2.0,
     imitates="sequences of very different lengths",
 )
 
@@ -253,7 +281,6 @@ FIRST_STEP = Specimen(
     expect=Kind.PASS,
     look_alike=True,
     step=0,
-    stall_s=STALL_S,
     imitates="warm-up, lazy initialisation and autotuning in the first step",
 )
 
@@ -263,7 +290,7 @@ SAVE = Specimen(
     expect=Kind.PASS,
     look_alike=True,
     phase="optim",
-    stall_s=STALL_S,
+    step=LATER,
     imitates="a checkpoint of minutes",
 )
 
@@ -272,7 +299,7 @@ PYTHON_LOOP = Specimen(
     strike=count_in_python,
     expect=Kind.PASS,
     look_alike=True,
-    stall_s=STALL_S,
+    step=LATER,
     imitates="a Python loop over tokens, a hundred times slower than expected",
 )
 
@@ -281,7 +308,7 @@ BACK_OFF = Specimen(
     strike=back_off,
     expect=Kind.PASS,
     look_alike=True,
-    stall_s=STALL_S,
+    step=LATER,
     imitates="a client that waits before it tries again",
 )
 
@@ -291,7 +318,6 @@ SLEEPY = Specimen(
     expect=Kind.PASS,
     look_alike=True,
     every_step=True,
-    stall_s=STALL_S,
     imitates="a rate limit, or a data service that serves a batch every few seconds",
 )
 
@@ -300,7 +326,7 @@ GARBAGE = Specimen(
     strike=collect_garbage,
     expect=Kind.PASS,
     look_alike=True,
-    stall_s=STALL_S,
+    step=LATER,
     imitates="garbage collection over a heap of millions of objects",
 )
 
@@ -309,7 +335,7 @@ IMPORT = Specimen(
     strike=import_from_afar,
     expect=Kind.PASS,
     look_alike=True,
-    stall_s=STALL_S,
+    step=LATER,
     imitates="an import of minutes from a network file system",
 )
 
@@ -318,8 +344,29 @@ SERVER = Specimen(
     strike=ask_slow_server,
     expect=Kind.PASS,
     look_alike=True,
-    stall_s=STALL_S,
+    step=LATER,
     imitates="a metadata service that answers late",
+)
+
+UPLOAD = Specimen(
+    name="slow-upload",
+    strike=upload_checkpoint,
+    expect=Kind.PASS,
+    look_alike=True,
+    phase="optim",
+    step=LATER,
+    imitates="a first checkpoint that goes to a storage service, after steps of milliseconds",
+)
+
+FIRST_EVAL = Specimen(
+    name="slow-first-eval",
+    strike=wait_for_late_answer,
+    expect=Kind.PASS,
+    look_alike=True,
+    phase="eval",
+    step=LATER,
+    settings=(("train.steps", 6), ("train.eval_every", 4)),
+    imitates="a first evaluation by a service that answers late, after steps of milliseconds",
 )
 
 LOCK = Specimen(
@@ -327,7 +374,7 @@ LOCK = Specimen(
     strike=wait_for_working_thread,
     expect=Kind.PASS,
     look_alike=True,
-    stall_s=STALL_S,
+    step=LATER,
     imitates="a lock that is held during a long flush",
 )
 
@@ -336,7 +383,7 @@ THREAD = Specimen(
     strike=wait_for_computing_thread,
     expect=Kind.PASS,
     look_alike=True,
-    stall_s=STALL_S,
+    step=LATER,
     imitates="an evaluation in another thread",
 )
 
@@ -345,7 +392,7 @@ PRODUCT = Specimen(
     strike=multiply_for_long,
     expect=Kind.PASS,
     look_alike=True,
-    stall_s=STALL_S,
+    step=LATER,
     imitates="one large matrix product after another, without a word",
 )
 
@@ -354,7 +401,7 @@ DEBUGGED = Specimen(
     strike=be_debugged,
     expect=Kind.PASS,
     look_alike=True,
-    stall_s=STALL_S,
+    step=LATER,
     imitates="a breakpoint: stopped by a debugger, then continued",
 )
 
@@ -363,7 +410,7 @@ SUSPENDED = Specimen(
     strike=be_suspended,
     expect=Kind.PASS,
     look_alike=True,
-    stall_s=STALL_S,
+    step=LATER,
     imitates="Ctrl-Z and fg, or a scheduler that makes room for a while",
 )
 
@@ -373,6 +420,7 @@ THRASH = Specimen(
     expect=Kind.UNRESOLVED,
     cause="page-thrash",
     look_alike=True,
+    step=LATER,
     stall_s=1.5,
     imitates="a machine that swaps: all time goes into page faults",
 )

@@ -9,12 +9,14 @@ import signal
 import sys
 
 from harness.core.verdict import Kind
-from harness.specimens.catalog import Scene, Specimen
+from harness.specimens.catalog import LATER, Scene, Specimen
 
 MUTEX_BYTES = 64
 """At least sizeof(pthread_mutex_t) on every Linux ABI; all zeros is PTHREAD_MUTEX_INITIALIZER."""
 
 STALL_S = 2.0
+"""Whether a device answers, only patience tells, whatever the pace was: it is watched for four times this."""
+
 TOTAL_S = 120.0
 """A busy machine may take long over its stacks, and without them a loop is not told from work."""
 
@@ -72,7 +74,7 @@ GIL_LOOP = Specimen(
     strike=match_for_ages,
     expect=Kind.HANG,
     cause="gil-held",
-    stall_s=STALL_S,
+    step=LATER,
     total_s=TOTAL_S,
     expect_frame="match_for_ages",
     imitates="a regular expression that backtracks without end, so that no other thread runs either",
@@ -83,7 +85,7 @@ LOOP = Specimen(
     strike=search_without_end,
     expect=Kind.HANG,
     cause="infinite-loop",
-    stall_s=STALL_S,
+    step=LATER,
     total_s=TOTAL_S,
     expect_frame="search_without_end",
     imitates="a loop in C whose end condition never holds",

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from harness.core.verdict import Kind
-from harness.specimens.catalog import Needs, Scene, Specimen
-
-STALL_S = 3.0
-"""It is watched for four times this."""
+from harness.specimens.catalog import LATER, Needs, Scene, Specimen
 
 
 def look_for_long_documents(scene: Scene) -> None:
@@ -26,7 +23,7 @@ SPECIMEN = Specimen(
     needs=Needs.GLOO,
     world=2,
     at_rank=1,
-    stall_s=STALL_S,
+    step=LATER,
     expect_frame="look_for_long_documents",
     imitates="a filter that rejects every document of one rank's shard",
 )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from harness.core.verdict import Kind
-from harness.specimens.catalog import Needs, Specimen
-from harness.specimens.loaders import OUTSIDE_STALL_S, read_the_unreachable
+from harness.specimens.catalog import LATER, Needs, Specimen
+from harness.specimens.loaders import read_the_unreachable
 
 SPECIMEN = Specimen(
     name="rank-loader-stuck",
@@ -15,7 +15,7 @@ SPECIMEN = Specimen(
     needs=Needs.GLOO,
     world=2,
     at_rank=1,
-    stall_s=OUTSIDE_STALL_S,
+    step=LATER,
     expect_frame="read_one",
     imitates="one rank's shard lies on a file system that does not answer",
 )

@@ -6,7 +6,7 @@ import os
 import signal
 
 from harness.core.verdict import Kind
-from harness.specimens.catalog import Needs, Scene, Specimen
+from harness.specimens.catalog import LATER, Needs, Scene, Specimen
 
 
 def stop_this_rank(scene: Scene) -> None:
@@ -19,6 +19,7 @@ SPECIMEN = Specimen(
     strike=stop_this_rank,
     expect=Kind.HANG,
     cause="stopped",
+    step=LATER,
     needs=Needs.GLOO,
     world=2,
     at_rank=1,

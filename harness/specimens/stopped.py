@@ -6,7 +6,7 @@ import os
 import signal
 
 from harness.core.verdict import Kind
-from harness.specimens.catalog import Scene, Specimen
+from harness.specimens.catalog import LATER, Scene, Specimen
 
 
 def stop_myself(scene: Scene) -> None:
@@ -19,5 +19,6 @@ SPECIMEN = Specimen(
     strike=stop_myself,
     expect=Kind.HANG,
     cause="stopped",
+    step=LATER,
     imitates="a scheduler that suspends a job, a debugger that was left attached, or Ctrl-Z",
 )

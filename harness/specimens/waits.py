@@ -13,9 +13,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from harness.core.verdict import Kind
-from harness.specimens.catalog import Scene, Specimen
+from harness.specimens.catalog import LATER, Scene, Specimen
 
 STALL_S = 2.0
+"""A poll may end at any moment: it is watched for four times this, and never called a hang."""
 
 _IMPORTS_ITSELF = """
 import threading
@@ -91,7 +92,7 @@ FILE = Specimen(
     strike=open_unanswered,
     expect=Kind.HANG,
     cause="blocked-io",
-    stall_s=STALL_S,
+    step=LATER,
     expect_frame="open_unanswered",
     imitates="a shard on a file system that does not answer, interruptibly",
 )
@@ -101,7 +102,7 @@ PEER = Specimen(
     strike=read_from_mute_peer,
     expect=Kind.HANG,
     cause="blocked-io",
-    stall_s=STALL_S,
+    step=LATER,
     expect_frame="read_from_mute_peer",
     imitates="an experiment tracker that accepts a connection and never answers",
 )
@@ -111,7 +112,7 @@ CHILD = Specimen(
     strike=wait_for_idle_child,
     expect=Kind.HANG,
     cause="waiting-for-child",
-    stall_s=STALL_S,
+    step=LATER,
     expect_frame="wait_for_idle_child",
     imitates="a helper program that waits for input which never comes",
 )
@@ -131,7 +132,7 @@ LATE_EXIT = Specimen(
     expect=Kind.HANG,
     cause="late-exit",
     phase="optim",
-    step=3,
+    step=LATER,
     expect_phase="exit",
     imitates="a background uploader that is never told to stop, so that a finished job holds its machine",
 )

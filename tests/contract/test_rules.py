@@ -26,6 +26,7 @@ from harness.core.evidence import (
     WorkerResult,
 )
 from harness.core.outcome import Cleanup, Ending, Exit, Outcome, StopReason, Survivor
+from harness.core.pace import Pace
 from harness.core.point import Point
 from harness.core.success import Success
 from harness.core.trial import Budget, Limit, Prediction, Trial
@@ -1362,3 +1363,181 @@ def test_a_loaders_worker_that_sleeps_for_good_is_named():
 )
 def test_a_loader_that_may_still_deliver_is_no_hang(job):
     assert classify(job).kind is Kind.UNRESOLVED
+
+
+# --- A silence out of proportion to the trial's own pace -------------------------------------------------------------
+
+QUICK = Pace(
+    steps=3,
+    longest_s=0.05,
+    gaps=(("backward", "begin", 0.05), ("data", "begin", 0.01), ("step", "begin", 0.05)),
+)
+STANDS_S = 8.6
+IN_RECV = (native("recv", LIBC), python("ask", "/src/tracker.py", 9), *BACKWARD)
+
+
+def beyond_pace(
+    *, silence_s: float = STANDS_S, source: str = "default", stall_s: float = 30.0, **evidence: object
+) -> Case:
+    """A trial of quick steps that stood still for ``silence_s``, far below its limit of ``stall_s``."""
+    seen = {"processes": looks(wchan="sk_wait_data"), "stacks": stacks([IN_RECV] * 3), "pace": QUICK, **evidence}
+    found = case(stopped_by=StopReason.PACE, exit=Exit(signal=15), silence_s=silence_s, **seen)
+    limit = Limit(seconds=stall_s, source=source)
+    return replace(found, trial=replace(found.trial, budget=replace(found.trial.budget, stall=limit)))
+
+
+def test_a_wait_for_the_outside_out_of_proportion_to_the_own_pace_says_all_that_it_rests_on():
+    verdict = classify(beyond_pace())
+    assert (verdict.kind, verdict.cause, verdict.confidence) == (Kind.HANG, "blocked-io", Confidence.MEDIUM)
+    assert verdict.because == (
+        "rank 0 silent for 8.6 s in backward of step 1 (stall limit 30.0 s, not waited for); at 6 of 6 looks all 2 "
+        "threads sleep, and in 3 of 3 samples the main thread waits in ask (src/tracker.py:9) (kernel: sk_wait_data); "
+        "0.00 s CPU in 3.0 s; that is 172 times its longest gap between marks in 3 steps (0.05 s), and only whoever is "
+        "at the other end could end it"
+    )
+    rival = next(other for other in verdict.alternatives if other.cause == "slow-device")
+    assert "--stall 60s" in rival.experiment
+
+
+def flushing(seen: tuple[ProcessState, ...]) -> tuple[ProcessState, ...]:
+    """The same looks, the side thread in disk sleep."""
+    return tuple(
+        replace(look, threads=(look.threads[0], *(replace(t, state="D") for t in look.threads[1:]))) for look in seen
+    )
+
+
+@pytest.mark.parametrize(
+    "weaker",
+    [
+        {"silence_s": 8.4},
+        {"source": "set by the user (stall_s)"},
+        {"pace": Pace()},
+        {"pace": replace(QUICK, steps=2)},
+        {"pace": replace(QUICK, gaps=QUICK.gaps[1:])},
+        {"pace": replace(QUICK, longest_s=1.0)},
+        {"steps_done": 5},
+        {"processes": looks(wchan="sk_wait_data", side_timed=True)},
+        {"processes": looks(wchan="sk_wait_data", timed=True)},
+        {"processes": looks(wchan="do_wait", children=1, others_may_move="PID 120 waits with a time limit")},
+        {"processes": looks(wchan="sk_wait_data", cpu_share=0.5)},
+        {"processes": looks(wchan="nfs_wait_bit_killable", state="D")},
+        {"processes": flushing(looks(wchan="do_wait", children=1))},
+        {"processes": looks(), "stacks": stacks([(*HOOK, *BACKWARD)] * 3, is_native=False)},
+        {"processes": looks(wchan="request_wait_answer"), "stacks": stacks([(native("read", LIBC), *IN_RECV[1:])] * 3)},
+        {"stacks": stacks([IN_RECV, (native("send", LIBC), *IN_RECV[1:]), IN_RECV])},
+        *(
+            {"stacks": stacks([(IN_RECV[0], python(function, file, 9), *BACKWARD)] * 3)}
+            for function, file in (
+                ("save_checkpoint", "/src/train.py"),
+                ("Trainer.evaluate", "/src/train.py"),
+                ("_write", f"{SITE}/torch/serialization.py"),
+                ("_run", f"{SITE}/torch/_inductor/codecache.py"),
+                ("_find_and_load", "<frozen importlib._bootstrap>"),
+                ("Client.__init__", "/src/client.py"),
+            )
+        ),
+        {"stacks": stacks([(IN_RECV[0], *IN_GPU_WAIT)] * 3)},
+    ],
+    ids=[
+        "too early",
+        "the user's limit",
+        "no pace",
+        "two steps",
+        "a new place",
+        "longer steps",
+        "at its end",
+        "a thread on a timer",
+        "a timer",
+        "a child that may move",
+        "it moves",
+        "a device",
+        "a thread waits for a device",
+        "no native frames",
+        "a file system that a program serves",
+        "stacks that differ",
+        "saves",
+        "evaluates",
+        "saves, by file",
+        "compiles",
+        "imports",
+        "sets up",
+        "a GPU",
+    ],
+)  # fmt: skip
+def test_a_wait_for_the_outside_is_watched_on_where_the_pace_says_nothing_about_it(weaker):
+    assert classify(beyond_pace(**weaker)).kind is not Kind.HANG
+
+
+def test_activation_checkpointing_saves_nothing():
+    recomputing = (IN_RECV[0], IN_RECV[1], python("checkpoint", f"{SITE}/torch/utils/checkpoint.py", 5), *BACKWARD)
+    assert classify(beyond_pace(stacks=stacks([recomputing] * 3))).kind is Kind.HANG
+
+
+def test_what_is_certain_at_its_limit_is_certain_at_its_pace():
+    standing = {"processes": looks(), "stacks": stacks([IN_LOCK] * 3)}
+    verdict = classify(beyond_pace(**standing))
+    assert (verdict.cause, verdict.confidence) == ("deadlock", Confidence.HIGH)
+    assert "times its longest gap" not in verdict.because
+    stopped = classify(beyond_pace(processes=looks(state="T", pairs=6)))
+    assert (stopped.kind, stopped.cause) == (Kind.HANG, "stopped")
+
+
+def test_a_loop_out_of_proportion_to_the_own_pace_needs_a_hundred_gaps_of_its_phase():
+    earlier = marks(steps=4, step_s=0.4)
+    looping = {"processes": looks(**BUSY), "stacks": stacks([spinning(19), spinning(20), spinning(19)])}
+    seen = {**looping, "heartbeats": earlier, "heartbeats_total": len(earlier), "steps_done": 3}
+    verdict = classify(beyond_pace(**seen))
+    assert (verdict.kind, verdict.cause, verdict.confidence) == (Kind.HANG, "infinite-loop", Confidence.MEDIUM)
+    # What is predicted is the longest silence of a whole trial; a hundred of those are not waited for as well.
+    predicted = beyond_pace(**seen)
+    predicted = replace(predicted, trial=replace(predicted.trial, prediction=replace(PREDICTED, silence_s=0.2)))
+    assert classify(predicted).kind is Kind.HANG
+    slower = replace(QUICK, longest_s=0.1, gaps=(("backward", "begin", 0.1),))
+    assert classify(beyond_pace(**seen, pace=slower)).kind is Kind.UNRESOLVED
+    untold = tuple(replace(mark, phase="step") for mark in earlier)
+    assert classify(beyond_pace(**{**seen, "heartbeats": untold})).kind is Kind.UNRESOLVED
+
+
+def test_a_loop_after_the_last_step_asks_for_four_start_up_limits():
+    looping = {"processes": looks(**BUSY), "stacks": stacks([spinning(19), spinning(20), spinning(19)])}
+    earlier = marks(steps=4, step_s=0.4)
+    late = {"heartbeats": earlier, "heartbeats_total": len(earlier), "steps_done": 5, "silence_s": STARTUP_S + 1.0}
+    seen = beyond_pace(**looping, **late)
+    ended = replace(seen, outcome=replace(seen.outcome, stopped_by=StopReason.STARTUP))
+    assert classify(ended).kind is Kind.UNRESOLVED
+
+
+def starving_beyond_pace(*, stuck: tuple[Frame, ...] = WORKS, stall_s: float = 30.0) -> Case:
+    late = starving(mover=IDLE_WORKER, stuck=stuck)
+    budget = replace(late.trial.budget, stall=Limit(seconds=stall_s, source="default"))
+    return replace(
+        late,
+        trial=replace(late.trial, budget=budget),
+        outcome=replace(late.outcome, stopped_by=StopReason.PACE),
+        evidence=replace(late.evidence, silence_s=STANDS_S, pace=QUICK),
+    )
+
+
+STARTED_LIKE_THIS = (python("Popen.__init__", "/opt/lib/python3.11/multiprocessing/popen_fork.py", 19),)
+
+
+def test_a_starved_loader_out_of_proportion_to_the_own_pace_is_told_with_less_confidence():
+    verdict = classify(starving_beyond_pace(stuck=(*WORKS, *STARTED_LIKE_THIS)))
+    assert (verdict.kind, verdict.cause, verdict.confidence) == (Kind.HANG, "data-starvation", Confidence.MEDIUM)
+    assert "that is 172 times its longest gap between marks in 3 steps (0.05 s)" in verdict.because
+    assert any("--stall 60s" in other.experiment for other in verdict.alternatives)
+
+
+def test_a_starved_loader_is_watched_on_where_the_pace_says_nothing_about_it():
+    told = starving_beyond_pace(stall_s=4.0)
+    stalled = replace(told, outcome=replace(told.outcome, stopped_by=StopReason.STALL))
+    assert classify(stalled).kind is Kind.HANG
+    seen = told.evidence
+    for weaker in (
+        {"pace": replace(QUICK, steps=2)},
+        {"pace": replace(QUICK, longest_s=1.0)},
+        {"processes": flushing(seen.processes)},
+        {"stacks": tuple(sample for sample in seen.stacks if sample.pid != WORKER)},
+        {"stacks": starving(mover=IDLE_WORKER, stuck=(python("download", "/src/x.py", 3), *WORKS)).evidence.stacks},
+    ):
+        assert classify(replace(stalled, evidence=replace(seen, **weaker))).kind is Kind.UNRESOLVED, weaker.keys()

@@ -30,7 +30,7 @@ from harness.store import layout
 from harness.targets.nsa import NsaTarget
 from nsa.train.probe import Phase
 
-STALL_S = 1.0
+STALL_S = 2.0
 """Short, because a standstill is decided by evidence: a busy machine makes these tests slow, not wrong."""
 
 FOR_REAL = (

@@ -4,21 +4,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.classify.facts import conclude, ended, silence, silent_too_long, watched_out
+from harness.classify.facts import (
+    before_limit,
+    beyond_pace,
+    conclude,
+    ended,
+    pace_told,
+    silence,
+    silent_too_long,
+    watched_out,
+)
 from harness.classify.frames import identical, native_samples, silent_samples, spell
 from harness.classify.motion import motion
 from harness.classify.signature import signature, stack_names
+from harness.classify.unusual import unusual
 from harness.classify.waits import OUTSIDE, waiting_cause
 from harness.core.stacks import deciding_thread, python_frames, telling_frame
 from harness.core.verdict import Confidence, Kind
 
 if TYPE_CHECKING:
     from harness.classify.motion import Motion
-    from harness.core.evidence import StackSample
+    from harness.core.evidence import StackSample, ThreadStack
     from harness.core.verdict import Case, Verdict
 
 LATE_EXIT = "late-exit"
 """All steps are done, but the process does not end."""
+
+ENDS = {"blocked-io": "whoever is at the other end", "waiting-for-child": "the process that it waits for"}
+"""Waits that a silence out of proportion to the trial's pace decides, and what could still end them. Not the wait for
+a device: a flush of minutes, or a disk that tries again after 30 s, looks like one that never ends, and is common."""
+
+UNNAMED = frozenset({"native-wait", "unseen-wait", "uninterruptible-io"})
+"""Waits of which nobody knows what they are for, or that a device may end: the pace says nothing about them."""
 
 
 def hung_waiting(case: Case) -> Verdict | None:
@@ -26,8 +43,9 @@ def hung_waiting(case: Case) -> Verdict | None:
 
     Certain at the limit when the wait is for something inside the process. A wait that something outside may end (a
     device, a pipe, a socket, a child), a side thread or process that will wake by itself, or stacks without native
-    frames: only after four times the limit. A main thread that sleeps on a timer never: it wakes by itself; nor one
-    that waits for the outside while another process of the trial does.
+    frames: only after four times the limit, or where nothing of the trial will wake by itself, once the silence is out
+    of proportion to its own pace. A main thread that sleeps on a timer never: it wakes by itself; nor one that waits
+    for the outside while another process of the trial does.
     """
     moved, samples = motion(case), silent_samples(case)
     if not silent_too_long(case) or moved is None or not moved.asleep or not moved.others_still or moved.main_timed:
@@ -44,7 +62,10 @@ def hung_waiting(case: Case) -> Verdict | None:
     if cause in OUTSIDE and moved.others_may_move:
         return None
     certain = len(native) >= 2 and cause not in OUTSIDE and not moved.any_timed and not moved.others_may_move
-    if not certain and not watched_out(case):
+    if certain and before_limit(case) and cause in UNNAMED:
+        return None
+    paced = not certain and not watched_out(case)
+    if paced and not (cause in ENDS and _beyond_pace(case, moved, thread, samples)):
         return None
     late = ended(case) and last is not None and last.edge == "end"
     cause = LATE_EXIT if late else cause
@@ -55,6 +76,7 @@ def hung_waiting(case: Case) -> Verdict | None:
         f"{silence(case)}; at {moved.looks} of {moved.looks} looks {_all(moved.threads)}, and in "
         f"{len(samples)} of {len(samples)} samples {which} waits in {spell(telling_frame(thread))}{weaker}"
         f"{_kernel_wait(moved)}; {moved.cpu_s:.2f} s CPU in {moved.seconds:.1f} s{_kept_by(sample) if late else ''}"
+        f"{f'; that is {pace_told(case)}, and only {ENDS[cause]} could end it' if paced else ''}"
     )
     return conclude(
         case,
@@ -67,6 +89,12 @@ def hung_waiting(case: Case) -> Verdict | None:
         signature=signature(Kind.HANG, cause, stack_names(thread)),
         phase="exit" if late else None,
     )
+
+
+def _beyond_pace(case: Case, moved: Motion, thread: ThreadStack, samples: tuple[StackSample, ...]) -> bool:
+    """Whether it has stood still for so long, in work that it did before, that only the outside could be late."""
+    wakes = moved.any_timed or "D" in moved.states
+    return beyond_pace(case) and not wakes and not unusual(thread, samples)
 
 
 def _kept_by(sample: StackSample) -> str:

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import (
+    beyond_pace,
     conclude,
     main_pid,
+    pace_told,
     silence,
     silence_began_s,
     silent_too_long,
@@ -16,6 +18,7 @@ from harness.classify.facts import (
 from harness.classify.frames import identical, native_samples, plain, silent_samples, spell
 from harness.classify.motion import ASLEEP, motion
 from harness.classify.signature import signature, stack_names
+from harness.classify.unusual import unusual
 from harness.core.outcome import StopReason
 from harness.core.stacks import deciding_thread, is_stdlib, python_frames, telling_frame
 from harness.core.verdict import Confidence, Kind
@@ -40,8 +43,8 @@ def starved(case: Case) -> Verdict | None:
     moved, samples = motion(case), silent_samples(case)
     if not silent_too_long(case) or moved is None or len(samples) < 2 or not identical(samples):
         return None
-    certain = case.outcome.stopped_by is StopReason.CERTAIN
-    if not certain and not watched_out(case):
+    paced = case.outcome.stopped_by is not StopReason.CERTAIN and not watched_out(case)
+    if paced and not beyond_pace(case):
         return None
     thread = deciding_thread((native_samples(samples) or samples)[-1])
     if thread is None or fetching(thread) is None:
@@ -54,13 +57,15 @@ def starved(case: Case) -> Verdict | None:
         return None
     called = next((f for f in python_frames(thread) if LOADER_FILE not in f.file and not is_stdlib(f)), None)
     stuck = [worker for worker in workers if worker.place is not None]
+    if paced and (not stuck or "D" in moved.states or unusual(stuck[0].thread)):
+        return None
     where = f": {'; '.join(map(str, stuck))}" if stuck else ""
     rest = f", {len(idle)} have nothing to do" if idle else ""
     because = (
         f"{silence(case)}; in {len(samples)} of {len(samples)} samples the main thread asks the DataLoader for a "
         f"batch, in {spell(called)}; its {moved.children} worker process(es){rest} used "
         f"{moved.others_cpu_s or 0.0:.2f} s CPU in {moved.seconds:.1f} s, and none that has work sleeps on a timer or "
-        f"waits for another machine{where}"
+        f"waits for another machine{where}{f'; that is {pace_told(case)}' if paced else ''}"
     )
     return conclude(
         case,
@@ -69,7 +74,7 @@ def starved(case: Case) -> Verdict | None:
         cause="data-starvation",
         because=because,
         cites=(*(s.id for s in samples), *(id for w in workers for id in w.ids), *moved.ids, "progress"),
-        confidence=Confidence.HIGH if stuck else Confidence.MEDIUM,
+        confidence=Confidence.HIGH if stuck and not paced else Confidence.MEDIUM,
         signature=signature(Kind.HANG, "data-starvation", stack_names(stuck[0].thread if stuck else thread)),
     )
 

@@ -100,6 +100,40 @@ def test_longest_silence_leaves_out_the_startup_and_counts_steps_as_progress(bea
     assert beats.last_t_s == 67.0
 
 
+def test_the_pace_leaves_out_the_first_step_but_for_its_data(beats, write):
+    write(mark(1, 1001.0, step=None, phase="build"))
+    write(mark(2, 1030.0, phase="data") + mark(3, 1035.0) + mark(4, 1055.0, phase="optim"))
+    write(step_done(5, 1055.5, step=0) + mark(6, 1056.0, step=1, phase="data") + mark(7, 1056.5, step=1))
+    write(mark(8, 1057.5, step=1, phase="optim") + step_done(9, 1058.0, step=1))
+    beats.read()
+    pace = beats.pace()
+    # The forward pass of the first step took 20 s; what came before the first step counts for nothing.
+    assert pace.gaps == (("data", "begin", 5.0), ("forward", "begin", 1.0), ("optim", "begin", 1.0))
+    assert (pace.steps, pace.longest_s) == (2, 5.0)
+
+
+def test_a_place_is_known_once_its_step_is_done_and_its_gap_counts_at_once(beats, write):
+    for step in range(3):
+        write(mark(3 * step + 1, 1001.0 + step, step=step) + step_done(3 * step + 2, 1001.5 + step, step=step))
+    write(mark(10, 1004.0, step=3, phase="save") + mark(11, 1011.0, step=3, phase="save"))
+    beats.read()
+    assert [phase for phase, _, _ in beats.pace().gaps] == ["forward"]
+    assert beats.pace().longest_s == 7.0
+    write(step_done(12, 1012.0, step=3))
+    beats.read()
+    assert [phase for phase, _, _ in beats.pace().gaps] == ["forward", "save"]
+
+
+def test_gaps_lie_between_the_marks_of_one_rank(beats, write):
+    for rank in (0, 1):
+        for step in range(3):
+            begin_s = 1001.0 + 10.0 * step + 5.0 * rank
+            write(mark(2 * step + 1, begin_s, step=step, rank=rank), rank=rank)
+            write(step_done(2 * step + 2, begin_s + 1.0, step=step, rank=rank), rank=rank)
+    beats.read()
+    assert beats.pace().gaps == (("forward", "begin", 10.0),)
+
+
 def test_first_step_with_a_fact_that_is_no_number_is_remembered(beats, write):
     write(mark(1, 1001.0) + step_done(2, 1002.0, step=0, loss=1.0) + step_done(3, 1003.0, step=1, loss=float("nan")))
     write(step_done(4, 1004.0, step=2, loss=float("nan")))

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -10,7 +11,7 @@ from harness.core.movement import quiet_windows
 from harness.core.outcome import Ending, Exit, StopReason
 from harness.core.point import Point
 from harness.core.ports import ProcessRef
-from harness.core.trial import Budget, Limit, Trial
+from harness.core.trial import BY_USER, Budget, Limit, Trial
 from harness.observe.monitor import watch
 from harness.store import layout
 from harness.testing.clock import FakeClock
@@ -295,6 +296,129 @@ def test_mark_while_the_watch_runs_out_lets_it_go_on(clock, handle, view, run):
     handle.exit_at(130.0, code=0)
     outcome, _ = run(decided=ends_in_a_hang_after(120.0))
     assert outcome.ending is Ending.EXITED
+
+
+def has_a_pace(handle, *, step_s=0.4):
+    """Four quick steps, the first a second after the start, and the beginning of a fifth; the time of its last mark."""
+    handle.train(steps=4, step_s=step_s)
+    last_s = 1.0 + 4 * step_s + 0.1
+    handle.clock.at(last_s, lambda: handle.beat(phase="forward", step=4))
+    return last_s
+
+
+FIVE_STEPS = {"train": {"steps": 5}}
+
+
+def test_standstill_out_of_proportion_to_the_own_pace_is_told_within_ten_seconds(handle, view, run):
+    last_s = has_a_pace(handle)
+    view.wchan = "sk_wait_data"
+    source = ScriptedSource()
+    outcome, evidence = run(trial(config=FIVE_STEPS), source=source, early=True, decided=ends_in_a_hang_after(8.5))
+    assert outcome.stopped_by is StopReason.PACE
+    assert outcome.why == "decided by what was seen so far: it hangs"
+    assert 8.5 <= evidence.silence_s < 9.0
+    assert [native for _, native in source.samples] == [False, True, True]
+    assert evidence.processes[-1].t_s - last_s >= 8.5
+    assert (evidence.pace.steps, evidence.pace.longest_s) == (4, pytest.approx(0.3))
+
+
+def test_longer_steps_are_given_three_of_them_more(handle, view, run):
+    has_a_pace(handle, step_s=6.0)
+    view.wchan = "sk_wait_data"
+    outcome, evidence = run(trial(config=FIVE_STEPS), early=True, decided=ends_in_a_hang_after(0.0))
+    assert outcome.stopped_by is StopReason.PACE
+    assert evidence.silence_s == pytest.approx(6.0 + 3 * 3.1, abs=0.5)
+
+
+def test_loop_out_of_proportion_to_the_own_pace_is_asked_about_with_native_frames(handle, view, run):
+    has_a_pace(handle, step_s=0.02)
+    view.state, view.cpu_share = "R", 1.0
+    source = ScriptedSource()
+    outcome, evidence = run(trial(config=FIVE_STEPS), source=source, early=True, decided=ends_in_a_hang_after(8.5))
+    assert outcome.stopped_by is StopReason.PACE
+    assert 8.5 <= evidence.silence_s < 9.0
+    assert [native for _, native in source.samples] == [True, True, True]
+
+
+def test_what_computes_is_left_alone_for_a_hundred_gaps(handle, view, run):
+    has_a_pace(handle)
+    view.state, view.cpu_share = "R", 1.0
+    source = ScriptedSource()
+    handle.exit_at(17.0, code=0)
+    run(trial(config=FIVE_STEPS), source=source, early=True, decided=ends_in_a_hang_after(8.5))
+    assert source.samples == []
+
+
+def test_limit_that_the_user_set_is_waited_for_whatever_the_pace_was(handle, view, run):
+    has_a_pace(handle)
+    view.wchan = "sk_wait_data"
+    asked = trial(config=FIVE_STEPS)
+    given = replace(asked, budget=replace(asked.budget, stall=Limit(seconds=30.0, source=f"{BY_USER} (--stall)")))
+    outcome, evidence = run(given, early=True, decided=ends_in_a_hang_after(8.5))
+    assert outcome.stopped_by is StopReason.STALL
+    assert evidence.silence_s >= 30.0
+
+
+def test_two_steps_are_no_pace_and_an_end_has_none(handle, view, run):
+    falls_silent(handle)
+    view.wchan = "sk_wait_data"
+    outcome, evidence = run(early=True, decided=ends_in_a_hang_after(8.5))
+    assert (outcome.stopped_by, evidence.silence_s >= 30.0) == (StopReason.STALL, True)
+
+
+def test_silence_after_the_last_step_is_not_held_against_the_pace(handle, view, run):
+    handle.train(steps=4, step_s=0.4)
+    view.wchan = "sk_wait_data"
+    four = trial(config={"train": {"steps": 4}})
+    outcome, evidence = run(four, early=True, decided=ends_in_a_hang_after(8.5))
+    assert (outcome.stopped_by, evidence.silence_s >= 120.0) == (StopReason.STARTUP, True)
+
+
+def test_standstill_that_its_pace_does_not_decide_is_watched_on_as_before(handle, view, run):
+    has_a_pace(handle)
+    view.wchan = "sk_wait_data"
+    asked_s: list[float] = []
+
+    def decided(_, evidence):
+        asked_s.append(evidence.silence_s)
+        return "it hangs" if evidence.silence_s >= 120.0 else ""
+
+    outcome, evidence = run(trial(config=FIVE_STEPS), early=True, decided=decided)
+    assert outcome.stopped_by is StopReason.STALL
+    assert evidence.silence_s == pytest.approx(120.1, abs=0.3)
+    assert asked_s[0] == pytest.approx(8.5, abs=0.3)
+    assert len(asked_s) <= 10
+
+
+def test_learned_limit_that_passes_meanwhile_does_not_delay_what_the_pace_decides(handle, view, run):
+    has_a_pace(handle)
+    view.wchan = "sk_wait_data"
+    asked = trial(config=FIVE_STEPS, stall_s=4.0)
+    outcome, evidence = run(asked, early=True, decided=ends_in_a_hang_after(8.5))
+    assert outcome.stopped_by is StopReason.PACE
+    assert 8.5 <= evidence.silence_s < 9.0
+
+
+def test_native_frames_that_the_limit_asked_for_count_for_the_loop(handle, view, run):
+    has_a_pace(handle)
+    view.state, view.cpu_share = "R", 1.0
+    source = ScriptedSource()
+    asked = trial(config=FIVE_STEPS, stall_s=10.0)
+    outcome, evidence = run(asked, source=source, decided=ends_in_a_hang_after(16.0))
+    assert outcome.stopped_by is StopReason.PACE
+    assert evidence.silence_s == pytest.approx(20.0, abs=0.3)
+    assert [native for _, native in source.samples] == [False, True, True, True]
+
+
+def test_mark_while_a_standstill_is_held_against_the_pace_lets_it_go_on(clock, handle, view, run):
+    last_s = has_a_pace(handle, step_s=1.0)
+    view.wchan = "sk_wait_data"
+    clock.at(last_s + 8.2, lambda: handle.beat(phase="backward", step=4))
+    asked = trial(config=FIVE_STEPS, stall_s=60.0)
+    outcome, evidence = run(asked, early=True, decided=ends_in_a_hang_after(8.5))
+    assert outcome.stopped_by is StopReason.PACE
+    # The gap that ended so late is part of its pace now.
+    assert evidence.silence_s == pytest.approx(6.0 + 3 * 8.2, abs=0.3)
 
 
 def test_process_that_waits_for_a_working_child_is_watched_on(handle, view, run):
