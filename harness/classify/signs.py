@@ -102,7 +102,7 @@ def within_prediction(case: Case) -> str:
     prediction = case.trial.prediction
     if prediction is None or case.evidence.silence_s > prediction.silence_high_s:
         return ""
-    return f"a healthy trial may be silent for {prediction.silence_high_s:.0f} s (from {prediction.basis})"
+    return f"a healthy trial may be silent for {prediction.silence_high_s:.0f} s (from {prediction.source})"
 
 
 def beyond_prediction(case: Case) -> str:
@@ -112,7 +112,7 @@ def beyond_prediction(case: Case) -> str:
         return ""
     return (
         f"silent for {case.evidence.silence_s:.0f} s, a healthy trial for {prediction.silence_high_s:.1f} s at most "
-        f"(from {prediction.basis})"
+        f"(from {prediction.source})"
     )
 
 

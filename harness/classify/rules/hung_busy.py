@@ -100,7 +100,7 @@ def healthy_silence_s(case: Case) -> tuple[float, str, str] | None:
     """
     prediction = case.trial.prediction
     if prediction is not None:
-        return prediction.silence_high_s, f"predicted from {prediction.basis}", "prediction"
+        return prediction.silence_high_s, f"predicted from {prediction.source}", "prediction"
     marks, last = case.evidence.heartbeats, case.evidence.last
     if last is None or last.step is None:
         return None
