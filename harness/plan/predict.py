@@ -40,7 +40,9 @@ def predict(
     if not passed:
         return None
     sizes, x = [_number(r.trial.point.get(axis.name)) for r in passed], _number(value)
-    total_s, total_high_s = estimate(list(zip(sizes, (r.outcome.duration_s for r in passed), strict=True)), at=x)
+    totals = (r.outcome.duration_s for r in passed)
+    fixed_s = min(r.measurement.startup_s or 0.0 for r in passed)
+    total_s, total_high_s = estimate(list(zip(sizes, totals, strict=True)), at=x, fixed_s=fixed_s)
     silences = (r.measurement.longest_silence_s for r in passed)
     silence_s, silence_high_s = estimate(list(zip(sizes, silences, strict=True)), at=x)
     return Prediction(
@@ -66,25 +68,35 @@ def node_seconds(measured: Sequence[Measurement]) -> float | None:
     return median(steps) / nodes
 
 
-def estimate(points: Sequence[tuple[float, float]], *, at: float) -> tuple[float, float]:
-    """Seconds ``at`` a size, and their upper limit, from ``points`` (size, seconds)."""
-    x = at
+def estimate(points: Sequence[tuple[float, float]], *, at: float, fixed_s: float = 0.0) -> tuple[float, float]:
+    """Seconds ``at`` a size, and their upper limit, from ``points`` (size, seconds).
+
+    ``fixed_s`` of them are start-up, which matters while only one size is known: a line tells it by itself.
+    """
     largest_x = max(seen for seen, _ in points)
     largest_s = max(seconds for _, seconds in points)
     line = fit_line(points)
     if line is None:
-        # One value seen: in proportion for larger ones, no less than what was seen for smaller ones.
-        ratio = x / largest_x if largest_x > 0 and x > largest_x else 1.0
-        expected = ratio * sum(seconds for _, seconds in points) / len(points)
-        upper = None
-    else:
-        # A line through noise may cross zero; a smaller value never takes less than nothing.
-        expected = max(line.at(x), min(seconds for _, seconds in points) if x <= largest_x else largest_s)
-        upper = line.upper(x)
+        # No less for a smaller value than what was seen.
+        mean_s = sum(seconds for _, seconds in points) / len(points)
+        expected, high = in_proportion(mean_s, times_beyond(at, [largest_x]), fixed_s=fixed_s)
+        return expected, max(high, largest_s)
+    # A line through noise may cross zero; a smaller value never takes less than nothing.
+    expected = max(line.at(at), min(seconds for _, seconds in points) if at <= largest_x else largest_s)
+    upper = line.upper(at)
     high = INSIDE * expected if upper is None else min(max(upper, expected), INSIDE * expected)
-    if times_beyond(x, [largest_x]) > FAR_RATIO:
+    if times_beyond(at, [largest_x]) > FAR_RATIO:
         high *= FAR / INSIDE
     return expected, max(high, largest_s)
+
+
+def in_proportion(seconds: float, times: float, *, fixed_s: float = 0.0, wide: float = INSIDE) -> tuple[float, float]:
+    """Seconds of a size ``times`` larger than the one that took ``seconds``, and their limit, ``wide`` or ``FAR`` times.
+
+    ``fixed_s``, the start-up, do not grow; the limit lets them, since a larger model also takes longer to build.
+    """
+    fixed_s = min(fixed_s, seconds)
+    return fixed_s + times * (seconds - fixed_s), times * seconds * (FAR if times > FAR_RATIO else wide)
 
 
 def _comparable(trial: Trial, target: Trial | None, axis: Axis) -> bool:

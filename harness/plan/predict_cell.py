@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.core.fit import FAR_RATIO
 from harness.core.point import AxisType
 from harness.core.trial import Prediction
 from harness.core.verdict import Kind
-from harness.plan.predict import FAR, INSIDE, predict
+from harness.plan.predict import FAR, INSIDE, in_proportion, predict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,13 +66,14 @@ def _nearest(records: Sequence[TrialRecord], ordered: Sequence[Axis], cell: Poin
         here, there = cell.get(axis.name), record.trial.point.get(axis.name)
         if isinstance(here, int | float) and isinstance(there, int | float) and here > there > 0:
             ratio *= here / there
-    total_s, silence_s = ratio * record.outcome.duration_s, ratio * record.measurement.longest_silence_s
-    wide = FAR if len(differs) > 1 or ratio > FAR_RATIO else INSIDE
+    fixed_s, wide = record.measurement.startup_s or 0.0, FAR if len(differs) > 1 else INSIDE
+    total_s, total_high_s = in_proportion(record.outcome.duration_s, ratio, fixed_s=fixed_s, wide=wide)
+    silence_s, silence_high_s = in_proportion(record.measurement.longest_silence_s, ratio, wide=wide)
     return Prediction(
         total_s=total_s,
-        total_high_s=wide * total_s,
+        total_high_s=total_high_s,
         silence_s=silence_s,
-        silence_high_s=wide * silence_s,
+        silence_high_s=silence_high_s,
         basis=f"1 passed trial that differs in {', '.join(sorted(differs)) or 'nothing'}",
         beyond=ratio,
     )

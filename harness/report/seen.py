@@ -144,7 +144,7 @@ def healthy(prediction: Prediction | None) -> str:
         return "not predicted: no trial like it had passed before"
     return (
         f"{prediction.least}{seconds(prediction.total_s)} predicted, taken as healthy up to "
-        f"{seconds(prediction.total_high_s)}; longest silence {prediction.least}{seconds(prediction.silence_s)}, up to "
+        f"{seconds(prediction.total_high_s)}; longest silence {seconds(prediction.silence_s)}, up to "
         f"{seconds(prediction.silence_high_s)} ({md(prediction.source)})"
     )
 

@@ -104,6 +104,16 @@ def test_one_value_seen_is_scaled_in_proportion():
     assert (found.total_s, found.total_high_s) == (pytest.approx(2), pytest.approx(6))
 
 
+def test_the_start_up_does_not_grow_in_proportion_but_the_limit_lets_it():
+    """Seen on an H200: 9.2 s at 64 tokens, 4.3 s of them start-up, foretold 294 s at 2048, which took 199 s."""
+    seen = record(1, total_s=9.2)
+    seen = replace(seen, measurement=replace(seen.measurement, startup_s=4.3))
+    found = predict([seen], axis=AXIS, value=12)
+    assert found is not None
+    assert found.total_s == pytest.approx(4.3 + 12 * 4.9)
+    assert found.total_high_s == pytest.approx(6 * 12 * 9.2)
+
+
 def test_one_value_seen_predicts_no_less_for_smaller_ones():
     found = predict([record(4, total_s=2)], axis=AXIS, value=1)
     assert found is not None

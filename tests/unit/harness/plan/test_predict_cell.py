@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from harness.core.evidence import Measurement
@@ -71,6 +73,15 @@ def test_far_beyond_on_one_axis_the_limit_is_as_wide_as_over_two():
     assert far is not None
     assert (near.least, near.total_high_s) == ("", pytest.approx(3 * 8.0))
     assert (far.least, far.total_high_s) == ("at least about ", pytest.approx(6 * 12.0))
+
+
+def test_the_start_up_of_the_nearest_cell_does_not_grow_with_it():
+    seen = passed(9.0, n_layers=1)
+    seen = replace(seen, measurement=replace(seen.measurement, startup_s=4.0))
+    far = at([seen], n_layers=2, seq_len=128)
+    assert far is not None
+    assert far.total_s == pytest.approx(4.0 + 4 * 5.0)
+    assert far.total_high_s == pytest.approx(6 * 4 * 9.0)
 
 
 def test_another_setting_without_a_size_predicts_nothing_and_only_sets_limits():

@@ -309,7 +309,7 @@ def test_a_trial_far_beyond_what_was_measured_says_so_beside_its_healthy_time():
         total_s=98.0, total_high_s=590.0, silence_s=9.0, silence_high_s=54.0, basis="5 sizes", beyond=16.0
     )
     assert healthy(line) == (
-        "at least about 98 s predicted, taken as healthy up to 9 min 50 s; longest silence at least about 9.0 s, up to "
+        "at least about 98 s predicted, taken as healthy up to 9 min 50 s; longest silence 9.0 s, up to "
         "54 s (5 sizes; this is 16 times beyond, where time may grow faster)"
     )
 
