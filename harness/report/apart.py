@@ -12,6 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from harness.report.drawn import drawn
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -64,8 +66,6 @@ def can_draw() -> bool:
 
 def here(run: Run | CampaignRun, run_dir: Path, hide: Callable[[str], str]) -> Callable[[], tuple[Figure, ...]]:
     """Draws in this process, when the figures are asked for."""
-    from harness.report.drawn import drawn
-
     return lambda: drawn(run, run_dir, hide)
 
 
@@ -97,11 +97,7 @@ def _serve(asked: int, ready: int, answer: int) -> None:
     status = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        import matplotlib.backends.backend_svg
-        import matplotlib.figure  # noqa: F401
-
-        from harness.report.drawn import drawn
-
+        _load()
         if os.read(ready, 1):
             with os.fdopen(asked, "rb") as question, os.fdopen(answer, "wb") as out:
                 question.seek(0)
@@ -109,3 +105,12 @@ def _serve(asked: int, ready: int, answer: int) -> None:
         status = 0
     finally:
         os._exit(status)
+
+
+def _load() -> None:
+    """Load matplotlib without the lists of properties in its documentation, a fourth of the time: nobody reads them."""
+    import matplotlib.artist
+
+    matplotlib.artist.kwdoc = lambda _artist: ""
+    import matplotlib.backends.backend_svg
+    import matplotlib.figure

@@ -92,12 +92,10 @@ class Hider:
             return self.text(data)
         if kind is dict:
             return {key: item if type(item) in _BARE else self.data(item) for key, item in data.items()}
-        if kind is list:
-            before = ("", *data)
-            return [
-                HIDDEN
-                if type(last) is str is type(item) and last.startswith("--") and _IS_OPTION.fullmatch(last)
-                else self.data(item)
-                for last, item in zip(before, data, strict=False)
-            ]
-        return data
+        if kind is not list:
+            return data
+        found = [item if type(item) in _BARE else self.data(item) for item in data]
+        for number, word in enumerate(data[:-1]):
+            if type(word) is type(data[number + 1]) is str and word[:2] == "--" and _IS_OPTION.fullmatch(word):
+                found[number + 1] = HIDDEN
+        return found

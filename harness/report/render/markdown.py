@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.report.text import details, md
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
 
 def render(report: Report, *, hide: Callable[[str], str] = lambda text: text, figures: str = "") -> str:
     """The whole report; ends in a newline. ``figures`` is the folder beside it that its figures lie in, if any."""
-    parts = [f"# {md(report.title)}"]
+    parts = [hide(f"# {md(report.title)}")]
     for name, block in report.blocks:
-        parts.append(section_text(block))
-        parts += [f"![{_alt(f.alt)}]({figures}/{f.name}.svg)" for f in report.figures_of(name) if figures]
-    return hide("\n\n".join(parts) + "\n")
+        parts.append(section_text(replace(block, title=hide(block.title), markdown=hide(block.markdown))))
+        parts += [hide(f"![{_alt(f.alt)}]({figures}/{f.name}.svg)") for f in report.figures_of(name) if figures]
+    return "\n\n".join(parts) + "\n"
 
 
 def section_text(block: Block, *, as_folded: bool = False) -> str:
