@@ -91,7 +91,7 @@ def estimate(points: Sequence[tuple[float, float]], *, at: float, fixed_s: float
 
 
 def in_proportion(seconds: float, times: float, *, fixed_s: float = 0.0, wide: float = INSIDE) -> tuple[float, float]:
-    """Seconds of a size ``times`` larger than the one that took ``seconds``, and their limit, ``wide`` or ``FAR`` times.
+    """Seconds of a size ``times`` larger than the one that took ``seconds``, and the limit, ``wide`` or ``FAR`` times.
 
     ``fixed_s``, the start-up, do not grow; the limit lets them, since a larger model also takes longer to build.
     """
