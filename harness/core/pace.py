@@ -27,6 +27,10 @@ LONGER = 3.0
 """A standstill must last this long and three times the longest gap: below 10 s where steps take less than a second,
 below three steps and 10 s otherwise."""
 
+AGE_SHARE = 0.01
+"""Of the time that it ran before, how much more patience a trial is due: a hundredth lost is no loss, and a day's job
+meets what no gap of its first hour was like. Until it has run for a quarter of an hour this says nothing."""
+
 HUNDREDFOLD = 100.0
 """A busy silence must last this many times the longest gap of its phase: what computes may only be slow."""
 
@@ -68,7 +72,8 @@ def still_patience_s(pace: Pace, last: Heartbeat | None, trial: Trial) -> float 
     if limit.by_user or last is None or pace.longest_at_s(last) is None:
         return None
     healthy_s = trial.prediction.silence_high_s if trial.prediction is not None else 0.0
-    return min(max(LEAST_S, HEAD_START_S + LONGER * pace.longest_s, healthy_s), WATCHED * limit.seconds)
+    own_s = max(LEAST_S, HEAD_START_S + LONGER * pace.longest_s, AGE_SHARE * last.t_s)
+    return min(max(own_s, healthy_s), WATCHED * limit.seconds)
 
 
 def busy_patience_s(pace: Pace, last: Heartbeat | None, trial: Trial) -> float | None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.core.evidence import Heartbeat
-from harness.core.pace import LEAST_S, STEPS, UNTOLD, WATCHED, Pace, busy_patience_s, still_patience_s
+from harness.core.pace import AGE_SHARE, LEAST_S, STEPS, UNTOLD, WATCHED, Pace, busy_patience_s, still_patience_s
 from harness.core.point import Point
 from harness.core.trial import BY_USER, Budget, Limit, Prediction, Trial
 
@@ -32,20 +32,29 @@ def trial(limit_s: float = 1e9, *, source: str = "default", healthy_s: float | N
     )  # fmt: skip
 
 
-def last(phase: str = "forward", edge: str = "begin") -> Heartbeat:
-    return Heartbeat(seq=1, t_s=1.0, rank=0, pid=1, phase=phase, edge=edge, step=4)
+def last(phase: str = "forward", edge: str = "begin", *, t_s: float = 1.0) -> Heartbeat:
+    return Heartbeat(seq=1, t_s=t_s, rank=0, pid=1, phase=phase, edge=edge, step=4)
 
 
 def pace(gap_s: float, *, steps: int = STEPS, phase: str = "forward", edge: str = "begin") -> Pace:
     return Pace(steps=steps, longest_s=gap_s, gaps=((phase, edge, gap_s),))
 
 
-@given(gaps, enough)
-def test_a_standstill_is_told_within_ten_seconds_of_quick_steps_and_three_steps_and_ten_seconds_of_others(gap_s, steps):
-    patience_s = still_patience_s(pace(gap_s, steps=steps), last(), trial())
+@given(gaps, enough, st.floats(min_value=0.0, max_value=900.0))
+def test_a_standstill_is_told_within_ten_seconds_of_quick_steps_and_three_steps_and_ten_seconds_of_others(
+    gap_s, steps, t_s
+):
+    """In the first quarter of an hour."""
+    patience_s = still_patience_s(pace(gap_s, steps=steps), last(t_s=t_s), trial())
     assert patience_s is not None
     assert patience_s >= LEAST_S
     assert patience_s < 10.0 if gap_s < 1.0 else patience_s < 3 * gap_s + 10.0
+
+
+@given(gaps, st.floats(min_value=0.0, max_value=1e6))
+def test_a_long_job_is_given_a_hundredth_of_its_age(gap_s, t_s):
+    patience_s = still_patience_s(pace(gap_s), last(t_s=t_s), trial())
+    assert patience_s == max(still_patience_s(pace(gap_s), last(), trial()), AGE_SHARE * t_s)
 
 
 @given(gaps, limits)
