@@ -182,13 +182,17 @@ def _alike(run: CampaignRun) -> str:
     found = [pair for pair in pairs(run) if pair.total]
     same = [f"{p.axis} ({len(p.alike)} of {count(p.total, 'pair')})" for p in found if not p.different]
     other = [f"{p.axis} ({len(p.different)} of {count(p.total, 'pair')})" for p in found if p.different]
-    ends = (f"in {listed(other)} ended differently" if other else "", f"in {listed(same)} ended alike" if same else "")
+    ends = (_in(other, "ended differently"), _in(same, "ended alike"))
     text = f" Cells that differ only {', and only '.join(filter(None, ends))}." if any(ends) else ""
     text += "".join(f" {_outlasted(run, p.axis, slow, passed)}" for p in pairs(run) for slow, passed in p.outlasted)
     untold = [f"{p.axis} ({count(n, 'pair')})" for p in pairs(run) if (n := len(p.untold) - len(p.outlasted))]
     if untold and not any(trial.verdict.kind in FAILED for trial in numbered(run)):
         text += f" Not comparable, because one side was given less time than the other took: {listed(untold)}."
     return text
+
+
+def _in(axes: list[str], ended: str) -> str:
+    return f"in {' or '.join(axes)} {ended}" if axes else ""
 
 
 def _outlasted(run: CampaignRun, axis: str, slow: Point, passed: Point) -> str:
