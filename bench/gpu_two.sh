@@ -25,7 +25,7 @@ part() {
     bullet) limit=210 command=(python3 bench/diagnosis_gpu.py "$work/bullet" --part bullet --budget-s 200) ;;
     nccl) limit=130 command=(python3 bench/train_nccl.py "$work/nccl") ;;
     compare) limit=120 command=(python3 bench/training.py "$work/train" --parts compare alone --budget-s 110 --commit "$commit") ;;
-    production) limit=420 command=(python3 bench/training.py "$work/production" --parts production --budget-s 400 --commit "$commit") ;;
+    production) limit=340 command=(python3 bench/training.py "$work/production" --parts production --budget-s 330 --commit "$commit") ;;
     incident_001) limit=185 command=(python3 -m harness matrix run matrices/incident_001.yaml --runs "$work/001" --executor local --budget 165s) ;;
     incident_004) limit=420 command=(python3 -m harness matrix run matrices/incident_004.yaml --runs "$work/004" --executor local --budget 400s) ;;
     *) echo "no part $1" >&2; return 2 ;;

@@ -50,10 +50,10 @@ class Row:
         )
 
 
-def production() -> list[Row]:
-    """The production configuration in every way, on two GPUs."""
-    modes, kinds = ("ddp", "fsdp"), ("none", "nonreentrant", "reentrant")
-    return [Row(gpus=2, mode=mode, checkpointing=kind, limit_s=150.0) for mode in modes for kind in kinds]
+def production(mode: str, beside: str) -> list[Row]:
+    """The production configuration with every kind of recomputation, on two GPUs that another mode trains on too."""
+    row = Row(gpus=2, mode=mode, limit_s=150.0, beside=beside)
+    return [replace(row, checkpointing=kind) for kind in ("none", "nonreentrant", "reentrant")]
 
 
 def compare() -> list[Row]:
@@ -109,17 +109,8 @@ def more() -> list[Row]:
     ]
 
 
-def long() -> list[Row]:
-    """The two slowest rows of the production configuration, to be run at the same time."""
-    kinds = {"nonreentrant": "reentrant", "reentrant": "nonreentrant"}
-    return [
-        Row(gpus=2, mode="fsdp", checkpointing=kind, limit_s=1e6, beside=f"fsdp {other}")
-        for kind, other in kinds.items()
-    ]
-
-
 PARTS = {
-    "production": lambda: [(production(), None)],
+    "production": lambda: [(production("ddp", "fsdp"), None), (production("fsdp", "ddp"), None)],
     "compare": lambda: [([*compare(), *graphed(compare())], None)],
     "alone": lambda: [(alone("nsa"), 0), (alone("dense"), 1)],
     "graphs": lambda: [(graphs(), None)],
@@ -128,7 +119,6 @@ PARTS = {
     "libraries": lambda: [(libraries(), None)],
     "tiles": lambda: [(tiles(), None)],
     "tiles-compiled": lambda: [(tiles(compiled="inductor"), None)],
-    "long": lambda: [([row], None) for row in long()],
 }
 """Lists of rows that run at the same time, each with the number of its GPU; None for both."""
 
