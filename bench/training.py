@@ -9,8 +9,9 @@ The production configuration has one sequence of 2,048 tokens per GPU: its steps
 that every way completes, and the rows with 16 sequences what the GPUs can do. Every row is
 ``nsa.train.trainer.train`` with the shipped configuration m7c_125m_2xa100_production (or the 1xa100 one), changed
 only in what the row says. Rows on two GPUs run under torchrun, one after another, but ddp's beside fsdp's where only
-that they complete is of interest; rows on one GPU run two at a time, one on each; last, where 45 s are left, the command line itself trains, saves and continues. A row that takes too long
-ends early and says after how many steps; one that fails says why, and the next ones run in fresh processes.
+that they complete is of interest; rows on one GPU run two at a time, one on each; last, where 45 s are left, the
+command line itself trains, saves and continues. A row that takes too long ends early and says after how many steps;
+one that fails says why, and the next ones run in fresh processes.
 ``OUT/training.jsonl`` gets a line when a row ends, and ``OUT/training.md`` is written again: a kill at a limit loses
 the row in progress only.
 
