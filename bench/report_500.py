@@ -1,24 +1,29 @@
 """How long the report of a 500-cell run takes, as wall time of the installed command; the trials are recorded ones.
 
-    python bench/report_500.py [REPEATS]
+    python bench/report_500.py [--pairs N] [--cases CASE ..] [--against TREE]
 
-Prints the wall and the CPU seconds of each rendering (md, html with figures, JSON; the answer on standard output), and
-the load of the machine, since another program's work counts in the wall time.
+Each case is one state of the machine that the command meets (CASES); `cold` drops the page cache before every run, for
+which it must be root; what another running program has open stays cached. With --against the same is asked of an older
+checkout too, turn about, so that both meet the same load. A line of JSON for each pair on standard error, then a table.
 """
 
 from __future__ import annotations
 
+import argparse
 import datetime as dt
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 
+import harness
 from harness.clock import WallClock
 from harness.core.campaign import CampaignAnswer, CampaignSpec, Task
 from harness.core.record import Machine, TrialRecord
@@ -28,7 +33,8 @@ from harness.spec.matrix import parse_matrix
 from harness.store.cases import read_cases
 from harness.store.run_store import RunStore
 
-RECORDED = Path(__file__).parents[1] / "tests" / "data" / "specimens"
+TREE = Path(harness.__file__).parents[1]
+RECORDED = TREE / "tests" / "data" / "specimens"
 MATRIX = """
 version: 1
 name: many
@@ -43,27 +49,106 @@ DEEPEST = 25
 """Cells with so many layers hang, the others pass."""
 
 
-def main(repeats: int) -> None:
-    """Make the run, render it ``repeats`` times."""
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What the command finds: files in memory, the list of fonts that matplotlib keeps, our modules compiled."""
+
+    cached: bool = True
+    fonts: bool = True
+    compiled: bool = True
+
+
+CASES = {
+    "warm": Case(),
+    "cold": Case(cached=False),
+    "no-fonts": Case(fonts=False),
+    "not-compiled": Case(compiled=False),
+    "installed-now": Case(cached=False, fonts=False, compiled=False),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Took:
+    """One rendering: seconds on the clock, seconds of processor time of all its processes."""
+
+    wall_s: float
+    cpu_s: float
+
+
+def main() -> None:
+    """Make the run, render it in every case, print the table."""
+    parser = argparse.ArgumentParser(description="How long the report of a 500-cell run takes.")
+    parser.add_argument("--pairs", type=int, default=7, help="renderings of each case and tree")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=["warm"])
+    parser.add_argument("--against", type=Path, help="an older checkout, to compare with")
+    parser.add_argument("--write", type=Path, metavar="RUNS", help="only make the run, in this folder")
+    asked = parser.parse_args()
+    if asked.write:
+        print(_write(asked.write))
+        return
+    trees = [TREE, *([asked.against.resolve()] if asked.against else [])]
+    with tempfile.TemporaryDirectory() as folder:
+        # written by the oldest, whose runs all can read
+        environ = dict(os.environ, PYTHONPATH=str(trees[-1]))
+        made = [sys.executable, __file__, "--write", folder]
+        run_dir = Path(subprocess.run(made, check=True, env=environ, capture_output=True, text=True).stdout.strip())
+        rows = [_row(name, trees, run_dir, pairs=asked.pairs) for name in asked.cases]
+    head = ["case", "renderings", "median, s", "least to most, s", "processor, s"]
+    head += ["older, s", "ratio"] if asked.against else []
+    print(f"| {' | '.join(head)} |\n|:--{'|--:' * (len(head) - 1)}|")
+    print("\n".join(rows))
+
+
+def _row(name: str, trees: list[Path], run_dir: Path, *, pairs: int) -> str:
+    took: list[list[Took]] = []
+    for number in range(pairs + 1):
+        order = trees if number % 2 else trees[::-1]  # who comes second finds no more than who comes first
+        found = {tree: _render(tree, run_dir, CASES[name]) for tree in order}
+        if number:  # the first fills the caches
+            took.append([found[tree] for tree in trees])
+            said = {
+                "case": name,
+                "wall_s": [round(t.wall_s, 2) for t in took[-1]],
+                "load": round(os.getloadavg()[0], 1),
+            }
+            print(json.dumps(said), file=sys.stderr, flush=True)
+    ours = [pair[0] for pair in took]
+    walls = [t.wall_s for t in ours]
+    cells = [name, str(len(took)), f"{median(walls):.2f}", f"{min(walls):.2f} to {max(walls):.2f}"]
+    cells.append(f"{median(t.cpu_s for t in ours):.2f}")
+    if len(trees) > 1:
+        cells.append(f"{median(pair[1].wall_s for pair in took):.2f}")
+        cells.append(f"{median(pair[0].wall_s / pair[1].wall_s for pair in took):.2f}")
+    return f"| {' | '.join(cells)} |"
+
+
+def _render(tree: Path, run_dir: Path, case: Case) -> Took:
+    command = [str(Path(sys.executable).with_name("nsa-harness")), "report", str(run_dir)]
+    with tempfile.TemporaryDirectory() as folder:
+        environ = dict(os.environ, PYTHONPATH=str(tree))
+        if not case.fonts:
+            environ["MPLCONFIGDIR"] = str(Path(folder) / "matplotlib")
+        if not case.compiled:
+            environ |= {"PYTHONPATH": str(_uncompiled(tree, Path(folder))), "PYTHONDONTWRITEBYTECODE": "1"}
+        if not case.cached:
+            os.sync()
+            Path("/proc/sys/vm/drop_caches").write_text("3")
+        before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environ)
+        wall_s, after = time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Took(wall_s=wall_s, cpu_s=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+
+def _uncompiled(tree: Path, folder: Path) -> Path:
+    """A copy of our packages without ``__pycache__``, as a package manager that does not compile leaves them."""
+    for package in ("harness", "nsa"):
+        shutil.copytree(tree / package, folder / "tree" / package, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder / "tree"
+
+
+def _write(runs: Path) -> Path:
     seen = {found.name.partition(".")[0]: found for found in read_cases(RECORDED)}
     good, bad = seen["clean"], seen["lock-deadlock"]
-    with tempfile.TemporaryDirectory() as folder:
-        run_dir = _write(Path(folder), good, bad)
-        command = [str(Path(sys.executable).with_name("nsa-harness")), "report", str(run_dir)]
-        for _ in range(repeats):
-            load = os.getloadavg()[0]
-            before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-            wall, after = time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
-            cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-            print(json.dumps({"wall_s": round(wall, 2), "cpu_s": round(cpu, 2), "load": round(load, 1)}), flush=True)
-
-
-def _write(runs: Path, good: object, bad: object) -> Path:
-    from harness.store.cases import Judged
-
-    assert isinstance(good, Judged)
-    assert isinstance(bad, Judged)
     matrix = parse_matrix(MATRIX, name="many.yaml").matrix
     cells = [matrix.space.cell({"n_layers": i, "seq_len": j}) for i in range(1, DEEPEST + 1) for j in range(1, 21)]
     records: list[TrialRecord] = []
@@ -109,4 +194,4 @@ def _machine() -> Machine:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
+    main()
