@@ -118,7 +118,8 @@ def law(out: Path, keep: Path, *, say: Callable[[str], None], left_s: Callable[[
         for line in (*straight_law(few, sizes), *node_law(sizes)):
             say(f"law: {line}")
         done = one(*wanted, limit_s, prediction_for(sizes, wanted[0] * wanted[1]))
-    nodes = dict(done.evidence.measurement.facts).get(GRAPH_NODES, 0.0)
+    facts = dict(done.evidence.measurement.facts)
+    nodes = facts.get(GRAPH_NODES, 0.0) * wanted[0] / facts.get("forward_blocks", wanted[0])  # also of those not seen
     say(f"law: {wanted[0]} layers x {wanted[1]} tokens, limit {limit_s:.0f} s: {done.verdict} by {done.verdict.rule}")
     for line in predictions(few, sizes, product=float(wanted[0] * wanted[1]), nodes=nodes):
         say(f"law: {line}")
