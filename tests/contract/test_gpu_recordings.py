@@ -88,12 +88,13 @@ def test_the_case_of_the_reports_is_slow_with_its_graph_and_its_predicted_step_i
 
 
 def test_autograd_nodes_foretell_the_step_that_layers_times_tokens_did_not():
-    """The same case beside another H200, with the seconds a node; on a third host the step came to its end in 193 s."""
+    """The same case in another run, with the seconds a node; in a third the step came to its end, in 193 s."""
     verdict = classify(LAW["law-12x2048-nodes"].case)
     assert (verdict.kind, verdict.cause) == (Kind.SLOW, "host-bound")
     assert verdict.because.startswith(
         "host-bound: GPU idle, 2760 autograd nodes per token (230 in each of 12 layers); "
-        "a step should take about 191 s (5653069 autograd nodes at 33.8 us each, as in 6 sizes up to 3072 layers x tokens), the limit was 60 s; "
+        "a step should take about 191 s (5653069 autograd nodes at 33.8 us each, as in 6 sizes up to 3072 layers x "
+        "tokens), the limit was 60 s; "
     )
 
 
