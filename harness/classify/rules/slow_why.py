@@ -107,7 +107,7 @@ def _should_take(case: Case, forward_s: float) -> str:
     nodes, node_s = _graph_nodes(case), prediction.node_s or 0.0
     if (by_nodes_s := steps * nodes * node_s) > prediction.total_s:
         count = f"{'' if _is_whole(case) else 'about '}{nodes:.0f} autograd nodes"
-        each = f"{count} at {1e6 * node_s:.1f} us each, as in {prediction.basis}"
+        each = f"{count} at {1e6 * node_s:.1f} us each, as in {prediction.source}"
         return f"{what} should take about {by_nodes_s:.0f} s ({each}), {limit}"
     if steps * forward_s > prediction.total_s:
         predicted_s = f"{prediction.least}{prediction.total_s:.0f} s"
