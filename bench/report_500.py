@@ -33,8 +33,9 @@ from harness.spec.matrix import parse_matrix
 from harness.store.cases import read_cases
 from harness.store.run_store import RunStore
 
-TREE = Path(harness.__file__).parents[1]
-RECORDED = TREE / "tests" / "data" / "specimens"
+TREE = Path(__file__).resolve().parents[1]
+RECORDED = Path(harness.__file__).parents[1] / "tests" / "data" / "specimens"
+"""Of the tree that writes the run: an older one does not read newer recordings."""
 MATRIX = """
 version: 1
 name: many
@@ -81,7 +82,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=7, help="renderings of each case and tree")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=["warm"])
     parser.add_argument("--against", type=Path, help="an older checkout, to compare with")
-    parser.add_argument("--write", type=Path, metavar="RUNS", help="only make the run, in this folder")
+    parser.add_argument("--write", type=Path, metavar="RUNS", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.write:
         print(_write(asked.write))
