@@ -9,7 +9,7 @@ from harness.classify.facts import PATIENCE, conclude, main_pid, silence, silenc
 from harness.classify.frames import native_samples, silent_samples, spell
 from harness.classify.motion import motion
 from harness.classify.signature import signature, stack_names
-from harness.core.pace import busy_patience_s
+from harness.core.pace import HUNDREDFOLD, busy_patience_s
 from harness.core.stacks import is_compiled_work, is_stdlib, native_leaf, python_frames
 from harness.core.verdict import Confidence, Kind
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 LONGER = 10.0
 """Times the longest healthy silence that a busy silence must last."""
-HUNDREDFOLD = 100.0
-"""Times the silence predicted for a healthy trial: what is a hundred times slower than it should be is only slow."""
 LEAST_S = 8.0
 """A busy silence shorter than this is no hang, however quick the healthy trials were."""
 LEAST_UNDISTURBED_S = 5.0
