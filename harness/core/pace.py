@@ -32,8 +32,8 @@ AGE_SHARE = 0.01
 meets what no gap of its first hour was like. Until it has run for a quarter of an hour this says nothing."""
 
 HUNDREDFOLD = 100.0
-"""A busy silence must last this many times the longest gap of its phase, or the silence that passed trials predict: what
-computes may only be slow."""
+"""A busy silence must last this many times the longest gap of its phase, or the silence that passed trials predict:
+what computes may only be slow."""
 
 WATCHED = 4.0
 """Times its limit that a silence is watched at most; the pace never waits longer."""
