@@ -1,6 +1,9 @@
 """/proc, from a folder that looks like it and from this process itself."""
 
+import itertools
 import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -67,6 +70,21 @@ def test_cpu_time_of_other_processes_is_counted(root):
     state = Proc(str(root)).look(7, id="proc-1", t_s=3.0, others=(99,))
     assert state.others_cpu_s == pytest.approx(1.5)
     assert state.others_may_move == ""
+
+
+def test_helper_that_wakes_for_a_moment_is_charged_the_moment_and_not_a_tick():
+    """A poll of 0.1 ms in every five seconds must not read like ten."""
+    code = "import sys; print(flush=True)\nfor line in sys.stdin: print(flush=True)"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as helper:
+        used_s = []
+        for _ in range(30):
+            helper.stdout.readline()
+            used_s.append(Proc().look(os.getpid(), id="a", t_s=0.0, others=(helper.pid,)).others_cpu_s)
+            helper.stdin.write(b"\n")
+            helper.stdin.flush()
+    assert used_s == sorted(used_s)
+    assert used_s[0] > 0
+    assert any(0 < after - before < 0.01 for before, after in itertools.pairwise(used_s))
 
 
 @pytest.mark.parametrize(
