@@ -53,6 +53,7 @@ def stacks(ctx: click.Context, *, pid: int, native: bool, samples: int, all_thre
     from harness.launch import procs
     from harness.observe.job import find_job, members
     from harness.observe.proc import Proc
+    from harness.observe.stacks.pystack import PyStack
     from harness.observe.stacks.table import load_sources
     from harness.observe.survey import Survey
 
@@ -70,7 +71,7 @@ def stacks(ctx: click.Context, *, pid: int, native: bool, samples: int, all_thre
         view=Proc(),
         is_same=is_same,
         neutral=load_sources(("py-spy", "pystack")),
-        native=load_sources(("pystack", "py-spy")) if native else (),
+        native=(PyStack(every_thread=True), *load_sources(("py-spy",))) if native else (),
         note=progress(now=clock.now),
     )
     seen = survey.take(samples=samples)

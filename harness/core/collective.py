@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from harness.core.stacks import deciding_thread, is_noise, is_stdlib, native_leaf, python_frames
+from harness.core.stacks import bare, deciding_thread, is_noise, is_stdlib, native_leaf, python_frames
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,20 +88,20 @@ def wait_of(thread: ThreadStack) -> Wait | None:
     """The wait for other ranks, or for the GPU, that ``thread`` is in; None when its stack shows none."""
     caller = _caller(thread)
     leaf = native_leaf(thread)
-    reducer = [_bare(frame).rpartition("::")[2] for frame in leaf if _REDUCER.search(frame.function)]
+    reducer = [bare(frame).rpartition("::")[2] for frame in leaf if _REDUCER.search(frame.function)]
     if buckets := next((_OUTSIDE_BACKWARD[name] for name in reducer if name in _OUTSIDE_BACKWARD), None):
         return Wait(kind="collective", name=buckets, frame=caller)
     if reducer:
         return Wait(kind="gradients", name="the all-reduce of gradients", frame=caller)
-    called = [frame for frame in _inside(thread) if _bare(frame) in COLLECTIVES]
+    called = [frame for frame in _inside(thread) if bare(frame) in COLLECTIVES]
     if called:
-        name = _bare(called[-1])
+        name = bare(called[-1])
         return Wait(kind="pair" if name in PAIRS else "collective", name=name, frame=caller)
     if any(_TRANSPORT.search(frame.function) for frame in leaf):
         return Wait(kind="collective", name="a collective", frame=caller)
     innermost = next(iter(python_frames(thread)), None)
-    if innermost is not None and innermost.file.endswith(_DDP) and _bare(innermost) in _IN_DDP:
-        return Wait(kind="collective", name=_IN_DDP[_bare(innermost)], frame=caller)
+    if innermost is not None and innermost.file.endswith(_DDP) and bare(innermost) in _IN_DDP:
+        return Wait(kind="collective", name=_IN_DDP[bare(innermost)], frame=caller)
     if any(_GPU.search(frame.function) for frame in leaf):
         return Wait(kind="gpu", name="its GPU", frame=caller)
     return None
@@ -131,7 +131,3 @@ def _caller(thread: ThreadStack) -> Frame | None:
     """The innermost Python frame that is neither torch's nor the standard library's."""
     own = (frame for frame in python_frames(thread) if not is_stdlib(frame) and "/torch/" not in frame.file)
     return next(own, None) or next((frame for frame in thread.frames if not is_noise(frame)), None)
-
-
-def _bare(frame: Frame) -> str:
-    return frame.function.rpartition(".")[2]

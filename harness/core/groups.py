@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.evidence import Frame, ProcessState, StackSample, ThreadStack, ThreadState
 from harness.core.movement import STILL_CPU_S, STILL_SWITCHES, Movement, quiet_windows
-from harness.core.stacks import deciding_thread, is_noise, is_stdlib, python_frames, telling_frame
+from harness.core.stacks import bare, deciding_thread, is_noise, is_stdlib, python_frames, telling_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -205,7 +205,7 @@ def _own(thread: ThreadStack) -> tuple[Frame, ...]:
 def _place(rank: RankSeen) -> tuple[object, ...]:
     if rank.missing or rank.thread is None:
         return ("missing", rank.missing)
-    return (rank.state in _STOPPED, *((_name(frame), frame.file) for frame in _own(rank.thread)))
+    return (rank.state in _STOPPED, *((bare(frame), frame.file) for frame in _own(rank.thread)))
 
 
 def _order(rank: RankSeen) -> int:
@@ -232,7 +232,7 @@ def _lines(thread: ThreadStack) -> dict[tuple[str, str, int], int]:
     seen: Counter[tuple[str, str]] = Counter()
     lines: dict[tuple[str, str, int], int] = {}
     for frame in thread.frames:
-        key = _name(frame), frame.file
+        key = bare(frame), frame.file
         lines[*key, seen[key]] = frame.line
         seen[key] += 1
     return lines
@@ -253,17 +253,12 @@ def _where(frames: Sequence[Frame], telling: Frame) -> str:
     caller = next((i for i, frame in enumerate(own) if not _INSTALLED.match(frame.file)), None)
     if not caller:  # the innermost is the program's own, or all are a library's
         return f"{_spoken(telling)} ({short_file(telling)})"
-    called = next((frame for frame in reversed(own[:caller]) if _name(frame) not in _WRAPPERS), own[caller - 1])
+    called = next((frame for frame in reversed(own[:caller]) if bare(frame) not in _WRAPPERS), own[caller - 1])
     return f"{_spoken(called)} at {short_file(own[caller])} ({_spoken(own[caller])})"
 
 
-def _name(frame: Frame) -> str:
-    """The bare name: only some dumpers say in which class or function a function was defined."""
-    return frame.function.rpartition(".")[2]
-
-
 def _spoken(frame: Frame) -> str:
-    if _name(frame) == "__next__" and frame.file.endswith("/dataloader.py"):
+    if bare(frame) == "__next__" and frame.file.endswith("/dataloader.py"):
         return "DataLoader next"
     return frame.function.rpartition("<locals>.")[2]
 

@@ -16,6 +16,10 @@ STILL_CPU_S = 0.002
 STILL_SWITCHES = 2
 """A window with no more context switches than this counts as still; a poll every 5 s is told by `timed` instead."""
 
+POLL_SHARE = 0.1
+"""CPU seconds per second of a process that only asks again and again whether something has come; a rank that waits in a
+rendezvous for another measured 0.03."""
+
 STILL_FAULTS = 2
 """A window with no more page faults than this counts as still."""
 
@@ -80,6 +84,11 @@ class Movement:
             and self.threads_changed == 0
             and self.running == 0
         )
+
+    @property
+    def polls(self) -> bool:
+        """Whether it slept at both looks and hardly computed in between: it waits, if only by asking again."""
+        return self.running == 0 and self.cpu_share <= POLL_SHARE
 
     def __str__(self) -> str:
         others = "" if self.others_cpu_s is None else f", other processes {self.others_cpu_s:.3f} s"

@@ -55,6 +55,11 @@ def is_stdlib(frame: Frame) -> bool:
     return not frame.native and (bool(_STDLIB.search(frame.file)) or name in _STDLIB_FILES)
 
 
+def bare(frame: Frame) -> str:
+    """The name of its function alone: only some sources say in which class or function that was defined."""
+    return frame.function if frame.native else frame.function.rpartition(".")[2]
+
+
 def python_frames(thread: ThreadStack) -> tuple[Frame, ...]:
     """The Python frames of a thread, innermost first."""
     return tuple(frame for frame in thread.frames if not frame.native)

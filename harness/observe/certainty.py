@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.collective import INCOMPARABLE, SAMPLES, agreed_wait
 from harness.core.movement import OUTSIDE_WAITS, STOPPED_S, is_ticker, quiet_windows, stopped_s
-from harness.core.stacks import deciding_thread, python_frames, telling_frame
+from harness.core.stacks import bare, deciding_thread, python_frames, telling_frame
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,6 +25,9 @@ WAITS_FOR_OTHERS = (
 
 LOADER_FILE, WORKER_FILE = "/torch/utils/data/dataloader.py", "/torch/utils/data/_utils/worker.py"
 """Where a batch is asked for, and where a worker without work waits for some."""
+
+SHARED_LOCK_FILE = "/multiprocessing/synchronize.py"
+"""Locks, events and barriers between processes; to the kernel they look like those of one."""
 
 WAITS_FOR_A_CHILD = frozenset({"do_wait", "kernel_wait4"})
 """Kernel functions in which a thread waits for a child to end. (futex_do_wait is another thing.)"""
@@ -86,13 +89,16 @@ def nobody_moves(
 
     Certain when every rank that is not in a collective is known to make no progress, or when all are in one, but not
     in the same, and none moves. Not certain when all wait in the same one: it may be slow. Nor when all that is known
-    of a wait is that it is for a GPU, or for one other rank, which may be in another call and still answer.
+    of a wait is that it is for a GPU, or for one other rank, which may be in another call and still answer. With
+    ``alone``, neither when a rank waits for a lock that processes share: only ranks and their helpers were looked at.
     """
     mine = {rank: [sample for sample in stacks if sample.pid == pid] for rank, pid in ranks.items()}
     helpers = [sample for sample in stacks if sample.pid not in ranks.values()]
 
     def stuck(rank: int) -> Certainty:
         verdict = nothing_moves(pid=ranks[rank], looks=looks, stacks=mine[rank], alone=alone)
+        if verdict.certain and alone and len(ranks) > 1 and _shares_lock(mine[rank][-1]):
+            return _not("it waits for a lock between processes, and whoever started the ranks may give it back")
         if verdict.certain:
             return verdict
         theirs = [sample for sample in helpers if sample.rank == rank]
@@ -152,7 +158,12 @@ def _asks_loader(sample: StackSample) -> bool:
     thread = deciding_thread(sample)
     frames = python_frames(thread) if thread is not None else ()
     asking = ("_try_get_data", "_get_data")
-    return any(f.file.endswith(LOADER_FILE) and f.function.rpartition(".")[2] in asking for f in frames)
+    return any(f.file.endswith(LOADER_FILE) and bare(f) in asking for f in frames)
+
+
+def _shares_lock(sample: StackSample) -> bool:
+    thread = deciding_thread(sample)
+    return thread is not None and any(f.file.endswith(SHARED_LOCK_FILE) for f in python_frames(thread))
 
 
 def _has_work(sample: StackSample) -> bool:
@@ -187,7 +198,7 @@ def _stacks_agree(stacks: Sequence[StackSample], *, moved_not: str) -> Certainty
 def _shape(sample: StackSample, *, native: bool) -> frozenset[tuple[int, tuple[object, ...]]]:
     """The stacks by thread, Python frames only unless ``native``; comparable between samples of one process."""
     return frozenset(
-        (thread.tid, tuple(frame for frame in thread.frames if native or not frame.native))
+        (thread.tid, tuple((bare(f), f.file, f.line) for f in thread.frames if native or not f.native))
         for thread in sample.threads
         if native or any(not frame.native for frame in thread.frames)
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.outcome import Cleanup, Ending, Outcome, StopReason
 from harness.core.pace import busy_patience_s, still_patience_s
+from harness.core.world import world_of
 from harness.observe.certainty import SAMPLES
 from harness.observe.devices.devices import Devices
 from harness.observe.examiner import BETWEEN_SAMPLES_S, LONGEST_POLL_S, SETTLE_S, Event, Examiner, Stop
@@ -47,6 +48,9 @@ CLOSING_S = SAMPLES * (SETTLE_S + BETWEEN_SAMPLES_S)
 
 DECIDING_S = STANDSTILL_S + CLOSING_S
 """The same before a silence is out of proportion to the trial's pace, which is asked of /proc alone at first."""
+
+DECIDING_BUSY_S = DECIDING_S + 1.5
+"""The same of what computes: all three samples show native frames, and it competes for the cores with its dumper."""
 
 GRACE_S = 3.0
 """Time between TERM and KILL when a trial is ended."""
@@ -166,19 +170,29 @@ class _Watch(Examiner):
             return None
         pace, last = self.beats.pace(), self.beats.last
         still_s, busy_s = (ask(pace, last, self.trial) for ask in (still_patience_s, busy_patience_s))
-        for patience_s, native in ((still_s, False), (busy_s, True)):
-            if patience_s is None or native in self.paced or self.silence_s() < patience_s - DECIDING_S:
+        for patience_s, begin_s, native in ((still_s, DECIDING_S, False), (busy_s, DECIDING_BUSY_S, True)):
+            if patience_s is None or native in self.paced or self.silence_s() < patience_s - begin_s:
                 continue
             self.paced.add(native)
-            if native or self.rests():
+            # Who has all samples disturbs nobody any more, and the rules see what they show.
+            if self.lacking(native=native) <= 0 or self.rests() is not native:
                 return self.decide_at(patience_s, native=native)
         return None
 
-    def decide_at(self, patience_s: float, *, native: bool) -> Stop | None:
-        """Complete the samples while the silence grows to ``patience_s``, and ask then whether it is a hang."""
+    def lacking(self, *, native: bool) -> int:
+        """How many stack samples of this silence some rank lacks; with ``native``, of those that show native frames."""
         seen = [sample for sample in self.sampler.stacks if sample.native or not native]
-        taken = min((sum(sample.pid == pid for sample in seen) for pid in self.living().values()), default=0)
-        for _ in range(SAMPLES - taken):
+        return SAMPLES - min((sum(sample.pid == pid for sample in seen) for pid in self.living().values()), default=0)
+
+    def decide_at(self, patience_s: float, *, native: bool) -> Stop | None:
+        """Complete the samples while the silence grows to ``patience_s``, and ask then whether it is a hang.
+
+        Of several ranks one sample without native frames comes first: it spares those that wait for another the rest.
+        """
+        if native and not self.sampler.stacks:
+            self.sampler.look()
+            self.sampler.dump(native=False)
+        for _ in range(self.lacking(native=native)):
             rest_s = self.sampled_s + BETWEEN_SAMPLES_S - self.clock.now()
             if self.wait(rest_s) is not Event.NOTHING:
                 return None
@@ -206,7 +220,7 @@ class _Watch(Examiner):
         Asked again each time the silence has doubled, and of /proc alone unless nothing at all moves: a healthy trial
         that is merely slow is not disturbed by it.
         """
-        if self.beats.last is None or not self.suspect_at_s <= self.silence_s() < limit.seconds:
+        if not self.under_way() or not self.suspect_at_s <= self.silence_s() < limit.seconds:
             return None
         self.suspect_at_s = 2 * self.silence_s()
         if not self.rests():
@@ -222,6 +236,11 @@ class _Watch(Examiner):
         waited = limit.source if over else "not waited for"
         said = f"silent for {self.silence_s():.1f} s (limit {limit.seconds:g} s, {waited}); {verdict.because}"
         return Stop(self.limit()[1] if over else StopReason.CERTAIN, said)
+
+    def under_way(self) -> bool:
+        """Whether its processes are known: by their marks, or because every rank of several is there."""
+        world = world_of(self.trial.config)
+        return self.beats.last is not None or (world > 1 and len(self.living()) == world)
 
     def aftermath(self) -> Stop | None:
         """Examine and end the ranks that are left some time after one has failed; None while they may still speak."""

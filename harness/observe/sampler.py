@@ -101,7 +101,8 @@ class Sampler:
     def dump(self, *, native: bool) -> None:
         """Take every rank's stacks from the first source that can; what could not is kept with its reason.
 
-        A rank whose Python frames tell already that it waits in a collective is not stopped for native ones.
+        A rank whose Python frames tell already that it waits in a collective is not stopped for native ones. Threads
+        keep the names that a sample without native frames has told: Python's own, where others know the kernel's.
         """
         told = (
             {sample.pid for sample in self.stacks if not sample.native and _tells_wait(sample)}
@@ -134,7 +135,7 @@ class Sampler:
                 numbered = replace(failure, id=f"failure-{len(self._failures) + 1}")
                 self._failures.setdefault((failure.source, failure.reason), numbered)
             if sample is not None:
-                self.stacks.append(sample)
+                self.stacks.append(self._named(sample))
                 if asks_helpers(sample):
                     self._dump_helpers(sample, ranks=ranks)
 
@@ -143,9 +144,12 @@ class Sampler:
         self._openings.clear()
 
     def stands_still(self) -> bool:
-        """Whether nothing at all moved between the last two looks at any rank."""
+        """Whether nothing at all moved between the last two looks at any rank; one of several may poll for another."""
         last_two = [[look for look in self.looks if look.pid == pid][-2:] for pid in self._ranks().values()]
-        return bool(last_two) and all(len(pair) == 2 and movement(*pair).still for pair in last_two)
+        if not last_two or any(len(pair) < 2 for pair in last_two):
+            return False
+        moved = [movement(*pair) for pair in last_two]
+        return all(one.still or (len(moved) > 1 and one.polls) for one in moved)
 
     def progress(self) -> None:
         """The silence is over: keep what was taken during it if it was examined, and begin anew."""
@@ -168,6 +172,13 @@ class Sampler:
     def failures(self) -> tuple[SourceFailure, ...]:
         """Each reason why a source could not be used, once."""
         return tuple(self._failures.values())
+
+    def _named(self, sample: StackSample) -> StackSample:
+        if not sample.native:
+            return sample
+        names = {t.tid: t.name for s in self.stacks if s.pid == sample.pid and not s.native for t in s.threads}
+        threads = tuple(replace(thread, name=names.get(thread.tid, thread.name)) for thread in sample.threads)
+        return replace(sample, threads=threads)
 
     def _dump_helpers(self, asking: StackSample, *, ranks: Mapping[int, int]) -> None:
         """The stacks of the worker processes that a rank waits for, without disturbing them; a few of many will do."""

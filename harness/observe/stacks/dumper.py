@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,9 @@ from harness.observe.proc import BLOCKS_DUMPERS, Proc
 DUMP_LIMIT_S = 10.0
 EXTENSIONS = 2
 """Times that a dumper gets its limit once more, by halves, while it uses CPU: one that is stuck uses none."""
+
+NICE = -10
+"""A dumper's priority where this user may set it: what it looks at may be stopped for as long as it computes."""
 
 _END_LIMIT_S = 2.0
 
@@ -72,6 +76,8 @@ def run_dumper(argv: list[str], *, pid: int, proc: Proc, limit_s: float = DUMP_L
         )
     except OSError as error:
         return Dump(failure=f"{argv[0]} cannot be started: {error.strerror}")
+    with suppress(PermissionError, ProcessLookupError):
+        os.setpriority(os.PRIO_PROCESS, dumper.pid, NICE)
     answer, waited_s = _answer(dumper, proc=proc, limit_s=limit_s)
     if answer is None:
         return Dump(failure=_end(dumper, pid=pid, before=before, proc=proc, waited_s=waited_s))

@@ -10,8 +10,12 @@ from harness.core.evidence import Frame, ThreadStack
 
 _PYSTACK_THREAD = re.compile(r"Traceback for thread (\d+) (?:\((.*?)\) )?\[(.*?)\]")
 _PYSTACK_FRAME = re.compile(r'\s+\((Python|C|C\+\+)\) File "(.*)", line (\d+), in (.*)')
-_LIBRARY = re.compile(r"( \(inlined\))?( \([^()]*/[^()]*\))?$")
+_LIBRARY = re.compile(r"( \(inlined\))?( \((?P<library>[^()]*/[^()]*)\))?$")
 """What pystack puts behind the name of a C function."""
+
+_INTERPRETER = re.compile(r"(^|/)(lib)?python[\d.]*(\.so[\d.]*)?$")
+_TELLING = re.compile(r"^_*(time|sys|gc|os|unicode|thread|stringio|sre|PyGILState|PyThread|r?lock)(_|$)")
+"""Functions of the interpreter that say what a thread does; all others only carry Python's frames, which are there."""
 
 _SHIM = "/nsa_harness_shim.py"
 """The file of our own wrappers in a stranger's program; its frames lie between the program's and torch's."""
@@ -52,17 +56,17 @@ def _pyspy_thread(thread: dict[str, Any]) -> ThreadStack:
 
 
 def parse_pystack(text: str) -> tuple[ThreadStack, ...]:
-    """The threads in the output of ``pystack remote``, which prints the innermost frame last."""
+    """The threads in the output of ``pystack remote``, which prints the innermost frame last.
+
+    Native frames are given as py-spy gives them: without parameters, and without the interpreter's own machinery.
+    """
     threads: list[ThreadStack] = []
     for block in re.split(r"(?=^Traceback for thread )", text, flags=re.MULTILINE):
         head = _PYSTACK_THREAD.match(block)
         if head is None:
             continue
-        frames = [
-            Frame(function=_LIBRARY.sub("", m[4]), file=m[2], line=int(m[3]), native=m[1] != "Python")
-            for line in block.splitlines()
-            if (m := _PYSTACK_FRAME.match(line)) and not m[2].endswith(_SHIM)
-        ]
+        matches = (m for line in block.splitlines() if (m := _PYSTACK_FRAME.match(line)) and not m[2].endswith(_SHIM))
+        frames = [frame for m in matches if (frame := _pystack_frame(m)) is not None]
         threads.append(
             ThreadStack(
                 tid=int(head[1]),
@@ -74,6 +78,32 @@ def parse_pystack(text: str) -> tuple[ThreadStack, ...]:
     if not threads:
         raise ValueError("no threads in the output of pystack")
     return tuple(threads)
+
+
+def _pystack_frame(match: re.Match[str]) -> Frame | None:
+    """A frame of Python or of C; None for one inside the interpreter that tells nothing."""
+    language, file, line, said = match.groups()
+    if language == "Python":
+        return Frame(function=said, file=file, line=int(line))
+    behind = _LIBRARY.search(said)
+    library = behind["library"] if behind and behind["library"] else file
+    function = without_parameters(_LIBRARY.sub("", said))
+    if _INTERPRETER.search(library) and not _TELLING.search(function):
+        return None
+    return Frame(function=function, file=library if file == "???" else file, line=int(line), native=True)
+
+
+def without_parameters(function: str) -> str:
+    """``at::mm`` for ``at::mm(at::Tensor const&) const``: a C++ name without its last pair of parentheses."""
+    name = function.removesuffix(" const")
+    if not name.endswith(")"):
+        return function
+    depth = 0
+    for position in range(len(name) - 1, -1, -1):
+        depth += {")": 1, "(": -1}.get(name[position], 0)
+        if depth == 0:
+            return name[:position] or function
+    return function
 
 
 def parse_faulthandler(text: str, *, pid: int) -> tuple[ThreadStack, ...]:

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 
     from harness.core.ports import StackSource
 
+NATIVE_BY = "pystack"
+"""Who is asked for native frames before all others: with CUDA loaded it takes 0.2 s of CPU for them and a pause of 0.15
+s, py-spy 1.0 and 0.55 s (bench/results/native-stacks-h100-2026-11-22.md)."""
+
 
 def sample_all(
     sources: Sequence[StackSource],
@@ -25,14 +29,15 @@ def sample_all(
 ) -> tuple[StackSample | None, tuple[SourceFailure, ...]]:
     """The first sample that a source gives, and why those before it gave none.
 
-    With ``native``, all sources are first asked for native frames; Python frames are taken when none has them.
+    With ``native``, all sources are first asked for native frames, ``NATIVE_BY`` before the others; Python frames are
+    taken when none has them.
     A source that can only answer by disturbing the process refuses to when native frames are asked for, so it comes
     last of all.
     """
     failures: list[SourceFailure] = []
     second_best: StackSample | None = None
     for want_native in (True, False) if native else (False,):
-        for source in sources:
+        for source in sorted(sources, key=lambda s: s.name != NATIVE_BY) if want_native else sources:
             answer = source.sample(pid=pid, rank=rank, t_s=t_s, native=want_native, number=number, trial_dir=trial_dir)
             if isinstance(answer, SourceFailure):
                 failures.append(answer)

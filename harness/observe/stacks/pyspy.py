@@ -1,4 +1,4 @@
-"""Stacks by py-spy: cheap and neutral without native frames, with a pause of the process when it shows them."""
+"""Stacks by py-spy: cheap and neutral without native frames; with them it needs a second, half of it for a pause."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from harness.core.stacks import deciding_thread, python_frames, telling_frame
+from harness.core.stacks import bare, deciding_thread, python_frames, telling_frame
 from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish
 from harness.report.stacks import deciding_sample, place
 from harness.report.subject import subject_evidence
@@ -63,7 +63,7 @@ def draw(evidence: Evidence, verdict: Verdict, *, hide: Callable[[str], str]) ->
 def _path(thread: ThreadStack) -> tuple[Frame, ...]:
     """The calls from the outside in, without those that only pass a call on."""
     telling = telling_frame(thread)
-    kept = [frame for frame in python_frames(thread) if frame is telling or _bare(frame) not in WRAPPERS]
+    kept = [frame for frame in python_frames(thread) if frame is telling or bare(frame) not in WRAPPERS]
     return tuple(reversed(kept))
 
 
@@ -78,15 +78,10 @@ def _shared(paths: Sequence[tuple[Frame, ...]]) -> int:
     """How many of the outermost calls are the same in all."""
     same = 0
     for frames in zip(*paths, strict=False):
-        if len({(_bare(f), f.file) for f in frames}) > 1:
+        if len({(bare(f), f.file) for f in frames}) > 1:
             break
         same += 1
     return same
-
-
-def _bare(frame: Frame) -> str:
-    """The bare name: only some dumpers say in which class or function a function was defined."""
-    return frame.function.rpartition(".")[2]
 
 
 def columns(evidence: Evidence, verdict: Verdict) -> tuple[list[ThreadStack], str]:
@@ -107,7 +102,7 @@ def _boxes(
     groups: dict[tuple[str, str], list[tuple[Frame, ...]]] = {}
     for path in paths:
         if path:
-            groups.setdefault((_bare(path[0]), path[0].file), []).append(path)
+            groups.setdefault((bare(path[0]), path[0].file), []).append(path)
     for inside in groups.values():
         frame, wide = inside[0][0], len(inside)
         is_told = frame in telling

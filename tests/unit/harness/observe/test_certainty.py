@@ -52,6 +52,15 @@ def test_all_at_rest_is_certain():
     assert nothing_moves(pid=7, looks=looks(), stacks=stacks(), alone=True).certain
 
 
+def test_one_source_that_names_classes_and_one_that_does_not_agree():
+    python, *native = stacks()
+    (main,) = python.threads
+    qualified = replace(python, threads=(replace(main, frames=(replace(main.frames[0], function="Model.f"),)),))
+    assert nothing_moves(pid=7, looks=looks(), stacks=[qualified, *native], alone=True).certain
+    other = replace(python, threads=(replace(main, frames=(replace(main.frames[0], function="Model.g"),)),))
+    assert "the Python stacks differ" in nothing_moves(pid=7, looks=looks(), stacks=[other, *native]).because
+
+
 OUTSIDE = (
     *("pipe_read", "anon_pipe_read", "do_wait", "ep_poll", "unix_stream_read_generic", "__do_sys_pause"),
     *("do_sigtimedwait", "locks_lock_inode_wait", "do_semtimedop", "request_wait_answer"),

@@ -322,6 +322,17 @@ def test_standstill_out_of_proportion_to_the_own_pace_is_told_within_ten_seconds
     assert (evidence.pace.steps, evidence.pace.longest_s) == (4, pytest.approx(0.3))
 
 
+def test_samples_that_came_late_are_decided_upon_at_once(handle, view, run):
+    """On a busy machine stacks take seconds; another second of watching would show nothing new."""
+    has_a_pace(handle)
+    view.wchan = "sk_wait_data"
+    source = ScriptedSource(on_sample=lambda _: handle.clock.sleep(2.0))
+    outcome, evidence = run(trial(config=FIVE_STEPS), source=source, early=True, decided=ends_in_a_hang_after(8.5))
+    assert outcome.stopped_by is StopReason.PACE
+    last_s = evidence.stacks[-1].t_s + 2.0 - evidence.heartbeats[-1].t_s
+    assert evidence.silence_s - last_s < 0.5
+
+
 def test_longer_steps_are_given_three_of_them_more(handle, view, run):
     has_a_pace(handle, step_s=6.0)
     view.wchan = "sk_wait_data"
@@ -337,14 +348,24 @@ def test_loop_out_of_proportion_to_the_own_pace_is_asked_about_with_native_frame
     outcome, evidence = run(trial(config=FIVE_STEPS), source=source, early=True, decided=ends_in_a_hang_after(8.5))
     assert outcome.stopped_by is StopReason.PACE
     assert 8.5 <= evidence.silence_s < 9.0
-    assert [native for _, native in source.samples] == [True, True, True]
+    assert [native for _, native in source.samples] == [False, True, True, True]
+
+
+def test_standstill_is_not_taken_for_a_loop_where_loops_are_told_soon(handle, view, run):
+    """It can be told for certain, before the patience that a loop is due."""
+    has_a_pace(handle, step_s=0.02)
+    source = ScriptedSource()
+    outcome, evidence = run(trial(config=FIVE_STEPS), source=source, early=True, decided=ends_in_a_hang_after(8.5))
+    assert outcome.stopped_by is StopReason.CERTAIN
+    assert evidence.silence_s < 7.0
+    assert [native for _, native in source.samples] == [False, True, True]
 
 
 def test_what_computes_is_left_alone_for_a_hundred_gaps(handle, view, run):
     has_a_pace(handle)
     view.state, view.cpu_share = "R", 1.0
     source = ScriptedSource()
-    handle.exit_at(17.0, code=0)
+    handle.exit_at(16.0, code=0)
     run(trial(config=FIVE_STEPS), source=source, early=True, decided=ends_in_a_hang_after(8.5))
     assert source.samples == []
 

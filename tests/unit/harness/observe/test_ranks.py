@@ -367,3 +367,89 @@ def test_a_rank_of_which_only_torchrun_tells_has_that_ending(clock, handle, run,
     clock.at(5.0, lambda: handle.exit(code=1))
     _, evidence = run()
     assert [rank.exit for rank in evidence.ranks] == [None, Exit(signal=9)]
+
+
+def test_a_lock_between_processes_may_be_given_back_by_whoever_started_the_ranks():
+    shared = (Frame(function="wait", file="/lib/python3.12/multiprocessing/synchronize.py", line=3), STEP)
+    seen = job(in_collective("init_process_group"), shared)
+    verdict = nobody_moves(**seen, alone=True)
+    assert not verdict.certain
+    assert "whoever started the ranks may give it back" in verdict.because
+    assert nobody_moves(**seen).certain
+
+
+class OnePolls(ScriptedView):
+    """Rank 0 asks a hundred times a second whether rank 1 is there; rank 1 waits for good, or else does ``rank_1``."""
+
+    def __init__(self, *, share: float = 0.03, **rank_1: object):
+        super().__init__(**rank_1)
+        self.share = share
+
+    def look(self, pid, *, id, t_s, rank=0, others=(), since=None):
+        look = super().look(pid, id=id, t_s=t_s, rank=rank, others=others, since=since)
+        if rank == 1:
+            return look
+        polls = replace(
+            look.threads[0],
+            state="S",
+            timed=True,
+            wchan="hrtimer_nanosleep",
+            cpu_s=self.share * t_s,
+            voluntary_switches=int(100 * t_s),
+        )
+        return replace(look, threads=(polls,))
+
+
+class Places(ScriptedSource):
+    """Rank 0 is in the rendezvous, rank 1 in a lock."""
+
+    def sample(self, *, pid, rank, **rest):
+        sample = super().sample(pid=pid, rank=rank, **rest)
+        frames = LOCK if rank else in_collective("init_process_group")
+        return replace(sample, threads=(replace(sample.threads[0], frames=frames),))
+
+
+@pytest.mark.parametrize(
+    ("view", "reason"),
+    [
+        (OnePolls(), StopReason.CERTAIN),
+        (OnePolls(share=0.5), StopReason.STARTUP),  # works on something: not looked into before its limit
+        (OnePolls(timed=True), StopReason.STARTUP),
+        (OnePolls(state="R", cpu_share=1.0), StopReason.STARTUP),
+    ],
+)
+def test_rank_that_never_joins_is_told_while_the_other_asks_for_it(clock, tmp_path, view, reason):
+    """Before any mark, because both are known to be there."""
+    handle = ScriptedHandle(clock=clock, trial_dir=tmp_path)
+    handle.start_ranks(2)
+    source = Places()
+    outcome, evidence = watch(
+        handle=handle,
+        trial=TRIAL,
+        trial_dir=tmp_path,
+        clock=clock,
+        sources=(source,),
+        progress=None,
+        started_s=clock.began_s,
+        interrupted=lambda: False,
+        view=view,
+    )
+    assert outcome.stopped_by is reason
+    assert (evidence.silence_s < 8.0) == (reason is StopReason.CERTAIN)
+
+
+def test_nothing_is_certain_before_every_rank_is_there(clock, tmp_path):
+    handle = ScriptedHandle(clock=clock, trial_dir=tmp_path)
+    handle.start_ranks(1)
+    outcome, _ = watch(
+        handle=handle,
+        trial=TRIAL,
+        trial_dir=tmp_path,
+        clock=clock,
+        sources=(ScriptedSource(),),
+        progress=None,
+        started_s=clock.began_s,
+        interrupted=lambda: False,
+        view=ScriptedView(),
+    )
+    assert outcome.stopped_by is StopReason.STARTUP

@@ -19,7 +19,7 @@ from harness.launch import procs
 from harness.observe.proc import Proc
 from harness.observe.stacks.dumper import find_tool, run_dumper, why_refused
 from harness.observe.stacks.faulthandler import Faulthandler
-from harness.observe.stacks.parse import parse_faulthandler, parse_pyspy, parse_pystack
+from harness.observe.stacks.parse import parse_faulthandler, parse_pyspy, parse_pystack, without_parameters
 from harness.observe.stacks.pick import sample_all
 from harness.observe.stacks.pyspy import PySpy
 from harness.observe.stacks.pystack import PyStack
@@ -34,6 +34,8 @@ PYSTACK = """Traceback for thread 7849 (python) [Has the GIL] (most recent call 
         stuck_here()
     (Python) File "/t.py", line 4, in stuck_here
         print("File x, line 3, in y")
+    (C) File "Objects/call.c", line 7, in cfunction_call (/usr/lib/libpython3.11.so.1.0)
+    (C) File "Python/thread_pthread.h", line 486, in PyThread_acquire_lock_timed (/usr/lib/libpython3.11.so.1.0)
     (C) File "./nptl/futex.c", line 103, in __futex_wait (inlined) (/usr/lib/libc.so.6)
 
 Traceback for thread 7850 (pt_gloo_runloop) [] (most recent call last):
@@ -80,17 +82,37 @@ def test_other_output_of_pyspy_is_refused(text):
         parse_pyspy(text)
 
 
-def test_pystack_frames_come_innermost_first_with_their_library_left_out():
+def test_pystack_frames_come_innermost_first_as_pyspy_gives_them():
+    """Without parameters, and of the interpreter only what says what a thread does."""
     main, gloo = parse_pystack(PYSTACK)
     assert (main.tid, main.name, main.owns_gil) == (7849, "python", True)
     assert main.frames == (
         Frame(function="__futex_wait", file="./nptl/futex.c", line=103, native=True),
+        Frame(function="PyThread_acquire_lock_timed", file="Python/thread_pthread.h", line=486, native=True),
         Frame(function="stuck_here", file="/t.py", line=4),
         Frame(function="<module>", file="/t.py", line=5),
-        Frame(function="_start", file="???", line=0, native=True),
     )
     assert (gloo.name, gloo.owns_gil) == ("pt_gloo_runloop", False)
-    assert gloo.frames[0].function == "gloo::ring(int, char (*)[2])"
+    assert gloo.frames == (Frame(function="gloo::ring", file="/usr/lib/libtorch.so", line=0, native=True),)
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("at::_ops::mm::call(at::Tensor const&, at::Tensor const&)", "at::_ops::mm::call"),
+        ("c10d::Reducer::all_reduce(std::function<void (int)> const&) const", "c10d::Reducer::all_reduce"),
+        (
+            "torch::autograd::(anonymous namespace)::_call_hooks(_object*)",
+            "torch::autograd::(anonymous namespace)::_call_hooks",
+        ),
+        ("torch::autograd::Node::operator()(std::vector<int>&&)", "torch::autograd::Node::operator()"),
+        ("pthread_cond_wait@@GLIBC_2.3.2", "pthread_cond_wait@@GLIBC_2.3.2"),
+        ("run()::{lambda(int)#1}", "run()::{lambda(int)#1}"),
+        ("odd) name)", "odd) name)"),
+    ],
+)
+def test_parameters_of_a_native_function_are_left_out(said, name):
+    assert without_parameters(said) == name
 
 
 SHIM = str(Path(harness.__file__).parent / "shim" / "nsa_harness_shim.py")
@@ -381,6 +403,30 @@ def test_first_source_with_native_frames_wins(tmp_path):
     )
     assert (answer.source, answer.native) == ("c", True)
     assert [failure.source for failure in failures] == ["broken"]
+
+
+def test_native_frames_are_asked_of_the_quickest_first_and_python_frames_of_the_neutral_one(tmp_path):
+    sources = ScriptedSource(name="py-spy"), ScriptedSource(name="pystack")
+    assert [pick(*sources, native=native, tmp_path=tmp_path)[0].source for native in (True, False)] == [
+        "pystack",
+        "py-spy",
+    ]
+
+
+def test_native_frames_that_stop_before_python_are_another_sources_matter(tool, child, tmp_path):
+    partly = tool(
+        f"cat <<'END'\n{PYSTACK}* - Unable to merge native stack due to insufficient native information - *\nEND"
+    )
+    failure = sample(PyStack(tool=partly), child, tmp_path, native=True)
+    assert failure.reason == "native frames that end before Python's begin"
+    assert sample(PyStack(tool=partly, every_thread=True), child, tmp_path, native=True).native
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to raise a priority")
+def test_dumper_computes_before_others_do(tool, child):
+    """Its target may be stopped meanwhile; asked with nothing to wait for but the priority itself."""
+    waits = tool('until [ "$(nice)" = -10 ]; do :; done; nice')
+    assert run_dumper([waits], pid=child, proc=Proc()).text == "-10\n"
 
 
 def test_python_frames_are_taken_when_nobody_has_native_ones(tmp_path):
