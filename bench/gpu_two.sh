@@ -20,6 +20,7 @@ part() {
     one) limit=130 command=(python3 bench/diagnosis_gpu.py "$work/one" --part one --budget-s 120) ;;
     thrash) limit=85 command=(python3 bench/diagnosis_gpu.py "$work/thrash" --part one --names gpu-thrash --budget-s 75) ;;
     profile) limit=110 command=(python3 bench/profile_training.py "$work/profile" --commit "$commit" --budget-s 95) ;;
+    stacks) limit=70 command=(python3 bench/native_stacks.py --device cuda --json "$work/native_stacks.json" --md "$work/native_stacks.md") ;;
     tiles) limit=170 command=(python3 bench/tiles.py "$work/tiles.json") ;;
     attention) limit=400 command=(python3 bench/attention.py --rep-ms 60 --json "$work/attention.json" --md "$work/attention.md") ;;
     bullet) limit=210 command=(python3 bench/diagnosis_gpu.py "$work/bullet" --part bullet --budget-s 200) ;;
