@@ -17,7 +17,9 @@ part() {
   case $1 in
     tests) limit=330 command=(bench/gpu_tests.sh "$work/tests" alone) ;;
     law) limit=250 command=(python3 bench/diagnosis_gpu.py "$work/law" --part law --budget-s 235) ;;
-    one) limit=130 command=(python3 bench/diagnosis_gpu.py "$work/one" --part one --budget-s 120) ;;
+    one) limit=170 command=(python3 bench/diagnosis_gpu.py "$work/one" --part one --budget-s 160) ;;
+    blind_one) limit=130 command=(python3 -m harness selftest gpu-spin gpu-compile --gpu --rounds 2 --no-limits --keep "$work/blind") ;;
+    blind_two) limit=160 command=(python3 -m harness selftest nccl-{skip,shape,spin,unused,lock,stopped,killed} --gpu --no-limits --keep "$work/blind") ;;
     thrash) limit=85 command=(python3 bench/diagnosis_gpu.py "$work/thrash" --part one --names gpu-thrash --budget-s 75) ;;
     profile) limit=110 command=(python3 bench/profile_training.py "$work/profile" --commit "$commit" --budget-s 95) ;;
     stacks) limit=70 command=(python3 bench/native_stacks.py --device cuda --json "$work/native_stacks.json" --md "$work/native_stacks.md") ;;

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.classify.competing import competing
+from harness.classify.facts import silence_began_s
 from harness.core.services import with_services
 from harness.registry import Registry
 
@@ -96,7 +97,7 @@ def classify(case: Case) -> Verdict:
     ``also`` of the verdict names the later rules that would have fired too (those aside that always do).
     """
     if case.evidence.ranks:
-        looks = with_services(case.evidence.processes, case.evidence.stacks)
+        looks = with_services(case.evidence.processes, case.evidence.stacks, since_s=silence_began_s(case))
         case = replace(case, evidence=replace(case.evidence, processes=looks))
     rules = RANK_RULES if case.evidence.ranks else RULES
     fired = [(name, verdict) for name in rules if (verdict := rules.load(name)(case)) is not None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.core.outcome import Ending, StopReason
-from harness.core.pace import WATCHED, still_patience_s
+from harness.core.pace import WATCHED, busy_patience_s, still_patience_s
 from harness.core.verdict import Verdict
 from harness.core.world import world_of
 
@@ -115,6 +115,12 @@ def own_patience_s(case: Case) -> float | None:
     """Seconds of standstill that are out of proportion here; None where the trial's pace says nothing about it."""
     evidence = case.evidence
     return still_patience_s(evidence.pace, evidence.last, case.trial) if training(case) else None
+
+
+def own_busy_patience_s(case: Case) -> float | None:
+    """The same of a silence in which something computes: a hundred gaps of its phase."""
+    evidence = case.evidence
+    return busy_patience_s(evidence.pace, evidence.last, case.trial) if training(case) else None
 
 
 def silence_began_s(case: Case) -> float:

@@ -24,8 +24,12 @@ SEES_ALL = ("py-spy", "pystack")
 """Stack sources that show every thread in which Python runs, by the kernel's number."""
 
 
-def with_services(looks: Sequence[ProcessState], stacks: Iterable[StackSample]) -> tuple[ProcessState, ...]:
+def with_services(
+    looks: Sequence[ProcessState], stacks: Iterable[StackSample], *, since_s: float = 0.0
+) -> tuple[ProcessState, ...]:
     """``looks`` in which every service thread is called so. For jobs of several ranks: there such threads are known.
+
+    What threads did before ``since_s`` does not count: while a library starts, they do other things.
 
     One is a side thread that polls with a time limit at most looks and waits for nothing else, uses next to no CPU,
     and in which no stack sample has seen Python; without a sample that could have, nothing is renamed.
@@ -35,7 +39,8 @@ def with_services(looks: Sequence[ProcessState], stacks: Iterable[StackSample]) 
         if sample.source.startswith(SEES_ALL):
             python = {thread.tid for thread in sample.threads if python_frames(thread)}
             seen.setdefault(sample.pid, set()).update(python)
-    found = {pid: _services([look for look in looks if look.pid == pid], python) for pid, python in seen.items()}
+    late = [look for look in looks if look.t_s > since_s]
+    found = {pid: _services([look for look in late if look.pid == pid], python) for pid, python in seen.items()}
     return tuple(_renamed(look, found.get(look.pid, frozenset())) for look in looks)
 
 

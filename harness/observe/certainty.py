@@ -154,6 +154,12 @@ def starves(
     return Certainty(certain=True, because=f"{because}; nothing moved {windows[-1]}")
 
 
+def stays(*, ranks: Mapping[int, int], stacks: Sequence[StackSample]) -> bool:
+    """Whether the last two samples of every rank show the same Python stacks: what trains would have moved on."""
+    mine = ([sample for sample in stacks if sample.pid == pid][-2:] for pid in ranks.values())
+    return all(len(pair) == 2 and len({_shape(sample, native=False) for sample in pair}) == 1 for pair in mine)
+
+
 def _asks_loader(sample: StackSample) -> bool:
     thread = deciding_thread(sample)
     frames = python_frames(thread) if thread is not None else ()

@@ -186,8 +186,7 @@ class Examiner:
         world = world_of(self.trial.config)
         if verdict.certain or world < 2:
             return verdict
-        self.devices.dump(self.job())
-        self.sampler.disturbed()  # a recorder answers from inside the process
+        self.ask_recorders()
         parted = never_meet(ranks=ranks, stacks=stacks, collectives=self.devices.collectives, world=world)
         return parted if parted.certain else verdict
 
@@ -197,21 +196,25 @@ class Examiner:
         They answer in a fraction of the time that native frames take. ``asked`` says that they have been, of this
         silence: what stands still hands nothing over to them.
         """
-        if world_of(self.trial.config) < 2:
-            return None
         if not asked:
-            self.devices.dump(self.job())
-            self.sampler.disturbed()  # a recorder answers from inside the process
-        apart = told_apart(
-            ranks=self.living(),
-            stacks=self.sampler.stacks,
-            collectives=self.devices.collectives,
-            world=world_of(self.trial.config),
-        )
+            self.ask_recorders()
         # Other rules may take a standstill for certain that is still being looked into.
-        if not apart or not (why := self.decided_by_now(reason)):
+        if not self.told_apart() or not (why := self.decided_by_now(reason)):
             return None
         return Stop(reason, f"decided by what was seen so far: {why}")
+
+    def ask_recorders(self) -> None:
+        """Have the flight recorders of several ranks tell what they hold, from inside the processes."""
+        if world_of(self.trial.config) > 1:
+            self.devices.dump(self.job())
+            self.sampler.disturbed()
+
+    def told_apart(self) -> bool:
+        """Whether by what the recorders have told the ranks can never meet."""
+        world = world_of(self.trial.config)
+        held = self.devices.collectives
+        stacks = self.sampler.stacks
+        return world > 1 and told_apart(ranks=self.living(), stacks=stacks, collectives=held, world=world)
 
     def decided_by_now(self, reason: StopReason) -> str:
         """Why what was seen so far suffices for a verdict, or nothing."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from harness.core.outcome import Cleanup, Ending, Outcome, StopReason
 from harness.core.pace import busy_patience_s, still_patience_s
 from harness.core.world import world_of
-from harness.observe.certainty import SAMPLES
+from harness.observe.certainty import SAMPLES, stays
 from harness.observe.devices.devices import Devices
 from harness.observe.examiner import BETWEEN_SAMPLES_S, LONGEST_POLL_S, SETTLE_S, Event, Examiner, Stop
 from harness.observe.gather import word_of
@@ -202,6 +202,7 @@ class _Watch(Examiner):
         if self.wait(patience_s - self.silence_s()) is not Event.NOTHING:
             return None
         self.sampler.look()
+        self.ask_recorders()
         why = self.decided_by_now(StopReason.PACE)
         return Stop(StopReason.PACE, f"decided by what was seen so far: {why}") if why else None
 
@@ -218,12 +219,12 @@ class _Watch(Examiner):
         """End a trial before its limit when it stands still so completely that no limit could matter.
 
         Asked again each time the silence has doubled, and of /proc alone unless nothing at all moves: a healthy trial
-        that is merely slow is not disturbed by it.
+        that is merely slow is not disturbed by it. Several ranks may move and be known all the same never to meet.
         """
         if not self.under_way() or not self.suspect_at_s <= self.silence_s() < limit.seconds:
             return None
         self.suspect_at_s = 2 * self.silence_s()
-        if not self.rests():
+        if not self.rests() and not self.apart():
             return None
         seen = self.examine(samples=SAMPLES, reason=StopReason.CERTAIN)
         if seen is not Event.NOTHING:
@@ -236,6 +237,26 @@ class _Watch(Examiner):
         waited = limit.source if over else "not waited for"
         said = f"silent for {self.silence_s():.1f} s (limit {limit.seconds:g} s, {waited}); {verdict.because}"
         return Stop(self.limit()[1] if over else StopReason.CERTAIN, said)
+
+    def apart(self) -> bool:
+        """Whether the ranks of a job that moves can never meet: inside NCCL a rank that waits burns a core.
+
+        Nobody is stopped or signalled for that, and the recorders are asked only when every rank was in the same place
+        in two samples.
+        """
+        if world_of(self.trial.config) < 2:
+            return False
+        for number in (1, 2):
+            self.tell(note=f"silent for {self.silence_s():.1f} s: stacks of all ranks, {number} of 2")
+            self.sampler.look()
+            self.devices.look(self.job())
+            self.sampler.dump(native=False, gently=True)
+            if self.wait(SETTLE_S if number > 1 else BETWEEN_SAMPLES_S) is not Event.NOTHING:
+                return False
+        if not stays(ranks=self.living(), stacks=self.sampler.stacks):
+            return False
+        self.ask_recorders()
+        return self.told_apart()
 
     def under_way(self) -> bool:
         """Whether its processes are known: by their marks, or because every rank of several is there."""

@@ -98,17 +98,19 @@ class Sampler:
             self._openings.setdefault(pid, state.id)
             self.looks.append(state)
 
-    def dump(self, *, native: bool) -> None:
+    def dump(self, *, native: bool, gently: bool = False) -> None:
         """Take every rank's stacks from the first source that can; what could not is kept with its reason.
 
         A rank whose Python frames tell already that it waits in a collective is not stopped for native ones. Threads
         keep the names that a sample without native frames has told: Python's own, where others know the kernel's.
+        ``gently`` leaves out the source that sends a signal.
         """
         told = (
             {sample.pid for sample in self.stacks if not sample.native and _tells_wait(sample)}
             if native
             else set[int]()
         )
+        sources = self._quiet() if gently else self._sources
         self._disturbed = True
         self._openings.clear()
         ranks = self._ranks()
@@ -118,7 +120,7 @@ class Sampler:
         def take(numbered: tuple[int, tuple[int, int]]) -> tuple[StackSample | None, tuple[SourceFailure, ...]]:
             number, (rank, pid) = numbered
             return sample_all(
-                self._sources,
+                sources,
                 pid=pid,
                 rank=rank,
                 t_s=self._now(),
@@ -173,6 +175,9 @@ class Sampler:
         """Each reason why a source could not be used, once."""
         return tuple(self._failures.values())
 
+    def _quiet(self) -> list[StackSource]:
+        return [source for source in self._sources if source.name != SIGNALLING]
+
     def _named(self, sample: StackSample) -> StackSample:
         if not sample.native:
             return sample
@@ -186,7 +191,7 @@ class Sampler:
         for pid in self._others(asking.pid, live=live, ranks=ranks)[:HELPERS]:
             self._numbers["stack"] += 1
             sample, _ = sample_all(
-                [source for source in self._sources if source.name != SIGNALLING],
+                self._quiet(),
                 pid=pid,
                 rank=asking.rank,
                 t_s=self._now(),

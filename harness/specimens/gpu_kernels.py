@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from harness.core.verdict import Kind
-from harness.specimens.catalog import Needs, Scene, Specimen
+from harness.specimens.catalog import LATER, Needs, Scene, Specimen
 
 ENDLESS_CYCLES = 1 << 62
 """Clock cycles that a kernel waits for: 70 years at 2 GHz."""
@@ -79,7 +79,7 @@ SPIN = Specimen(
     cause="gpu-spin",
     needs=Needs.GPU,
     settings=HOST,
-    stall_s=3.0,
+    step=LATER,
     imitates="a kernel with a loop whose end never comes: the GPU reads 100 % busy and works on nothing",
 )
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from harness.core.verdict import Kind
-from harness.specimens.catalog import Needs, Scene, Specimen
+from harness.specimens.catalog import LATER, Needs, Scene, Specimen
 from harness.specimens.gpu_kernels import launch_endless
 
 STRIKES_AT = 2
@@ -103,6 +103,7 @@ SPIN = Specimen(
     needs=Needs.NCCL,
     world=2,
     at_rank=1,
+    step=LATER,
     stall_s=3.0,
     expect_phase="optim",
     settings=HOST,

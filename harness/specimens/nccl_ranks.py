@@ -8,7 +8,7 @@ import time
 
 from harness.core.verdict import Kind
 from harness.specimens.backward_deadlock import acquire_forever
-from harness.specimens.catalog import Needs, Scene, Specimen
+from harness.specimens.catalog import LATER, Needs, Scene, Specimen
 from harness.specimens.nccl_collectives import HOST
 
 ODD_RANK = 1
@@ -74,6 +74,7 @@ STOPPED = Specimen(
     needs=Needs.NCCL,
     world=2,
     at_rank=ODD_RANK,
+    step=LATER,
     stall_s=3.0,
     settings=HOST,
     imitates="one rank stopped by a signal: a debugger, a scheduler, a suspended container",

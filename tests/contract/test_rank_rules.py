@@ -24,6 +24,7 @@ from harness.core.evidence import (
     WorkerResult,
 )
 from harness.core.outcome import Ending, Exit, Outcome, StopReason
+from harness.core.pace import Pace
 from harness.core.point import Point
 from harness.core.success import Success
 from harness.core.trial import Budget, Limit, Trial
@@ -576,3 +577,17 @@ def test_two_equal_sides_leave_the_other_explanation_open():
     other, *_ = classify(canned).alternatives
     assert other.because == "rank 0 makes one call too many, rather than rank 1 one too few"
     assert other.experiment
+
+
+QUICK = Pace(steps=3, longest_s=0.02, gaps=tuple((phase, edge, 0.02) for phase in PHASES for edge in ("begin", "end")))
+
+
+@pytest.mark.parametrize(("watts", "kind"), [(121.0, Kind.HANG), (560.0, Kind.UNRESOLVED)])
+def test_a_gpu_that_draws_power_is_not_held_against_the_pace(watts, kind):
+    """One rank that evaluates on its GPU while the others wait looks like an endless kernel, but for its power."""
+    at_work = tuple(replace(sample, power_w=watts) for sample in BOTH_SPIN)
+    waits = Seen((1, "optim"), ON_GPU, **SPINS)
+    late = {"collectives": (recorded(0, *USUAL, last="started"), recorded(1, *USUAL, last="scheduled"))}
+    assert classify(case(waits, waits, **late, gpus=at_work)).cause == "gpu-spin"  # at a limit, both are
+    paced = case(waits, waits, **late, gpus=at_work, stopped_by=StopReason.PACE, pace=QUICK, silence_s=9.0)
+    assert classify(paced).kind is kind

@@ -201,7 +201,7 @@ def gpus(
     *,
     utilisation: int = 100,
     traffic: int = 0,
-    watts: float = 123.0,
+    watts: float | None = 123.0,
     foreign_mib: int = 0,
     xids: tuple[int, ...] = (),
     samples: int = 3,
@@ -1496,6 +1496,32 @@ def test_a_loop_out_of_proportion_to_the_own_pace_needs_a_hundred_gaps_of_its_ph
     assert classify(beyond_pace(**seen, pace=slower)).kind is Kind.UNRESOLVED
     untold = tuple(replace(mark, phase="step") for mark in earlier)
     assert classify(beyond_pace(**{**seen, "heartbeats": untold})).kind is Kind.UNRESOLVED
+
+
+SPINS = {"processes": looks(**BUSY), "stacks": stacks([IN_GPU_WAIT] * 3), "gpus": gpus()}
+
+
+def test_an_endless_kernel_out_of_proportion_to_the_own_pace_is_told_with_less_confidence():
+    """A card that is occupied, moves no memory and draws no power computes nothing, however long it is given."""
+    verdict = classify(beyond_pace(**SPINS))
+    assert (verdict.kind, verdict.cause, verdict.confidence) == (Kind.HANG, "gpu-spin", Confidence.MEDIUM)
+    assert "that is 172 times its longest gap between marks in 3 steps (0.05 s)" in verdict.because
+
+
+@pytest.mark.parametrize(
+    "weaker",
+    [
+        {"gpus": gpus(watts=480.0)},
+        {"gpus": gpus(watts=None)},
+        {"gpus": gpus(traffic=31)},
+        {"silence_s": 8.4},
+        {"pace": replace(QUICK, gaps=(("backward", "begin", 0.1),))},  # a hundred of them are ten seconds
+        {"source": "set by the user (--stall)"},
+    ],
+    ids=["power", "power-unknown", "traffic", "early", "long-phase", "by-user"],
+)
+def test_a_kernel_that_may_work_is_given_its_limits(weaker):
+    assert classify(beyond_pace(**{**SPINS, **weaker})).kind is Kind.UNRESOLVED
 
 
 def test_a_loop_after_the_last_step_asks_for_four_start_up_limits():

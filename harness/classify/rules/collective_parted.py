@@ -15,6 +15,7 @@ from harness.classify.ranks import cited, views_of, who
 from harness.classify.rules.stopped import stopped
 from harness.classify.signature import signature
 from harness.core.collectives import Parting, diverges
+from harness.core.outcome import StopReason
 from harness.core.verdict import Confidence, Kind
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ def _missing(case: Case, found: Divergence, views: Sequence[RankView]) -> Verdic
     pending = next((s.pending for s in case.evidence.collectives if s.rank == view.rank), ())
     told = f"{who(waiters)} called {_told(call)} as operation {found.seq} of {_group(found)}, and it is not over"
     if view.wait.kind == "gpu" and not pending:
+        if _may_compute(view):
+            return None
         gpus = "".join(f"; {gpu}" for gpu in gpus_of(view.case))
         because = f"{told}; rank {view.rank} has nothing pending there and waits for its GPU, {place(view.case)}{gpus}"
         return _conclude(case, found, views, odd, cause="gpu-spin", because=because, certain=bool(gpus))
@@ -93,7 +96,7 @@ def _together(case: Case, found: Divergence, views: Sequence[RankView]) -> Verdi
     states = {rank: call.state for rank, call in found.calls if call is not None}
     late = [view for view in views if states.get(view.rank) == "scheduled"]
     begun = [view for view in views if states.get(view.rank) == "started"]
-    if len(late) != 1 or not begun or any(view.wait is None for view in views):
+    if len(late) != 1 or not begun or any(view.wait is None for view in views) or _may_compute(late[0]):
         return None
     call = next(call for _, call in found.calls if call is not None)
     gpus = "".join(f"; {gpu}" for gpu in gpus_of(late[0].case))
@@ -102,6 +105,12 @@ def _together(case: Case, found: Divergence, views: Sequence[RankView]) -> Verdi
         f"but not on the GPU of rank {late[0].rank}, which is still busy with what was launched before{gpus}"
     )
     return _conclude(case, found, views, late, cause="gpu-spin", because=because, certain=bool(gpus))
+
+
+def _may_compute(view: RankView) -> bool:
+    """Whether the pace alone speaks, and some GPU of this rank was not seen to work on nothing."""
+    seen = gpus_of(view.case)
+    return view.case.outcome.stopped_by is StopReason.PACE and not (seen and all(g.occupied_by_nothing for g in seen))
 
 
 def _went_past_backward(view: RankView, waiters: Sequence[RankView]) -> str:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.classify.facts import conclude, silence, silent_too_long, watched_out
+from harness.classify.facts import (
+    conclude,
+    own_busy_patience_s,
+    pace_told,
+    silence,
+    silent_too_long,
+    watched_out,
+)
 from harness.classify.frames import silent_samples, spell
 from harness.classify.gpus import gpus_of
 from harness.classify.rules.hung_busy import healthy_silence_s
@@ -28,9 +35,11 @@ def gpu_spin(case: Case) -> Verdict | None:
     """Full utilisation without memory traffic and without power, and a host that waits for it at the same place.
 
     Full utilisation alone says nothing: a rank that waits inside NCCL reads the same. So this is for a process that has
-    no operation pending there, and only after four times the limit and three times a healthy silence.
+    no operation pending there, and only after three times a healthy silence and four times the limit; where the user
+    set none and the card tells its power, after a hundred gaps of this phase.
     """
-    if not silent_too_long(case) or not watched_out(case):
+    paced = not watched_out(case)
+    if not silent_too_long(case) or (paced and not _beyond_pace(case)):
         return None
     yardstick = _healthy_silence_s(case)
     if yardstick is not None and case.evidence.silence_s <= LONGER * yardstick[0]:
@@ -42,12 +51,15 @@ def gpu_spin(case: Case) -> Verdict | None:
         return None
     thread = deciding_thread(samples[-1])
     told = all(s.power_w and s.power_limit_w for gpu in gpus for s in gpu.samples)
+    if paced and not told:
+        return None
     yard = (
         f", {case.evidence.silence_s / max(yardstick[0], 0.01):.0f} times the longest healthy one" if yardstick else ""
     )
     because = (
         f"{silence(case)}{yard}; in {len(samples)} of {len(samples)} samples the host waits for its GPU in "
         f"{spell(wait.frame)}, and {'; '.join(map(str, gpus))}: a kernel is there and works on nothing"
+        f"{f'; that is {pace_told(case)}' if paced else ''}"
     )
     return conclude(
         case,
@@ -56,9 +68,14 @@ def gpu_spin(case: Case) -> Verdict | None:
         cause="gpu-spin",
         because=because,
         cites=(*(s.id for s in samples), *(id for gpu in gpus for id in gpu.ids), "progress"),
-        confidence=Confidence.HIGH if told and yardstick else Confidence.MEDIUM,
+        confidence=Confidence.HIGH if told and yardstick and not paced else Confidence.MEDIUM,
         signature=signature(Kind.HANG, "gpu-spin", stack_names(thread) if thread else ()),
     )
+
+
+def _beyond_pace(case: Case) -> bool:
+    patience_s = own_busy_patience_s(case)
+    return patience_s is not None and case.evidence.silence_s >= patience_s
 
 
 def _healthy_silence_s(case: Case) -> tuple[float, str, str] | None:

@@ -5,11 +5,19 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from harness.classify.facts import PATIENCE, conclude, main_pid, silence, silence_limit, silent_too_long, training
+from harness.classify.facts import (
+    PATIENCE,
+    conclude,
+    main_pid,
+    own_busy_patience_s,
+    silence,
+    silence_limit,
+    silent_too_long,
+)
 from harness.classify.frames import native_samples, silent_samples, spell
 from harness.classify.motion import motion
 from harness.classify.signature import signature, stack_names
-from harness.core.pace import HUNDREDFOLD, busy_patience_s
+from harness.core.pace import HUNDREDFOLD
 from harness.core.stacks import is_compiled_work, is_stdlib, native_leaf, python_frames
 from harness.core.verdict import Confidence, Kind
 
@@ -69,10 +77,9 @@ def patience_s(case: Case) -> float:
     The lesser of the two, if both are known: the same phase of the same trial tells more than the longest of others.
     Four times its limit where neither is.
     """
-    prediction, evidence = case.trial.prediction, case.evidence
-    own_s = busy_patience_s(evidence.pace, evidence.last, case.trial) if training(case) else None
+    prediction = case.trial.prediction
     predicted_s = None if prediction is None else max(LEAST_S, HUNDREDFOLD * prediction.silence_s)
-    known = [seconds for seconds in (own_s, predicted_s) if seconds is not None]
+    known = [seconds for seconds in (own_busy_patience_s(case), predicted_s) if seconds is not None]
     return min(known, default=PATIENCE * silence_limit(case).seconds)
 
 

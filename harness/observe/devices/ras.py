@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 import socket
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.core.devices import RasReport
@@ -21,8 +23,11 @@ if TYPE_CHECKING:
 ADDRESS = ("127.0.0.1", 28028)
 """Where the first rank of a machine listens, unless NCCL_RAS_ADDR says otherwise."""
 
-ANSWER_S = 3
+ANSWER_S = 1
 """How long RAS itself may wait for its peers; our own limit is one second more."""
+
+LISTENING = "0A"
+"""The state of a socket in ``/proc/net/tcp`` that takes connections."""
 
 MAX_BYTES = 1 << 20
 
@@ -40,26 +45,56 @@ _ADDRESS = re.compile(r"\bnode [\w.:%-]+")
 
 
 class NcclRas:
-    """Asks the RAS service of a job of several ranks, once."""
+    """Asks the RAS service of a job of several ranks, if it is that job's: all use one port unless told otherwise."""
 
     name = "nccl-ras"
     repeated = False
 
-    def __init__(self, *, address: tuple[str, int] = ADDRESS) -> None:
+    def __init__(self, *, address: tuple[str, int] = ADDRESS, proc: Path = Path("/proc")) -> None:
         self._address = address
+        self._proc = proc
+        self._is_mute = False
 
     def see(self, job: WatchedJob) -> DevicesSeen:
         """Its verbose status; nothing for a job that uses no NCCL (nobody listens)."""
-        if job.world < 2:
+        if job.world < 2 or self._is_mute:
             return DevicesSeen()
+        port = self._address[1]
         try:
+            sockets = self._listening(port)
+            if sockets and not any(self._holds(pid, sockets) for pid in job.ranks.values()):
+                return self._cannot(f"port {port} is another job's: only the first on a machine answers there")
             text = ask(self._address)
         except ConnectionRefusedError:
             return DevicesSeen()
+        except TimeoutError:
+            # With a rank that is stopped it takes its time for nothing, and would again.
+            self._is_mute = True
+            return self._cannot(f"port {port}: no answer within {ANSWER_S + 1} s")
         except (OSError, ValueError) as error:
-            reason = f"port {self._address[1]}: {error or type(error).__name__}"
-            return DevicesSeen(failures=(SourceFailure(id="", source=self.name, reason=reason),))
+            return self._cannot(f"port {port}: {error or type(error).__name__}")
         return DevicesSeen(ras=(parse_ras(text, t_s=job.t_s),))
+
+    def _cannot(self, reason: str) -> DevicesSeen:
+        return DevicesSeen(failures=(SourceFailure(id="", source=self.name, reason=reason),))
+
+    def _listening(self, port: int) -> set[str]:
+        """The sockets of this machine that take connections on ``port``, as the kernel numbers them."""
+        found: set[str] = set()
+        for table in ("tcp", "tcp6"):
+            with suppress(FileNotFoundError):  # a kernel without this protocol
+                rows = (line.split() for line in (self._proc / "net" / table).read_text().splitlines()[1:])
+                found |= {row[9] for row in rows if row[3] == LISTENING and int(row[1].rpartition(":")[2], 16) == port}
+        return found
+
+    def _holds(self, pid: int, sockets: set[str]) -> bool:
+        """Whether one of these sockets is ``pid``'s."""
+        found = False
+        with suppress(OSError):  # it ended
+            for link in (self._proc / str(pid) / "fd").iterdir():
+                with suppress(OSError):  # closed meanwhile
+                    found = found or str(link.readlink()).removeprefix("socket:[").removesuffix("]") in sockets
+        return found
 
     def close(self) -> None:
         """Nothing is held open between two questions."""

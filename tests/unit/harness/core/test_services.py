@@ -53,6 +53,14 @@ def test_without_a_sample_that_could_have_seen_python_nothing_is_renamed():
     assert with_services(before, [stack(MAIN, source="faulthandler (SIGUSR1 was sent)")]) == before
 
 
+def test_what_a_service_did_while_it_started_does_not_count():
+    first = look(1, 1.0)
+    starting = tuple(replace(t, wchan="futex_do_wait", timed=False) if t.tid == LOOP else t for t in first.threads)
+    looks = (replace(first, threads=starting), look(2, 9.0), look(3, 10.0))
+    assert not names(with_services(looks, [stack(MAIN, SERVER)]))[LOOP]
+    assert names(with_services(looks, [stack(MAIN, SERVER)], since_s=5.0))[LOOP]
+
+
 def test_a_thread_that_computes_is_no_service():
     busy = look(2, 2.0)
     busy = replace(busy, threads=tuple(replace(t, cpu_s=t.cpu_s + 0.5) if t.tid == LOOP else t for t in busy.threads))

@@ -7,7 +7,10 @@ import json
 import os
 import pickle
 import pickletools
+import socket
 import socketserver
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,6 +41,10 @@ RECORDED = Path(__file__).parents[3] / "data" / "evidence" / "h200"
 
 def job(trial_dir: Path = Path(), *, ranks: dict[int, int] | None = None, world: int = 1) -> WatchedJob:
     return WatchedJob(ranks=ranks or {}, pids=frozenset({4711}), world=world, trial_dir=trial_dir, t_s=9.0)
+
+
+OURS = job(ranks={0: 4711, 1: os.getpid()}, world=2)
+"""A job one of whose ranks is this very process."""
 
 
 class States:
@@ -534,7 +541,7 @@ def ras_service(answers: list[bytes]) -> Iterator[tuple[str, int]]:
 
 def test_ras_is_asked_in_its_own_protocol():
     with ras_service([b"SERVER PROTOCOL 2\n", b"OK\n", STATUS.encode()]) as address:
-        (report,) = NcclRas(address=address).see(job(world=2)).ras
+        (report,) = NcclRas(address=address).see(OURS).ras
     assert report.launched == ((0, 5), (1, 4))
     assert report.complaints == (
         "0         1         1         2         2         2   RUNNING  MISMATCH",
@@ -549,14 +556,42 @@ def test_ranks_that_ras_misses_are_named():
 
 def test_something_else_on_the_port_is_not_taken_for_ras():
     with ras_service([b"HTTP/1.1 400 Bad Request\n"]) as address:
-        seen = NcclRas(address=address).see(job(world=2))
+        seen = NcclRas(address=address).see(OURS)
     assert seen.failures[0].reason.endswith("what listens there is not NCCL's RAS")
+
+
+def test_ras_that_gave_no_answer_is_not_asked_again(monkeypatch):
+    """A stopped rank makes it wait for its own limit each time."""
+    monkeypatch.setattr("harness.observe.devices.ras.ANSWER_S", -0.9)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        ras = NcclRas(address=mute.getsockname())
+        assert "no answer within" in ras.see(OURS).failures[0].reason
+        mute.accept()[0].close()
+        assert ras.see(OURS) == DevicesSeen()
+        mute.settimeout(0.0)
+        with pytest.raises(BlockingIOError):
+            mute.accept()
+
+
+def test_the_ras_of_another_job_is_no_witness():
+    """Two jobs on one machine use one port; on two H200s the second was shown the operations of the first."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as theirs,
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as rank,
+    ):
+        theirs.settimeout(0.0)
+        seen = NcclRas(address=theirs.getsockname()).see(job(ranks={0: rank.pid, 1: rank.pid}, world=2))
+        assert (seen.ras, len(seen.failures)) == ((), 1)
+        assert "another job's" in seen.failures[0].reason
+        with pytest.raises(BlockingIOError):
+            theirs.accept()  # it was not even asked
+        rank.kill()
 
 
 def test_a_job_without_nccl_has_no_ras_to_complain_about():
     with ras_service([b""]) as address:
-        NcclRas(address=address).see(job(world=2))
-    assert NcclRas(address=address).see(job(world=2)) == DevicesSeen()
+        NcclRas(address=address).see(OURS)
+    assert NcclRas(address=address).see(OURS) == DevicesSeen()
 
 
 def test_a_healthy_answer_complains_about_nothing():

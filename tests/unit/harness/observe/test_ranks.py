@@ -57,13 +57,13 @@ def handle(clock, tmp_path):
 
 @pytest.fixture
 def run(clock, handle, tmp_path):
-    def run(*, early=False, devices=None, decided=lambda *_: ""):
+    def run(*, early=False, devices=None, decided=lambda *_: "", source=None):
         return watch(
             handle=handle,
             trial=TRIAL,
             trial_dir=tmp_path,
             clock=clock,
-            sources=(ScriptedSource(),),
+            sources=(source or ScriptedSource(),),
             progress=None,
             started_s=clock.began_s,
             interrupted=lambda: False,
@@ -206,6 +206,27 @@ def test_what_recorders_contradict_is_ended_without_the_frames_that_take_long_to
     assert asked == [(StopReason.STALL, [False, False])]
     assert outcome.why == "decided by what was seen so far: rank 1 called another operation"
     assert evidence.silence_s == pytest.approx(30.0, abs=2.0)
+
+
+def test_ranks_that_compute_while_they_wait_are_told_apart_before_any_limit(clock, handle, run):
+    """Inside NCCL a rank that waits burns a core: it never stands still, and nobody has to stop it to know."""
+    asked = []
+
+    def decided(outcome, evidence):
+        asked.append((outcome.stopped_by, [stack.native for stack in evidence.stacks]))
+        return "rank 1 called another operation"
+
+    outcome, evidence = run(early=True, devices=Recorders(("all_reduce",), ("barrier",)), decided=decided)
+    assert asked == [(StopReason.CERTAIN, [False] * 6)]  # two to know that they are apart, and one to say why
+    assert outcome.stopped_by is StopReason.CERTAIN
+    assert evidence.silence_s < 6.0
+
+
+def test_recorders_of_ranks_whose_python_moves_on_are_left_alone(clock, handle, run, tmp_path):
+    devices = Recorders(("all_reduce",), ("barrier",))
+    clock.at(29.0, lambda: handle.exit(code=0))
+    run(early=True, devices=devices, source=ScriptedSource(*((f"layer_{i}", "<module>") for i in range(99))))
+    assert devices.asked_s == []
 
 
 def test_recorders_are_asked_once_while_it_is_looked_into(clock, handle, run):
