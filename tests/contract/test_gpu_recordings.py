@@ -9,6 +9,7 @@ import pytest
 
 from harness.classify.engine import RANK_RULES, RULES, classify
 from harness.classify.facts import known_ids
+from harness.classify.gpus import gpus_of
 from harness.core.verdict import Kind
 from harness.specimens.catalog import SPECIMENS
 from harness.specimens.expect import judge
@@ -51,7 +52,7 @@ def test_full_gpus_never_make_progress_of_a_hang(recording: Judged):
 def test_a_spinning_kernel_is_told_from_the_rank_that_waits_for_it():
     """Both GPUs read the same; only the recorder knows on which one the operation has begun."""
     case = RECORDED["nccl-spin"].case
-    assert {gpu.utilisation for gpu in case.evidence.gpus} == {100}
+    assert {percent for gpu in gpus_of(case) for percent in gpu.utilisations} == {100}
     verdict = classify(case)
     assert (verdict.cause, verdict.rank) == ("gpu-spin", 1)
     assert "it began on rank 0, but not on the GPU of rank 1" in verdict.because
