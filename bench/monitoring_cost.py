@@ -81,9 +81,9 @@ while time.monotonic() < end:
 
 WAYS = {
     "py-spy --nonblocking (used on whatever moves)": ["py-spy", "dump", "--nonblocking", "--json", "--pid"],
-    "py-spy --native (used on what stands still)": ["py-spy", "dump", "--native", "--json", "--pid"],
+    "py-spy --native (where pystack cannot)": ["py-spy", "dump", "--native", "--json", "--pid"],
     "pystack --no-block": ["pystack", "remote", "--no-block"],
-    "pystack --native-all": ["pystack", "remote", "--native-all"],
+    "pystack --native (used on what stands still)": ["pystack", "remote", "--native"],
 }
 
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from harness.core.ports import StackSource
 
 NATIVE_BY = "pystack"
-"""Who is asked for native frames before all others: with CUDA loaded it takes 0.2 s of CPU for them and a pause of 0.15
-s, py-spy 1.0 and 0.55 s (bench/results/native-stacks-h100-2026-11-22.md)."""
+"""Who is asked for native frames before all others: with CUDA loaded it takes 0.3 s of CPU for them and a pause of 0.2
+s, py-spy 0.9 and 0.5 s (bench/results/native-stacks-2026-11-22.md)."""
 
 
 def sample_all(
