@@ -73,9 +73,12 @@ def nothing_moves(
         return _not("a thread is in uninterruptible sleep (state D), which a device may end")
     if timed := [thread for thread in threads if thread.timed]:
         return _not(f"thread {timed[0].tid} waits with a time limit ({timed[0].wchan}) and will wake by itself")
-    main = next((thread for thread in looks[-1].threads if thread.tid == pid), None)
-    if main is not None and waits_for_others(main):
+    mains = [thread for look in looks for thread in look.threads if thread.tid == pid]
+    # At any look, not at the last: the answer may come while stacks are taken.
+    if main := next((thread for thread in mains if waits_for_others(thread)), None):
         return _not(f"the main thread waits for another program ({main.wchan})")
+    if mains and mains[-1].state == "R":
+        return _not("the main thread runs again")
     outside = [thread for thread in looks[-1].threads if waits_for_others(thread) and not is_ticker(thread)]
     if alone and outside:
         return _not(f"thread {outside[0].tid} waits for another program ({outside[0].wchan})")

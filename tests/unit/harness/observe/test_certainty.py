@@ -75,6 +75,16 @@ def test_main_thread_that_waits_for_another_program_is_never_certain(wchan):
     assert f"the main thread waits for another program ({wchan})" in verdict.because
 
 
+def test_main_thread_that_was_answered_while_its_stacks_were_taken_is_not_at_rest():
+    """Seen once in 840 trials: the answer came 12.0 s after the question, between the last stacks and the last look."""
+    waits = [replace(look, threads=(replace(MAIN, wchan="sk_wait_data"),)) for look in looks()]
+    answered = replace(looks()[-1], threads=(replace(MAIN, wchan=""),))
+    assert "waits for another program" in nothing_moves(pid=7, looks=[*waits, answered], stacks=stacks()).because
+    runs = replace(looks()[-1], threads=(replace(MAIN, wchan="", state="R"),), id="proc-5", undisturbed_since=None)
+    verdict = nothing_moves(pid=7, looks=[*looks(), runs], stacks=stacks())
+    assert (verdict.certain, verdict.because) == (False, "the main thread runs again")
+
+
 @pytest.mark.parametrize("wchan", OUTSIDE)
 def test_side_thread_that_waits_for_another_program_is_certain_only_at_a_limit(wchan):
     side = replace(MAIN, tid=8, wchan=wchan)
