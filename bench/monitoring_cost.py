@@ -24,17 +24,24 @@ from pathlib import Path
 BIN = Path(sys.executable).parent
 SHIM = Path(__file__).resolve().parents[1] / "harness" / "shim"
 
-LOOKS_AT_THE_CLOCK = """
-import sys, time, torch
-m = torch.nn.Linear(8, 8); torch.optim.SGD(m.parameters(), lr=0.1); m(torch.randn(2, 8)).sum().backward()
-gaps, last = open(sys.argv[1], "w", buffering=1), time.monotonic()
-print("up", flush=True)
-while True:
-    now = time.monotonic()
-    if now - last > 0.001:
-        gaps.write(f"{last} {now}\\n")
+CLOCK = """
+def look_at_the_clock(path):
+    gaps, last = open(path, "w", buffering=1), time.monotonic()
+    print("up", flush=True)
+    while True:
         now = time.monotonic()
-    last = now
+        if now - last > 0.001:
+            gaps.write(f"{last} {now}\\n")
+            now = time.monotonic()
+        last = now
+"""
+"""Writes down every gap of more than a millisecond in which it did not run."""
+
+LOOKS_AT_THE_CLOCK = f"""
+import sys, time, torch
+{CLOCK}
+m = torch.nn.Linear(8, 8); torch.optim.SGD(m.parameters(), lr=0.1); m(torch.randn(2, 8)).sum().backward()
+look_at_the_clock(sys.argv[1])
 """
 
 TRAINS = """
@@ -87,6 +94,12 @@ WAYS = {
 }
 
 
+def longest_gap(log: Path, *, began: float, ended: float) -> float:
+    """The longest gap that ``look_at_the_clock`` wrote into ``log`` of this time, seconds."""
+    gaps = [tuple(map(float, line.split())) for line in log.read_text().splitlines() if " " in line]
+    return max((b - a for a, b in gaps if b > began and a < ended), default=0.0)
+
+
 def pauses(repeats: int, folder: Path) -> dict[str, list[float]]:
     """Longest gap in the target, seconds, for each way and for no sample at all."""
     log = folder / "gaps"
@@ -105,9 +118,7 @@ def pauses(repeats: int, folder: Path) -> dict[str, list[float]]:
                     subprocess.run(command, capture_output=True, check=False)
                 ended = time.monotonic()
                 time.sleep(0.2)
-                gaps = [tuple(map(float, line.split())) for line in log.read_text().splitlines() if " " in line]
-                inside = [b - a for a, b in gaps if b > began and a < ended]
-                found[name].append(max(inside, default=0.0))
+                found[name].append(longest_gap(log, began=began, ended=ended))
         target.kill()
     return found
 

@@ -18,27 +18,24 @@ import tempfile
 import time
 from pathlib import Path
 
+from monitoring_cost import CLOCK, longest_gap
+
 from harness.observe.stacks.dumper import find_tool
 from harness.observe.stacks.pystack import KEEPS_MEMORY
 
 PYSPY, PYSTACK = (find_tool(name) or name for name in ("py-spy", "pystack"))
 
-TARGET = """
+TARGET = f"""
 import sys, threading, time, torch
+{CLOCK}
 kind, device, log = sys.argv[1:]
-gaps = open(log, "w", buffering=1)
 def hook(gradient):
-    print("up", flush=True)
     if kind == "waits":
+        open(log, "w").close()
+        print("up", flush=True)
         lock = threading.Lock()
         lock.acquire(), lock.acquire()
-    last = time.monotonic()
-    while True:
-        now = time.monotonic()
-        if now - last > 0.001:
-            gaps.write(f"{last} {now}\\n")
-            now = time.monotonic()
-        last = now
+    look_at_the_clock(log)
 net = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(4)]).to(device)
 net(torch.randn(64, 1024, device=device)).sum().backward()
 out = net(torch.randn(64, 1024, device=device))
@@ -61,13 +58,12 @@ def dump(way: str, pid: int, *, log: Path) -> dict:
     done = subprocess.run([*WAYS[way], str(pid)], capture_output=True, check=False)
     ended, after = time.monotonic(), os.times()
     time.sleep(0.2)
-    gaps = [tuple(map(float, line.split())) for line in log.read_text().splitlines() if " " in line]
     return {
         "way": way,
         "code": done.returncode,
         "seconds": ended - began,
         "cpu_s": after.children_user + after.children_system - before.children_user - before.children_system,
-        "pause_s": max((b - a for a, b in gaps if b > began and a < ended), default=0.0),
+        "pause_s": longest_gap(log, began=began, ended=ended),
     }
 
 

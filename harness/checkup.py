@@ -143,7 +143,7 @@ def _native() -> Finding:
         return Finding(
             name="pystack",
             level="ok",
-            seen="not installed; py-spy gives native frames too, in four times the time",
+            seen="not installed; py-spy gives native frames too, in three times the time",
         )
     return Finding(name="pystack", level="ok", seen=found)
 

@@ -18,7 +18,7 @@ STILL_SWITCHES = 2
 
 POLL_SHARE = 0.1
 """CPU seconds per second of a process that only asks again and again whether something has come; a rank that waits in a
-rendezvous for another measured 0.03."""
+rendezvous for another measured 0.02."""
 
 STILL_FAULTS = 2
 """A window with no more page faults than this counts as still."""

@@ -187,7 +187,7 @@ class _Watch(Examiner):
     def decide_at(self, patience_s: float, *, native: bool) -> Stop | None:
         """Complete the samples while the silence grows to ``patience_s``, and ask then whether it is a hang.
 
-        Of several ranks one sample without native frames comes first: it spares those that wait for another the rest.
+        Before native frames comes one sample without: of several ranks it spares those that wait for another the rest.
         """
         if native and not self.sampler.stacks:
             self.sampler.look()

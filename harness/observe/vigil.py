@@ -1,8 +1,8 @@
 """A vigil beside a job that somebody else started: what every rank does in a few seconds, and whether it can go on.
 
 Looks at /proc and stacks that are taken without stopping anybody come first. A process is stopped for its native
-frames, a fraction of a second, only when it stands still anyway, and never one that is in disk sleep, stopped or
-traced. Nobody is signalled, nothing is ended.
+frames, a fraction of a second, only when it stands still anyway or merely polls for another rank, and never one that is
+in disk sleep, stopped or traced. Nobody is signalled, nothing is ended.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ NOT_MERGED = "Unable to merge native stack"
 """What it prints of a thread whose native frames end before Python's begin, as in hand-written assembly."""
 
 KEEPS_MEMORY = "GLIBC_TUNABLES=glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=4294967296:glibc.malloc.hugetlb=1"
-"""It copies the heap of its target in blocks of tens of MB and frees each: without memory that stays, a dump of a trial
-spends 0.3 to 0.5 s on page faults alone, of 0.5 to 0.8 s in all (measured)."""
+"""It copies the heap of its target in blocks of tens of MB and frees each: with memory that stays, a dump of a trial
+took 0.3 s instead of 0.4 to 0.8, most of the rest page faults."""
 
 
 class PyStack:

@@ -76,7 +76,7 @@ def test_main_thread_that_waits_for_another_program_is_never_certain(wchan):
 
 
 def test_main_thread_that_was_answered_while_its_stacks_were_taken_is_not_at_rest():
-    """Seen once in 840 trials: the answer came 12.0 s after the question, between the last stacks and the last look."""
+    """One trial of 840 was ended as its answer came: that may be between the last stacks and the last look."""
     waits = [replace(look, threads=(replace(MAIN, wchan="sk_wait_data"),)) for look in looks()]
     answered = replace(looks()[-1], threads=(replace(MAIN, wchan=""),))
     assert "waits for another program" in nothing_moves(pid=7, looks=[*waits, answered], stacks=stacks()).because
