@@ -15,7 +15,7 @@ runs/<id>/
         effective.json    the configuration and versions the worker really runs with (worker)
         kernels.json      which kernel runs each operator, and why (worker)
         result.json       what the worker said last (worker, written at once or not at all)
-        faulthandler_rank0.txt  stacks on SIGUSR1, also while C++ runs (worker)
+        faulthandler_rank0.txt  stacks on SIGUSR1 and SIGUSR2 (worker)
         server_rank0.sock       torch's own server, with several ranks: its flight recorder (worker)
         recorder_rank0 .pipe    the flight recorder of NCCL and the pipe that asks for it (torch)
         stdout.txt stderr.txt   bounded output (supervisor)
@@ -107,7 +107,7 @@ def ranks(trial_dir: Path) -> Path:
 
 
 def faulthandler(trial_dir: Path, rank: int = 0) -> Path:
-    """Where faulthandler writes on SIGUSR1."""
+    """Where faulthandler writes on a signal."""
     return trial_dir / f"faulthandler_rank{rank}.txt"
 
 

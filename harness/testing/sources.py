@@ -64,7 +64,8 @@ class ScriptedSource:
 
 
 _PROGRAM = """
-import ctypes, faulthandler, signal, sys, threading
+import ctypes, sys, threading
+from harness.shim.nsa_harness_shim import show_stacks
 
 def allow_any_tracer():
     ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(-1), 0, 0, 0)
@@ -81,8 +82,13 @@ def holds_the_gil():
     print("ready", flush=True)
     libc.pthread_mutex_lock(mutex)
 
+def loops():
+    print("ready", flush=True)
+    while True:
+        pass
+
 allow_any_tracer()
-faulthandler.register(signal.SIGUSR1, file=open(sys.argv[2], "a"), all_threads=True)
+show_stacks(open(sys.argv[2], "a"))
 globals()[sys.argv[1]]()
 """
 
@@ -98,6 +104,12 @@ def _sees_a_lock(source: StackSource, *, trial_dir: Path, native: bool) -> None:
 def _sees_c_code_that_holds_the_gil(source: StackSource, *, trial_dir: Path, native: bool) -> None:
     with _program("holds_the_gil", trial_dir=trial_dir) as pid:
         _shows(_sample(source, pid=pid, trial_dir=trial_dir, native=native), "holds_the_gil")
+
+
+def _sees_a_loop_that_goes_on(source: StackSource, *, trial_dir: Path, native: bool) -> None:
+    with _program("loops", trial_dir=trial_dir) as pid:
+        _shows(_sample(source, pid=pid, trial_dir=trial_dir, native=native), "loops")
+        _require(Proc().states(pid) == "R", f"{source.name} ended the loop")
 
 
 def _leaves_a_stopped_process_stopped(source: StackSource, *, trial_dir: Path, native: bool) -> None:
@@ -120,6 +132,7 @@ def _says_that_a_process_is_gone(source: StackSource, *, trial_dir: Path, native
 STACK_SOURCE_CASES: tuple[Callable[..., None], ...] = (
     _sees_a_lock,
     _sees_c_code_that_holds_the_gil,
+    _sees_a_loop_that_goes_on,
     _leaves_a_stopped_process_stopped,
     _says_that_a_process_is_gone,
 )

@@ -6,7 +6,6 @@ import ctypes
 import faulthandler
 import io
 import json
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from harness.core.codec import from_json
 from harness.core.errors import LaunchError
 from harness.core.trial import Trial
 from harness.core.world import Place, world_of
+from harness.shim.nsa_harness_shim import show_stacks
 from harness.specimens.catalog import SPECIMENS
 from harness.store import layout
 from harness.worker import recorder
@@ -87,14 +87,14 @@ def read_trial(folder: Path) -> Trial:
 
 
 def be_watchable(folder: Path, *, rank: int = 0) -> None:
-    """Let stack dumpers in: faulthandler on SIGUSR1 (C code included), ptrace by any process, whole lines out."""
+    """Let stack dumpers in: stacks on signals, ptrace by any process, whole lines out."""
     faulthandler.enable()
     try:
         file = layout.faulthandler(folder, rank).open("a", encoding="utf-8")
     except OSError as error:
-        sys.stderr.write(f"nsa-harness: no stacks on SIGUSR1: {error.strerror}\n")
+        sys.stderr.write(f"nsa-harness: no stacks on signals: {error.strerror}\n")
     else:
-        faulthandler.register(signal.SIGUSR1, file=file, all_threads=True)
+        show_stacks(file)
     # Yama lets only ancestors look by default. Kernels without Yama answer EINVAL, and need no permission.
     ctypes.CDLL(None).prctl(_PR_SET_PTRACER, _PR_SET_PTRACER_ANY, 0, 0, 0)
     for stream in (sys.stdout, sys.stderr):

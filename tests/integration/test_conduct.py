@@ -89,7 +89,7 @@ def test_without_py_spy_a_deadlock_is_still_found_later_with_less_confidence_and
     reasons = [f.reason for f in done.evidence.failures if f.source == "py-spy"]
     assert reasons
     assert ("Permission Denied" if why == "refused" else "nowhere") in reasons[0]
-    assert {stack.source for stack in done.evidence.stacks} == {"faulthandler (SIGUSR1 was sent)"}
+    assert {stack.source for stack in done.evidence.stacks} == {"faulthandler (SIGUSR2 was sent)"}
 
 
 def test_a_trial_that_cannot_start_is_infra_and_says_why(parts: Parts, tmp_path: Path):

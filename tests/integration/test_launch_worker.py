@@ -206,7 +206,7 @@ def test_a_planted_fault_strikes_after_its_mark_was_written(tmp_path: Path, site
     assert (beats.last.phase, beats.last.step, beats.steps_done) == ("forward", 1, 1)
 
 
-def test_sigusr1_writes_the_stack_of_a_worker_that_waits(tmp_path: Path, site: Path):
+def test_sigusr2_writes_the_stack_of_a_worker_that_waits(tmp_path: Path, site: Path):
     folder = tmp_path / "t"
     clock = WallClock()
     with trained(folder, site, wait_at=1) as handle:
@@ -216,7 +216,7 @@ def test_sigusr1_writes_the_stack_of_a_worker_that_waits(tmp_path: Path, site: P
             assert handle.poll() is None
             assert clock.now() < until_s
             if layout.effective(folder).exists():
-                handle.signal(signal.SIGUSR1)
+                handle.signal(signal.SIGUSR2)
             clock.sleep(0.005)
 
 

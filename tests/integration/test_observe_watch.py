@@ -21,11 +21,12 @@ from harness.observe.stacks.pyspy import PySpy
 from harness.observe.stacks.table import load_sources
 
 PRELUDE = """
-import ctypes, faulthandler, json, os, signal, subprocess, sys, threading, time
+import ctypes, json, os, signal, subprocess, sys, threading, time
 from pathlib import Path
+from harness.shim.nsa_harness_shim import show_stacks
 here, seq = Path(sys.argv[1]), 0
 ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(-1), 0, 0, 0)
-faulthandler.register(signal.SIGUSR1, file=open(here / "faulthandler_rank0.txt", "w"), all_threads=True)
+show_stacks(open(here / "faulthandler_rank0.txt", "w"))
 beats = os.open(here / "heartbeat_rank0.jsonl", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
 def write(**facts):
     global seq
@@ -157,7 +158,7 @@ def test_faulthandler_is_the_recorded_substitute(run, tmp_path):
     outcome, evidence = run("threading.Event().wait()", sources=(no_dumper, Faulthandler()))
     assert outcome.stopped_by is StopReason.STALL
     assert evidence.silence_s >= 2.0  # without native frames it is watched on
-    assert {stack.source for stack in evidence.stacks} == {"faulthandler (SIGUSR1 was sent)"}
+    assert {stack.source for stack in evidence.stacks} == {"faulthandler (SIGUSR2 was sent)"}
     assert "wait" in functions(evidence.stacks[0])
     assert any(failure.source == "py-spy" and "cannot be started" in failure.reason for failure in evidence.failures)
 

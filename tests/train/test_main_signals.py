@@ -4,6 +4,9 @@ import json
 import signal
 import subprocess
 import sys
+import time
+
+import pytest
 
 ENDLESS = (
     "train.steps=100000 model.n_layers=1 model.dim=32 model.n_heads=2 model.n_kv_groups=1 train.seq_len=32 "
@@ -27,10 +30,49 @@ def test_sigusr1_shows_the_stacks_and_sigterm_too_then_saves_and_exits(tmp_path)
         process.send_signal(signal.SIGTERM)
         steps += map(json.loads, process.stdout)
     err = log.read_text()
-    assert process.returncode == 143
+    assert process.returncode == 143, err
     assert [step["step"] for step in steps] == list(range(len(steps)))
     assert err.count("in _run_module_as_main") == 2  # the main thread, once per signal
+    # By a thread that holds the interpreter lock: a handler in C crashes one process in a thousand that runs Python.
+    assert err.count("Current thread") == err.count("in _show") == 2
     assert "trainer.py" in err
     n_steps = int(err.partition("a signal ended the run after ")[2].partition(" ")[0])
     assert n_steps == len(steps)
     assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == [f"step_{n_steps:08d}"]
+
+
+STUCK = """
+import ctypes, sys
+from nsa.train.signals import Stop
+
+def waits_in_c(library):
+    mutex = ctypes.create_string_buffer(64)
+    library.pthread_mutex_lock(mutex)
+    print("ready", flush=True)
+    library.pthread_mutex_lock(mutex)
+
+with Stop():
+    waits_in_c(getattr(ctypes, sys.argv[1])(None))
+"""
+
+
+@pytest.mark.parametrize(
+    ("library", "number"),
+    [("CDLL", signal.SIGUSR1), ("CDLL", signal.SIGTERM), ("CDLL", signal.SIGUSR2), ("PyDLL", signal.SIGUSR2)],
+)
+def test_stacks_are_shown_while_the_main_thread_waits_in_c(tmp_path, library, number):
+    """``PyDLL`` keeps the interpreter lock: then faulthandler alone can write, from C."""
+    log = tmp_path / "log.txt"
+    with (
+        log.open("w") as errors,
+        subprocess.Popen([sys.executable, "-c", STUCK, library], stdout=subprocess.PIPE, stderr=errors) as process,
+    ):
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(number)
+        until = time.monotonic() + 60
+        while "in waits_in_c" not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        process.kill()

@@ -1,7 +1,9 @@
 """Stacks by the worker's own faulthandler: the substitute when no other process may look inside.
 
-It works without ptrace, with the GIL held and while C++ runs. It sends SIGUSR1, which ends some system calls early
-and so can wake the process it looks at; that is why it comes last and says so.
+It works without ptrace. A process in which nothing runs is asked by SIGUSR2, which faulthandler answers from C, also
+while C++ waits or holds the GIL. One in which a thread runs is asked by SIGUSR1, which Python answers when its main
+thread next runs Python: from C that can crash it (ADR 18). A signal ends some system calls early and so can wake the
+process that is looked at; that is why this comes last and says so.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
 
 _ANSWER_LIMIT_S = 3.0
 _LOOK_EVERY_S = 0.02
-_BIT = 1 << (signal.SIGUSR1 - 1)
+_WHERE = {
+    signal.SIGUSR1: " (a thread of it runs, so it was asked for when its main thread next runs Python)",
+    signal.SIGUSR2: "",
+}
 _ENDS = re.compile(r"(^  File .* in (<module>|_run_module_as_main)|^ *\.\.\.)\n\Z", re.MULTILINE)
 """The outermost frame of the main thread, which comes last, or the dots for what was left out."""
 
@@ -47,16 +52,18 @@ class Faulthandler:
     ) -> StackSample | SourceFailure:
         """The Python stacks of all threads, as the process itself printed them."""
         path = layout.faulthandler(trial_dir, rank)
-        why_not = self._why_not(pid, path=path, native=native)
-        text = "" if why_not else self._ask(pid, path=path)
+        asks_by = signal.SIGUSR1 if "R" in self._proc.states(pid) else signal.SIGUSR2
+        why_not = self._why_not(pid, asks_by, path=path, native=native)
+        text = "" if why_not else self._ask(pid, asks_by, path=path)
         try:
             threads = parse_faulthandler(text, pid=pid)
         except ValueError:
-            reason = why_not or f"SIGUSR1 was sent, and nothing was printed within {self._limit_s:g} s"
+            sent = f"{asks_by.name} was sent, and nothing was printed within {self._limit_s:g} s"
+            reason = why_not or sent + _WHERE[asks_by]
             return SourceFailure(id=f"failure-{number}-{self.name}", source=self.name, reason=reason)
         return StackSample(
             id=f"stack-{number}",
-            source=f"{self.name} (SIGUSR1 was sent)",
+            source=f"{self.name} ({asks_by.name} was sent)",
             native=False,
             t_s=t_s,
             rank=rank,
@@ -64,27 +71,28 @@ class Faulthandler:
             threads=threads,
         )
 
-    def _why_not(self, pid: int, *, path: Path, native: bool) -> str:
+    def _why_not(self, pid: int, asks_by: signal.Signals, *, path: Path, native: bool) -> str:
         if native:
             return "it shows Python frames only"
         if why := gone(pid, proc=self._proc):
             return why
-        if not self._proc.signal_mask(pid, "SigCgt") & _BIT:
-            return "the process has no handler for SIGUSR1, which would end it"
-        if self._proc.signal_mask(pid, "SigBlk") & _BIT:
-            return "the process blocks SIGUSR1"
+        bit = 1 << (asks_by - 1)
+        if not self._proc.signal_mask(pid, "SigCgt") & bit:
+            return f"the process has no handler for {asks_by.name}, which would end it"
+        if self._proc.signal_mask(pid, "SigBlk") & bit:
+            return f"the process blocks {asks_by.name}"
         if (state := self._proc.states(pid)[:1]) in set("DTt"):
             return f"the process is in state {state} and cannot take a signal"
         return "" if path.exists() else f"the process did not open {path.name}"
 
-    def _ask(self, pid: int, *, path: Path) -> str:
+    def _ask(self, pid: int, asks_by: signal.Signals, *, path: Path) -> str:
         """What is appended to ``path`` after the signal, once it stopped growing where a dump ends.
 
         It is written line by line: on a busy machine the process may rest between two of them for as long as we do.
         """
         seen = path.stat().st_size
         try:
-            os.kill(pid, signal.SIGUSR1)
+            os.kill(pid, asks_by)
         except ProcessLookupError:
             return ""
         until = self._clock.now() + self._limit_s

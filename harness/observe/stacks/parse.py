@@ -110,19 +110,22 @@ def parse_faulthandler(text: str, *, pid: int) -> tuple[ThreadStack, ...]:
     """The threads in a dump by :mod:`faulthandler`.
 
     It prints threads newest first, so the last one is the main thread and gets ``pid`` as its number; the others
-    have only the address that pthreads knows them by.
+    have only the address that pthreads knows them by. Of two dumps, when an earlier signal was answered late, the last.
     """
-    threads: list[tuple[int, list[Frame]]] = []
+    threads: dict[int, list[Frame]] = {}
+    frames: list[Frame] = []
     for line in text.splitlines():
         if head := _FAULT_THREAD.match(line):
-            threads.append((int(head[2], 16), []))
-        elif (frame := _FAULT_FRAME.match(line)) and threads and not frame[1].endswith(_SHIM):
+            ident = int(head[2], 16)
+            threads.pop(ident, None)
+            frames = threads[ident] = []
+        elif (frame := _FAULT_FRAME.match(line)) and not frame[1].endswith(_SHIM):
             number = 0 if frame[2] == "???" else int(frame[2])
-            threads[-1][1].append(Frame(function=frame[3], file=frame[1], line=number))
+            frames.append(Frame(function=frame[3], file=frame[1], line=number))
     if not threads:
         raise ValueError("no threads in the output of faulthandler")
-    main = len(threads) - 1
+    main = list(threads)[-1]
     return tuple(
-        ThreadStack(tid=pid if i == main else ident, name="MainThread" if i == main else "", frames=tuple(frames))
-        for i, (ident, frames) in enumerate(threads)
+        ThreadStack(tid=pid if i == main else i, name="MainThread" if i == main else "", frames=tuple(frames))
+        for i, frames in threads.items()
     )
