@@ -9,6 +9,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from harness.clock import WallClock
 from harness.core.evidence import Frame, SourceFailure, StackSample, ThreadStack
 from harness.observe.proc import Proc
 from harness.store import layout
@@ -153,6 +154,8 @@ def _program(function: str, *, trial_dir: Path) -> Iterator[int]:
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as child:
         try:
             _require(child.stdout is not None and child.stdout.readline() == b"ready\n", "the program did not start")
+            while function != "loops" and "R" in Proc().states(child.pid):
+                WallClock().sleep(0.005)
             yield child.pid
         finally:
             child.kill()

@@ -274,8 +274,8 @@ def test_dumper_that_does_not_die_at_once_is_collected_when_it_does(tool, child,
     assert "but did not end" in dump.failure
 
     pid = int((tmp_path / "pid").read_text())
-    gate.write_text("now\n")
     (end,) = (thread for thread in threading.enumerate() if thread.name == "dumper-end")
+    gate.write_text("now\n")
     end.join()
     assert not Path(f"/proc/{pid}").exists()
 
@@ -362,6 +362,8 @@ def test_faulthandler_prints_each_time_what_is_new(tmp_path):
     argv = [sys.executable, "-c", f"{code} print(flush=True); input()", str(path)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         child.stdout.readline()
+        while Proc().states(child.pid) != "S":
+            WallClock().sleep(0.005)
         first, second = (sample(Faulthandler(), child.pid, tmp_path) for _ in range(2))
         written = path.stat().st_size
         refused = sample(Faulthandler(), child.pid, tmp_path, native=True)
