@@ -79,7 +79,7 @@ def selftest(
     import tempfile
     from pathlib import Path
 
-    chosen = _chosen(names, only=frozenset(only), gpu=gpu, to_run=not as_list)
+    chosen = _chosen(names, only=frozenset(only), gpu=gpu, blind=blind, to_run=not as_list)
     if as_list:
         _list(chosen)
         return
@@ -101,14 +101,17 @@ def selftest(
     ctx.exit(code)
 
 
-def _chosen(names: tuple[str, ...], *, only: frozenset[str], gpu: bool, to_run: bool = True) -> tuple[Specimen, ...]:
-    """The specimens asked for, in the table's order.
+def _chosen(
+    names: tuple[str, ...], *, only: frozenset[str], gpu: bool, blind: bool = False, to_run: bool = True
+) -> tuple[Specimen, ...]:
+    """The specimens asked for, in the table's order; without limits none that is only slow, which would pass.
 
     Raises:
         UnknownNameError: no specimen has that name.
         click.UsageError: none is left, or it needs a GPU that is not there.
     """
     from harness.core.errors import unknown
+    from harness.core.verdict import Kind
     from harness.machine import gpu_count
     from harness.specimens.catalog import SPECIMENS, Needs
 
@@ -121,6 +124,12 @@ def _chosen(names: tuple[str, ...], *, only: frozenset[str], gpu: bool, to_run: 
         wanted = [specimen for specimen in wanted if only & _groups(specimen)]
     if not gpu and not names:
         wanted = [specimen for specimen in wanted if specimen.needs not in needed]
+    slow = [specimen.name for specimen in wanted if blind and specimen.expect is Kind.SLOW]
+    if slow:
+        wanted = [specimen for specimen in wanted if specimen.name not in slow]
+        click.echo(click.wrap_text(f"left out, because without limits they pass: {', '.join(slow)}", 80), err=True)
+        if not wanted:
+            raise click.UsageError("with --no-limits no specimen is left")
     if not wanted:
         hint = "" if gpu else "; those that need a GPU take part with --gpu"
         raise click.UsageError(f"no specimen is in {', '.join(sorted(only))}{hint}. List all with: selftest --list")

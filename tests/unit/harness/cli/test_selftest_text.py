@@ -110,6 +110,18 @@ def test_what_takes_part_can_be_chosen_and_listed(argv, there, not_there):
     assert all(len(line) <= 80 for line in done.output.splitlines())
 
 
+def test_without_limits_what_is_only_slow_is_left_out_and_named():
+    done = CliRunner().invoke(main, ["selftest", "--list", "--no-limits", "--only", "look-alike"])
+    assert done.stderr.splitlines() == ["left out, because without limits they pass: slow-loop, straggler"]
+    listed = {line.split()[0] for line in done.stdout.splitlines() if not line.startswith(" ")}
+    assert "slow-loader" in listed
+    assert not {"slow-loop", "straggler"} & listed
+
+    nothing = CliRunner().invoke(main, ["selftest", "--list", "--no-limits", "slow-loop"])
+    assert nothing.exit_code == 2
+    assert "no specimen is left" in nothing.output
+
+
 def test_a_group_that_is_empty_here_says_how_to_fill_it():
     done = CliRunner().invoke(main, ["selftest", "--list", "--only", "nccl"])
     assert done.exit_code == 2
