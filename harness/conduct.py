@@ -14,6 +14,7 @@ from harness.core.verdict import Case, Confidence, Kind, Verdict
 from harness.observe.answers import steps_wanted
 from harness.observe.devices.table import load_devices
 from harness.observe.monitor import watch
+from harness.store import layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -91,6 +92,8 @@ def conduct(
         finally:
             handle.stop(grace_s=GRACE_S, clock=parts.clock)
             devices.close()
+            for door in layout.doors(trial_dir):
+                door.unlink(missing_ok=True)
     verdict = classify(Case(trial=trial, outcome=outcome, evidence=evidence))
     return Conducted(outcome=outcome, evidence=evidence, verdict=verdict, started_at=started_at)
 

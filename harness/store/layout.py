@@ -126,6 +126,11 @@ def recorder_socket(trial_dir: Path, rank: int) -> Path:
     return trial_dir / f"server_rank{rank}.sock"
 
 
+def doors(trial_dir: Path) -> list[Path]:
+    """Sockets and named pipes of ranks: nothing to keep, and whoever reads a run's files would wait at a pipe."""
+    return [*trial_dir.glob("server_rank*.sock"), *trial_dir.glob("recorder_rank*.pipe")]
+
+
 def output(trial_dir: Path, stream: str) -> Path:
     """The beginning of ``stdout`` or ``stderr``, up to half the bound."""
     return trial_dir / f"{stream}.txt"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -18,6 +20,7 @@ from harness.launch.forkserver import ForkserverExecutor
 from harness.observe.stacks.faulthandler import Faulthandler
 from harness.observe.stacks.pyspy import PySpy
 from harness.settings import Settings
+from harness.store import layout
 from harness.targets.nsa import NsaTarget
 
 SMALL = {"model.n_layers": 1, "model.dim": 32, "train.seq_len": 64, "train.steps": 2}
@@ -90,6 +93,18 @@ def test_without_py_spy_a_deadlock_is_still_found_later_with_less_confidence_and
     assert reasons
     assert ("Permission Denied" if why == "refused" else "nowhere") in reasons[0]
     assert {stack.source for stack in done.evidence.stacks} == {"faulthandler (SIGUSR2 was sent)"}
+
+
+def test_no_socket_and_no_named_pipe_stays_among_the_files_of_a_trial(parts: Parts, tmp_path: Path):
+    """At a pipe without a writer, ``grep -r`` over a run would wait for good; archives refuse sockets."""
+    os.mkfifo(layout.recorder_pipe(tmp_path, 1))
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(layout.recorder_socket(tmp_path, 1)))
+
+    conduct(trial(parts, fault="exit-early"), trial_dir=tmp_path, parts=parts)
+
+    assert layout.heartbeat(tmp_path, 0).exists()
+    assert [path for path in tmp_path.iterdir() if path.is_fifo() or path.is_socket()] == []
 
 
 def test_a_trial_that_cannot_start_is_infra_and_says_why(parts: Parts, tmp_path: Path):
