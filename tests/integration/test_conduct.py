@@ -92,7 +92,7 @@ def test_without_py_spy_a_deadlock_is_still_found_later_with_less_confidence_and
     reasons = [f.reason for f in done.evidence.failures if f.source == "py-spy"]
     assert reasons
     assert ("Permission Denied" if why == "refused" else "nowhere") in reasons[0]
-    assert {stack.source for stack in done.evidence.stacks} == {"faulthandler (SIGUSR2 was sent)"}
+    assert {stack.source.partition(" ")[0] for stack in done.evidence.stacks} == {"faulthandler"}
 
 
 def test_no_socket_and_no_named_pipe_stays_among_the_files_of_a_trial(parts: Parts, tmp_path: Path):

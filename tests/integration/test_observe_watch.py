@@ -158,7 +158,7 @@ def test_faulthandler_is_the_recorded_substitute(run, tmp_path):
     outcome, evidence = run("threading.Event().wait()", sources=(no_dumper, Faulthandler()))
     assert outcome.stopped_by is StopReason.STALL
     assert evidence.silence_s >= 2.0  # without native frames it is watched on
-    assert {stack.source for stack in evidence.stacks} == {"faulthandler (SIGUSR2 was sent)"}
+    assert {stack.source.partition(" ")[0] for stack in evidence.stacks} == {"faulthandler"}
     assert "wait" in functions(evidence.stacks[0])
     assert any(failure.source == "py-spy" and "cannot be started" in failure.reason for failure in evidence.failures)
 

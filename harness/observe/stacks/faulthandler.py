@@ -21,6 +21,7 @@ from harness.observe.stacks.parse import parse_faulthandler
 from harness.store import layout
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from harness.core.ports import Clock
@@ -52,9 +53,12 @@ class Faulthandler:
     ) -> StackSample | SourceFailure:
         """The Python stacks of all threads, as the process itself printed them."""
         path = layout.faulthandler(trial_dir, rank)
-        asks_by = signal.SIGUSR1 if "R" in self._proc.states(pid) else signal.SIGUSR2
-        why_not = self._why_not(pid, asks_by, path=path, native=native)
-        text = "" if why_not else self._ask(pid, asks_by, path=path)
+        asks_by, why_not, text = signal.SIGUSR1, "", ""
+        for asks_by in self._gentle_first(pid):
+            why_not = self._why_not(pid, asks_by, path=path, native=native)
+            text = "" if why_not else self._ask(pid, asks_by, path=path)
+            if text or why_not:
+                break
         try:
             threads = parse_faulthandler(text, pid=pid)
         except ValueError:
@@ -70,6 +74,14 @@ class Faulthandler:
             pid=pid,
             threads=threads,
         )
+
+    def _gentle_first(self, pid: int) -> Iterator[signal.Signals]:
+        """By SIGUSR1 while something runs; by SIGUSR2 if nothing does, at once or after no answer to the first."""
+        runs = "R" in self._proc.states(pid)
+        if runs:
+            yield signal.SIGUSR1
+        if not runs or "R" not in self._proc.states(pid):
+            yield signal.SIGUSR2
 
     def _why_not(self, pid: int, asks_by: signal.Signals, *, path: Path, native: bool) -> str:
         if native:

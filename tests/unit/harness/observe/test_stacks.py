@@ -352,24 +352,45 @@ def test_native_frames_are_not_asked_of_a_traced_process(tool, child, tmp_path):
 
 def test_faulthandler_never_signals_a_process_that_would_die_of_it(child, tmp_path):
     failure = sample(Faulthandler(), child, tmp_path)
-    assert "no handler for SIGUSR2" in failure.reason
+    assert "no handler for SIGUSR" in failure.reason
     assert Proc().states(child)
 
 
-def test_faulthandler_prints_each_time_what_is_new(tmp_path):
-    path = tmp_path / "faulthandler_rank0.txt"
+@contextmanager
+def waiting(path):
+    """The PID of an interpreter that waits in a system call and shows its stacks in the file at ``path``."""
     code = "import sys; from harness.shim.nsa_harness_shim import show_stacks; show_stacks(open(sys.argv[1], 'w'));"
     argv = [sys.executable, "-c", f"{code} print(flush=True); input()", str(path)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         child.stdout.readline()
         while Proc().states(child.pid) != "S":
             WallClock().sleep(0.005)
-        first, second = (sample(Faulthandler(), child.pid, tmp_path) for _ in range(2))
-        written = path.stat().st_size
-        refused = sample(Faulthandler(), child.pid, tmp_path, native=True)
+        yield child.pid
         child.kill()
-    assert (first.source, first.native) == ("faulthandler (SIGUSR2 was sent)", False)
-    assert [thread.tid for thread in second.threads] == [child.pid]
+
+
+def test_a_process_that_ran_and_now_waits_is_asked_again_from_c(tmp_path):
+    """Python's handler runs when the system call returns, and it may never."""
+
+    class RanBefore(Proc):
+        looks = 0
+
+        def states(self, pid):
+            self.looks += 1
+            return "R" if self.looks == 1 else super().states(pid)
+
+    with waiting(tmp_path / "faulthandler_rank0.txt") as pid:
+        answer = sample(Faulthandler(proc=RanBefore(), limit_s=0.2), pid, tmp_path)
+    assert answer.source == "faulthandler (SIGUSR2 was sent)"
+
+
+def test_faulthandler_prints_each_time_what_is_new(tmp_path):
+    with waiting(path := tmp_path / "faulthandler_rank0.txt") as pid:
+        first, second = (sample(Faulthandler(), pid, tmp_path) for _ in range(2))
+        written = path.stat().st_size
+        refused = sample(Faulthandler(), pid, tmp_path, native=True)
+    assert (first.source.partition(" ")[0], first.native) == ("faulthandler", False)
+    assert [thread.tid for thread in second.threads] == [pid]
     assert "Python frames only" in refused.reason
     assert path.stat().st_size == written
 
