@@ -46,7 +46,12 @@ GROUPS = ("cpu", "gloo", "gpu", "nccl", "fault", "look-alike", "pass", "hang", "
 @click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="Trials at the same time.")
 @click.option("--executor", default="forkserver", show_default=True, help="How trials start: forkserver or local.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything random.")
-@click.option("--no-limits", "blind", is_flag=True, help="The default limits only: none is declared or learned first.")
+@click.option(
+    "--no-limits",
+    "blind",
+    is_flag=True,
+    help="The default limits only: none is declared or learned first. What is only slow is left out.",
+)
 @click.option("--keep", metavar="DIR", help="Keep the evidence of every trial in a folder below DIR.")
 @click.option("--list", "as_list", is_flag=True, help="Say what each specimen imitates; run nothing.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a trial on standard output.")
@@ -102,7 +107,7 @@ def selftest(
 
 
 def _chosen(
-    names: tuple[str, ...], *, only: frozenset[str], gpu: bool, blind: bool = False, to_run: bool = True
+    names: tuple[str, ...], *, only: frozenset[str], gpu: bool, blind: bool, to_run: bool
 ) -> tuple[Specimen, ...]:
     """The specimens asked for, in the table's order; without limits none that is only slow, which would pass.
 

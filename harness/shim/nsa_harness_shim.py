@@ -244,8 +244,8 @@ def be_watchable(folder, rank):
 def show_stacks(file):
     """On SIGUSR1 by Python's own handler, between two of the main thread's instructions; on SIGUSR2 at once, from C.
 
-    From C it works whatever holds the interpreter lock, and crashes one process in a thousand whose Python runs (six in
-    a hundred with Python 3.13): it reads frames while they change. ``harness.observe.stacks.faulthandler`` chooses.
+    From C it works whatever holds the interpreter lock, and can crash a process whose Python runs, because it reads
+    frames while they change: up to one signal in a dozen (ADR 18). ``harness.observe.stacks.faulthandler`` chooses.
     """
     import faulthandler
     import signal

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,12 +20,14 @@ from harness.core.trial import Budget, Fault, Limit, Trial
 from harness.launch.local import LocalExecutor
 from harness.observe.answers import read_answers
 from harness.observe.heartbeat import Heartbeats
+from harness.observe.stacks.faulthandler import Faulthandler
 from harness.store import layout
-from harness.testing.executors import ENV, PATIENCE_S, wait_exit
+from harness.testing.executors import ENV, wait_exit
 from harness.worker.main import EX_IOERR
 
 WORKLOAD = """
 import os, resource, threading
+from pathlib import Path
 from nsa.train.probe import Edge, Phase
 
 class State:
@@ -63,6 +64,7 @@ class Small:
             resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 def wait_here():
+    Path(__file__).with_name("waits").write_text("now")
     threading.Event().wait()
 """
 
@@ -206,18 +208,14 @@ def test_a_planted_fault_strikes_after_its_mark_was_written(tmp_path: Path, site
     assert (beats.last.phase, beats.last.step, beats.steps_done) == ("forward", 1, 1)
 
 
-def test_sigusr2_writes_the_stack_of_a_worker_that_waits(tmp_path: Path, site: Path):
-    folder = tmp_path / "t"
-    clock = WallClock()
-    with trained(folder, site, wait_at=1) as handle:
-        until_s = clock.now() + PATIENCE_S
-        stacks = layout.faulthandler(folder)
-        while not (stacks.exists() and "wait_here" in stacks.read_text()):
-            assert handle.poll() is None
-            assert clock.now() < until_s
-            if layout.effective(folder).exists():
-                handle.signal(signal.SIGUSR2)
-            clock.sleep(0.005)
+def test_a_worker_that_waits_shows_its_stack_when_asked(tmp_path: Path, site: Path):
+    os.mkfifo(site / "waits")
+    with trained(tmp_path / "t", site, wait_at=1) as handle:
+        assert (site / "waits").read_text() == "now"  # which comes when the worker has come there
+        asked = {"pid": handle.pid, "rank": 0, "t_s": 1.0, "native": False, "number": 1, "trial_dir": tmp_path / "t"}
+        answer = Faulthandler().sample(**asked)
+        assert handle.poll() is None
+    assert "wait_here" in [frame.function for frame in answer.threads[-1].frames]
 
 
 def test_a_worker_without_a_trial_says_so(tmp_path: Path):
