@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.core.ports import WatchedJob
-from harness.launch.litter import orphans
+from harness.launch.leftovers import orphans
 from harness.machine import describe, installed
 from harness.observe.devices.nvml import Nvml
 from harness.settings import find_program, processes_with

@@ -49,13 +49,15 @@ class Cleanup:
     """Proof that the whole process tree is gone, or the list of what is not.
 
     ``signals`` are those we sent, as ``(seconds since start, signal name, number of processes)``; ``removed`` are files
-    and folders that the ended processes had left in shared memory and temporary places.
+    and folders that the ended processes had made in shared memory and in the temporary folder; ``kept`` are those that
+    they used and changed there, but that are not shown to be theirs.
     """
 
     signals: tuple[tuple[float, str, int], ...] = ()
     ended: int = 0
     survivors: tuple[Survivor, ...] = ()
     removed: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
 
     @property
     def gone(self) -> bool:

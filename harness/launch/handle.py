@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 from harness.core.errors import LaunchError, StoreError
 from harness.core.outcome import Cleanup, Exit
 from harness.core.ports import ProcessRef
-from harness.launch import procs
-from harness.launch.litter import sweep, traces
+from harness.launch import cgroup, leftovers, procs
 from harness.launch.reap import end_tree
 from harness.store import layout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from harness.core.command import Command
     from harness.core.ports import Clock
@@ -81,10 +80,11 @@ def begin(
         "max_output_bytes": command.max_output_bytes,
         "max_address_space_bytes": command.max_address_space_bytes,
     }
+    before = leftovers.before(dict(command.env))
     control.settimeout(START_LIMIT_S)
     try:
         control.sendall(json.dumps(request).encode() + b"\n")
-        data, descriptors, _, _ = socket.recv_fds(control, 1 << 16, 2)
+        data, descriptors, _, _ = socket.recv_fds(control, 1 << 16, 3)
     except TimeoutError:
         control.close()
         raise LaunchError(f"the supervisor did not start {command.argv[0]!r} in {START_LIMIT_S:g} s") from None
@@ -97,7 +97,7 @@ def begin(
         control.close()
         raise LaunchError(f"cannot start {entry or command.argv[0]!r}: {answer['failed']}")
     return SupervisedHandle(
-        control, answer, supervisor_fd=descriptors[0], worker_fd=descriptors[1], token=token, clock=clock, unread=rest
+        control, answer, descriptors=descriptors, token=token, before=before, clock=clock, unread=rest
     )
 
 
@@ -109,18 +109,17 @@ class SupervisedHandle:
         control: socket.socket,
         introduction: dict[str, Any],
         *,
-        supervisor_fd: int,
-        worker_fd: int,
+        descriptors: Sequence[int],
         token: str,
+        before: leftovers.Before,
         clock: Clock,
         unread: bytes = b"",
     ) -> None:
         self.pid: int = introduction["pid"]
-        self._supervisor: int = introduction["supervisor"]
-        found = procs.read(self._supervisor)
-        self._supervisor_started = found.started if found else 0
-        self._control, self._supervisor_fd, self._worker_fd = control, supervisor_fd, worker_fd
-        self._token, self._started_s = token, clock.now()
+        self._guard, self._supervisor = (procs.read(introduction[name]) for name in ("guard", "supervisor"))
+        self._supervisor_fd, self._guard_fd, self._worker_fd = descriptors
+        self._control, self._group = control, str(introduction["group"])
+        self._token, self._before, self._started_s = token, before, clock.now()
         self._unread = unread
         self._exit: Exit | None = None
         self._alone: bool | None = None
@@ -157,12 +156,13 @@ class SupervisedHandle:
     def stop(self, *, grace_s: float, clock: Clock) -> Cleanup:
         """End the whole tree and the supervisor. A second call gives the first one's result."""
         if self._cleanup is None:
-            found: set[str] = set()
+            used = leftovers.Leftovers()
 
             def live() -> list[procs.Process]:
+                nonlocal used
                 left = self._live()
-                if left and not found:  # while they live, they can be asked what they use
-                    found.update(traces(process.pid for process in left))
+                if used == leftovers.Leftovers():  # while they live, they can be asked what they use
+                    used = leftovers.used_by([process.pid for process in left], since=self._before)
                 return left
 
             done = end_tree(
@@ -173,18 +173,28 @@ class SupervisedHandle:
                 since_s=self._started_s,
             )
             self._dismiss()
-            self._cleanup = replace(done, removed=sweep(found))
+            self._cleanup = replace(done, removed=leftovers.remove(used), kept=leftovers.kept(used))
         return self._cleanup
 
     def _live(self) -> list[procs.Process]:
-        return procs.of_trial(
-            supervisor=self._supervisor, supervisor_started=self._supervisor_started, token=self._token
-        )
+        """The live processes of the trial, without its guard and its supervisor."""
+        guard = self._guard
+        if guard is not None and procs.same(guard):
+            tree = procs.below(guard.pid)
+        elif self._group:
+            tree = [process for pid in cgroup.members(self._group) if (process := procs.read(pid)) is not None]
+        elif not _ended(self._supervisor_fd):
+            return []  # it has been told to end, and ends everything
+        else:
+            since = guard.started if guard is not None else 0
+            tree = procs.carrying(self._token, [p for p in procs.everything().values() if p.started >= since])
+        supervisor = self._supervisor.pid if self._supervisor is not None else 0
+        return [process for process in tree if process.pid != supervisor]
 
     def _ask(self, *, end: bool) -> bool:
         """Whether the supervisor has no descendant left; it then ends, and with ``end`` in any case.
 
-        A supervisor that is gone cannot be asked: True, the search by token has found nothing.
+        A supervisor that is gone cannot be asked: True, nothing was found that lives.
         """
         self._alone = None
         try:
@@ -194,7 +204,7 @@ class SupervisedHandle:
             return True
         while self._alone is None and not self._lost:
             if not readable(self._control.fileno(), ANSWER_LIMIT_S):
-                log.warning("the supervisor %d of trial %d does not answer", self._supervisor, self.pid)
+                log.warning("the supervisor of trial process %d does not answer", self.pid)
                 return False
             self._listen()
         return self._alone is not False
@@ -220,18 +230,21 @@ class SupervisedHandle:
                 log.warning("output of trial process %d is not kept: %s", self.pid, message["output_lost"])
 
     def _dismiss(self) -> None:
-        """See the supervisor gone; by then it has said how the worker ended."""
+        """See the supervisor and its guard gone; by then it has said how the worker ended."""
         if not _ended(self._supervisor_fd) and not self._lost:
             self._ask(end=True)
-        if not readable(self._supervisor_fd, ANSWER_LIMIT_S):
-            signal.pidfd_send_signal(self._supervisor_fd, signal.SIGKILL)
-            readable(self._supervisor_fd, ANSWER_LIMIT_S)
+        for descriptor in (self._supervisor_fd, self._guard_fd):
+            if not readable(descriptor, ANSWER_LIMIT_S):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                readable(descriptor, ANSWER_LIMIT_S)
+        if self._group:
+            cgroup.remove(self._group)  # the guard has done so, unless it was killed
         self._listen()
         if self._exit is None and _ended(self._worker_fd):
             self._exit = Exit()
         self._control.close()
-        os.close(self._supervisor_fd)
-        os.close(self._worker_fd)
+        for descriptor in (self._supervisor_fd, self._guard_fd, self._worker_fd):
+            os.close(descriptor)
 
 
 def _ended(pidfd: int) -> bool:

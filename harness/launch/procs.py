@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -80,8 +81,8 @@ def descendants(root: int, table: dict[int, Process]) -> list[Process]:
 def carrying(token: str, candidates: Iterable[Process]) -> list[Process]:
     """The live ones among ``candidates`` whose environment at exec held the trial's ``token``.
 
-    It finds what has left the tree. It does not see processes that were given another environment, nor those
-    of other users.
+    It finds what has left the tree when its guard and its supervisor are both gone. It does not see processes that
+    were given another environment, nor those of other users.
     """
     wanted = f"{TOKEN}={token}".encode()
     return [process for process in candidates if not process.dead and wanted in _environment(process.pid)]
@@ -103,17 +104,39 @@ def _environment(pid: int) -> list[bytes]:
     return b"".join(chunks).split(b"\0")
 
 
-def of_trial(*, supervisor: int, supervisor_started: int, token: str) -> list[Process]:
-    """All live processes of a trial, its supervisor left out: by descent, then by token.
+def below(root: int) -> list[Process]:
+    """All live processes below ``root`` now, parents before children, ``root`` itself left out.
 
-    Only processes younger than the supervisor are asked for the token.
+    No other process is looked at, where the kernel lists the children of each (nearly all do); else all of /proc is
+    read. Not atomic: a process whose sibling ends while we look may be missing, and is there at the next look.
     """
-    table = everything()
-    root = table.get(supervisor)
-    found = descendants(supervisor, table) if root is not None and root.started == supervisor_started else []
-    known = {process.pid for process in found} | {supervisor}
-    rest = [p for p in table.values() if p.pid not in known and p.started >= supervisor_started]
-    return found + carrying(token, rest)
+    if not os.path.exists(f"/proc/{root}/task/{root}/children"):  # noqa: PTH110 - pathlib is slow to import
+        return descendants(root, everything()) if read(root) is not None else []
+    found: list[Process] = []
+    frontier = [root]
+    while frontier:
+        frontier = [child for pid in frontier for child in children(pid)]
+        found += [process for pid in frontier if (process := read(pid)) is not None and not process.dead]
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """The PIDs of the children of a process, whichever of its threads started them."""
+    pids: list[int] = []
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
+    except OSError:
+        return pids
+    for thread in threads:
+        with suppress(OSError), open(f"/proc/{pid}/task/{thread}/children") as file:  # noqa: PTH123
+            pids += [int(word) for word in file.read().split()]
+    return pids
+
+
+def same(process: Process) -> bool:
+    """Whether exactly this process is still there, and not dead."""
+    now = read(process.pid)
+    return now is not None and now.started == process.started and not now.dead
 
 
 def send(process: Process, number: int) -> bool:

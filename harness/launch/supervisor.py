@@ -1,17 +1,20 @@
 """The supervisor: one small process per trial that owns the trial's whole process tree.
 
 It is started with one socket to the controller and nothing on its standard input, leads its own session, and is the
-subreaper of all it starts, so that nothing can leave its tree by forking twice or by changing the session. On the
-socket, one JSON object a line:
+subreaper of all it starts, so that nothing can leave its tree by forking twice or by changing the session. Its parent
+is a guard (``harness.launch.guard``), which ends the tree when the supervisor dies. On the socket, one JSON object a
+line:
 
     controller -> supervisor   the request, then any number of {"end": false | true}
-    supervisor -> controller   {"failed": why}  or  {"pid": worker, "supervisor": own pid} with a pidfd of each,
+    supervisor -> controller   {"failed": why}  or  {"pid": worker, "supervisor": pid, "guard": pid,
+                               "group": control group or ""} with pidfds of supervisor, guard and worker,
                                {"code": n} or {"signal": n} when the worker has ended,
                                {"output_lost": why} when output could not be written,
                                {"alone": bool} in answer to "end"
 
 It ends itself when it is asked to and nothing of the trial is left, or at once for ``{"end": true}``. When the
-controller dies (end of file on the socket), or on SIGTERM, it kills the whole tree first.
+controller dies (the socket ends, or is reset), when the guard dies, on SIGTERM, or when something unexpected happens to
+it, it kills the whole tree first.
 
 Standard library only, and few modules of it: it is on the way of every trial.
 """
@@ -25,21 +28,23 @@ import select
 import signal
 import socket
 import time
+import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from harness.launch import prctl, procs
+from harness.launch import cgroup, prctl
 from harness.launch.bounded import BoundedFile
+from harness.launch.guard import childless, end_descendants, fork_supervisor, reap
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from harness.launch.guard import Owned
 
 _CHUNK_BYTES = 1 << 16
 _PIPE_BYTES = 1 << 20
 _QUIET_MS = 50
 _FLUSH_S = 0.5
-_KILL_ROUNDS = 500
-_ROUND_S = 0.02
 _F_SETPIPE_SZ = 1031
 
 
@@ -53,12 +58,12 @@ def supervise(control: int, *, keep: frozenset[int] = frozenset()) -> Callable[[
     os.set_inheritable(control, False)  # noqa: FBT003 - positional only
     if os.getsid(0) != os.getpid():
         os.setsid()
-    prctl.become_subreaper()
-    prctl.set_name("nsa-supervisor")
-    wake = _watch_signals()
     request = _receive_request(control)
     if request is None:
         os._exit(0)
+    owned = fork_supervisor(token=request["token"], env=request["env"], control=control)
+    prctl.set_name("nsa-supervisor")
+    wake = _watch_signals()
     streams = [os.pipe2(os.O_CLOEXEC) for _ in ("stdout", "stderr")]
     try:
         files = [
@@ -72,7 +77,7 @@ def supervise(control: int, *, keep: frozenset[int] = frozenset()) -> Callable[[
     worker = os.fork()
     if worker == 0:
         return _become_worker(
-            request, supervisor=supervisor, output=[write for _, write in streams], fail=fail, keep=keep
+            request, owned, supervisor=supervisor, output=[write for _, write in streams], fail=fail, keep=keep
         )
     os.close(fail)
     for _, write in streams:
@@ -81,14 +86,19 @@ def supervise(control: int, *, keep: frozenset[int] = frozenset()) -> Callable[[
     if why:
         _say(control, {"failed": why})
         os._exit(1)
-    _introduce(control, supervisor=supervisor, worker=worker)
-    return _Watch(
+    _introduce(control, owned, supervisor=supervisor, worker=worker)
+    watch = _Watch(
         control=control,
         wake=wake,
         worker=worker,
-        token=request["token"],
+        owned=owned,
         pipes={read: file for (read, _), file in zip(streams, files, strict=True)},
-    ).run()
+    )
+    try:
+        watch.run()
+    except BaseException:  # noqa: BLE001 - whatever it is, nothing of the trial may be left
+        traceback.print_exc()
+        watch.end_everything()
 
 
 def _watch_signals() -> int:
@@ -106,11 +116,19 @@ def _watch_signals() -> int:
 def _receive_request(control: int) -> dict[str, Any] | None:
     text = b""
     while not text.endswith(b"\n"):
-        chunk = os.read(control, _CHUNK_BYTES)
+        chunk = _hear(control)
         if not chunk:
             return None
         text += chunk
     return json.loads(text)
+
+
+def _hear(control: int) -> bytes:
+    """What the controller has said; nothing when it is gone, whether it had read all that we said or not."""
+    try:
+        return os.read(control, _CHUNK_BYTES)
+    except ConnectionResetError:
+        return b""
 
 
 def _say(control: int, message: dict[str, Any], *, descriptors: tuple[int, ...] = ()) -> None:
@@ -124,10 +142,13 @@ def _say(control: int, message: dict[str, Any], *, descriptors: tuple[int, ...] 
         end.close()
 
 
-def _introduce(control: int, *, supervisor: int, worker: int) -> None:
-    # We have not waited for the worker yet, so its PID cannot have been given to another process.
-    descriptors = (os.pidfd_open(supervisor), os.pidfd_open(worker))
-    _say(control, {"pid": worker, "supervisor": supervisor}, descriptors=descriptors)
+def _introduce(control: int, owned: Owned, *, supervisor: int, worker: int) -> None:
+    # We have not waited for the worker yet, so its PID cannot have been given to another process; nor can the
+    # guard's, whose child we are.
+    guard = os.getppid()
+    descriptors = (os.pidfd_open(supervisor), os.pidfd_open(guard), os.pidfd_open(worker))
+    facts = {"pid": worker, "supervisor": supervisor, "guard": guard, "group": owned.group}
+    _say(control, facts, descriptors=descriptors)
     for fd in descriptors:
         os.close(fd)
 
@@ -144,7 +165,7 @@ def _read_all(fd: int) -> str:
 
 
 def _become_worker(
-    request: dict[str, Any], *, supervisor: int, output: list[int], fail: int, keep: frozenset[int]
+    request: dict[str, Any], owned: Owned, *, supervisor: int, output: list[int], fail: int, keep: frozenset[int]
 ) -> Callable[[], int]:
     """Turn the fork into the worker: own session, output into the pipes, default signals, limits."""
     signal.set_wakeup_fd(-1)
@@ -152,6 +173,8 @@ def _become_worker(
         signal.signal(number, signal.SIG_DFL)
     os.setsid()
     prctl.die_with_parent(signal.SIGKILL, parent=supervisor)
+    if owned.group:
+        cgroup.enter(owned.group)
     os.dup2(output[0], 1)
     os.dup2(output[1], 2)
     limit = request["max_address_space_bytes"]
@@ -192,11 +215,10 @@ def open_descriptors() -> frozenset[int]:
 class _Watch:
     """The loop: drain output for ever, reap, answer the controller."""
 
-    def __init__(self, *, control: int, wake: int, worker: int, token: str, pipes: dict[int, BoundedFile]) -> None:
-        self.control, self.wake, self.worker, self.token = control, wake, worker, token
+    def __init__(self, *, control: int, wake: int, worker: int, owned: Owned, pipes: dict[int, BoundedFile]) -> None:
+        self.control, self.wake, self.worker, self.owned = control, wake, worker, owned
         self.pipes = pipes
         self.files = tuple(pipes.values())
-        self.started = _started(os.getpid())
         self.commands = b""
         self.complained = False
 
@@ -252,7 +274,7 @@ class _Watch:
 
     def collect(self) -> None:
         """Reap, and tell the controller when the worker was among the dead."""
-        status = self.reap()
+        status = reap().get(self.worker)
         if status is not None:
             self.take_the_rest()
             code = os.waitstatus_to_exitcode(status)
@@ -264,28 +286,15 @@ class _Watch:
             self.drain(fd, limit=2 * _PIPE_BYTES)
         self.flush()
 
-    def reap(self) -> int | None:
-        """Collect every dead child; the worker's status if it is among them."""
-        found = None
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return found
-            if pid == 0:
-                return found
-            if pid == self.worker:
-                found = status
-
     def answer(self) -> None:
-        data = os.read(self.control, _CHUNK_BYTES)
+        data = _hear(self.control)
         if not data:
             self.end_everything()
         self.commands += data
         while b"\n" in self.commands:
             line, _, self.commands = self.commands.partition(b"\n")
             self.collect()
-            alone = _childless()
+            alone = childless()
             done = alone or json.loads(line)["end"]
             if done:
                 self.take_the_rest()
@@ -295,35 +304,9 @@ class _Watch:
 
     def end_everything(self) -> NoReturn:
         """Nobody is left to ask: kill the tree in rounds until nothing of it is left, then end."""
-        from harness.launch.litter import sweep, traces
-
-        me, found = os.getpid(), frozenset[str]()
-        for _ in range(_KILL_ROUNDS):
-            left = procs.of_trial(supervisor=me, supervisor_started=self.started, token=self.token)
-            found |= traces(process.pid for process in left)
-            for process in left:
-                procs.send(process, signal.SIGKILL)
-            self.reap()
-            if not left and _childless():
-                break
-            select.select([], [], [], _ROUND_S)
-        sweep(found)
+        end_descendants(self.owned)
         self.take_the_rest()
         os._exit(1)
-
-
-def _childless() -> bool:
-    """Whether we have no child, dead or alive. For a subreaper this proves that no descendant is left."""
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return True
-    return False
-
-
-def _started(pid: int) -> int:
-    process = procs.read(pid)
-    return process.started if process is not None else 0
 
 
 def _enlarge(pipe: int) -> None:

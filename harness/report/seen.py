@@ -152,8 +152,12 @@ def healthy(prediction: Prediction | None) -> str:
 def cleanup(done: Cleanup) -> str:
     """What was sent, what ended, what is left."""
     sent = ", ".join(f"{name} to {n} at {seconds(t_s)}" for t_s, name, n in done.signals) or "no signal needed"
+    files = ""
+    if done.removed:
+        files += f"; removed, made by the trial: {', '.join(code(path) for path in done.removed)}"
+    if done.kept:
+        files += f"; left alone, not shown to be the trial's: {', '.join(code(path) for path in done.kept)}"
     if done.gone:
-        files = f", {count(len(done.removed), 'leftover file')} removed" if done.removed else ""
-        return f"{sent}; {count(done.ended, 'process')} ended{files}, nothing left"
+        return f"{sent}; {count(done.ended, 'process')} ended, no process left{files}"
     left = "; ".join(f"PID {s.pid} in state {s.state}: {s.command}" for s in done.survivors)
-    return f"{sent}; **still there:** {md(left)}"
+    return f"{sent}; **still there:** {md(left)}{files}"

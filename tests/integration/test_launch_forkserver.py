@@ -32,7 +32,9 @@ def server_of(handle_pid: int) -> int:
     assert worker is not None
     supervisor = procs.read(worker.parent)
     assert supervisor is not None
-    return supervisor.parent
+    guard = procs.read(supervisor.parent)
+    assert guard is not None
+    return guard.parent
 
 
 def test_each_environment_has_its_own_server_and_equal_ones_share_it(tmp_path: Path, modules: dict[str, str]):
