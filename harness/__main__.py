@@ -1,5 +1,28 @@
 """``python -P -m harness`` is ``nsa-harness``."""
 
-from harness.cli.main import main
+import os
+import signal
+from types import FrameType
 
-main(prog_name="nsa-harness")
+
+def entry() -> None:
+    """The command line; Ctrl-C ends it with 130 also while it is being imported."""
+    before = signal.signal(signal.SIGINT, _leave)
+    from harness.cli.main import main
+
+    signal.signal(signal.SIGINT, before)
+    try:
+        main(prog_name="nsa-harness")
+    except SystemExit as end:
+        if end.code == 128 + signal.SIGINT:
+            # An interrupt that met an eval(), as in the making of a namedtuple, would make CPython end by the signal.
+            _leave(signal.SIGINT, None)
+        raise
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    os._exit(128 + number)
+
+
+if __name__ == "__main__":
+    entry()

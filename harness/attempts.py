@@ -49,12 +49,14 @@ class Attempts:
         screen: Screen,
         interrupted: Callable[[], bool],
         answer: Callable[[Verdict, Evidence], Answer],
+        examine: bool = False,
     ) -> None:
         self.store = store
         self.parts = parts
         self.screen = screen
         self.interrupted = interrupted
         self.answer = answer
+        self.examine = examine
         self._number = len(store.records())
         self._began_s = parts.clock.now()
 
@@ -62,11 +64,16 @@ class Attempts:
         """Run ``trial`` to its end and keep everything about it.
 
         Raises:
-            Interrupted: the user stopped it; it is not recorded and will be run again.
+            Interrupted: the user stopped it; it is not recorded and will be run again, unless it was examined first, or
+                had come to its end.
             CleanupError: a process of it could not be ended.
         """
         begun = self.begin(trial, reason=reason)
-        return self.keep(begun, self.conduct(begun, parts=self.parts, watched=self.screen.watched))
+        done = self.conduct(begun, parts=self.parts, watched=self.screen.watched)
+        record = self.keep(begun, done)
+        if self.examine and self.interrupted():
+            raise Interrupted("stopped by the user, and recorded")
+        return record
 
     def begin(self, trial: Trial, *, reason: str) -> Begun:
         """Journal that ``trial`` starts and say so."""
@@ -77,7 +84,10 @@ class Attempts:
 
     def conduct(self, begun: Begun, *, parts: Parts, watched: Watched | None) -> Conducted:
         """Run it. Touches neither journal nor screen, so it may happen in any thread."""
-        return conduct(begun.trial, trial_dir=begun.folder, parts=parts, watched=watched, interrupted=self.interrupted)
+        return conduct(
+            begun.trial, trial_dir=begun.folder, parts=parts, watched=watched, interrupted=self.interrupted,
+            examine=self.examine,
+        )  # fmt: skip
 
     def keep(self, begun: Begun, done: Conducted) -> TrialRecord:
         """Journal what came of it; when this returns, no crash can lose it."""

@@ -12,7 +12,6 @@ from harness.conduct import Parts
 from harness.core.campaign import CampaignAnswer, Met, Said, Task
 from harness.core.errors import SpecError
 from harness.core.evidence import Evidence
-from harness.core.ports import CellRequest
 from harness.core.verdict import FAILURES, NEVER_ENDED_WELL, Answer, Kind
 from harness.earlier import Earlier, earlier_trials, words
 from harness.lanes import Lanes
@@ -26,6 +25,7 @@ from harness.search.along import Along
 from harness.search.hearing import Hearing
 from harness.search.met import in_force, met
 from harness.search.oracle import Oracle, not_followed
+from harness.search.own_command import once_more, own_commands
 from harness.search.strategies import conclude, ready, strategy_of
 from harness.search.tables import Facts, axis_fits, cell_results, failure_tables
 from harness.store.run_store import read_evidence
@@ -33,12 +33,14 @@ from harness.store.run_store import read_evidence
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from harness.core.campaign import CampaignSpec
     from harness.core.point import Point
-    from harness.core.ports import Screen
+    from harness.core.ports import CellRequest, Screen
     from harness.core.record import CampaignRun, TrialRecord
     from harness.core.trial import Trial
     from harness.core.verdict import Verdict
     from harness.plan.cells import Trees
+    from harness.search.strategies import Search
     from harness.store.run_store import RunStore
 
 ANY_FAILURE = (*FAILURES, Kind.BELOW_TARGET)
@@ -47,6 +49,21 @@ ANY_FAILURE = (*FAILURES, Kind.BELOW_TARGET)
 
 LOOK_AHEAD = 256
 """Questions of a list among which the widest is sought."""
+
+
+def of_use(spec: CampaignSpec, search: Search, counted: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """Trials of earlier runs that ``spec`` may count: on its line, or, for a cause, of the failure that it seeks.
+
+    Where no failure is named, the first one becomes the one that is sought. That must not be another cell's.
+    """
+    if isinstance(search, Along):
+        return [record for record in counted if search.covers(record.trial.point)]
+    if spec.task is not Task.MINIMISE or spec.signature or spec.bad_kinds:
+        return list(counted)
+    corner = spec.bad or spec.matrix.space.bad
+    ordered = sorted(counted, key=lambda record: record.trial.point != corner)
+    is_known = any(r.trial.point == corner and r.verdict.kind in FAILURES for r in ordered)
+    return [r for r in ordered if is_known or r.verdict.kind not in FAILURES]
 
 
 class Campaign:
@@ -103,17 +120,18 @@ class Campaign:
         said = {fact.cell: fact for fact in self.store.facts() if isinstance(fact, Said)}
         records = (*self.store.reused(), *self.store.records())
         facts = Facts(records=records, names=self.names, ran=self.ran, predicted_s=self.predicted_s, said=said)
-        space, certify = self.matrix.space, self.matrix.effort.certify
+        space = self.matrix.space
         answer = CampaignAnswer(
             cells=cell_results(self.matrix, self.spec.cells, facts, today=self.today),
-            failures=failure_tables(space, facts, certify=certify),
+            failures=failure_tables(space, facts),
             fits=axis_fits(space, records),
             gpu_seconds=self._gpu_seconds(),
         )
         answer = conclude(self.search, answer)
-        return (
-            answer if self.spec.task is Task.CELLS else replace(answer, notes=(*answer.notes, *not_followed(records)))
-        )
+        if self.spec.task is Task.CELLS:
+            return answer
+        commands = own_commands(self.spec, answer, records) if self.matrix.command else ()
+        return replace(answer, notes=(*answer.notes, *not_followed(records)), commands=commands)
 
     # -- the loop
 
@@ -129,10 +147,11 @@ class Campaign:
     def _look_back(self) -> Earlier:
         """What earlier runs have tried; counted, once, before the first trial of this one, if that was asked for."""
         axes = frozenset(f.name for f in self.matrix.space.factors)
-        earlier = earlier_trials(self.store.run_dir, axes=axes, machine=self.store.machine, like=self._like)
+        run_dir, machine = self.store.run_dir, self.store.machine
+        earlier = earlier_trials(run_dir, axes=axes, machine=machine, like=lambda r: self.planner.again(r.trial))
         if not self.spec.reuse or self.store.facts() or self.store.undone():
             return earlier
-        counted = self._of_use(earlier.counted)
+        counted = of_use(self.spec, self.search, earlier.counted)
         self._begin_beyond(counted)
         for record in counted:
             evidence = read_evidence(self.store.run_dir.parent / record.run, record.trial.key)
@@ -151,30 +170,6 @@ class Campaign:
         effort = self.matrix.effort.beyond(record.outcome.duration_s for record in reused)
         self.search = strategy_of(replace(self.spec, matrix=replace(self.matrix, effort=effort)))
         self.hearing = Hearing(self.search, infra_retries=self.matrix.infra_retries)
-
-    def _of_use(self, counted: Sequence[TrialRecord]) -> list[TrialRecord]:
-        """Those that this question may count: on its line, or, for a cause, of the failure that its bad corner showed.
-
-        Where no failure is named, the first one becomes the one that is sought. That must not be another cell's.
-        """
-        if isinstance(self.search, Along):
-            return [record for record in counted if self.search.covers(record.trial.point)]
-        if self.spec.task is not Task.MINIMISE or self.spec.signature or self.spec.bad_kinds:
-            return list(counted)
-        corner = self.spec.bad or self.matrix.space.bad
-        ordered = sorted(counted, key=lambda record: record.trial.point != corner)
-        is_known = any(r.trial.point == corner and r.verdict.kind in FAILURES for r in ordered)
-        return [r for r in ordered if is_known or r.verdict.kind not in FAILURES]
-
-    def _like(self, record: TrialRecord) -> Trial | None:
-        settings = dict(record.trial.point)
-        if settings.keys() != {f.name for f in self.matrix.space.factors}:
-            return None
-        try:
-            cell = self.matrix.space.cell(settings)
-            return self.planner.like(CellRequest(cell=cell, role="search", reason=""))
-        except SpecError:
-            return None
 
     def _search(self) -> None:
         self.store.add_plan(self.search.estimate())
@@ -204,7 +199,16 @@ class Campaign:
         return False
 
     def _asked(self) -> tuple[CellRequest, ...]:
-        return () if self._spent() or self.surprise else ready(self.search, most=LOOK_AHEAD)
+        if self._spent() or self.surprise:
+            return ()
+        return ready(self.search, most=LOOK_AHEAD) or self._once_more()
+
+    def _once_more(self) -> tuple[CellRequest, ...]:
+        """A minimal command line of a program, to be seen again before it is printed; nothing else runs beside it."""
+        if not self.matrix.command or self.lanes.busy or self.search.ask() is not None:
+            return ()
+        request = once_more(conclude(self.search, CampaignAnswer()), self.store.records())
+        return () if request is None else (request,)
 
     def _kept(self, record: TrialRecord) -> TrialRecord:
         self._remember(record, self.store.read_evidence(record.trial.key))
@@ -221,7 +225,7 @@ class Campaign:
         prediction = predict_cell(known, space=self.matrix.space, cell=request.cell)
         if prediction is not None:
             self.predicted_s.setdefault(request.cell, prediction.total_s)
-            if limits.total_s is not None and prediction.total_s > limits.total_s:
+            if self.spec.task is not Task.BISECT and limits.total_s is not None and prediction.total_s > limits.total_s:
                 why = (
                     f"it would take {prediction.least}{prediction.total_s:.0f} s to pass ({prediction.source}), "
                     f"but may take {limits.total_s:g} s: the limit could not tell slow from hung"

@@ -16,7 +16,9 @@ from harness.core.ports import WatchedJob
 from harness.launch.leftovers import orphans
 from harness.machine import describe, installed
 from harness.observe.devices.nvml import Nvml
-from harness.settings import find_program, processes_with
+from harness.observe.stacks.dumper import find_tool
+from harness.settings import processes_with
+from harness.trainer import INSTALL
 
 if TYPE_CHECKING:
     from harness.settings import Settings
@@ -67,7 +69,8 @@ def _distributions() -> Finding:
             name="packages", level="warn", seen=text, next="pip install nsa-harness into a clean environment"
         )
     providers = packages_distributions()  # an editable installation is not in this table
-    others = {package: set(providers.get(package, ())) - {"nsa-harness"} for package in ("nsa", "harness")}
+    ours = {"nsa-harness", "nsa-harness-trainer"}
+    others = {package: set(providers.get(package, ())) - ours for package in ("nsa", "harness")}
     if wrong := {package: names for package, names in others.items() if names}:
         text = "; ".join(f"{package} also comes from {', '.join(sorted(names))}" for package, names in wrong.items())
         return Finding(
@@ -76,22 +79,24 @@ def _distributions() -> Finding:
             seen=text,
             next="uninstall the other distribution, or use a clean environment",
         )
-    return Finding(
-        name="packages", level="ok", seen=f"nsa and harness come from nsa-harness {installed('nsa-harness')}"
-    )
+    trainer = installed("nsa-harness-trainer")
+    with_trainer = f", with nsa-harness-trainer {trainer}" if trainer else ", without the trainer nsa"
+    return Finding(name="packages", level="ok", seen=f"nsa-harness {installed('nsa-harness')}{with_trainer}")
 
 
 def _torch() -> Finding:
     found = installed("torch")
-    if found is None:
-        return Finding(name="torch", level="fail", seen="not installed", next="pip install -c constraints.txt torch")
-    return Finding(name="torch", level="ok", seen=found)
+    if found is not None:
+        return Finding(name="torch", level="ok", seen=found)
+    if find_spec("nsa") is None:
+        return Finding(name="torch", level="ok", seen="not installed; only the trainer nsa needs it here")
+    return Finding(name="torch", level="fail", seen="not installed", next=f"the trainer nsa needs it: {INSTALL}")
 
 
 def _bytecode() -> Finding:
     spec = find_spec("torch")
     if spec is None or spec.origin is None:
-        return Finding(name="bytecode", level="warn", seen="torch is not importable", next="install torch first")
+        return Finding(name="bytecode", level="ok", seen="no torch here")
     folder = Path(spec.origin).parent
     if not list((folder / "__pycache__").glob(f"__init__.{sys.implementation.cache_tag}*.pyc")):
         return Finding(
@@ -104,7 +109,7 @@ def _bytecode() -> Finding:
 
 
 def _stacks() -> Finding:
-    program = find_program("py-spy")
+    program = find_tool("py-spy")
     if program is None:
         return Finding(
             name="py-spy", level="warn", seen="not found; faulthandler will stand in", next="pip install py-spy"

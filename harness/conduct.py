@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from harness.classify.engine import classify
-from harness.classify.facts import beyond_pace, watched_out
-from harness.core.errors import LaunchError
+from harness.clock import Attentive
+from harness.core.errors import LaunchError, SpoiledError
 from harness.core.evidence import Evidence
-from harness.core.outcome import Ending, Outcome
-from harness.core.verdict import Case, Confidence, Kind, Verdict
+from harness.core.outcome import Ending, Outcome, StopReason
+from harness.core.verdict import Case, Verdict
 from harness.observe.answers import steps_wanted
 from harness.observe.devices.table import load_devices
-from harness.observe.monitor import watch
+from harness.observe.runner import watch
 from harness.store import layout
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ GRACE_S = 2.0
 """Between TERM and KILL when a trial is ended. Its evidence is already taken; a handler may still save something."""
 
 
-CONCLUSIVE = frozenset({Confidence.PROOF, Confidence.HIGH})
-"""How sure a verdict must be to end a trial that is still being watched."""
+TIMED = frozenset({StopReason.STARTUP, StopReason.STALL, StopReason.TOTAL})
+"""Ends that only a limit has brought about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +59,13 @@ def conduct(
     parts: Parts,
     watched: Watched | None = None,
     interrupted: Callable[[], bool] = lambda: False,
+    examine: bool = False,
 ) -> Conducted:
     """Run ``trial`` to its end, whatever that is; nothing of it is left when this returns.
 
+    With ``examine`` (one program, not a search) a silent trial that the user interrupts is looked into before it is
+    ended. What the harness did not watch, because it stood still itself, says nothing in a search, and of one program
+    nothing about limits.
     A trial that cannot be started is an Outcome too (``never started``), not an exception.
     """
     trial_dir.mkdir(parents=True, exist_ok=True)
@@ -72,23 +76,39 @@ def conduct(
         started_at, started_s = parts.clock.wall(), parts.clock.now()
         handle = parts.executor.start(command)
     except LaunchError as error:
-        outcome = Outcome(ending=Ending.NEVER_STARTED, why=str(error))
+        stopped_by = StopReason.INTERRUPT if interrupted() else None
+        outcome = Outcome(ending=Ending.NEVER_STARTED, stopped_by=stopped_by, why=str(error))
         evidence = Evidence(steps_wanted=steps_wanted(trial))
     else:
-        devices = load_devices()
+        devices, clock = load_devices(), Attentive(parts.clock)
         try:
             outcome, evidence = watch(
                 handle=handle,
                 trial=trial,
                 trial_dir=trial_dir,
-                clock=parts.clock,
+                clock=clock,
                 sources=parts.sources,
                 progress=watched,
                 started_s=started_s,
                 interrupted=interrupted,
+                examine=examine,
                 devices=devices,
-                decided=lambda outcome, evidence: decided(Case(trial=trial, outcome=outcome, evidence=evidence)),
+                judge=lambda outcome, evidence: classify(Case(trial=trial, outcome=outcome, evidence=evidence)),
             )
+            if clock.still_s and (outcome.stopped_by in TIMED if examine else not interrupted()):
+                why = f"the harness itself stood still for {clock.still_s:.1f} s, suspended or without a CPU"
+                outcome = replace(outcome, ending=Ending.EXITED, exit=None, stopped_by=None, why=why)
+        except KeyboardInterrupt:
+            handle.stop(grace_s=0.0, clock=parts.clock)
+            raise
+        except (OSError, SpoiledError) as error:
+            if isinstance(error, OSError) and trial_dir.is_dir():
+                raise
+            cleanup = handle.stop(grace_s=GRACE_S, clock=parts.clock)
+            why = str(error) if isinstance(error, SpoiledError) else "its folder was deleted while it ran"
+            lasted_s = parts.clock.now() - started_s
+            outcome = Outcome(ending=Ending.EXITED, duration_s=lasted_s, cleanup=cleanup, why=why)
+            evidence = Evidence(steps_wanted=steps_wanted(trial))
         finally:
             handle.stop(grace_s=GRACE_S, clock=parts.clock)
             devices.close()
@@ -96,12 +116,3 @@ def conduct(
                 door.unlink(missing_ok=True)
     verdict = classify(Case(trial=trial, outcome=outcome, evidence=evidence))
     return Conducted(outcome=outcome, evidence=evidence, verdict=verdict, started_at=started_at)
-
-
-def decided(case: Case) -> str:
-    """Why a trial is known to hang, or nothing; what is less than conclusive decides once its watch is over."""
-    verdict = classify(case)
-    if verdict.kind is not Kind.HANG:
-        return ""
-    waited = watched_out(case) or beyond_pace(case)
-    return verdict.because if verdict.confidence in CONCLUSIVE or waited else ""

@@ -18,6 +18,7 @@ class Registry:
         self.what = what
         self._rows = dict(rows)
         self._group = group
+        self._added: dict[str, str] | None = None
 
     def names(self) -> tuple[str, ...]:
         """All names, in table order, then those that other distributions add."""
@@ -35,13 +36,18 @@ class Registry:
         module, _, attribute = rows[name].partition(":")
         return getattr(importlib.import_module(module), attribute)
 
+    def put(self, name: str, row: str) -> None:
+        """Have ``name`` mean ``row`` from now on, in this process."""
+        self._rows[name] = row
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._all())
 
     def _all(self) -> dict[str, str]:
         if self._group is None:
             return self._rows
-        from importlib.metadata import entry_points  # 20 ms that few commands need
+        if self._added is None:
+            from importlib.metadata import entry_points  # 20 ms, once
 
-        added = {e.name: e.value for e in entry_points(group=self._group) if e.name not in self._rows}
-        return {**self._rows, **added}
+            self._added = {e.name: e.value for e in entry_points(group=self._group) if e.name not in self._rows}
+        return {**self._rows, **self._added}

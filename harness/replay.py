@@ -11,6 +11,7 @@ from harness.core.point import Point
 from harness.core.record import TrialRecord
 from harness.search.along import Along
 from harness.search.hearing import Hearing
+from harness.search.own_command import AGAIN
 from harness.search.strategies import ready, strategy_of
 from harness.store import journal, layout
 from harness.store.history import History
@@ -19,12 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from harness.core.boundary import PlanEstimate
     from harness.core.ports import CellRequest
     from harness.core.spec import BisectSpec
     from harness.search.strategies import Search
 
-SEARCHING = frozenset({"search", "certify", "confirm", "alternative"})
-"""Roles whose trials a search asked for."""
+SEARCHING = frozenset({"search", "certify", "confirm", "alternative", AGAIN})
+"""Roles whose trials a search is told of."""
 
 AT_ONCE = 1024
 
@@ -41,7 +43,9 @@ class Step:
 
     @property
     def same(self) -> bool:
-        """Whether the search still decides like that."""
+        """Whether the search still decides like that; what is run once more comes when it has nothing to ask."""
+        if self.role == AGAIN:
+            return not self.now
         return any((request.cell, request.role) == (self.cell, self.role) for request in self.now)
 
 
@@ -88,6 +92,15 @@ def replay(run_dir: Path) -> Replayed:
             case _:
                 pass
     return played
+
+
+def foreseen(question: BisectSpec | CampaignSpec, counted: Sequence[TrialRecord]) -> PlanEstimate:
+    """What ``question`` is expected to cost on top of ``counted``, which earlier runs have paid for."""
+    search = _fresh(_beyond(question, counted))
+    hearing = _hearing(question, search)
+    for record in counted:
+        hearing.hear(record)
+    return search.estimate()
 
 
 def _beyond(question: BisectSpec | CampaignSpec, reused: Sequence[TrialRecord]) -> BisectSpec | CampaignSpec:

@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.core.codec import to_json
-from harness.core.errors import SpecError
-from harness.core.stacks import deciding_thread, telling_frame
+from harness.core.command_line import composed
+from harness.core.errors import CommandError, SpecError
 from harness.core.verdict import Kind
-from harness.core.world import world_of
+from harness.reading.frames import deciding_thread, telling_frame
 from harness.report.stacks import deciding_sample
 from harness.report.subject import subject
 from harness.store import layout
 from harness.store.files import write_atomic
+from harness.store.redact import redact_text
 from harness.store.run_store import read_evidence
+from harness.worker.world import world_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,7 +63,8 @@ def reproduce(
     if record is None:
         raise SpecError(f"no trial of {run.id} failed, so there is nothing to reproduce")
     if record.trial.target != "nsa":
-        raise SpecError(f"a run of {record.trial.target!r} is reproduced by its own command: {record.trial.config}")
+        line = composed(record.trial.config, python=record.trial.python or python, env=record.trial.env)
+        raise CommandError(f"a program is reproduced by its own command: {redact_text(str(line))}")
     told = expected(record, run_dir)
     limit_s = limit_of(record)
     path = layout.repro(run_dir)
@@ -210,7 +213,7 @@ PLANTED = '''def planted():
 
     from harness.core.codec import from_json
     from harness.core.trial import Trial
-    from harness.core.world import Place
+    from harness.worker.world import Place
     from harness.specimens.catalog import SPECIMENS
     from harness.worker.fault import FaultProbe
 

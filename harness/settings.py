@@ -5,13 +5,14 @@ from __future__ import annotations
 import getpass
 import os
 import platform
-import shutil
 import socket
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from harness.core.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,8 +58,12 @@ class Settings:
             if env.get("NSA_HARNESS_RUNS")
             else ("runs", "default")
         )
+        try:
+            runs_dir = Path(where).absolute()
+        except FileNotFoundError:
+            raise StoreError("the current folder was deleted, so nothing can be found from here") from None
         return cls(
-            runs=Path(where).absolute(),
+            runs=runs_dir,
             python=sys.executable,
             child_env=tuple(sorted(kept(env).items())),
             patient_env=tuple(
@@ -80,12 +85,6 @@ class Settings:
 def kept(env: Mapping[str, str]) -> dict[str, str]:
     """The part of ``env`` that a trial inherits."""
     return {k: v for k, v in env.items() if k in KEPT or k.startswith(KEPT_PREFIXES)}
-
-
-def find_program(name: str) -> str | None:
-    """The path of a command: beside our interpreter first (a virtual environment's own), then on PATH."""
-    beside = Path(sys.executable).with_name(name)
-    return str(beside) if beside.is_file() else shutil.which(name)
 
 
 def inherited() -> tuple[tuple[str, str], ...]:

@@ -67,19 +67,28 @@ class Solo:
         config: Mapping[str, object],
         point: Point,
         env: Sequence[tuple[str, str]] = (),
+        until_fail: bool = False,
     ) -> None:
         self.store, self.config, self.point, self.env = store, config, point, tuple(env)
+        self.until_fail = until_fail
         self.matrix = store.campaign.matrix
         self.attempts = Attempts(
-            store=store, parts=parts, screen=screen, interrupted=interrupted, answer=lambda verdict, _: _answer(verdict)
+            store=store,
+            parts=parts,
+            screen=screen,
+            interrupted=interrupted,
+            answer=lambda verdict, _: _answer(verdict),
+            examine=True,
         )
 
     def run(self) -> str:
-        """Run it as often as asked; how it ended: ``answered`` or ``interrupted``. What was seen is in the store."""
+        """Run it as often as asked, or until it fails; how it ended: ``answered`` or ``interrupted``."""
         ended = "answered"
         try:
             for repeat in range(self.matrix.passes):
-                self.attempts.run(self.trial(repeat), reason=f"run {repeat + 1} of {self.matrix.passes}")
+                record = self.attempts.run(self.trial(repeat), reason=f"run {repeat + 1} of {self.matrix.passes}")
+                if self.until_fail and _answer(record.verdict) is Answer.BAD:
+                    break
         except (Interrupted, KeyboardInterrupt):
             ended = "interrupted"
         self.store.add_end(why=ended, seconds=self.attempts.seconds, answer=CampaignAnswer())

@@ -124,6 +124,11 @@ class TrainConfig:
         "local: a text or JSONL file, or a folder of them; fineweb-edu: another dataset to stream, or a folder of "
         ".parquet or .jsonl files",
     )
+    documents: bool = _setting(
+        default=False,
+        meaning="attend within documents only: positions, blocks and windows begin anew with each; a micro-batch is "
+        "one packed row",
+    )
     tokenizer: str = _setting("byte", "one byte, one token; or GPT-2's, by tiktoken", choices=("byte", "gpt2"))
     tokenizer_path: str = _setting("", "GPT-2's ranks, a .tiktoken file; fetched with remote data if empty")
     shards: int = _setting(0, "disjoint parts that a stream is read in; 0: one per process", at_least=0)
@@ -264,12 +269,13 @@ class RunConfig:
     def __post_init__(self) -> None:
         for path, setting in _PATHS.items():
             setting.checked(self.value(path))
-        _check_fit(self.model)
+        check_fit(self.model)
         _check_precision(self)
         _check_trace(self)
         _check_recomputation(self)
         _check_compile(self)
         _check_graphs(self)
+        _check_documents(self)
 
     @staticmethod
     def paths() -> Mapping[str, ConfigPath]:
@@ -345,7 +351,8 @@ def suggestion(word: str, known: Iterable[object]) -> str:
     return f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(words)
 
 
-def _check_fit(model: ModelConfig) -> None:
+def check_fit(model: ModelConfig) -> None:
+    """Raise ConfigError unless heads, groups, widths and blocks fit together."""
     if model.n_heads % model.n_kv_groups:
         raise ConfigError(
             f"model.n_heads = {model.n_heads} is not a multiple of model.n_kv_groups = {model.n_kv_groups}; "
@@ -433,6 +440,29 @@ def _check_compile(config: RunConfig) -> None:
             f"train.compile = {train.compile!r} with model.attention = 'legacy-sequential': its loop over tokens would "
             "be compiled token by token; turn train.compile off"
         )
+
+
+def _check_documents(config: RunConfig) -> None:
+    train = config.train
+    if not train.documents:
+        return
+    reasons = {
+        f"train.compile = {train.compile!r}": (
+            train.compile != "off",
+            "the documents of every step have other lengths, and a compiled block is compiled for one shape",
+        ),
+        f"train.cuda_graphs = {train.cuda_graphs!r}": (
+            train.cuda_graphs != "off",
+            "the documents of every step have other lengths, and a graph replays one shape",
+        ),
+        "model.attention = 'legacy-sequential'": (
+            config.model.attention == "legacy-sequential",
+            "its loop over tokens takes one document; use nsa or dense",
+        ),
+    }
+    for name, (is_set, reason) in reasons.items():
+        if is_set:
+            raise ConfigError(f"train.documents with {name}: {reason}")
 
 
 def _check_graphs(config: RunConfig) -> None:

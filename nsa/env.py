@@ -102,7 +102,7 @@ REFINES: dict[str, str] = {"NSA_USE_FA2_CMP": "NSA_USE_FA2", "NSA_USE_FA2_WIN": 
 WITHOUT_COUNTERPART: dict[str, str] = {
     "NSA_PREFILL_TILE": "prefill has one path; feed a cache in chunks to tile it",
     "NSA_SEL_": "choose the selected branch's kernel with kernels.selected",
-    "NSA_USE_SEL_VARLEN": "packed documents are an argument (cu_seqlens), not a switch",
+    "NSA_USE_SEL_VARLEN": "set train.documents to keep packed documents apart",
     "NSA_TRITON_SEL_FORCE": "set kernels.selected = 'triton'; under kernels.policy = 'exact' it runs or raises",
     "NSA_FA2_": "set kernels.window or kernels.compressed to 'flash-attn'; it runs or says why it cannot",
     "NSA_ALLOW_SLIDING_FA2": "set kernels.window = 'flash-attn'",

@@ -11,6 +11,18 @@ class ConfigError(NsaError, ValueError):
     """A configuration that cannot be run: unknown key, wrong type, or values that do not fit together."""
 
 
+class DataUnavailable(ConfigError):
+    """Data that cannot even be opened here: a package, a file or the network is missing; the message says which."""
+
+
+class InputError(NsaError, ValueError):
+    """Tensors that do not fit together, or not to the model; the message gives the shapes and what would fit."""
+
+
+class DerivativeError(NsaError, NotImplementedError):
+    """A second derivative that no kernel computes; the message names the operator."""
+
+
 class KernelUnavailable(NsaError, RuntimeError):
     """The kernel asked for by policy ``exact`` cannot run here; the message says why."""
 

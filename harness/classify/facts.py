@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 from harness.core.outcome import Ending, StopReason
-from harness.core.pace import WATCHED, busy_patience_s, still_patience_s
 from harness.core.verdict import Verdict
-from harness.core.world import world_of
+from harness.reading import pace
+from harness.reading.ranks import Job, job_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from harness.core.verdict import Case, Confidence, Kind
 
 LIMITS = frozenset(
-    {StopReason.STARTUP, StopReason.STALL, StopReason.TOTAL, StopReason.CERTAIN, StopReason.PACE},
+    {StopReason.STARTUP, StopReason.STALL, StopReason.TOTAL, StopReason.CERTAIN, StopReason.PACE, StopReason.EXAMINED},
 )
 """Reasons for which we ended a trial that did not end by itself."""
 
@@ -27,7 +28,7 @@ STRANGERS = "command"
 FROM_OUTSIDE = frozenset({"output", "file"})
 """Phases of marks that were made of what a program prints or writes, by whoever watched it."""
 
-PATIENCE = WATCHED
+PATIENCE = pace.WATCHED
 """Times its limit that a silence must last where one limit's worth of evidence is not decisive."""
 
 
@@ -72,25 +73,7 @@ def training(case: Case) -> bool:
 
 def silence_limit(case: Case) -> Limit:
     """The limit for silence where the trial was: stall while it trained, start-up before that and while it ended."""
-    budget = case.trial.budget
-    return budget.stall if training(case) else budget.startup
-
-
-def silent_too_long(case: Case) -> bool:
-    """Whether we ended the trial after a silence as long as its limit, or out of proportion to its pace.
-
-    Or in a standstill for which no limit matters.
-    """
-    if case.outcome.stopped_by is StopReason.CERTAIN:
-        return True
-    if case.outcome.stopped_by is StopReason.PACE and beyond_pace(case):
-        return True
-    return stopped_by_limit(case) and case.evidence.silence_s >= silence_limit(case).seconds
-
-
-def before_limit(case: Case) -> bool:
-    """Whether its own pace ended the trial before its limit."""
-    return case.outcome.stopped_by is StopReason.PACE and case.evidence.silence_s < silence_limit(case).seconds
+    return pace.silence_limit(case.trial.budget, training=training(case))
 
 
 def watched_out(case: Case) -> bool:
@@ -98,29 +81,15 @@ def watched_out(case: Case) -> bool:
     return case.evidence.silence_s >= PATIENCE * silence_limit(case).seconds
 
 
-def beyond_pace(case: Case) -> bool:
-    """Whether the silence is out of all proportion to the pace that the trial had before."""
-    patience_s = own_patience_s(case)
-    return patience_s is not None and case.evidence.silence_s >= patience_s
+def beyond_limit(case: Case) -> bool:
+    """Whether the silence is as long as its limit."""
+    return case.evidence.silence_s >= silence_limit(case).seconds
 
 
-def pace_told(case: Case) -> str:
-    """``283 times its longest gap between marks in 3 steps (0.03 s)``: how far the silence is out of proportion."""
-    pace = case.evidence.pace
-    times = case.evidence.silence_s / max(pace.longest_s, 0.001)
-    return f"{times:.0f} times its longest gap between marks in {pace.steps} steps ({pace.longest_s:.2g} s)"
-
-
-def own_patience_s(case: Case) -> float | None:
-    """Seconds of standstill that are out of proportion here; None where the trial's pace says nothing about it."""
+def busy_patience_s(case: Case) -> float:
+    """Seconds that a silence in which something computes must last to be out of proportion here."""
     evidence = case.evidence
-    return still_patience_s(evidence.pace, evidence.last, case.trial) if training(case) else None
-
-
-def own_busy_patience_s(case: Case) -> float | None:
-    """The same of a silence in which something computes: a hundred gaps of its phase."""
-    evidence = case.evidence
-    return busy_patience_s(evidence.pace, evidence.last, case.trial) if training(case) else None
+    return pace.busy_patience_s(evidence.pace, evidence.last, case.trial, training=training(case))
 
 
 def silence_began_s(case: Case) -> float:
@@ -129,18 +98,30 @@ def silence_began_s(case: Case) -> float:
     return last.t_s if last else 0.0
 
 
+_judging = threading.local()
+"""The job of the case that this thread judges: several rules ask for it, one after the other."""
+
+
+def job_of_case(case: Case) -> Job:
+    """The processes of the trial in its silence, and how they depend on each other."""
+    if getattr(_judging, "evidence", None) is case.evidence:
+        return _judging.job
+    ended = [facts.rank for facts in case.evidence.ranks if facts.exit is not None]
+    job = job_of(case.evidence, since_s=silence_began_s(case), main=main_pid(case), ended=ended)
+    _judging.evidence, _judging.job = case.evidence, job
+    return job
+
+
 def seen_to_do_its_steps(case: Case) -> bool:
     """Whether a stranger's program, which leaves no result, was seen to make the steps that it was asked for."""
     return case.trial.target == STRANGERS and case.evidence.steps_done >= case.evidence.steps_wanted
 
 
 def main_pid(case: Case) -> int | None:
-    """The PID of the process that trains.
-
-    As its own marks say (not those that others made of its output), or else the one that was looked at last: it may
-    have been found only after its launcher was looked at.
-    """
+    """The PID of the process that trains; of older recordings, as its own marks say, or else the one looked at last."""
     evidence = case.evidence
+    if evidence.main:
+        return evidence.main
     own = (mark for mark in evidence.heartbeats if mark.phase not in FROM_OUTSIDE)
     seen: Iterable[int] = (item.pid for item in (*own, *reversed(evidence.processes), *evidence.stacks))
     return next(iter(seen), None)
@@ -157,16 +138,15 @@ def place(case: Case) -> str:
 
 def silence(case: Case) -> str:
     """``rank 0 silent for 9.2 s in backward of step 1 (stall limit 4.0 s)``."""
-    last = case.evidence.last
-    limit = silence_limit(case)
-    name = "stall limit" if training(case) else "start-up limit"
+    last, silence_s = case.evidence.last, case.evidence.silence_s
     rank = last.rank if last else next((look.rank for look in case.evidence.processes), 0)
     if case.outcome.ending is Ending.STILL_RUNNING:
-        who = f"rank {rank}" if world_of(case.trial.config) > 1 else f"process {main_pid(case)}"
-        return f"{who} did not move in {case.evidence.silence_s:.1f} s of watching"
-    waited = ", not waited for" if before_limit(case) or case.outcome.stopped_by is StopReason.CERTAIN else ""
-    text = f"rank {rank} silent for {case.evidence.silence_s:.1f} s {place(case)}"
-    return f"{text} ({name} {limit.seconds:.1f} s{waited})"
+        who = f"rank {rank}" if case.evidence.world > 1 else f"process {main_pid(case)}"
+        return f"{who} did not move in {silence_s:.1f} s of watching"
+    limit = silence_limit(case)
+    name = "stall limit" if training(case) else "start-up limit"
+    waited = "" if beyond_limit(case) else ", not waited for"
+    return f"rank {rank} silent for {silence_s:.1f} s {place(case)} ({name} {limit.seconds:.1f} s{waited})"
 
 
 def conclude(

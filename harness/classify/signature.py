@@ -6,8 +6,7 @@ import re
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from harness.classify.frames import plain
-from harness.core.stacks import is_noise, native_leaf, python_frames
+from harness.reading.frames import is_noise, native_leaf, plain, python_frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

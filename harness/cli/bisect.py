@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.exit_codes import SEARCH, ExitCode
-from harness.cli.foreign import COMMAND, WithCommand
-from harness.cli.matrix_options import REUSE
-from harness.cli.options import ASSIGNMENT, DURATION
+from harness.cli.exit_codes import SEARCH, ExitCode, of_boundary
+from harness.cli.foreign import COMMAND, INVOCATION, WithCommand
+from harness.cli.matrix_options import asking
 
 if TYPE_CHECKING:
+    from harness.core.invocation import Invocation
     from harness.core.record import Run
     from harness.core.spec import BisectSpec
     from harness.core.trial import Trial
@@ -28,6 +28,8 @@ Examples:
                      --seq-len 512 --total 20s
   nsa-harness bisect matrices/layers.yaml
   nsa-harness bisect --axis layers=1..12 -- python train.py --layers {layers}
+  nsa-harness bisect --axis mode=single,ddp,fsdp --set amp=1 \\
+                     -- python train.py --mode {mode} {amp:--amp}
   nsa-harness bisect matrices/backward_layers.yaml::layers
   nsa-harness bisect --axis commit=v1..HEAD -- python train.py
   nsa-harness bisect --axis env:torch=/venv/a/bin/python,/venv/b/bin/python \\
@@ -39,21 +41,9 @@ Examples:
 
 @click.command(cls=WithCommand, epilog=EXAMPLES + SEARCH, options_metavar="[OPTIONS] [-- COMMAND...]")
 @click.argument("file", required=False, metavar="[FILE[::SEARCH]]", type=click.Path(path_type=Path))
-@click.option("--axis", metavar="NAME[=VALUES]", help="What to vary: n_layers, n_layers=1..24, seq_len=128,512,2048.")
-@click.option("--fault", metavar="NAME[@COND,..]", help="Plant a known fault, e.g. backward-deadlock@n_layers>=5.")
+@click.option("--axis", metavar="NAME[=VALUES]", help="What to vary: n_layers, n_layers=1..24, mode=single,ddp,fsdp.")
 @click.option("--attention", type=click.Choice(["nsa", "dense", "legacy-sequential"]), help="Attention of the model.")
 @click.option("--seq-len", type=click.IntRange(min=1), help="Tokens in a sequence.")
-@click.option("--steps", type=click.IntRange(min=1), help="Optimizer steps of a trial.")
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    type=ASSIGNMENT,
-    help="Hold any other setting, e.g. model.dim=256; the value of a {name}.",
-)
-@click.option("--startup", type=DURATION, help="Longest silence before the first step (default: 120s).")
-@click.option("--stall", type=DURATION, help="Longest silence after it (default: learned from passed trials).")
-@click.option("--total", type=DURATION, help="Longest trial; a hard limit if given (default: learned).")
 @click.option("--bad", multiple=True, metavar="KIND", help="What counts as failing: hang, crash, oom, nonfinite.")
 @click.option("--certify", type=click.IntRange(min=1), help="Passes asked of the last good value (default: by cost).")
 @click.option(
@@ -62,22 +52,8 @@ Examples:
     help="End trials at a few times a pass's time; run only the value that decides to its whole limit.",
 )
 @click.option("--check-above", type=click.IntRange(min=0), help="Look at so many values above the first failing one.")
-@click.option("--max-trials", type=click.IntRange(min=1), default=200, show_default=True, help="End after this many.")
-@click.option("--budget", type=DURATION, help="End the search after this time, with a partial report.")
 @click.option("--control", "controls", multiple=True, help="no-fault, dense or none (default: what fits the question).")
-@click.option("--executor", metavar="NAME", help="How trials start: forkserver (default) or local.")
-@click.option(
-    "--env", multiple=True, type=ASSIGNMENT, metavar="NAME=VALUE", help="A variable for a command: NCCL_DEBUG=INFO."
-)
-@click.option("--success", multiple=True, metavar="REGEX", help="What a command's output must show to pass.")
-@click.option("--progress", metavar="REGEX", help="A line of a command's output that is progress.")
-@click.option("--progress-file", metavar="PATH", help="A file whose growth is progress of a command.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything random.")
-@click.option("--resume", is_flag=False, flag_value="latest", metavar="[RUN]", help="Continue the last run, or RUN.")
-@click.option("--reuse/--fresh", default=None, help=REUSE)
-@click.option("--runs", metavar="DIR", help="Where runs go (default: ./runs, or NSA_HARNESS_RUNS).")
-@click.option("--dry-run", is_flag=True, help="Print the plan and its cost, run nothing.")
-@click.option("--json", "as_json", is_flag=True, help="The report as JSON on standard output.")
+@asking
 @click.option("--list-axes", is_flag=True, help="Every axis there is.")
 @click.option("--list-faults", is_flag=True, help="Every fault that can be planted.")
 @click.pass_context
@@ -92,8 +68,9 @@ def bisect(ctx: click.Context, **options: object) -> None:
     named as such; --fresh runs all anew.
 
     With COMMAND behind --, any program is asked: the axis is declared with its values, and its {name} stands in the
-    command line. Progress is seen as for "nsa-harness run". Its earlier trials count with --reuse only: whether the
-    program is still the same is not known here.
+    command line. Words and flags are searched in the order in which they are given. Progress is seen as for
+    "nsa-harness run". Its earlier trials count with --reuse only: whether the program is still the same is not known
+    here.
     """
     if options["list_axes"] or options["list_faults"]:
         _print_tables(axes=bool(options["list_axes"]), faults=bool(options["list_faults"]))
@@ -103,17 +80,21 @@ def bisect(ctx: click.Context, **options: object) -> None:
     settings = Settings.read(runs=_text(options["runs"]))
     from harness.cli.bisect_matrix import bisect_matrix, is_about_a_matrix
 
-    if is_about_a_matrix(settings, options):
+    if is_about_a_matrix(settings, options, ctx.meta[COMMAND]):
         bisect_matrix(ctx, settings, options, ctx.meta[COMMAND])
         return
+    if options["jobs"]:
+        raise click.UsageError("a search along one axis of our own trainer runs one trial at a time; leave --jobs out")
     if options["resume"]:
         run = _resume(settings, name=str(options["resume"]))
     else:
-        spec = _spec(settings, options, command=ctx.meta[COMMAND])
+        spec = _spec(settings, options)
         if options["dry_run"]:
-            _print_plan(spec)
+            from harness.cli.plan_text import print_plan
+
+            print_plan(settings, spec)
             return
-        run = _begin(settings, spec)
+        run = _begin(settings, spec, invocation=ctx.meta[INVOCATION])
     _finish(ctx, run, as_json=bool(options["as_json"]))
 
 
@@ -121,21 +102,17 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def _spec(settings: Settings, options: dict[str, object], *, command: tuple[str, ...]) -> BisectSpec:
-    if command:
-        from harness.cli.question_command import question_of_command
-
-        return question_of_command(command, options)
+def _spec(settings: Settings, options: dict[str, object]) -> BisectSpec:
+    from harness.cli.matrix_options import OF_PROGRAMS
     from harness.cli.question import question_of
 
-    for name in ("env", "success", "progress", "progress_file"):
+    for name in OF_PROGRAMS:
         if options[name]:
             raise click.UsageError(f"--{name.replace('_', '-')} needs a command behind --")
     return question_of(settings, options)
 
 
-def _begin(settings: Settings, spec: BisectSpec) -> Run:
-    from harness.cli.foreign import command_line
+def _begin(settings: Settings, spec: BisectSpec, *, invocation: Invocation) -> Run:
     from harness.clock import WallClock
     from harness.machine import code_fingerprint, describe
     from harness.store.run_store import RunStore
@@ -145,7 +122,7 @@ def _begin(settings: Settings, spec: BisectSpec) -> Run:
         spec=spec,
         machine=describe(),
         code=code_fingerprint(),
-        argv=command_line(),
+        invocation=invocation,
         clock=WallClock(),
     ) as store:
         return _search(settings, store)
@@ -155,11 +132,10 @@ def _resume(settings: Settings, *, name: str) -> Run:
     from harness.cli.foreign import command_line
     from harness.clock import WallClock
     from harness.machine import code_fingerprint, describe
-    from harness.store.run_store import RunStore, find_latest
+    from harness.store.run_store import RunStore, find_run
 
-    directory = find_latest(settings.runs) if name == "latest" else _run_directory(settings, name)
     with RunStore.open(
-        directory,
+        find_run(settings.runs, name),
         clock=WallClock(),
         machine=describe(),
         code=code_fingerprint(),
@@ -167,10 +143,6 @@ def _resume(settings: Settings, *, name: str) -> Run:
     ) as store:
         store.recall(dict(settings.whole_env))
         return _search(settings, store)
-
-
-def _run_directory(settings: Settings, name: str) -> Path:
-    return Path(name) if Path(name).is_dir() else settings.runs / name
 
 
 def _search(settings: Settings, store: RunStore) -> Run:
@@ -183,7 +155,7 @@ def _search(settings: Settings, store: RunStore) -> Run:
     with (
         Interrupt() as interrupted,
         screen(label=lambda trial: _place(spec, trial)) as view,
-        parts(settings, target=spec.target, executor=spec.executor) as tools,
+        parts(settings, target=spec.target, executor=spec.executor, interrupted=interrupted) as tools,
     ):
         view.opened(question=spec.question, directory=str(store.run_dir), resumed=len(store.records()))
         run = Session(store=store, parts=tools, screen=view, interrupted=interrupted).bisect()
@@ -194,16 +166,6 @@ def _search(settings: Settings, store: RunStore) -> Run:
 def _place(spec: BisectSpec, trial: Trial) -> str:
     """A trial by its axis: everything else is the same in all of them, or named by the control."""
     return f"{spec.axis.name}={trial.point.get(spec.axis.name)}"
-
-
-def _print_plan(spec: BisectSpec) -> None:
-    from harness.search.threshold import ThresholdSearch
-
-    estimate = ThresholdSearch(spec.axis, spec.effort).estimate()
-    click.echo(spec.question)
-    click.echo(f"plan: {estimate.text}")
-    click.echo(f"held fixed: {spec.fixed}")
-    click.echo(f"fault: {spec.fault or 'none'}; controls: {', '.join(spec.controls) or 'none'}")
 
 
 def _print_tables(*, axes: bool, faults: bool) -> None:
@@ -231,13 +193,9 @@ def _finish(ctx: click.Context, run: Run, *, as_json: bool) -> None:
 
 def exit_code(run: Run) -> ExitCode:
     """What the end of a run means to a script."""
-    from harness.core.boundary import Finding
-
     if run.ended == "interrupted":
         return ExitCode.INTERRUPTED
     boundary = run.boundary
     if boundary is None or run.ended != "answered":
         return ExitCode.BUDGET
-    if boundary.finding is Finding.ALL_FAIL:
-        return ExitCode.BASELINE
-    return ExitCode.OK if boundary.certified else ExitCode.FINDINGS
+    return of_boundary(boundary, run.records)

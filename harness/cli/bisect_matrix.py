@@ -6,33 +6,34 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.cli.foreign import INVOCATION
 from harness.core.campaign import CampaignSpec, Task
-from harness.core.errors import SpecError
-from harness.core.matrix import Matrix
-from harness.core.space import Bundle, Space
-from harness.core.spec import Limits
-from harness.spec.elsewhere import elsewhere_factor, is_elsewhere
-from harness.spec.inline import held_settings
+from harness.core.command_line import placeholders
+from harness.core.errors import CommandError, SpecError
+from harness.core.space import Space
+from harness.spec.elsewhere import is_elsewhere
+from harness.spec.inline import has_words
 from harness.spec.matrix import load_matrix
+from harness.spec.program import in_order
+from harness.store.files import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import click
 
+    from harness.core.space import Factor
     from harness.settings import Settings
 
-SHORTCUTS = {"attention": "model.attention", "seq_len": "train.seq_len", "steps": "train.steps"}
 
-
-def is_about_a_matrix(settings: Settings, options: Mapping[str, Any]) -> bool:
-    """Whether these options ask about a matrix file, commits, interpreters, or go on with a run about them."""
+def is_about_a_matrix(settings: Settings, options: Mapping[str, Any], command: Sequence[str]) -> bool:
+    """Whether it is about a program, a matrix file, commits, interpreters or words, or goes on with such a run."""
     from harness.cli.campaigns import find
     from harness.store.run_store import is_campaign
 
     if options["resume"]:
         return is_campaign(find(settings, str(options["resume"])))
-    if options["axis"] and is_elsewhere(options["axis"]):
+    if command or (options["axis"] and (is_elsewhere(options["axis"]) or has_words(options["axis"]))):
         return True
     path, named, _ = str(options["file"] or "").partition("::")
     return bool(named) or (bool(path) and _has_version(Path(path)))
@@ -43,39 +44,41 @@ def bisect_matrix(ctx: click.Context, settings: Settings, options: Mapping[str, 
     from harness.cli.campaigns import begin, finish, resume
 
     if options["resume"]:
-        run = resume(settings, name=str(options["resume"]))
+        run = resume(settings, name=str(options["resume"]), jobs=options["jobs"])
     else:
-        spec = question_of(options, command)
+        spec = question_of(settings, options, command)
         if options["dry_run"]:
-            from harness.cli.searches import print_plan
+            from harness.cli.plan_text import print_plan
 
-            print_plan(spec)
+            print_plan(settings, spec)
             return
-        run = begin(settings, spec)
+        run = begin(settings, spec, invocation=ctx.meta[INVOCATION], jobs=options["jobs"])
     finish(ctx, run, as_json=bool(options["as_json"]))
 
 
-def question_of(options: Mapping[str, Any], command: Sequence[str]) -> CampaignSpec:
+def question_of(settings: Settings, options: Mapping[str, Any], command: Sequence[str]) -> CampaignSpec:
     """The threshold question of these options."""
-    from harness.cli.matrix_run import how, reuses
-    from harness.cli.question import kind_of
+    from harness.cli.matrix_run import how, reuses, with_effort
+    from harness.spec.load import kind_of
 
-    spec = _along_program(options, command) if not options["file"] else _beside_file(options)
-    matrix = _limited(spec.matrix, options)
+    spec = _beside_file(options, command) if options["file"] else _along_program(settings, options, command)
+    matrix = with_effort(spec.matrix, options)
     return replace(
         spec,
         matrix=matrix,
         good=spec.good or matrix.space.good,
-        bad_kinds=tuple(kind_of(word) for word in options["bad"]),
+        bad_kinds=tuple(kind_of(word) for word in options["bad"]) or spec.bad_kinds,
         reuse=reuses(matrix, asked=options["reuse"]),
-        **how(matrix, dict(options)),
+        **how(matrix, options),
     )
 
 
-def _beside_file(options: Mapping[str, Any]) -> CampaignSpec:
+def _beside_file(options: Mapping[str, Any], command: Sequence[str]) -> CampaignSpec:
     from harness.cli.matrix_run import existing
+    from harness.cli.typed_matrix import no_file_with
     from harness.spec.searches import search_spec
 
+    no_file_with(options, command)
     path, _, search = str(options["file"]).partition("::")
     matrix = load_matrix(existing(path)).matrix
     beside = [entry for entry in matrix.searches if entry.axis is not None]
@@ -91,46 +94,41 @@ def _beside_file(options: Mapping[str, Any]) -> CampaignSpec:
     raise SpecError(f"name an axis of {path} with --axis, or one of its searches: {names}")
 
 
-def _along_program(options: Mapping[str, Any], command: Sequence[str]) -> CampaignSpec:
-    from harness.trees import repository_of
+def _along_program(settings: Settings, options: Mapping[str, Any], command: Sequence[str]) -> CampaignSpec:
+    from harness.cli.typed_matrix import typed_matrix
 
-    repository = repository_of("command" if command else "nsa")
-    factor = elsewhere_factor(options["axis"], repository=repository)
-    held = [f"{path}={options[name]}" for name, path in SHORTCUTS.items() if options[name] is not None]
-    held += [f"{path}={value}" for path, value in options["settings"]]
-    if command and held:
-        raise SpecError("settings are of our own trainer; write those of a command into its command line")
-    matrix = Matrix(
-        name=factor.name,
-        target="command" if command else "nsa",
-        command=tuple(command),
-        base=Bundle(config=held_settings(held), env=tuple(options["env"])),
-        space=Space(factors=(factor,)),
+    if given := [name for name in options["controls"] if name != "none"]:
+        raise SpecError(f"--control {given[0]} changes our own trainer and its numbers; this question has no control")
+    if not options["axis"]:
+        names = [place.name for place in placeholders(command)]
+        example = f"{names[0]}=1..12" if names else "n_layers=1..12, and {n_layers} where the value belongs"
+        raise CommandError(f"nothing to vary: give --axis {example}")
+    matrix = typed_matrix(settings, options, command, axes=[options["axis"]])
+    factor, *others = (in_order(factor) for factor in matrix.space.factors)
+    if others:
+        name = others[0].name
+        raise CommandError(f"{name} is a flag that is neither varied nor held: give --set {name}=1 or --set {name}=0")
+    return CampaignSpec(
+        question=_words(factor, command),
+        task=Task.BISECT,
+        matrix=replace(matrix, name=factor.name, space=Space(factors=(factor,))),
+        axis=factor.name,
     )
-    what = "commit" if factor.bundles[0].commit else f"{factor.name} interpreter"
-    return CampaignSpec(question=f"Since which {what} does it fail?", task=Task.BISECT, matrix=matrix, axis=factor.name)
 
 
-def _limited(matrix: Matrix, options: Mapping[str, Any]) -> Matrix:
-    given = {f"{name}_s": options[name] for name in ("startup", "stall", "total") if options[name] is not None}
-    effort = {
-        "certify": options["certify"],
-        "check_above": options["check_above"],
-        "soft_limit": options["soft_limit"],
-        "max_seconds": options["budget"],
-        "max_trials": options["max_trials"],
-    }
-    return replace(
-        matrix,
-        limits=replace(matrix.limits or Limits(), **given),
-        effort=replace(matrix.effort, **{name: value for name, value in effort.items() if value is not None}),
-    )
+def _words(factor: Factor, command: Sequence[str]) -> str:
+    first, last = factor.good, factor.bad
+    if factor.bundles[0].commit or factor.bundles[0].python:
+        what = "commit" if factor.bundles[0].commit else f"{factor.name} interpreter"
+        return f"Since which {what} does it fail?"
+    asked = f"this fail: {' '.join(command)}" if command else "training fail?"
+    return f"From which {factor.name} in {first}..{last} does {asked}"
 
 
 def _has_version(path: Path) -> bool:
     """A matrix file says so in its first key; a question file has none."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
+        lines = read_text(path).splitlines()
+    except (OSError, ValueError):
         return False  # the reader of question files says what is wrong with it
     return any(line.startswith("version:") for line in lines)

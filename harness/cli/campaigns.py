@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli.exit_codes import ExitCode
+from harness.cli.exit_codes import ExitCode, of_boundary
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import click
 
     from harness.core.campaign import CampaignSpec
+    from harness.core.invocation import Invocation
     from harness.core.record import CampaignRun
     from harness.core.trial import Trial
     from harness.settings import Settings
     from harness.store.run_store import RunStore
 
 
-def begin(settings: Settings, spec: CampaignSpec, *, jobs: int | None = None) -> CampaignRun:
-    """A new run of ``spec``, to its end; ``jobs`` trials at once (None: as many as the GPUs allow, else one)."""
+def begin(settings: Settings, spec: CampaignSpec, *, invocation: Invocation, jobs: int | None = None) -> CampaignRun:
+    """A new run of ``spec``, to its end; ``jobs`` trials at once (None: as many as the GPUs allow, else one).
+
+    ``invocation`` is the command that asks it.
+    """
     from harness.clock import WallClock
     from harness.machine import code_fingerprint, describe
     from harness.store.run_store import RunStore
@@ -30,7 +35,7 @@ def begin(settings: Settings, spec: CampaignSpec, *, jobs: int | None = None) ->
         spec=spec,
         machine=describe(),
         code=code_fingerprint(),
-        argv=("nsa-harness", *sys.argv[1:]),
+        invocation=invocation,
         clock=WallClock(),
     ) as store:
         return conduct(settings, store, jobs=jobs)
@@ -55,11 +60,9 @@ def resume(settings: Settings, *, name: str, jobs: int | None = None) -> Campaig
 
 def find(settings: Settings, name: str | None) -> Path:
     """The directory of the run called ``name``: a path, a name below the runs, or the last run."""
-    from harness.store.run_store import find_latest
+    from harness.store.run_store import find_run
 
-    if name is None or name == "latest":
-        return find_latest(settings.runs)
-    return Path(name) if Path(name).is_dir() else settings.runs / name
+    return find_run(settings.runs, name)
 
 
 def conduct(settings: Settings, store: RunStore, *, jobs: int | None) -> CampaignRun:
@@ -85,7 +88,9 @@ def conduct(settings: Settings, store: RunStore, *, jobs: int | None) -> Campaig
     ):
         view.opened(question=spec.question, directory=str(store.run_dir), resumed=len(store.records()))
         tools = [
-            stack.enter_context(parts(settings, target=spec.matrix.target, executor=spec.executor))
+            stack.enter_context(
+                parts(settings, target=spec.matrix.target, executor=spec.executor, interrupted=interrupted)
+            )
             for _ in range(lanes)
         ]
         run = Campaign(store=store, parts=tools, screen=view, gpus=gpus, interrupted=interrupted, trees=trees).run()
@@ -113,7 +118,6 @@ def finish(ctx: click.Context, run: CampaignRun, *, as_json: bool) -> None:
 
 def exit_code(run: CampaignRun) -> ExitCode:
     """What the end of a run means to a script."""
-    from harness.core.boundary import Finding
     from harness.core.campaign import Met, Task
     from harness.core.cause import MinimiseFinding
 
@@ -130,9 +134,7 @@ def exit_code(run: CampaignRun) -> ExitCode:
         sure = answer.minimised.causes and all(cause.certified for cause in answer.minimised.causes)
         return ExitCode.OK if sure else ExitCode.FINDINGS
     if answer.boundary is not None:
-        if answer.boundary.finding is Finding.ALL_FAIL:
-            return ExitCode.BASELINE
-        return ExitCode.OK if answer.boundary.certified else ExitCode.FINDINGS
+        return of_boundary(answer.boundary, (*run.records, *run.reused))
     if answer.explored is not None:
         return ExitCode.FINDINGS if answer.explored.failures else ExitCode.OK
     untold = [result for result in answer.cells if result.met in (Met.UNTOLD, Met.NOT_RUN)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +10,7 @@ from harness.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from harness.core.verdict import Case, Verdict
 
@@ -46,10 +46,10 @@ def classify(ctx: click.Context, *, run: str | None, runs: str | None, differing
     """
     from harness.classify.engine import classify as judge
     from harness.settings import Settings
-    from harness.store.run_store import find_latest
+    from harness.store.run_store import find_run
 
     where = Settings.read(runs=runs).runs
-    directory = find_latest(where) if run is None else Path(run) if Path(run).is_dir() else where / run
+    directory = find_run(where, run)
     judged = differ = 0
     for name, before, case in _recorded(directory):
         if case is None:

@@ -9,6 +9,7 @@ import sys
 import textwrap
 from typing import TYPE_CHECKING, TextIO, TypeAlias
 
+from harness.cli.streams import cleaned, uncleaned
 from harness.core.verdict import Kind
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class LiveScreen:
         from rich.progress import BarColumn, Progress, TextColumn
 
         self.label = label
-        self.console = Console(file=out, highlight=False)
+        self.console = Console(file=uncleaned(out), highlight=False, markup=False, emoji=False)
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -148,18 +149,18 @@ class LiveScreen:
 
     def opened(self, *, question: str, directory: str, resumed: int) -> None:
         """The question in bold, the place below."""
-        self.console.print(question, style="bold")
-        self.console.print(f"run directory: {directory}" + _kept(resumed))
+        self._print(question, style="bold")
+        self._print(f"run directory: {directory}" + _kept(resumed))
 
     def noted(self, text: str) -> None:
         """The note, wrapped."""
-        self.console.print("\n".join(textwrap.wrap(text, WIDTH, break_on_hyphens=False)))
+        self._print("\n".join(textwrap.wrap(text, WIDTH, break_on_hyphens=False)))
 
     def planned(self, estimate: PlanEstimate) -> None:
         """Before the first trial a line, later the bar's total."""
         done = self.bar.tasks[0].completed
         if not done and not self.bar.tasks[0].total:
-            self.console.print(f"plan: {estimate.text}")
+            self._print(f"plan: {estimate.text}")
         is_known = estimate.trials and estimate.is_measured
         left = f"{estimate.seconds_low:.0f}-{estimate.seconds_high:.0f} s left" if is_known else ""
         total = done + estimate.trials
@@ -180,7 +181,7 @@ class LiveScreen:
             text += f"  silent {silence:.1f} s"
         self.current = head + text
         if facts.get("note"):
-            self.console.print(f"     {facts['note']}", style="dim")
+            self._print(f"     {facts['note']}", style="dim")
 
     def judged(self, record: TrialRecord, *, number: int) -> None:
         """The trial's line, coloured by its verdict, printed above the bar."""
@@ -191,14 +192,17 @@ class LiveScreen:
     def _coloured(self, record: TrialRecord, number: int) -> Text:
         from rich.text import Text
 
-        line = Text(outcome_line(record, number=number, label=self.label))
+        line = Text(cleaned(outcome_line(record, number=number, label=self.label)))
         line.highlight_words([str(record.verdict)], style=STYLES[record.verdict.kind])
         return line
 
     def _render(self) -> RenderableType:
         from rich.console import Group
 
-        return Group(self.current, self.bar)
+        return Group(cleaned(self.current), self.bar)
+
+    def _print(self, text: str, *, style: str | None = None) -> None:
+        self.console.print(cleaned(text), style=style)
 
 
 def result(text: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from harness.cli.foreign import WithCommand
 from harness.cli.matrix_options import EXIT_CODES, searching
 
 EXAMPLES = """\b
@@ -13,11 +14,15 @@ Examples:
   nsa-harness explore matrices/safe_mode.yaml --strength 2
   nsa-harness explore matrices/safe_mode.yaml --stop-after-first
   nsa-harness explore --axis n_layers=1,4 --axis precision=fp32,bf16
+  nsa-harness explore --axis mode=single,ddp \\
+                      -- python train.py {amp:--amp} --mode {mode}
+\b
+What may stand behind -- is in nsa-harness minimise --help.
 
 """
 
 
-@click.command(epilog=EXAMPLES + EXIT_CODES)
+@click.command(cls=WithCommand, epilog=EXAMPLES + EXIT_CODES, options_metavar="[OPTIONS] [-- COMMAND...]")
 @click.argument("file", required=False, metavar="[FILE[::SEARCH]]")
 @click.option("--strength", type=click.IntRange(min=1), help="Try every combination of so many axes (default: 2).")
 @click.option("--stop-after-first", is_flag=True, help="End when one cause is found.")

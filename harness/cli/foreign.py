@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from harness.core.errors import SpecError
-from harness.store.redact import redact_argv
+from harness.core.invocation import Invocation
+from harness.store.redact import redact_argv, remember, secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -19,20 +21,65 @@ if TYPE_CHECKING:
     from harness.core.point import Value
 
 
-COMMAND = "harness.cli.foreign.command"
+COMMAND, INVOCATION = "harness.cli.foreign.command", "harness.cli.foreign.invocation"
+
+
+class RepeatableCommand(click.Command):
+    """A command that can be asked again: ``ctx.meta[INVOCATION]`` holds what was typed, in its parts."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Note the parts, then as click does."""
+        ctx.meta[INVOCATION] = invocation_of(self, ctx, args)
+        return super().parse_args(ctx, args)
 
 
 class WithCommand(click.Command):
     """A command that takes a stranger's command line behind ``--``; ``ctx.meta[COMMAND]`` holds it, empty without."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Part our own arguments from the stranger's."""
+        """Part our own arguments from the stranger's, and note both."""
         ours, theirs = args, []
         if "--" in args:
             cut = args.index("--")
             ours, theirs = args[:cut], args[cut + 1 :]
         ctx.meta[COMMAND] = tuple(theirs)
+        ctx.meta[INVOCATION] = replace(invocation_of(self, ctx, ours), command=redact_argv(theirs))
         return super().parse_args(ctx, ours)
+
+
+def invocation_of(command: click.Command, ctx: click.Context, args: Sequence[str]) -> Invocation:
+    """``args`` in their parts, by the options that ``command`` declares; values that look secret are hidden."""
+    values, _, order = command.make_parser(ctx).parse_args(args=list(args))
+    left = {name: list(value) for name, value in values.items() if isinstance(value, list | tuple)}
+    options: list[tuple[str, str | None]] = []
+    for option in (parameter for parameter in order if isinstance(parameter, click.Option)):
+        name = str(option.name)
+        if option.is_bool_flag:
+            found = (option.opts if values[name] else option.secondary_opts)[-1], None
+        else:
+            value = left[name].pop(0) if name in left else values[name]
+            found = option.opts[0], str(value) if isinstance(value, str) else None
+        if found not in options or option.multiple:
+            options.append(_hidden(*found))
+    operands = [word for p in order if isinstance(p, click.Argument) for word in _words(values.get(str(p.name)))]
+    # Where options end at the first argument, the arguments are a stranger's command line.
+    kind = "operands" if ctx.allow_interspersed_args else "command"
+    return replace(Invocation(verb=_verb(ctx), options=tuple(options)), **{kind: redact_argv(operands)})
+
+
+def _words(value: object) -> list[str]:
+    """What was given for an argument: nothing, a word or several."""
+    return [word for word in (value if isinstance(value, list | tuple) else [value]) if isinstance(word, str)]
+
+
+def _hidden(name: str, value: str | None) -> tuple[str, str | None]:
+    return (name, None) if value is None else (name, redact_argv((name, value))[1])
+
+
+def _verb(ctx: click.Context) -> tuple[str, ...]:
+    if ctx.parent is None or ctx.parent.parent is None:
+        return (str(ctx.info_name),)
+    return (*_verb(ctx.parent), str(ctx.info_name))
 
 
 def command_line() -> tuple[str, ...]:
@@ -80,13 +127,15 @@ def pairs(assignments: object) -> dict[str, Value]:
 
 
 def variables(assignments: object) -> tuple[tuple[str, str], ...]:
-    """``--env`` options."""
-    return tuple(_pairs(assignments))
+    """``--env`` options; what looks like a secret among them is shown and written nowhere."""
+    given = tuple(_pairs(assignments))
+    remember(secrets(given))
+    return given
 
 
 def value_of(text: str) -> Value:
     """A value as one types it: a whole number, a number, or text."""
-    for kind in (int, float):
+    for kind in (int, float) if len(text) < 20 else ():
         if re.fullmatch(r"[+-]?(\d+|(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?)", text) and (kind is float or text.isdigit()):
             return kind(text)
     return text

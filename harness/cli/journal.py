@@ -83,7 +83,7 @@ Exit codes:
 def replay(ctx: click.Context, *, run: str | None, runs: str | None) -> None:
     """Play RUN's journal through a fresh search, and say where that would decide otherwise. Runs nothing.
 
-    The journal is one JSON object a line and may be edited; --resume goes on from whatever it says.
+    The journal is one JSON object a line and may be edited: fsck --accept makes it count, --resume goes on from there.
     """
     from harness.cli.journal_text import replay_lines
 

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import importlib
-import shutil
-import sys
-import textwrap
 from typing import Any
 
 import click
 
 from harness import __version__
-from harness.core.errors import CleanupError, HarnessError, LaunchError, StoreError, suggestion
+from harness.cli.failures import short, tell
+from harness.cli.streams import doors
+from harness.core.errors import StoreError, suggestion
 
 COMMANDS = {
     "bisect": ("harness.cli.bisect:bisect", "Find from which value of an axis training fails."),
     "run": ("harness.cli.run:run", "Run any program supervised: progress, verdict, report."),
     "selftest": ("harness.cli.selftest:selftest", "Run every known fault here; expected verdict against got."),
     "matrix": ("harness.cli.matrix:matrix", "Show, check and run matrix files: many cells, each with its expectation."),
+    "ci": ("harness.cli.ci:ci", "Write a CI workflow that runs matrix files; print a run as annotations."),
     "minimise": ("harness.cli.minimise:minimise", "Find the settings that a failure needs."),
     "explore": ("harness.cli.explore:explore", "Try every pair of settings; find what each failure needs."),
     "trial": ("harness.cli.trial:trial", "Run one cell; for git bisect run: 0 good, 1 bad, 125 skip."),
     "report": ("harness.cli.report:report", "Write the report of a run again, from its journal."),
     "classify": ("harness.cli.classify:classify", "Judge the recorded evidence of a run again."),
     "watch": ("harness.cli.watch:watch", "Judge a job that is already running: does it hang, where, which rank."),
+    "guard": ("harness.cli.guard:guard", "Watch running jobs for weeks; tell once of each hang, with its report."),
     "stacks": ("harness.cli.stacks:stacks", "Where every rank of a running job is, and whether it moves."),
+    "recorder": ("harness.cli.recorder:recorder", "Where ranks part, from a folder of flight-recorder dumps."),
     "status": ("harness.cli.journal:status", "Where a run stands and what it asks next."),
     "log": ("harness.cli.journal:log", "Every event of a run."),
     "replay": ("harness.cli.journal:replay", "Play a run's journal through a fresh search; runs nothing."),
@@ -32,6 +34,7 @@ COMMANDS = {
     "skip": ("harness.cli.journal:skip", "Leave a cell out of a run."),
     "mark": ("harness.cli.journal:mark", "Say how a cell ends without running it."),
     "graph": ("harness.cli.journal:graph", "The cells that a run tried, as text or for Graphviz."),
+    "fsck": ("harness.cli.fsck:fsck", "Prove that a run is as it was written; save what stands of a damaged one."),
     "doctor": ("harness.cli.doctor:doctor", "Check this machine: py-spy, ptrace, bytecode, leftovers."),
 }
 
@@ -61,24 +64,29 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """As click does, with standard output and error that cannot end a run."""
+        with doors() as out:
+            try:
+                return super().main(*args, **kwargs)
+            finally:
+                out.flush()
+                if out.failure is not None and not isinstance(out.failure, BrokenPipeError):
+                    lost = f"standard output could not be written: {out.failure.strerror}"
+                    raise SystemExit(tell(StoreError(lost)))
+
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; our own errors become a message, the next step, and an exit code."""
+        """Run the command; whatever ends it becomes a message, the next step, and an exit code that says so."""
         try:
             return super().invoke(ctx)
-        except HarnessError as error:
-            click.echo(_fitting(f"nsa-harness: {error}\n  next: {error.help}"), err=True)
-            ctx.exit(6 if isinstance(error, StoreError | LaunchError | CleanupError) else 2)
-
-
-def _fitting(text: str) -> str:
-    """``text`` with its lines broken between words where a terminal would break words; for a pipe as it is."""
-    if not sys.stderr.isatty():
-        return text
-    columns = shutil.get_terminal_size().columns
-    return "\n".join(
-        textwrap.fill(line, columns, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
-        for line in text.splitlines()
-    )
+        except click.UsageError as error:
+            if short(error.message) == error.message:
+                raise
+            raise click.UsageError(short(error.message), error.ctx) from error
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - a mistake of ours must not look like an answer
+            ctx.exit(tell(error))
 
 
 EPILOG = """\b
@@ -87,6 +95,9 @@ Examples:
   nsa-harness bisect --axis n_layers --fault 'backward-deadlock@n_layers>=5'
   nsa-harness run -- torchrun --nproc-per-node 2 train.py
   nsa-harness selftest
+\b
+Exit codes are in the --help of each command. The same everywhere: 70 is a
+mistake of ours and never an answer, 130 is Ctrl-C.
 \b
 Shell completion, for this shell:
   eval "$(_NSA_HARNESS_COMPLETE=bash_source nsa-harness)"

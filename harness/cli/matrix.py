@@ -11,7 +11,6 @@ import click
 
 from harness.cli.exit_codes import ExitCode
 from harness.cli.matrix_emit import emit
-from harness.cli.matrix_files import load_all
 from harness.cli.matrix_run import run
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ Examples:
   nsa-harness matrix show matrices/safe_mode.yaml
   nsa-harness matrix lint matrices/safe_mode.yaml matrices/ddp_checkpoint.yaml
   nsa-harness matrix schema > matrix.schema.json
+  nsa-harness matrix copy            examples, into ./matrices
 \b
 Exit codes:
   0    nothing to remark
@@ -54,6 +54,11 @@ SCHEMA = """\b
 Examples:
   nsa-harness matrix schema > matrix.schema.json
 """
+COPY = """\b
+Examples:
+  nsa-harness matrix copy
+  nsa-harness matrix lint matrices/*.yaml
+"""
 FILES = click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
 
@@ -72,8 +77,10 @@ matrix.add_command(emit)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per file on standard output.")
 def show(files: tuple[Path, ...], *, show_all: bool, as_json: bool) -> None:
     """Show axes, cells, what is left out and why, and what it is expected to cost."""
-    for _, file in load_all(files):
-        plan = _plan(file.matrix)
+    from harness.spec.matrix import load_matrix
+
+    for path in files:
+        plan = _plan(load_matrix(path).matrix)
         click.echo(json.dumps(plan, indent=1) if as_json else "\n".join(_text(plan, most=None if show_all else SHOWN)))
 
 
@@ -82,10 +89,11 @@ def show(files: tuple[Path, ...], *, show_all: bool, as_json: bool) -> None:
 @click.pass_context
 def lint(ctx: click.Context, files: tuple[Path, ...]) -> None:
     """Find what is allowed in a file and still looks wrong, with its line."""
+    from harness.spec.matrix import load_matrix
     from harness.spec.matrix_lint import lint as lint_file
 
     today = dt.datetime.now(tz=dt.UTC).date()
-    remarks = [remark for _, file in load_all(files) for remark in lint_file(file, today=today)]
+    remarks = [remark for path in files for remark in lint_file(load_matrix(path), today=today)]
     for remark in remarks:
         click.echo(str(remark))
     if remarks:
@@ -105,11 +113,29 @@ def schema() -> None:
     click.echo(json.dumps(matrix_model().model_json_schema(), indent=1))
 
 
+@matrix.command(epilog=COPY + CODES, short_help="Write the example files that come with nsa-harness.")
+@click.argument("folder", default="matrices", type=click.Path(file_okay=False, path_type=Path))
+def copy(folder: Path) -> None:
+    """Write the matrix and question files that come with nsa-harness to FOLDER (default: matrices).
+
+    A file that is there already stays as it is.
+    """
+    from harness.spec.examples import examples
+    from harness.store.files import write_atomic
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for source in examples():
+        place = folder / source.name
+        kept = place.exists()
+        if not kept:
+            write_atomic(place, source.read_text(encoding="utf-8"))
+        click.echo(f"{place}{' is there already: kept' if kept else ''}")
+
+
 def _plan(matrix: Matrix) -> dict[str, Any]:
     """Everything that ``show`` says, ready for JSON."""
     from harness.search.cells import planned_cells, product_size, search_estimate
     from harness.search.constraints import count_cells
-    from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S
 
     space, planned = matrix.space, planned_cells(matrix)
     number, exact = count_cells(space)
@@ -137,8 +163,6 @@ def _plan(matrix: Matrix) -> dict[str, Any]:
         "cells": [_cell(matrix, cell) for cell in planned.cells],
         "left_out": [{"cell": space.name_of(cell), "rule": str(rule)} for cell, rule in planned.left_out],
         "trials": trials,
-        "seconds_if_all_pass": trials * FIRST_PASS_S,
-        "seconds_if_all_fail": trials * FIRST_FAIL_S,
         "budget_seconds": matrix.effort.max_seconds,
         "budget_trials": matrix.effort.max_trials,
         "searches": [
@@ -184,8 +208,7 @@ def _text(plan: dict[str, Any], *, most: int | None) -> list[str]:
     lines += [f"  left out: {row['cell']}: {row['rule']}" for row in plan["left_out"]]
     lines += [
         "",
-        f"cost: nothing is measured yet; at 1 s a pass and 15 s a failure {plan['seconds_if_all_pass']:.0f} s if all "
-        f"pass, {plan['seconds_if_all_fail']:.0f} s if all fail",
+        "cost: how long it takes is known once a trial has passed; matrix run FILE --dry-run counts earlier runs in",
     ]
     for search in plan["searches"]:
         lines.append(f"search {search['name']} ({search['kind']}): {search['plan']}")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness.cli.exit_codes import ExitCode
-from harness.cli.matrix_files import load_all
 
 if TYPE_CHECKING:
     from harness.core.matrix import Matrix
@@ -58,7 +58,9 @@ def emit(ctx: click.Context, *, files: tuple[Path, ...], form: str, max_jobs: in
     Not one job a cell: starting a machine costs more than most cells do.
     """
     labels = dict(_label(text, ctx) for text in runs_on)
-    rows = jobs([(str(path), file.matrix) for path, file in load_all(files)], max_jobs=max_jobs, labels=labels)
+    from harness.spec.matrix import load_matrix
+
+    rows = jobs([(str(path), load_matrix(path).matrix) for path in files], max_jobs=max_jobs, labels=labels)
     if not rows:
         click.echo("no cell is planned in these files", err=True)
         ctx.exit(ExitCode.NOTHING)
@@ -102,7 +104,7 @@ def jobs(
                     "gpus": gpus,
                     "cells": len(shard_of(cells, number, shards)),
                     "timeout_minutes": minutes,
-                    "args": f"matrix run {path} --gpus {gpus} --shard {number}/{shards}",
+                    "args": f"matrix run {shlex.quote(str(path))} --gpus {gpus} --shard {number}/{shards}",
                 }
             )
     return rows

@@ -1,4 +1,4 @@
-"""The options that every command shares that runs a matrix."""
+"""The options that commands share, each declared once: what is asked, what it may cost, how trials are run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from harness.cli.options import DURATION
+from harness.cli.options import ASSIGNMENT, DURATION, SEED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,13 +14,50 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., Any]")
 
 REUSE = "Count trials of earlier runs, or none (default: searches of our trainer or of commits do)."
+OF_PROGRAMS = ("env", "success", "progress", "progress_file")
+"""Options that need a command behind --."""
+
+AXES = click.option(
+    "--axis",
+    "axes",
+    multiple=True,
+    metavar="NAME[=V,..]",
+    help="What to vary, the good value first: mode=single,ddp. A flag {amp:--amp} of a command needs none.",
+)
+
+ASKED = (
+    click.option("--fault", metavar="NAME[@COND,..]", help="Plant a known fault in our trainer."),
+    click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        type=ASSIGNMENT,
+        metavar="NAME=VALUE",
+        help="Hold a setting of our trainer (model.dim=256), or a {name} or flag of a command.",
+    ),
+    click.option("--steps", type=click.IntRange(min=1), help="Optimizer steps of a trial."),
+    click.option(
+        "--env", multiple=True, type=ASSIGNMENT, metavar="NAME=VALUE", help="A variable for a command: NCCL_DEBUG=INFO."
+    ),
+    click.option("--success", multiple=True, metavar="REGEX", help="What a command's output must show to pass."),
+    click.option("--progress", metavar="REGEX", help="A line of a command's output that is progress."),
+    click.option("--progress-file", metavar="PATH", help="A file whose growth is progress of a command."),
+    click.option("--startup", type=DURATION, help="Longest silence before the first step (default: 120s)."),
+    click.option("--stall", type=DURATION, help="Longest silence after it (default: learned from passed trials)."),
+    click.option("--total", type=DURATION, help="Longest trial (default: learned)."),
+)
+
+SOUGHT = (
+    click.option("--bad", multiple=True, metavar="KIND", help="What counts as failing: hang, crash, oom, nonfinite."),
+    click.option("--certify", type=click.IntRange(min=1), help="Passes of a certificate (default: by cost, 18 to 44)."),
+)
 
 SHARED = (
     click.option("--budget", type=DURATION, help="End after this time, with a partial report."),
-    click.option("--max-trials", type=click.IntRange(min=1), help="End after this many."),
+    click.option("--max-trials", type=click.IntRange(min=1), help="End after this many (default: 200)."),
     click.option("--jobs", type=click.IntRange(min=1), help="Trials at once (default: what the GPUs allow, else 1)."),
     click.option("--executor", metavar="NAME", help="How trials start: forkserver (default) or local."),
-    click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything random."),
+    click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of everything random."),
     click.option(
         "--resume", is_flag=False, flag_value="latest", metavar="[RUN]", help="Continue the last run, or RUN."
     ),
@@ -29,15 +66,8 @@ SHARED = (
     click.option("--json", "as_json", is_flag=True, help="The whole run as JSON on standard output."),
 )
 
-SEARCHING = (
-    click.option("--axis", "axes", multiple=True, metavar="NAME=V,..", help="Without FILE: an axis, good value first."),
-    click.option("--fault", metavar="NAME[@COND,..]", help="Without FILE: plant a known fault."),
-    click.option("--set", "held", multiple=True, metavar="PATH=V", help="Without FILE: hold a setting of the trainer."),
-    click.option("--signature", metavar="NAME", help="Follow only the failure that the file calls NAME."),
-    click.option("--bad", "bad_kinds", multiple=True, metavar="KIND", help="Follow any hang, crash, oom, ..."),
-    click.option("--certify", type=click.IntRange(min=1), help="Passes of a certificate (default: by cost, 18 to 44)."),
-    click.option("--dry-run", is_flag=True, help="Print the plan and its cost, run nothing."),
-)
+DRY_RUN = click.option("--dry-run", is_flag=True, help="Print the plan and its cost, run nothing.")
+SIGNATURE = click.option("--signature", metavar="NAME", help="Follow only the failure that the file calls NAME.")
 
 
 def shared(command: F) -> F:
@@ -45,9 +75,14 @@ def shared(command: F) -> F:
     return _with(command, SHARED)
 
 
+def asking(command: F) -> F:
+    """``command`` with the options that say what is asked, of our trainer or of a program, and how trials are run."""
+    return _with(command, (*ASKED, *SHARED, DRY_RUN))
+
+
 def searching(command: F) -> F:
-    """``command`` with the options that say what is searched, and how trials are run."""
-    return _with(command, (*SEARCHING, *SHARED))
+    """As :func:`asking`, for a search for what several axes do together."""
+    return _with(command, (AXES, *ASKED, SIGNATURE, *SOUGHT, *SHARED, DRY_RUN))
 
 
 def _with(command: F, options: tuple[Callable[[F], F], ...]) -> F:

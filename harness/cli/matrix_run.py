@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.exit_codes import ExitCode
+from harness.cli.foreign import COMMAND, INVOCATION, WithCommand
 from harness.cli.matrix_emit import shard_of
-from harness.cli.matrix_options import shared
+from harness.cli.matrix_options import AXES, asking
+from harness.core.matrix import MatrixStrategy
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from harness.core.campaign import CampaignSpec
     from harness.core.matrix import Matrix
     from harness.core.point import Point
+    from harness.settings import Settings
 
 EPILOG = """\b
 Examples:
@@ -24,7 +29,11 @@ Examples:
                          --only 'n_layers>=4' --only attention=nsa --repeat 3
   nsa-harness matrix run matrices/safe_mode.yaml --cell n_layers=4,seq_len=256
   nsa-harness matrix run matrices/backward_layers.yaml::layers
+  nsa-harness matrix run --axis layers=1,4,8 --repeat 3 \\
+                         -- python train.py {amp:--amp} --layers {layers}
   nsa-harness matrix run --resume
+\b
+What may stand behind -- is in nsa-harness minimise --help.
 \b
 Exit codes:
   0    every cell ended as expected (a search: answered and certified)
@@ -38,8 +47,14 @@ Exit codes:
 """
 
 
-@click.command("run", epilog=EPILOG)
-@click.argument("file", required=False, metavar="FILE[::SEARCH]")
+@click.command("run", cls=WithCommand, epilog=EPILOG, options_metavar="[OPTIONS] [-- COMMAND...]")
+@click.argument("file", required=False, metavar="[FILE[::SEARCH]]")
+@AXES
+@click.option(
+    "--strategy",
+    type=click.Choice([strategy.value for strategy in MatrixStrategy]),
+    help="Which cells (default: the file's, or full).",
+)
 @click.option("--only", multiple=True, metavar="AXIS=VALUE", help="Only planned cells where this holds.")
 @click.option("--cell", "cells", multiple=True, metavar="AXIS=V,..", help="This cell, also one that is not planned.")
 @click.option("--gpus", type=click.IntRange(min=0), help="Only cells that occupy so many GPUs.")
@@ -47,10 +62,10 @@ Exit codes:
 @click.option("--tag", "tags", multiple=True, help="Run nothing unless the file has this tag.")
 @click.option("--repeat", type=click.IntRange(min=1), help="Run each cell so often (default: the file's passes).")
 @click.option("--fail-fast", is_flag=True, help="Stop at the first cell that does not end as expected.")
-@shared
+@asking
 @click.pass_context
 def run(ctx: click.Context, *, file: str | None, runs: str | None, resume: str | None, **options: Any) -> None:
-    """Run the cells of FILE, or the search named SEARCH beside it.
+    """Run the cells of FILE, or the search named SEARCH beside it; or every combination of what is typed.
 
     Each cell is run as often as asked, round by round. A cell that would not pass within its limit even if it were
     healthy is skipped and says so: its limit could not tell slow from hung.
@@ -63,23 +78,46 @@ def run(ctx: click.Context, *, file: str | None, runs: str | None, resume: str |
     if resume:
         found = take_up(settings, name=resume, jobs=options["jobs"])
     else:
-        if file is None:
-            raise click.UsageError("name a matrix file, or --resume a run", ctx)
-        spec = question_of(file, options)
+        spec = question_of(settings, file, options, command=ctx.meta[COMMAND])
         if spec is None:
-            click.echo(f"no cell was selected; see cells and tags with: nsa-harness matrix show {file}", err=True)
+            click.echo(f"no cell was selected{_why_none(file, options)}", err=True)
             ctx.exit(ExitCode.NOTHING)
-        found = begin(settings, spec, jobs=options["jobs"])
+        if options["dry_run"]:
+            from harness.cli.plan_text import print_plan
+
+            print_plan(settings, spec)
+            return
+        found = begin(settings, spec, invocation=ctx.meta[INVOCATION], jobs=options["jobs"])
     finish(ctx, found, as_json=bool(options["as_json"]))
 
 
-def question_of(file: str, options: dict[str, Any]) -> CampaignSpec | None:
-    """What these options ask of the matrix in ``file``; None when that selects nothing."""
+def _why_none(file: str | None, options: Mapping[str, Any]) -> str:
+    show = f"see cells and tags with: nsa-harness matrix show {file}"
+    if any(options[name] for name in ("only", "cells", "tags", "gpus", "shard")):
+        return f"; {show}"
+    others = ", ".join(strategy for strategy in MatrixStrategy if strategy is not MatrixStrategy.LIST)
+    return f": its strategy is list, and it includes none. Choose another with --strategy ({others}), or {show}"
+
+
+def question_of(
+    settings: Settings, file: str | None, options: dict[str, Any], *, command: Sequence[str] = ()
+) -> CampaignSpec | None:
+    """What these options ask of the matrix in ``file``, or of the one that is typed; None when that selects nothing."""
+    from harness.cli.typed_matrix import no_file_with, typed_matrix
     from harness.core.campaign import CampaignSpec, Task
     from harness.spec.matrix import load_matrix
 
-    path, _, search = file.partition("::")
-    matrix = with_effort(load_matrix(existing(path)).matrix, options)
+    path, _, search = (file or "").partition("::")
+    if file is None:
+        if not command and not options["axes"]:
+            raise click.UsageError("name a matrix file, axes with --axis, or --resume a run")
+        matrix = replace(typed_matrix(settings, options, command, axes=options["axes"]), strategy=MatrixStrategy.FULL)
+    else:
+        no_file_with({**options, "fault": options["fault"] or options["axes"]}, command)
+        matrix = load_matrix(existing(path)).matrix
+    matrix = with_effort(matrix, options)
+    if options["strategy"]:
+        matrix = replace(matrix, strategy=MatrixStrategy(options["strategy"]))
     if options["tags"] and not set(options["tags"]) <= set(matrix.tags):
         return None
     if search:
@@ -103,7 +141,7 @@ def question_of(file: str, options: dict[str, Any]) -> CampaignSpec | None:
     )
 
 
-def how(matrix: Matrix, options: dict[str, Any]) -> dict[str, Any]:
+def how(matrix: Matrix, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that say how trials are run; another program, interpreter or commit cannot be forked."""
     bundles = [bundle for factor in matrix.space.factors for bundle in factor.bundles]
     fresh = matrix.target != "nsa" or any(bundle.python or bundle.commit for bundle in bundles)
@@ -120,17 +158,23 @@ def reuses(matrix: Matrix, *, asked: bool | None) -> bool:
     return known if asked is None else asked
 
 
-def with_effort(matrix: Matrix, options: dict[str, Any]) -> Matrix:
-    """``matrix`` with the limits that the command line sets."""
-    given = {"max_seconds": options["budget"], "max_trials": options["max_trials"]}
-    effort = replace(matrix.effort, **{name: value for name, value in given.items() if value is not None})
-    return replace(matrix, effort=effort)
+def with_effort(matrix: Matrix, options: Mapping[str, Any]) -> Matrix:
+    """``matrix`` with the limits that the command line sets, of a trial and of the whole run."""
+    fields = {"max_seconds": "budget", "certify": "certify", "check_above": "check_above"}
+    fields |= {"max_trials": "max_trials", "soft_limit": "soft_limit"}
+    effort = {field: options[name] for field, name in fields.items() if options.get(name) is not None}
+    limits = {f"{n}_s": options[n] for n in ("startup", "stall", "total") if options.get(n) is not None}
+    return replace(matrix, effort=replace(matrix.effort, **effort), limits=replace(matrix.limits, **limits))
 
 
 def existing(path: str) -> Path:
     """The path of a file that is there; a usage error otherwise."""
-    if not Path(path).is_file():
-        raise click.UsageError(f"{path} is not there; a matrix file looks like those in matrices/")
+    try:
+        is_there = Path(path).is_file()
+    except OSError:  # no file can have such a name
+        is_there = False
+    if not is_there:
+        raise click.UsageError(f"{path} is not there; nsa-harness matrix copy writes examples to ./matrices")
     return Path(path)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from harness.cli.foreign import WithCommand
 from harness.cli.matrix_options import EXIT_CODES, searching
 
 EXAMPLES = """\b
@@ -15,12 +16,20 @@ Examples:
   nsa-harness minimise --axis n_layers=1..8 --axis seq_len=64..512*2 \\
                        --axis tied_head=false,true \\
                        --fault 'backward-deadlock@n_layers>=5,seq_len>=256'
+  nsa-harness minimise -- python train.py {amp:--amp} {overlap:--overlap}
+  nsa-harness minimise --axis mode=single,ddp --set amp=1 --total 10m \\
+                       -- NCCL_P2P_DISABLE={p2p:1} python train.py \\
+                          mode={mode} amp={amp} {compile:model.compile=true}
   nsa-harness minimise --resume
+\b
+Behind --, a word with {amp:--amp} is there or not, {amp:--amp|--no-amp} is
+one or the other, {mode} is a value of --axis mode=.. or --set mode=..
+NAME=value in front of the program are variables, as in a shell.
 
 """
 
 
-@click.command(epilog=EXAMPLES + EXIT_CODES)
+@click.command(cls=WithCommand, epilog=EXAMPLES + EXIT_CODES, options_metavar="[OPTIONS] [-- COMMAND...]")
 @click.argument("file", required=False, metavar="[FILE[::SEARCH]]")
 @click.option("--good-cell", metavar="AXIS=V,..", help="A cell that passes (default: every good value).")
 @click.option("--bad-cell", metavar="AXIS=V,..", help="A cell that fails (default: every bad value).")
@@ -35,6 +44,9 @@ def minimise(ctx: click.Context, *, file: str | None, **options: Any) -> None:
 
     The failing cell is built up from the passing one, since a pass is cheap and a hang is not. Each single step back
     from the answer must then pass often enough to rule out a rare failure.
+
+    With COMMAND behind --, any program is asked, and the answer ends with its own minimal command line, tried twice
+    more before it is printed.
     """
     from harness.cli.searches import MINIMISE, run_search
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 import click
 
-UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+from harness.spec.amounts import duration, shortened
 
 
 class Duration(click.ParamType):
@@ -18,10 +16,10 @@ class Duration(click.ParamType):
         """The number of seconds; a usage error with an example otherwise."""
         if isinstance(value, int | float):
             return float(value)
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?", value.strip())
-        if not match or float(match[1]) <= 0:
-            self.fail(f"{value!r} is not a duration; write 90s, 1.5m or 2h", param, ctx)
-        return float(match[1]) * UNITS[match[2] or ""]
+        try:
+            return duration(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class Assignment(click.ParamType):
@@ -37,9 +35,10 @@ class Assignment(click.ParamType):
             return value
         path, equals, text = value.partition("=")
         if not equals or not path.strip():
-            self.fail(f"{value!r} is not path=value; write for example model.dim=256", param, ctx)
+            self.fail(f"{shortened(value)} is not path=value; write for example model.dim=256", param, ctx)
         return path.strip(), text.strip()
 
 
+SEED = click.IntRange(0, 2**63 - 1)
 DURATION = Duration()
 ASSIGNMENT = Assignment()

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 from harness.core.errors import SpecError, choices
 from harness.core.point import Point, Value
 from harness.core.spec import BisectSpec, Effort, Limits
-from harness.core.verdict import Kind
 from harness.plan.trials import CONTROLS, Planner
 from harness.spec.axes import parse_axis, setting
 from harness.spec.fault import parse_fault
-from harness.spec.load import BAD_KINDS, load
+from harness.spec.load import kind_of, load
 from harness.targets.nsa import NsaTarget
-from nsa.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,9 +33,9 @@ def question_of(settings: Settings, options: Mapping[str, Any]) -> BisectSpec:
     """
     base = load(Path(options["file"])) if options["file"] else None
     if base is None and not options["axis"]:
-        raise SpecError("nothing to vary: give --axis n_layers, or a question file such as matrices/layers.yaml")
+        raise SpecError("nothing to vary: give --axis n_layers, or a question file (examples: nsa-harness matrix copy)")
     axis = parse_axis(options["axis"]) if options["axis"] else _required(base).axis
-    fault = parse_fault(options["fault"]) if options["fault"] else (base.fault if base else None)
+    fault = parse_fault(options["fault"]) if options["fault"] is not None else (base.fault if base else None)
     fixed = _fixed(settings, options, base)
     if axis.path in dict(fixed):
         raise SpecError(
@@ -90,7 +88,7 @@ def _assigned(pairs: Iterable[tuple[str, str]]) -> dict[str, Value]:
         where = setting(name)
         try:
             held[where.path] = where.parsed(text)
-        except ConfigError as error:
+        except ValueError as error:
             raise SpecError(str(error)) from error
     return held
 
@@ -113,14 +111,6 @@ def effort_of(options: Mapping[str, Any], base: BisectSpec | None) -> Effort:
         "max_seconds": options["budget"],
     }
     return replace(effort, **{name: value for name, value in given.items() if value is not None})
-
-
-def kind_of(word: str) -> Kind:
-    """A kind of failure as one types it; SpecError with the nearest otherwise."""
-    names = {kind.value.lower(): kind for kind in Kind if kind in BAD_KINDS}
-    if word.lower() not in names:
-        raise SpecError(f"unknown kind {word!r} for --bad{choices(word.lower(), names)}")
-    return names[word.lower()]
 
 
 def _controls(given: tuple[str, ...], spec: BisectSpec, base: BisectSpec | None) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""nsa-harness report: the report of a run, again, from its journal; and the linter for the words of any report."""
+"""nsa-harness report: the report of a run, again, from its journal; its bundle, its check, and the linter for words."""
 
 from __future__ import annotations
 
@@ -25,12 +25,15 @@ Examples:
   nsa-harness report --format github >> "$GITHUB_STEP_SUMMARY"
   nsa-harness report --format junit --output results.xml
   nsa-harness report AFTER --compare BEFORE
+  nsa-harness report latest --bundle out      with its evidence, to pass on
+  nsa-harness report --verify reports         compute everything in them again
   nsa-harness report --lint post-mortem.md     words that claim too much
   nsa-harness report --list
 \b
 Exit codes:
-  0    written
-  1    --lint has something to say
+  0    written; with --verify: every number and sentence is the same again
+  1    --verify: something is not as the evidence gives it;
+       --lint: a word claims too much
   2    wrong use: unknown option or format, an error in the template
   6    the run cannot be read, or the report cannot be written
 """
@@ -39,7 +42,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("run", required=False, metavar="[RUN]")
+@click.argument("names", nargs=-1, metavar="[RUN]")
 @click.option("--runs", metavar="DIR", help="Where runs are (default: ./runs, or NSA_HARNESS_RUNS).")
 @click.option("--format", "form", type=click.Choice(FORMATS), help="Print it in this form (default: terminal).")
 @click.option("--compare", metavar="OTHER", help="Print what changed from run OTHER to RUN.")
@@ -47,6 +50,13 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--output", "-o", type=FILE, help="Write there instead of printing.")
 @click.option("--open", "opened", is_flag=True, help="Show the page in a browser.")
 @click.option("--repro", is_flag=True, help="Make a script that fails without the harness, and try it twice.")
+@click.option(
+    "--bundle",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write report and evidence, without names and secrets, into DIR.",
+)
+@click.option("--verify", "verified", is_flag=True, help="Compute the bundles at or below RUN .. again, and compare.")
 @click.option("--lint", "linted", type=FILE, multiple=True, help="Check the words of a text; may be repeated.")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of --format json.")
 @click.option("--hide", multiple=True, metavar="TEXT", help="Hide this name or path too; may be repeated.")
@@ -54,11 +64,15 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--markdown", is_flag=True, help="As --format md.")
 @click.option("--json", "as_json", is_flag=True, help="As --format json.")
 @click.pass_context
-def report(ctx: click.Context, *, run: str | None, runs: str | None, **options: object) -> None:
+def report(ctx: click.Context, *, names: tuple[str, ...], runs: str | None, **options: object) -> None:
     """Write the report of RUN (the last one by default) again and print its summary.
 
     Works for finished, interrupted, empty and old runs, on any machine, without torch. Nothing is run, except by
     --repro. Beside the journal it writes report.md, report.html, report.json and figures/.
+
+    A report with its evidence beside it (--bundle) is a RUN too: its pages are written again from that evidence.
+    --verify writes nothing: it makes them again and names every sentence that is not the same. It takes any number of
+    bundles, or of folders with bundles in them.
     """
     from harness.settings import Settings
 
@@ -70,6 +84,11 @@ def report(ctx: click.Context, *, run: str | None, runs: str | None, **options: 
 
         click.echo(published())
         return
+    if options["verified"]:
+        ctx.exit(_verify(names or (".",)))
+    if len(names) > 1:
+        raise click.UsageError(f"one RUN at a time, not {len(names)}; only --verify takes several")
+    run = names[0] if names else None
     where = Settings.read(runs=runs).runs
     if options["listed"]:
         ctx.exit(_list(where))
@@ -93,26 +112,40 @@ def _uncollected() -> Iterator[None]:
 
 
 def _report(where: Path, name: str | None, options: dict[str, object], draw: Draw) -> None:
-    from harness.report.write import compared, form, publish
-    from harness.store import layout
-    from harness.store.run_store import read_any
+    from dataclasses import replace
 
-    directory = _directory(where, name)
-    if options["repro"]:
-        _reproduce(directory)
-    found = read_any(directory)
-    template = options["template"] if isinstance(options["template"], Path) else None
+    from harness.report.bundle import bundle, is_bundle, write_pages
+    from harness.report.write import compared, form, hider_of, publish
+    from harness.store import layout
+    from harness.store.run_store import find_run, read_any
+
+    directory = find_run(where, name)
     hide = _hidden(options["hide"])
-    report = publish(found, directory, template=template, hide=hide, draw=draw)
-    page = layout.report(directory, "html")
+    if isinstance(options["bundle"], Path):
+        click.echo(bundle(directory, options["bundle"], hider=hider_of(hide)).sentence)
+        return
+    folder = _named(where, name) or directory
+    template = options["template"] if isinstance(options["template"], Path) else None
+    if is_bundle(folder):
+        if options["repro"]:
+            raise click.UsageError(f"--repro needs the run itself, not its bundle {folder}")
+        found = replace(read_any(directory), directory="")
+        report = None
+        click.echo(write_pages(folder).sentence, err=True)
+    else:
+        if options["repro"]:
+            _reproduce(directory)
+        found = read_any(directory)
+        report = publish(found, directory, template=template, hide=hide, draw=draw)
+    page = layout.report(folder, "html")
     if options["opened"]:
         click.launch(page.absolute().as_uri())
     chosen = "md" if options["markdown"] else "json" if options["as_json"] else str(options["form"] or "terminal")
     if options["compare"]:
-        other = _directory(where, str(options["compare"]))
+        other = find_run(where, str(options["compare"]))
         text = compared(read_any(other), found, directory, "md" if chosen == "terminal" else chosen, hide=hide)
     elif template is not None and chosen in ("terminal", "html"):
-        text = page.read_text(encoding="utf-8")
+        text = form(found, directory, chosen, hide=hide, report=report, template=template)
     else:
         text = form(found, directory, chosen, hide=hide, report=report)
     if isinstance(options["output"], Path):
@@ -120,6 +153,29 @@ def _report(where: Path, name: str | None, options: dict[str, object], draw: Dra
         click.echo(f"written: {options['output']}", err=True)
     else:
         click.echo(text, nl=not text.endswith("\n"))
+
+
+def _named(where: Path, name: str | None) -> Path | None:
+    """The folder that ``name`` names, where it is there: of a bundle not the one that its evidence is unpacked in."""
+    return next((path for path in (Path(name), where / name) if path.is_dir()), None) if name else None
+
+
+def _verify(names: tuple[str, ...]) -> ExitCode:
+    """Every sentence that is not as its evidence gives it, under a line for each bundle."""
+    from harness.classify.engine import classify
+    from harness.report.verify import bundles, verify
+
+    every = [folder for name in names for folder in bundles(Path(name))]
+    wrong = 0
+    for folder in every:
+        verified = verify(folder, judge=classify)
+        wrong += bool(verified.differences)
+        click.echo(verified.sentence)
+        for difference in verified.differences:
+            click.echo(f"  {difference}")
+    if wrong:
+        click.echo("Pages are written again from their evidence by: nsa-harness report PATH", err=True)
+    return ExitCode.FINDINGS if wrong else ExitCode.OK
 
 
 def _put(path: Path, text: str) -> None:
@@ -140,12 +196,6 @@ def _hidden(added: object) -> tuple[str, ...] | None:
     from harness.settings import identities
 
     return (*identities(), *map(str, added)) if isinstance(added, tuple) and added else None
-
-
-def _directory(where: Path, name: str | None) -> Path:
-    from harness.store.run_store import find_latest
-
-    return find_latest(where) if name is None else Path(name) if Path(name).is_dir() else where / name
 
 
 def _reproduce(directory: Path) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from harness.cli.foreign import INVOCATION, RepeatableCommand
 from harness.cli.options import ASSIGNMENT, DURATION
 
 if TYPE_CHECKING:
@@ -16,16 +17,22 @@ if TYPE_CHECKING:
     from harness.settings import Settings
     from harness.store.run_store import RunStore
 
+MOST_RUNS = 1000
+
 EPILOG = """\b
 Examples:
   nsa-harness run -- torchrun --nproc-per-node 2 train.py --n-layers 4
   nsa-harness run --repeat 5 --limit 10m -- python train.py
+  nsa-harness run --until-fail -- python train.py --steps 100
   nsa-harness run --progress 'step (\\d+)' --steps 100 -- ./train.sh
   nsa-harness run --set n_layers=4 -- python train.py --layers {n_layers}
 \b
 Progress is seen without a change to the program: optimizer steps, backward
 passes and data loaders of any Python that imports torch. Where there is no
 such Python, name a line of its output (--progress) or a file that grows.
+\b
+Ctrl-C while it is silent means that it is stuck now: it is looked into once,
+for some five seconds, and then ended; a second Ctrl-C ends it at once.
 \b
 Exit codes:
   0    it passed, every time
@@ -37,7 +44,7 @@ Exit codes:
 """
 
 
-@click.command(epilog=EPILOG, context_settings={"allow_interspersed_args": False})
+@click.command(cls=RepeatableCommand, epilog=EPILOG, context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, required=True, metavar="-- COMMAND...")
 @click.option(
     "--set",
@@ -57,7 +64,8 @@ Exit codes:
 @click.option("--startup", type=DURATION, help="Longest silence before the first step (default: 120s).")
 @click.option("--stall", type=DURATION, help="Longest silence after it (default: learned, 2m at first).")
 @click.option("--limit", type=DURATION, help="Longest run (default: none).")
-@click.option("--repeat", type=click.IntRange(1, 1000), default=1, show_default=True, help="Run it this often.")
+@click.option("--repeat", type=click.IntRange(1, MOST_RUNS), default=1, show_default=True, help="Run it this often.")
+@click.option("--until-fail", is_flag=True, help="Run it until it fails, at most --repeat times (then 1000).")
 @click.option("--echo", is_flag=True, help="Show the program's own output while it runs.")
 @click.option("--runs", metavar="DIR", help="Where runs go (default: ./runs, or NSA_HARNESS_RUNS).")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
@@ -68,13 +76,15 @@ def run(ctx: click.Context, *, command: tuple[str, ...], **options: Any) -> None
     The program runs in its own interpreter, environment and folder, unmodified. A hang is told from slowness by
     evidence, usually within ten seconds; stacks of all ranks are taken before anything is ended.
     """
-    from harness.cli.foreign import command_line, settings_of
+    from harness.cli.foreign import settings_of
     from harness.clock import WallClock
     from harness.machine import code_fingerprint, describe
     from harness.settings import Settings
     from harness.store.run_store import RunStore
     from harness.targets.script import ScriptTarget
 
+    if options["until_fail"] and options["repeat"] == 1:
+        options["repeat"] = MOST_RUNS
     settings = Settings.read(runs=options["runs"])
     config = ScriptTarget(python="").config(settings_of(command, options))
     with RunStore.create(
@@ -82,7 +92,7 @@ def run(ctx: click.Context, *, command: tuple[str, ...], **options: Any) -> None
         spec=_question(command, options),
         machine=describe(),
         code=code_fingerprint(),
-        argv=command_line(),
+        invocation=ctx.meta[INVOCATION],
         clock=WallClock(),
     ) as store:
         ended = _conduct(settings, store, config, options)
@@ -114,7 +124,7 @@ def _conduct(settings: Settings, store: RunStore, config: Mapping[str, object], 
     with (
         Interrupt() as interrupted,
         RunScreen(folder=store.run_dir, repeats=options["repeat"], echo=options["echo"]) as screen,
-        parts(settings, target="command", executor="local") as tools,
+        parts(settings, target="command", executor="local", interrupted=interrupted) as tools,
     ):
         return Solo(
             store=store,
@@ -124,6 +134,7 @@ def _conduct(settings: Settings, store: RunStore, config: Mapping[str, object], 
             config=config,
             point=Point.of(pairs(options["values"])),
             env=variables(options["env"]),
+            until_fail=options["until_fail"],
         ).run()
 
 
@@ -142,7 +153,8 @@ def _conclude(store: RunStore, *, as_json: bool) -> None:
     evidence = {key: seen for record in records if (seen := store.read_evidence(key := record.trial.key)) is not None}
     argv = store.campaign_run().argv
     if as_json:
-        click.echo(json.dumps({"run": str(store.run_dir), "trials": to_json(records)}, indent=1))
+        rate = {"how_often": one.how_often(records)} if len(records) > 1 else {}
+        click.echo(json.dumps({"run": str(store.run_dir), "trials": to_json(records), **rate}, indent=1))
     else:
         click.echo(one.text(records, evidence, where=layout.report(store.run_dir), argv=argv))
     write(store.campaign_run(), store.run_dir)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
+from harness.cli.streams import cleaned, uncleaned
 from harness.observe.progress import STREAMS, OutputReader
-from harness.report.text import clean, seconds
+from harness.report.text import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +34,7 @@ class RunScreen:
     def __init__(self, *, folder: Path, repeats: int, echo: bool) -> None:
         self.folder, self.repeats, self.echo = folder, repeats, echo
         self.moves = sys.stderr.isatty()
-        self.readers: list[OutputReader] = []
+        self.readers: list[tuple[OutputReader, codecs.IncrementalDecoder]] = []
         self.next_s = EVERY_S
         self.shown = False
 
@@ -56,7 +58,8 @@ class RunScreen:
         """The run's number where there are several."""
         self.next_s = EVERY_S
         place = self.folder / "trials" / trial.key
-        self.readers = [OutputReader(place, stream) for stream in STREAMS] if self.echo else []
+        utf8 = codecs.getincrementaldecoder("utf-8")
+        self.readers = [(OutputReader(place, stream), utf8("replace")) for stream in STREAMS] if self.echo else []
         if self.repeats > 1:
             self._line(reason)
 
@@ -66,7 +69,7 @@ class RunScreen:
         if facts.get("note"):
             self._line(f"{_number(facts, 'elapsed_s'):.1f} s  {facts['note']}")
         elif self.moves:
-            click.echo(f"\r{progress(facts)[:WIDTH]:<{WIDTH}}", nl=False, err=True)
+            self._move(cleaned(progress(facts)))
             self.shown = True
         elif _number(facts, "elapsed_s") >= self.next_s:
             self.next_s *= LATER
@@ -80,19 +83,25 @@ class RunScreen:
             self._line(f"  {record.verdict}  {record.outcome.duration_s:.1f} s")
 
     def _echo(self) -> None:
-        for reader, stream in zip(self.readers, (sys.stdout, sys.stderr), strict=False):
-            if text := reader.new():
+        for (reader, utf8), stream in zip(self.readers, (sys.stdout, sys.stderr), strict=False):
+            if text := utf8.decode(reader.new()):
                 self._clear()
                 click.echo(text, nl=False, file=stream)
 
     def _line(self, text: str) -> None:
         self._clear()
-        click.echo(clean(text), err=True)
+        click.echo(text, err=True)
 
     def _clear(self) -> None:
         if self.shown:
-            click.echo(f"\r{'':<{WIDTH}}\r", nl=False, err=True)
+            self._move("", then="\r")
             self.shown = False
+
+    def _move(self, text: str, *, then: str = "") -> None:
+        """``text`` over what stands in the line."""
+        out = uncleaned(sys.stderr)
+        out.write(f"\r{text[:WIDTH]:<{WIDTH}}{then}")
+        out.flush()
 
 
 def progress(facts: Mapping[str, object]) -> str:

@@ -5,21 +5,25 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from harness.cli.campaigns import begin, finish, resume
+from harness.cli.foreign import COMMAND, INVOCATION
 from harness.cli.matrix_run import existing, how, reuses, with_effort
-from harness.cli.question import kind_of
+from harness.cli.plan_text import print_plan
+from harness.cli.typed_matrix import no_file_with, typed_matrix
 from harness.core.campaign import CampaignSpec, Task
 from harness.core.errors import SpecError, suggestion
 from harness.core.matrix import SearchKind
 from harness.settings import Settings
 from harness.spec.cells import parse_cell
-from harness.spec.inline import inline_matrix
+from harness.spec.load import kind_of
 from harness.spec.matrix import load_matrix
 from harness.spec.searches import search_spec
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import click
+
     from harness.core.matrix import Matrix
 
 MINIMISE, EXPLORE = Task.MINIMISE, Task.EXPLORE
@@ -36,33 +40,32 @@ def run_search(ctx: click.Context, file: str | None, task: Task, options: dict[s
     if options["resume"]:
         run = resume(settings, name=options["resume"], jobs=options["jobs"])
     else:
-        spec = question_of(file, task, options)
+        spec = question_of(settings, file, task, options, command=ctx.meta[COMMAND])
         if options["dry_run"]:
-            print_plan(spec)
+            print_plan(settings, spec)
             return
-        run = begin(settings, spec, jobs=options["jobs"])
+        run = begin(settings, spec, invocation=ctx.meta[INVOCATION], jobs=options["jobs"])
     finish(ctx, run, as_json=options["as_json"])
 
 
-def question_of(file: str | None, task: Task, options: dict[str, Any]) -> CampaignSpec:
-    """The question: of the file, of the search beside it, or of the axes on the command line; flags win."""
+def question_of(
+    settings: Settings, file: str | None, task: Task, options: dict[str, Any], *, command: Sequence[str] = ()
+) -> CampaignSpec:
+    """The question: of the file, of the search beside it, or of what was typed; flags win."""
     path, _, search = (file or "").partition("::")
     if file is None:
-        matrix = inline_matrix(options["axes"], held=options["held"], fault=options["fault"])
+        matrix = typed_matrix(settings, options, command, axes=options["axes"])
     else:
-        if options["axes"] or options["held"] or options["fault"]:
-            raise SpecError("--axis, --set and --fault are for a question without a file; write them into the file")
+        no_file_with({**options, "fault": options["fault"] or options["axes"]}, command)
         matrix = load_matrix(existing(path)).matrix
     matrix = with_effort(matrix, options)
-    if options["certify"]:
-        matrix = replace(matrix, effort=replace(matrix.effort, certify=options["certify"]))
     spec = _from_file(matrix, path, search, task)
     return replace(
         spec,
         **_cells(matrix, options),
         **_given(options),
-        bad_kinds=tuple(kind_of(word) for word in options["bad_kinds"]) or spec.bad_kinds,
-        signature=signature_of(matrix, options["signature"]) or (None if options["bad_kinds"] else spec.signature),
+        bad_kinds=tuple(kind_of(word) for word in options["bad"]) or spec.bad_kinds,
+        signature=signature_of(matrix, options["signature"]) or (None if options["bad"] else spec.signature),
         reuse=reuses(matrix, asked=options["reuse"]),
         **how(matrix, options),
     )
@@ -102,16 +105,3 @@ def signature_of(matrix: Matrix, name: str | None) -> str | None:
         listed = ", ".join(names) or "none"
         raise SpecError(f"unknown signature {name!r}{suggestion(name, names)}; the file has {listed}")
     return name
-
-
-def print_plan(spec: CampaignSpec) -> None:
-    """What the search expects to spend, before anything runs."""
-    from harness.search.strategies import strategy_of
-
-    space = spec.matrix.space
-    click.echo(spec.question)
-    click.echo(f"plan: {strategy_of(spec).estimate().text}")
-    if spec.task is Task.MINIMISE:
-        click.echo(f"from {space.name_of(spec.good or space.good)} to {space.name_of(spec.bad or space.bad)}")
-    sought = spec.signature or ", ".join(spec.bad_kinds) or "the first failure that shows up"
-    click.echo(f"sought: {sought}")

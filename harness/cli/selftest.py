@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.cli.exit_codes import ExitCode
+from harness.cli.options import SEED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from harness.conduct import Parts
@@ -34,18 +35,25 @@ Exit codes:
   130  interrupted; what was judged so far is printed
 """
 
-GROUPS = ("cpu", "gloo", "gpu", "nccl", "fault", "look-alike", "pass", "hang", "slow", "crash", "oom", "nonfinite")
+KINDS = ("pass", "hang", "slow", "crash", "oom", "nonfinite", "infra")
+GROUPS = ("cpu", "gloo", "gpu", "nccl", "fault", "look-alike", *KINDS)
 
 
 @click.command(epilog=EPILOG)
 @click.argument("names", nargs=-1, metavar="[SPECIMEN]...")
-@click.option("--only", multiple=True, type=click.Choice(GROUPS), help="Only this group; more than one adds up.")
+@click.option(
+    "--only",
+    multiple=True,
+    type=click.Choice(GROUPS),
+    metavar="GROUP",
+    help=f"Only this group ({', '.join(GROUPS)}); more than one adds up.",
+)
 @click.option("--rounds", type=click.IntRange(min=1), default=1, show_default=True, help="Run everything this often.")
 @click.option("--gpu", is_flag=True, help="Those that need one GPU (gpu) or two with NCCL (nccl), too.")
 @click.option("--load", is_flag=True, help="Keep every core of this machine busy meanwhile.")
 @click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="Trials at the same time.")
 @click.option("--executor", default="forkserver", show_default=True, help="How trials start: forkserver or local.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything random.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of everything random.")
 @click.option(
     "--no-limits",
     "blind",
@@ -198,7 +206,7 @@ def _run(
     cores = len(os.sched_getaffinity(0))
     with (
         Interrupt() as interrupted,
-        _parts(settings, executor=executor, chosen=chosen) as tools,
+        _parts(settings, executor=executor, chosen=chosen, interrupted=interrupted) as tools,
         busy_cores(cores) if load else nullcontext(),
     ):
         test = SelfTest(
@@ -232,7 +240,9 @@ def _run(
 
 
 @contextmanager
-def _parts(settings: Settings, *, executor: str, chosen: tuple[Specimen, ...]) -> Iterator[Mapping[Needs, Parts]]:
+def _parts(
+    settings: Settings, *, executor: str, chosen: tuple[Specimen, ...], interrupted: Callable[[], bool]
+) -> Iterator[Mapping[Needs, Parts]]:
     """The parts for each need. A server that forks must never have touched a GPU, so those trials start afresh."""
     from contextlib import ExitStack
 
@@ -244,7 +254,7 @@ def _parts(settings: Settings, *, executor: str, chosen: tuple[Specimen, ...]) -
         found: dict[Needs, Parts] = {}
         for ways, group in ((executor, {Needs.CPU, Needs.GLOO}), ("local", {Needs.GPU, Needs.NCCL})):
             if needs & group:
-                tools = stack.enter_context(parts(settings, target="nsa", executor=ways))
+                tools = stack.enter_context(parts(settings, target="nsa", executor=ways, interrupted=interrupted))
                 found |= dict.fromkeys(needs & group, tools)
         yield found
 

@@ -11,8 +11,8 @@ from harness.cli.exit_codes import ExitCode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.core.groups import RankSeen
     from harness.observe.job import Member
+    from harness.reading.places import RankSeen
 
 EPILOG = """\b
 Examples:
@@ -45,20 +45,18 @@ def stacks(ctx: click.Context, *, pid: int, native: bool, samples: int, all_thre
     apart, and nothing about why. Without --native no rank is stopped or signalled.
     """
     import json
-    import os
 
     from harness.cli.console import progress
     from harness.clock import WallClock
-    from harness.core.groups import group_ranks
     from harness.launch import procs
-    from harness.observe.job import find_job, members
+    from harness.observe.job import ProcTree, find_job
     from harness.observe.proc import Proc
     from harness.observe.stacks.pystack import PyStack
     from harness.observe.stacks.table import load_sources
     from harness.observe.survey import Survey
+    from harness.reading.places import group_ranks
 
-    table = members({number: p for number, p in procs.everything().items() if number != os.getpid()})
-    job = find_job(pid, table=table)
+    job = find_job(pid, tree=ProcTree())
     clock = WallClock()
 
     def is_same(member: Member) -> bool:

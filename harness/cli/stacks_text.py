@@ -6,16 +6,16 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from harness.core.codec import SCHEMA, to_json
-from harness.core.groups import motion_of, sentence, short_file, subject, where
-from harness.core.stacks import is_noise, is_stdlib, python_frames, telling_frame
+from harness.reading.frames import is_noise, is_stdlib, python_frames, telling_frame
+from harness.reading.places import motion_of, sentence, short_file, subject, where
 from harness.report.text import clean, short_path, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from harness.core.evidence import Frame, StackSample, ThreadStack
-    from harness.core.groups import Group, RankSeen
     from harness.observe.job import Job
+    from harness.reading.places import Group, RankSeen
 
 WIDTH = 80
 _DEEPEST = 24

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import traceback
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from harness.cli.exit_codes import ExitCode
+from harness.cli.failures import tell
+from harness.cli.foreign import INVOCATION, RepeatableCommand
 from harness.cli.matrix_options import shared
 
 if TYPE_CHECKING:
@@ -44,20 +46,14 @@ class _NeverBad:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        from harness.core.errors import CleanupError, HarnessError, LaunchError, StoreError
-
-        if isinstance(error, HarnessError):
-            click.echo(f"nsa-harness: {error}\n  next: {error.help}", err=True)
-            raise SystemExit(SKIP if isinstance(error, StoreError | LaunchError | CleanupError) else ABORT)
         if isinstance(error, click.UsageError):
             raise Misuse(error.format_message(), error.ctx) from error
         ours = (click.ClickException, click.exceptions.Exit, click.Abort)
         if isinstance(error, Exception) and not isinstance(error, ours):
-            traceback.print_exception(error)
-            raise SystemExit(ABORT)
+            raise SystemExit(SKIP if tell(error) is ExitCode.INFRA else ABORT)
 
 
-class BisectRunCommand(click.Command):
+class BisectRunCommand(RepeatableCommand):
     """A command whose own mistakes are never taken for a bad commit."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -88,7 +84,11 @@ def trial(ctx: click.Context, *, cell: str, signature: str | None, repeat: int, 
 
     settings = Settings.read(runs=options["runs"])
     name = options["resume"]
-    run = resume(settings, name=name) if name else begin(settings, _question(cell, signature, repeat, options))
+    if name:
+        run = resume(settings, name=name, jobs=options["jobs"])
+    else:
+        question = _question(cell, signature, repeat, options)
+        run = begin(settings, question, invocation=ctx.meta[INVOCATION], jobs=options["jobs"])
     code = exit_code(run)
     for record in run.records:
         result(f"{record.verdict}: {record.verdict.because}")

@@ -46,20 +46,16 @@ def watch(ctx: click.Context, *, pid: int, follow: bool, every: float, runs: str
     Takes about seven seconds. A rank is stopped only when it stands still anyway, for a fraction of a second, to see
     its native frames.
     """
-    import os
-
     from harness.cli.console import progress
     from harness.cli.exit_codes import ExitCode
     from harness.clock import WallClock
-    from harness.launch import procs
-    from harness.observe.job import NoJobError, find_job, members
+    from harness.observe.job import NoJobError, ProcTree, find_job
     from harness.settings import Settings
 
     clock = WallClock()
 
     def present() -> Job:
-        table = members({number: p for number, p in procs.everything().items() if number != os.getpid()})
-        return find_job(pid, table=table)
+        return find_job(pid, tree=ProcTree())
 
     def present_still() -> Job | None:
         """The same job as it is now; None once it has ended, be it between two looks at the table."""
@@ -92,7 +88,7 @@ def watch(ctx: click.Context, *, pid: int, follow: bool, every: float, runs: str
 
 def exit_code(verdict: Verdict, *, seen: bool) -> int:
     """What it means to a script."""
-    from harness.classify.rules.running import ENDED, MOVING
+    from harness.classify.rules.unresolved import ENDED, MOVING
     from harness.cli.exit_codes import ExitCode
     from harness.core.verdict import Kind
 
@@ -148,44 +144,39 @@ def _store(settings: Any, pid: int, job: Job) -> RunStore:
 
 
 def _look(store: RunStore, job: Job, *, repeat: int, note: Callable[[str], None]) -> TrialRecord:
-    """One vigil, judged and kept."""
+    """The job watched for some seconds, judged and kept."""
     from harness.classify.engine import classify
     from harness.clock import WallClock
-    from harness.core.outcome import Ending, Outcome, StopReason
     from harness.core.record import TrialRecord
     from harness.core.verdict import Answer, Case
+    from harness.observe.attach import Looker
     from harness.observe.devices.table import load_devices
     from harness.observe.proc import Proc
+    from harness.observe.runner import Eyes
     from harness.observe.stacks.table import load_sources
-    from harness.observe.vigil import Vigil
 
     clock = WallClock()
     trial, started_at = _trial(store, job, repeat=repeat), clock.wall()
-    vigil = Vigil(
+    outcome, evidence = Looker(
         job=job,
+        trial=trial,
         folder=store.add_start(trial),
         clock=clock,
-        view=Proc(),
+        eyes=Eyes(sources=load_sources(("py-spy", "pystack")), devices=load_devices(), view=Proc()),
         is_same=is_same,
-        sources=load_sources(("py-spy", "pystack")),
-        devices=load_devices(),
+        judge=lambda outcome, evidence: classify(Case(trial=trial, outcome=outcome, evidence=evidence)),
         note=note,
-    )
-    seen = vigil.take()
-    certain = StopReason.CERTAIN if seen.certainty.certain else None
-    outcome = Outcome(
-        ending=Ending.STILL_RUNNING, stopped_by=certain, duration_s=seen.seconds, why=seen.certainty.because
-    )
-    verdict = classify(Case(trial=trial, outcome=outcome, evidence=seen.evidence))
+    ).run()
+    verdict = classify(Case(trial=trial, outcome=outcome, evidence=evidence))
     record = TrialRecord(
         trial=trial,
         outcome=outcome,
         verdict=verdict,
         answer=Answer.UNRESOLVED,
-        measurement=seen.evidence.measurement,
+        measurement=evidence.measurement,
         started_at=started_at,
     )
-    store.write_evidence(trial.key, seen.evidence)
+    store.write_evidence(trial.key, evidence)
     store.add_record(record)
     return record
 
@@ -200,13 +191,12 @@ def _trial(store: RunStore, job: Job, *, repeat: int) -> Any:
 
     none = Limit(seconds=NEVER_S, source="none: the job is not ours to end")
     first = job.workers[0].member
-    world = sum(worker.member.rank is not None for worker in job.workers) + len(job.absent)
     return Trial(
         target="foreign",
         point=Point(),
         repeat=repeat,
         role="search",
-        config={"watched": " ".join(redact_argv(shlex.split(first.argv))), "parallel": {"world": world}},
+        config={"watched": " ".join(redact_argv(shlex.split(first.argv)))},
         seed=0,
         code=store.code,
         machine=store.machine.fingerprint,

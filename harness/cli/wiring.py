@@ -13,7 +13,7 @@ from harness.observe.stacks.table import load_sources
 from harness.targets import TARGETS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
     from harness.core.ports import Executor, Target
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def parts(settings: Settings, *, target: str, executor: str) -> Iterator[Parts]:
+def parts(settings: Settings, *, target: str, executor: str, interrupted: Callable[[], bool]) -> Iterator[Parts]:
     """The parts for trials of ``target``; everything the executor started is gone when the block is left."""
     clock = WallClock()
-    runner: Executor = EXECUTORS.load(executor)(python=settings.python, clock=clock)
+    runner: Executor = EXECUTORS.load(executor)(python=settings.python, clock=clock, interrupted=interrupted)
     program: Target = TARGETS.load(target)(python=settings.python)
     try:
         env = settings.whole_env if getattr(program, "whole_environment", False) else settings.child_env
@@ -34,7 +34,11 @@ def parts(settings: Settings, *, target: str, executor: str) -> Iterator[Parts]:
 
 
 class Interrupt:
-    """Ctrl-C and SIGTERM as a flag: the running trial is ended properly, the journal is whole, nothing is lost."""
+    """Ctrl-C, SIGTERM and a closed terminal as a flag: the running trial is ended properly, the journal is whole.
+
+    The second one does not wait for anything: it is raised where the command stands. Under ``nohup`` a closed
+    terminal is nothing.
+    """
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -44,7 +48,8 @@ class Interrupt:
         return self.signal is not None
 
     def __enter__(self) -> Interrupt:
-        self._before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+        asked = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
+        self._before = {number: signal.signal(number, self._note) for number in asked}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -52,4 +57,6 @@ class Interrupt:
             signal.signal(number, handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is not None:
+            raise KeyboardInterrupt
         self.signal = number

@@ -41,12 +41,24 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RateBand:
+    """The failure rates at one value that the trials do not rule out, 95 % for all values of the axis at once."""
+
+    value: Value
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingFit:
     """What passed trials cost against the axis: ``quantity = intercept + slope * value`` by least squares.
 
     ``slope_low`` and ``slope_high`` are the 95 % interval, ``exponent`` the e of the best
     ``quantity = c + b * value**e`` where it can be told (None otherwise) and ``exponent_low`` and ``exponent_high``
-    its 95 % interval, ``predicted`` the quantity for values that were not reached, ``note`` what the fit cannot say.
+    its 95 % interval. ``law`` names how it grows, chosen by what it says of the largest value when it is fitted to the
+    others, ``other_laws`` what the points allow besides; empty where there are too few. ``predicted`` is the quantity
+    for values that were not reached by that law, ``limits`` what it stays below there with 95 % by all of them, None
+    where none can be named. ``note`` says what the fit cannot.
     """
 
     quantity: str
@@ -57,6 +69,9 @@ class ScalingFit:
     r_squared: float
     points: tuple[tuple[float, float], ...]
     predicted: tuple[tuple[float, float], ...] = ()
+    limits: tuple[tuple[float, float | None], ...] = ()
+    law: str = ""
+    other_laws: tuple[str, ...] = ()
     exponent: float | None = None
     exponent_low: float | None = None
     exponent_high: float | None = None
@@ -68,10 +83,10 @@ class Boundary:
     """The answer of a threshold search, with everything that qualifies it.
 
     ``excluded_rate``: any failure rate at least this large at or below ``last_good`` would have been seen with
-    probability ``confidence``, if the rate does not fall along the axis. ``certificate_passes`` is how many passes
-    the stopping rule asks for at ``last_good``; ``certified`` says that it got them. ``posterior`` is the probability
-    that the first failing value lies above ``last_good`` and not above ``first_bad``; ``chances`` has it for every
-    value of the axis, and last that none of them fails (empty in runs that were recorded without).
+    probability ``confidence``, if the rate does not fall along the axis and trials do not depend on each other;
+    ``independence`` says what speaks for the latter. ``certificate_passes`` is how many passes the stopping rule asks
+    for at ``last_good`` after it was chosen; ``certified`` says that it got them. ``curve`` has the failure rate of
+    every value tried. ``posterior`` and ``chances`` are read in runs of earlier versions; nothing is said of them.
     ``fit`` is how time grows along the axis; ``fits`` has beside it how memory and the autograd graph do.
     """
 
@@ -88,6 +103,8 @@ class Boundary:
     confidence: float = 0.95
     posterior: float | None = None
     chances: tuple[float, ...] = ()
+    curve: tuple[RateBand, ...] = ()
+    independence: str = ""
     non_monotone: bool = False
     claim: Claim = Claim.OBSERVED
     because: str = ""

@@ -124,10 +124,35 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """A command line that differs from another by ``change`` (``without --overlap``), and how its trials ended."""
+
+    change: str
+    count: CellCount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnCommand:
+    """A failing command line of somebody's program, each word quoted for a shell, variables in front.
+
+    ``count`` are all trials of it, ``tried_again`` those of them that were run after the search, only to see it once
+    more before it is printed. ``next_to`` are the passing command lines that it was held against.
+    """
+
+    line: tuple[str, ...]
+    verdict: str
+    count: CellCount
+    tried_again: int = 0
+    failed_again: int = 0
+    next_to: tuple[Variant, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignAnswer:
     """Everything a campaign showed. Of the three searches at most one has an answer; cells and tables are always there.
 
-    ``gpu_seconds`` counts each second of a trial once for every GPU that it occupied.
+    ``gpu_seconds`` counts each second of a trial once for every GPU that it occupied. ``commands`` are the failing
+    command lines of a program that is not ours.
     """
 
     cells: tuple[CellResult, ...] = ()
@@ -139,6 +164,7 @@ class CampaignAnswer:
     gpu_seconds: float = 0.0
     because: str = ""
     notes: tuple[str, ...] = ()
+    commands: tuple[OwnCommand, ...] = ()
 
     @property
     def surprises(self) -> tuple[CellResult, ...]:

@@ -39,8 +39,9 @@ class Need:
 
     ``back`` are the trials of the failing cell with this one setting taken back, ``required`` the passes that its
     certificate asks for. ``cleared``: it failed among them, not as often as a failing cell would, which asks for more
-    passes. ``kept_by`` says which rule forbids the step back, when one does: the need is then not shown
-    by a trial. ``others`` are other values of a categorical axis in place of ``value``.
+    passes. ``kept_by`` says which rule forbids the single step back, when one does: ``back`` then takes back what the
+    rule ties to it, too, or is None where no cell allows it. ``others`` are other values of a categorical axis in
+    place of ``value``.
     """
 
     axis: str
@@ -101,10 +102,10 @@ class Cause:
 
     @property
     def certified(self) -> bool:
-        """Whether the set failed twice and surely, and every step back that rules allow, one at least, is certified."""
+        """Whether the set surely fails, and every step back that rules allow, one at least, is certified."""
         shown = any(need.certified for need in self.needs)
-        is_failing = self.sure and self.seen.bad > 1
-        return is_failing and shown and all(need.certified or need.kept_by for need in self.needs)
+        is_failing = self.sure and self.seen.bad > 0
+        return is_failing and shown and all(need.certified or (need.kept_by and not need.back) for need in self.needs)
 
     def __str__(self) -> str:
         return ", ".join(str(need) for need in self.needs) or "nothing: the good corner itself"

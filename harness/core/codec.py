@@ -27,6 +27,11 @@ T = TypeVar("T")
 Turn: TypeAlias = "Callable[[Any], Any]"
 """Turns one value into its JSON, or back."""
 
+RETIRED: dict[str, frozenset[str]] = {
+    "ProcessState": frozenset({"others_cpu_s", "others_may_move", "movers", "others_waits"}),
+}
+"""Fields that older versions wrote and that mean nothing any more, by class: they are read and dropped."""
+
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
@@ -91,8 +96,8 @@ def _decoder(hint: Any) -> Turn | None:
         return _union_of(args)
     if origin is tuple:
         return _tuple_of(args)
-    if origin is dict:
-        return dict
+    if origin is dict or hint is dict:
+        return _of(dict)
     return _class_of(hint) if isinstance(hint, type) else None
 
 
@@ -103,11 +108,36 @@ def _class_of(cls: type[Any]) -> Turn | None:
         return _dataclass_of(cls)
     if cls is float:
         return _float
-    return (lambda data: dt.date.fromisoformat(str(data))) if issubclass(cls, dt.date) else None
+    if cls in _NAMES:
+        return _of(cls)
+    return _date if issubclass(cls, dt.date) else None
 
 
-def _float(data: Any) -> Any:
-    return float(data) if isinstance(data, int) else data
+_NAMES = {str: "a text", int: "a whole number", bool: "true or false", float: "a number", dict: "an object"}
+
+
+def _of(cls: type) -> Turn:
+    """Takes what is a ``cls`` and refuses what is not."""
+
+    def decode(data: Any) -> Any:
+        if type(data) is not cls:
+            raise _WrongError(f"expected {_NAMES[cls]}, got {data!r:.80}")
+        return data
+
+    return decode
+
+
+def _float(data: Any) -> float:
+    if type(data) not in (int, float):
+        raise _WrongError(f"expected {_NAMES[float]}, got {data!r:.80}")
+    return float(data)
+
+
+def _date(data: Any) -> dt.date:
+    try:
+        return dt.date.fromisoformat(data)
+    except (TypeError, ValueError):
+        raise _WrongError(f"expected a date, got {data!r:.80}") from None
 
 
 def _enum_of(cls: type[Enum]) -> Turn:
@@ -149,18 +179,21 @@ def _union_of(args: tuple[Any, ...]) -> Turn | None:
     objects = [_decoder(arg) for arg in args if dataclasses.is_dataclass(arg)]
     arrays = [_decoder(arg) for arg in args if typing.get_origin(arg) is tuple]
     words = [_decoder(arg) for arg in args if isinstance(arg, type) and issubclass(arg, Enum | dt.date)]
+    plain = {typing.get_origin(arg) or arg for arg in args} & {*_PLAIN, dict}
     is_float = float in args and int not in args
-    if not (objects or arrays or words or is_float):
-        return None
+    is_open = any(arg is Any or arg is object for arg in args)
 
     def decode(data: Any) -> Any:
-        if data is None and type(None) in args:
-            return None
-        fitting = objects if isinstance(data, dict) else arrays if isinstance(data, list) else []
-        given = typing.cast("Any", data)
-        for turn in (*fitting[:1], *words[:1]):
-            return turn(given) if turn else given
-        return _float(given) if is_float and not isinstance(given, bool) else given
+        kind: type = data.__class__
+        if is_float and kind is int:
+            return float(data)
+        if kind in plain and not (words and kind is str):
+            return data
+        for turn in (objects if kind is dict else arrays if kind is list else words)[:1]:
+            return turn(data) if turn else data
+        if is_open or kind in plain:
+            return data
+        raise _WrongError(f"a value of another kind was expected, got {data!r:.80}")
 
     return decode
 
@@ -177,7 +210,7 @@ def _dataclass_of(cls: type[Any]) -> Turn:
         if not isinstance(data, dict):
             raise _WrongError(f"expected an object, got {type(data).__name__} {data!r}")
         given = typing.cast("dict[str, Any]", data)
-        for key in given:
+        for key in given.keys() - RETIRED.get(cls.__name__, frozenset()):
             if key not in names:
                 raise _WrongError(f"unknown key {key!r}{suggestion(key, names)}")
         known: dict[str, Any] = {}

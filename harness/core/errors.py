@@ -21,16 +21,16 @@ class SpecError(HarnessError):
     help = "List what there is with: nsa-harness bisect --list-axes, or --list-faults."
 
 
+class CommandError(SpecError):
+    """A command line behind ``--`` whose places and values do not fit together."""
+
+    help = "See examples with --help; all of it stands in docs/any-program.md."
+
+
 class FileError(SpecError):
     """A question or matrix file that cannot be read, or does not make sense at the line that it names."""
 
-    help = "Compare it with the files in matrices/; for a matrix also: nsa-harness matrix schema."
-
-
-class OneAxisError(FileError):
-    """A question about one axis, given where a matrix is asked for."""
-
-    help = "Ask it with: nsa-harness bisect FILE. A matrix has axes: and more; see docs/matrices.md."
+    help = "Compare it with an example (nsa-harness matrix copy); for a matrix also: nsa-harness matrix schema."
 
 
 class NoSearchError(SpecError):
@@ -67,6 +67,18 @@ class JournalError(StoreError):
     help = "Start afresh without --resume, or look at the journal: one JSON object per line."
 
 
+class DamagedError(JournalError):
+    """A journal that is not as it was written."""
+
+    help = "See every line of it, and save what stands, with: nsa-harness fsck RUN (--salvage)"
+
+
+class NewerError(JournalError):
+    """A journal that a newer version wrote."""
+
+    help = "Read it with the nsa-harness that wrote it, or with a newer one."
+
+
 class RunBusyError(StoreError):
     """Another controller is working in this run directory."""
 
@@ -77,6 +89,14 @@ class LaunchError(HarnessError):
     """A trial could not be started at all."""
 
     help = "Check this machine with: nsa-harness doctor"
+
+
+class NoAnswerError(LaunchError):
+    """What starts trials does not answer; nothing is known to be wrong with the trial itself."""
+
+
+class SpoiledError(HarnessError):
+    """A trial that cannot be watched: what lies in its folder would stop the instrument."""
 
 
 class CleanupError(HarnessError):

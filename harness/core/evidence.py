@@ -7,9 +7,24 @@ from typing import TypeAlias
 
 from harness.core.devices import CollectiveState, GpuSample, MemoryMark, RasReport
 from harness.core.outcome import Exit
-from harness.core.pace import NO_PACE, Pace
 
 EvidenceId: TypeAlias = str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How quickly a trial's own marks came: ``steps`` that were finished, the longest gap in seconds, and by place.
+
+    A gap lies between two marks of one rank; its place is the earlier mark's phase and edge. ``gaps`` are those of
+    finished steps, the first one left out, so a place that is not among them is new to the trial.
+    """
+
+    steps: int = 0
+    longest_s: float = 0.0
+    gaps: tuple[tuple[str, str, float], ...] = ()
+
+
+NO_PACE = Pace()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +66,58 @@ class ThreadStack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoopSample:
+    """One loop that a frame was in when its stack was taken, by the frame's locals and its source.
+
+    ``depth`` counts frames from the innermost and ``outer`` from the outermost; ``line`` is where the frame was,
+    ``header`` the loop's own line of source, at ``header_line``. ``counters`` are the whole numbers among the frame's
+    locals, ``counter`` the one that counts the turns, and ``bound`` where it ends, as far as source and locals tell.
+    ``state`` is a fingerprint of all locals of the frame. ``endless`` says why the loop cannot end by what its source
+    says, or is empty; ``needs`` whose doing its end is, if its variables stay as they are: ``locals`` nobody's,
+    ``python`` that of other threads that run Python, ``threads`` that of any other thread, ``unseen`` where not all of
+    its variables could be read, and empty where it calls what may be at work.
+    """
+
+    tid: int
+    depth: int
+    outer: int
+    function: str
+    file: str
+    line: int
+    header_line: int
+    header: str
+    counters: tuple[tuple[str, int], ...] = ()
+    counter: str = ""
+    bound: int | None = None
+    state: str = ""
+    endless: str = ""
+    needs: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Which item of a list a function on the main thread's stack is at.
+
+    ``name`` is the local, ``place`` its number from 0 among the ``of`` items of its type.
+    ``outer`` counts frames from the outermost, as for a loop.
+    """
+
+    function: str
+    file: str
+    line: int
+    name: str
+    place: int
+    of: int
+    outer: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StackSample:
-    """The stacks of one process at one moment, from one source."""
+    """The stacks of one process at one moment, from one source; ``loops`` are those that its frames were in.
+
+    ``positions`` are what the process itself said of the lists that its loops go through, the innermost first.
+    ``stopped_s`` is how long the process was stopped for it, seconds.
+    """
 
     id: EvidenceId
     source: str
@@ -61,6 +126,9 @@ class StackSample:
     rank: int
     pid: int
     threads: tuple[ThreadStack, ...]
+    loops: tuple[LoopSample, ...] = ()
+    positions: tuple[Position, ...] = ()
+    stopped_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +145,10 @@ class ThreadState:
     """One thread as /proc shows it; ``cpu_s`` is its time on a CPU since it started.
 
     ``timed`` says whether it waits with a time limit (a sleep, a poll with a time-out), so that it will move by
-    itself; None when that could not be told.
+    itself; None when that could not be told. ``call`` is the system call that it is blocked in and ``on`` what that
+    call is about (``pipe``, ``socket 10.0.0.3:29500``, ``file lock of process 77``). ``holders`` are the processes of
+    the trial that can end the wait: they hold the other end, or the lock, or are the child; ``outside`` says whether
+    anybody else can, None when that could not be told.
     """
 
     tid: int
@@ -88,19 +159,21 @@ class ThreadState:
     voluntary_switches: int
     involuntary_switches: int
     timed: bool | None = None
+    call: str = ""
+    on: str = ""
+    holders: tuple[int, ...] = ()
+    outside: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessState:
-    """One process as /proc shows it at one moment.
+    """One process of the trial as /proc shows it at one moment; ``rank`` is the rank that it is or works for.
 
     ``read_bytes`` and ``written_bytes`` went through read and write calls, caches and pipes included; ``children``
-    counts the trial's other live processes and ``others_cpu_s`` is their CPU time (a compiler that it waits for),
-    None when nobody looked; ``others_may_move`` says which of their threads may move by itself and how, empty when
-    none may, and ``movers`` are the PIDs of all that may; ``others_waits`` are the kernel functions, by PID, in which
-    the main threads of those sleep that cannot wake by themselves. ``dead_children`` are its own that have ended and
-    that it has not waited for. ``undisturbed_since`` names the earlier look from which on no stack dumper ran: only
-    such pairs say what the process did by itself (``harness.core.movement``); None for the first of a window.
+    counts the trial's other live processes that work for it. ``dead_children`` are its own that have ended and
+    that it has not waited for. ``handles`` are the signals for which it has handlers, of those that may let it go on.
+    ``undisturbed_since`` names the earlier look from which on no stack dumper ran: only such pairs say what the process
+    did by itself (``harness.reading.stillness``); None for the first of a window.
     """
 
     id: EvidenceId
@@ -114,10 +187,9 @@ class ProcessState:
     read_bytes: int
     written_bytes: int
     children: int
-    others_cpu_s: float | None = None
-    others_may_move: str | None = None
-    movers: tuple[int, ...] = ()
-    others_waits: tuple[tuple[int, str], ...] = ()
+    parent: int = 0
+    command: str = ""
+    handles: tuple[str, ...] = ()
     dead_children: int = 0
     undisturbed_since: EvidenceId | None = None
 
@@ -234,7 +306,8 @@ class Evidence:
     and ``result`` is the first rank's that raised, or rank 0's when none did. ``heartbeats`` keeps the first and the
     last ones (``heartbeats_total`` counts all); ``silence_s`` is the time without a heartbeat when the watch ended;
     ``config_differences`` lists requested settings that the worker's own echo contradicts. ``pace`` is taken from all
-    marks, also those that were not kept.
+    marks, also those that were not kept. ``world`` is how many ranks there are by what they say themselves, 0 where
+    none said so. ``main`` is the PID of the process that trains, or of the program itself; 0 where it is not known.
     """
 
     steps_wanted: int
@@ -258,6 +331,8 @@ class Evidence:
     ranks: tuple[RankFacts, ...] = ()
     gradients: GradientTruth | None = None
     pace: Pace = NO_PACE
+    world: int = 0
+    main: int = 0
 
     @property
     def last(self) -> Heartbeat | None:

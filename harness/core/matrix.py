@@ -83,15 +83,45 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchEntry:
-    """A search that lives beside the matrix. ``fixed`` are axes held away from their good value."""
+    """A search that lives beside the matrix. ``fixed`` are axes held away from their good value.
+
+    ``bad_kinds`` are what counts as failing where no signature is named; empty for the first failure that shows up.
+    """
 
     name: str
     kind: SearchKind
     axis: str | None = None
     fixed: tuple[tuple[str, Value], ...] = ()
     signature: str | None = None
+    bad_kinds: tuple[Kind, ...] = ()
     strength: int = 2
     causes: int = 1
+
+
+class Asks(StrEnum):
+    """What a matrix may be asked: whether cells ever fail so, whether each of them does, whether an axis matters."""
+
+    EVER = "ever"
+    ALWAYS = "always"
+    MATTERS = "matters"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One question to a matrix, and the two sentences one of which its trials decide for.
+
+    ``when`` limits it to some cells, ``kinds`` to some failures (none named: any), ``cause`` to one cause, ``phase`` to
+    failures in it, which a trial must have reached to say no. MATTERS compares the pairs that differ in ``axis`` alone.
+    """
+
+    asks: Asks
+    yes: str
+    no: str
+    axis: str = ""
+    when: Selector = EVERYWHERE
+    kinds: tuple[Kind, ...] = ()
+    cause: str = ""
+    phase: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +135,7 @@ class Matrix:
     space: Space
     description: str = ""
     incident: tuple[str, ...] = ()
+    asks: tuple[Asked, ...] = ()
     target: str = "nsa"
     command: tuple[str, ...] = ()
     base: Bundle = NOTHING

@@ -25,6 +25,7 @@ class StopReason(StrEnum):
     CERTAIN = "evidence already certain"
     PACE = "out of proportion to its own pace"
     INTERRUPT = "interrupted by the user"
+    EXAMINED = "user, after a last look"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from harness.core.boundary import Boundary, PlanEstimate
+    from harness.core.boundary import PlanEstimate
     from harness.core.command import Command
     from harness.core.devices import CollectiveState, GpuSample, RasReport
     from harness.core.evidence import Evidence, SourceFailure, StackSample
@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from harness.core.point import Point, Value
     from harness.core.record import TrialRecord
     from harness.core.trial import Trial
-    from harness.core.verdict import Answer, Case, Verdict
-
-Result_co = TypeVar("Result_co", covariant=True)
+    from harness.core.verdict import Case, Verdict
 
 
 class Clock(Protocol):
@@ -174,29 +172,6 @@ class Request:
     soft: bool = False
 
 
-class Strategy(Protocol):
-    """A pure search: no clock, no files, no processes. Replaying the same ``tell`` calls gives the same ``ask``."""
-
-    def estimate(self) -> PlanEstimate:
-        """What is left to spend, as expected now."""
-        ...
-
-    def ask(self) -> Request | None:
-        """The next question, or None when the search is over. Asking twice asks the same."""
-        ...
-
-    def tell(self, *, value: Value, answer: Answer, seconds: float, slow: bool = False, soft: bool = False) -> None:
-        """The answer for one trial at ``value`` and what it cost.
-
-        ``slow`` when progress was cut off by a limit, ``soft`` when that was the soft one, which answers nothing.
-        """
-        ...
-
-    def result(self) -> Boundary:
-        """What is known so far; final once ``ask`` returns None."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellRequest:
     """A question about many axes at once: run ``cell``. ``role`` is search, certify, confirm or alternative.
@@ -208,29 +183,6 @@ class CellRequest:
     role: str
     reason: str
     soft: bool = False
-
-
-class CellStrategy(Protocol[Result_co]):
-    """A pure search over cells of a matrix; what :class:`Strategy` is for one axis.
-
-    Telling the same answers in the same order gives the same questions.
-    """
-
-    def estimate(self) -> PlanEstimate:
-        """What is left to spend, as expected now."""
-        ...
-
-    def ask(self) -> CellRequest | None:
-        """The next question, or None when the search is over. Asking twice asks the same."""
-        ...
-
-    def tell(self, *, cell: Point, answer: Answer, seconds: float) -> None:
-        """The answer for one trial of ``cell`` and what it cost."""
-        ...
-
-    def result(self) -> Result_co:
-        """What is known so far; final once ``ask`` returns None."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,6 +239,6 @@ class Screen(Protocol):
 
 
 Rule: TypeAlias = "Callable[[Case], Verdict | None]"
-Decided: TypeAlias = "Callable[[Outcome, Evidence], str]"
+Judge: TypeAlias = "Callable[[Outcome, Evidence], Verdict]"
 Watched: TypeAlias = "Callable[[Mapping[str, object]], None]"
 StackSources: TypeAlias = "Sequence[StackSource]"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from harness.core.boundary import Boundary
 from harness.core.campaign import CampaignAnswer, CampaignSpec
 from harness.core.evidence import Measurement
+from harness.core.invocation import Invocation
 from harness.core.outcome import Outcome, StopReason
 from harness.core.spec import BisectSpec
 from harness.core.trial import Trial
@@ -64,6 +65,7 @@ class Run:
     """All that a report may use. ``boundary`` is None when the search did not end (``ended`` says why).
 
     ``records`` are all trials that count: those of this run first, then those taken over from earlier ones.
+    ``invocation`` is ``argv`` as its parts; None for a run of an older version.
     """
 
     id: str
@@ -72,6 +74,7 @@ class Run:
     code: str
     argv: tuple[str, ...]
     started_at: str
+    invocation: Invocation | None = None
     records: tuple[TrialRecord, ...] = ()
     boundary: Boundary | None = None
     ended: str = "not finished"
@@ -90,6 +93,7 @@ class CampaignRun:
     code: str
     argv: tuple[str, ...]
     started_at: str
+    invocation: Invocation | None = None
     records: tuple[TrialRecord, ...] = ()
     reused: tuple[TrialRecord, ...] = ()
     answer: CampaignAnswer | None = None

@@ -29,7 +29,7 @@ class Limits:
 class Effort:
     """How much a search may spend, and how small a failure rate it must rule out to stop.
 
-    ``certify`` fixes the number of passes of the certificate; None means: spend about two hangs' worth of time.
+    ``certify`` fixes the number of passes of the certificate; None means: spend about seven tenths of a hang's time.
     ``soft_limit`` lets the search end trials early and run only the value that decides up to its whole limit.
     ``check_above`` values above the first failing one are run too, to see whether they fail as well.
     """
@@ -38,7 +38,7 @@ class Effort:
     certify: int | None = None
     max_trials: int = 200
     max_seconds: float | None = None
-    soft_limit: bool = False
+    soft_limit: bool = True
     check_above: int = 0
 
     def trials_left(self, trials: int) -> int:

@@ -120,6 +120,10 @@ class Fault:
         return f"{self.specimen}@{where}" if where else self.specimen
 
 
+CONTROL = "control"
+"""How the role of a control begins; its name follows."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """One run: the target at a point, repeat k, with the code and machine it belongs to.
@@ -149,6 +153,11 @@ class Trial:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", self._key())
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it was run with one thing changed, and so does not count for a threshold."""
+        return self.role.startswith(CONTROL)
 
     def _key(self) -> str:
         # Limits are left out: they are learned while a run goes on, and they do not change the question.

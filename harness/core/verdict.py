@@ -34,6 +34,14 @@ NEVER_ENDED_WELL = frozenset({Kind.HANG, Kind.CRASH, Kind.OOM})
 """Failures after which no program ends well: one that did, and merely missed a target, did not fail in this way."""
 
 
+COMPUTES = "computes"
+"""The cause of an undecided trial whose variables were seen to change from sample to sample."""
+
+
+TOO_EARLY = "too-early"
+"""The cause of an undecided job that will be a hang if nothing moves for some seconds more."""
+
+
 class Confidence(StrEnum):
     """How strongly the evidence carries the verdict: by rule, never by a made-up number.
 
@@ -90,6 +98,11 @@ class Verdict:
 
     def __str__(self) -> str:
         return f"{self.kind} ({self.cause})" if self.cause else str(self.kind)
+
+    @property
+    def gets_on(self) -> bool:
+        """Whether the trial was seen to do something that changes: no silence is too long for it."""
+        return self.kind is Kind.SLOW or self.cause == COMPUTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

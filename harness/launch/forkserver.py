@@ -12,11 +12,14 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from harness.clock import WallClock
-from harness.core.errors import LaunchError
-from harness.launch.handle import begin, lay_out, readable
-from harness.launch.procs import TOKEN
+from harness.core.errors import LaunchError, NoAnswerError
+from harness.launch import procs
+from harness.launch.handle import LATE, begin, lay_out, readable
+from harness.launch.procs import NO_TOKEN, TOKEN
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from harness.core.command import Command
     from harness.core.ports import Clock, Handle
     from harness.launch.handle import SupervisedHandle
@@ -33,6 +36,9 @@ PRELOAD = (
 
 PRELOAD_LIMIT_S = 180.0
 """How long that may take; measured: 4 s, 10 s without bytecode on a busy machine."""
+
+AT_ONCE_S = 1.0
+"""A trial that was not started in this time is not tried again: what it waited for would count as its own time."""
 
 SERVERS = 2
 """How many servers are kept. Each environment has its own: libraries read variables when they are imported."""
@@ -54,8 +60,9 @@ class ForkserverExecutor:
         clock: Clock | None = None,
         preload: tuple[str, ...] = PRELOAD,
         preload_limit_s: float = PRELOAD_LIMIT_S,
+        interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._python, self._clock = python, clock or WallClock()
+        self._python, self._clock, self._interrupted = python, clock or WallClock(), interrupted
         self._preload, self._preload_limit_s = preload, preload_limit_s
         self._servers: dict[tuple[tuple[str, str], ...], _Server] = {}
         self._handles: list[SupervisedHandle] = []
@@ -65,16 +72,17 @@ class ForkserverExecutor:
 
         Raises:
             LaunchError: the command has no entry, the server cannot preload, or the entry does not exist.
+            NoAnswerError: nothing answers; the next trial gets a server of its own.
             StoreError: the trial's folder cannot be written.
         """
         if command.entry is None:
             raise LaunchError(f"{command.argv[0]!r} has no entry to fork into; use the executor 'local'")
         lay_out(command)
-        server = self._server(command.env)
+        server, began_s = self._server(command.env), self._clock.now()
         try:
             handle = self._begin(server, command)
         except LaunchError:
-            if server.alive():
+            if server.alive() or self._clock.now() > began_s + AT_ONCE_S:
                 raise
             # It died since the last trial: once more, from a new one.
             handle = self._begin(self._server(command.env), command)
@@ -98,7 +106,16 @@ class ForkserverExecutor:
     def _begin(self, server: _Server, command: Command) -> SupervisedHandle:
         token = secrets.token_hex(16)
         control = server.fork(token)
-        return begin(control, command, entry=command.entry, token=token, clock=self._clock, complaint=server.complaint)
+        try:
+            return begin(
+                control, command, entry=command.entry, token=token, clock=self._clock, complaint=server.complaint
+            )
+        except NoAnswerError:
+            # It may be what does not answer, and nothing may be forked from it any more.
+            server.close()
+            self._servers = {env: other for env, other in self._servers.items() if other is not server}
+            procs.end_carrying(token)
+            raise
 
     def _server(self, env: tuple[tuple[str, str], ...]) -> _Server:
         server = self._servers.pop(env, None)
@@ -110,6 +127,11 @@ class ForkserverExecutor:
                 # Its trials go on: a supervisor needs the server only to be born.
                 self._servers.pop(next(iter(self._servers))).close()
             server = _Server(self._python, env=env, preload=self._preload, limit_s=self._preload_limit_s)
+            try:
+                server.await_ready(self._interrupted)
+            except BaseException:
+                server.close()
+                raise
         self._servers[env] = server
         return server
 
@@ -120,6 +142,7 @@ class _Server:
     def __init__(
         self, python: str, *, env: tuple[tuple[str, str], ...], preload: tuple[str, ...], limit_s: float
     ) -> None:
+        self._limit_s, self._preload = limit_s, preload
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         self._control, theirs = socket.socketpair()
         argv = [python, "-P", "-m", "harness.launch.server", str(theirs.fileno()), str(os.getpid()), str(limit_s)]
@@ -130,8 +153,7 @@ class _Server:
                     stdin=subprocess.DEVNULL,
                     stdout=self._log,
                     stderr=self._log,
-                    # A place for the token, which every fork writes over with its own.
-                    env={**dict(env), TOKEN: "0" * 32},
+                    env={**dict(env), TOKEN: NO_TOKEN},
                     pass_fds=[theirs.fileno()],
                     start_new_session=True,
                 )
@@ -139,21 +161,26 @@ class _Server:
             self._control.close()
             self._log.close()
             raise LaunchError(f"the fork server's interpreter {python!r} cannot be started: {error}") from error
-        self._await_ready(limit_s, preload)
 
-    def _await_ready(self, limit_s: float, preload: tuple[str, ...]) -> None:
-        ready = readable(self._control.fileno(), limit_s)
+    def await_ready(self, interrupted: Callable[[], bool]) -> None:
+        """Wait for its imports. LaunchError when they fail, take too long, are stopped, or the user asks to stop."""
+        clock = WallClock()
+        last_s, ran_s = clock.now() + self._limit_s, clock.now()
+        ready = False
+        while not ready and not interrupted() and clock.now() < min(last_s, ran_s + LATE):
+            ready = readable(self._control.fileno(), min(0.2, self._limit_s))
+            ran_s = clock.now() if self.alive() else ran_s
         line = self._control.recv(1024) if ready else b""
         if not line:
-            said = self.complaint()
-            self.close()
-            what = f"did not import {', '.join(preload)}" + ("" if ready else f" in {limit_s:g} s")
-            raise LaunchError(f"the fork server {what}; it wrote: {said or 'nothing'}")
+            why = f" in {self._limit_s:g} s" if clock.now() >= last_s else "" if self.alive() else ", or was stopped"
+            what = f"did not import {', '.join(self._preload)}{'' if ready else why}"
+            raise LaunchError(f"the fork server {what}; it wrote: {self.complaint() or 'nothing'}")
         self.threads: int = json.loads(line)["threads"]
 
     def alive(self) -> bool:
-        """Whether it can still fork."""
-        return self._process.poll() is None
+        """Whether it can still fork: it is there, and nobody has stopped it."""
+        seen = procs.read(self._process.pid)
+        return self._process.poll() is None and seen is not None and seen.state not in "Tt"
 
     def fork(self, token: str) -> socket.socket:
         """Have a supervisor forked; our end of its socket. LaunchError when the server is gone."""
@@ -164,7 +191,7 @@ class _Server:
             except OSError as error:
                 ours.close()
                 said = self.complaint() or "nothing"
-                raise LaunchError(f"the fork server is gone: {error}; it wrote: {said}") from error
+                raise NoAnswerError(f"the fork server is gone: {error}; it wrote: {said}") from error
         return ours
 
     def complaint(self) -> str:
@@ -173,7 +200,7 @@ class _Server:
         return self._log.read().decode(errors="replace").strip()
 
     def close(self) -> None:
-        """End it. It holds nothing worth a grace."""
+        """End it, also twice. It holds nothing worth a grace."""
         self._process.kill()
         self._process.wait()
         self._control.close()

@@ -7,7 +7,8 @@ supervisor has a parent of its own, which does nothing but wait for it, is a sub
 
 - The supervisor dies: the guard adopts everything below it and kills that in rounds until it has no child.
 - The guard dies: the kernel sends the supervisor TERM, and it does the same.
-- The controller dies: the supervisor reads the end of its socket, or that the peer has reset it, and does the same.
+- The controller dies: the supervisor reads the end of its socket, or that the peer has reset it, and does the same. A
+  supervisor that does not, because somebody has stopped it, is killed by the guard.
 - Both die in one moment: the trial's control group, where the kernel offers one; else the search by token in
   ``harness.launch.procs``, which is all that is left to the controller then.
 
@@ -23,6 +24,8 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
+import struct
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from harness.launch import cgroup, leftovers, prctl, procs
@@ -32,14 +35,21 @@ if TYPE_CHECKING:
 
 _KILL_ROUNDS = 500
 _ROUND_S = 0.02
+_ORPHANED_S = 5.0
+"""How long the supervisor may take to end everything once the controller is gone."""
 
 
 class Owned(NamedTuple):
-    """What names a trial's processes and files: its token, its control group (or ""), what stood there before."""
+    """What names a trial's processes and files: its token, its control group (or ""), what stood there before.
+
+    ``guard`` is the guard's PID, and ``guard_fd`` a pidfd of it that was opened while it was certain to live.
+    """
 
     token: str
     group: str
     before: leftovers.Before
+    guard: int
+    guard_fd: int
 
 
 def fork_supervisor(*, token: str, env: Mapping[str, str], control: int) -> Owned:
@@ -48,30 +58,51 @@ def fork_supervisor(*, token: str, env: Mapping[str, str], control: int) -> Owne
     ``env`` is the trial's environment; ``control`` is the socket to the controller, which the guard gives up.
     """
     prctl.become_subreaper()
-    owned = Owned(token=token, group=cgroup.make(f"nsa-{token}"), before=leftovers.before(env))
     guard = os.getpid()
+    owned = Owned(
+        token=token,
+        group=cgroup.make(f"nsa-{token}"),
+        before=leftovers.before(env),
+        guard=guard,
+        guard_fd=os.pidfd_open(guard),
+    )
+    controller = _peer(control)
     supervisor = os.fork()
     if supervisor != 0:
-        _guard(supervisor, owned, control=control)
+        _guard(supervisor, owned, control=control, controller=controller)
     prctl.become_subreaper()
     prctl.die_with_parent(signal.SIGTERM, parent=guard)
     return owned
 
 
-def _guard(supervisor: int, owned: Owned, *, control: int) -> NoReturn:
+def _guard(supervisor: int, owned: Owned, *, control: int, controller: int) -> NoReturn:
     prctl.set_name("nsa-guard")
     os.close(control)
+    os.close(owned.guard_fd)
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: os.kill(supervisor, signal.SIGTERM))
-    while True:
-        pid, _ = os.waitpid(-1, 0)
-        if pid == supervisor:
-            break
+    if controller >= 0:
+        select.select([os.pidfd_open(supervisor), controller], [], [])
+        select.select([os.pidfd_open(supervisor)], [], [], _ORPHANED_S)
+        if os.waitid(os.P_PID, supervisor, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            os.kill(supervisor, signal.SIGKILL)  # somebody has stopped it: it does not see that the controller is gone
+    os.waitpid(supervisor, 0)
     end_descendants(owned)
     if owned.group:
         cgroup.remove(owned.group)
     os._exit(0)
+
+
+def _peer(control: int) -> int:
+    """A pidfd of the controller, which made the socket ``control``; -1 when it is gone."""
+    end = socket.socket(fileno=os.dup(control))
+    pid, _, _ = struct.unpack("3i", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    end.close()
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return -1
 
 
 def end_descendants(owned: Owned) -> None:

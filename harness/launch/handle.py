@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import select
 import signal
 import socket
+import stat
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.core.errors import LaunchError, StoreError
+from harness.core.errors import LaunchError, NoAnswerError, SpoiledError, StoreError
 from harness.core.outcome import Cleanup, Exit
 from harness.core.ports import ProcessRef
 from harness.launch import cgroup, leftovers, procs
@@ -34,6 +36,13 @@ ANSWER_LIMIT_S = 5.0
 """How long a supervisor may take to answer."""
 
 
+DESCRIPTORS = ("supervisor", "guard", "worker")
+"""Of which processes the supervisor's introduction brings a pidfd."""
+
+LATE = 5
+"""Looks, a second apart, after which a supervisor that is stopped or silent is lost."""
+
+
 def lay_out(command: Command) -> None:
     """Make the trial's folder and write the command's files.
 
@@ -47,6 +56,42 @@ def lay_out(command: Command) -> None:
             (folder / name).write_text(text)
     except OSError as error:
         raise StoreError(f"the trial's folder {folder} cannot be written: {error}") from error
+
+
+MOST_BYTES = 1 << 26
+_READ = re.compile(
+    r"(?:heartbeat_|faulthandler_|result|effective|kernels|gradients|ranks|trial|environment|evidence).*"
+)
+"""What of a trial's folder is read while it runs or afterwards."""
+
+
+def refuse_traps(folder: Path) -> None:
+    """Take what nobody could read to its end out of the way of all readers: a pipe, a device, a file without end.
+
+    Raises:
+        SpoiledError: there was one.
+    """
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not _READ.fullmatch(entry.name) or entry.name.endswith(REFUSED):
+                continue
+            try:
+                at = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                at = None  # what is written whole has another name at first
+            if at is None:
+                continue
+            is_hollow = at.st_size > MOST_BYTES and at.st_blocks * 512 < at.st_size // 2
+            is_endless = at.st_size > MOST_BYTES and entry.name.endswith(".json")
+            if stat.S_ISREG(at.st_mode) and not is_hollow and not is_endless:
+                continue
+            (folder / entry.name).rename(folder / f"{entry.name}{REFUSED}")
+            what = f"has {at.st_size} bytes" if stat.S_ISREG(at.st_mode) else "is no file"
+            raise SpoiledError(f"{entry.name} in the trial's folder {what}, and whoever reads it would not end")
+
+
+REFUSED = ".refused"
+"""Behind the name of what was taken out of the way."""
 
 
 def begin(
@@ -84,21 +129,35 @@ def begin(
     control.settimeout(START_LIMIT_S)
     try:
         control.sendall(json.dumps(request).encode() + b"\n")
-        data, descriptors, _, _ = socket.recv_fds(control, 1 << 16, 3)
+        data, descriptors, _, _ = socket.recv_fds(control, 1 << 16, len(DESCRIPTORS))
     except TimeoutError:
         control.close()
-        raise LaunchError(f"the supervisor did not start {command.argv[0]!r} in {START_LIMIT_S:g} s") from None
+        raise NoAnswerError(f"the supervisor did not start {command.argv[0]!r} in {START_LIMIT_S:g} s") from None
     except OSError as error:
         control.close()
-        raise LaunchError(f"the supervisor was lost: {error}; it wrote: {complaint() or 'nothing'}") from error
+        raise NoAnswerError(f"the supervisor was lost: {error}; it wrote: {_last_line(complaint())}") from error
     line, _, rest = data.partition(b"\n")
-    answer = json.loads(line) if line else {"failed": f"the supervisor ended; it wrote: {complaint() or 'nothing'}"}
+    if not line:
+        control.close()
+        raise NoAnswerError(f"the supervisor ended; it wrote: {_last_line(complaint())}")
+    answer = json.loads(line)
     if "failed" in answer:
         control.close()
         raise LaunchError(f"cannot start {entry or command.argv[0]!r}: {answer['failed']}")
+    if "pid" not in answer or len(descriptors) != len(DESCRIPTORS):
+        control.close()
+        for descriptor in descriptors:
+            os.close(descriptor)
+        raise NoAnswerError("the supervisor did not say which processes the trial has")
     return SupervisedHandle(
-        control, answer, descriptors=descriptors, token=token, before=before, clock=clock, unread=rest
+        control, answer, descriptors=descriptors, token=token, before=before, clock=clock, place=folder, unread=rest
     )
+
+
+def _last_line(complaint: str) -> str:
+    """Of a traceback the line that says what it was; it may not all be written yet."""
+    said = [line for line in complaint.splitlines() if line.strip() and not line.startswith((" ", "Traceback"))]
+    return said[-1] if said else "nothing"
 
 
 class SupervisedHandle:
@@ -113,13 +172,17 @@ class SupervisedHandle:
         token: str,
         before: leftovers.Before,
         clock: Clock,
+        place: Path,
         unread: bytes = b"",
     ) -> None:
         self.pid: int = introduction["pid"]
-        self._guard, self._supervisor = (procs.read(introduction[name]) for name in ("guard", "supervisor"))
         self._supervisor_fd, self._guard_fd, self._worker_fd = descriptors
+        self._guard = _named(introduction["guard"], self._guard_fd)
+        self._supervisor = _named(introduction["supervisor"], self._supervisor_fd)
         self._control, self._group = control, str(introduction["group"])
         self._token, self._before, self._started_s = token, before, clock.now()
+        self._clock, self._place = clock, place
+        self._checked_s, self._late = clock.now(), 0
         self._unread = unread
         self._exit: Exit | None = None
         self._alone: bool | None = None
@@ -133,12 +196,35 @@ class SupervisedHandle:
         return self._cleanup is not None
 
     def poll(self) -> Exit | None:
-        """How the worker ended, or None. ``Exit()`` with neither code nor signal: the supervisor was lost."""
+        """How the worker ended, or None. ``Exit()`` with neither code nor signal: the supervisor was lost.
+
+        Raises:
+            SpoiledError: what the trial has put into its folder would stop whoever reads it.
+        """
         if self._exit is None and self._cleanup is None:
             self._listen()
             if self._exit is None and self._lost and _ended(self._worker_fd):
                 self._exit = Exit()
+            if self._exit is None:
+                self._look_after_supervisor()
+            refuse_traps(self._place)
         return self._exit
+
+    def _look_after_supervisor(self) -> None:
+        """End a supervisor that is stopped, or that does not say how its worker ended, for LATE seconds.
+
+        It drains the trial's output: a trial under a stopped one stands still and looks like a hang. Its guard ends
+        the rest, and the trial says nothing about the program.
+        """
+        if self._clock.now() < self._checked_s + 1.0:
+            return
+        self._checked_s = self._clock.now()
+        seen = procs.read(self._supervisor.pid) if self._supervisor is not None else None
+        is_stopped = seen is not None and seen.state in "Tt"
+        self._late = self._late + 1 if is_stopped or _ended(self._worker_fd) else 0
+        if self._late >= LATE:
+            log.warning("the supervisor of trial process %d is stopped or stuck; it is ended", self.pid)
+            signal.pidfd_send_signal(self._supervisor_fd, signal.SIGKILL)
 
     def processes(self) -> tuple[ProcessRef, ...]:
         """Every live process of the trial, the supervisor left out."""
@@ -245,6 +331,12 @@ class SupervisedHandle:
         self._control.close()
         for descriptor in (self._supervisor_fd, self._guard_fd, self._worker_fd):
             os.close(descriptor)
+
+
+def _named(pid: int, pidfd: int) -> procs.Process | None:
+    """The process that ``pidfd`` is of; None when it has ended, and its PID may be another's by now."""
+    process = procs.read(pid)
+    return None if _ended(pidfd) else process
 
 
 def _ended(pidfd: int) -> bool:

@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING
 
 import harness
 from harness.clock import WallClock
-from harness.launch.handle import begin, lay_out
+from harness.launch import procs
+from harness.launch.handle import ANSWER_LIMIT_S, begin, lay_out
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from harness.core.command import Command
     from harness.core.ports import Clock, Handle
     from harness.launch.handle import SupervisedHandle
 
 # Isolated and without site-packages the supervisor's interpreter is up in 0.02 s. The folder of our own package
 # goes last, so that nothing beside it can stand in for a module of the standard library.
-_BOOT = "import sys; sys.path.append(sys.argv[1]); from harness.launch.supervisor import main; main(int(sys.argv[2]))"
+BOOT = "import sys; sys.path.append(sys.argv[1]); from harness.launch.supervisor import main; main(int(sys.argv[2]))"
 _HOME = str(Path(harness.__file__).parents[1])
 
 
@@ -30,8 +33,14 @@ class LocalExecutor:
 
     name = "local"
 
-    def __init__(self, *, python: str = sys.executable, clock: Clock | None = None) -> None:
-        """``python`` is not used: ``command.argv`` names its program, and the supervisor is part of us."""
+    def __init__(
+        self,
+        *,
+        python: str = sys.executable,
+        clock: Clock | None = None,
+        interrupted: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``python`` is not used (``command.argv`` names its program), nor ``interrupted``: nothing here waits long."""
         self._clock = clock or WallClock()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         self._running: list[tuple[SupervisedHandle, subprocess.Popen[bytes]]] = []
@@ -48,24 +57,27 @@ class LocalExecutor:
         """
         self._collect()
         lay_out(command)
+        token = secrets.token_hex(16)
         ours, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _BOOT, _HOME, str(theirs.fileno())],
+                [sys.executable, "-I", "-S", "-c", BOOT, _HOME, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
-                env=dict(command.env),
+                env={**dict(command.env), procs.TOKEN: token},
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
         try:
-            handle = begin(
-                ours, command, entry=None, token=secrets.token_hex(16), clock=self._clock, complaint=self._complaint
-            )
+            handle = begin(ours, command, entry=None, token=token, clock=self._clock, complaint=self._complaint)
         except BaseException:
             ours.close()  # the supervisor sees the end of its socket, ends what it started and itself
-            process.wait()
+            try:
+                process.wait(ANSWER_LIMIT_S)
+            except subprocess.TimeoutExpired:  # unless somebody has stopped it
+                procs.end_carrying(token)
+                process.wait()
             raise
         self._running.append((handle, process))
         return handle

@@ -6,6 +6,7 @@ Standard library only and quick to import: the supervisor of every trial uses it
 from __future__ import annotations
 
 import os
+import select
 import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
 
 TOKEN = "NSA_HARNESS_TRIAL"
 """The environment variable that every process of a trial inherits, with a value of its own per trial."""
+
+NO_TOKEN = "0" * 32
+"""The same in a fork server: a place for the token, which every fork writes over with its own."""
+
+
+_KILL_ROUNDS = 100
+_ROUND_S = 0.02
 
 
 class Process(NamedTuple):
@@ -86,6 +94,17 @@ def carrying(token: str, candidates: Iterable[Process]) -> list[Process]:
     """
     wanted = f"{TOKEN}={token}".encode()
     return [process for process in candidates if not process.dead and wanted in _environment(process.pid)]
+
+
+def end_carrying(token: str) -> None:
+    """Kill what carries ``token``, and all below it: a trial that has begun, but whose supervisor never said so."""
+    for _ in range(_KILL_ROUNDS):
+        left = carrying(token, everything().values())
+        if not left:
+            return
+        for process in {*left, *(lower for upper in left for lower in below(upper.pid))}:
+            send(process, signal.SIGKILL)
+        select.select([], [], [], _ROUND_S)
 
 
 def _environment(pid: int) -> list[bytes]:

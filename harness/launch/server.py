@@ -20,7 +20,7 @@ import threading
 from typing import TYPE_CHECKING, NoReturn
 
 from harness.launch import prctl
-from harness.launch.procs import TOKEN
+from harness.launch.procs import NO_TOKEN, TOKEN
 from harness.launch.supervisor import open_descriptors, supervise
 from harness.worker.environment import overwrite
 
@@ -76,11 +76,12 @@ def _serve(control: socket.socket) -> Callable[[], int] | None:
             return None
         sys.stdout.flush()
         sys.stderr.flush()
+        overwrite(TOKEN, token.decode())  # before it is born, so that it is never without
         if os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             control.close()
-            overwrite(TOKEN, token.decode())
             return supervise(descriptors[0], keep=keep)
+        overwrite(TOKEN, NO_TOKEN)
         os.close(descriptors[0])
 
 

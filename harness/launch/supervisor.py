@@ -143,11 +143,10 @@ def _say(control: int, message: dict[str, Any], *, descriptors: tuple[int, ...] 
 
 
 def _introduce(control: int, owned: Owned, *, supervisor: int, worker: int) -> None:
-    # We have not waited for the worker yet, so its PID cannot have been given to another process; nor can the
-    # guard's, whose child we are.
-    guard = os.getppid()
-    descriptors = (os.pidfd_open(supervisor), os.pidfd_open(guard), os.pidfd_open(worker))
-    facts = {"pid": worker, "supervisor": supervisor, "guard": guard, "group": owned.group}
+    # We have not waited for the worker yet, so its PID cannot have been given to another process. The guard may be dead
+    # by now: our parent is then a stranger, whose children the controller must never take for the trial's.
+    descriptors = (os.pidfd_open(supervisor), owned.guard_fd, os.pidfd_open(worker))
+    facts = {"pid": worker, "supervisor": supervisor, "guard": owned.guard, "group": owned.group}
     _say(control, facts, descriptors=descriptors)
     for fd in descriptors:
         os.close(fd)

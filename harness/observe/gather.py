@@ -45,10 +45,12 @@ def gather(
     duration_s: float,
     peak_rss_bytes: int,
     left: Mapping[int, WorkerResult | None],
+    world: int = 0,
+    main: int = 0,
 ) -> Evidence:
     """The evidence as it stands now; ``left`` are the ranks that we ended, with what they had said before."""
     beats, sampler, devices = sources.beats, sources.sampler, sources.devices
-    numbers = sorted({*beats.ranks, *sources.ranks.pids})
+    numbers = sorted({*beats.ranks, *sources.ranks.pids, *sources.ranks.ended})
     answers = read_answers(sources.trial_dir, requested=sources.trial.config, ranks=numbers)
     logs = log_tails(sources.trial_dir)
     results = answers.results | dict(left)
@@ -59,7 +61,7 @@ def gather(
         )
         for number in numbers
     )
-    several = len(facts) > 1
+    several = len(facts) > 1 or (len(facts) == 1 and world > 1)
     return Evidence(
         steps_wanted=steps_wanted(sources.trial),
         steps_done=beats.steps_done,
@@ -89,6 +91,8 @@ def gather(
         ranks=facts if several else (),
         gradients=answers.gradients,
         pace=beats.pace(),
+        world=world if several else 0,
+        main=main,
     )
 
 
@@ -109,8 +113,10 @@ def _rank_facts(
     """What is known of one rank by itself; what it did because we ended it is not its own ending."""
     marks, end = sources.beats.ranks.get(number), None if ended_by_us else sources.ranks.ended.get(number)
     last_t_s = marks.last_t_s if marks else 0.0
-    pid = sources.ranks.pids.get(number) or (marks.pid if marks else None)
-    exit_ = end.exit if end else None if ended_by_us or pid is None else said.get(pid)
+    pid = sources.ranks.pids.get(number) or (marks.pid if marks else 0) or None
+    # torchrun speaks of the PID that the rank called itself by.
+    named = marks.said if marks else pid
+    exit_ = end.exit if end else None if ended_by_us or named is None else said.get(named)
     return RankFacts(
         id=f"rank-{number}",
         rank=number,

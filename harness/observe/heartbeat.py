@@ -15,12 +15,12 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from harness.core.devices import MemoryMark
-from harness.core.evidence import Heartbeat
-from harness.core.pace import RECURS, Pace
+from harness.core.evidence import Heartbeat, Pace
 from harness.observe.bounded import Bounded
+from harness.reading.pace import RECURS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 FIRST_MARKS, LAST_MARKS = 50, 200
@@ -32,6 +32,7 @@ PLACES = (("step", "begin"), ("data", "begin"), ("data", "end"), ("backward", "b
 
 CHUNK_BYTES = 1 << 16
 MAX_LINE_BYTES = 1 << 20
+MOST_AT_ONCE_BYTES = 1 << 26
 
 
 class LineReader:
@@ -44,14 +45,20 @@ class LineReader:
         self._rest = b""
 
     def lines(self) -> list[bytes]:
-        """New whole lines; a torn last one stays until its end arrives."""
+        """New whole lines; a torn last one stays until its end arrives.
+
+        No more than MOST_AT_ONCE_BYTES are read: a file without end must not keep the watch from its next look, which
+        finds out that it is one.
+        """
         if self._fd is None:
             try:
                 self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:
                 return []
         whole: list[bytes] = []
-        while chunk := os.read(self._fd, CHUNK_BYTES):
+        left = MOST_AT_ONCE_BYTES
+        while left > 0 and (chunk := os.read(self._fd, CHUNK_BYTES)):
+            left -= len(chunk)
             *done, self._rest = (self._rest + chunk).split(b"\n")
             whole += done
             if len(self._rest) > MAX_LINE_BYTES:
@@ -100,11 +107,12 @@ class PlaceReader:
 class RankMarks:
     """What one rank has said: its own marks, the time of the last of them, its process, its finished steps.
 
-    ``seq`` is the number of its process's last mark.
+    ``said`` is the PID that the process calls itself by and ``pid`` the one that it has here, 0 while no process of the
+    trial answers to it. ``seq`` is the number of its process's last mark.
     """
 
-    def __init__(self, *, pid: int) -> None:
-        self.pid = pid
+    def __init__(self, *, said: int, pid: int) -> None:
+        self.said, self.pid = said, pid
         self.seq = 0
         self.marks: Bounded[Heartbeat] = Bounded(first=FIRST_MARKS, last=LAST_MARKS)
         self.last: Heartbeat | None = None
@@ -116,16 +124,19 @@ class Heartbeats:
     """What a trial's progress marks have said so far; call :meth:`read` to catch up.
 
     Times are seconds since ``started_s`` on the monotonic clock that all processes of a machine share.
-    ``longest_silence_s`` counts from the first step's first mark on: what came before is start-up.
+    ``longest_silence_s`` counts from the first step's first mark on: what came before is start-up. ``outer`` gives the
+    PID here of the trial's process that calls itself by another.
     """
 
-    def __init__(self, trial_dir: Path, *, started_s: float) -> None:
-        self.trial_dir = trial_dir
+    def __init__(
+        self, trial_dir: Path, *, started_s: float, outer: Callable[[int], int | None] = lambda pid: pid
+    ) -> None:
+        self.trial_dir, self._outer = trial_dir, outer
         self.started_s = started_s
         self.marks: Bounded[Heartbeat] = Bounded(first=FIRST_MARKS, last=LAST_MARKS)
         self.step_s: Bounded[float] = Bounded(first=FIRST_MARKS, last=LAST_MARKS)
         self.memory: Bounded[MemoryMark] = Bounded(first=FIRST_MARKS, last=LAST_MARKS)
-        self.census = Census()
+        self.built = ForwardPass()
         self.gaps = Gaps()
         self.last: Heartbeat | None = None
         self.last_t_s = 0.0
@@ -133,6 +144,7 @@ class Heartbeats:
         self.longest_silence_s = 0.0
         self.facts: dict[str, float] = {}
         self.ranks: dict[int, RankMarks] = {}
+        self.world = 0
         self._ends_s: dict[int, float] = {}
         self._step_began_s: float | None = None
         self._bad_lines = 0
@@ -189,9 +201,9 @@ class Heartbeats:
             if record.get("event") == "step":
                 self._step(record, t_s=t_s)
             else:
-                mark = _heartbeat(record, t_s=t_s)
+                mark = self._heartbeat(record, t_s=t_s)
                 self._mark(mark)
-                self.facts.update(self.census.after(mark, nodes=record.get("nodes")))
+                self.facts.update(self.built.after(mark, nodes=record.get("nodes")))
         except (ValueError, TypeError, KeyError, AttributeError):
             self._bad_lines += 1
             return
@@ -199,17 +211,17 @@ class Heartbeats:
 
     def _placed(self, number: int, found: Mapping[str, Any]) -> None:
         """A mark from shared memory; lines that were written after it have said more already."""
-        rank = self._rank(number, pid=found["pid"])
+        rank = self._rank(number, said=found["pid"])
         if found["seq"] <= rank.seq:
             return
         ended = {"rank": number, "pid": found["pid"], "step": found["done"] - 1, "done": found["done"], "facts": {}}
         self._step(ended, t_s=found["ended"] - self.started_s)
-        mark = _heartbeat({**found, "rank": number, "step": found["done"]}, t_s=found["t"] - self.started_s)
+        mark = self._heartbeat({**found, "rank": number, "step": found["done"]}, t_s=found["t"] - self.started_s)
         self._mark(mark)
         self._moved(mark.t_s)
 
     def _mark(self, mark: Heartbeat) -> None:
-        rank = self._rank(mark.rank, pid=mark.pid)
+        rank = self.ranks[mark.rank]
         if rank.last is not None:
             self.gaps.between(rank.last, mark)
         rank.seq, rank.last = mark.seq, mark
@@ -224,7 +236,7 @@ class Heartbeats:
 
     def _step(self, record: dict[str, Any], *, t_s: float) -> None:
         rank_number, step = int(record["rank"]), int(record["step"])
-        rank = self._rank(rank_number, pid=int(record["pid"]))
+        rank = self._rank(rank_number, said=int(record["pid"]))
         facts = {str(name): float(value) for name, value in record["facts"].items()}
         # A program that tells its number of steps may leave some out, and two sources may count the same ones.
         steps = int(record["done"]) - rank.steps_done if "done" in record else 1
@@ -257,11 +269,29 @@ class Heartbeats:
         self.step_s.add((end_s - began_s) / (self.steps_done - before))
         self._step_began_s = end_s
 
-    def _rank(self, number: int, *, pid: int) -> RankMarks:
-        if number not in self.ranks or self.ranks[number].pid != pid:
-            self.ranks.setdefault(number, RankMarks(pid=pid)).seq = 0  # a new process counts anew
-        self.ranks[number].pid = pid
-        return self.ranks[number]
+    def _rank(self, number: int, *, said: int) -> RankMarks:
+        rank = self.ranks.get(number)
+        if rank is None or rank.said != said:
+            pid = self._outer(said) or 0
+            if rank is None:
+                rank = self.ranks[number] = RankMarks(said=said, pid=pid)
+            rank.said, rank.pid, rank.seq = said, pid, 0  # a new process counts anew
+        elif not rank.pid:
+            rank.pid = self._outer(said) or 0
+        return rank
+
+    def _heartbeat(self, record: Mapping[str, Any], *, t_s: float) -> Heartbeat:
+        number = int(record["rank"])
+        return Heartbeat(
+            seq=int(record["seq"]),
+            t_s=t_s,
+            rank=number,
+            pid=self._rank(number, said=int(record["pid"])).pid,
+            phase=str(record["phase"]),
+            edge=str(record["edge"]),
+            step=None if record["step"] is None else int(record["step"]),
+            detail=None if record.get("detail") is None else str(record["detail"]),
+        )
 
     def _moved(self, t_s: float) -> None:
         if self.first_step_t_s is not None:
@@ -298,7 +328,7 @@ def _raise(gaps: dict[tuple[str, str], float], place: tuple[str, str], seconds: 
     gaps[place] = max(gaps.get(place, 0.0), seconds)
 
 
-class Census:
+class ForwardPass:
     """What a forward pass has built so far: its blocks, its autograd nodes, its seconds. Of rank 0."""
 
     def __init__(self) -> None:
@@ -328,16 +358,3 @@ MEMORY_FACTS = ("rss_bytes", "gpu_allocated_bytes", "gpu_reserved_bytes", "gpu_a
 def memory_of(facts: Mapping[str, float]) -> dict[str, float]:
     """Those of a step's facts that are about memory."""
     return {name: facts[name] for name in MEMORY_FACTS if name in facts}
-
-
-def _heartbeat(record: dict[str, Any], *, t_s: float) -> Heartbeat:
-    return Heartbeat(
-        seq=int(record["seq"]),
-        t_s=t_s,
-        rank=int(record["rank"]),
-        pid=int(record["pid"]),
-        phase=str(record["phase"]),
-        edge=str(record["edge"]),
-        step=None if record["step"] is None else int(record["step"]),
-        detail=None if record.get("detail") is None else str(record["detail"]),
-    )

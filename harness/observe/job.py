@@ -1,9 +1,13 @@
-"""From one PID to the job it belongs to: its ranks, their helpers, the launcher above. Nothing is disturbed."""
+"""From one PID to the job it belongs to: its ranks, their helpers, the launcher above. Nothing is disturbed.
+
+A process is known by its PID, its start time and the PID that it has in a namespace of its own: a container's rank
+calls itself 7 and is 4711 here. Only processes of the job are looked at: what lies below the process that was named,
+and above it what has started the ranks. A process that shares a number with one of them is somebody else's.
+"""
 
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -13,9 +17,15 @@ from harness.core.errors import HarnessError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+"""Variables by which launchers tell a process its rank; the shim, which imports nothing of ours, has the same."""
+
+WORLDS = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+"""And how many there are."""
+
 _PYTHON = re.compile(r"^(python|pypy)[\d.]*(t|d)?$")
 _PYTHON_THREAD = re.compile(r"^(python|pypy|pt_main_thread)")
-_KEPT = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
+_KEPT = (*RANKS, *WORLDS, "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
 _HELPERS = (
     (re.compile(r"^pt_data_worker|^pt_data_pin"), "DataLoader worker"),
     (re.compile(r"multiprocessing\.resource_tracker|multiprocessing/resource_tracker"), "resource tracker"),
@@ -32,40 +42,12 @@ class NoJobError(HarnessError):
     help = "Give the PID of a rank, of torchrun, or of the shell that started it: ps -ef --forest | grep python"
 
 
-class Listed(Protocol):
-    """One process of a process table, as ``harness.launch.procs`` reads it."""
-
-    @property
-    def pid(self) -> int:
-        """Its number."""
-        ...
-
-    @property
-    def started(self) -> int:
-        """When it started, clock ticks since boot."""
-        ...
-
-    @property
-    def parent(self) -> int:
-        """Its parent's number."""
-        ...
-
-    @property
-    def state(self) -> str:
-        """The kernel's letter."""
-        ...
-
-    @property
-    def command(self) -> str:
-        """The kernel's short name."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """One process: ``started`` (clock ticks since boot) tells it from a later one with its PID.
 
-    ``command`` is the kernel's short name, ``argv`` the command line, ``env`` what a launcher set at its start.
+    ``inner`` is its PID in its own namespace. ``command`` is the kernel's short name, ``argv`` the command line,
+    ``env`` what a launcher set at its start.
     """
 
     pid: int
@@ -73,20 +55,27 @@ class Member:
     parent: int
     state: str
     command: str
+    inner: int = 0
     argv: str = ""
     python: bool = False
     env: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def rank(self) -> int | None:
-        """Its RANK (LOCAL_RANK where that is all there is), None without."""
-        text = self.env.get("RANK") or self.env.get("LOCAL_RANK") or ""
-        return int(text) if text.isdecimal() else None
+        """The rank that its launcher gave it (LOCAL_RANK where that is all there is), None without."""
+        texts = (self.env.get(name, "") for name in (*RANKS, "LOCAL_RANK"))
+        return next((int(text) for text in texts if text.isdecimal()), None)
+
+    @property
+    def world(self) -> int:
+        """How many ranks there are by what its launcher told it; 0 without."""
+        return next((int(text) for name in WORLDS if (text := self.env.get(name, "")).isdecimal()), 0)
 
     @property
     def run(self) -> tuple[str | None, ...]:
         """What ranks of one job have in common."""
-        return tuple(self.env.get(name) for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"))
+        shared = (*WORLDS, "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
+        return tuple(self.env.get(name) for name in shared)
 
     @property
     def ended(self) -> bool:
@@ -122,105 +111,135 @@ class Job:
     ended: tuple[Member, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A process as ``listed`` reads it."""
+class Tree(Protocol):
+    """Processes by PID and who started whom, looked up one by one."""
 
-    pid: int
-    started: int
-    parent: int
-    state: str
-    command: str
+    def get(self, pid: int) -> Member | None:
+        """The process ``pid``; None when there is none, or it is not to be looked at."""
+        ...
 
-
-def listed(*, root: Path = Path("/proc")) -> dict[int, Row]:
-    """All processes that can be seen now, by PID."""
-    rows: dict[int, Row] = {}
-    for stat in root.glob("[0-9]*/stat"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # it ended while we looked
-            head, _, tail = stat.read_text(errors="replace").rpartition(")")
-            field_ = tail.split()
-            pid, _, command = head.partition(" (")
-            rows[int(pid)] = Row(
-                pid=int(pid), started=int(field_[19]), parent=int(field_[1]), state=field_[0], command=command
-            )
-    return rows
+    def children(self, pid: int) -> Iterable[int]:
+        """The PIDs of the processes that ``pid`` started and that are still there."""
+        ...
 
 
-def members(table: Mapping[int, Listed], *, root: Path = Path("/proc")) -> dict[int, Member]:
-    """What /proc tells of every process in ``table``; what this user may not read is left empty."""
-    return {pid: _member(listed, folder=root / str(pid)) for pid, listed in table.items()}
+class ProcTree:
+    """The processes of this machine, of which only those are opened that are asked for."""
+
+    def __init__(self, root: Path = Path("/proc")) -> None:
+        self._root = root
+
+    def get(self, pid: int) -> Member | None:
+        """The process ``pid`` now."""
+        return read_member(pid, root=self._root) if pid > 1 else None
+
+    def children(self, pid: int) -> Iterable[int]:
+        """Its children now, whichever of its threads started them."""
+        found: list[int] = []
+        for path in sorted(self._root.glob(f"{pid}/task/[0-9]*/children")):
+            found += [int(word) for part in _read(path) for word in part.split()]
+        return found
 
 
-def find_job(pid: int, *, table: Mapping[int, Member]) -> Job:
+class Table:
+    """A table of processes as a tree: those of a trial, or a recorded one."""
+
+    def __init__(self, members: Mapping[int, Member]) -> None:
+        self._members = members
+
+    def get(self, pid: int) -> Member | None:
+        """The process ``pid``, if it is in the table."""
+        return self._members.get(pid)
+
+    def children(self, pid: int) -> Iterable[int]:
+        """Those in the table that name it as their parent."""
+        return [member.pid for member in self._members.values() if member.parent == pid]
+
+
+def find_job(pid: int, *, tree: Tree) -> Job:
     """The job of ``pid``: the tree below it; for a rank or a helper, the ranks of the same run below its launcher.
 
     Raises:
         NoJobError: no such process, or no Python process in its tree.
     """
-    if pid not in table:
+    named = tree.get(pid)
+    if named is None:
         raise NoJobError(f"there is no process {pid}")
-    start = _owner(table[pid], table)
-    launcher = _launcher(start, table)
-    below = _below(launcher, table)
-    ranks = [m for m in below if m.python and m.rank is not None and _nearest_rank(m, table) is None]
+    start = _owner(named, tree)
+    launcher = _launcher(start, tree)
+    below = _below(launcher, tree)
+    ranks = ranks_among(below, tree)
     if start.rank is not None:
         ranks = [m for m in ranks if m.run == start.run]
     chosen = ranks or [m for m in below if m.python and not m.helper]
     if not chosen:
-        raise NoJobError(f"process {pid} ({table[pid].command}) has no Python process in its tree")
+        raise NoJobError(f"process {pid} ({named.command}) has no Python process in its tree")
     chosen.sort(key=lambda m: (m.rank if m.rank is not None else -1, m.started, m.pid))
     known = {m.pid for m in chosen}
-    workers = tuple(Worker(member=m, helpers=_helpers(m, table, known=known)) for m in chosen)
+    workers = tuple(Worker(member=m, helpers=_helpers(m, tree, known=known)) for m in chosen)
     # Orphans fall to process 1, and so do everybody else's.
     ended = tuple(m for m in below if m.parent == launcher.pid != 1 and m.ended and _PYTHON_THREAD.match(m.command))
     return Job(launcher=launcher, workers=workers, absent=_absent(ranks), ended=ended)
 
 
-def _owner(member: Member, table: Mapping[int, Member]) -> Member:
+def ranks_among(members: Iterable[Member], tree: Tree) -> list[Member]:
+    """Those of a job's processes that are a rank themselves, and not something that a rank has started."""
+    return [m for m in members if m.python and m.rank is not None and _nearest_rank(m, tree) is None]
+
+
+def _owner(member: Member, tree: Tree) -> Member:
     """The process that a helper works for; any other process itself."""
     at = member
-    while at.helper and at.parent in table:
-        at = table[at.parent]
+    while at.helper and (above := tree.get(at.parent)) is not None:
+        at = above
     return at
 
 
-def _launcher(member: Member, table: Mapping[int, Member]) -> Member:
+def _launcher(member: Member, tree: Tree) -> Member:
     """The nearest process above that is not itself of the rank; for a process that was spawned, its spawner."""
     at = member
-    while at.parent in table and (
+    while (
         (at.rank is not None and at.env == member.env) or _SPAWNED.search(at.argv) or (at.helper and at is not member)
     ):
-        at = table[at.parent]
+        above = tree.get(at.parent)
+        if above is None:
+            break
+        at = above
     return at
 
 
-def _below(top: Member, table: Mapping[int, Member]) -> list[Member]:
+def _below(top: Member, tree: Tree) -> list[Member]:
     """``top`` and every process below it, parents first."""
-    children: dict[int, list[Member]] = {}
-    for member in table.values():
-        children.setdefault(member.parent, []).append(member)
-    found, frontier = [top], [top]
+    found, frontier, seen = [top], [top], {top.pid}
     while frontier:
-        frontier = [child for member in frontier for child in children.pop(member.pid, ()) if child is not top]
+        children = [pid for member in frontier for pid in tree.children(member.pid) if pid not in seen]
+        seen.update(children)
+        frontier = [member for pid in children if (member := tree.get(pid)) is not None]
         found += frontier
     return found
 
 
-def _nearest_rank(member: Member, table: Mapping[int, Member]) -> Member | None:
+def _nearest_rank(member: Member, tree: Tree) -> Member | None:
     """The Python process above ``member`` that has the same rank of the same run: ``member`` is its child then."""
-    at = table.get(member.parent)
+    if member.rank is None:
+        return None
+    at = tree.get(member.parent)
     while at is not None and at.rank == member.rank and at.run == member.run:
         if at.python:
             return at
-        at = table.get(at.parent)
+        at = tree.get(at.parent)
     return None
 
 
-def _helpers(member: Member, table: Mapping[int, Member], *, known: set[int]) -> tuple[tuple[Member, str], ...]:
+def _helpers(member: Member, tree: Tree, *, known: set[int]) -> tuple[tuple[Member, str], ...]:
     """The live processes below ``member`` that are no worker themselves nor below another one."""
-    rest = {pid: m for pid, m in table.items() if pid == member.pid or (pid not in known and not m.ended)}
-    return tuple((m, m.helper or f"child {m.command}") for m in _below(member, rest)[1:])
+    found: list[Member] = []
+    frontier = [member]
+    while frontier:
+        children = [tree.get(pid) for at in frontier for pid in tree.children(at.pid) if pid not in known]
+        frontier = [child for child in children if child is not None and not child.ended]
+        found += frontier
+    return tuple((m, m.helper or f"child {m.command}") for m in found)
 
 
 def _absent(ranks: Iterable[Member]) -> tuple[tuple[int, str, bool], ...]:
@@ -231,7 +250,7 @@ def _absent(ranks: Iterable[Member]) -> tuple[tuple[int, str, bool], ...]:
     if len(runs) != 1:
         return ()
     found = next(iter(runs.values()))
-    world, local = (_number(found[0].env.get(name)) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    world, local = found[0].world, _number(found[0].env.get("LOCAL_WORLD_SIZE"))
     missing = sorted(set(range(world)) - {m.rank for m in found if m.rank is not None})
     here: set[int] = set()
     for m in found:
@@ -249,20 +268,37 @@ def _number(text: str | None) -> int:
     return int(text) if text and text.isdecimal() else 0
 
 
-def _member(listed: Listed, *, folder: Path) -> Member:
+def read_member(pid: int, *, root: Path = Path("/proc")) -> Member | None:
+    """One process; what this user may not read of it is left empty, None when it is gone."""
+    folder = root / str(pid)
+    try:
+        head, _, tail = (folder / "stat").read_text(errors="replace").rpartition(")")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    fields = tail.split()
     argv = _read(folder / "cmdline")
     entries = (entry.partition("=") for entry in _read(folder / "environ"))
     program = Path(_target(folder / "exe") or (argv[0] if argv else "")).name.removesuffix(" (deleted)")
     return Member(
-        pid=listed.pid,
-        started=listed.started,
-        parent=listed.parent,
-        state=listed.state,
-        command=listed.command,
+        pid=pid,
+        started=int(fields[19]),
+        parent=int(fields[1]),
+        state=fields[0],
+        command=head.partition(" (")[2],
+        inner=inner_pid(pid, root=root),
         argv=" ".join(argv),
         python=bool(_PYTHON.match(program)),
         env={name: value for name, _, value in entries if name in _KEPT},
     )
+
+
+def inner_pid(pid: int, *, root: Path = Path("/proc")) -> int:
+    """The PID that a process has in its own namespace; its PID here where the kernel does not tell."""
+    for part in _read(root / str(pid) / "status"):
+        for line in part.splitlines():
+            if line.startswith("NSpid:"):
+                return int(line.split()[-1])
+    return pid
 
 
 def _read(path: Path) -> list[str]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-import time
-from contextlib import suppress
+import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.core.evidence import ProcessState, ThreadState
-from harness.core.movement import may_move
-from harness.observe.syscalls import listens, timed_wait
+from harness.observe.ends import End
+from harness.observe.job import read_member
+from harness.observe.syscalls import blocked_call
+from harness.reading.waits import sleeps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from harness.observe.ends import Ends
+    from harness.observe.job import Member
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -20,11 +23,14 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 PROC = "/proc"
 """Where the kernel of this machine tells of its processes."""
 
-LISTENS = "unix_accept"
-"""What we call a wait for a connection from this machine."""
-
 BLOCKS_DUMPERS = frozenset("DTtZX")
 """States in which a dumper that stops the process would fail or hang: disk sleep, stopped, traced, dead."""
+
+
+_TELLING = (
+    signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP
+)  # fmt: skip
+"""Signals that a timer of the process's own, or another program, may send to let it go on."""
 
 
 class Proc:
@@ -34,20 +40,26 @@ class Proc:
         self.root = root
 
     def look(
-        self, pid: int, *, id: str, t_s: float, rank: int = 0, others: Iterable[int] = (), since: str | None = None
+        self,
+        pid: int,
+        *,
+        id: str,
+        t_s: float,
+        rank: int = 0,
+        children: int = 0,
+        since: str | None = None,
+        ends: Ends | None = None,
     ) -> ProcessState | None:
-        """The process with all its threads and the CPU time of ``others``; None when it is gone.
+        """The process with all its threads; None when it is gone.
 
-        Counters that this user may not read are 0, a wait channel that is hidden is empty.
+        ``ends`` says of blocked threads who can end their wait; ``children`` counts the trial's processes that work for
+        this one. Counters that this user may not read are 0, a wait channel that is hidden is empty.
         """
         stat = self._stat(f"{pid}")
         if stat is None:
             return None
-        threads = self._threads(pid)
-        counters = self._fields(f"{pid}/io")
-        others = tuple(others)
-        theirs = {other: self._threads(other) for other in others}
-        movers = self._movers(theirs)
+        threads = tuple(t for tid in self._tids(pid) if (t := self._thread(pid, tid, ends)) is not None)
+        counters, handled = self._fields(f"{pid}/io"), self.signal_mask(pid, "SigCgt")
         return ProcessState(
             id=id,
             t_s=t_s,
@@ -59,11 +71,10 @@ class Proc:
             minor_faults=int(stat[7]),
             read_bytes=counters.get("rchar", 0),
             written_bytes=counters.get("wchar", 0),
-            children=len(others),
-            others_cpu_s=sum(self._process_cpu_s(other) for other in others),
-            others_may_move=next(iter(movers.values()), ""),
-            movers=tuple(movers),
-            others_waits=tuple((other, wchan) for other, rows in theirs.items() if (wchan := _waits(other, rows))),
+            children=children,
+            parent=int(stat[1]),
+            command=(self._text(f"{pid}/comm") or "").strip(),
+            handles=tuple(n.name for n in _TELLING if handled & 1 << (n - 1)),
             dead_children=self._dead_children(pid),
             undisturbed_since=since,
         )
@@ -72,19 +83,39 @@ class Proc:
         """The most memory the process ever held (VmHWM); 0 when it is gone."""
         return 1024 * self._fields(f"{pid}/status").get("VmHWM", 0)
 
+    def member(self, pid: int) -> Member | None:
+        """What it is: who started it and when, its command, what a launcher told it; None when it is gone."""
+        return read_member(pid, root=Path(self.root))
+
     def parent(self, pid: int) -> int | None:
         """The parent's PID; None when the process is gone."""
         stat = self._stat(f"{pid}")
         return None if stat is None else int(stat[1])
+
+    def state(self, pid: int) -> str:
+        """The main thread's letter; empty when the process is gone."""
+        stat = self._stat(f"{pid}")
+        return "" if stat is None else stat[0]
 
     def states(self, pid: int) -> str:
         """One letter per thread, the main thread's first; empty when the process is gone."""
         letters = {tid: stat[0] for tid in self._tids(pid) if (stat := self._stat(f"{pid}/task/{tid}")) is not None}
         return letters.pop(pid, "") + "".join(letters.values())
 
+    def kernel_functions(self, pid: int) -> tuple[str, ...]:
+        """Where in the kernel its threads sleep, one of each thread that does and may be seen."""
+        texts = (self._text(f"{pid}/task/{tid}/wchan") for tid in self._tids(pid))
+        return tuple(text.strip() for text in texts if text and text.strip() != "0")
+
     def cpu_s(self, pid: int) -> float:
         """CPU time of all its threads that are alive, seconds; 0 when the process is gone."""
-        return sum(thread.cpu_s for thread in self._threads(pid))
+        ats = (f"{pid}/task/{tid}" for tid in self._tids(pid))
+        return sum(self._cpu_s(at, stat) for at in ats if (stat := self._stat(at)) is not None)
+
+    def all_cpu_s(self, pid: int) -> float | None:
+        """CPU time of all its threads, ended ones included, in ticks of 10 ms: one read; None when it is gone."""
+        stat = self._stat(f"{pid}")
+        return None if stat is None else (int(stat[11]) + int(stat[12])) / _TICKS_PER_S
 
     def tracer(self, pid: int) -> int:
         """The PID that traces this process; 0 for none."""
@@ -102,19 +133,6 @@ class Proc:
                 return int(line.split()[1], 16)
         return 0
 
-    def _threads(self, pid: int) -> tuple[ThreadState, ...]:
-        return tuple(t for tid in self._tids(pid) if (t := self._thread(pid, tid)) is not None)
-
-    def _movers(self, processes: Mapping[int, tuple[ThreadState, ...]]) -> dict[int, str]:
-        """Those of these processes in which some thread may move by itself, each with its first such thread and how."""
-        found: dict[int, str] = {}
-        for pid, threads in processes.items():
-            moves = ((thread.name, may_move(thread)) for thread in threads)
-            name, how = next((pair for pair in moves if pair[1]), ("", ""))
-            if how:
-                found[pid] = f"{name} (process {pid}) {how}"
-        return found
-
     def _dead_children(self, pid: int) -> int:
         """Children of this process that have ended and that it has not waited for (state Z)."""
         children = [
@@ -122,16 +140,19 @@ class Proc:
         ]
         return sum((self._stat(child) or "?")[0] == "Z" for child in children)
 
-    def _thread(self, pid: int, tid: int) -> ThreadState | None:
+    def _thread(self, pid: int, tid: int, ends: Ends | None) -> ThreadState | None:
         at = f"{pid}/task/{tid}"
         stat, name = self._stat(at), self._text(f"{at}/comm")
         if stat is None or name is None:
             return None
         status = self._fields(f"{at}/status")
         wchan = (self._text(f"{at}/wchan") or "").strip()
-        call = self._text(f"{at}/syscall") or ""
-        if "skb_wait" in wchan and listens(call):
-            wchan = LISTENS  # for a process of this machine; the kernel's name is that of a wait for a datagram
+        call = blocked_call(self._text(f"{at}/syscall") or "")
+        asleep = stat[0] in "SD"
+        end = End(call.name if call is not None and asleep else "")
+        timed = call.timed if call is not None else None
+        if call is not None and ends is not None and asleep and not timed:
+            end = ends.of(pid, call)
         return ThreadState(
             tid=tid,
             name=name.strip(),
@@ -140,7 +161,11 @@ class Proc:
             cpu_s=self._cpu_s(at, stat),
             voluntary_switches=status.get("voluntary_ctxt_switches", 0),
             involuntary_switches=status.get("nonvoluntary_ctxt_switches", 0),
-            timed=True if "nanosleep" in wchan else timed_wait(call),
+            timed=True if sleeps(wchan) else timed,
+            call=end.call,
+            on=end.on,
+            holders=end.holders,
+            outside=end.outside,
         )
 
     def _cpu_s(self, at: str, stat: list[str]) -> float:
@@ -149,15 +174,6 @@ class Proc:
         if schedstat and int(schedstat[0]) > 0:
             return int(schedstat[0]) / 1e9
         return (int(stat[11]) + int(stat[12])) / _TICKS_PER_S
-
-    def _process_cpu_s(self, pid: int) -> float:
-        # /proc counts a whole process in ticks: one that wakes for 0.1 ms may be charged 10. Its CPU clock has both the
-        # nanoseconds and the threads that have ended.
-        if self.root == PROC:
-            with suppress(OSError):  # it is gone, or the kernel does not tell
-                return time.clock_gettime(_cpu_clock(pid))
-        stat = self._stat(f"{pid}")
-        return 0.0 if stat is None else (int(stat[11]) + int(stat[12])) / _TICKS_PER_S
 
     def _tids(self, pid: int) -> list[int]:
         try:
@@ -188,15 +204,3 @@ class Proc:
             return None
         finally:
             os.close(fd)
-
-
-def _cpu_clock(pid: int) -> int:
-    """What ``clock_getcpuclockid(3)`` gives: the clock of all CPU time that a process, whosever, has used."""
-    return ~pid << 3 | 2
-
-
-def _waits(pid: int, threads: tuple[ThreadState, ...]) -> str:
-    """The kernel function in which the main thread sleeps for good; empty when it runs or wakes by itself."""
-    main = next((thread for thread in threads if thread.tid == pid), None)
-    sleeps = main is not None and main.state == "S" and main.timed is False and not may_move(main)
-    return main.wchan if main is not None and sleeps else ""

@@ -13,7 +13,6 @@ from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from harness.observe.job import NoJobError, find_job, listed, members
 from harness.observe.logs import DROPPED
 from harness.store import layout
 
@@ -22,9 +21,10 @@ if TYPE_CHECKING:
 
     from harness.core.ports import Clock
     from harness.core.trial import Trial
+    from harness.observe.census import Census
 
 LONGEST_LINE_BYTES = 1 << 16
-FIRST_SEARCH_S, LAST_SEARCH_S = 4.0, 60.0
+FIRST_SEARCH_S, LAST_SEARCH_S = 2.5, 60.0
 """Time before the first search for processes that did not introduce themselves, and between later ones."""
 
 STREAMS = ("stdout", "stderr")
@@ -98,7 +98,7 @@ class Taps:
     program's own marks begin.
     """
 
-    def __init__(self, trial: Trial, *, trial_dir: Path, clock: Clock, pid: int) -> None:
+    def __init__(self, trial: Trial, *, trial_dir: Path, clock: Clock, pid: int, census: Census) -> None:
         config = trial.config.get("progress")
         progress = cast("Mapping[str, object]", config) if isinstance(config, dict) else {}
         pattern, file = progress.get("pattern"), progress.get("file")
@@ -110,7 +110,7 @@ class Taps:
         self._rests = [b"" for _ in (*self._output, self._file)]
         self._seq = 0
         self._fd: int | None = None
-        self._search = RankSearch(trial_dir, pid=pid, clock=clock)
+        self._search = RankSearch(trial_dir, pid=pid, clock=clock, census=census)
 
     def poll(self) -> None:
         """Look once, and mark what moved."""
@@ -168,14 +168,14 @@ class Taps:
 
 
 class RankSearch:
-    """Finds the processes that train below ``pid`` when they do not introduce themselves.
+    """Finds the processes that train when they do not introduce themselves, among those of the trial.
 
     A script may give its Python an environment of its own, and then our shim is not there; and what is started may be
     a shell. What is found is written into ``ranks.jsonl`` as the ranks themselves would.
     """
 
-    def __init__(self, trial_dir: Path, *, pid: int, clock: Clock) -> None:
-        self._path, self._pid, self._clock = layout.ranks(trial_dir), pid, clock
+    def __init__(self, trial_dir: Path, *, pid: int, clock: Clock, census: Census) -> None:
+        self._path, self._pid, self._clock, self._census = layout.ranks(trial_dir), pid, clock, census
         self._found: dict[int, int] = {}
         self._rest_s = FIRST_SEARCH_S
         self._next_s = clock.now() + FIRST_SEARCH_S
@@ -187,19 +187,19 @@ class RankSearch:
             return
         self._rest_s = min(2 * self._rest_s, LAST_SEARCH_S)
         self._next_s = now_s + self._rest_s
-        if any(Path(f"/proc/{pid}").exists() for pid in self._found.values()):
+        members = self._census.members()
+        if any(pid in members for pid in self._found.values()):
             return
         if not self._found and self._path.exists():
             return  # they introduced themselves
-        try:
-            job = find_job(self._pid, table=members(listed()))
-        except NoJobError:
-            return
-        ranks = {w.member.rank: w.member.pid for w in job.workers if w.member.rank is not None}
-        self._found = ranks or {0: job.workers[0].member.pid}
-        if self._found == {0: self._pid}:
+        program = self._census.first_python()
+        self._found = self._census.ranks() or ({0: program} if program is not None else {})
+        if not self._found or self._found == {0: self._pid}:
             return  # it is what was started
-        rows = [{"event": "started", "rank": rank, "pid": pid, "t": now_s} for rank, pid in self._found.items()]
+        rows = [
+            {"event": "started", "rank": rank, "pid": members[pid].inner, "started": members[pid].started, "t": now_s}
+            for rank, pid in self._found.items()
+        ]
         with self._path.open("a") as file:
             file.write("".join(f"{json.dumps(row)}\n" for row in rows))
 

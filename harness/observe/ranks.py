@@ -13,6 +13,7 @@ from harness.observe.heartbeat import LineReader
 from harness.store import layout
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -52,10 +53,20 @@ def torchrun_ends(text: str) -> dict[int, Exit]:
 
 
 class Ranks:
-    """What ``ranks.jsonl`` has said so far; call :meth:`read` to catch up. Empty for a trial of one process."""
+    """What ``ranks.jsonl`` has said so far; call :meth:`read` to catch up. Empty for a trial of one process.
 
-    def __init__(self, trial_dir: Path, *, started_s: float) -> None:
+    ``pids`` are the PIDs that the ranks have here, without those to which no process of the trial answers; ``world`` is
+    how many ranks there are by what they say, 0 where none said so. ``outer`` gives the PID here of the trial's process
+    that calls itself by another and began at a time.
+    """
+
+    def __init__(
+        self, trial_dir: Path, *, started_s: float, outer: Callable[..., int | None] = lambda pid, **_: pid
+    ) -> None:
         self.pids: dict[int, int] = {}
+        self.world = 0
+        self._said: dict[int, tuple[int, int | None]] = {}
+        self._outer = outer
         self.ended: dict[int, RankEnd] = {}
         self.unreadable = 0
         self._reader, self._started_s = LineReader(layout.ranks(trial_dir)), started_s
@@ -67,6 +78,11 @@ class Ranks:
                 self._take(json.loads(line))
             except (ValueError, TypeError, KeyError):
                 self.unreadable += 1
+        for rank, (pid, started) in tuple(self._said.items()):
+            found = self._outer(pid, started=started)
+            if found is not None:  # a process that began a moment ago may not be in the list yet
+                self.pids[rank] = found
+                del self._said[rank]
 
     def close(self) -> None:
         """Give the file back."""
@@ -75,6 +91,8 @@ class Ranks:
     def _take(self, row: dict[str, Any]) -> None:
         rank, t_s = int(row["rank"]), float(row["t"]) - self._started_s
         if row["event"] == "started":
-            self.pids[rank] = int(row["pid"])
+            started = row.get("started")
+            self._said[rank] = int(row["pid"]), None if started is None else int(started)
+            self.world = max(self.world, int(row.get("world", 0)), len(self._said | self.pids))
         elif row["event"] == "ended":
             self.ended[rank] = RankEnd(exit=Exit(code=row.get("code"), signal=row.get("signal")), t_s=t_s)

@@ -1,40 +1,62 @@
-"""Looks at the processes of a trial's ranks: /proc and stacks, numbered, with the windows that nothing disturbed."""
+"""Looks at every process of a trial: /proc and stacks, numbered, with the windows that nothing disturbed."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Protocol
 
-from harness.core.collective import wait_of
-from harness.core.movement import movement
-from harness.core.stacks import asks_helpers, deciding_thread
 from harness.observe.bounded import Bounded
+from harness.observe.ends import Ends
+from harness.observe.stacks.faulthandler import Faulthandler
 from harness.observe.stacks.pick import sample_all
+from harness.observe.stacks.pyspy import sources
+from harness.reading.frames import deciding_thread
+from harness.reading.loops import lacks_variables, progress, with_variables
+from harness.reading.meeting import meeting_of
+from harness.reading.stillness import motion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from harness.core.evidence import ProcessState, SourceFailure, StackSample
-    from harness.core.ports import Clock, Handle, StackSource
-
+    from harness.core.ports import Clock, StackSource
+    from harness.observe.census import Census
+    from harness.observe.job import Member
 
 AT_ONCE = 8
 """Dumpers that run side by side; each takes 0.02 s of CPU, or 0.2 s with native frames."""
 
-HELPERS = 8
-"""Worker processes of a rank whose stacks are taken."""
+HELPERS = 12
+"""Processes beside those that train whose stacks are taken; of many workers a few will do."""
 
 SIGNALLING = "faulthandler"
 """A source that sends a signal: not to a process of which nobody knows what it does with it."""
+
+
+class Native(Enum):
+    """Whose native frames to take: nobody's, of those that stand still anyway, or of all that train."""
+
+    NONE = auto()
+    STILL = auto()
+    ALL = auto()
 
 
 class ProcessView(Protocol):
     """What the watch wants to know of a process; ``harness.observe.proc.Proc`` in earnest."""
 
     def look(
-        self, pid: int, *, id: str, t_s: float, rank: int = 0, others: Iterable[int] = (), since: str | None = None
+        self,
+        pid: int,
+        *,
+        id: str,
+        t_s: float,
+        rank: int = 0,
+        children: int = 0,
+        since: str | None = None,
+        ends: Ends | None = None,
     ) -> ProcessState | None:
         """The process with all its threads; None when it is gone."""
         ...
@@ -43,54 +65,58 @@ class ProcessView(Protocol):
         """The most memory it ever held; 0 when it is gone."""
         ...
 
-    def parent(self, pid: int) -> int | None:
-        """Its parent's PID; None when it is gone."""
+    def member(self, pid: int) -> Member | None:
+        """What it is: who started it and when, its command, what a launcher told it; None when it is gone."""
         ...
 
 
 class Sampler:
     """Takes and keeps samples. Those of the present silence are in :attr:`looks` and :attr:`stacks`.
 
-    ``ranks`` gives the PID of every rank that is there, one for a trial of a single process.
-    A look that no stack dump followed is forgotten when the silence ends: a healthy trial leaves none.
+    ``ranks`` gives the PID of every rank that is there, one for a trial of a single process. A silence in which no
+    stacks were taken is forgotten when it ends: a healthy trial leaves none. ``gently`` leaves out whatever signals.
     """
 
     def __init__(
         self,
         *,
-        handle: Handle,
+        census: Census,
         trial_dir: Path,
         clock: Clock,
         started_s: float,
         sources: Sequence[StackSource],
         view: ProcessView,
-        ranks: Callable[[], Mapping[int, int]] | None = None,
+        ranks: Callable[[], Mapping[int, int]],
+        gently: bool = False,
     ) -> None:
-        self._handle, self._trial_dir, self._clock, self._started_s = handle, trial_dir, clock, started_s
-        self._sources, self._view = sources, view
-        self._ranks = ranks or (lambda: {0: handle.pid})
+        self._census, self._trial_dir, self._clock, self._started_s = census, trial_dir, clock, started_s
+        self._view, self._ranks = view, ranks
+        self._quiet = [source for source in sources if source.name != SIGNALLING]
+        self._sources = self._quiet if gently else list(sources)
         self.looks: list[ProcessState] = []
         self.stacks: list[StackSample] = []
-        self._kept_looks: Bounded[ProcessState] = Bounded(first=12, last=24)
-        self._kept_stacks: Bounded[StackSample] = Bounded(first=6, last=12)
+        self._kept: Bounded[tuple[list[ProcessState], list[StackSample]]] = Bounded(first=2, last=3)
         self._failures: dict[tuple[str, str], SourceFailure] = {}
         self._numbers = {"look": 0, "stack": 0}
         self._openings: dict[int, str] = {}
-        self._disturbed = False
 
     def look(self) -> None:
-        """Look at /proc, which does not disturb the processes."""
-        ranks = self._ranks()
-        live = [ref.pid for ref in self._handle.processes()]
-        for rank, pid in ranks.items():
+        """Look at every process of the trial in /proc, which does not disturb them."""
+        members = self._census.members()
+        mains = {pid: rank for rank, pid in self._ranks().items()}
+        owners = {pid: self._census.owner(pid, mains) for pid in {*members, *mains}}
+        ends = Ends({pid: member.parent for pid, member in members.items()})
+        for pid in sorted(owners, key=lambda pid: (pid not in mains, pid)):
+            rank = owners[pid]
             number = self._numbers["look"] + 1
             state = self._view.look(
                 pid,
                 id=f"proc-{number}",
                 t_s=self._now(),
-                rank=rank,
-                others=self._others(pid, live=live, ranks=ranks),
+                rank=rank if rank is not None else -1 if len(mains) > 1 else 0,
+                children=sum(owner == rank for owner in owners.values()) - 1 if pid in mains else 0,
                 since=self._openings.get(pid),
+                ends=ends,
             )
             if state is None:
                 continue
@@ -98,129 +124,115 @@ class Sampler:
             self._openings.setdefault(pid, state.id)
             self.looks.append(state)
 
-    def dump(self, *, native: bool, gently: bool = False) -> None:
-        """Take every rank's stacks from the first source that can; what could not is kept with its reason.
+    def dump(self, native: Native) -> None:
+        """Take stacks: of those that train, and of Python processes that work for them.
 
-        A rank whose Python frames tell already that it waits in a collective is not stopped for native ones. Threads
-        keep the names that a sample without native frames has told: Python's own, where others know the kernel's.
-        ``gently`` leaves out the source that sends a signal.
+        What computes is asked for its Python frames and locals also where native frames are wanted of it: the former
+        tell the loop that it is in, the latter that it waits for a GPU.
         """
-        told = (
-            {sample.pid for sample in self.stacks if not sample.native and _tells_wait(sample)}
-            if native
-            else set[int]()
-        )
-        sources = self._quiet() if gently else self._sources
-        self._disturbed = True
         self._openings.clear()
-        ranks = self._ranks()
+        mains = {pid: rank for rank, pid in self._ranks().items()}
+        helpers = [m.pid for m in self._census.members().values() if m.python and m.pid not in mains]
+        helpers.sort(key=lambda pid: (self._stands_still(pid) is not True, pid))
+        asked: list[tuple[int, int, bool]] = []
+        for pid in (*mains, *helpers[:HELPERS]):
+            rank = mains.get(pid, self._census.owner(pid, mains) or 0)
+            still = self._stands_still(pid) is True
+            wants = (native is Native.ALL and pid in mains) or (native is Native.STILL and still)
+            wants = wants and not self._tells_meeting(pid)
+            asked += [(pid, rank, False)] if not (wants and still) else []
+            asked += [(pid, rank, True)] if wants else []
         first = self._numbers["stack"] + 1
-        self._numbers["stack"] += len(ranks)
+        self._numbers["stack"] += len(asked)
 
-        def take(numbered: tuple[int, tuple[int, int]]) -> tuple[StackSample | None, tuple[SourceFailure, ...]]:
-            number, (rank, pid) = numbered
+        def take(numbered: tuple[int, tuple[int, int, bool]]) -> tuple[StackSample | None, tuple[SourceFailure, ...]]:
+            number, (pid, rank, with_native) = numbered
             return sample_all(
-                sources,
+                self._sources if pid in mains else self._quiet,
                 pid=pid,
                 rank=rank,
                 t_s=self._now(),
-                native=native and pid not in told,
+                native=with_native,
                 number=number,
                 trial_dir=self._trial_dir,
             )
 
         # Side by side: a dumper waits for its process longer than it computes, and ranks are compared with each other.
         with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
-            taken = list(pool.map(take, enumerate(ranks.items(), first)))
+            taken = list(pool.map(take, enumerate(asked, first)))
         for sample, failures in taken:
             for failure in failures:
                 numbered = replace(failure, id=f"failure-{len(self._failures) + 1}")
                 self._failures.setdefault((failure.source, failure.reason), numbered)
             if sample is not None:
                 self.stacks.append(self._named(sample))
-                if asks_helpers(sample):
-                    self._dump_helpers(sample, ranks=ranks)
+        for rank, pid in self._ranks().items():
+            self._ask_inside(pid, rank)
+
+    def _ask_inside(self, pid: int, rank: int) -> None:
+        """Ask a process in a loop that gets on where the loops around it are, or for variables that nobody saw."""
+        asker = next((source for source in self._sources if isinstance(source, Faulthandler)), None)
+        plain = [i for i, sample in enumerate(self.stacks) if sample.pid == pid and not sample.native]
+        if asker is None or not plain:
+            return
+        sample = self.stacks[plain[-1]]
+        if not lacks_variables(sample) and not progress([self.stacks[i] for i in plain]):
+            return
+        said = asker.inside(pid=pid, rank=rank, trial_dir=self._trial_dir)
+        if lacks_variables(sample):
+            frames = (frame for thread in sample.threads for frame in thread.frames)
+            sample = with_variables(sample, said.variables, sources(pid, frames))
+        self.stacks[plain[-1]] = replace(sample, positions=said.positions)
 
     def disturbed(self) -> None:
         """Something else asked the processes for an answer: no window reaches across it."""
         self._openings.clear()
 
     def stands_still(self) -> bool:
-        """Whether nothing at all moved between the last two looks at any rank; one of several may poll for another."""
-        last_two = [[look for look in self.looks if look.pid == pid][-2:] for pid in self._ranks().values()]
-        if not last_two or any(len(pair) < 2 for pair in last_two):
-            return False
-        moved = [movement(*pair) for pair in last_two]
-        return all(one.still or (len(moved) > 1 and one.polls) for one in moved)
+        """Whether nothing moves in those that train, as far as it was seen; one of several may poll for another."""
+        pids = list(self._ranks().values())
+        return bool(pids) and all(self._stands_still(pid) for pid in pids)
 
     def progress(self) -> None:
         """The silence is over: keep what was taken during it if it was examined, and begin anew."""
-        if self._disturbed:
-            for look in self.looks:
-                self._kept_looks.add(look)
-            for stack in self.stacks:
-                self._kept_stacks.add(stack)
-        self.looks, self.stacks, self._disturbed = [], [], False
+        if self.stacks:
+            self._kept.add((self.looks, self.stacks))
+        self.looks, self.stacks = [], []
         self._openings.clear()
 
     def all_looks(self) -> tuple[ProcessState, ...]:
         """Every look that was kept, in order."""
-        return (*self._kept_looks.items(), *self.looks)
+        return (*(look for looks, _ in self._kept.items() for look in looks), *self.looks)
 
     def all_stacks(self) -> tuple[StackSample, ...]:
         """Every stack sample that was kept, in order."""
-        return (*self._kept_stacks.items(), *self.stacks)
+        return (*(stack for _, stacks in self._kept.items() for stack in stacks), *self.stacks)
 
     def failures(self) -> tuple[SourceFailure, ...]:
         """Each reason why a source could not be used, once."""
         return tuple(self._failures.values())
 
-    def _quiet(self) -> list[StackSource]:
-        return [source for source in self._sources if source.name != SIGNALLING]
+    def _stands_still(self, pid: int) -> bool | None:
+        """Whether a process was seen to rest, or merely to poll; None while there was no undisturbed window."""
+        stacks = [stack for stack in self.stacks if stack.pid == pid]
+        moved = motion([look for look in self.looks if look.pid == pid], stacks)
+        if moved is None:
+            return None
+        return moved.windows[-1].rests
+
+    def _tells_meeting(self, pid: int) -> bool:
+        """Whether a process's Python frames tell already that it waits in a collective."""
+        plain = [stack for stack in self.stacks if stack.pid == pid and not stack.native]
+        threads = [deciding_thread(stack) for stack in plain]
+        return any(thread is not None and meeting_of(thread) is not None for thread in threads)
 
     def _named(self, sample: StackSample) -> StackSample:
+        """Threads keep the names that a sample without native frames has told: Python's own, not the kernel's."""
         if not sample.native:
             return sample
         names = {t.tid: t.name for s in self.stacks if s.pid == sample.pid and not s.native for t in s.threads}
         threads = tuple(replace(thread, name=names.get(thread.tid, thread.name)) for thread in sample.threads)
         return replace(sample, threads=threads)
 
-    def _dump_helpers(self, asking: StackSample, *, ranks: Mapping[int, int]) -> None:
-        """The stacks of the worker processes that a rank waits for, without disturbing them; a few of many will do."""
-        live = [ref.pid for ref in self._handle.processes()]
-        for pid in self._others(asking.pid, live=live, ranks=ranks)[:HELPERS]:
-            self._numbers["stack"] += 1
-            sample, _ = sample_all(
-                self._quiet(),
-                pid=pid,
-                rank=asking.rank,
-                t_s=self._now(),
-                native=False,
-                number=self._numbers["stack"],
-                trial_dir=self._trial_dir,
-            )
-            if sample is not None:
-                self.stacks.append(sample)
-
-    def _others(self, pid: int, *, live: Sequence[int], ranks: Mapping[int, int]) -> list[int]:
-        """The processes that work for this one: all others of a single process, below a supervisor; a rank's own."""
-        if len(ranks) == 1 and pid == self._handle.pid:
-            supervisor = self._view.parent(pid)
-            return [other for other in live if other not in (pid, supervisor)]
-        parents = {other: self._view.parent(other) for other in live}
-        return [other for other in live if other not in ranks.values() and _descends(other, pid, parents)]
-
     def _now(self) -> float:
         return self._clock.now() - self._started_s
-
-
-def _tells_wait(sample: StackSample) -> bool:
-    thread = deciding_thread(sample)
-    return thread is not None and wait_of(thread) is not None
-
-
-def _descends(pid: int, ancestor: int, parents: Mapping[int, int | None]) -> bool:
-    above = parents.get(pid)
-    while above is not None and above != ancestor:
-        above = parents.get(above)
-    return above == ancestor

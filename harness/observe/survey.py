@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.core.groups import RankSeen
 from harness.observe.stacks.pick import sample_all
+from harness.reading.places import RankSeen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -86,7 +86,7 @@ class Survey:
             id=id,
             t_s=self._now(),
             rank=worker.member.rank or 0,
-            others=[helper.pid for helper, _ in worker.helpers],
+            children=len(worker.helpers),
             since=since,
         )
 

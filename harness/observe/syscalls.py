@@ -1,58 +1,69 @@
-"""Whether a blocked system call has a time limit, from /proc's line about it.
+"""The system call that a thread is blocked in, from the kernel's line about it (``/proc/PID/task/TID/syscall``).
 
-A thread in ``futex`` without a time-out wakes only when somebody wakes it; one in ``clock_nanosleep`` wakes by
-itself. The numbers are those of the kernel's system call tables.
+A thread in ``futex`` without a time-out wakes only when somebody wakes it; one in ``clock_nanosleep`` wakes by itself.
+The numbers are those of the kernel's system call tables.
 """
 
 from __future__ import annotations
 
 import platform
+from dataclasses import dataclass
 
-_ALWAYS: dict[str, frozenset[int]] = {
-    "x86_64": frozenset({35, 230}),
-    "aarch64": frozenset({101, 115}),
-}
-"""nanosleep, clock_nanosleep: the limit is the call's purpose."""
+_NAMES: dict[str, dict[int, str]] = {
+    "x86_64": {
+        0: "read", 1: "write", 2: "open", 7: "poll", 17: "pread", 19: "readv", 20: "writev", 23: "select", 34: "pause",
+        35: "nanosleep", 42: "connect", 43: "accept", 44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg",
+        61: "wait4", 65: "semop", 69: "msgsnd", 70: "msgrcv", 72: "fcntl", 73: "flock", 128: "rt_sigtimedwait",
+        130: "rt_sigsuspend", 202: "futex", 208: "io_getevents", 219: "restart", 220: "semtimedop",
+        230: "clock_nanosleep", 232: "epoll_wait", 242: "mq_timedsend", 243: "mq_timedreceive", 247: "waitid",
+        257: "openat", 270: "pselect6", 271: "ppoll", 281: "epoll_pwait", 288: "accept4", 299: "recvmmsg",
+        426: "io_uring_enter", 441: "epoll_pwait2", 449: "futex_waitv",
+    },
+    "aarch64": {
+        22: "epoll_pwait", 25: "fcntl", 32: "flock", 56: "openat", 63: "read", 64: "write", 65: "readv", 66: "writev",
+        67: "pread", 72: "pselect6", 73: "ppoll", 95: "waitid", 98: "futex", 101: "nanosleep", 115: "clock_nanosleep",
+        128: "restart", 133: "rt_sigsuspend", 137: "rt_sigtimedwait", 182: "mq_timedsend", 183: "mq_timedreceive",
+        188: "msgrcv", 189: "msgsnd", 192: "semtimedop", 193: "semop", 202: "accept", 203: "connect", 206: "sendto",
+        207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 242: "accept4", 243: "recvmmsg", 260: "wait4",
+        426: "io_uring_enter", 441: "epoll_pwait2", 449: "futex_waitv",
+    },
+}  # fmt: skip
 
-_POINTER: dict[str, dict[int, int]] = {
-    # number -> index of the argument that points to the time limit; NULL means none
-    "x86_64": {202: 3, 271: 2, 23: 4, 270: 4, 128: 2, 220: 3, 441: 3, 449: 3},
-    "aarch64": {98: 3, 73: 2, 72: 4, 137: 2, 192: 3, 441: 3, 449: 3},
-}
-"""futex ppoll select pselect6 rt_sigtimedwait semtimedop epoll_pwait2 futex_waitv."""
+_LIMIT_BEHIND_POINTER = {
+    "futex": 3, "ppoll": 2, "select": 4, "pselect6": 4, "rt_sigtimedwait": 2, "semtimedop": 3, "epoll_pwait2": 3,
+    "futex_waitv": 3, "mq_timedsend": 4, "mq_timedreceive": 4, "recvmmsg": 4,
+}  # fmt: skip
+"""Index of the argument that points to the time limit; NULL means none."""
 
-_MILLISECONDS: dict[str, dict[int, int]] = {
-    # number -> index of the argument with the limit in milliseconds; negative means none
-    "x86_64": {7: 2, 232: 3, 281: 3},
-    "aarch64": {22: 3},
-}
-"""poll epoll_wait epoll_pwait."""
+_LIMIT_IN_MILLISECONDS = {"poll": 2, "epoll_wait": 3, "epoll_pwait": 3}
+"""Index of the argument with the limit in milliseconds; negative means none."""
 
 
-_RESTART = {"x86_64": 219, "aarch64": 128}
-"""restart_syscall: the kernel repeats an interrupted call and no longer shows which."""
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A blocked system call: its name, its six arguments, and whether it ends by itself (None: not to be told)."""
+
+    name: str
+    arguments: tuple[int, ...]
+    timed: bool | None
 
 
-def timed_wait(line: str, *, machine: str | None = None) -> bool | None:
-    """Whether the call in ``line`` (``/proc/PID/task/TID/syscall``) ends by itself; None when it cannot be told."""
-    machine = machine or platform.machine()
+def blocked_call(line: str, *, machine: str | None = None) -> Call | None:
+    """The call in the kernel's ``line``; None for a thread that runs, a hidden line, or an unknown machine."""
+    names = _NAMES.get(machine or platform.machine())
     fields = line.split()
-    if machine not in _ALWAYS or len(fields) < 7 or not fields[0].isdecimal():
+    if names is None or len(fields) < 7 or not fields[0].isdecimal():
         return None
-    number, arguments = int(fields[0]), [int(field, 16) for field in fields[1:7]]
-    if number in _ALWAYS[machine]:
+    name = names.get(int(fields[0]), f"call {fields[0]}")
+    arguments = tuple(int(field, 16) for field in fields[1:7])
+    return Call(name, arguments, _timed(name, arguments))
+
+
+def _timed(name: str, arguments: tuple[int, ...]) -> bool | None:
+    if name in ("nanosleep", "clock_nanosleep"):
         return True
-    if number in _POINTER[machine]:
-        return arguments[_POINTER[machine][number]] != 0
-    if number in _MILLISECONDS[machine]:
-        return arguments[_MILLISECONDS[machine][number]] & 0x80000000 == 0
-    return None if number == _RESTART[machine] else False
-
-
-_ACCEPT = {"x86_64": frozenset({43, 288}), "aarch64": frozenset({202, 242})}
-
-
-def listens(line: str, *, machine: str | None = None) -> bool:
-    """Whether the call in ``line`` waits for somebody to connect: accept, accept4."""
-    number = line.split(None, 1)[0] if line.strip() else ""
-    return number.isdecimal() and int(number) in _ACCEPT.get(machine or platform.machine(), frozenset())
+    if name in _LIMIT_BEHIND_POINTER:
+        return arguments[_LIMIT_BEHIND_POINTER[name]] != 0
+    if name in _LIMIT_IN_MILLISECONDS:
+        return arguments[_LIMIT_IN_MILLISECONDS[name]] & 0x80000000 == 0
+    return None if name == "restart" else False  # an interrupted call that the kernel repeats: no longer told which

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from harness.core.errors import SpecError, suggestion
+from harness.core.ports import CellRequest
 from harness.core.success import PASSES
 from harness.core.trial import Trial
 from harness.plan.budget import budget
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
     from harness.core.campaign import CampaignSpec
     from harness.core.point import Point, Value
-    from harness.core.ports import CellRequest, Target
+    from harness.core.ports import Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,16 @@ class CellPlanner:
         self._repeats[request.cell] += 1
         return trial
 
+    def again(self, trial: Trial) -> Trial | None:
+        """The trial that would be made now of the cell of an earlier one; None where there is no such cell here."""
+        settings = dict(trial.point)
+        if settings.keys() != {factor.name for factor in self.matrix.space.factors}:
+            return None
+        try:
+            return self.like(CellRequest(cell=self.matrix.space.cell(settings), role="search", reason=""))
+        except SpecError:
+            return None
+
     def like(self, request: CellRequest) -> Trial:
         """The trial that :meth:`trial` would make, without making it or the tree that it would run in."""
         cell, bundle = request.cell, self.matrix.bundle(request.cell)
@@ -106,9 +118,10 @@ class CellPlanner:
 
     def _config(self, cell: Point) -> dict[str, object]:
         bundle = self.matrix.bundle(cell)
-        if self.matrix.command:
-            return {"argv": [*self.matrix.command, *bundle.args]}
-        return self.target.config(dict(bundle.config))
+        if not self.matrix.command:
+            return self.target.config(dict(bundle.config))
+        config = self.target.config({"command": shlex.join(self.matrix.command), **dict(bundle.config)})
+        return config | {"more": list(bundle.args)} if bundle.args else config
 
     def _seed(self, cell: Point, repeat: int) -> int:
         text = f"{self.spec.seed}|{self.matrix.space.name_of(cell)}|{repeat}"

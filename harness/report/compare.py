@@ -102,7 +102,7 @@ def _axes(run: Run | CampaignRun) -> set[str]:
 def _by_place(run: Run | CampaignRun, names: set[str]) -> dict[Key, list[TrialRecord]]:
     found: dict[Key, list[TrialRecord]] = {}
     for record in run.records:
-        if not record.trial.role.startswith("control"):
+        if not record.trial.is_control:
             key = tuple((name, value) for name, value in record.trial.point if name in names)
             found.setdefault(key, []).append(record)
     return found

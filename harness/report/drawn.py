@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def drawn(run: Run | CampaignRun, run_dir: Path, hide: Callable[[str], str]) -> tuple[Figure, ...]:
-    """The figures of ``run``; one whose evidence cannot be read is left out, its section says why."""
+    """The figures of ``run``; one whose evidence, or whose library, cannot be read is left out."""
     table = FIGURES if isinstance(run, Run) else CAMPAIGN_FIGURES
     found: list[Figure] = []
     for name in table:
         figure: Figure | None = None
-        with suppress(StoreError):
+        with suppress(StoreError, ImportError, OSError):
             figure = table.load(name)(run, run_dir, hide)
         found += [figure] if figure else []
     return tuple(found)

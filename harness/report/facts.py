@@ -105,7 +105,7 @@ def numbered(run: Run | CampaignRun) -> tuple[Numbered, ...]:
 
 def is_control(trial: Numbered) -> bool:
     """Whether it was run with one thing changed, and so does not count for the threshold."""
-    return trial.record.trial.role.startswith("control")
+    return trial.record.trial.is_control
 
 
 def searched(run: Run) -> tuple[Numbered, ...]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.boundary import Claim, Finding
 from harness.core.fit import at_least, how_far, times_beyond
+from harness.core.invocation import Invocation
 from harness.core.outcome import StopReason
 from harness.core.verdict import Confidence, Kind
 from harness.report.facts import cell, controls, failing, groups
@@ -17,7 +18,7 @@ from harness.report.words import at, per_step
 
 if TYPE_CHECKING:
     from harness.core.boundary import Boundary, ScalingFit
-    from harness.core.record import Run
+    from harness.core.record import CampaignRun, Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,28 +29,30 @@ class Step:
     command: tuple[str, ...] = ()
 
 
-def next_steps(run: Run) -> tuple[Step, ...]:
-    """What would decide most, first."""
+def next_steps(run: Run, *, of_trainer: bool | None = None) -> tuple[Step, ...]:
+    """What would decide most, first. ``of_trainer``: whether our own trainer's controls and settings may be named."""
     boundary = run.boundary
     if boundary is None or run.ended not in ("answered", "finished"):
-        return (Step(text="Continue; finished trials are not run again.", command=resume(run)),)
-    steps = _for(run, boundary)
+        onward = Step(text="Continue; finished trials are not run again.", command=resume(run))
+        return (onward if run.directory else Step(text="Ask again.", command=run.argv),)
+    ours = run.spec.target == "nsa" if of_trainer is None else of_trainer
+    steps = _for(run, boundary, ours=ours)
     return tuple(step for step in steps if step is not None)
 
 
-def _for(run: Run, boundary: Boundary) -> list[Step | None]:
+def _for(run: Run, boundary: Boundary, *, ours: bool) -> list[Step | None]:
     match boundary.finding:
         case Finding.THRESHOLD | Finding.ALL_FAIL:
             return [
                 _wait_longer(run),
                 _look(run),
                 _repeat(run, boundary),
-                _control(run, boundary),
+                _control(run, boundary) if ours else None,
                 _certify(run, boundary),
-                _other(run),
+                _other(run) if ours else None,
             ]
         case Finding.NO_FAILURE:
-            return [_certify(run, boundary), _further(run), _longer(run)]
+            return [_certify(run, boundary), _further(run), _longer(run) if ours else None]
         case Finding.NO_THRESHOLD_SLOW:
             return [_more_time(run, boundary)]
         case Finding.INCONCLUSIVE:
@@ -58,26 +61,12 @@ def _for(run: Run, boundary: Boundary) -> list[Step | None]:
 
 def resume(run: Run) -> tuple[str, ...]:
     """The command that continues this run."""
-    return ("nsa-harness", "bisect", "--resume", run.directory or run.id)
+    return Invocation(verb=("bisect",), options=(("--resume", run.directory or run.id),)).argv
 
 
-def without(argv: tuple[str, ...], option: str) -> tuple[str, ...]:
-    """``argv`` less ``option`` and its value, wherever it stands; other options are left alone."""
-    kept: list[str] = []
-    skip = False
-    for word in argv:
-        if skip:
-            skip = False
-        elif word == option:
-            skip = True
-        elif not word.startswith(f"{option}="):
-            kept.append(word)
-    return tuple(kept)
-
-
-def changed(argv: tuple[str, ...], option: str, value: str) -> tuple[str, ...]:
-    """``argv`` with ``option`` set to ``value`` in place of what it was."""
-    return (*without(argv, option), option, value)
+def again(run: Run | CampaignRun, option: str, value: str) -> tuple[str, ...]:
+    """The command that asks the same with ``option`` at ``value``; empty where a run does not know its options."""
+    return () if run.invocation is None else run.invocation.having(option, value).argv
 
 
 def _wait_longer(run: Run) -> Step | None:
@@ -89,7 +78,7 @@ def _wait_longer(run: Run) -> Step | None:
         return None
     return Step(
         text="Rule out that what it waits for is only late: a stall limit of a minute is watched for four.",
-        command=changed(run.argv, "--stall", "60s"),
+        command=again(run, "--stall", "60s"),
     )
 
 
@@ -109,12 +98,12 @@ def _repeat(run: Run, boundary: Boundary) -> Step | None:
 
 
 def _control(run: Run, boundary: Boundary) -> Step | None:
-    if controls(run) or run.spec.target != "nsa":
+    if controls(run):
         return None
     name = "no-fault" if run.spec.fault else "dense"
     return Step(
         text=f"Run a control: whether {at(run, boundary.first_bad)} passes with only that one thing changed.",
-        command=changed(run.argv, "--control", name),
+        command=again(run, "--control", name),
     )
 
 
@@ -124,29 +113,23 @@ def _certify(run: Run, boundary: Boundary) -> Step | None:
     passes = max(boundary.certificate_passes, 9)
     return Step(
         text=f"Complete the certificate: a rare failure at {at(run, boundary.last_good)} is not ruled out yet.",
-        command=changed(run.argv, "--certify", str(passes)),
+        command=again(run, "--certify", str(passes)),
     )
 
 
 def _other(run: Run) -> Step | None:
     group = failing(run)
-    if group is None or run.spec.target != "nsa" or group.value is None:
+    if group is None or group.value is None:
         return None
     if run.spec.fault:
-        real = without(run.argv, "--fault")
+        real = () if run.invocation is None else run.invocation.without("--fault").argv
         return Step(text="Ask the real question: the same without the planted fault.", command=real)
     other = "seq_len" if run.spec.axis.name != "seq_len" else "n_layers"
-    held = (f"--set={path}={value}" for path, value in run.spec.fixed if not path.endswith(f".{other}"))
+    axis = (run.spec.axis.path, group.value)
+    held = [("--set", f"{p}={v}") for p, v in (axis, *run.spec.fixed) if not p.endswith(f".{other}")]
     return Step(
         text=f"Vary another axis at the failing value: whether {other} matters too is not known.",
-        command=(
-            "nsa-harness",
-            "bisect",
-            "--axis",
-            other,
-            f"--set={run.spec.axis.path}={group.value}",
-            *held,
-        ),
+        command=Invocation(verb=("bisect",), options=(("--axis", other), *held)).argv,
     )
 
 
@@ -156,17 +139,17 @@ def _further(run: Run) -> Step | None:
         return None
     return Step(
         text=f"Go further: nothing above {at(run, last)} was tried.",
-        command=changed(run.argv, "--axis", f"{run.spec.axis.name}={last}..{2 * last}"),
+        command=again(run, "--axis", f"{run.spec.axis.name}={last}..{2 * last}"),
     )
 
 
 def _longer(run: Run) -> Step | None:
     steps = max((len(record.measurement.step_s) for record in run.records), default=0)
-    if not steps or run.spec.target != "nsa":
+    if not steps:
         return None
     return Step(
         text=f"Train longer: a failure after step {steps} of a trial would not have been seen.",
-        command=changed(run.argv, "--steps", str(10 * steps)),
+        command=again(run, "--steps", str(10 * steps)),
     )
 
 
@@ -179,7 +162,7 @@ def _more_time(run: Run, boundary: Boundary) -> Step | None:
         limit_s = slow[0].first.record.trial.budget.total.seconds
         return Step(
             text=f"Give it time: four times the limit of {seconds(limit_s)}, to see how the time grows.",
-            command=changed(run.argv, "--total", f"{math.ceil(4 * limit_s)}s"),
+            command=again(run, "--total", f"{math.ceil(4 * limit_s)}s"),
         )
     last = run.spec.axis.values[-1]
     if not isinstance(last, int | float):
@@ -191,7 +174,7 @@ def _more_time(run: Run, boundary: Boundary) -> Step | None:
     away = f" ({how_far(times)})" if how_far(times) else ""
     return Step(
         text=f"Give it time: {at(run, last)} is predicted to need {need}{away}; this allows {said} that.",
-        command=changed(run.argv, "--total", f"{enough}s"),
+        command=again(run, "--total", f"{enough}s"),
     )
 
 

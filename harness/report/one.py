@@ -5,10 +5,11 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
-from harness.core.groups import RankSeen, group_ranks, sentence
 from harness.core.outcome import Ending
-from harness.core.stacks import deciding_thread, is_noise, telling_frame
+from harness.core.rates import SURE, interval, passes_that_show
 from harness.core.verdict import Confidence, Kind
+from harness.reading.frames import deciding_thread, is_noise, telling_frame
+from harness.reading.places import RankSeen, group_ranks, sentence
 from harness.report import seen
 from harness.report.stacks import deciding_sample, place
 from harness.report.text import clean, command, seconds, size, wrap
@@ -25,9 +26,18 @@ WIDTH = 80
 FRAMES = 8
 LOG_LINES = 6
 RIVALS = 2
+UNTOLD = frozenset({Kind.SLOW, Kind.UNRESOLVED, Kind.INFRA})
+"""Verdicts that do not say whether a program fails."""
+
+MOST_PASSES = 10_000
+"""More passes than these are nobody's to try."""
 
 
-WATCHED = {"moving": "no hang was seen", "ended-meanwhile": "not told: it ended while it was watched"}
+WATCHED = {
+    "moving": "no hang was seen",
+    "ended-meanwhile": "not told: it ended while it was watched",
+    "may-be-endless": "not told: it computes in a loop that may never end",
+}
 """The first words about a job that was only watched, by the cause."""
 
 
@@ -120,6 +130,8 @@ def _next_of(record: TrialRecord, *, launcher: int) -> str:
         return "that it works does not show that it gets anywhere; --follow tells when it stops"
     if verdict.cause == "ended-meanwhile":
         return "look at its exit status and its output; nsa-harness run -- COMMAND keeps both, and judges its end"
+    if verdict.cause == "may-be-endless":
+        return "nsa-harness run -- COMMAND can read the variables of a script's own level, and decide"
     return "look again later, or with --follow: what it waits for may come"
 
 
@@ -127,8 +139,27 @@ def _tally(records: Sequence[TrialRecord]) -> list[str]:
     if len(records) < 2:
         return []
     rows = [f"  run {r.trial.repeat + 1:>3}  {r.verdict!s:<30} {r.outcome.duration_s:7.1f} s" for r in records]
-    failed = sum(r.verdict.kind is not Kind.PASS for r in records)
-    return [f"{len(records) - failed} of {len(records)} runs passed", *rows, ""]
+    passed = sum(r.verdict.kind is Kind.PASS for r in records)
+    return [f"{passed} of {len(records)} runs passed", *rows, *_indented(how_often(records)), ""]
+
+
+def how_often(records: Sequence[TrialRecord]) -> str:
+    """How often it fails, by the runs that passed or failed, and how many passes would show it fixed."""
+    passed = sum(r.verdict.kind is Kind.PASS for r in records)
+    failed = sum(r.verdict.kind not in UNTOLD for r in records) - passed
+    runs = passed + failed
+    if not runs:
+        return "no run passed or failed: how often it fails is not known"
+    aside = f"; {len(records) - runs} undecided are left out" if runs < len(records) else ""
+    low, high = interval(failed, runs)
+    if not failed:
+        ruled_out = 1 - (1 - SURE) ** (1 / runs)
+        return f"no failure in {runs} runs: a rate of {ruled_out:.2g} or more would have shown one ({SURE:.0%}){aside}"
+    least = f", {passes_that_show(low)} if it is the least of these" if passes_that_show(low) < MOST_PASSES else ""
+    return (
+        f"fails in {failed} of {runs}: {failed / runs:.1%} ({SURE:.0%}: {low:.1%} to {high:.1%}){aside}. "
+        f"{passes_that_show(failed / runs)} passes in a row would show it fixed at that rate ({SURE:.0%}){least}"
+    )
 
 
 def _headline(record: TrialRecord, *, several: bool) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.core.groups import group_ranks, sentence
+from harness.reading.places import group_ranks, sentence
 from harness.report.one import ranks_seen
 from harness.report.text import code, count, details, fence, listed, md, seconds, size, table
 

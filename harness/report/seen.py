@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from harness.core.movement import movement
-from harness.core.stacks import deciding_thread, telling_frame
+from harness.reading.frames import deciding_thread, telling_frame
+from harness.reading.stillness import STILL_CPU_S, between
 from harness.report.stacks import deciding_sample, lines, place, same_in
 from harness.report.text import code, count, details, fence, md, seconds, short_path, size, table
 
@@ -78,10 +78,20 @@ def threads(evidence: Evidence) -> str:
             (thread.tid, md(thread.name), md(thread.state), code(thread.wchan or "-"), f"{cpu_s:.3f}", switched)
         )
     head = ("thread", "name", "state", "waits in the kernel at", "CPU s", "switches")
-    moved = f"**Between {code(first.id)} and {code(last.id)}:** {md(movement(first, last))}."
+    moved = f"**Between {code(first.id)} and {code(last.id)}:** {md(between(first, last))}."
     memory = f"Memory {size(last.rss_bytes)}, {count(last.children, 'other process')}."
     body = table(head, rows, right=(0, 4, 5))
     return f"{moved} {memory}\n\n{details(f'Threads: state and CPU time ({len(rows)})', body)}"
+
+
+def used_no_cpu(evidence: Evidence) -> bool:
+    """Whether no thread used CPU time between two looks at /proc during which no stack dumper ran."""
+    pair = _pair(evidence.processes)
+    if pair is None:
+        return False
+    before = {thread.tid: thread.cpu_s for thread in pair[0].threads}
+    used_s = sum(thread.cpu_s - before.get(thread.tid, thread.cpu_s) for thread in pair[1].threads)
+    return used_s < STILL_CPU_S
 
 
 def _pair(looks: tuple[ProcessState, ...]) -> tuple[ProcessState, ProcessState] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.core.stacks import deciding_thread, telling_frame
+from harness.reading.frames import deciding_thread, same_frames, telling_frame
 from harness.report.text import short_path
 
 if TYPE_CHECKING:
@@ -17,8 +17,10 @@ WIDEST = 160
 
 
 def deciding_sample(evidence: Evidence, verdict: Verdict) -> StackSample | None:
-    """The stack sample that the verdict cites, native frames preferred; else the last that was taken."""
-    cited = [s for s in evidence.stacks if s.id in verdict.cites] or list(evidence.stacks[-1:])
+    """The stack sample that the verdict cites, native frames preferred; else the last of a rank, if there is one."""
+    ranks = {facts.pid for facts in evidence.ranks}
+    working = [s for s in evidence.stacks if s.pid in ranks] or list(evidence.stacks)
+    cited = [s for s in evidence.stacks if s.id in verdict.cites] or working[-1:]
     return max(cited, key=lambda sample: (sample.native, sample.t_s), default=None)
 
 
@@ -26,7 +28,7 @@ def same_in(evidence: Evidence, sample: StackSample) -> tuple[int, int]:
     """In how many of the samples from this source the deciding thread's stack is the same, line by line."""
     wanted = deciding_thread(sample)
     alike = [s for s in evidence.stacks if (s.source, s.native, s.pid) == (sample.source, sample.native, sample.pid)]
-    same = [s for s in alike if wanted and (t := deciding_thread(s)) and t.frames == wanted.frames]
+    same = [s for s in alike if same_frames(deciding_thread(s), wanted)]
     return len(same), len(alike)
 
 

@@ -22,7 +22,7 @@ GRAVITY = (Kind.HANG, Kind.CRASH, Kind.OOM, Kind.NONFINITE, Kind.SLOW, Kind.BELO
 @once
 def subject(run: Run | CampaignRun) -> TrialRecord | None:
     """The first trial that showed the failure sought; else the gravest of those that did not pass; None without one."""
-    records = [r for r in run.records if r.verdict.kind is not Kind.PASS and not r.trial.role.startswith("control")]
+    records = [r for r in run.records if r.verdict.kind is not Kind.PASS and not r.trial.is_control]
     bad = [record for record in records if record.answer is Answer.BAD]
     return min(bad or records, key=lambda record: GRAVITY.index(record.verdict.kind), default=None)
 

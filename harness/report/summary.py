@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from harness.core.boundary import Finding
 from harness.core.errors import StoreError
-from harness.core.stacks import deciding_thread, telling_frame
 from harness.core.verdict import FAILURES
+from harness.reading.frames import deciding_thread, telling_frame
 from harness.report.facts import failing, groups
 from harness.report.next_steps import Step, next_steps
 from harness.report.stacks import deciding_sample, place
 from harness.report.text import short_path
-from harness.report.words import at, certificate, chance, claim, claim_word, day, headline, planted, tally
+from harness.report.words import at, certificate, claim, claim_word, day, headline, planted, taken_over, tally
 from harness.store.run_store import read_evidence
 
 if TYPE_CHECKING:
@@ -73,10 +73,11 @@ def summarise(run: Run, run_dir: Path) -> Summary:
         tone=tone,
         answer=headline(run),
         claim=claim_word(run),
-        sure=tuple(text for text in (claim(run), certificate(run), chance(run)) if text) or ("Nothing is claimed.",),
+        sure=tuple(text for text in (claim(run), taken_over(run), certificate(run)) if text)
+        or ("Nothing is claimed.",),
         judged=judged(record),
         happened=tuple(told),
-        rank=rank_of(record),
+        rank=rank_of(record, run_dir),
         place=place_of(record, run_dir),
         steps=next_steps(run),
         tally=tally(run),
@@ -107,13 +108,24 @@ def judged(record: TrialRecord | None) -> str:
     return f"{record.verdict} by rule {record.verdict.rule}, confidence {record.verdict.confidence}" if record else ""
 
 
-def rank_of(record: TrialRecord | None) -> str:
+def rank_of(record: TrialRecord | None, run_dir: Path) -> str:
     """``rank 1``, or why no rank is named."""
     if record is None:
         return "no rank failed"
-    if record.verdict.rank is None:
-        return "all ranks alike" if record.verdict.because.startswith("all ranks alike") else "no single rank"
-    return f"rank {record.verdict.rank}"
+    if record.verdict.rank is not None:
+        return f"rank {record.verdict.rank}"
+    return "all ranks alike" if _failed_alike(record, run_dir) else "no single rank"
+
+
+def _failed_alike(record: TrialRecord, run_dir: Path) -> bool:
+    """Whether every one of several ranks ended in the same exception with the same message."""
+    try:
+        evidence = read_evidence(run_dir, record.trial.key)
+    except StoreError:
+        return False
+    results = [facts.result for facts in evidence.ranks] if evidence else []
+    raised = {(result.exception, result.message) for result in results if result is not None and result.exception}
+    return len(results) > 1 and None not in results and len(raised) == 1
 
 
 def place_of(record: TrialRecord | None, run_dir: Path) -> str:

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]|[\ud800-\udfff]")
+_CONTROL = re.compile(
+    r"(?:\x1b\[|\x9b)[0-9;?]*[ -/]*[@-~]"  # colours, cursor, screen
+    r"|(?:\x1b[\]P^_X]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"  # titles, links, device commands
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+    r"|[\u061c\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\U000e0000-\U000e007f]"
+    r"|[\ud800-\udfff]"
+)
 _MARKUP = re.compile(r"[\\`*|]|<(?=[A-Za-z/!?])|\[(?=[^\]]*\][(\[])")
 _LIBRARY = re.compile(r"^.*/(?:site-packages|dist-packages|python3\.\d+)/")
 _PACKAGE = re.compile(r"^.*/((?:harness|nsa)/.*)$")
@@ -67,7 +73,7 @@ def ranges(values: Sequence[object]) -> str:
 
 
 def clean(text: str) -> str:
-    """``text`` without terminal control sequences, so that quoting a log cannot repaint a screen."""
+    """``text`` without what repaints a screen, or shows letters in another order than they are in."""
     return _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
@@ -126,8 +132,13 @@ def command(argv: Sequence[str], *, width: int = 80) -> list[str]:
     """A command to copy: shell-quoted, continued with a backslash where it would be too wide."""
     import shlex
 
+    return shell_lines([shlex.quote(argument) for argument in argv], width=width)
+
+
+def shell_lines(words: Sequence[str], *, width: int = 80) -> list[str]:
+    """As :func:`command`, of words that are quoted already."""
     lines: list[str] = []
-    for word in _with_values([shlex.quote(argument) for argument in argv]):
+    for word in _with_values(list(words)):
         if lines and len(lines[-1]) + 1 + len(word) <= width - 2:
             lines[-1] += f" {word}"
         else:

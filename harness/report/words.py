@@ -152,6 +152,10 @@ def _not_told(run: Run, boundary: Boundary) -> str:
 
 def grows(run: Run, fit: ScalingFit) -> str:
     """``Linear: a step takes 1.2 s more per layer (95 %: 1.1 .. 1.3).``; no interval where two points give none."""
+    if fit.law not in ("", "n"):
+        others = f" (possible, too: {', '.join(fit.other_laws)})" if fit.other_laws else ""
+        what_grows = "step" if per_step(fit) else "trial"
+        return f"The time of a {what_grows} grows like {fit.law}, n = {run.spec.axis.name}{others}."
     interval = f" (95 %: {fit.slope_low:.3g} .. {fit.slope_high:.3g})" if fit.slope_low != fit.slope_high else ""
     text = f"a {'step' if per_step(fit) else 'trial'} takes {fit.slope:.3g} s more per {unit(run)}{interval}."
     return f"Linear: {text}" if is_linear(fit) else text[0].upper() + text[1:]
@@ -160,7 +164,7 @@ def grows(run: Run, fit: ScalingFit) -> str:
 def is_linear(fit: ScalingFit) -> bool:
     """Whether the times may be called linear: three values at least, a line that explains them, no other power."""
     values = {value for value, _ in fit.points}
-    other_power = fit.exponent is not None and not 0.75 <= fit.exponent <= 1.25
+    other_power = fit.law not in ("", "n") or (fit.exponent is not None and not 0.75 <= fit.exponent <= 1.25)
     return len(values) >= 3 and fit.r_squared >= LINEAR_R_SQUARED and not other_power
 
 
@@ -185,9 +189,21 @@ def planted(run: Run) -> str:
     return f"The fault {run.spec.fault} was planted on purpose." if run.spec.fault else ""
 
 
+def is_taken_over(run: Run) -> bool:
+    """Whether no trial was run for this answer: then nothing was seen again."""
+    return bool(run.records) and all(record.run for record in run.records)
+
+
+def taken_over(run: Run) -> str:
+    """That the answer is an earlier one's; empty where a trial was run for it."""
+    return f"No trial was run: all {len(run.records)} are of earlier runs." if is_taken_over(run) else ""
+
+
 def claim(run: Run) -> str:
     """One of the three words, with the counts that carry it; empty when nothing is claimed."""
     boundary = run.boundary
+    if is_taken_over(run):
+        return ""
     if boundary is None or boundary.finding in (Finding.INCONCLUSIVE, Finding.NO_THRESHOLD_SLOW):
         return _claim_of_less(run)
     if boundary.finding is Finding.NO_FAILURE:  # the certificate gives the counts
@@ -230,25 +246,17 @@ def certificate(run: Run) -> str:
     text = (
         f"{at(run, boundary.last_good)} passed {here.good}/{here.total}: any failure rate >= {rate:.2f} at "
         f"<= {boundary.last_good} would have been seen with probability >= {boundary.confidence * 100:.0f} % "
-        f"(if the rate does not fall as {run.spec.axis.name} grows)."
+        f"(if the rate does not fall as {run.spec.axis.name} grows{_independence(boundary)})."
     )
     if not boundary.certified and boundary.certificate_passes > here.good:
         text += f" The certificate is incomplete: {here.good} of {boundary.certificate_passes} passes."
     return text
 
 
-def chance(run: Run) -> str:
-    """The posterior of the threshold with its prior, where there is one."""
-    boundary = run.boundary
-    if boundary is None or boundary.finding is not Finding.THRESHOLD or boundary.posterior is None:
-        return ""
-    gap = [*_between(run, boundary), boundary.first_bad]
-    where = f"is {gap[0]}" if len(gap) == 1 else f"lies in {ranges(gap)}"
-    number = math.floor(boundary.posterior * 1000) / 1000
-    return (
-        f"P(the first failing {run.spec.axis.name} {where}) = {number:.3f} "
-        "(prior: all values alike; with even odds a failing value fails always, else at any rate)."
-    )
+def _independence(boundary: Boundary) -> str:
+    """The other condition, with what speaks for it; runs of earlier versions did not look."""
+    told = boundary.independence
+    return f", and if trials do not depend on each other: {told}" if told else ""
 
 
 def day(wall: str) -> str:

@@ -17,11 +17,12 @@ from harness.store import layout
 from harness.store.files import write_atomic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from harness.core.record import CampaignRun, Run
     from harness.report.apart import Draw
     from harness.report.build import Report
+    from harness.report.figures.draw import Figure
 
 DRAWN = frozenset({"html"})
 """Forms that show figures, and so need them drawn."""
@@ -30,9 +31,16 @@ DRAWN = frozenset({"html"})
 def write(
     run: Run | CampaignRun, run_dir: Path, *, hide: Iterable[str] | None = None, template: Path | None = None
 ) -> Path:
-    """Write the report of ``run`` into ``run_dir``; the path of the Markdown. See :func:`publish`."""
-    publish(run, run_dir, hide=hide, template=template)
+    """Write the report of ``run`` into ``run_dir``; the path of the Markdown. See :func:`publish`.
+
+    Of an interrupted run it has no figures: somebody waits for the command to end. ``nsa-harness report`` draws them.
+    """
+    publish(run, run_dir, hide=hide, template=template, draw=_no_figures if run.ended == "interrupted" else here)
     return layout.report(run_dir)
+
+
+def _no_figures(run: Run | CampaignRun, run_dir: Path, hide: Callable[[str], str]) -> Callable[[], tuple[Figure, ...]]:
+    return tuple
 
 
 def publish(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Claim
 from harness.core.cause import Cause, CellCount, Minimised, MinimiseFinding
-from harness.search.posterior import excluded_rate
-from harness.search.tally import worth
+from harness.search.certificate import excluded_rate, stated
 
 if TYPE_CHECKING:
     from harness.core.cause import Need
@@ -38,16 +36,14 @@ def conclude(search: Minimise) -> Minimised:
 def _cause(search: Minimise, levels: Levels) -> Cause:
     needs = tuple(search.need(levels, i) for i, level in enumerate(levels) if level)
     seen = search.count(search.ladder.cell(levels))
-    passes = [worth(need.back.good, need.back.bad) for need in needs if need.certified and need.back is not None]
-    confidence = search.effort.confidence
-    free = [need for need in needs if not need.kept_by]
+    free = [need for need in needs if need.back is not None or not need.kept_by]
     sure = levels in search.sure
     both_twice = sure and seen.bad > 1 and bool(free) and all(need.certified and need.required > 1 for need in free)
     return Cause(
         needs=needs,
         seen=seen,
-        excluded_rate=excluded_rate(min(passes), confidence=confidence) if passes else None,
-        confidence=confidence,
+        excluded_rate=search.excluded_rate(levels),
+        confidence=search.effort.confidence,
         claim=Claim.REPRODUCED if both_twice else Claim.OBSERVED,
         freedom=search.freedom(levels),
         sure=sure,
@@ -73,26 +69,29 @@ def _sentence(cause: Cause) -> str:
     shown = [need for need in cause.needs if need.certified and need.back is not None]
     text = f"{{{cause}}} {cause.seen}"
     if shown:
-        least = min(worth(need.back.good, need.back.bad) for need in shown if need.back is not None)
+        least = min(need.back.good for need in shown if need.back is not None)
         each = "a step back from it" if len(cause.needs) == 1 else "each single step back"
         which = "" if len(shown) == len(cause.needs) else f" ({', '.join(need.axis for need in shown)})"
-        text += f"; {each}{which} passed at least {least} times without a failure{_cleared(shown)}"
-        text += _excluding(CellCount(cell=cause.seen.cell, good=least), cause.confidence)
+        text += f"; {each}{which} passed at least {least} times{_cleared(shown)}"
+        text += _would_be_seen(cause.excluded_rate, cause.confidence)
     return text + "."
 
 
 def _cleared(shown: list[Need]) -> str:
     """A certificate with failures in it is worth that of fewer passes without; it says so."""
     names = ", ".join(need.axis for need in shown if need.cleared)
-    return f", or more often for the same certificate where a failure did not come again ({names})" if names else ""
+    return f", more often where a failure did not come again ({names})" if names else ", never failing"
 
 
 def _excluding(count: CellCount, confidence: float) -> str:
-    rate = excluded_rate(count.good, confidence=confidence)
-    if rate is None or count.bad:
+    return "" if count.bad else _would_be_seen(excluded_rate(count.good, confidence=confidence), confidence)
+
+
+def _would_be_seen(rate: float | None, confidence: float) -> str:
+    if rate is None:
         return ""
-    at_least = math.ceil(rate * 100) / 100  # rounded up: never more than what was ruled out
-    return f", so that a failure rate of {at_least:g} or more would have been seen with {confidence * 100:g} %"
+    seen = f"a failure rate of {stated(rate):g} or more would have been seen with {confidence * 100:g} %"
+    return f", so that {seen} if trials do not depend on each other"
 
 
 def _notes(search: Minimise, causes: tuple[Cause, ...]) -> list[str]:
@@ -103,7 +102,7 @@ def _notes(search: Minimise, causes: tuple[Cause, ...]) -> list[str]:
         if cause.seen.bad and not cause.sure and not search.stopped:
             notes.append(f"{{{cause}}} {cause.seen}: too few to tell a rare failure from false alarms.")
         for need in cause.needs:
-            notes.extend(_about(need.axis, need.kept_by, open_=need.back is None and not need.kept_by))
+            notes.extend(_about(need))
             if need.back is not None and not need.certified:
                 back = f"with {need.axis}={need.last_good} it {need.back}"
                 notes.append(f"The certificate is incomplete: {back}, {need.required or 'more'} passes are asked for.")
@@ -127,7 +126,12 @@ def _notes(search: Minimise, causes: tuple[Cause, ...]) -> list[str]:
     return notes
 
 
-def _about(axis: str, kept_by: str, *, open_: bool) -> list[str]:
-    if kept_by:
-        return [f"That {axis} is needed by itself was not shown: taking it back breaks a rule ({kept_by})."]
-    return [f"That {axis} is needed was not shown: with it taken back no trial gave an answer."] if open_ else []
+def _about(need: Need) -> list[str]:
+    if need.kept_by and need.back is None:
+        return [f"That {need.axis} is needed by itself was not shown: taking it back breaks a rule ({need.kept_by})."]
+    if need.kept_by:
+        tied = f"what a rule ties to it was taken back with it ({need.kept_by})"
+        return [f"That {need.axis} is needed by itself was not shown: {tied}, and that {need.back}."]
+    if need.back is None:
+        return [f"That {need.axis} is needed was not shown: with it taken back no trial gave an answer."]
+    return []

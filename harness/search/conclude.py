@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
-from harness.core.boundary import Boundary, Claim, Count, Finding
-from harness.search.posterior import FALSE_ALARMS, excluded_rate, threshold_posterior
+from harness.core.boundary import Boundary, Claim, Count, Finding, RateBand
+from harness.search.certificate import stated
+from harness.search.curve import failure_curve
+from harness.search.independence import LEVEL, RunsTest, runs_test
 from harness.search.scaling import fit_scaling
 from harness.search.tally import RAREST
 
@@ -28,10 +29,8 @@ def conclude(search: ThresholdSearch) -> Boundary:
     seen = [i for i, t in enumerate(tallies) if t.good + t.failures + t.unresolved]
     untested = [i for i in range(end) if i not in seen]
     unresolved = [i for i in seen if not tallies[i].good + tallies[i].bad]
-    passes = tallies[low].worth if low >= 0 else 0
-    confidence = search.effort.confidence
-    alarms = FALSE_ALARMS if search.false_alarms else ()
-    chances = threshold_posterior([(t.good, t.bad) for t in tallies], false_alarms=alarms)
+    certificate = tallies[low].certificate if low >= 0 else None
+    dependent = _dependent(search)
     is_numbered = all(isinstance(value, int | float) for value in values)
     contrary = _contrary(search)
     return Boundary(
@@ -46,14 +45,14 @@ def conclude(search: ThresholdSearch) -> Boundary:
         unresolved=tuple(values[i] for i in unresolved),
         untested=tuple(values[i] for i in untested),
         certified=_certified(search, finding),
-        certificate_passes=(tallies[low].needed or 0) if low >= 0 else 0,
-        excluded_rate=excluded_rate(passes, confidence=confidence),
-        confidence=confidence,
-        posterior=sum(chances[low + 1 : high + 1]),
-        chances=chances,
+        certificate_passes=certificate.needed if certificate else 0,
+        excluded_rate=certificate.excluded_rate if certificate and not dependent else None,
+        confidence=search.effort.confidence,
+        curve=_curve(search),
+        independence=_independence(search),
         non_monotone=bool(contrary),
         claim=_claim(search, finding),
-        because=_because(search, finding, sum(chances[low + 1 : high + 1])),
+        because=_because(search, finding),
         notes=(*contrary, *_notes(search, finding, unresolved)),
         fit=fit_scaling(
             "seconds per trial",
@@ -86,7 +85,7 @@ def _finding(search: ThresholdSearch) -> Finding:
 def _certified(search: ThresholdSearch, finding: Finding) -> bool:
     match finding:
         case Finding.THRESHOLD | Finding.NO_FAILURE:
-            is_low_sure = search.tallies[search.low].certified
+            is_low_sure = search.tallies[search.low].certified and not _dependent(search)
             return is_low_sure and (finding is Finding.NO_FAILURE or search.confirmed(failing_from(search)))
         case Finding.ALL_FAIL:
             return search.confirmed(0)
@@ -106,23 +105,17 @@ def _claim(search: ThresholdSearch, finding: Finding) -> Claim:
     return Claim.REPRODUCED if reproduced.get(finding, False) else Claim.OBSERVED
 
 
-def _because(search: ThresholdSearch, finding: Finding, chance: float) -> str:
+def _because(search: ThresholdSearch, finding: Finding) -> str:
     values, low, high = search.axis.values, search.low, failing_from(search)
     good = _passed(search, low) if low >= 0 else ""
     bad = _failed(search, high) if high < len(values) else ""
     match finding:
         case Finding.THRESHOLD:
-            which = "is" if high == low + 1 else "is one of"
-            told = f"P(the first failing value {which} {_list(values[low + 1 : high + 1])})"
-            alarms = "; up to 5 % false alarms" if search.false_alarms else ""
-            odds = (
-                f"{told} {_probability(chance)} (prior: all values alike; 50 % deterministic, else any rate{alarms})."
-            )
-            return f"{bad}, {good}. {_excluded(search)} {odds}"
+            return f"{bad}, {good}.{_excluded(search)}"
         case Finding.ALL_FAIL:
             return f"{bad}; it is the smallest value asked for, so where the failures begin is not known."
         case Finding.NO_FAILURE:
-            return f"{good}, the largest value asked for. {_excluded(search)}"
+            return f"{good}, the largest value asked for.{_excluded(search)}"
         case Finding.NO_THRESHOLD_SLOW:
             slow = f"{_name(search, search.ceiling)} still made progress when its limit ran out"
             return f"{slow}; {good or 'nothing smaller passed'}, and nothing smaller failed."
@@ -148,14 +141,18 @@ def _notes(search: ThresholdSearch, finding: Finding, unresolved: Sequence[int])
         notes.append(f"Cut off by the soft limit, which says nothing by itself: {where}.")
     certifiable = finding in (Finding.THRESHOLD, Finding.NO_FAILURE)
     if certifiable and not tallies[low].certified:
-        wanted = f"{tallies[low].good} of {tallies[low].required or 'the'} passes"
+        certificate = tallies[low].certificate
+        wanted = f"{certificate.good} of {certificate.needed} passes" if certificate else "not begun"
         notes.append(f"The certificate at {_name(search, low)} is incomplete: {wanted}.")
+    if certifiable and _dependent(search):
+        notes.append(f"No certificate: {_independence(search)}.")
     high = failing_from(search)
     notes += [_isolated(search, i) for i in seen_failing(search) if i < high]
     if high < len(tallies) and not search.confirmed(high) and not search.stopped and search.ask() is None:
         notes.append(f"{_failed(search, high)}: too few to tell a rare failure from false alarms.")
     if high < len(tallies) and tallies[high].good:
         notes.append(f"{_name(search, high)} also passed {tallies[high].good} times: the failure is not deterministic.")
+        notes.append(_rates(search))
     return notes
 
 
@@ -181,12 +178,51 @@ def _contrary(search: ThresholdSearch) -> tuple[str, ...]:
 
 
 def _excluded(search: ThresholdSearch) -> str:
-    rate = excluded_rate(search.tallies[search.low].worth, confidence=search.effort.confidence) or 1.0
-    at_least = math.ceil(rate * 100) / 100  # rounded up: never more than what was ruled out
-    where = f"at {search.axis.name} <= {search.axis.values[search.low]}"
+    certificate, low = search.tallies[search.low].certificate, search.low
+    if certificate is None or certificate.excluded_rate is None or _dependent(search):
+        return ""
+    tried = sum(1 for outcomes in search.outcomes if outcomes)
     return (
-        f"A failure rate of {at_least:g} or more {where} would have been seen with probability "
-        f"{search.effort.confidence * 100:g} %, if the rate does not fall along the axis."
+        f" A failure rate of {stated(certificate.excluded_rate):g} or more at "
+        f"{search.axis.name} <= {search.axis.values[low]} would have been seen with probability "
+        f"{certificate.confidence * 100:g} %, if the rate does not fall along the axis, of which {tried} of "
+        f"{len(search.tallies)} values were tried, and if trials do not depend on each other ({_independence(search)})."
+    )
+
+
+def _runs_test(search: ThresholdSearch) -> RunsTest | None:
+    """The trials of the failing value in their order; None where no value failed."""
+    high = failing_from(search)
+    return runs_test(search.outcomes[high]) if high < len(search.tallies) else None
+
+
+def _dependent(search: ThresholdSearch) -> bool:
+    test = _runs_test(search)
+    return test is not None and test.dependent
+
+
+def _independence(search: ThresholdSearch) -> str:
+    test = _runs_test(search)
+    if test is None:
+        return "not tested: no value failed"
+    where = _name(search, failing_from(search))
+    if not test.can_tell:
+        return f"not tested: too few passes and failures at {where}"
+    runs = f"{test.good} passes and {test.bad} failures at {where} came in {test.runs} runs, p = {test.p:.2g}"
+    return f"{runs}, so they do depend on each other" if test.p <= LEVEL else runs
+
+
+def _curve(search: ThresholdSearch) -> tuple[RateBand, ...]:
+    counts = [(t.good, t.bad, t.cut) for t in search.tallies]
+    return failure_curve(search.axis.values, counts, confidence=search.effort.confidence)
+
+
+def _rates(search: ThresholdSearch) -> str:
+    """Where the rate may grow along the axis there is no first failing value to name, only how often each fails."""
+    each = "; ".join(f"{band.value}: {band.low:.2f} to {band.high:.2f}" for band in _curve(search))
+    return (
+        f"Failure rate at {search.axis.name} ({search.effort.confidence * 100:g} % for all at once, if it does not "
+        f"fall along the axis): {each}."
     )
 
 
@@ -203,10 +239,6 @@ def _failed(search: ThresholdSearch, position: int) -> str:
 
 def _name(search: ThresholdSearch, position: int) -> str:
     return f"{search.axis.name}={search.axis.values[position]}"
-
-
-def _probability(chance: float) -> str:
-    return f"= {chance:.3f}" if chance < 0.9995 else "> 0.999"
 
 
 def _list(values: Sequence[Value]) -> str:

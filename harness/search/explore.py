@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import PlanEstimate
@@ -9,8 +11,9 @@ from harness.core.cause import Explored
 from harness.core.point import AxisType
 from harness.core.space import Rule, Selector, Space
 from harness.core.spec import Effort
+from harness.search.certificate import stated
 from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S, NOT_MEASURED
-from harness.search.covering import Covering, covering_array, held
+from harness.search.covering import Combination, Covering, covering_array, held
 from harness.search.minimise import Minimise
 from harness.search.script import Script, Steps, Told
 from harness.search.suspects import suspects
@@ -125,7 +128,7 @@ class Explore(Script):
         """Minimise towards the good corner, with everything that was seen so far."""
         search = Minimise(
             self.space,
-            Effort(confidence=self.effort.confidence, certify=self.effort.certify, max_trials=WITHOUT_END.max_trials),
+            replace(self.effort, max_trials=WITHOUT_END.max_trials, max_seconds=None),
             bad=row,
             seen=(*self._seen, *self.told),
             pass_s=self.pass_s,
@@ -138,7 +141,7 @@ class Explore(Script):
                 break
             yield request
             told = self.told[-1]
-            search.tell(cell=told.cell, answer=told.answer, seconds=told.seconds)
+            search.tell(cell=told.cell, answer=told.answer, seconds=told.seconds, soft=told.soft)
         if len(self.causes) == at and self.fails(row):
             self.notes.append(f"{self.space.name_of(row)} failed, but no cause was found: {search.result().because}")
             self.excluded.append(Rule(when=Selector(terms=tuple((name, (value,)) for name, value in row))))
@@ -159,8 +162,23 @@ class Explore(Script):
 
     def _because(self, every: int, passed: int) -> str:
         axes = "pairs of values" if self.strength == 2 else f"combinations of {self.strength} values"
-        head = f"{passed} of {every} possible {axes} occur in a cell that passed"
+        head = f"{passed} of {every} possible {axes} occur in a cell that passed{self._would_be_seen(axes)}"
         if not self.causes:
             return f"{head}; nothing failed." if not self.failures else f"{head}; no cause was found."
         many = "1 cause was" if len(self.causes) == 1 else f"{len(self.causes)} causes were"
         return f"{head}; {many} found: " + "; ".join(f"{{{cause}}}" for cause in self.causes) + "."
+
+    def _would_be_seen(self, axes: str) -> str:
+        """What the passes can show of a combination that fails only sometimes: mostly little."""
+        passes = Counter[Combination]()
+        for cell in self._passed():
+            for combination in held(self.space, [cell], strength=self.strength):
+                passes[combination] += self.good(cell)
+        if not passes:
+            return ""
+        fewest = min(passes.values())
+        rate = 1 - (1 - self.effort.confidence) ** (1 / fewest)
+        return (
+            f", in {fewest} pass{'' if fewest == 1 else 'es'} at least: of such {axes}, one that fails in fewer than "
+            f"{100 * stated(rate):.0f} % of its trials may have been missed"
+        )

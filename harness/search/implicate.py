@@ -2,35 +2,122 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
 from harness.core.cause import AxisFinding, AxisVerdict, CellCount
+from harness.core.rates import at_most
+from harness.search.tally import MOST_FALSE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from harness.core.point import Point, Value
     from harness.core.space import Factor, Space
 
-FAILURES = 2
-"""Failures that a cell must show on the failing side of a pair: it failed, and it did so again."""
+LEVEL = 0.05
+"""How likely each word may be said wrongly anywhere in a table; every chance to say it has its share."""
 
 
 def axis_verdicts(
-    space: Space, counts: Sequence[CellCount], *, required: int, ran: Mapping[Point, str] | None = None
+    space: Space, counts: Sequence[CellCount], *, ran: Mapping[Point, str] | None = None
 ) -> tuple[AxisVerdict, ...]:
     """Every finding about every axis, in the order of the space; an axis about which nothing can be said is untested.
+
+    An axis is implicated where its values fail differently often in cells that differ in nothing else, by more than
+    chance: false alarms and failures that show only sometimes are alike on both sides of an axis that does nothing.
+    The exact test holds for cells that were run as often as planned; where a search chose the cells it is a guide.
 
     Args:
         space: the axes.
         counts: the trials of each cell, by answer; a cell named twice counts together.
-        required: passes without a failure that make a cell count as passing.
         ran: what each cell really ran (its effective configuration and kernels, as a fingerprint), where known.
             A pair that ran the same thing cannot implicate anything.
     """
-    merged = _merged(counts)
-    return tuple(v for factor in space.factors for v in _about(factor, merged, required=required, ran=ran or {}))
+    merged = [count for count in _merged(counts) if count.good or count.bad]
+    contrasts = {factor.name: _contrasts(factor, merged, ran or {}) for factor in space.factors}
+    chances = _chances([contrast.least_p for each in contrasts.values() for contrast in each])
+    found: list[AxisVerdict] = []
+    for factor in space.factors:
+        same = [pair for pair in _pairs(factor, merged) if _ran_the_same(pair, ran or {})]
+        about = (
+            _implicated(factor, contrasts[factor.name], chances=chances),
+            _not_necessary(factor, merged, chances=len(space.factors)),
+            _not_sufficient(factor, merged, chances=len(space.factors)),
+            _inert(factor, same),
+        )
+        told = [verdict for verdict in about if verdict is not None]
+        because = _untested(contrasts[factor.name], chances=chances)
+        found += told or [AxisVerdict(axis=factor.name, finding=AxisFinding.UNTESTED, because=because)]
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Contrast:
+    """Two values of an axis: the ``pairs`` of cells that have one each and differ in nothing else.
+
+    The first cell of each pair has the value that is suspected to fail more often.
+    """
+
+    pairs: tuple[tuple[CellCount, CellCount], ...]
+
+    @property
+    def pairs_failed(self) -> bool:
+        """Whether anything failed, without which there is no chance to say anything wrong."""
+        return any(one.bad + other.bad for one, other in self.pairs)
+
+    @property
+    def widest(self) -> tuple[CellCount, CellCount]:
+        """The pair that shows most by itself."""
+        return min(self.pairs, key=lambda pair: (_p_value([pair]), -pair[0].bad, -pair[1].good))
+
+    @property
+    def least_p(self) -> float:
+        """The smallest p that these numbers of trials and failures can give at all."""
+        sums = _sums(self.pairs)
+        return sums[max(sums)]
+
+    @property
+    def p(self) -> float:
+        """The probability of so many failures on the first side if both values fail equally often in every pair."""
+        return _p_value(self.pairs)
+
+
+def _chances(least: Sequence[float]) -> int:
+    """By how many a p is multiplied: the chances to say something wrong, those left out that no answer could take.
+
+    Tarone's method: with so few trials or failures that even the most telling answer is no surprise, nothing is said.
+    """
+    return next((n for n in range(1, len(least) + 1) if sum(p <= LEVEL / n for p in least) <= n), 1)
+
+
+def _p_value(pairs: Sequence[tuple[CellCount, CellCount]]) -> float:
+    """Exact and one-sided, by pairs (Fisher for one, Mantel and Haenszel's sum for several)."""
+    seen = sum(one.bad for one, _ in pairs)
+    return min(math.fsum(chance for k, chance in _sums(pairs).items() if k >= seen), 1.0)
+
+
+def _sums(pairs: Sequence[tuple[CellCount, CellCount]]) -> dict[int, float]:
+    """The probability of each number of failures on the first side if both sides of each pair fail equally often."""
+    sums = {0: 1.0}
+    for one, other in pairs:
+        bad, runs, whole = one.bad + other.bad, one.good + one.bad, one.good + one.bad + other.good + other.bad
+        chances = {
+            k: math.comb(runs, k) * math.comb(whole - runs, bad - k) / math.comb(whole, bad)
+            for k in range(max(0, bad - (whole - runs)), min(runs, bad) + 1)
+        }
+        sums = _added(sums, chances)
+    return sums
+
+
+def _added(one: Mapping[int, float], other: Mapping[int, float]) -> dict[int, float]:
+    sums: dict[int, float] = {}
+    for i, a in one.items():
+        for k, b in other.items():
+            sums[i + k] = sums.get(i + k, 0.0) + a * b
+    return sums
 
 
 def _merged(counts: Sequence[CellCount]) -> list[CellCount]:
@@ -46,20 +133,15 @@ def _merged(counts: Sequence[CellCount]) -> list[CellCount]:
     return list(whole.values())
 
 
-def _about(
-    factor: Factor, counts: Sequence[CellCount], *, required: int, ran: Mapping[Point, str]
-) -> list[AxisVerdict]:
-    pairs = list(_pairs(factor, counts))
-    same = [pair for pair in pairs if _ran_the_same(pair, ran)]
-    other = [pair for pair in pairs if not _ran_the_same(pair, ran)]
-    found = [
-        _implicated(factor, other, required),
-        _not_necessary(factor, counts),
-        _not_sufficient(factor, counts, required),
-        _inert(factor, same),
-    ]
-    verdicts = [verdict for verdict in found if verdict is not None]
-    return verdicts or [AxisVerdict(axis=factor.name, finding=AxisFinding.UNTESTED, because=_untested(pairs, required))]
+def _contrasts(factor: Factor, counts: Sequence[CellCount], ran: Mapping[Point, str]) -> list[_Contrast]:
+    """Every two values of the axis, in both directions."""
+    found: dict[tuple[Value, Value], list[tuple[CellCount, CellCount]]] = {}
+    for pair in _pairs(factor, counts):
+        if _ran_the_same(pair, ran):
+            continue
+        for one, other in (pair, pair[::-1]):
+            found.setdefault((one.cell.get(factor.name), other.cell.get(factor.name)), []).append((one, other))
+    return [_Contrast(tuple(pairs)) for pairs in found.values()]
 
 
 def _pairs(factor: Factor, counts: Sequence[CellCount]) -> list[tuple[CellCount, CellCount]]:
@@ -76,38 +158,53 @@ def _ran_the_same(pair: tuple[CellCount, CellCount], ran: Mapping[Point, str]) -
     return one is not None and one == other
 
 
-def _implicated(factor: Factor, pairs: Sequence[tuple[CellCount, CellCount]], required: int) -> AxisVerdict | None:
-    """The pair with the most passes whose other side failed again and again."""
-    carrying = [
-        (fails, passes)
-        for pair in pairs
-        for fails, passes in (pair, pair[::-1])
-        if fails.bad >= FAILURES and _passes(passes, required)
-    ]
-    if not carrying:
+def _implicated(factor: Factor, contrasts: Sequence[_Contrast], *, chances: int) -> AxisVerdict | None:
+    """The two values that differ most surely, if they do."""
+    told = [contrast for contrast in contrasts if contrast.pairs_failed]
+    best = min(told, key=lambda contrast: contrast.p, default=None)
+    if best is None or best.p * chances > LEVEL:
         return None
-    fails, passes = max(carrying, key=lambda pair: (pair[1].good, pair[0].bad))
+    fails, passes = best.widest
     because = f"{_at(factor, fails)} {fails}, {_at(factor, passes)} {passes}, and nothing else differs"
+    if len(best.pairs) > 1:
+        because += (
+            f"; in all {len(best.pairs)} such pairs {_sum(p[0] for p in best.pairs)}, {_sum(p[1] for p in best.pairs)}"
+        )
+    because += f" (p {_p(best.p * chances)})"
     return AxisVerdict(axis=factor.name, finding=AxisFinding.IMPLICATED, because=because, cells=(fails, passes))
 
 
-def _not_necessary(factor: Factor, counts: Sequence[CellCount]) -> AxisVerdict | None:
-    failing = [count for count in counts if count.bad and count.cell.get(factor.name) == factor.good]
+def _not_necessary(factor: Factor, counts: Sequence[CellCount], *, chances: int) -> AxisVerdict | None:
+    """Cells with the good value that fail more often than by false alarms, one of them or all together."""
+    good = [count for count in counts if count.cell.get(factor.name) == factor.good]
+    failing = [count for count in good if count.bad]
     if not failing:
         return None
-    count = max(failing, key=lambda c: c.bad)
-    because = f"with the good value, {_at(factor, count)}, a cell {count}"
-    return AxisVerdict(axis=factor.name, finding=AxisFinding.NOT_NECESSARY, because=because, cells=(count,))
-
-
-def _not_sufficient(factor: Factor, counts: Sequence[CellCount], required: int) -> AxisVerdict | None:
-    if factor.good == factor.bad:
+    worst = min(failing, key=lambda c: (_p_false(c.bad, c.good), -c.bad))
+    one = _p_false(worst.bad, worst.good) * len(good)
+    whole = _p_false(sum(c.bad for c in good), sum(c.good for c in good))
+    if 2 * min(one, whole) * chances > LEVEL:
         return None
-    passing = [c for c in counts if _passes(c, required) and c.cell.get(factor.name) == factor.bad]
-    if not passing:
+    because = f"with the good value, {_at(factor, worst)}, a cell {worst}"
+    return AxisVerdict(axis=factor.name, finding=AxisFinding.NOT_NECESSARY, because=because, cells=(worst,))
+
+
+def _p_false(bad: int, good: int) -> float:
+    """The probability of so many failures if none is more than a false alarm."""
+    return 1 - at_most(bad - 1, runs=good + bad, rate=MOST_FALSE) if bad else 1.0
+
+
+def _not_sufficient(factor: Factor, counts: Sequence[CellCount], *, chances: int) -> AxisVerdict | None:
+    """A cell with the bad value that never failed, and would have if it failed as often as the others that have it."""
+    bad = [count for count in counts if count.cell.get(factor.name) == factor.bad]
+    passing = [count for count in bad if not count.bad]
+    if factor.good == factor.bad or not passing:
         return None
     count = max(passing, key=lambda c: c.good)
-    because = f"with the bad value, {_at(factor, count)}, a cell {count}"
+    others = CellCount(cell=count.cell, good=sum(c.good for c in bad) - count.good, bad=sum(c.bad for c in bad))
+    if _p_value([(others, count)]) * len(bad) * chances > LEVEL:
+        return None
+    because = f"with the bad value, {_at(factor, count)}, a cell {count}; the others with it {others}"
     return AxisVerdict(axis=factor.name, finding=AxisFinding.NOT_SUFFICIENT, because=because, cells=(count,))
 
 
@@ -119,17 +216,26 @@ def _inert(factor: Factor, same: Sequence[tuple[CellCount, CellCount]]) -> AxisV
     return AxisVerdict(axis=factor.name, finding=AxisFinding.INERT, because=because, cells=(one, other))
 
 
-def _untested(pairs: Sequence[tuple[CellCount, CellCount]], required: int) -> str:
-    mixed = [(a, b) for pair in pairs for a, b in (pair, pair[::-1]) if a.bad and b.good and not b.bad]
-    if mixed:
-        fails, passes = max(mixed, key=lambda pair: (pair[1].good, pair[0].bad))
-        asked = f"{FAILURES} failures and {required} passes are asked for"
-        return f"two cells that differ only here {fails} and {passes}; {asked}"
-    return "no two cells that differ only here both gave an answer" if not pairs else "no such pair fails on one side"
+def _untested(contrasts: Sequence[_Contrast], *, chances: int) -> str:
+    """What keeps the axis from being judged."""
+    if not contrasts:
+        return "no two cells that differ only here both gave an answer"
+    best = min((c for c in contrasts if c.pairs_failed), key=lambda contrast: contrast.p, default=None)
+    if best is None:
+        return "no such pair fails on one side"
+    one, other = best.widest
+    more = f"; chance alone does as much with p {_p(min(best.p * chances, 1.0))}, at most {LEVEL:g} is asked for"
+    return f"two cells that differ only here {one} and {other}{more}"
 
 
-def _passes(count: CellCount, required: int) -> bool:
-    return not count.bad and count.good >= max(required, 1)
+def _sum(counts: Iterable[CellCount]) -> str:
+    whole = [*counts]
+    bad, runs = sum(c.bad for c in whole), sum(c.good + c.bad for c in whole)
+    return f"{bad} of {runs} failed"
+
+
+def _p(p: float) -> str:
+    return f"= {p:.2g}" if p >= 0.0001 else "< 0.0001"
 
 
 def _at(factor: Factor, count: CellCount) -> str:

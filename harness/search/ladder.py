@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, TypeAlias
 
 from harness.core.point import AxisType, Point
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 Levels: TypeAlias = "tuple[int, ...]"
 """How many steps each differing axis is away from its good value; comparable position by position."""
+
+MOST_WAYS = 256
+"""Cells that are looked at for one step back where rules tie settings together."""
 
 
 class Ladder:
@@ -70,15 +74,29 @@ class Ladder:
             now = raised
         return levels if self.broken(now) else now
 
-    def without_dependents(self, levels: Levels) -> Levels:
-        """``levels`` with every setting taken back whose requirement is not met; it may still break a rule."""
-        now = levels
-        while (rule := self.broken(now)) is not None:
-            back = {i for i, name in enumerate(self.names) if name in rule.when.names and now[i]}
-            if not back:
-                return now
-            now = tuple(0 if i in back else level for i, level in enumerate(now))
-        return now
+    def lowered(self, levels: Levels, position: int, level: int) -> tuple[Levels, ...]:
+        """The largest allowed cells below ``levels`` with one position at ``level``.
+
+        What a rule then forbids is taken back too, step by step, in every way that is not below another one.
+        """
+        open_, found, seen = deque([self.at(levels, position, level)]), list[Levels](), set[Levels]()
+        while open_ and len(seen) < MOST_WAYS:
+            now = open_.popleft()
+            if now in seen or any(is_within(now, other) for other in found):
+                continue
+            seen.add(now)
+            rule = self.broken(now)
+            if rule is None:
+                found.append(now)
+                continue
+            tied = [i for i, name in enumerate(self.names) if name in rule.names and now[i]]
+            open_.extend(self.at(now, i, now[i] - 1) for i in tied)
+        return tuple(found)
+
+
+def is_within(levels: Levels, caps: Levels) -> bool:
+    """Whether no position is above ``caps``."""
+    return all(level <= cap for level, cap in zip(levels, caps, strict=True))
 
 
 def _way(kind: AxisType, values: tuple[Value, ...], good: Value, bad: Value) -> tuple[Value, ...]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Listed:
     """Asks for each cell ``passes`` times; with ``until_bad`` no more once it failed.
 
-    Implements ``core.ports.CellStrategy``.
+    Implements ``strategies.Search``.
     """
 
     def __init__(self, cells: Sequence[Point], *, passes: int, until_bad: bool = False) -> None:
@@ -43,8 +43,11 @@ class Listed:
         """The next question, or None when every cell was run."""
         return next(self.ready(), None)
 
-    def tell(self, *, cell: Point, answer: Answer, seconds: float) -> None:
-        """The answer for one trial of ``cell``; of a cell that is not in the list it is ignored."""
+    def tell(self, *, cell: Point, answer: Answer, seconds: float, soft: bool = False) -> None:
+        """The answer for one trial of ``cell``; of a cell that is not in the list it is ignored.
+
+        No trial of a list has a soft limit.
+        """
         if cell in self._answers:
             self._answers[cell].append(answer)
             (self._fail_s if answer is Answer.BAD else self._pass_s).append(seconds)

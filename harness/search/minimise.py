@@ -14,10 +14,9 @@ from harness.search.blame import conclude
 from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S
 from harness.search.explain import ask_each, freedom, other_cells
 from harness.search.forecast import forecast
-from harness.search.ladder import Ladder, Levels
+from harness.search.ladder import Ladder, Levels, is_within
 from harness.search.script import Script, Steps
 from harness.search.split import next_probe
-from harness.search.tally import passes_needed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +44,7 @@ class Minimise(Script):
     6. With ``explain``: so many cells with the cause and everything else at random; what varies has no say in it.
     7. With ``causes`` above one: break every cause found in every possible way and see whether the rest still fails.
 
-    Implements ``core.ports.CellStrategy``.
+    Implements ``strategies.Search``.
 
     Raises:
         SpecError: the two cells are the same, or one of them breaks a rule.
@@ -78,7 +77,7 @@ class Minimise(Script):
         self.random_cells: dict[Levels, tuple[Point, ...]] = {}
         self.holes: list[str] = []
         self.is_complete = False
-        self._asked_of: dict[Point, int] = {}
+        self._rounds = 0
         self._start = (tuple(seen), pass_s, fail_s)
         super().__init__(effort, seen=seen, pass_s=pass_s, fail_s=fail_s)
 
@@ -106,7 +105,7 @@ class Minimise(Script):
             fail_s=fail_s,
         )
         for told in self.told:
-            other.tell(cell=told.cell, answer=told.answer, seconds=told.seconds)
+            other.tell(cell=told.cell, answer=told.answer, seconds=told.seconds, soft=told.soft)
         return other
 
     def freedom(self, levels: Levels) -> Freedom | None:
@@ -118,9 +117,9 @@ class Minimise(Script):
         """What was seen for one setting of a cause."""
         ladder, level = self.ladder, levels[position]
         factor = ladder.factors[position]
-        back = self._step_back(levels, position)
-        nearest = ladder.at(levels, position, level - 1)
-        rule = ladder.broken(nearest) if back is None else None
+        rule = ladder.broken(ladder.at(levels, position, level - 1))
+        backs = self._steps_back(levels, position)
+        back = min(backs, key=lambda way: (self.certified(ladder.cell(way)), self.good(ladder.cell(way))), default=None)
         cells = self.others.get(levels, {}).get(position, [])
         cell = None if back is None else ladder.cell(back)
         return Need(
@@ -137,9 +136,15 @@ class Minimise(Script):
         )
 
     def _passes_asked(self, cell: Point) -> int:
-        """The passes that the certificate asks of ``cell``, more where failures of it were cleared; 0: none yet."""
-        asked = self._asked_of.get(cell, 0)
-        return passes_needed(asked, self.bad(cell)) if asked and not self.fails(cell) else asked
+        """The passes that ``cell`` has to show, with those before its certificate was begun; 0: it was not begun."""
+        certificate = self.certificates.get(cell)
+        return self.good(cell) - certificate.good + certificate.needed if certificate else 0
+
+    def excluded_rate(self, levels: Levels) -> float | None:
+        """The smallest failure rate that is ruled out for every step back that was certified; None without one."""
+        cells = [self.ladder.cell(way) for i in _members(levels) for way in self._steps_back(levels, i)]
+        rates = [self.certificates[cell].excluded_rate for cell in cells if self.certified(cell)]
+        return max((rate for rate in rates if rate is not None), default=None)
 
     def _check_corners(self) -> None:
         for name, cell in (("good", self.good_cell), ("bad", self.bad_cell)):
@@ -171,16 +176,13 @@ class Minimise(Script):
         queue = deque([self.ladder.top])
         while queue:
             caps = queue.popleft()
-            if any(_within(caps, other) for other in closed):
+            if any(is_within(caps, other) for other in closed):
                 continue
-            known = next((cause for cause in self.found if _within(cause, caps)), None)
+            known = next((cause for cause in self.found if is_within(cause, caps)), None)
             if known is None:
                 if len(self.found) >= self.most_causes:
                     return
                 cell = self.ladder.cell(caps)
-                if (rule := self.ladder.broken(caps)) is not None:
-                    self.holes.append(f"{self.space.name_of(cell)} could not be tried: {rule}")
-                    continue
                 reason = "does anything else fail, with every known cause broken?"
                 before = len(self.found)
                 while len(self.found) == before and (self.fails(cell) or not self._answered(cell)):
@@ -194,8 +196,7 @@ class Minimise(Script):
                     continue
                 known = self.found[-1]
             for position in _members(known):
-                capped = self.ladder.at(caps, position, known[position] - 1)
-                queue.append(self.ladder.without_dependents(capped))
+                queue.extend(self._ways_back(caps, position, known[position] - 1))
         self.is_complete = not self.holes
 
     def _minimal(self, top: Levels) -> Steps:
@@ -214,7 +215,7 @@ class Minimise(Script):
             yield from self._confirm(self._cell(levels), reason="the whole cause once more")
             if not self._fails(levels):
                 continue
-            yield from self._certify()
+            yield from self._certify_steps()
             if self._settled(levels):
                 # What turned out to be a false alarm meanwhile asks for more before these failures are no such thing.
                 yield from self._confirm(self._cell(levels), reason="the whole cause once more")
@@ -245,35 +246,54 @@ class Minimise(Script):
             rest = [i for i in rest[: max(low, 0)] if not kept[i]]
 
     def _step_down(self) -> Steps:
-        """Leave out or lower each setting as far as a single pass does not stop it."""
+        """Leave out or lower each setting, with what rules tie to it, as far as a single pass does not stop it."""
         moved = True
         while moved:
             before = self.found[-1]
             for position in reversed(_members(before)):
                 levels = self.found[-1]
-                chain = [self.ladder.at(levels, position, level) for level in range(levels[position] + 1)]
+                chain = self._chain_back(levels, position)
                 yield from self._search_chain(chain, what=f"steps of {self.ladder.names[position]}")
                 self.found[-1] = chain[self._bracket(chain)[1]]
+                yield from self._other_ways(self.found[-1], position)
             moved = self.found[-1] != before
 
-    def _certify(self) -> Steps:
-        """Ask each single step back for its passes; stops at the first that fails."""
-        levels = self.found[-1]
-        for position in _members(levels):
-            back = self._step_back(levels, position)
-            if back is None:
-                continue
-            cell, passes = self.ladder.cell(back), self.required
-            self._asked_of[cell] = passes = self._asked_of.get(cell, passes)
-            name = self.ladder.names[position]
-            yield from self._until(cell, passes=passes, role="certify", reason=f"it must pass with {name} taken back")
-            if self.fails(cell):
+    def _chain_back(self, levels: Levels, position: int) -> list[Levels]:
+        """``levels`` and the cells with one position ever further back, each within the next."""
+        chain = [levels]
+        for level in range(levels[position] - 1, -1, -1):
+            ways = [way for way in self.ladder.lowered(levels, position, level) if is_within(way, chain[0])]
+            chain = [*ways[:1], *chain] if ways and ways[0] != chain[0] else chain
+        return chain
+
+    def _other_ways(self, levels: Levels, position: int) -> Steps:
+        """Where rules leave a choice of what to take back with a setting, the first other way that fails as well."""
+        for way in self.ladder.lowered(levels, position, levels[position] - 1)[1:] if levels[position] else ():
+            reason = f"{self.ladder.names[position]} taken back in another way that the rules leave"
+            yield from self._until(self._cell(way), passes=1, role="search", reason=reason)
+            if self._fails(way):
+                self.found[-1] = way
                 return
+
+    def _certify_steps(self) -> Steps:
+        """Ask each single step back for its passes; stops at the first that fails.
+
+        A set is wrong only if a step back that fails passes all the same. So a round has one share of the error
+        however many steps it asks for, as long as it asks for them one after the other.
+        """
+        levels = self.found[-1]
+        self._rounds += 1
+        for position in _members(levels):
+            for back in self._steps_back(levels, position):
+                cell, name = self.ladder.cell(back), self.ladder.names[position]
+                reason = f"it must pass with {name} taken back"
+                yield from self._certify(cell, attempt=self._rounds, reason=reason)
+                if self.fails(cell):
+                    return
 
     def _settled(self, levels: Levels) -> bool:
         """Whether no single step back from ``levels`` is known to fail."""
-        backs = [self._step_back(levels, position) for position in _members(levels)]
-        return not any(back is not None and self._fails(back) for back in backs)
+        return not any(self._fails(way) for i in _members(levels) for way in self._steps_back(levels, i))
 
     def _other_values(self, levels: Levels) -> Steps:
         """On categorical axes: does any value that is neither the good nor the bad one fail as well?"""
@@ -303,7 +323,7 @@ class Minimise(Script):
                 unknown_below=low,
                 unknown_above=high,
                 pass_s=[self.pass_s] * len(probes),
-                fail_s=self.fail_s,
+                fail_s=self.fail_on_the_way_s,
                 failures=len(probes),
             )
             cell = self._cell(chain[pick])
@@ -315,17 +335,24 @@ class Minimise(Script):
         low = next((i for i in range(high - 1, -1, -1) if self.good(self._cell(chain[i]))), -1)
         return low, high
 
-    def _step_back(self, levels: Levels, position: int) -> Levels | None:
-        """The nearest cell with ``position`` further back that may be run, or None."""
+    def _ways_back(self, levels: Levels, position: int, level: int) -> tuple[Levels, ...]:
+        """The largest allowed cells with ``position`` at ``level``; a hole where there is none."""
+        ways = self.ladder.lowered(levels, position, level)
+        if not ways:
+            self.holes.append(f"no allowed cell has {self.ladder.names[position]} taken back")
+        return ways
+
+    def _steps_back(self, levels: Levels, position: int) -> tuple[Levels, ...]:
+        """The nearest cells with ``position`` further back that rules allow and that gave an answer, or may yet."""
         for level in range(levels[position] - 1, -1, -1):
-            back = self.ladder.at(levels, position, level)
-            if self.ladder.broken(back) is None and not self._no_answer(back):
-                return back
-        return None
+            ways = [way for way in self.ladder.lowered(levels, position, level) if not self._no_answer(way)]
+            if ways:
+                return tuple(ways)
+        return ()
 
     def _no_answer(self, levels: Levels) -> bool:
         cell = self._cell(levels)
-        return bool(self.unresolved(cell)) and not self.good(cell) and not self.bad(cell)
+        return self.given_up(cell) and not self.good(cell) and not self.fails(cell)
 
     def _held(self, levels: Levels) -> frozenset[str]:
         return frozenset(self.ladder.names[i] for i in _members(levels))
@@ -343,10 +370,6 @@ class Minimise(Script):
 def _members(levels: Levels) -> list[int]:
     """The positions that have left their good value."""
     return [i for i, level in enumerate(levels) if level]
-
-
-def _within(levels: Levels, caps: Levels) -> bool:
-    return all(level <= cap for level, cap in zip(levels, caps, strict=True))
 
 
 def _as_count(count: CellCount, axis: str) -> Count:

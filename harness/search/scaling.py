@@ -1,4 +1,4 @@
-"""How time, memory and the graph grow along an axis: a line with its interval, and the exponent where it shows."""
+"""How time, memory and the graph grow along an axis: the line, the law that predicts best, the exponent if it shows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from harness.core.boundary import ScalingFit
 from harness.core.evidence import GRAPH_NODES
 from harness.core.fit import fit_line, student_t
 from harness.core.verdict import Kind
+from harness.search.laws import LEAST_ERROR, fitted, growth, straight
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,27 +26,38 @@ WIDEST_INTERVAL = 1.0
 def fit_scaling(
     quantity: str, points: Sequence[tuple[float, float]], predict_for: Sequence[float] = ()
 ) -> ScalingFit | None:
-    """The least-squares line through ``points`` (value, seconds), or None with fewer than two different values.
+    """The line through ``points`` (value, seconds), or None with fewer than two different values.
 
-    Two points give a line without an interval: ``slope_low == slope_high == slope``, and ``note`` says so.
+    Costs scatter in proportion to their size, and are weighed so; where one is not above zero, all weigh the same.
+
+    Two points give a line without an interval: ``slope_low == slope_high == slope``, and ``note`` says so. Other
+    values are predicted by the law that predicts best (``laws.growth``), with a limit where one can be named; by the
+    line, and without a limit, where too few values were measured to tell laws apart.
     """
     ordered = sorted(points)
     line = fit_line(ordered)
     if line is None:
         return None
-    error = line.slope_error()
+    weighed = straight(ordered)
+    start, slope = (line.intercept, line.slope) if weighed is None else (weighed.start, weighed.scale)
+    error = line.slope_error() if weighed is None else weighed.scale_error(points=len(ordered))
     note = "two points: no interval can be given" if error is None else ""
     margin = error or 0.0
     power = growth_exponent(ordered)
+    grown = growth(ordered)
+    law = grown.law if grown else weighed or line
     return ScalingFit(
         quantity=quantity,
-        intercept=line.intercept,
-        slope=line.slope,
-        slope_low=line.slope - margin,
-        slope_high=line.slope + margin,
+        intercept=start,
+        slope=slope,
+        slope_low=slope - margin,
+        slope_high=slope + margin,
         r_squared=line.r_squared,
         points=tuple(ordered),
-        predicted=tuple((value, max(line.at(value), 0.0)) for value in predict_for),
+        predicted=tuple((value, max(law.at(value), 0.0)) for value in predict_for),
+        limits=tuple((value, None if grown is None else grown.limit(value)) for value in predict_for),
+        law="" if grown is None else grown.law.name,
+        other_laws=() if grown is None else grown.others,
         exponent=None if power is None else power[0],
         exponent_low=None if power is None else power[1],
         exponent_high=None if power is None else power[2],
@@ -57,23 +69,23 @@ def growth_exponent(points: Sequence[tuple[float, float]]) -> tuple[float, float
     """The e of the best ``y = c + b * value**e`` with b > 0 and its 95 % interval, or None where it does not show.
 
     They tell it when there are at least four different positive values over a range of four, and the 95 % profile
-    interval of e (F test on the residual sum of squares, three parameters) lies inside 0.1..4 and is at most
+    interval of e (F test on the relative errors squared, three parameters) lies inside 0.1..4 and is at most
     ``WIDEST_INTERVAL`` wide.
     """
     values = sorted({x for x, _ in points})
-    if len(values) < 4 or values[0] <= 0 or values[-1] < 4 * values[0]:
+    if len(values) < 4 or values[0] <= 0 or values[-1] < 4 * values[0] or min(y for _, y in points) <= 0:
         return None
     tried: list[tuple[float, float]] = []
     for exponent in EXPONENTS:
-        line = fit_line([(x**exponent, y) for x, y in points])
-        if line is not None and line.scatter is not None and line.slope > 0:
-            tried.append((line.scatter**2 * (line.n - 2), exponent))
+        law = fitted(points, name="", grows=lambda x, e=exponent: x**e)
+        if law is not None:
+            tried.append((law.error, exponent))
     if not tried:
         return None
     least, best = min(tried)
     dof = len(points) - 3
     # With one numerator degree of freedom F is the square of t.
-    bound = least * (1 + student_t(0.95, dof) ** 2 / dof) + 1e-12 * max(y * y for _, y in points)
+    bound = least * (1 + student_t(0.95, dof) ** 2 / dof) + len(points) * LEAST_ERROR**2
     inside = [exponent for left, exponent in tried if left <= bound]
     told = EXPONENTS[0] < inside[0] and inside[-1] < EXPONENTS[-1]
     return (best, inside[0], inside[-1]) if told and inside[-1] - inside[0] <= WIDEST_INTERVAL else None

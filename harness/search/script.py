@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import TYPE_CHECKING, TypeAlias
 
 from harness.core.cause import CellCount
 from harness.core.ports import CellRequest
 from harness.core.verdict import Answer
+from harness.search.certificate import Certificate, passes_needed
 from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S
-from harness.search.tally import CLEARED, is_sure, lean, passes_needed
+from harness.search.tally import CLEARED, is_given_up, is_sure, lean
 from harness.search.threshold import MOST_CONFIRMS, certificate_passes
 
 if TYPE_CHECKING:
@@ -23,26 +24,30 @@ if TYPE_CHECKING:
 Steps: TypeAlias = "Generator[CellRequest, None, None]"
 """A part of the story: it yields questions and looks the answers up in the tallies."""
 
-PATIENCE = 3
-"""Unresolved answers of a cell that also passed before its certificate is given up."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """One answer: all that a search ever learns."""
+    """One answer: all that a search ever learns. ``soft``: it was cut off by a soft limit, which says nothing yet."""
 
     cell: Point
     answer: Answer
     seconds: float
+    soft: bool = False
 
 
 @dataclass(slots=True)
 class CellTally:
-    """What was seen of one cell."""
+    """What was seen of one cell; ``cut`` are trials that a soft limit ended, taken for failures until one is told."""
 
     good: int = 0
     bad: int = 0
     unresolved: int = 0
+    cut: int = 0
+
+    @property
+    def failures(self) -> int:
+        """Trials that failed, and those that a soft limit cut off."""
+        return self.bad + self.cut
 
 
 class Script:
@@ -64,11 +69,13 @@ class Script:
     ) -> None:
         self.effort = effort
         self.tallies: dict[Point, CellTally] = {}
+        self.certificates: dict[Point, Certificate] = {}
         self.told: list[Told] = []
         self.stopped = ""
         self._first = (pass_s, fail_s)
         self._pass_times: list[float] = []
         self._fail_times: list[float] = []
+        self._cut_times: list[float] = []
         for told in seen:
             self._learn(told)
         self._steps = self._script()
@@ -85,9 +92,9 @@ class Script:
         """How often the next question may be asked at once: the passes that a certificate still lacks, else 1."""
         return self._copies
 
-    def tell(self, *, cell: Point, answer: Answer, seconds: float) -> None:
-        """The answer for one trial of ``cell`` and what it cost."""
-        told = Told(cell=cell, answer=answer, seconds=seconds)
+    def tell(self, *, cell: Point, answer: Answer, seconds: float, soft: bool = False) -> None:
+        """The answer for one trial of ``cell`` and what it cost; ``soft``: a soft limit cut it off."""
+        told = Told(cell=cell, answer=answer, seconds=seconds, soft=soft)
         self.told.append(told)
         self._learn(told)
         if self._next is not None:
@@ -124,6 +131,11 @@ class Script:
         return max(fmean(self._fail_times), 0.01) if self._fail_times else self._first[1]
 
     @property
+    def fail_on_the_way_s(self) -> float:
+        """Expected seconds of a failure while it need not be told from a slow trial."""
+        return fmean(self._cut_times) if self._cut_times else self.fail_s
+
+    @property
     def required(self) -> int:
         """Passes that make a certificate."""
         return self.effort.certify or certificate_passes(pass_s=self.pass_s, fail_s=self.fail_s)
@@ -142,28 +154,38 @@ class Script:
 
     def count(self, cell: Point) -> CellCount:
         """What was seen of ``cell``, to keep."""
-        return CellCount(cell=cell, good=self.good(cell), bad=self.bad(cell), unresolved=self.unresolved(cell))
+        tally = self.tallies.get(cell, CellTally())
+        return CellCount(cell=cell, good=tally.good, bad=tally.bad, unresolved=tally.unresolved + tally.cut)
 
     def fails(self, cell: Point) -> bool:
         """Whether its failures are likelier its own than false alarms, be it for now."""
-        return self.bad(cell) > 0 and lean(self.good(cell), self.bad(cell)) > CLEARED
+        tally = self.tallies.get(cell)
+        return tally is not None and tally.failures > 0 and lean(tally.good, tally.failures) > CLEARED
 
     def is_sure(self, cell: Point) -> bool:
-        """Whether its failures are sure to be its own."""
-        alarms = sum(tally.bad for other, tally in self.tallies.items() if tally.bad and not self.fails(other))
-        return is_sure(self.good(cell), self.bad(cell), false_alarms=alarms, tried=len(self.tallies))
+        """Whether its failures are sure to be its own; one of them at least was run to its end."""
+        alarms = sum(t.failures for other, t in self.tallies.items() if t.failures and not self.fails(other))
+        tally = self.tallies.get(cell, CellTally())
+        sure = is_sure(tally.good, tally.failures, false_alarms=alarms, tried=len(self.tallies))
+        return tally.bad > 0 and sure
 
     def passed(self, cell: Point, passes: int) -> bool:
         """Whether it passed as often as ``passes`` ask, or more often for the same where failures were cleared."""
-        return not self.fails(cell) and self.good(cell) >= passes_needed(passes, self.bad(cell))
+        tally = self.tallies.get(cell, CellTally())
+        return not self.fails(cell) and tally.good >= passes_needed(passes, tally.failures)
+
+    def certified(self, cell: Point) -> bool:
+        """Whether it gave all passes of its certificate, and its failures, if any, are not its own."""
+        return cell in self.certificates and self.certificates[cell].complete and not self.fails(cell)
 
     def is_flaky(self) -> bool:
         """Whether a cell both passed and failed."""
-        return any(tally.good and tally.bad for tally in self.tallies.values())
+        return any(tally.good and tally.failures for tally in self.tallies.values())
 
     def given_up(self, cell: Point) -> bool:
-        """Whether asking ``cell`` again is not worth it: it never gave an answer, or too often gave none."""
-        return self.unresolved(cell) >= (PATIENCE if self.good(cell) or self.bad(cell) else 1)
+        """Whether asking ``cell`` again is not worth it: too often it gave no answer."""
+        tally = self.tallies.get(cell, CellTally())
+        return is_given_up(told=tally.good + tally.failures, unresolved=tally.unresolved)
 
     def _script(self) -> Steps:
         raise NotImplementedError
@@ -172,8 +194,16 @@ class Script:
         """Ask ``cell`` until it fails, passes as often as ``passes`` ask or is given up."""
         while not self.fails(cell) and not self.passed(cell, passes) and not self.given_up(cell):
             lacking = passes_needed(passes, self.bad(cell)) - self.good(cell)
-            self._copies = lacking if role == "certify" else 1
+            self._copies = max(lacking, 1) if role == "certify" else 1
             yield CellRequest(cell=cell, role=role, reason=reason)
+
+    def _certify(self, cell: Point, *, attempt: int, reason: str) -> Steps:
+        """Ask ``cell`` for the passes of a certificate, those from now on; ends when it fails or is given up."""
+        first = Certificate(required=self.required, attempt=attempt, confidence=self.effort.confidence)
+        certificate = self.certificates.setdefault(cell, first)
+        while not self.fails(cell) and not certificate.complete and not self.given_up(cell):
+            self._copies = certificate.needed - certificate.good
+            yield CellRequest(cell=cell, role="certify", reason=reason)
 
     def _confirm(self, cell: Point, *, reason: str) -> Steps:
         """Ask ``cell``, which failed, until it is sure to fail by itself, is cleared, or is given up."""
@@ -184,21 +214,32 @@ class Script:
 
     def _learn(self, told: Told) -> None:
         tally = self.tallies.setdefault(told.cell, CellTally())
+        if told.cell in self.certificates and (told.soft or told.answer is not Answer.UNRESOLVED):
+            self.certificates[told.cell].count(passed=told.answer is Answer.GOOD)
         match told.answer:
             case Answer.GOOD:
                 tally.good += 1
                 self._pass_times.append(told.seconds)
+                if tally.cut and told.seconds >= min(self._cut_times):
+                    tally.cut = 0  # it passes, and takes longer than it was given
             case Answer.BAD:
                 tally.bad += 1
                 self._fail_times.append(told.seconds)
+            case Answer.UNRESOLVED if told.soft:
+                tally.cut += 1
+                self._cut_times.append(told.seconds)
             case Answer.UNRESOLVED:
                 tally.unresolved += 1
+                if tally.cut and told.seconds >= min(self._cut_times):
+                    tally.cut = 0  # nor did the whole limit tell
 
     def _advance(self) -> None:
         self._copies = 1
         self._next = next(self._steps, None)
         if self._next is None:
             return
+        decides = self._next.role == "confirm" and not self.bad(self._next.cell)
+        self._next = replace(self._next, soft=self.effort.soft_limit and not decides)
         self.stopped = self.stopped or self.effort.spent(trials=self.trials, seconds=self.seconds)
         if self.stopped:
             self._next = None

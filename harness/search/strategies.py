@@ -36,8 +36,8 @@ class Search(Protocol):
         """The next question, or None when the search is over."""
         ...
 
-    def tell(self, *, cell: Point, answer: Answer, seconds: float) -> None:
-        """The answer for one trial of ``cell`` and what it cost."""
+    def tell(self, *, cell: Point, answer: Answer, seconds: float, soft: bool = False) -> None:
+        """The answer for one trial of ``cell`` and what it cost; ``soft``: a soft limit cut it off."""
         ...
 
     def estimate(self) -> PlanEstimate:
@@ -80,7 +80,7 @@ def tell(search: Search, record: TrialRecord) -> None:
         slow = record.verdict.kind is Kind.SLOW or record.verdict.cause == "limit-too-short"
         search.tell(cell=cell, answer=record.answer, seconds=seconds, slow=slow, soft=record.is_cut)
     else:
-        search.tell(cell=cell, answer=record.answer, seconds=seconds)
+        search.tell(cell=cell, answer=record.answer, seconds=seconds, soft=record.is_cut)
 
 
 def ready(search: Search, *, most: int) -> tuple[CellRequest, ...]:

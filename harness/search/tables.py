@@ -14,7 +14,6 @@ from harness.search.implicate import axis_verdicts
 from harness.search.met import Ended, in_force, met, words
 from harness.search.scaling import fits_along, scaling_of
 from harness.search.suspects import suspects
-from harness.search.threshold import certificate_passes
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from harness.core.space import Space
 
 MB = 1e6
-KNOWN_PASSES = 3
-"""Passes asked of a pair's good side while neither a pass nor a failure was timed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +100,7 @@ def _count(cell: Point, records: Sequence[TrialRecord]) -> CellCount:
     )
 
 
-def failure_tables(space: Space, facts: Facts, *, certify: int | None) -> tuple[FailureTable, ...]:
+def failure_tables(space: Space, facts: Facts) -> tuple[FailureTable, ...]:
     """For each failure by name: what minimal pairs say about every axis, and which pairs of settings never passed.
 
     Trials that ended in another failure are neither passes nor failures of this one. Without any failure there is
@@ -115,13 +112,12 @@ def failure_tables(space: Space, facts: Facts, *, certify: int | None) -> tuple[
     tables: list[FailureTable] = []
     for name, trials in names.most_common():
         counts = _counts(ended, name)
-        required = certify or _required([r for r, _ in ended], [r for r, e in ended if e.words == name])
         tables.append(
             FailureTable(
                 failure=name,
                 cells=sum(bool(count.bad) for count in counts),
                 trials=trials,
-                axes=axis_verdicts(space, counts, required=required, ran=ran),
+                axes=axis_verdicts(space, counts, ran=ran),
                 interactions=suspects(space, counts, strength=min(2, len(space.factors))),
             )
         )
@@ -138,14 +134,6 @@ def _counts(ended: Sequence[tuple[TrialRecord, Ended]], name: str) -> list[CellC
     return [
         CellCount(cell=cell, good=t["good"], bad=t["bad"], unresolved=t["unresolved"]) for cell, t in tallies.items()
     ]
-
-
-def _required(records: Sequence[TrialRecord], failed: Sequence[TrialRecord]) -> int:
-    passed = [r.outcome.duration_s for r in records if r.verdict.kind is Kind.PASS]
-    if not passed or not failed:
-        return KNOWN_PASSES
-    fail_s = sum(r.outcome.duration_s for r in failed) / len(failed)
-    return certificate_passes(pass_s=sorted(passed)[len(passed) // 2], fail_s=fail_s)
 
 
 def axis_fits(space: Space, records: Sequence[TrialRecord]) -> tuple[AxisFit, ...]:

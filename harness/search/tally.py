@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from harness.search.certificate import Certificate
 
 RAREST = 0.1
 """The smallest failure rate that the search sets out to tell from false alarms."""
@@ -19,6 +22,8 @@ MORE_SURE = 4.0
 """Every failure that turned out to be a false alarm asks so many times more of the next value, beside the first."""
 FEW = 8
 """So many values may be tried before each further one asks for more."""
+PATIENCE = 3
+"""Answers that told nothing, beside half as many as told something, before a value or cell is given up."""
 _RATES = tuple(RAREST ** (1 - i / 15) for i in range(15))
 
 
@@ -27,8 +32,7 @@ class Tally:
     """What was seen at one position of the axis.
 
     ``confirms`` counts trials after the first failure. ``cut`` are trials that a soft limit ended: failures, or now
-    and then a straggler, which is told as a false alarm is. ``required`` passes without a failure make the
-    certificate, which is the ``attempt``-th of the search.
+    and then a straggler, which is told as a false alarm is. ``certificate`` is None until it was chosen for one.
     """
 
     good: int = 0
@@ -36,8 +40,7 @@ class Tally:
     unresolved: int = 0
     confirms: int = 0
     cut: int = 0
-    required: int | None = None
-    attempt: int = 1
+    certificate: Certificate | None = None
 
     @property
     def failures(self) -> int:
@@ -64,19 +67,14 @@ class Tally:
         return self.bad > 0 and is_sure(self.good, self.failures, false_alarms=false_alarms, tried=tried)
 
     @property
-    def needed(self) -> int | None:
-        """The passes that make the certificate: with failures among them more, for the same statement."""
-        return None if self.required is None else passes_needed(self.required, self.failures)
-
-    @property
     def certified(self) -> bool:
-        """Whether every pass that the certificate asks for was seen."""
-        return self.needed is not None and self.good >= self.needed and not self.suspect
+        """Whether every pass that its certificate asks for was seen."""
+        return self.certificate is not None and self.certificate.complete and not self.suspect
 
     @property
-    def worth(self) -> int:
-        """The passes without a failure, in a search's first certificate, that would say what was seen here."""
-        return worth(self.good, self.failures, attempt=self.attempt)
+    def given_up(self) -> bool:
+        """Whether it too often gave no answer to be asked again."""
+        return is_given_up(told=self.good + self.failures, unresolved=self.unresolved)
 
 
 @lru_cache(maxsize=65536)
@@ -111,32 +109,6 @@ def is_sure(good: int, bad: int, *, false_alarms: int, tried: int) -> bool:
     return bad > 1 and lean(good, bad) >= enough
 
 
-def worth(good: int, bad: int, *, attempt: int = 1) -> int:
-    """The passes without a failure, in a search's first certificate, that would say what ``good`` and ``bad`` say."""
-    return bisect(range(1, good + 1), good, key=lambda passes: passes_needed(passes_for(passes, attempt), bad))
-
-
-def passes_for(passes: int, attempt: int, *, confidence: float = 0.95) -> int:
-    """The passes that the ``attempt``-th certificate of one search needs to say what ``passes`` say of the first.
-
-    Every certificate is a chance to be wrong. The first two count alike, since most searches need no more; then the
-    k-th may be wrong with a (k-1)-th of the probability.
-    """
-    return math.ceil(passes * (1 - math.log(max(attempt - 1, 1)) / math.log(1 - confidence)))
-
-
-@lru_cache(maxsize=4096)
-def passes_needed(required: int, bad: int, *, confidence: float = 0.95) -> int:
-    """The passes beside ``bad`` failures that rule out the same failure rate as ``required`` passes and none.
-
-    Exact binomial: the upper end of the one-sided Clopper-Pearson interval is the same.
-    """
-    rate = 1 - (1 - confidence) ** (1 / required)
-    passes = required
-    while bad and _at_most(bad, runs=passes + bad, rate=rate) > 1 - confidence:
-        passes += 1
-    return passes
-
-
-def _at_most(count: int, *, runs: int, rate: float) -> float:
-    return math.fsum(math.comb(runs, k) * rate**k * (1 - rate) ** (runs - k) for k in range(count + 1))
+def is_given_up(*, told: int, unresolved: int) -> bool:
+    """Whether so many ``unresolved`` answers beside those that ``told`` something make it not worth asking again."""
+    return unresolved >= PATIENCE + told // 2

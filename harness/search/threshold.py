@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -10,12 +11,13 @@ from harness.core.errors import SpecError
 from harness.core.point import AxisType
 from harness.core.ports import Request
 from harness.core.verdict import Answer
+from harness.search.certificate import Certificate
 from harness.search.conclude import MANY_PASSES, conclude
 from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S, Costs
 from harness.search.flaky import DOUBT, Doubts, rarest_seen
 from harness.search.outlook import outlook
 from harness.search.split import failures_allowed, next_probe
-from harness.search.tally import Tally, passes_for
+from harness.search.tally import Tally
 
 if TYPE_CHECKING:
     from harness.core.boundary import Boundary, PlanEstimate
@@ -26,25 +28,28 @@ LEAST_PASSES = 18
 MOST_PASSES = 44
 MOST_CONFIRMS = 250
 """Runs after its first failure in which a value must show that it fails by itself; then it stays in doubt."""
-FAILURES_PER_CERTIFICATE = 2.0
-PATIENCE = 3
-"""Unresolved answers at a value that already passed before its certificate is given up."""
+FAILURES_PER_CERTIFICATE = 0.7
+LEAST_CERTIFICATE_S = 15.0
+"""So much time a certificate may always take: cheap passes are no reason to say less."""
+PASSES_PER_CONFIRM = 8
+"""Passes of the certificate between two runs of the first failing value, so that both see the same hours."""
 SHORT_AXIS = 15
 """Up to so many values the search pays two failures at most before it climbs one value at a time."""
 
 
 def certificate_passes(*, pass_s: float, fail_s: float) -> int:
-    """Passes that the last good value must show: two failures' worth of time, but 18 at least and 44 at most.
+    """Passes that the last good value must show: seven tenths of a failure's time, but 18 at least and 44 at most.
 
-    44 passes rule out failure rates of 6.6 % and more at 95 %; 18 rule out 15 % and more. The floor is what keeps a
+    44 passes rule out failure rates of 7.1 % and more at 95 %; 18 rule out 17 % and more. The floor is what keeps a
     hang rate of 0.3 from being missed when passes are dear: a search descends about twice and errs each time with
     0.7**R.
     """
-    return min(max(int(FAILURES_PER_CERTIFICATE * fail_s / pass_s), LEAST_PASSES), MOST_PASSES)
+    seconds = max(FAILURES_PER_CERTIFICATE * fail_s, LEAST_CERTIFICATE_S)
+    return min(max(int(seconds / pass_s), LEAST_PASSES), MOST_PASSES)
 
 
 class ThresholdSearch:
-    """Cost-aware search, then certify (STC) on one ordered axis. Implements ``core.ports.Strategy``.
+    """Cost-aware search, then certify (STC) on one ordered axis; ``along.Along`` takes it to cells.
 
     It is not known beforehand whether any value fails. The smallest value comes first: it is the baseline, and time
     limits are learned from it. One pass moves the search up and one failure moves it down, both tentatively: what
@@ -65,6 +70,7 @@ class ThresholdSearch:
         self.effort = effort
         self.costs = Costs(pass_s=pass_s, fail_s=fail_s)
         self.tallies = [Tally() for _ in axis.values]
+        self.outcomes: list[list[bool]] = [[] for _ in axis.values]
         self.trials = 0
         self.seconds = 0.0
         self.non_monotone: list[str] = []
@@ -130,7 +136,8 @@ class ThresholdSearch:
         if most == 1 or self._next.role == "search":
             return (self._next,)
         confirm, certify = self._confirm(), self._certify()
-        left = (self.tallies[self.low].needed or 0) - self.tallies[self.low].good if certify else 0
+        certificate = self.tallies[self.low].certificate
+        left = certificate.needed - certificate.good if certify and certificate else 0
         many = [confirm, *[certify] * left]  # the one that takes longest starts first
         return tuple(request for request in many if request)[:most]
 
@@ -152,6 +159,10 @@ class ThresholdSearch:
         self._high = self._low = None
         if tally.failures:
             tally.confirms += 1
+        if soft or answer is not Answer.UNRESOLVED:
+            self.outcomes[position].append(answer is Answer.GOOD)
+        if tally.certificate is not None and (soft or answer is not Answer.UNRESOLVED):
+            tally.certificate.count(passed=answer is Answer.GOOD)
         match answer:
             case Answer.GOOD:
                 tally.good += 1
@@ -167,7 +178,8 @@ class ThresholdSearch:
                 self._failed.add(position)
             case Answer.UNRESOLVED:
                 tally.unresolved += 1
-                tally.cut = 0  # nor did the whole limit tell
+                if tally.cut and seconds >= min(self._cuts):
+                    tally.cut = 0  # nor did the whole limit tell
                 if slow and not tally.good and not tally.bad:
                     self.slow.setdefault(position, seconds)
         self._next = self._decide()
@@ -184,7 +196,8 @@ class ThresholdSearch:
         """The same search in the same state, to be played on its own."""
         other = copy.copy(self)
         other.costs = copy.deepcopy(self.costs)
-        other.tallies = [copy.copy(tally) for tally in self.tallies]
+        other.tallies = [replace(tally, certificate=copy.copy(tally.certificate)) for tally in self.tallies]
+        other.outcomes = [list(outcomes) for outcomes in self.outcomes]
         other.slow, other.non_monotone = dict(self.slow), list(self.non_monotone)
         other._failed, other._seen = set(self._failed), set(self._seen)
         other._cuts = list(self._cuts)
@@ -218,7 +231,16 @@ class ThresholdSearch:
         if self.stopped:
             self._low = None
             return None
-        return self._search() or self._certify() or self._confirm() or self._look_above()
+        return self._search() or self._settle() or self._look_above()
+
+    def _settle(self) -> Request | None:
+        """The certificate below and the failure above in turns: what the machine does meanwhile, it does to both."""
+        certify, confirm = self._certify(), self._confirm()
+        if certify is None or confirm is None:
+            return certify or confirm
+        certificate = self.tallies[self.low].certificate
+        due = (certificate.good if certificate else 0) // PASSES_PER_CONFIRM
+        return confirm if self.tallies[self.high].confirms < due else certify
 
     def _search(self) -> Request | None:
         probes = self.open_positions()
@@ -253,23 +275,25 @@ class ThresholdSearch:
         if low < 0 or (self.high == len(self.tallies) and self.slow):
             return None
         tally = self.tallies[low]
-        if tally.required is None:
+        if tally.certificate is None:
             passes = self.effort.certify or certificate_passes(
                 pass_s=self.costs.of_pass(self.numbers[low]), fail_s=self.costs.of_failure()
             )
             self._certificates += 1
-            tally.attempt = self._certificates
-            tally.required = passes_for(passes, tally.attempt)
-        if tally.certified or tally.unresolved >= PATIENCE:
+            tally.certificate = Certificate(
+                required=passes, attempt=self._certificates, confidence=self.effort.confidence
+            )
+        if tally.certified or tally.given_up:
             return None
-        return self._request(low, "certify", f"pass {tally.good + 1} of {tally.needed} at the last good value")
+        reason = f"pass {tally.certificate.good + 1} of {tally.certificate.needed} at the last good value"
+        return self._request(low, "certify", reason)
 
     def _confirm(self) -> Request | None:
         high = self.high
         if high == len(self.tallies) or self.confirmed(high):
             return None
         tally = self.tallies[high]
-        if tally.confirms >= MOST_CONFIRMS or tally.unresolved >= PATIENCE:
+        if tally.confirms >= MOST_CONFIRMS or tally.given_up:
             return None
         reason = "the first failing value once more"
         if tally.cut and not tally.bad:

@@ -1,8 +1,9 @@
 """Tells how far a program that trains with torch is, without a change to it: one line per mark, each one write.
 
 It waits until the program itself imports torch, then hangs itself on optimizer steps (torch's own global hook), on
-``torch.autograd.backward``, on DataLoader iteration and on ``init_process_group``. A program without torch is not
-touched. The lines go to ``heartbeat_rank{r}.jsonl`` in the trial's folder, in the form that our own worker writes.
+``torch.autograd.backward``, on DataLoader iteration and on ``init_process_group``. In a program without torch it only
+stays ready to show stacks when a signal asks for them. The lines go to ``heartbeat_rank{r}.jsonl`` in the trial's
+folder, in the form that our own worker writes.
 
 A rank is known by RANK (torchrun), SLURM_PROCID, OMPI_COMM_WORLD_RANK or PMI_RANK, and in any case once the process
 has joined a process group. Processes that multiprocessing started, and children of a process that has spoken, are
@@ -14,6 +15,7 @@ which step is running, and ``place_rank{r}`` where in it: 56 bytes of shared mem
 can be read whatever becomes of the process. Standard library only.
 """
 
+import _signal  # pyright: ignore[reportMissingImports] - below ``signal``, which takes 6 ms to import
 import os
 import struct
 import sys
@@ -34,10 +36,22 @@ put, monotonic = PLACE.pack_into, time.monotonic
 SPOKEN = "NSA_HARNESS_SPOKEN"
 """Set in the environment once this process has spoken, so that its children know that they are helpers."""
 
+MOST_POSITIONS, MOST_ITEMS = 20, 1_000
+"""Rows that are told, and items of a list that is searched: the program waits meanwhile."""
+
+GENTLY, AT_ONCE = 60, 61
+"""The signals that ask for stacks. Real-time ones: programs and launchers give SIGUSR1 and SIGUSR2 a meaning of their
+own, and look whether somebody handles them. ``harness.observe.stacks.faulthandler`` has the same."""
+
+SHOWS = {}
+"""Who answers GENTLY in this process (``by``), so that it can be told from a handler of the program's."""
+
 LAUNCHER = "torch.distributed.elastic.agent.server.api"
 """Imported by torchrun, whose own end is no rank's."""
 
 RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+WORLDS = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+"""Variables by which launchers tell a process its rank and how many there are; ``harness.observe.job`` has the same."""
 
 
 class Speaker:
@@ -55,6 +69,7 @@ class Speaker:
         self.silent = SPOKEN in os.environ
         self.thin = False
         self.memory = None
+        self.watchable = None
         self.began_s = self.wrote_s = 0.0
         self.stepped = set()
 
@@ -152,7 +167,10 @@ class Speaker:
         import atexit
         import threading
 
-        row = f'{{"event":"started","rank":{self.rank},"pid":{self.pid},"t":{time.monotonic():.6f}}}\n'
+        row = (
+            f'{{"event":"started","rank":{self.rank},"pid":{self.pid},"started":{start_ticks()},'
+            f'"world":{world_by_environment()},"t":{time.monotonic():.6f}}}\n'
+        )
         path = os.path.join(self.folder, "ranks.jsonl")
         try:
             fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -160,9 +178,16 @@ class Speaker:
             os.close(fd)
         except OSError as error:
             self.lose(error)
-        be_watchable(self.folder, self.rank)
+        self.be_watchable()
         # The first thing that ends: before threads are joined, where a program can hang for good.
         getattr(threading, "_register_atexit", atexit.register)(self.leaving)
+
+    def be_watchable(self):
+        """Let this process be looked at, once: as soon as it has an optimizer, long before its first mark perhaps."""
+        rank = self.rank if self.rank is not None else rank_by_environment()
+        if self.watchable != rank and not (self.rank is None and is_helper()):
+            self.watchable = rank
+            be_watchable(self.folder, rank)
 
     def leaving(self):
         """Write that the program has come to its end."""
@@ -211,6 +236,21 @@ def rank_by_environment():
     return next((int(text) for text in texts if text.isdigit()), 0)
 
 
+def world_by_environment():
+    """How many ranks there are by what a launcher said, 0 where none said so."""
+    texts = (os.environ.get(name, "") for name in WORLDS)
+    return next((int(text) for text in texts if text.isdigit()), 0)
+
+
+def start_ticks():
+    """When this process began, in clock ticks since boot: with its PID it is known by that, in any namespace."""
+    try:
+        with open("/proc/self/stat") as file:
+            return int(file.read().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return "null"
+
+
 def is_helper():
     """Whether multiprocessing started this process."""
     process = sys.modules.get("multiprocessing.process")
@@ -226,10 +266,8 @@ def is_launcher(folder):
 
 def be_watchable(folder, rank):
     """Stacks on signals if the program leaves them alone; and where Yama is on, let stack dumpers look."""
-    import signal
-
     try:
-        if signal.getsignal(signal.SIGUSR1) is signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL:
+        if _signal.getsignal(GENTLY) in (_signal.SIG_DFL, SHOWS.get("by")):
             show_stacks(open(os.path.join(folder, f"faulthandler_rank{rank}.txt"), "a"))
         with open("/proc/sys/kernel/yama/ptrace_scope") as setting:
             restricted = setting.read().strip() == "1"
@@ -242,25 +280,133 @@ def be_watchable(folder, rank):
 
 
 def show_stacks(file):
-    """On SIGUSR1 by Python's own handler, between two of the main thread's instructions; on SIGUSR2 at once, from C.
+    """On GENTLY by Python's own handler, between two of the main thread's instructions; on AT_ONCE at once, from C.
 
     From C it works whatever holds the interpreter lock, and can crash a process whose Python runs, because it reads
     frames while they change: up to one signal in a dozen (ADR 18). ``harness.observe.stacks.faulthandler`` chooses.
     """
     import faulthandler
-    import signal
 
     def show(number, frame):
+        import json
+
+        try:
+            frames = own_frames(frame)
+            said = {"positions": positions(frames), "values": values(frames)}
+            file.write(f"inside {json.dumps(said)}\n")
+            file.flush()
+        except Exception:  # noqa: BLE001, S110 - whatever a program's own objects do when they are looked at
+            pass
         faulthandler.dump_traceback(file, all_threads=True)
 
-    signal.signal(signal.SIGUSR1, show)
+    SHOWS["by"] = show
+    _signal.signal(GENTLY, show)
     # A system call of the program that waits goes on waiting.
-    signal.siginterrupt(signal.SIGUSR1, False)  # noqa: FBT003 - it takes no names
-    faulthandler.register(signal.SIGUSR2, file=file, all_threads=True)
+    _signal.siginterrupt(GENTLY, False)  # noqa: FBT003 - it takes no names
+    faulthandler.register(AT_ONCE, file=file, all_threads=True)
+
+
+def own_frames(frame):
+    """The frames of this stack, innermost first, less our own wrappers."""
+    frames = []
+    while frame is not None:
+        frames += [frame] if frame.f_code.co_filename != __file__ else []
+        frame = frame.f_back
+    return frames
+
+
+def values(frames):
+    """What the innermost functions compute with: for each its number from the outermost, its locals, and its globals.
+
+    Texts are as py-spy spells plain values; of strings and containers they only say whether they are still the same.
+    """
+    rows = []
+    for depth, frame in enumerate(frames[:MOST_POSITIONS]):
+        shared = {name: frame.f_globals[name] for name in frame.f_code.co_names if name in frame.f_globals}
+        own = {} if frame.f_locals is frame.f_globals else dict(frame.f_locals)
+        rows.append((len(frames) - depth, spelt(own), spelt({k: v for k, v in shared.items() if k not in own})))
+    return rows
+
+
+def spelt(named):
+    """The texts of the plain ones among these values; modules, functions and classes are left out."""
+    plain = {name: value for name, value in named.items() if not callable(value) and type(value) is not type(sys)}
+    return {name: text_of(value) for name, value in list(plain.items())[:MOST_ITEMS]}
+
+
+def text_of(value):
+    """A number as it is; a string or a container of such by a fingerprint; anything else by its type alone."""
+    kind = type(value)
+    if value is None or kind in (bool, float) or (kind is int and value.bit_length() < 60):
+        return repr(value)
+    if kind is str:
+        return f'"{fingerprint(value)}"'
+    if kind in (list, tuple, dict) and len(value) <= MOST_ITEMS:
+        items = [item for pair in value.items() for item in pair] if kind is dict else value
+        if all(item is None or type(item) in (bool, int, float, str) for item in items):
+            return repr(kind())[0] + fingerprint(repr(items))
+    return f"<{kind.__name__}>"
+
+
+def fingerprint(text):
+    """What stands for a text that may be a secret."""
+    import hashlib
+
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
+
+
+def positions(frames):
+    """Which item of which list the functions on this stack are at, innermost first: where their loops are.
+
+    A row is function, file, line, the local's name, its place among the items of its type from 0, how many of them
+    there are, how many frames there are up to this one from the outermost. Items are compared by identity, so that a
+    batch or a layer is found again without asking it anything.
+    """
+    rows = []
+    for depth, frame in enumerate(frames):
+        found = position(frame)
+        if found is not None and len(rows) < MOST_POSITIONS:
+            code = frame.f_code
+            rows.append((code.co_name, code.co_filename, frame.f_lineno, *found, len(frames) - depth))
+    return rows
+
+
+def position(frame):
+    """A local's name, its place among those of its type in a list that the function has at hand, and their number."""
+    values = frame.f_locals
+    own = getattr(values.get("self"), "__dict__", {})
+    lists = [items_of(value) for value in (*values.values(), *own.values(), *own.get("_modules", {}).values())]
+    for name, value in values.items():
+        if name == "self" or value is None or isinstance(value, (int, float, str, bytes)):
+            continue
+        for items in lists:
+            alike = [item for item in items if type(item) is type(value)]
+            place = next((i for i, item in enumerate(alike) if item is value), None)
+            if place is not None and len(alike) > 1:
+                return name, place, len(alike)
+    return None
+
+
+def items_of(value):
+    """The items of a list, a tuple, or a torch ModuleList or Sequential; nothing of anything else, or of a huge one."""
+    if not isinstance(value, (list, tuple)):
+        modules = getattr(value, "__dict__", {}).get("_modules")
+        value = tuple(modules.values()) if modules and hasattr(type(value), "__len__") else ()
+    return value if 1 < len(value) <= MOST_ITEMS else ()
 
 
 def watch_optimizers(speaker, module):
-    """Torch calls a global hook after every optimizer's step (torch 2.0 and later)."""
+    """Torch calls a global hook after every optimizer's step (torch 2.0 and later); who makes one is to train."""
+    import functools
+
+    original = module.Optimizer.__init__
+
+    @functools.wraps(original)
+    def __init__(*args, **kwargs):
+        speaker.be_watchable()
+        original(*args, **kwargs)
+
+    module.Optimizer.__init__ = __init__
     register = getattr(module, "register_optimizer_step_post_hook", None)
     if register is not None:
         register(lambda optimizer, args, kwargs: speaker.step(optimizer))
@@ -431,3 +577,4 @@ def start(folder):
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=speaker.forked)
     tell_exceptions(speaker)
+    speaker.be_watchable()

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from harness.core.errors import SpecError, unknown
 from harness.core.point import Axis, AxisType
-from nsa.config import RunConfig
-from nsa.errors import ConfigError
+from harness.spec.amounts import number, shortened
+from harness.trainer import run_config
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nsa.config import ConfigPath
 
 MOST_VALUES = 4096
@@ -28,7 +30,7 @@ def setting(name: str) -> ConfigPath:
     Raises:
         UnknownNameError: no such setting; the message suggests the nearest and lists all.
     """
-    paths = RunConfig.paths()
+    paths = run_config().paths()
     if name in AXES:
         return paths[AXES[name].path]
     if name in paths:
@@ -52,7 +54,7 @@ def parse_axis(text: str) -> Axis:
     name, equals, values = (part.strip() for part in text.partition("="))
     if not equals and name in AXES:
         return AXES[name]
-    if name not in AXES and name not in RunConfig.paths():
+    if name not in AXES and name not in run_config().paths():
         raise unknown("axis", name, AXES)
     row = AXES.get(name)
     where = setting(name)
@@ -71,19 +73,27 @@ def parse_axis(text: str) -> Axis:
     )
 
 
-def free_axis(text: str) -> Axis:
-    """The axis that ``text`` declares for a command: any name, with its numbers, for the placeholder ``{name}``.
+def numbers_of(name: str, items: Sequence[str]) -> tuple[int | float, ...] | None:
+    """The numbers that all of ``items`` (``4``, ``1..12``, ``128..2048*2``) stand for; None where they are words.
 
     Raises:
-        SpecError: no name or no values, or values that do not ascend.
+        SpecError: a range among words, or one that runs down or does not reach its end.
     """
-    name, _, values = (part.strip() for part in text.partition("="))
-    if not re.fullmatch(r"[A-Za-z_]\w*", name):
-        raise SpecError(f"{name!r} cannot be the name of an axis; use letters, digits and _, e.g. n_layers=1..12")
-    if not values:
-        raise SpecError(f"axis {name!r} of a command needs its values, e.g. {name}=1..12 or {name}=128..2048*2")
-    numbers = tuple(number for item in values.split(",") for number in _expand(name, item.strip()))
-    return Axis(name=name, path=f"args.{name}", type=AxisType.ORDERED, values=numbers)
+    numeric = [item for item in items if _is_numeric(item)]
+    if len(numeric) == len(items):
+        return tuple(number for item in items for number in _expand(name, item))
+    if any(".." in item for item in numeric):
+        word = next(item for item in items if item not in numeric)
+        raise SpecError(f"axis {name!r} has numbers from {numeric[0]} and the word {word!r}; list all of its values")
+    return None
+
+
+def _is_numeric(item: str) -> bool:
+    try:
+        parts = [item] if (match := _RANGE.fullmatch(item)) is None else [part for part in match.groups() if part]
+        return all(number(part) is not None for part in parts)
+    except ValueError:
+        return False
 
 
 def _expand(name: str, item: str) -> list[int | float]:
@@ -117,20 +127,18 @@ def _steps(name: str, item: str, low: float, high: float) -> list[int | float]:
 
 def _number(name: str, text: str) -> int | float:
     try:
-        return int(text)
-    except ValueError:
-        try:
-            return float(text)
-        except ValueError:
-            raise SpecError(
-                f"axis {name!r}: {text!r} is not a number; write {name}=1..12, {name}=1,2,4 or {name}=128..2048*2"
-            ) from None
+        return number(text)
+    except ValueError as error:
+        raise SpecError(
+            f"axis {name!r}: {shortened(text)} is not a number up to 2**53; "
+            f"write {name}=1..12, {name}=1,2,4 or {name}=128..2048*2"
+        ) from error
 
 
 def _checked(where: ConfigPath, number: float) -> int | float:
     try:
         where.checked(number)
-    except ConfigError as error:
+    except ValueError as error:
         raise SpecError(str(error)) from error
     return number
 

@@ -10,7 +10,6 @@ from harness.core.point import AxisType
 from harness.core.trial import Condition, Fault
 from harness.spec.axes import setting
 from harness.specimens.catalog import SPECIMENS
-from nsa.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -60,7 +59,7 @@ def _condition(part: str, text: str, axes: Mapping[str, Axis]) -> Condition:
     where = setting(name)
     try:
         value: Value = where.parsed(match["value"])
-    except ConfigError as error:
+    except ValueError as error:
         raise SpecError(f"fault {text!r}: {error}") from error
     if op in _ORDER and where.type not in (int, float):
         raise SpecError(f"fault {text!r}: {where.path} has no order, so {op!r} means nothing; use '==' or '!='")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.core.errors import SpecError
@@ -9,8 +11,8 @@ from harness.core.matrix import Matrix
 from harness.core.point import Axis, AxisType
 from harness.core.space import Bundle, Factor, Space
 from harness.spec.axes import parse_axis, setting
+from harness.spec.elsewhere import elsewhere_factor, is_elsewhere
 from harness.spec.fault import parse_fault
-from nsa.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,26 +20,45 @@ if TYPE_CHECKING:
     from harness.core.point import Value
     from nsa.config import ConfigPath
 
+HERE = Path()
 
-def inline_matrix(axes: Iterable[str], *, held: Iterable[str] = (), fault: str | None = None) -> Matrix:
-    """The matrix of these axes, on our own trainer.
+
+def has_words(text: str) -> bool:
+    """Whether ``text`` is an axis of our own trainer whose values are words or flags, not numbers."""
+    try:
+        return setting(text.partition("=")[0].strip()).type not in (int, float)
+    except SpecError:
+        return False
+
+
+def inline_matrix(
+    axes: Iterable[str], *, held: Iterable[str] = (), fault: str | None = None, repository: Path = HERE
+) -> Matrix:
+    """The matrix of these axes, on our own trainer; ``repository`` has its commits.
 
     Numbers ascend, and the smallest is the good value; of words and flags the first is good and the last bad.
 
     Raises:
         SpecError: an unknown setting or value, with the nearest, or no axis at all.
     """
-    factors = tuple(_factor(text) for text in axes)
+    factors = tuple(
+        elsewhere_factor(text, repository=repository) if is_elsewhere(text) else _factor(text) for text in axes
+    )
     if not factors:
         raise SpecError("nothing to vary: name a matrix file, or axes such as --axis n_layers=1..12")
     base = Bundle(config=held_settings(held))
     named = {factor.name: factor.axis for factor in factors}
     return Matrix(
-        name="inline",
+        name=name_of_axes(named),
         space=Space(factors=factors),
         base=base,
         fault=None if fault is None else parse_fault(fault, axes=named),
     )
+
+
+def name_of_axes(names: Iterable[str]) -> str:
+    """What a matrix that was typed is called, and so the folder of its run."""
+    return "-".join(re.findall(r"\w+", " ".join(names)))[:40]
 
 
 def held_settings(texts: Iterable[str]) -> tuple[tuple[str, Value], ...]:
@@ -71,7 +92,7 @@ def _held(text: str) -> tuple[str, Value]:
 def _parsed(where: ConfigPath, word: str) -> Value:
     try:
         return where.parsed(word.strip())
-    except ConfigError as error:
+    except ValueError as error:
         raise SpecError(str(error)) from error
 
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.core.errors import FileError, OneAxisError, SpecError, suggestion, unknown
+from harness.core.command_line import placeholders
+from harness.core.errors import SpecError, suggestion, unknown
 from harness.core.matrix import (
+    EVERYWHERE,
+    Asked,
+    Asks,
     Expectation,
     LimitsWhen,
     Matrix,
@@ -20,24 +25,22 @@ from harness.core.matrix import (
     Success,
 )
 from harness.core.point import AxisType
-from harness.core.space import Rule, Selector, Space
+from harness.core.space import Bundle, Factor, Rule, Selector, Space
 from harness.core.spec import Effort, Limits
 from harness.core.verdict import Kind
+from harness.spec.amounts import duration
 from harness.spec.fault import parse_fault
+from harness.spec.load import parse as parse_question
 from harness.spec.matrix_axes import at, bundle_of, cell_of, factor_of, selector_of
 from harness.spec.matrix_schema import validated_matrix
-from harness.spec.yaml_file import read_yaml, reason
+from harness.spec.yaml_file import read_file, read_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
 
     from harness.core.point import Axis, Point
-    from harness.core.space import Factor
+    from harness.core.spec import BisectSpec
     from harness.spec.yaml_file import Lines
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,15 +57,13 @@ def load_matrix(path: Path) -> MatrixFile:
     Raises:
         SpecError: as :func:`parse_matrix`, or the file cannot be read.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"{path}: cannot be read as a matrix file: {reason(error)}") from error
-    return parse_matrix(text, name=str(path))
+    return parse_matrix(read_file(path, what="matrix"), name=str(path))
 
 
 def parse_matrix(text: str, *, name: str) -> MatrixFile:
     """The matrix in ``text``; ``name`` stands for the file in messages.
+
+    A question about one axis is a matrix too: no cell is planned in it, and its search is called like the axis.
 
     Raises:
         SpecError: not YAML, a key given twice, an unknown key, axis, value, setting or signature; the message begins
@@ -70,17 +71,36 @@ def parse_matrix(text: str, *, name: str) -> MatrixFile:
     """
     data, lines = read_yaml(text, name=name)
     if "axis" in data and "axes" not in data:
-        raise OneAxisError(f"{name} asks about one axis and is no matrix")
+        return MatrixFile(matrix=_of_one_axis(parse_question(text, name=name), name), lines=lines)
     keys = validated_matrix(data, lines)
     return MatrixFile(matrix=_matrix(keys, lines), lines=lines)
+
+
+def _of_one_axis(question: BisectSpec, name: str) -> Matrix:
+    """The question of an older file as a matrix of one axis; its controls are those of ``bisect FILE`` alone."""
+    axis = question.axis
+    bundles = tuple(Bundle(config=((axis.path, value),)) for value in axis.values)
+    entry = SearchEntry(name=axis.name, kind=SearchKind.BISECT, axis=axis.name, bad_kinds=question.bad)
+    return Matrix(
+        name=re.sub(r"[^A-Za-z0-9._-]+", "-", Path(name).stem),
+        description=question.question,
+        space=Space(factors=(Factor(axis=axis, good=axis.values[0], bad=axis.values[-1], bundles=bundles),)),
+        base=Bundle(config=tuple(question.fixed), env=question.env),
+        fault=question.fault,
+        limits=question.limits,
+        effort=question.effort,
+        searches=(entry,),
+    )
 
 
 def _matrix(keys: Any, lines: Lines) -> Matrix:
     with at(lines.place("command" if keys.command else "target")):
         if (keys.target == "command") != bool(keys.command):
             raise SpecError("target: command needs command: [program, ..], and only it has one")
-    factors = tuple(factor_of(name, axis, target=keys.target, lines=lines) for name, axis in keys.axes.items())
+    factors = tuple(factor_of(name, axis, command=keys.command, lines=lines) for name, axis in keys.axes.items())
     axes = {factor.name: factor.axis for factor in factors}
+    with at(lines.place("command")):
+        _check_places(keys.command, axes)
     with at(lines.place("base")):
         base = bundle_of(keys.base, keys.env, [], target=keys.target)
     _check_disjoint(factors, dict(base.config), lines)
@@ -96,6 +116,7 @@ def _matrix(keys: Any, lines: Lines) -> Matrix:
         name=keys.name,
         description=keys.description,
         incident=tuple(keys.incident),
+        asks=tuple(_asked(i, row, axes, lines) for i, row in enumerate(keys.asks)),
         target=keys.target,
         command=tuple(keys.command),
         base=base,
@@ -129,6 +150,34 @@ def _matrix(keys: Any, lines: Lines) -> Matrix:
         searches=_searches(keys, space, axes, named, lines),
         tags=tuple(keys.tags),
     )
+
+
+def _check_places(command: Sequence[str], axes: Mapping[str, Axis]) -> None:
+    for place in placeholders(command):
+        if place.name not in axes or axes[place.name].path != f"args.{place.name}":
+            name = place.name
+            raise SpecError(f"{{{name}}} is no axis without apply; for a literal {{{name}}} write {{{{{name}}}}}")
+
+
+def _asked(i: int, keys: Any, axes: Mapping[str, Axis], lines: Lines) -> Asked:
+    """A question: exactly one of ever, always and matters."""
+    given = [ask for ask in Asks if getattr(keys, ask.value) is not None]
+    with at(lines.place("asks", i)):
+        if len(given) != 1:
+            raise SpecError(f"a question has one of {', '.join(Asks)}, not {len(given)} of them")
+        if keys.matters is not None and keys.matters not in axes:
+            raise unknown("axis", keys.matters, axes)
+        kinds = keys.ever or keys.always or []
+        return Asked(
+            asks=given[0],
+            yes=keys.yes,
+            no=keys.no,
+            axis=keys.matters or "",
+            when=_selector(("asks", i, "when"), keys.when, axes, lines) if keys.when else EVERYWHERE,
+            kinds=tuple(_kind(word, lines.place("asks", i)) for word in kinds),
+            cause=keys.cause,
+            phase=keys.phase,
+        )
 
 
 def _rules(keys: Any, factors: tuple[Factor, ...], axes: Mapping[str, Axis], lines: Lines) -> tuple[Rule, ...]:
@@ -192,10 +241,10 @@ def _limits(keys: Any, lines: Lines, *key: str | int) -> Limits:
 def _seconds(given: float | str | None, lines: Lines, *key: str | int) -> float | None:
     if given is None:
         return None
-    match = _DURATION.fullmatch(str(given))
-    if match is None or float(match[1]) <= 0:
-        raise SpecError(f"{lines.place(*key)}: {given!r} is not a duration; write 90, 90s, 1.5m or 2h")
-    return float(match[1]) * _UNITS[match[2] or "s"]
+    try:
+        return duration(given if isinstance(given, str) else f"{given:g}")
+    except ValueError as error:
+        raise SpecError(f"{lines.place(*key)}: {error}") from error
 
 
 def _effort(keys: Any, lines: Lines) -> Effort:

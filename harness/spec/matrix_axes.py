@@ -8,16 +8,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from harness.core.command_line import placeholders
 from harness.core.errors import FileError, SpecError, suggestion
 from harness.core.point import Axis, AxisType, Value
 from harness.core.space import Bundle, Factor, Selector
 from harness.spec.axes import setting
-from nsa.config import RunConfig
-from nsa.errors import ConfigError
+from harness.trainer import NoTrainerError, run_config
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from harness.core.command_line import Placeholder
     from harness.spec.yaml_file import Lines
 
 OPERATORS = {">=": operator.ge, "<=": operator.le, "!=": operator.ne, ">": operator.gt, "<": operator.lt}
@@ -30,19 +31,23 @@ def at(place: str) -> Iterator[None]:
     """Errors from within begin with ``place``, unless they name a line of the file already."""
     try:
         yield
-    except (SpecError, ConfigError) as error:
+    except NoTrainerError:  # nothing is wrong with the file
+        raise
+    except (SpecError, ValueError) as error:
         said = str(error)
         named = said.startswith(f"{place.rpartition(':')[0]}:")
         raise FileError(said if named else f"{place}: {said}") from error
 
 
-def factor_of(name: str, keys: Any, *, target: str, lines: Lines) -> Factor:
-    """The axis called ``name`` as its keys in the file describe it."""
+def factor_of(name: str, keys: Any, *, command: Sequence[str], lines: Lines) -> Factor:
+    """The axis called ``name`` as its keys in the file describe it; ``command`` is empty for our own trainer."""
+    target = "command" if command else "nsa"
+    places = {place.name: place for place in placeholders(command)} if command else None
     with at(lines.place("axes", name)):
         kind, values = AxisType(keys.type), _values(name, keys)
         where = "values" if keys.values is not None else "range"
         with at(lines.place("axes", name, where)):
-            axis = Axis(name=name, path=_path(name, keys, target), type=kind, values=values)
+            axis = Axis(name=name, path=_path(name, keys, places), type=kind, values=values)
     with at(lines.place("axes", name, "good")):
         good = value_of(axis, values[0] if keys.good is None else keys.good)
     with at(lines.place("axes", name, "bad")):
@@ -139,15 +144,26 @@ def _values(name: str, keys: Any) -> tuple[Value, ...]:
     return tuple(keys.values)
 
 
-def _path(name: str, keys: Any, target: str) -> str:
-    if keys.apply is None and target != "nsa":
-        raise SpecError(f"axis {name!r} needs apply: {{arg: --{name.replace('_', '-')}}}, env or map")
-    if keys.apply is None:
+def _path(name: str, keys: Any, places: Mapping[str, Placeholder] | None) -> str:
+    if keys.apply is not None:
+        return keys.apply.config or ""
+    if places is None:
         return setting(name).path
-    return keys.apply.config or ""
+    if name not in places:
+        option = f"--{name.replace('_', '-')}"
+        raise SpecError(
+            f"axis {name!r} needs its place in the command, {{{name}}} or {{{name}:{option}}}, or apply: "
+            f"{{arg: {option}}}, env or map"
+        )
+    if places[name].is_flag != (keys.type == "flag"):
+        is_not = "is no flag" if places[name].is_flag else f"is a flag; write {{{name}:--{name.replace('_', '-')}}}"
+        raise SpecError(f"axis {name!r} {is_not}, but the command has a place of the other kind for it")
+    return f"args.{name}"
 
 
 def _bundles(axis: Axis, apply: Any, target: str) -> tuple[Bundle, ...]:
+    if apply is None and target != "nsa":
+        return tuple(Bundle(config=((axis.path, value),)) for value in axis.values)
     if apply is None:
         return tuple(_config(axis.path, value) for value in axis.values)
     kinds = ("arg", "env", "config", "python", "commit", "map")
@@ -164,6 +180,8 @@ def _bundles(axis: Axis, apply: Any, target: str) -> tuple[Bundle, ...]:
         return tuple(Bundle(python=_filled(apply.python, value)) for value in axis.values)
     if apply.commit is not None:
         return tuple(Bundle(commit=_filled(apply.commit, value)) for value in axis.values)
+    if axis.type is AxisType.FLAG:
+        return tuple(bundle_of({}, {}, [apply.arg] if value else [], target=target) for value in axis.values)
     return tuple(bundle_of({}, {}, [apply.arg, _text(value)], target=target) for value in axis.values)
 
 
@@ -208,7 +226,7 @@ def bundle_of(config: Mapping[str, Any], env: Mapping[str, Any], args: list[str]
 
 
 def _config(path: str, value: Any) -> Bundle:
-    where = RunConfig.paths()[path] if path in RunConfig.paths() else setting(path)
+    where = run_config().paths()[path] if path in run_config().paths() else setting(path)
     return Bundle(config=((where.path, where.checked(value)),))
 
 

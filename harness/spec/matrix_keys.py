@@ -154,6 +154,19 @@ class SearchKeys(Strict):
     causes: int = Field(default=1, ge=1)
 
 
+class AskedKeys(Strict):
+    """A question to the matrix, and the sentence for each of its answers."""
+
+    ever: list[str] | None = Field(default=None, description="verdicts: did any trial end so? none named: any failure")
+    always: list[str] | None = Field(default=None, description="verdicts: did every cell end so?")
+    matters: str | None = Field(default=None, description="an axis: do cells that differ in it alone end differently?")
+    when: dict[str, Any] = Field(default_factory=dict, description="only these cells")
+    cause: str = ""
+    phase: str = Field(default="", description="only in this phase, which a trial must have reached to say no")
+    yes: str = Field(min_length=1)
+    no: str = Field(min_length=1)
+
+
 class MatrixKeys(Strict):
     """A matrix file."""
 
@@ -161,6 +174,7 @@ class MatrixKeys(Strict):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     description: str = ""
     incident: list[str] = Field(default_factory=list)
+    asks: list[AskedKeys] = Field(default_factory=list)
     target: Literal["nsa", "command"] = "nsa"
     command: list[str] = Field(default_factory=list, description="what to run, for target: command")
     base: dict[str, Any] = Field(default_factory=dict, description="settings held in every cell")

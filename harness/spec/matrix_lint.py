@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from harness.core.matrix import SearchKind
+from harness.core.matrix import MatrixStrategy, SearchKind
 from harness.core.verdict import Kind
-from nsa.config import RunConfig
-from nsa.errors import ConfigError
+from harness.trainer import run_config
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -60,8 +59,8 @@ def _misfit(matrix: Matrix, cell: Point) -> str:
     if matrix.target != "nsa":
         return ""
     try:
-        RunConfig().with_values(dict(matrix.bundle(cell).config))
-    except ConfigError as error:
+        run_config()().with_values(dict(matrix.bundle(cell).config))
+    except ValueError as error:
         return str(error)
     return ""
 
@@ -131,11 +130,13 @@ def _signatures(matrix: Matrix, lines: Lines) -> Iterator[Lint]:
         if row.name not in used:
             yield Lint(place=lines.place("signatures", row.name), text=f"signature {row.name!r} is used nowhere")
     for i, entry in enumerate(matrix.searches):
-        if entry.signature is None and entry.kind is not SearchKind.EXPLORE:
+        if entry.signature is None and not entry.bad_kinds and entry.kind is not SearchKind.EXPLORE:
             text = f"search {entry.name!r} has no signature: the first failure of any kind is followed"
             yield Lint(place=lines.place("searches", i), text=text)
 
 
 def _effort(matrix: Matrix, lines: Lines) -> Iterator[Lint]:
-    if matrix.effort.max_seconds is None and matrix.gpu_seconds is None:
-        yield Lint(place=lines.place("budget"), text="no budget: wall: or gpu_seconds: a stuck run ends with the job")
+    only_searches = matrix.searches and matrix.strategy is MatrixStrategy.LIST and not matrix.include
+    if not only_searches and matrix.effort.max_seconds is None and matrix.gpu_seconds is None:
+        text = "no budget: wall: or gpu_seconds: only the limit of a CI job would end a run that is too long"
+        yield Lint(place=lines.place("budget"), text=text)

@@ -36,6 +36,7 @@ def search_spec(matrix: Matrix, name: str, *, file: str) -> CampaignSpec:
         bad=space.cell({**dict(space.bad), **fixed}) if entry.kind is SearchKind.MINIMISE else None,
         axis=entry.axis,
         signature=entry.signature,
+        bad_kinds=entry.bad_kinds,
         strength=entry.strength,
         causes=entry.causes,
     )

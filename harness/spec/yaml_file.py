@@ -5,11 +5,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from harness.core.errors import FileError
+from harness.spec.amounts import LARGEST, shortened
+from harness.store.files import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 Key: TypeAlias = "tuple[str | int, ...]"
+
+MOST_BYTES = 1 << 18
+MOST_LEVELS = 24
+MOST_PARTS = 20_000
+LONGEST_NAME = 200
+"""Bounds of a file: the largest of ours has 8 kB, 7 levels and 300 parts."""
+
+_CONSTRUCTED = {
+    "int": "whole number",
+    "float": "number",
+    "bool": "true or false",
+    "timestamp": "date",
+    "binary": "base64",
+    "null": "null",
+}
+"""What a text can be made into, by the last part of its tag."""
 
 
 class Lines:
@@ -18,7 +37,8 @@ class Lines:
     def __init__(self, name: str, node: Any) -> None:
         self._name = name
         self._lines: dict[Key, int] = {(): 1}
-        self._note(node, ())
+        if node is not None:
+            self._note(node, ())
 
     def place(self, *key: str | int) -> str:
         """``file:line`` of ``key``, or of the nearest thing around it that is written in the file."""
@@ -27,40 +47,76 @@ class Lines:
         return f"{self._name}:{self._lines[key]}"
 
     def _note(self, node: Any, key: Key) -> None:
+        if len(key) > MOST_LEVELS:
+            raise FileError(f"{self.place(*key)}: more than {MOST_LEVELS} levels deep, or an alias within itself")
+        if len(self._lines) > MOST_PARTS:
+            raise FileError(f"{self.place(*key)}: more than {MOST_PARTS} keys and items, aliases written out")
         if node.id == "mapping":
             for name, value in node.value:
-                inner = (*key, str(name.value))
-                self._lines[inner] = name.start_mark.line + 1
-                self._note(value, inner)
+                self._add((*key, str(name.value)[:LONGEST_NAME]), name, value)
         elif node.id == "sequence":
             for i, item in enumerate(node.value):
-                self._lines[*key, i] = item.start_mark.line + 1
-                self._note(item, (*key, i))
+                self._add((*key, i), item, item)
+        else:
+            _check_scalar(node, f"{self._name}:{node.start_mark.line + 1}")
+
+    def _add(self, key: Key, at: Any, node: Any) -> None:
+        self._lines[key] = at.start_mark.line + 1
+        self._note(node, key)
+
+
+def _check_scalar(node: Any, place: str) -> None:
+    """What a tag or its looks make of a text: a number beyond all bounds, a day that no calendar has."""
+    from ruamel.yaml import YAML
+
+    kind = str(node.tag).rpartition(":")[2]
+    try:
+        value = YAML(typ="safe", pure=True).constructor.construct_object(node) if kind in _CONSTRUCTED else None
+    except (ValueError, KeyError, IndexError, AttributeError, TypeError, OverflowError) as error:
+        raise FileError(f"{place}: {shortened(node.value)} is no {_CONSTRUCTED[kind]}") from error
+    if isinstance(value, int | float) and not abs(value) <= LARGEST:
+        raise FileError(f"{place}: {shortened(node.value)} is beyond {LARGEST}")
+
+
+def read_file(path: Path, *, what: str) -> str:
+    """The text of a file of ``what``; FileError with the reason where it cannot be read."""
+    try:
+        return read_text(path, most=MOST_BYTES)
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise FileError(f"{path}: cannot be read as a {what} file: {reason(error)}") from error
 
 
 def read_yaml(text: str, *, name: str) -> tuple[Mapping[str, Any], Lines]:
     """The mapping that ``text`` holds, and where its keys are.
 
     Raises:
-        FileError: not YAML, a key given twice, a tag that makes objects, more than one document, or no mapping.
+        FileError: not YAML, a key given twice, a tag that makes objects, more than one document, or no mapping; too
+            deep, too large, or a value out of bounds.
     """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     try:
-        data = YAML(typ="safe", pure=True).load(text)
         node = YAML(typ="safe", pure=True).compose(text)
+        lines = Lines(name, node)  # before anything is made of it: bounds are checked on what is written
+        data = YAML(typ="safe", pure=True).load(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = str(error.problem or error.context).partition("\n")[0]
         raise FileError(f"{name}:{mark.line + 1 if mark else 1}: {problem}") from error
-    except YAMLError as error:
-        raise FileError(f"{name}:1: not YAML: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise FileError(f"{name}:1: more than {MOST_LEVELS} levels deep") from error
+    except (YAMLError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FileError(f"{name}:1: not YAML: {shortened(' '.join(str(error).split()), most=200)}") from error
     if not isinstance(data, dict):
-        raise FileError(f"{name}:1: a question or a matrix is a mapping, with 'axis:' or 'axes:', got {data!r}")
-    return cast("Mapping[str, Any]", data), Lines(name, node)
+        raise FileError(
+            f"{name}:1: a question or a matrix is a mapping, with 'axis:' or 'axes:', got {shortened(data)}"
+        )
+    return cast("Mapping[str, Any]", data), lines
 
 
-def reason(error: OSError | UnicodeDecodeError) -> str:
+def reason(error: OSError | ValueError) -> str:
     """Why a file could not be read, in words."""
-    return error.strerror or str(error) if isinstance(error, OSError) else "it is not text (UTF-8)"
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not text (UTF-8)"
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)

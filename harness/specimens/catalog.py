@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 
 LATER = 3
-"""A step before which three were done, so that the trainer has a pace of its own (``harness.core.pace``)."""
+"""A step before which three were done, so that the trainer has a pace of its own (``harness.reading.pace``)."""
+
+
+NOBODYS = frozenset({Kind.PASS, Kind.INFRA})
+"""Verdicts in which no rank and no phase of the program is at fault."""
 
 
 class Needs(StrEnum):
@@ -124,7 +128,7 @@ class Specimen:
     @property
     def verdict_rank(self) -> int | None:
         """The rank that the verdict must name: the one it strikes in; None where no one rank is at fault."""
-        if self.expect is Kind.PASS:
+        if self.expect in NOBODYS:
             return None
         if self.expect_rank is not None or self.at_rank is not None:
             return self.at_rank if self.expect_rank is None else self.expect_rank
@@ -132,8 +136,8 @@ class Specimen:
 
     @property
     def verdict_phase(self) -> str | None:
-        """The phase that the verdict must name; None for a pass, and where any will do."""
-        if self.expect is Kind.PASS or (self.every_step and self.expect_phase is None):
+        """The phase that the verdict must name; None where nothing failed but the harness, and where any will do."""
+        if self.expect in NOBODYS or (self.every_step and self.expect_phase is None):
             return None
         return self.expect_phase or self.phase
 
@@ -204,6 +208,11 @@ SPECIMENS = Registry(
         "lock-given-back": "harness.specimens.look_alikes:LOCK",
         "debugged": "harness.specimens.look_alikes:DEBUGGED",
         "suspended": "harness.specimens.look_alikes:SUSPENDED",
+        "supervisor-killed": "harness.specimens.instrument:SUPERVISOR_KILLED",
+        "supervisor-stopped": "harness.specimens.instrument:SUPERVISOR_STOPPED",
+        "guard-killed": "harness.specimens.instrument:GUARD_KILLED",
+        "pipe-in-folder": "harness.specimens.instrument:PIPE",
+        "endless-result": "harness.specimens.instrument:ENDLESS",
         "gloo-skip": "harness.specimens.nccl_collectives:SKIP_ON_CPU",
         "gloo-unused": "harness.specimens.nccl_collectives:UNUSED_ON_CPU",
         "gpu-spin": "harness.specimens.gpu_kernels:SPIN",

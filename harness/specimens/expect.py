@@ -69,7 +69,8 @@ def _others(specimen: Specimen, verdict: Verdict) -> list[str]:
     named = f"{verdict.because} {verdict.signature or ''}"
     if specimen.expect_frame is not None and specimen.expect_frame not in named:
         wrong.append(f"neither reason nor signature names {specimen.expect_frame}: {verdict.because}")
-    if verdict.step is not None and not specimen.every_step and verdict.step != specimen.step:
+    is_bound = specimen.expect is not Kind.INFRA and not specimen.every_step
+    if is_bound and verdict.step is not None and verdict.step != specimen.step:
         wrong.append(f"struck at step {specimen.step}, the verdict says step {verdict.step}")
     if not verdict.cites:
         wrong.append("the verdict cites no evidence")

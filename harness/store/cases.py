@@ -54,6 +54,13 @@ def write_case(folder: Path, case: Case, verdict: Verdict) -> None:
     write_atomic(folder / FILE, _text(case, verdict) + "\n")
 
 
+def without_places(text: str) -> str:
+    """``text`` with plain words for where packages, the interpreter, our sources and scratch files were."""
+    for pattern, plain in _PLACES:
+        text = pattern.sub(plain, text)
+    return text
+
+
 def write_recording(folder: Path, name: str, case: Case, verdict: Verdict, *, hidden: Mapping[str, str]) -> Path:
     """Put ``<name>.json.gz`` into ``folder``, free of this machine's paths; every key of ``hidden`` becomes its value.
 
@@ -63,8 +70,7 @@ def write_recording(folder: Path, name: str, case: Case, verdict: Verdict, *, hi
     text = _text(case, verdict)
     for word, plain in hidden.items():
         text = text.replace(json.dumps(word)[1:-1], plain)
-    for pattern, plain in _PLACES:
-        text = pattern.sub(plain, text)
+    text = without_places(text)
     path = folder / f"{name}{SUFFIX}"
     try:
         folder.mkdir(parents=True, exist_ok=True)

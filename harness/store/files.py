@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import shutil
+import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,33 @@ from harness.core.errors import StoreError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+MOST_BYTES = 1 << 28
+"""What is read whole: nothing of ours is a hundredth of it, and a file without end must not fill the memory."""
+
+
+def read_text(path: Path, *, most: int = MOST_BYTES) -> str:
+    """The text of a regular file of at most ``most`` bytes; waits for nobody, also where a named pipe lies.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or is larger.
+        UnicodeDecodeError: it is not UTF-8.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
+        at = os.fstat(descriptor)
+        if not stat.S_ISREG(at.st_mode):
+            raise OSError(errno.EINVAL, "it is a folder, a pipe or a device, not a file", str(path))
+        content = file.read(most + 1) if at.st_size <= most else b""  # of a file in /proc the size is 0
+    if at.st_size > most or len(content) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most} bytes", str(path))
+    return content.decode()
+
+
+def checksum(text: str) -> str:
+    """What shows that ``text`` is as it was written."""
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
 
 
 def write_atomic(path: Path, text: str) -> None:

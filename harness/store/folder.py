@@ -39,7 +39,7 @@ def new_folder(runs_dir: Path, *, name: str) -> Path:
         run_dir = runs_dir / (name if number == 1 else f"{name}-{number}")
         try:
             runs_dir.mkdir(parents=True, exist_ok=True)
-            run_dir.mkdir()
+            run_dir.mkdir(mode=0o700)  # what programs print may hold what nobody else is to read
         except FileExistsError:
             if not runs_dir.is_dir():
                 raise StoreError(f"{runs_dir} is a file; choose a folder with --runs") from None

@@ -6,15 +6,17 @@ import json
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from harness.core.campaign import CampaignAnswer, CampaignSpec, Said
 from harness.core.codec import from_json
-from harness.core.errors import JournalError, NoRunError, StoreError
+from harness.core.errors import DamagedError, JournalError, NoRunError, SpecError, StoreError
+from harness.core.invocation import Invocation  # noqa: TC001 - read back by its type
 from harness.core.record import CampaignRun, Machine, Run, TrialRecord
 from harness.core.spec import BisectSpec
 from harness.core.trial import Trial
 from harness.store import journal, layout
+from harness.store.files import checksum, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,6 +39,10 @@ class Identity:
     code: str
     argv: tuple[str, ...]
     started_at: str
+    invocation: Invocation | None = None
+
+
+_PROVED = frozenset({"spec.json", "machine.json"})
 
 
 class History:
@@ -51,11 +57,13 @@ class History:
         self._reused: dict[str, TrialRecord] = {}
         self._facts: list[TrialRecord | Said] = []
         self._undone: list[TrialRecord] = []
-        self._notes: list[str] = []
+        self.notes: list[str] = []
         self._end: _End | None = None
         self._seconds = 0.0
         self._session: tuple[str, str] | None = None  # wall time of its first and last event
         self.torn: journal.Torn | None = None
+        self.proofs: dict[str, str] = {}  # of evidence, by key
+        self._files: dict[str, str] = {}  # checksums of what was written when the run began
 
     @classmethod
     def read(cls, run_dir: Path) -> History:
@@ -65,10 +73,13 @@ class History:
             JournalError: corrupt before the last line, or not what this version understands.
             StoreError: not a run directory, or unreadable.
         """
-        identity = from_json(Identity, _read_object(layout.machine(run_dir)))
+        identity = _read_as(Identity, layout.machine(run_dir))
         history = cls(run_dir, identity=identity, question=read_question(run_dir))
         lines, history.torn = journal.read(layout.journal(run_dir))
         history.extend(lines)
+        for name, proof in history._files.items():
+            if checksum(read_text(run_dir / name)) != proof:
+                raise DamagedError(f"{run_dir / name}: it is not as it was written: its checksum differs")
         return history
 
     def extend(self, lines: Iterable[journal.Line]) -> None:
@@ -76,7 +87,7 @@ class History:
         for line in lines:
             try:
                 self._take(line)
-            except (JournalError, KeyError, TypeError) as error:
+            except (StoreError, SpecError, KeyError, TypeError, ValueError, AttributeError) as error:
                 at = f"{layout.journal(self.run_dir)}:{line.number}"
                 what = f"lacks {error}" if isinstance(error, KeyError) else str(error)
                 raise JournalError(f"{at}: {line.event} event: {what}") from error
@@ -155,10 +166,11 @@ class History:
             "machine": self.identity.machine,
             "code": self.identity.code,
             "argv": self.identity.argv,
+            "invocation": self.identity.invocation,
             "started_at": self.identity.started_at,
             "seconds": self._seconds + self._open_session_s(),
             "directory": _spoken(self.run_dir),
-            "notes": (*self._notes, *torn),
+            "notes": (*self.notes, *torn),
         }
 
     def _take(self, line: journal.Line) -> None:
@@ -167,6 +179,8 @@ class History:
                 self._seconds += self._open_session_s()
                 self._session = (line.wall, line.wall)
                 self._end = None
+                files = cast("dict[str, object]", line.data.get("files") or {})
+                self._files |= {name: str(proof) for name, proof in files.items() if name in _PROVED}
             case "start":
                 trial = _trial(line.data["trial"])
                 self._pending[trial.key] = trial
@@ -177,6 +191,8 @@ class History:
                 self._pending.pop(record.trial.key, None)
                 self._records[record.trial.key] = record
                 self._facts.append(record)
+                if "evidence" in line.data:
+                    self.proofs[record.trial.key] = str(line.data["evidence"])
             case "reuse":
                 record = replace(from_json(TrialRecord, line.data["record"]), run=str(line.data["run"]))
                 _keep_key(record.trial, line.data["record"]["trial"])
@@ -189,7 +205,7 @@ class History:
                 self._undo(int(line.data["count"]))
                 self._end = None
             case "note":
-                self._notes.append(str(line.data["text"]))
+                self.notes.append(str(line.data["text"]))
             case "end":
                 self._end = from_json(_End, line.data)
                 self._seconds += float(line.data["seconds"])
@@ -225,8 +241,7 @@ class _End:
 
 def read_question(run_dir: Path) -> Question:
     """The question that a run directory is about; only that of a matrix names a task."""
-    data = _read_object(layout.spec(run_dir))
-    return from_json(CampaignSpec, data) if "task" in data else from_json(BisectSpec, data)
+    return _read_as(None, layout.spec(run_dir))
 
 
 def _trial(data: Any) -> Trial:
@@ -242,18 +257,26 @@ def _keep_key(trial: Trial, data: Any) -> None:
         object.__setattr__(trial, "key", data["key"])
 
 
-def _read_object(path: Path) -> Any:
+def _read_as(cls: type | None, path: Path) -> Any:
+    """The ``cls`` that the file at ``path`` holds; None stands for a question."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        data: Any = json.loads(read_text(path))
+        kind: type[Any] = cls or (CampaignSpec if "task" in data else BisectSpec)
+        return from_json(kind, data)
     except FileNotFoundError as error:
         raise NoRunError(f"{path.parent} is not a run directory, or was never begun: {path.name} is missing") from error
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}. Nothing was changed.") from error
-    except ValueError as error:
-        raise JournalError(f"{path}: not JSON: {error}") from error
+    except (StoreError, SpecError) as error:
+        raise JournalError(f"{path}: {error}") from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DamagedError(f"{path}: not JSON: {error}") from error
 
 
 def _spoken(run_dir: Path) -> str:
     """The run's place as one would type it here: relative where it lies below the current directory."""
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:  # it was deleted; one can stand in it all the same
+        return str(run_dir)
     return str(run_dir.relative_to(here)) if run_dir.is_relative_to(here) else str(run_dir)

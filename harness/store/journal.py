@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from harness.core.codec import SCHEMA
-from harness.core.errors import JournalError, NoRunError, StoreError, suggestion
+from harness.core.errors import DamagedError, JournalError, NewerError, NoRunError, StoreError, suggestion
 from harness.store.files import sync_folder, write_failed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 EVENTS = ("header", "plan", "start", "record", "reuse", "said", "undo", "decision", "note", "end")
@@ -40,37 +43,95 @@ class Torn:
         return f"journal line {self.number} was incomplete ({self.why}); {self.size} bytes of it were dropped"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """One line of the file as it is. ``damage`` says what is wrong; ``is_whole``: not with it, but before it."""
+
+    number: int
+    offset: int
+    parsed: dict[str, Any] | None = None
+    damage: str = ""
+    is_whole: bool = False
+    is_torn: bool = False
+
+
 def read(path: Path) -> tuple[tuple[Line, ...], Torn | None]:
     """Every event of the journal, and its last line if that one is torn.
 
     Raises:
-        JournalError: a line before the last is corrupt, or any line says something this version cannot read.
+        JournalError: a line is damaged, lost, double or not in its place, or says something this version cannot read.
         StoreError: the file cannot be read.
     """
+    content = content_of(path)
+    lines: list[Line] = []
+    for found in scan(content):
+        if found.is_torn:
+            return tuple(lines), Torn(found.number, found.offset, len(content) - found.offset, found.damage)
+        if found.damage:
+            raise DamagedError(f"{path}:{found.number}: {found.damage}")
+        lines.append(event_of(path, found))
+    return tuple(lines), None
+
+
+def content_of(path: Path) -> bytes:
+    """The bytes of a journal; StoreError where they cannot be read."""
     try:
-        content = path.read_bytes()
+        return path.read_bytes()
     except FileNotFoundError as error:
         raise NoRunError(f"{path.parent} is not a run directory, or was never begun: it holds no journal") from error
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}. Nothing was changed.") from error
-    lines: list[Line] = []
-    offset = 0
+
+
+def scan(content: bytes) -> Iterator[Found]:
+    """Every line of a journal, proved as far as it goes.
+
+    A line ends with a checksum of itself and has a number; the first that has one also has the checksum of all that is
+    before it. So every changed bit, every lost, doubled and moved line shows, but for whole lines lost at the very end:
+    a run without its end reads as one that was cut off. Lines of older versions have neither; they come first.
+    """
     raw_lines = content.split(b"\n")
     last = max((n for n, raw in enumerate(raw_lines) if raw.strip()), default=-1)
+    offset = count = 0
+    proved = False
     for index, raw in enumerate(raw_lines[: last + 1]):
-        if raw.strip():
-            parsed = _parse(raw)
-            if isinstance(parsed, dict):
-                lines.append(_line(path, index + 1, parsed))
-            elif index == last:
-                return tuple(lines), Torn(index + 1, offset, len(content) - offset, parsed)
-            else:
-                raise JournalError(
-                    f"{path}:{index + 1}: {parsed}, and {last - index} lines follow it. Only a torn last line can be "
-                    "dropped safely; restore the file, or remove this line by hand if you know what it was"
-                )
-        offset += len(raw) + 1
-    return tuple(lines), None
+        at, offset = offset, offset + len(raw) + 1
+        if not raw.strip():
+            continue
+        count += 1
+        parsed, damage, is_whole = _parse(raw), "", False
+        if isinstance(parsed, str):
+            yield Found(number=index + 1, offset=at, damage=parsed, is_torn=index == last)
+            continue
+        seal = _SEALED.fullmatch(raw)
+        number = parsed.get("seq")
+        if seal is None:
+            is_old = not proved and not parsed.keys() & _PROOF
+            damage = "" if is_old else "it is not as it was written: it lacks its checksum"
+        elif _sum(seal[1] + b"}") != seal[2] or not isinstance(number, int):
+            damage = "it is not as it was written: its checksum differs"
+        elif number != count:
+            damage, is_whole = f"it was written as line {number}: lines are lost, doubled or moved", number > count
+            count = number
+        elif not proved and parsed.get("before") != _sum(content[:at]).decode():
+            damage, is_whole = "the lines before it are not as they were written", True
+        proved = proved or seal is not None
+        yield Found(number=index + 1, offset=at, parsed=parsed, damage=damage, is_whole=is_whole or not damage)
+
+
+_SEALED = re.compile(rb'(.*),"sum":"([0-9a-f]{16})"\}', re.DOTALL)
+_PROOF = frozenset({"seq", "sum", "before"})
+
+
+def _sum(text: bytes) -> bytes:
+    return hashlib.sha256(text).hexdigest()[:16].encode()
+
+
+def sealed(event: dict[str, Any], *, number: int, before: bytes | None) -> bytes:
+    """``event`` as line ``number``; ``before`` is what precedes a first line that has a checksum."""
+    proof = {"seq": number} if before is None else {"seq": number, "before": _sum(before).decode()}
+    text = json.dumps({**event, **proof}, separators=(",", ":")).encode()
+    return text[:-1] + b',"sum":"' + _sum(text) + b'"}\n'
 
 
 def _parse(raw: bytes) -> dict[str, Any] | str:
@@ -80,16 +141,18 @@ def _parse(raw: bytes) -> dict[str, Any] | str:
         return f"not UTF-8 at byte {error.start}"
     except json.JSONDecodeError as error:
         return f"not JSON: {error.msg}, column {error.colno}"
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of brackets
+        return f"not JSON that can be read: {error}"
     return cast("dict[str, Any]", value) if isinstance(value, dict) else f"not a JSON object but {type(value).__name__}"
 
 
-def _line(path: Path, number: int, parsed: dict[str, Any]) -> Line:
+def event_of(path: Path, found: Found) -> Line:
+    """The event of a line that can be read; JournalError for one that this version does not understand."""
+    number, parsed = found.number, found.parsed or {}
     schema, event, wall = parsed.get("schema"), parsed.get("event"), parsed.get("wall")
     data = parsed.get("data")
     if not isinstance(schema, int) or schema > SCHEMA:
-        raise JournalError(
-            f"{path}:{number}: schema {schema!r}, but this version reads up to {SCHEMA}; use the newer nsa-harness"
-        )
+        raise NewerError(f"{path}:{number}: schema {schema!r}, but this version reads up to {SCHEMA}")
     if event not in EVENTS:
         hint = suggestion(str(event), EVENTS)
         raise JournalError(f"{path}:{number}: unknown event {event!r}{hint}")
@@ -103,12 +166,17 @@ class Appender:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._lines: int | None = None
+        self._before: bytes | None = None
+        self._open()
+
+    def _open(self) -> None:
         try:
-            self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
             self._end = os.fstat(self._fd).st_size
-            sync_folder(path.parent)
+            sync_folder(self.path.parent)
         except OSError as error:
-            raise write_failed(path, error, safe="nothing was lost") from error
+            raise write_failed(self.path, error, safe="nothing was lost") from error
 
     def append(self, *, event: str, wall: str, data: dict[str, Any]) -> None:
         """Write one event; when this returns, it survives a crash and a power cut.
@@ -116,10 +184,16 @@ class Appender:
         Raises:
             StoreError: the disk is full or failing. What was appended before stays whole.
         """
-        text = json.dumps({"event": event, "schema": SCHEMA, "wall": wall, "data": data}, separators=(",", ":"))
-        raw = text.encode() + b"\n"
         try:
             self._cut_failed_write()
+            if self._lines is None:
+                content = os.pread(self._fd, self._end, 0)
+                lines = [line for line in content.split(b"\n") if line.strip()]
+                self._lines, self._before = len(lines), content
+                if lines and _SEALED.fullmatch(lines[-1]):
+                    self._before = None
+            row = {"event": event, "schema": SCHEMA, "wall": wall, "data": data}
+            raw = sealed(row, number=self._lines + 1, before=self._before)
             done = os.write(self._fd, raw)
             while done < len(raw):  # a disk that fills up takes what fits; asking again gives the reason
                 done += os.write(self._fd, raw[done:])
@@ -127,6 +201,7 @@ class Appender:
         except OSError as error:
             raise write_failed(self.path, error, safe=self._safe()) from error
         self._end += len(raw)
+        self._lines, self._before = self._lines + 1, None
 
     def repair(self, torn: Torn | None) -> Path | None:
         """Cut a torn last line off, after keeping a copy of it beside the journal; the copy's path."""
@@ -136,14 +211,24 @@ class Appender:
                     os.write(self._fd, b"\n")
                     self._end += 1
                 return None
-            copy = self._free_name()
-            copy.write_bytes(os.pread(self._fd, torn.size, torn.offset))
+            copy = self.keep_copy(os.pread(self._fd, torn.size, torn.offset))
             os.ftruncate(self._fd, torn.offset)
             os.fsync(self._fd)
         except OSError as error:
             raise write_failed(self.path, error, safe="every whole line of the journal") from error
         self._end = torn.offset
         return copy
+
+    def is_gone(self) -> bool:
+        """Whether the file was deleted; what is written into it then reaches nobody."""
+        return os.fstat(self._fd).st_nlink == 0
+
+    def put_back(self) -> None:
+        """The same journal again where it was deleted. The folder must be there."""
+        content = os.pread(self._fd, self._end, 0)
+        os.close(self._fd)
+        self.path.write_bytes(content)
+        self._open()
 
     def close(self) -> None:
         """Close the file."""
@@ -160,8 +245,10 @@ class Appender:
             return "every line but the last, which will be cut off on --resume"
         return f"the journal up to byte {self._end}, with every event before this one"
 
-    def _free_name(self) -> Path:
+    def keep_copy(self, content: bytes) -> Path:
+        """``content`` in a file beside the journal."""
         number = 1
         while (path := self.path.with_name(f"journal.corrupt-{number}")).exists():
             number += 1
+        path.write_bytes(content)
         return path

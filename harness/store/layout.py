@@ -15,7 +15,7 @@ runs/<id>/
         effective.json    the configuration and versions the worker really runs with (worker)
         kernels.json      which kernel runs each operator, and why (worker)
         result.json       what the worker said last (worker, written at once or not at all)
-        faulthandler_rank0.txt  stacks on SIGUSR1 and SIGUSR2 (worker)
+        faulthandler_rank0.txt  stacks that a process wrote itself, asked by a signal
         server_rank0.sock       torch's own server, with several ranks: its flight recorder (worker)
         recorder_rank0 .pipe    the flight recorder of NCCL and the pipe that asks for it (torch)
         stdout.txt stderr.txt   bounded output (supervisor)
@@ -54,6 +54,31 @@ def lock(run: Path) -> Path:
 def report(run: Path, kind: str = "md") -> Path:
     """The rendered report (``md`` or ``json``)."""
     return run / f"report.{kind}"
+
+
+def archive(bundle: Path) -> Path:
+    """The evidence of a report that is passed on, in one file."""
+    return bundle / "evidence.tar.xz"
+
+
+def findings(bundle: Path) -> Path:
+    """The answer of a report that is passed on, and the counts behind it."""
+    return bundle / "findings.json"
+
+
+def left_out(run: Path) -> Path:
+    """In unpacked evidence of a bundle: whose evidence it does not hold, and why."""
+    return run / "bundle.json"
+
+
+def earlier(run: Path) -> Path:
+    """In unpacked evidence of a bundle: what the reports said that it was compared with."""
+    return run / "earlier.json"
+
+
+def notes(run: Path) -> Path:
+    """What people say about the run."""
+    return run / "notes.md"
 
 
 def figures(run: Path) -> Path:

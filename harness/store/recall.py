@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, cast
 
 from harness.core.codec import from_json, to_json
@@ -28,7 +29,13 @@ def recalled(question: Question, environ: Mapping[str, str]) -> Question:
             f"{', '.join(missing)} was set for this run's trials and is written down nowhere; "
             f"to go on, set it in the environment: {words} nsa-harness .. --resume"
         )
-    return from_json(type(question), _filled(data, environ))
+    filled = _filled(data, environ)
+    if HIDDEN in json.dumps(filled):
+        raise NoSecretError(
+            "a part of this run's command line is a secret and is written down nowhere; give it by a variable of the "
+            "environment, where a run can be continued"
+        )
+    return from_json(type(question), filled)
 
 
 def _hidden(data: Any) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from harness.core.campaign import CampaignSpec
@@ -13,13 +14,13 @@ from harness.core.spec import BisectSpec
 from harness.settings import surroundings
 from harness.store import journal, layout
 from harness.store.evidence import evidence_at, read_evidence
-from harness.store.files import link_files, write_atomic, write_failed
+from harness.store.files import checksum, link_files, read_text, write_atomic, write_failed
 from harness.store.folder import name_of, new_folder, subject
 from harness.store.history import History, Identity
 from harness.store.lock import hold
 from harness.store.recall import recalled
-from harness.store.redact import redact, redact_argv, secrets
-from harness.store.runs import find_latest, is_campaign, list_runs, read_any, read_campaign, read_run
+from harness.store.redact import redact, redact_argv, redact_text, remember, secrets
+from harness.store.runs import find_latest, find_run, is_campaign, list_runs, read_any, read_campaign, read_run
 from harness.store.same import differences
 
 if TYPE_CHECKING:
@@ -29,13 +30,15 @@ if TYPE_CHECKING:
     from harness.core.boundary import Boundary, PlanEstimate
     from harness.core.campaign import CampaignAnswer, Said
     from harness.core.evidence import Evidence
+    from harness.core.invocation import Invocation
     from harness.core.ports import CellRequest, Clock, Request
     from harness.core.record import CampaignRun, Machine, Run, TrialRecord
     from harness.core.trial import Trial
     from harness.store.history import Question
 
 __all__ = [
-    "RunStore", "find_latest", "is_campaign", "list_runs", "read_any", "read_campaign", "read_evidence", "read_run",
+    "RunStore", "find_latest", "find_run", "is_campaign", "list_runs", "read_any", "read_campaign", "read_evidence",
+    "read_run",
 ]  # fmt: skip
 
 
@@ -46,10 +49,13 @@ class RunStore:
         self.run_dir = run_dir
         self._clock = clock
         self._asked = asked  # with its secrets, which trials need and no file has
+        self._proofs: dict[str, str] = {}
         self._hidden = (*hidden, *secrets(surroundings()))  # a program may print what it was started with
+        remember(self._hidden)
         self._lock = hold(run_dir)
         try:
             self._history = History.read(run_dir)
+            self._texts = {path: read_text(path) for path in (layout.spec(run_dir), layout.machine(run_dir))}
             self._appender = journal.Appender(layout.journal(run_dir))
         except BaseException:
             os.close(self._lock)
@@ -63,10 +69,13 @@ class RunStore:
         spec: Question,
         machine: Machine,
         code: str,
-        argv: Sequence[str],
+        argv: Sequence[str] = (),
+        invocation: Invocation | None = None,
         clock: Clock,
     ) -> RunStore:
         """A new run directory ``runs_dir/<time>-<axis or matrix>`` with the question in it.
+
+        ``invocation`` is the command that asks it, ``argv`` its words where it is not known in parts.
 
         Raises:
             StoreError: it cannot be written.
@@ -74,12 +83,21 @@ class RunStore:
         wall = clock.wall()
         run_dir = new_folder(runs_dir, name=name_of(wall, subject(spec)))
         hidden = secrets(_environment(spec))
-        identity = Identity(id=run_dir.name, machine=machine, code=code, argv=redact_argv(argv), started_at=wall)
-        _write_json(layout.spec(run_dir), redact(to_json(spec), values=hidden))
-        _write_json(layout.machine(run_dir), redact(to_json(identity), values=hidden))
+        words = redact_argv(argv if invocation is None else invocation.argv)
+        identity = Identity(
+            id=run_dir.name, machine=machine, code=code, argv=words, started_at=wall, invocation=invocation
+        )
+        files = {
+            layout.spec(run_dir): _json(redact(to_json(spec), values=hidden)),
+            layout.machine(run_dir): _json(redact(to_json(identity), values=hidden)),
+        }
+        for path, text in files.items():
+            write_atomic(path, text)
         journal.Appender(layout.journal(run_dir)).close()
         store = cls(run_dir, clock=clock, hidden=hidden, asked=spec)
-        store._append("header", {"argv": list(identity.argv), "pid": os.getpid(), "resumed": False})
+        proofs = {path.name: checksum(text) for path, text in files.items()}
+        header = {"argv": list(identity.argv), "pid": os.getpid(), "resumed": False, "files": proofs}
+        store._append("header", header)
         return store
 
     @classmethod
@@ -219,7 +237,8 @@ class RunStore:
 
     def add_record(self, record: TrialRecord) -> None:
         """Journal a finished trial. When this returns, no crash can lose it."""
-        self._append("record", {"record": to_json(record)})
+        proof = self._proofs.get(record.trial.key)
+        self._append("record", {"record": to_json(record), **({"evidence": proof} if proof else {})})
 
     def add_note(self, text: str) -> None:
         """Journal something that a reader of the report should know."""
@@ -234,8 +253,19 @@ class RunStore:
 
     def write_evidence(self, key: str, evidence: Evidence) -> None:
         """Keep all that was seen of a trial; at once or not at all."""
-        path = layout.evidence(layout.trial(self.run_dir, key))
-        _write_json(path, redact(to_json(evidence), values=self._hidden))
+        self._scrub(layout.trial(self.run_dir, key))
+        text = _json(redact(to_json(evidence), values=self._hidden))
+        write_atomic(layout.evidence(layout.trial(self.run_dir, key)), text)
+        self._proofs[key] = checksum(text)
+
+    def _scrub(self, trial_dir: Path) -> None:
+        """Take secrets out of what was written in the trial itself, by our own part in it: there nobody could know."""
+        values = (*self._hidden, *(json.dumps(value)[1:-1] for value in self._hidden))
+        for path in trial_dir.glob("*.json"):
+            with suppress(OSError, UnicodeDecodeError):  # a pipe, a folder: the program's own joke
+                said = read_text(path)
+                if (shown := redact_text(said, values=values)) != said:
+                    write_atomic(path, shown)
 
     def trial_dir(self, key: str) -> Path:
         """Where the evidence of a trial lies, also of one that was taken over."""
@@ -243,7 +273,7 @@ class RunStore:
 
     def read_evidence(self, key: str) -> Evidence | None:
         """All that was seen of a trial, also of one that was taken over; None when it was not kept."""
-        return evidence_at(layout.evidence(self.trial_dir(key)))
+        return evidence_at(layout.evidence(self.trial_dir(key)), proof=self._history.proofs.get(key))
 
     def close(self) -> None:
         """Give the run back."""
@@ -256,7 +286,23 @@ class RunStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _restore(self) -> None:
+        """Put the run's folder back where a program has deleted it, as many do with ``runs`` when they begin.
+
+        The journal is whole: what this controller holds open is still there. The evidence of finished trials is lost.
+        """
+        for path, text in self._texts.items():
+            write_atomic(path, text)
+        self._appender.put_back()
+        os.close(self._lock)
+        self._lock = hold(self.run_dir)
+        note = f"{self.run_dir.name} was deleted while the run went on; what it held of finished trials is lost"
+        if note not in self._history.notes:
+            self.add_note(note)
+
     def _append(self, event: str, data: dict[str, Any]) -> None:
+        if self._appender.is_gone():
+            self._restore()
         wall = self._clock.wall()
         safe_data = redact(data, values=self._hidden)
         self._appender.append(event=event, wall=wall, data=safe_data)
@@ -288,5 +334,5 @@ def _beside(path: Path, word: str) -> Path:
     return other
 
 
-def _write_json(path: Path, data: Any) -> None:
-    write_atomic(path, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+def _json(data: Any) -> str:
+    return json.dumps(data, indent=1) + "\n"

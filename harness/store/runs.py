@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.core.campaign import CampaignSpec
-from harness.core.errors import NoRunError, StoreError
+from harness.core.errors import DamagedError, NoRunError, StoreError
 from harness.core.record import CampaignRun
+from harness.store import layout
+from harness.store.archive import unpacked
 from harness.store.history import History, read_question
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from harness.core.record import Run
 
 
@@ -68,10 +69,31 @@ def find_latest(runs_dir: Path) -> Path:
     Raises:
         StoreError: there is none.
     """
-    readable = [summary for summary in list_runs(runs_dir) if not summary.problem]
+    runs = list_runs(runs_dir)
+    readable = [summary for summary in runs if not summary.problem]
+    if runs and not readable:
+        raise DamagedError(f"none of the {len(runs)} runs in {runs_dir} can be read: {runs[0].problem}")
     if not readable:
         raise NoRunError(f"no run in {runs_dir}. Begin one with: nsa-harness bisect --axis n_layers")
     return readable[0].directory
+
+
+def find_run(runs_dir: Path, name: str | None) -> Path:
+    """The directory of the run called ``name``: a path, a name below ``runs_dir``, or the last run (``latest``, None).
+
+    Of a report with its evidence beside it (a bundle) that is its evidence, unpacked in a temporary folder.
+
+    Raises:
+        NoRunError: nothing can have that name, or the last run is asked for and there is none.
+        DamagedError: it is a bundle whose evidence cannot be unpacked.
+    """
+    if name is None or name == "latest":
+        return find_latest(runs_dir)
+    try:
+        directory = Path(name) if Path(name).is_dir() else runs_dir / name
+        return unpacked(directory) if layout.archive(directory).is_file() else directory
+    except OSError as error:
+        raise NoRunError(f"{name!r} cannot be the name of a run: {error.strerror}") from error
 
 
 def _summary(folder: Path) -> RunSummary:

@@ -11,9 +11,7 @@ from harness.core.errors import SpecError
 from harness.specimens.catalog import SPECIMENS
 from harness.store import layout
 from harness.store.redact import redact, secrets
-from nsa.config import RunConfig
-from nsa.env import read_environment
-from nsa.errors import ConfigError
+from harness.trainer import check_torch, run_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,8 +37,8 @@ class NsaTarget:
             SpecError: an unknown path, or values that do not fit together.
         """
         try:
-            return dict(RunConfig().with_values(settings).to_mapping())
-        except ConfigError as error:
+            return dict(run_config()().with_values(settings).to_mapping())
+        except ValueError as error:
             raise SpecError(str(error)) from error
 
     def from_environment(self, environ: Mapping[str, str]) -> dict[str, Value]:
@@ -49,13 +47,22 @@ class NsaTarget:
         Raises:
             SpecError: an unknown switch or value, with a suggestion, or two switches that disagree.
         """
+        run_config()
+        from nsa.env import read_environment
+
         try:
             return {change.path: change.value for change in read_environment(environ)}
-        except ConfigError as error:
+        except ValueError as error:
             raise SpecError(str(error)) from error
 
     def command(self, trial: Trial, *, trial_dir: Path, env: Mapping[str, str]) -> Command:
-        """A fresh interpreter or a fork that runs the worker on ``trial``."""
+        """A fresh interpreter or a fork that runs the worker on ``trial``.
+
+        Raises:
+            NoTrainerError: it would run in this interpreter, which has no torch.
+        """
+        if trial.python is None:
+            check_torch()
         trial_json = json.dumps(redact(to_json(trial), values=secrets(trial.env)), indent=1, sort_keys=True)
         packages = {"PYTHONPATH": trial.tree} if trial.tree else {}
         return Command(

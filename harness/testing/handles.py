@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.core.evidence import ProcessState, ThreadState
 from harness.core.outcome import Cleanup, Exit, Survivor
 from harness.core.ports import ProcessRef
+from harness.observe.job import Member
 from harness.store import layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from harness.core.ports import Clock
@@ -41,6 +42,7 @@ class ScriptedHandle:
         self._exit: Exit | None = None
         self._seq = 0
         self._rank_pids: dict[int, int] = {}
+        self._ended: set[int] = set()
 
     # -- the script
 
@@ -58,6 +60,7 @@ class ScriptedHandle:
 
     def end_rank(self, rank: int, *, code: int | None = None, signal: int | None = None) -> None:
         """End one rank now; the others do not notice."""
+        self._ended.add(rank)
         how = {"signal": signal} if code is None else {"code": code}
         self._journal({"event": "ended", "rank": rank, "pid": self._rank_pids[rank], **how})
 
@@ -89,8 +92,9 @@ class ScriptedHandle:
         return self._exit
 
     def processes(self) -> tuple[ProcessRef, ...]:
-        """Itself while it lives."""
-        return () if self._exit else (ProcessRef(self.pid, 1),)
+        """Itself and its ranks while they live."""
+        pids = [self.pid, *(pid for rank, pid in self._rank_pids.items() if rank not in self._ended)]
+        return () if self._exit else tuple(ProcessRef(pid, 1) for pid in pids)
 
     def signal(self, number: int) -> None:
         """Remember the signal."""
@@ -120,58 +124,74 @@ class ScriptedHandle:
 
 @dataclass
 class ScriptedView:
-    """What /proc would say of a scripted trial: one thread that sleeps, or burns ``cpu_share`` of a core for a time."""
+    """What /proc would say of a scripted trial: one thread that sleeps, or burns ``cpu_share`` of a core for a time.
+
+    ``call``, ``holders`` and ``outside`` say what it is blocked in and who can end that; ``others`` says the same of
+    single processes by PID, in the words of ``ThreadState``.
+    """
 
     state: str = "S"
     wchan: str = "futex_do_wait"
     timed: bool | None = False
+    call: str = "futex"
+    holders: tuple[int, ...] = ()
+    outside: bool | None = False
     cpu_share: float = 0.0
     rests_from_s: float = math.inf
-    others_cpu_share: float = 0.0
-    others_may_move: str = ""
     gone: bool = False
+    others: dict[int, dict[str, Any]] = field(default_factory=dict)
     looks: list[ProcessState] = field(default_factory=list)
 
     def look(
-        self, pid: int, *, id: str, t_s: float, rank: int = 0, others: Iterable[int] = (), since: str | None = None
+        self,
+        pid: int,
+        *,
+        id: str,
+        t_s: float,
+        rank: int = 0,
+        children: int = 0,
+        since: str | None = None,
+        ends: object = None,
     ) -> ProcessState | None:
         """The scripted state; CPU time is proportional to time."""
         if self.gone:
             return None
-        cpu_s = self.cpu_share * min(t_s, self.rests_from_s)
-        thread = ThreadState(
-            tid=pid,
-            name="python",
-            state=self.state,
-            wchan=self.wchan,
-            cpu_s=cpu_s,
-            voluntary_switches=1,
-            involuntary_switches=0,
-            timed=self.timed,
-        )
+        facts: dict[str, Any] = {
+            "name": "python",
+            "state": self.state,
+            "wchan": self.wchan,
+            "cpu_s": self.cpu_share * min(t_s, self.rests_from_s),
+            "timed": self.timed,
+            "call": self.call,
+            "holders": self.holders,
+            "outside": self.outside,
+            **self.others.get(pid, {}),
+        }
+        facts["cpu_s"] = facts.pop("cpu_share", 0.0) * t_s or facts["cpu_s"]
+        thread = ThreadState(tid=pid, voluntary_switches=1, involuntary_switches=0, **facts)
         look = ProcessState(
             id=id,
             t_s=t_s,
             rank=rank,
             pid=pid,
-            state=self.state,
+            state=thread.state,
             threads=(thread,),
             rss_bytes=1 << 20,
             minor_faults=0,
             read_bytes=0,
             written_bytes=0,
-            children=len(tuple(others)),
-            others_cpu_s=self.others_cpu_share * t_s,
-            others_may_move=self.others_may_move,
+            children=children,
             undisturbed_since=since,
         )
         self.looks.append(look)
         return look
 
+    def member(self, pid: int) -> Member | None:
+        """A Python process that calls itself by the PID that it has here."""
+        if self.gone:
+            return None
+        return Member(pid=pid, started=1, parent=1, state=self.state, command="python", inner=pid, python=True)
+
     def peak_rss_bytes(self, pid: int) -> int:
         """One mebibyte."""
         return 0 if self.gone else 1 << 20
-
-    def parent(self, pid: int) -> int | None:
-        """Init."""
-        return None if self.gone else 1

@@ -65,7 +65,7 @@ class ScriptedSource:
 
 
 _PROGRAM = """
-import ctypes, sys, threading
+import ctypes, os, signal, sys, threading
 from harness.shim.nsa_harness_shim import show_stacks
 
 def allow_any_tracer():
@@ -87,6 +87,17 @@ def loops():
     print("ready", flush=True)
     while True:
         pass
+
+def waits_for_a_signal():
+    print("ready", flush=True)
+    signal.pause()
+    while True:
+        pass
+
+def fills_a_pipe():
+    reader, writer = os.pipe()
+    print("ready", flush=True)
+    os.write(writer, bytes(1 << 20))
 
 allow_any_tracer()
 show_stacks(open(sys.argv[2], "a"))
@@ -122,6 +133,22 @@ def _leaves_a_stopped_process_stopped(source: StackSource, *, trial_dir: Path, n
         _shows(answer, "waits_for_a_lock", excuses=(*_EXCUSES, "state T"))
 
 
+def _leaves_a_write_that_is_half_done(source: StackSource, *, trial_dir: Path, native: bool) -> None:
+    with _program("fills_a_pipe", trial_dir=trial_dir) as pid:
+        answer = _sample(source, pid=pid, trial_dir=trial_dir, native=native)
+        WallClock().sleep(0.05)
+        _require(Proc().states(pid) == "S", f"{source.name} ended a write that waited for room")
+        _shows(answer, "fills_a_pipe", excuses=(*_EXCUSES, "in the middle of a write"))
+
+
+def _leaves_a_wait_for_a_signal(source: StackSource, *, trial_dir: Path, native: bool) -> None:
+    with _program("waits_for_a_signal", trial_dir=trial_dir) as pid:
+        answer = _sample(source, pid=pid, trial_dir=trial_dir, native=native)
+        WallClock().sleep(0.05)
+        _require(Proc().states(pid) == "S", f"{source.name} ended a wait for a signal")
+        _shows(answer, "waits_for_a_signal", excuses=(*_EXCUSES, "waits for a signal"))
+
+
 def _says_that_a_process_is_gone(source: StackSource, *, trial_dir: Path, native: bool) -> None:
     with _program("waits_for_a_lock", trial_dir=trial_dir) as pid:
         pass
@@ -135,6 +162,8 @@ STACK_SOURCE_CASES: tuple[Callable[..., None], ...] = (
     _sees_c_code_that_holds_the_gil,
     _sees_a_loop_that_goes_on,
     _leaves_a_stopped_process_stopped,
+    _leaves_a_write_that_is_half_done,
+    _leaves_a_wait_for_a_signal,
     _says_that_a_process_is_gone,
 )
 """What a source is held to, each with and without native frames."""

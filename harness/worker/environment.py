@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from harness.core.world import Place
+    from harness.worker.world import Place
 
 
 def seen(prefix: str) -> dict[str, str]:
@@ -35,6 +35,10 @@ def set_launch(place: Place) -> None:
     }
 
 
+_PLACES: dict[str, int | None] = {}
+"""Where the values of variables lay when they were first written over."""
+
+
 def overwrite(name: str, value: str) -> None:
     """Change a variable that this process was started with, also where /proc/PID/environ shows it.
 
@@ -46,7 +50,8 @@ def overwrite(name: str, value: str) -> None:
     """
     libc = ctypes.CDLL(None)
     libc.getenv.restype = ctypes.c_void_p
-    address = libc.getenv(name.encode())
+    # The second time getenv would give the copy that putenv has made.
+    address = _PLACES.setdefault(name, libc.getenv(name.encode()))
     if address is None or len(ctypes.string_at(address)) != len(value.encode()):
         raise ValueError(f"{name} must be in the environment with a value of {len(value.encode())} bytes")
     ctypes.memmove(address, value.encode(), len(value.encode()))

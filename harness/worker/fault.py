@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from harness.core.world import Place
+from harness.worker.world import Place
 from nsa.train.probe import Edge, NullProbe, Phase
 
 if TYPE_CHECKING:

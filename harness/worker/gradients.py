@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from harness.core.world import Place
+    from harness.worker.world import Place
     from nsa.train.probe import TrainingState
 
 WRONG = 1e-3

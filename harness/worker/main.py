@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from harness.core.codec import from_json
 from harness.core.errors import LaunchError
 from harness.core.trial import Trial
-from harness.core.world import Place, world_of
 from harness.shim.nsa_harness_shim import show_stacks
 from harness.specimens.catalog import SPECIMENS
 from harness.store import layout
@@ -25,6 +24,7 @@ from harness.worker.heartbeat import HeartbeatProbe
 from harness.worker.ranks import launch
 from harness.worker.result import LastWord
 from harness.worker.workloads import WORKLOADS
+from harness.worker.world import Place, world_of
 
 if TYPE_CHECKING:
     from harness.worker.workloads import Workload

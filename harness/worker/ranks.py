@@ -15,9 +15,9 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from harness.core.world import Place
 from harness.store import layout
 from harness.worker import environment
+from harness.worker.world import Place
 
 if TYPE_CHECKING:
     from pathlib import Path

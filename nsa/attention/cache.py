@@ -3,6 +3,8 @@
 Prefill, chunked prefill and token-by-token decoding are the same call with more or fewer new tokens. A
 compressed block is emitted exactly when its last token arrives. Window keys and the raw keys of unfinished
 compression blocks keep their absolute positions, plus as many older ones as ``rollback`` may give back.
+A step is taken by all layers or by none: what a cache was before is kept until the step is done, and one that an
+exception ended is taken back before anything else is done with the cache.
 Shape letters: B batch, S tokens so far, C compressed blocks so far, P positions kept in a tail.
 """
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class CacheError(NsaError, ValueError):
-    """A cache asked for more than it holds: too many tokens, or a rollback past what was kept."""
+    """A cache asked for what it cannot give: too many tokens, a rollback past what was kept, other rows or layers."""
 
 
 class Compress(Protocol):
@@ -30,6 +32,10 @@ class Compress(Protocol):
     def __call__(self, x_BSGD: Tensor, /, *, first_block: int) -> Tensor:
         """[B, S, G, D] to [B, C, G, D]."""
         ...
+
+
+FIRST_ROWS = 256
+"""Rows that a sequence of unknown length gets memory for at first."""
 
 
 @dataclass(slots=True)
@@ -60,18 +66,23 @@ class Tail:
 
 @dataclass(slots=True)
 class Buffer:
-    """A sequence kept whole, in memory taken once."""
+    """A sequence kept whole: in memory taken once for ``capacity`` rows, or that doubles when it is full if None."""
 
-    capacity: int
+    capacity: int | None
     n_rows: int = 0
     memory: Tensor | None = None
 
     def extended(self, new_BTGD: Tensor) -> Tensor:
         """Add rows; returns all of them."""
-        if self.memory is None:
-            B, _, G, D = new_BTGD.shape
-            self.memory = new_BTGD.new_empty(B, self.capacity, G, D)
         stop = self.n_rows + new_BTGD.shape[1]
+        B, _, G, D = new_BTGD.shape
+        if self.memory is None:
+            n_rows = max(FIRST_ROWS, stop) if self.capacity is None else self.capacity
+            self.memory = new_BTGD.new_empty(B, n_rows, G, D)
+        elif stop > self.memory.shape[1]:
+            larger = new_BTGD.new_empty(B, max(2 * self.memory.shape[1], stop), G, D)
+            larger[:, : self.n_rows] = self.memory[:, : self.n_rows]
+            self.memory = larger
         self.memory[:, self.n_rows : stop] = new_BTGD
         self.n_rows = stop
         return self.memory[:, :stop]
@@ -90,31 +101,78 @@ class Keys:
     win_first: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerState:
+    """What a layer holds: rows are only added behind ``n_rows``, and tails are replaced, never written to."""
+
+    n_tokens: int
+    whole: dict[str, tuple[int, Tensor | None]]
+    tails: dict[str, tuple[int, Tensor | None]]
+
+
 @dataclass(slots=True, kw_only=True)
 class LayerCache:
     """The keys and values of one layer.
 
     Attributes:
         layout: block geometry.
-        max_tokens: most tokens it can hold.
+        max_tokens: most tokens it can hold; None for as many as memory holds.
         rollback: how many of the newest tokens may be taken back.
         n_tokens: tokens it holds.
     """
 
     layout: BlockLayout
-    max_tokens: int
+    max_tokens: int | None
     rollback: int = 0
     n_tokens: int = 0
     whole: dict[str, Buffer] = field(default_factory=dict)
     tails: dict[str, Tail] = field(default_factory=dict)
+    _before: LayerState | None = None
 
-    def room_for(self, n_new: int) -> None:
-        """Raise CacheError unless ``n_new`` more tokens fit."""
-        if self.n_tokens + n_new > self.max_tokens:
+    def begin(self, new_BTX: Tensor) -> None:
+        """Begin to take in the tokens of ``new_BTX``; ``advance`` ends it.
+
+        Raises:
+            CacheError: they do not fit, or are not as many sequences as it holds.
+        """
+        self.settle()
+        n_new, n_rows = new_BTX.shape[1], new_BTX.shape[0]
+        if self.max_tokens is not None and self.n_tokens + n_new > self.max_tokens:
             raise CacheError(
                 f"{n_new} tokens behind {self.n_tokens} do not fit a cache of {self.max_tokens}; "
                 "build it with a larger max_tokens"
             )
+        for x in (*(b.memory for b in self.whole.values()), *(t.rows_BPGD for t in self.tails.values())):
+            if self.n_tokens and x is not None and x.shape[0] != n_rows:
+                raise CacheError(f"{n_rows} sequences behind a cache of {x.shape[0]}; use one cache per batch")
+        if not torch.compiler.is_compiling():  # a compiled step changes nothing before it is done
+            self._before = self.state()
+
+    def settle(self) -> None:
+        """Take back a step that an exception has ended."""
+        if self._before is not None:
+            self.restore(self._before)
+
+    def state(self) -> LayerState:
+        """What it holds now; cheap, nothing is copied."""
+        return LayerState(
+            n_tokens=self.n_tokens,
+            whole={name: (buffer.n_rows, buffer.memory) for name, buffer in self.whole.items()},
+            tails={name: (tail.first, tail.rows_BPGD) for name, tail in self.tails.items()},
+        )
+
+    def restore(self, state: LayerState) -> None:
+        """Hold again what ``state`` says."""
+        for name in [name for name in self.whole if name not in state.whole]:
+            del self.whole[name]
+        for name in [name for name in self.tails if name not in state.tails]:
+            del self.tails[name]
+        for name, (n_rows, memory) in state.whole.items():
+            self.whole[name].n_rows, self.whole[name].memory = n_rows, memory
+        for name, (first, rows_BPGD) in state.tails.items():
+            self.tails[name].first, self.tails[name].rows_BPGD = first, rows_BPGD
+        self.n_tokens = state.n_tokens
+        self._before = None
 
     def extend_whole(self, name: str, new_BTGD: Tensor) -> Tensor:
         """Add rows to a sequence that is kept whole."""
@@ -136,13 +194,15 @@ class LayerCache:
         first_new = layout.n_cmp(self.n_tokens)
         start = first_new * layout.d - tail.first
         new_BCGD = compress(raw_BPGD[:, start:], first_block=first_new)
-        blocks = self.whole.setdefault(name, Buffer(layout.n_cmp(self.max_tokens)))
+        n_blocks = None if self.max_tokens is None else layout.n_cmp(self.max_tokens)
+        blocks = self.whole.setdefault(name, Buffer(n_blocks))
         tail.cut_before(layout.n_cmp(max(0, n_after - self.rollback)) * layout.d)
         return blocks.extended(new_BCGD)
 
     def advance(self, n_new: int) -> None:
-        """Count the tokens that every branch has taken in."""
+        """Count the tokens that every branch has taken in: the step is done."""
         self.n_tokens += n_new
+        self._before = None
 
     def roll_back(self, n_tokens: int) -> None:
         """Forget all but the first ``n_tokens`` tokens.
@@ -150,6 +210,7 @@ class LayerCache:
         Raises:
             CacheError: more would be taken back than ``rollback`` tokens; their neighbours are gone.
         """
+        self.settle()
         if not 0 <= self.n_tokens - n_tokens <= self.rollback:
             raise CacheError(
                 f"cannot go from {self.n_tokens} back to {n_tokens} tokens: this cache keeps enough for "
@@ -166,6 +227,7 @@ class LayerCache:
 
     def reorder(self, index_B: Tensor) -> None:
         """Let row ``b`` continue what row ``index_B[b]`` was (beam search)."""
+        self.settle()
         for buffer in self.whole.values():
             if buffer.memory is not None:
                 buffer.memory = buffer.memory.index_select(0, index_B)
@@ -183,10 +245,25 @@ class LayerCache:
 class DecoderCache:
     """The caches of all layers, moved together; hand it to the decoder's ``forward``."""
 
-    def __init__(self, layout: BlockLayout, *, n_layers: int, max_tokens: int, rollback: int = 0) -> None:
-        self.layers = tuple(
+    def __init__(self, layout: BlockLayout, *, n_layers: int, max_tokens: int | None = None, rollback: int = 0) -> None:
+        """Make an empty one.
+
+        Args:
+            layout: block geometry.
+            n_layers: layers of the decoder.
+            max_tokens: most tokens it can hold, in memory taken once; None: memory grows with the text.
+            rollback: how many of the newest tokens may be taken back.
+        """
+        self._layers = tuple(
             LayerCache(layout=layout, max_tokens=max_tokens, rollback=rollback) for _ in range(n_layers)
         )
+        self._before: tuple[LayerState, ...] | None = None
+
+    @property
+    def layers(self) -> tuple[LayerCache, ...]:
+        """One cache per layer, in order; between steps."""
+        self.settle()
+        return self._layers
 
     @property
     def n_tokens(self) -> int:
@@ -198,12 +275,39 @@ class DecoderCache:
         """Memory held by all layers."""
         return sum(layer.n_bytes for layer in self.layers)
 
+    def begin(self) -> tuple[LayerCache, ...]:
+        """Begin a step of all layers, which are returned; until ``end`` it can be taken back."""
+        if not torch.compiler.is_compiling():
+            self._before = self.state()
+        return self._layers
+
+    def end(self) -> None:
+        """The step is done."""
+        self._before = None
+
+    def settle(self) -> None:
+        """Take back a step that an exception has ended, in every layer."""
+        if self._before is not None:
+            self.restore(self._before)
+
+    def state(self) -> tuple[LayerState, ...]:
+        """What every layer holds now; cheap, nothing is copied."""
+        return tuple(layer.state() for layer in self.layers)
+
+    def restore(self, state: tuple[LayerState, ...]) -> None:
+        """Hold again what ``state`` says."""
+        for layer, before in zip(self._layers, state, strict=True):
+            layer.restore(before)
+        self._before = None
+
     def roll_back(self, n_tokens: int) -> None:
         """Forget all but the first ``n_tokens`` tokens in every layer; CacheError if too many."""
-        for layer in self.layers:
+        for layer in self.begin():
             layer.roll_back(n_tokens)
+        self.end()
 
     def reorder(self, index_B: Tensor) -> None:
         """Let batch row ``b`` continue what row ``index_B[b]`` was, in every layer."""
-        for layer in self.layers:
+        for layer in self.begin():
             layer.reorder(index_B)
+        self.end()

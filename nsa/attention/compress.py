@@ -36,6 +36,11 @@ class MlpPhi(nn.Module):
         self.pe = nn.Parameter(torch.zeros(l, width))
         self.fc1 = nn.Linear(l * width, width, bias=False)
         self.fc2 = nn.Linear(width, width, bias=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Zero what starts at zero: the encoding and the last layer."""
+        nn.init.zeros_(self.pe)
         nn.init.zeros_(self.fc2.weight)
 
     def forward(self, x_BSGD: Tensor, layout: BlockLayout, cu_seqlens: Tensor | None = None) -> Tensor:

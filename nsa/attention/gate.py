@@ -22,6 +22,10 @@ class Gate(nn.Module):
         hidden = max(8, dim // 4)
         self.fc1 = nn.Linear(dim, hidden, bias=False)
         self.fc2 = nn.Linear(hidden, n_heads * len(BRANCHES), bias=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Zero what starts at zero: the last layer."""
         nn.init.zeros_(self.fc2.weight)
 
     def forward(self, x_BTC: Tensor) -> Tensor:

@@ -13,14 +13,19 @@ import torch
 from torch import Tensor, nn
 
 from nsa.attention.cache import Keys
-from nsa.attention.compress import make_phi
+from nsa.attention.compress import MlpPhi, make_phi
+from nsa.attention.documents import boundaries, by_length
 from nsa.attention.gate import BRANCHES, Gate
 from nsa.attention.rope import Angles, Turns, angles, rotate, rotate_both, turns
+from nsa.config import check_fit
+from nsa.errors import InputError
+from nsa.kernels.on_call import KernelOnCall
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from nsa.attention.cache import LayerCache
+    from nsa.blocks import BlockLayout
     from nsa.config import ModelConfig
     from nsa.kernels.registry import Resolution
 
@@ -44,9 +49,10 @@ class NsaAttention(nn.Module):
     """
 
     def __init__(self, config: ModelConfig, kernels: Mapping[str, Resolution]) -> None:
+        check_fit(config)
         super().__init__()
         self.config, self.layout = config, config.layout
-        self.kernels = {op: resolution.call for op, resolution in kernels.items()}
+        self.kernels: dict[str, Any] = {op: KernelOnCall(resolution) for op, resolution in kernels.items()}
         only = config.branches
         self.k_branches = {"all": BRANCHES, "slc": ("cmp", "slc")}.get(only, (only,))
         self.v_branches = BRANCHES if only == "all" else (only,)
@@ -68,7 +74,7 @@ class NsaAttention(nn.Module):
         self,
         x_BTX: Tensor,
         *,
-        cu_seqlens: Tensor | None = None,
+        cu_seqlens: Tensor | Sequence[int] | None = None,
         cache: LayerCache | None = None,
         turn: Turns | None = None,
     ) -> Tensor:
@@ -76,24 +82,61 @@ class NsaAttention(nn.Module):
 
         Args:
             x_BTX: one row per token; with a cache the tokens that follow those it holds.
-            cu_seqlens: document boundaries of a packed row (then B is 1); attention stays within documents.
+            cu_seqlens: document boundaries of a packed row (then B is 1); attention stays within documents. As numbers
+                that the host knows, each document costs what a row costs; as a tensor, a mask hides the others.
             cache: keys and values of earlier tokens; it takes in the new ones. Not with ``cu_seqlens``.
-            turn: ``nsa.attention.rope.turns`` of these tokens, where a model computes it once for all layers.
+            turn: ``nsa.attention.rope.turns`` of these tokens, where a model computes it once for all layers; it has
+                checked ``cu_seqlens``, too.
+
+        Returns:
+            y_BTX.
+
+        Raises:
+            InputError: rows of another width, boundaries that do not divide the row, or boundaries with a cache.
+            CacheError: the tokens do not fit the cache, or it is of another batch; an exception leaves it as it was.
         """
-        if cache is not None:
-            cache.room_for(x_BTX.shape[1])
+        lengths = None
         if turn is None:
-            turn = self.turns(x_BTX, cu_seqlens, cache)
+            cu_seqlens, lengths = self._checked(x_BTX, cu_seqlens, cache)
+        assert cu_seqlens is None or isinstance(cu_seqlens, Tensor), "whoever hands in ``turn`` has a tensor"
+        if cache is not None:
+            cache.begin(x_BTX)
+        if turn is None:
+            first = 0 if cache is None else cache.n_tokens
+            turn = turns(self.config, x_BTX, first=first, cu_seqlens=cu_seqlens, lengths=lengths)
         heads = self.project(x_BTX, turn)
         keys = self._keys(heads, turn, cu_seqlens) if cache is None else self._cached_keys(heads, cache)
         where: dict[str, Any] = {"cu_seqlens": cu_seqlens, "offset": 0 if cache is None else cache.n_tokens}
-        outputs = self._branches(heads.q_BTHD, keys, where)
+        outputs = branch_outputs(self.kernels, self.layout, heads.q_BTHD, keys, where, lengths=turn.lengths)
+        if self.config.branches == "all":
+            o_BTHE = self.kernels["combine"](outputs["cmp"], outputs["slc"], outputs["win"], self.gate(x_BTX))
+        else:
+            o_BTHE = outputs[self.config.branches]
+        y_BTX = self.o_proj(o_BTHE.flatten(2))
         if cache is not None:
             cache.advance(x_BTX.shape[1])
-        if self.config.branches != "all":
-            return self.o_proj(outputs[self.config.branches].flatten(2))
-        o_BTHE = self.kernels["combine"](outputs["cmp"], outputs["slc"], outputs["win"], self.gate(x_BTX))
-        return self.o_proj(o_BTHE.flatten(2))
+        return y_BTX
+
+    def reset_parameters(self) -> None:
+        """Draw every weight anew, as the constructor did; after ``to_empty`` of a layer built on the meta device."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                module.reset_parameters()
+        for module in self.modules():
+            if isinstance(module, MlpPhi | Gate):
+                module.reset_parameters()
+
+    def _checked(
+        self, x_BTX: Tensor, cu_seqlens: Tensor | Sequence[int] | None, cache: LayerCache | None
+    ) -> tuple[Tensor | None, tuple[int, ...] | None]:
+        """The boundaries on the rows' device, and the documents' lengths where the host knows them."""
+        if x_BTX.ndim != 3 or x_BTX.shape[2] != self.config.dim:
+            raise InputError(f"x has shape {tuple(x_BTX.shape)}; this layer takes [batch, tokens, {self.config.dim}]")
+        if cu_seqlens is None:
+            return None, None
+        if cache is not None:
+            raise InputError("a cache continues whole rows: hand in either cu_seqlens or cache")
+        return boundaries(cu_seqlens, n_rows=x_BTX.shape[0], n_tokens=x_BTX.shape[1], device=x_BTX.device)
 
     def turns(self, x_BTX: Tensor, cu_seqlens: Tensor | None = None, cache: LayerCache | None = None) -> Turns:
         """Angles of these tokens with this model's base and scale."""
@@ -156,24 +199,6 @@ class NsaAttention(nn.Module):
         )
         return self.compressed_keys(k_BSGD, by)
 
-    def _branches(self, q_BTHD: Tensor, keys: Keys, where: dict[str, Any]) -> dict[str, Tensor]:
-        """Each branch's output [B, T, H, E]; only the branches that were built."""
-        outputs: dict[str, Tensor] = {}
-        if keys.kc_BCGD is not None:
-            # Without the cmp branch only the lse of its scores is needed, to rank blocks: keys stand in for values.
-            vc_BCGE = keys.kc_BCGD if keys.vc_BCGE is None else keys.vc_BCGE
-            outputs["cmp"], lse_BTH = self.kernels["compressed"](q_BTHD, keys.kc_BCGD, vc_BCGE, self.layout, **where)
-            if keys.k_slc is not None:
-                index_BTGN = self.kernels["scores"](q_BTHD, keys.kc_BCGD, lse_BTH, self.layout, **where)
-                outputs["slc"], _ = self.kernels["selected"](
-                    q_BTHD, keys.k_slc, keys.v_slc, index_BTGN, l_slc=self.layout.l_slc, **where
-                )
-        if keys.k_win is not None:
-            outputs["win"] = self.kernels["window"](
-                q_BTHD, keys.k_win, keys.v_win, w=self.layout.w, k_offset=keys.win_first, **where
-            )
-        return outputs
-
     def _turned(self, q_BTHD: Tensor, k_BTKD: Tensor, turn: Turns) -> tuple[Tensor, dict[str, Tensor]]:
         """Queries, and keys of every branch, those of slc and win turned; a shared key is turned once."""
         branches, is_shared = self.k_branches, self.config.share_kv
@@ -189,3 +214,77 @@ class NsaAttention(nn.Module):
         n_branches = len(self.v_branches)
         parts = (v_BTVE,) * n_branches if self.config.share_kv else v_BTVE.split(self.config.n_kv_groups, 2)
         return dict(zip(self.v_branches, parts, strict=True))
+
+
+def branch_outputs(
+    kernels: Mapping[str, Any],
+    layout: BlockLayout,
+    q_BTHD: Tensor,
+    keys: Keys,
+    where: Mapping[str, Any],
+    *,
+    lengths: tuple[int, ...] | None = None,
+) -> dict[str, Tensor]:
+    """Each branch's output [B, T, H, E]; only the branches that have keys. Without queries, empty ones.
+
+    Args:
+        kernels: the operators' functions, as their contracts say.
+        layout: block geometry.
+        q_BTHD: queries.
+        keys: what they attend to.
+        where: ``offset``, ``cu_seqlens`` and perhaps ``scale``, as in the operators' contracts.
+        lengths: tokens of every packed document, where the host knows them: each is a row, then.
+    """
+    if q_BTHD.numel() == 0:
+        return _no_outputs(q_BTHD, keys)
+    if lengths is not None:
+        return _of_documents(kernels, layout, q_BTHD, keys, where, lengths)
+    outputs: dict[str, Tensor] = {}
+    if keys.kc_BCGD is not None:
+        # Without the cmp branch only the lse of its scores is needed, to rank blocks: keys stand in for values.
+        vc_BCGE = keys.kc_BCGD if keys.vc_BCGE is None else keys.vc_BCGE
+        outputs["cmp"], lse_BTH = kernels["compressed"](q_BTHD, keys.kc_BCGD, vc_BCGE, layout, **where)
+        if keys.k_slc is not None:
+            index_BTGN = kernels["scores"](q_BTHD, keys.kc_BCGD, lse_BTH, layout, **where)
+            outputs["slc"], _ = kernels["selected"](
+                q_BTHD, keys.k_slc, keys.v_slc, index_BTGN, l_slc=layout.l_slc, **where
+            )
+    if keys.k_win is not None:
+        outputs["win"] = kernels["window"](q_BTHD, keys.k_win, keys.v_win, w=layout.w, k_offset=keys.win_first, **where)
+    return outputs
+
+
+def _of_documents(
+    kernels: Mapping[str, Any],
+    layout: BlockLayout,
+    q_BTHD: Tensor,
+    keys: Keys,
+    where: Mapping[str, Any],
+    lengths: tuple[int, ...],
+) -> dict[str, Tensor]:
+    """Every document as a row; its compressed blocks lie one behind the other, in the order of the documents."""
+    n_cmp = [layout.n_cmp(n) for n in lengths]
+    named = {name: getattr(keys, name) for name in ("kc_BCGD", "vc_BCGE", "k_slc", "v_slc", "k_win", "v_win")}
+    given = {name: x for name, x in named.items() if x is not None}
+    alone = {**where, "cu_seqlens": None}
+
+    def attend(q_NTHD: Tensor, *parts: Tensor) -> dict[str, Tensor]:
+        of_these: dict[str, Any] = dict(zip(given, parts, strict=True))
+        return branch_outputs(kernels, layout, q_NTHD, Keys(**of_these), alone)
+
+    sizes = [(x, n_cmp if name in ("kc_BCGD", "vc_BCGE") else lengths) for name, x in given.items()]
+    return by_length(lengths, [(q_BTHD, lengths), *sizes], attend)
+
+
+def _no_outputs(q_BTHD: Tensor, keys: Keys) -> dict[str, Tensor]:
+    """Empty outputs of a batch without queries; every input keeps its place in the graph."""
+    pairs = {
+        "cmp": (keys.kc_BCGD, keys.kc_BCGD if keys.vc_BCGE is None else keys.vc_BCGE),
+        "slc": (keys.k_slc, keys.v_slc),
+        "win": (keys.k_win, keys.v_win),
+    }
+    return {
+        name: q_BTHD.new_zeros(*q_BTHD.shape[:3], v.shape[3]) + q_BTHD.sum() + k.sum() + v.sum()
+        for name, (k, v) in pairs.items()
+        if k is not None and v is not None
+    }

@@ -43,6 +43,8 @@ class Turns:
 
     tokens: Angles
     blocks: Angles
+    lengths: tuple[int, ...] | None = None
+    """Tokens of every packed document, where the host was told."""
 
 
 def angles(position_T: Tensor, width: int, *, base: float, scale: float = 1.0, like: Tensor) -> Angles:
@@ -63,10 +65,17 @@ def angles(position_T: Tensor, width: int, *, base: float, scale: float = 1.0, l
     return Angles(cos_T1D=torch.cat((cos, cos), -1), sin_T1D=torch.cat((-sin, sin), -1))
 
 
-def turns(config: ModelConfig, like_BTX: Tensor, *, first: int = 0, cu_seqlens: Tensor | None = None) -> Turns:
+def turns(
+    config: ModelConfig,
+    like_BTX: Tensor,
+    *,
+    first: int = 0,
+    cu_seqlens: Tensor | None = None,
+    lengths: tuple[int, ...] | None = None,
+) -> Turns:
     """Angles for the tokens of ``like_BTX``, the first of which stands at position ``first`` of its document.
 
-    With document boundaries (then ``first`` is 0) positions start anew in each.
+    With document boundaries (then ``first`` is 0) positions start anew in each; ``lengths`` is kept beside them.
     """
     T, device, layout = like_BTX.shape[1], like_BTX.device, config.layout
     how: dict[str, Any] = {"base": config.rope_base, "scale": config.rope_scale, "like": like_BTX}
@@ -75,7 +84,7 @@ def turns(config: ModelConfig, like_BTX: Tensor, *, first: int = 0, cu_seqlens: 
         return Turns(tokens=tokens, blocks=tokens.every(layout.d, first=layout.l - 1))
     tokens = angles(token_documents(cu_seqlens, T).position_S, config.d_k, **how)
     last_C = block_documents(cu_seqlens, T, layout).number_C * layout.d + layout.l - 1
-    return Turns(tokens=tokens, blocks=angles(last_C, config.d_k, **how))
+    return Turns(tokens=tokens, blocks=angles(last_C, config.d_k, **how), lengths=lengths)
 
 
 def rotate(x_BTHD: Tensor, by: Angles) -> Tensor:

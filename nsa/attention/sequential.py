@@ -17,6 +17,8 @@ from nsa.errors import ConfigError
 from nsa.kernels.scores.torch import block_scores
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nsa.attention.cache import LayerCache
     from nsa.attention.rope import Turns
 
@@ -28,7 +30,7 @@ class SequentialAttention(NsaAttention):
         self,
         x_BTX: Tensor,
         *,
-        cu_seqlens: Tensor | None = None,
+        cu_seqlens: Tensor | Sequence[int] | None = None,
         cache: LayerCache | None = None,
         turn: Turns | None = None,
     ) -> Tensor:

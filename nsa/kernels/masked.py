@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from nsa.kernels.operators import operator
+from nsa.kernels.quarantine import quarantined, unspoiled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,13 +39,12 @@ def masked_attention(
 
     Returns:
         o_BTHE and lse_BTH (natural log, fp32 or fp64). A query that sees nothing gets o = 0, lse = -inf and
-        zero gradients. A key that is not finite spoils exactly the queries that see it.
+        zero gradients. A key or value that is not finite spoils exactly the queries that see it, as
+        ``nsa.kernels.quarantine`` says.
     """
     B, T, H, _ = q_BTHD.shape
     E = v_BSGE.shape[3]
-    k_BGSD, v_BGSE = k_BSGD.transpose(1, 2), v_BSGE.transpose(1, 2)
-    is_bad_BGS = ~v_BGSE.isfinite().all(-1)
-    v_BGSE = v_BGSE.masked_fill(is_bad_BGS[..., None], 0.0)
+    k_BGSD, v_BGSE, is_bad_BGS = quarantined(k_BSGD.transpose(1, 2), v_BSGE.transpose(1, 2))
     k_BGSD = k_BGSD.to(accumulation_dtype(q_BTHD.dtype))
     o_BTHE = q_BTHD.new_empty(B, T, H, E)
     lse_BTH = q_BTHD.new_empty(B, T, H, dtype=accumulation_dtype(q_BTHD.dtype))
@@ -74,7 +74,9 @@ def masked_attention_backward(
     """Gradients of q, k and v, from recomputed probabilities."""
     B, T, H, D = q_BTHD.shape
     G, acc = k_BSGD.shape[2], accumulation_dtype(q_BTHD.dtype)
-    k_BGSD, v_BGSE = _finite(k_BSGD.transpose(1, 2)), _finite(v_BSGE.transpose(1, 2)).to(acc)
+    k_BGSD, v_BGSE, _ = quarantined(k_BSGD.transpose(1, 2), v_BSGE.transpose(1, 2))
+    v_BGSE = v_BGSE.to(acc)
+    do_BTHE, dlse_BTH, q_BTHD, o_BTHE = unspoiled(do_BTHE, dlse_BTH, q_BTHD, o_BTHE)
     exact_k_BGSD = k_BGSD.to(acc)
     dq_BTHD = torch.empty_like(q_BTHD, memory_format=torch.contiguous_format)
     dk_BGSD = torch.zeros(k_BGSD.shape, dtype=acc, device=k_BGSD.device)
@@ -125,11 +127,6 @@ def _times(a_BGRTX: Tensor, b_BGXY: Tensor) -> Tensor:
     """Matrix product that reads ``b`` once for all R heads of a group."""
     B, G, R, T, X = a_BGRTX.shape
     return (a_BGRTX.reshape(B, G, R * T, X) @ b_BGXY).view(B, G, R, T, b_BGXY.shape[3])
-
-
-def _finite(x: Tensor) -> Tensor:
-    """Zero rows that are not finite: backward must not turn an unseen NaN into 0 * NaN."""
-    return x.masked_fill(~x.isfinite().all(-1, keepdim=True), 0.0)
 
 
 def _chunks(scores_per_row: int, n_rows: int) -> Iterator[slice]:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from nsa.errors import DerivativeError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -65,12 +67,16 @@ class Operator:
         torch.library.register_fake(f"{NAMESPACE}::{self.name}", fake, lib=_LIBRARY)
         return fake
 
-    def register_autograd(self, backward: Callable[..., Any], *, setup_context: Callable[..., None]) -> None:
-        """Make it differentiable, once.
+    def register_autograd(
+        self, backward: Callable[..., Any], *, setup_context: Callable[..., None], is_linear: bool = False
+    ) -> None:
+        """Make it differentiable, once; a second derivative is refused with the operator's name.
 
         Args:
             backward: ``backward(ctx, *grads)`` returns one gradient or None per argument.
             setup_context: ``setup_context(ctx, inputs, output)`` keeps what backward needs.
+            is_linear: the operator is linear in what it is differentiated by, and ``backward`` calls an operator that
+                is differentiable, too; then derivatives of any order are right.
         """
         # As torch's tutorials go on to the next key.
         run, below_autograd = self.overload, torch._C._AutoDispatchBelowAutograd
@@ -81,6 +87,7 @@ class Operator:
             setup_context(ctx, inputs, output)
             return output
 
+        backward = backward if is_linear else self._once(backward)
         parts = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
         function = type(f"{NAMESPACE}_{self.name}", (torch.autograd.Function,), parts)
 
@@ -91,6 +98,19 @@ class Operator:
                 return run(*inputs)
 
         _LIBRARY.impl(self.name, differentiable, "Autograd")
+
+    def _once(self, backward: Callable[..., Any]) -> Callable[..., Any]:
+        """``backward``, which refuses to be differentiated in turn: without a rule torch would take zero for it."""
+
+        def once(ctx: Any, *grads: Any) -> Any:
+            if torch.is_grad_enabled():
+                raise DerivativeError(
+                    f"nsa::{self.name} has a first derivative only, and this backward is asked for a graph of its own; "
+                    "call it without create_graph, or use the operators' reference.py for second derivatives"
+                )
+            return backward(ctx, *grads)
+
+        return once
 
 
 def outside_autocast(compute: Callable[..., Any]) -> Callable[..., Any]:

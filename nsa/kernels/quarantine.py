@@ -1,4 +1,7 @@
-"""A key or value that is not finite spoils exactly the queries that see it.
+"""A key or value that is not finite spoils exactly the queries that see it, and so does a query its own row.
+
+A spoiled query's output is NaN and its gradients are zero: a fault shows where it is, the loss that reads it is NaN,
+and nobody else's numbers or gradients change.
 
 Attention libraries multiply a hidden key's weight, zero, with its value, and zero times NaN is NaN: one bad token would
 reach back to every earlier query of its tile. So bad rows become zero before such a library sees them, and queries that
@@ -20,6 +23,12 @@ def quarantined(k_BSGD: Tensor, v_BSGE: Tensor) -> tuple[Tensor, Tensor, Tensor]
     return k_BSGD.masked_fill(bad_BSG[..., None], 0.0), v_BSGE.masked_fill(bad_BSG[..., None], 0.0), bad_BSG
 
 
+def quarantined_rows(q_BTHD: Tensor) -> tuple[Tensor, Tensor]:
+    """Q with zeros in the rows that are not finite, and bad_BTH that says where."""
+    bad_BTH = ~(torch.linalg.vector_norm(q_BTHD.detach(), torch.inf, dim=-1) < torch.inf)
+    return q_BTHD.masked_fill(bad_BTH[..., None], 0.0), bad_BTH
+
+
 def tainted(k_BSGD: Tensor, v_BSGE: Tensor) -> tuple[Tensor, Tensor]:
     """K with rows of NaN where it or v is not finite, and v with zeros there: for kernels that drop hidden scores.
 
@@ -39,10 +48,24 @@ def _largest(k_BSGD: Tensor, v_BSGE: Tensor) -> Tensor:
     return torch.maximum(*(torch.linalg.vector_norm(x.detach(), torch.inf, dim=-1) for x in (k_BSGD, v_BSGE)))
 
 
-def spoiled(o_BTHE: Tensor, seen_BTG: Tensor) -> Tensor:
-    """NaN for every head of the groups that see something bad."""
+def spoiled(o_BTHE: Tensor, seen_BTG: Tensor, bad_BTH: Tensor | None = None) -> Tensor:
+    """NaN for every head of the groups that see something bad, and of queries that are bad themselves."""
     seen_BTH = seen_BTG.repeat_interleave(o_BTHE.shape[2] // max(1, seen_BTG.shape[2]), dim=2)
+    if bad_BTH is not None:
+        seen_BTH = seen_BTH | bad_BTH
     return o_BTHE.masked_fill(seen_BTH[..., None], torch.nan)
+
+
+def unspoiled(do_BTHE: Tensor, dlse_BTH: Tensor, q_BTHD: Tensor, o_BTHE: Tensor) -> tuple[Tensor, ...]:
+    """Zeros, in what a backward reads row by row, for the queries that are spoiled: their o has NaN."""
+    is_spoiled_BTH = o_BTHE.isnan().any(-1)
+    rows_BTH1 = is_spoiled_BTH[..., None]
+    return (
+        do_BTHE.masked_fill(rows_BTH1, 0.0),
+        dlse_BTH.masked_fill(is_spoiled_BTH, 0.0),
+        q_BTHD.masked_fill(rows_BTH1, 0.0),
+        o_BTHE.masked_fill(rows_BTH1, 0.0),
+    )
 
 
 def seen_in_window(bad_BSG: Tensor, n_queries: int, w: int, shift: int, cu_seqlens: Tensor | None) -> Tensor:

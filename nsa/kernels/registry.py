@@ -1,6 +1,7 @@
-"""Which kernel runs each operator: decided once, when the model is built, with a reason.
+"""Which kernel runs each operator: decided for the place where its tensors lie, with a reason.
 
-Nothing falls back at call time. Under policy ``exact`` a named kernel that cannot run here raises
+A model decides when it is built, and again when its tensors come somewhere else (``nsa.kernels.on_call``). A kernel
+that fails is never replaced by another. Under policy ``exact`` a named kernel that cannot run here raises
 ``KernelUnavailable``; under ``auto`` it is replaced and the reason is recorded. The choice ``auto`` takes the
 first kernel of the operator's preference list that accepts the site.
 
@@ -33,11 +34,13 @@ KERNELS: dict[str, dict[str, str]] = {
         "packed": "nsa.kernels.compressed.packed:compressed",
         "cudnn": "nsa.kernels.compressed.cudnn:compressed",
         "tiles": "nsa.kernels.compressed.tiles:compressed",
+        "hopper": "nsa.kernels.compressed.hopper:compressed",
         "flash-attn": "nsa.kernels.compressed.flash_attn:compressed",
     },
     "scores": {
         "torch": "nsa.kernels.scores.torch:select",
         "triton": "nsa.kernels.scores.triton:select_blocks",
+        "hopper": "nsa.kernels.scores.hopper:select",
     },
     "selected": {
         "masked": "nsa.kernels.selected.masked:selected",
@@ -46,6 +49,7 @@ KERNELS: dict[str, dict[str, str]] = {
         "packed": "nsa.kernels.selected.packed:selected",
         "triton": "nsa.kernels.selected.triton:selected_attention",
         "tiles": "nsa.kernels.selected.tiles:selected",
+        "hopper": "nsa.kernels.selected.hopper:selected",
     },
     "window": {
         "masked": "nsa.kernels.window.masked:window",
@@ -53,6 +57,7 @@ KERNELS: dict[str, dict[str, str]] = {
         "flex": "nsa.kernels.window.flex:window",
         "flash": "nsa.kernels.window.flash:window",
         "tiles": "nsa.kernels.window.tiles:window",
+        "hopper": "nsa.kernels.window.hopper:window",
         "flash-attn": "nsa.kernels.window.flash_attn:window",
     },
     "combine": {
@@ -71,10 +76,10 @@ PREFERENCE: dict[str, dict[str, tuple[str, ...]]] = {
         "combine": ("torch",),
     },
     "cuda": {
-        "compressed": ("tiles", "packed", "masked"),
-        "scores": ("triton", "torch"),
-        "selected": ("tiles", "triton", "gather"),
-        "window": ("tiles", "flash", "sdpa", "masked"),
+        "compressed": ("hopper", "tiles", "packed", "masked"),
+        "scores": ("hopper", "triton", "torch"),
+        "selected": ("hopper", "tiles", "triton", "gather"),
+        "window": ("hopper", "tiles", "flash", "sdpa", "masked"),
         "combine": ("triton", "torch"),
     },
 }
@@ -103,12 +108,29 @@ class Site:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """The kernel chosen for one operator, and why."""
+    """The kernel chosen for one operator, and why.
+
+    Attributes:
+        op: a key of ``KERNELS``.
+        kernel: the backend's name.
+        reason: why this one.
+        call: its function.
+        site: where it was chosen for.
+        choice: what was asked for, a backend's name or ``auto``.
+        policy: how it was asked for.
+    """
 
     op: str
     kernel: str
     reason: str
     call: Callable[..., Any]
+    site: Site
+    choice: str = "auto"
+    policy: str = "exact"
+
+    def elsewhere(self, site: Site) -> Resolution:
+        """The same question asked of another site; raises what ``resolve`` raises."""
+        return resolve(self.op, choice=self.choice, policy=self.policy, site=site)
 
     def row(self) -> dict[str, str]:
         """The plain row that probes receive."""
@@ -135,20 +157,23 @@ def resolve(op: str, *, choice: str, policy: str, site: Site) -> Resolution:
     if choice != "auto":
         refusal = refusal_of(op, choice, site)
         if refusal is None:
-            return _resolution(op, choice, "asked for", site)
+            return _resolution(op, choice, "asked for", site, choice, policy)
         if policy == "exact":
             raise KernelUnavailable(
                 f"kernels.{op} = {choice!r} cannot run here: {refusal}. "
                 "Choose another kernel, or kernels.policy = 'auto' to have it replaced"
             )
         refusals.append(f"{choice} was asked for but {refusal}")
-    for name in PREFERENCE[site.device.type][op]:
+    device = "cpu" if site.device.type == "meta" else site.device.type  # shapes alone: what the CPU's kernels give
+    if device not in PREFERENCE:
+        raise KernelUnavailable(f"no kernel for {op} runs on {site.device}; move the tensors to a CPU or a CUDA device")
+    for name in PREFERENCE[device][op]:
         if name == choice:
             continue
         refusal = refusal_of(op, name, site) or _asked(op, name, "yields", site)
         if refusal is None:
             reason = "; ".join(refusals) or "first choice"
-            return _resolution(op, name, f"{reason} on {site.device.type}", site)
+            return _resolution(op, name, f"{reason} on {site.device.type}", site, choice, policy)
         refusals.append(f"{name}: {refusal}")
     raise KernelUnavailable(f"no kernel for {op} can run on {site.device}: " + "; ".join(refusals))
 
@@ -181,7 +206,8 @@ def load(op: str, name: str) -> Callable[..., Any]:
     return getattr(importlib.import_module(module), attribute)
 
 
-def _resolution(op: str, name: str, reason: str, site: Site) -> Resolution:
+def _resolution(op: str, name: str, reason: str, site: Site, choice: str, policy: str) -> Resolution:
     module = importlib.import_module(KERNELS[op][name].partition(":")[0])
     call, bind = load(op, name), getattr(module, "bind", None)
-    return Resolution(op=op, kernel=name, reason=reason, call=call if bind is None else bind(call, site))
+    call = call if bind is None else bind(call, site)
+    return Resolution(op=op, kernel=name, reason=reason, call=call, site=site, choice=choice, policy=policy)

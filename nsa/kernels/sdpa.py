@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nsa.kernels.flash import flash_attention
-from nsa.kernels.quarantine import quarantined, spoiled
+from nsa.kernels.quarantine import quarantined, quarantined_rows, spoiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,9 +56,10 @@ def causal_with_care(
 ) -> tuple[Tensor, Tensor]:
     """A library's causal attention, in which what is not finite spoils only who sees it."""
     k, v, bad_BGJ = quarantined(k_BGJD, v_BGJE)
-    o_BHJE, lse_BHJ = attend(q_BHJD, k, v, scale=scale)
+    q, bad_BHJ = quarantined_rows(q_BHJD)
+    o_BHJE, lse_BHJ = attend(q, k, v, scale=scale)
     seen_BJG = (bad_BGJ.cumsum(2) > 0).transpose(1, 2)
-    return spoiled(o_BHJE.transpose(1, 2), seen_BJG).transpose(1, 2), lse_BHJ
+    return spoiled(o_BHJE.transpose(1, 2), seen_BJG, bad_BHJ.transpose(1, 2)).transpose(1, 2), lse_BHJ
 
 
 def _causal_with_lse(q_BHJD: Tensor, k_BGJD: Tensor, v_BGJE: Tensor, *, scale: float) -> tuple[Tensor, Tensor]:

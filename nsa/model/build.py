@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def build_model(config: RunConfig) -> tuple[Decoder, tuple[Resolution, ...]]:
-    """Build the decoder on its device.
+    """Build the decoder on its device, or on the meta device where that is torch's default.
 
     Returns:
         The model, and which kernel runs each operator and why (empty when the attention uses none).
@@ -24,7 +24,8 @@ def build_model(config: RunConfig) -> tuple[Decoder, tuple[Resolution, ...]]:
     """
     kernels = resolve_all(config.kernels, site_of(config)) if config.model.attention == "nsa" else {}
     decoder = Decoder(config.model, kernels, has_checkpointing=config.train.checkpointing == "block")
-    return decoder.to(config.train.device), tuple(kernels.values())
+    is_meta = decoder.embed.weight.is_meta
+    return decoder if is_meta else decoder.to(config.train.device), tuple(kernels.values())
 
 
 def site_of(config: RunConfig) -> Site:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
+from nsa.attention.documents import by_length
 from nsa.attention.rope import rotate_both, turns
 from nsa.kernels.masked import masked_attention
 from nsa.kernels.visibility import win_visible
@@ -37,6 +38,8 @@ class DenseAttention(nn.Module):
     ) -> Tensor:
         """Attend to everything before, within each document; with a cache, to what it holds as well."""
         T, config = x_BTX.shape[1], self.config
+        if cache is not None:
+            cache.begin(x_BTX)
         first = 0 if cache is None else cache.n_tokens
         if turn is None:
             turn = turns(config, x_BTX, first=first, cu_seqlens=cu_seqlens)
@@ -45,10 +48,13 @@ class DenseAttention(nn.Module):
         v_BSGE = self.v_proj(x_BTX).unflatten(-1, (config.n_kv_groups, config.d_v))
         q_BTHD, k_BSGD = rotate_both(q_BTHD, k_BSGD, turn.tokens)
         if cache is not None:
-            cache.room_for(T)
             k_BSGD, v_BSGE = cache.extend_whole("k", k_BSGD), cache.extend_whole("v", v_BSGE)
             cache.advance(T)
         S = k_BSGD.shape[1]
+        if turn.lengths is not None and T:
+            parts = [(x, turn.lengths) for x in (q_BTHD, k_BSGD, v_BSGE)]
+            outputs = by_length(turn.lengths, parts, lambda q, k, v: {"o": _causal(q, k, v)})
+            return self.o_proj(outputs["o"].flatten(2))
         if S == T and cu_seqlens is None:
             return self.o_proj(_causal(q_BTHD, k_BSGD, v_BSGE).flatten(2))
         visible = win_visible(T, S, S, device=x_BTX.device, offset=first, k_offset=0, cu_seqlens=cu_seqlens)

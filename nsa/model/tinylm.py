@@ -43,7 +43,7 @@ class TinyLM(Decoder):
         grad_checkpointing: bool = False,  # noqa: FBT001, FBT002 - the reports pass it by position
         *,
         attention: str = "nsa",
-        device: str = "cpu",
+        device: str | None = None,
     ) -> None:
         """Build the reports' model.
 
@@ -62,7 +62,7 @@ class TinyLM(Decoder):
             w: keys in the window.
             grad_checkpointing: recompute each block in backward.
             attention: "nsa", "dense", or "legacy-sequential" for the token loop that the reports ran.
-            device: where the weights are.
+            device: where the weights are; where torch puts new tensors if None. The model may be moved afterwards.
 
         Raises:
             ConfigError: the sizes do not fit together.
@@ -82,7 +82,8 @@ class TinyLM(Decoder):
             "w": w,
             "attention": attention,
         }
-        config = RunConfig.from_mapping({"model": sizes, "train": {"device": device}})
+        config = RunConfig.from_mapping({"model": sizes, "train": {"device": device or "cpu"}})
         kernels = resolve_all(config.kernels, site_of(config)) if attention == "nsa" else {}
         super().__init__(config.model, kernels, has_checkpointing=grad_checkpointing)
-        self.to(device)
+        if device is not None:
+            self.to(device)

@@ -12,19 +12,26 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from nsa.attention.cache import DecoderCache
+from nsa.attention.cache import CacheError, DecoderCache
+from nsa.attention.compress import MlpPhi
+from nsa.attention.documents import boundaries
+from nsa.attention.gate import Gate
 from nsa.attention.layer import NsaAttention
 from nsa.attention.rope import turns
 from nsa.attention.sequential import SequentialAttention
+from nsa.errors import InputError
 from nsa.model.dense import DenseAttention
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from nsa.attention.cache import LayerCache
     from nsa.attention.rope import Turns
     from nsa.config import ModelConfig
     from nsa.kernels.registry import Resolution
+
+STARTS_AT_ZERO = ("gate.fc2", "phi_k.fc2", "phi_v.fc2")
+"""Layers whose weight is zero before the first step; ``nsa.attention`` says why."""
 
 
 class TinyMlp(nn.Module):
@@ -98,48 +105,103 @@ class Decoder(nn.Module):
         self.blocks = nn.ModuleList(Block(config, kernels) for _ in range(config.n_layers))
         self.norm_f = nn.RMSNorm(config.dim, eps=1e-6)
         self.lm_head = nn.Linear(config.dim, config.vocab, bias=False)
-        self._initialise()
-        if config.tied_head:
-            self.lm_head.weight = self.embed.weight
+        self.reset_parameters()
 
-    def forward(self, ids_BT: Tensor, *, cu_seqlens: Tensor | None = None, cache: DecoderCache | None = None) -> Tensor:
+    def forward(
+        self,
+        ids_BT: Tensor,
+        *,
+        cu_seqlens: Tensor | Sequence[int] | None = None,
+        cache: DecoderCache | None = None,
+        n_last: int | None = None,
+    ) -> Tensor:
         """Logits [B, T, vocab] for the token after each of ``ids_BT``.
 
         Args:
             ids_BT: token ids; with a cache those that follow what it holds.
-            cu_seqlens: document boundaries when documents are packed in one row.
-            cache: from ``new_cache``; takes in the new tokens.
+            cu_seqlens: document boundaries when documents are packed in one row: N + 1 numbers that the host knows, and
+                each document costs what a row costs; or int32 or int64 [N + 1], and a mask hides the others.
+            cache: from ``new_cache``; takes in the new tokens, in all layers or, after an exception, in none.
+                Not with ``cu_seqlens``.
+            n_last: logits of so many last tokens only; of all if None.
+
+        Raises:
+            InputError: ids or boundaries of a shape or type that does not fit, or boundaries out of order.
+            CacheError: the tokens do not fit the cache, or it is of another model or batch.
         """
+        x_BTX = self._through_blocks(ids_BT, cu_seqlens, cache)
+        if n_last is not None:
+            x_BTX = x_BTX[:, max(0, x_BTX.shape[1] - n_last) :]
+        logits_BTV = self.lm_head(self.norm_f(x_BTX))
+        if cache is not None:
+            cache.end()
+        return logits_BTV
+
+    def hidden(self, ids_BT: Tensor, *, cu_seqlens: Tensor | Sequence[int] | None = None) -> Tensor:
+        """What the head reads, [B, T, X]; arguments and errors as in ``forward``."""
+        return self.norm_f(self._through_blocks(ids_BT, cu_seqlens, None))
+
+    def _through_blocks(
+        self, ids_BT: Tensor, cu_seqlens: Tensor | Sequence[int] | None, cache: DecoderCache | None
+    ) -> Tensor:
+        self._check(ids_BT, cache)
+        lengths = None
+        if cu_seqlens is not None:
+            if cache is not None:
+                raise InputError("a cache continues whole rows: hand in either cu_seqlens or cache")
+            B, T = ids_BT.shape
+            cu_seqlens, lengths = boundaries(cu_seqlens, n_rows=B, n_tokens=T, device=ids_BT.device)
         x_BTX = self.embed(ids_BT)
-        first = 0 if cache is None else cache.n_tokens
+        layers = None if cache is None else cache.begin()
+        first = 0 if layers is None else layers[0].n_tokens
         turn = self.turn
         if turn is None or first or cu_seqlens is not None or len(turn.tokens.cos_T1D) != x_BTX.shape[1]:
-            turn = turns(self.config, x_BTX, first=first, cu_seqlens=cu_seqlens)
+            turn = turns(self.config, x_BTX, first=first, cu_seqlens=cu_seqlens, lengths=lengths)
         for i, block in enumerate(self.blocks):
-            layer_cache = None if cache is None else cache.layers[i]
+            layer_cache = None if layers is None else layers[i]
             if self.has_checkpointing and torch.is_grad_enabled():
                 x_BTX = checkpoint(
                     block, x_BTX, use_reentrant=False, cu_seqlens=cu_seqlens, cache=layer_cache, turn=turn
                 )
             else:
                 x_BTX = block(x_BTX, cu_seqlens=cu_seqlens, cache=layer_cache, turn=turn)
-        return self.lm_head(self.norm_f(x_BTX))
+        return x_BTX
 
-    def new_cache(self, max_tokens: int, *, rollback: int = 0) -> DecoderCache:
-        """An empty cache for ``max_tokens`` tokens, of which the last ``rollback`` may be taken back."""
+    def _check(self, ids_BT: Tensor, cache: DecoderCache | None) -> None:
+        if ids_BT.ndim != 2 or ids_BT.dtype not in (torch.int64, torch.int32):
+            raise InputError(
+                f"token ids are {ids_BT.dtype} of shape {tuple(ids_BT.shape)}; they need int64 [batch, tokens]"
+            )
+        if cache is not None and len(cache.layers) != len(self.blocks):
+            raise CacheError(
+                f"a cache of {len(cache.layers)} layers for {len(self.blocks)} blocks; use this model's new_cache"
+            )
+
+    def new_cache(self, max_tokens: int | None = None, *, rollback: int = 0) -> DecoderCache:
+        """An empty cache for ``max_tokens`` tokens, of which the last ``rollback`` may be taken back.
+
+        Without ``max_tokens`` its memory grows with the text.
+        """
         return DecoderCache(self.config.layout, n_layers=self.config.n_layers, max_tokens=max_tokens, rollback=rollback)
 
     @torch.no_grad()
-    def _initialise(self) -> None:
-        """Normal weights of variance 1 / fan-in; layers that start at zero stay there.
+    def reset_parameters(self) -> None:
+        """Draw every weight anew, as the constructor did; after ``to_empty`` of a model built on the meta device.
 
-        Layers that write to the residual stream are smaller by sqrt(2 n_layers), so that depth does not change
-        its scale; embedding and head start small, so that the first loss is close to ln(vocab).
+        Normal weights of variance 1 / fan-in; layers that start at zero start there. Layers that write to the
+        residual stream are smaller by sqrt(2 n_layers), so that depth does not change its scale; embedding and head
+        start small, so that the first loss is close to ln(vocab).
         """
+        if self.config.tied_head:  # also where moving to another device has parted them
+            self.lm_head.weight = self.embed.weight
+        for module in self.modules():
+            if isinstance(module, nn.RMSNorm | MlpPhi | Gate):
+                module.reset_parameters()
         for name, module in self.blocks.named_modules():
-            if isinstance(module, nn.Linear) and module.weight.any():
+            if isinstance(module, nn.Linear) and not name.endswith(STARTS_AT_ZERO):
                 is_residual = name.endswith(("o_proj", "mlp.fc2"))
                 shrink = (2 * self.config.n_layers) ** -0.5 if is_residual else 1.0
                 nn.init.normal_(module.weight, std=shrink * module.in_features**-0.5)
         nn.init.normal_(self.embed.weight, std=0.02)
-        nn.init.normal_(self.lm_head.weight, std=0.02)
+        if not self.config.tied_head:
+            nn.init.normal_(self.lm_head.weight, std=0.02)

@@ -3,7 +3,8 @@
 CONFIG is a YAML file or the name of a configuration that comes with the package (``--list``). Later sources win:
 defaults, CONFIG, the NSA_* switches of ``nsa.env``, ``--override "train.steps=10 model.n_layers=2"``. What differs
 from the defaults is printed first, with its source, on standard error. For several processes start it with
-``torchrun --nproc_per_node=2 -m nsa.train CONFIG``.
+``torchrun --nproc_per_node=2 -m nsa.train CONFIG``. ``generate``, ``evaluate`` and ``export`` take what came out of a
+run: ``nsa.train.results``.
 
 Exit status: 0 trained (or ended early by the end of the data or a HALT file), 2 the configuration cannot be run
 here, 3 the loss is not finite, 4 another rank was lost, 5 a rank has no data, 143 ended by SIGTERM or
@@ -17,14 +18,17 @@ import sys
 from typing import TYPE_CHECKING
 
 from nsa.env import read_launch
-from nsa.errors import ConfigError, DataFailed, KernelUnavailable, NonFiniteLoss, RankLost
+from nsa.errors import ConfigError, DataFailed, InputError, KernelUnavailable, NonFiniteLoss, RankLost
 from nsa.train.effective import Effective, effective, names
+from nsa.train.results import COMMANDS
+from nsa.train.results import main as results
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 EXIT_CODES: dict[type[Exception], int] = {
     ConfigError: 2,
+    InputError: 2,
     KernelUnavailable: 2,
     NonFiniteLoss: 3,
     RankLost: 4,
@@ -43,6 +47,9 @@ Examples:
   nsa-train train_showcase --show
   torchrun --nproc_per_node=2 -m nsa.train train_showcase \\
       --override parallel.mode=ddp
+  nsa-train generate RUN --prompt "def main("
+  nsa-train evaluate RUN --text FILE
+  nsa-train export RUN FOLDER --format hf
 
 Exit codes:
   0    trained, or ended early by the end of the data or a HALT file
@@ -57,6 +64,9 @@ STOPPED = 143
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words and words[0] in COMMANDS:
+        return _told(lambda: results(words))
     parser = argparse.ArgumentParser(
         prog="nsa-train",
         description=ABOUT,
@@ -76,16 +86,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--show", action="store_true", help="print the effective configuration as JSON and stop")
     parser.add_argument("--sources", action="store_true", help="print every setting with its source and stop")
     parser.add_argument("--list", action="store_true", help="print the configurations that come with the package")
-    options = parser.parse_args(argv)
+    return _told(lambda: _configured(parser.parse_args(words)))
+
+
+def _configured(options: argparse.Namespace) -> int:
+    """What the options ask of a configuration: to be shown, or trained."""
+    if options.list:
+        return _print(names())
+    built = effective(options.config, overrides=options.overrides)
+    if options.show:
+        return _print([built.config.to_json().rstrip()])
+    if options.sources:
+        return _print(built.lines())
+    return _train(built)
+
+
+def _told(command: Callable[[], int]) -> int:
+    """Run a command; an error of ours becomes a sentence and its exit status."""
     try:
-        if options.list:
-            return _print(names())
-        built = effective(options.config, overrides=options.overrides)
-        if options.show:
-            return _print([built.config.to_json().rstrip()])
-        if options.sources:
-            return _print(built.lines())
-        return _train(built)
+        return command()
     except tuple(EXIT_CODES) as error:
         sys.stderr.write(f"error: {error}\n")
         return next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
@@ -103,7 +122,9 @@ def _train(built: Effective) -> int:
     from nsa.train.telemetry import watching
     from nsa.train.trainer import train
     from nsa.train.votes import Wish
+    from nsa.train.world import check_device
 
+    check_device(built.config)
     rank = launch.rank if launch else 0
     with Stop() as stop, watching(built.config, rank=rank, sources=built.sources) as probes:
         result = train(built.config, probes, stop_asked=stop.asked)

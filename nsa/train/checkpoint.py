@@ -8,6 +8,7 @@ state of their own where the sequences of a step follow from seed and step; of a
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import warnings
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from nsa.config import RunConfig
 from nsa.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 _PREFIX = "step_"
 _UNFINISHED = "unfinished_"
+_CONFIG = "config.json"
 
 
 class Checkpoints:
@@ -39,15 +42,22 @@ class Checkpoints:
 
     def newest(self) -> tuple[int, Path] | None:
         """The number of steps done and the folder of the newest complete checkpoint."""
-        found = [(int(p.name.removeprefix(_PREFIX)), p) for p in self.folder.glob(f"{_PREFIX}[0-9]*")]
-        return max(found, default=None)
+        return newest(self.folder)
 
     def clean(self) -> None:
         """Remove what a killed run has left unfinished; one rank calls it, before any saves."""
         for part in self.folder.glob(f"{_UNFINISHED}*"):
             shutil.rmtree(part, ignore_errors=True)
 
-    def save(self, n_steps: int, module: nn.Module, optimizer: torch.optim.Optimizer, *, extra: dict[str, Any]) -> Path:
+    def save(
+        self,
+        n_steps: int,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        extra: dict[str, Any],
+        config: RunConfig,
+    ) -> Path:
         """Write everything after ``n_steps`` steps; all ranks call it together.
 
         Args:
@@ -55,6 +65,7 @@ class Checkpoints:
             module: the wrapped model.
             optimizer: its optimizer.
             extra: what else to keep, JSON-like values and tensors; the same keys on every rank.
+            config: the run's configuration, for who reads the model without the run.
 
         Returns:
             The finished folder.
@@ -72,6 +83,7 @@ class Checkpoints:
             save(state, checkpoint_id=part, no_dist=not self.world.is_parallel)
         self._meet()
         if self.world.rank == 0:
+            (part / _CONFIG).write_text(config.to_json(), encoding="utf-8")
             _force_to_disk(part)
             if final.exists():
                 shutil.rmtree(final)
@@ -136,6 +148,45 @@ class Checkpoints:
     def _meet(self) -> None:
         if self.world.votes is not None:
             dist.barrier(self.world.votes)
+
+
+def newest(folder: Path, n_steps: int | None = None) -> tuple[int, Path] | None:
+    """The steps done and the folder of the newest complete checkpoint, or of that after ``n_steps``; None without."""
+    found = [(int(p.name.removeprefix(_PREFIX)), p) for p in folder.glob(f"{_PREFIX}[0-9]*")]
+    return max((pair for pair in found if n_steps in (None, pair[0])), default=None)
+
+
+def configuration_of(folder: Path) -> RunConfig:
+    """The configuration of the run that wrote a checkpoint; of one without it, what the run's folder says.
+
+    Raises:
+        ConfigError: there is none, or it cannot be read.
+    """
+    beside, of_run = folder / _CONFIG, folder.parent.parent / "env.json"
+    try:
+        if beside.exists():
+            return RunConfig.from_json(beside.read_text(encoding="utf-8"))
+        return RunConfig.from_mapping(json.loads(of_run.read_text(encoding="utf-8"))["config"])
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(f"no configuration in {beside} or {of_run} ({error}); a run writes both") from error
+
+
+def load_model(folder: Path, module: nn.Module) -> None:
+    """Put a checkpoint's weights into a model, whatever mode and number of ranks has written them.
+
+    Raises:
+        ConfigError: the checkpoint is of another model.
+    """
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    state = {"model": module.state_dict()}  # which is filled in place
+    try:
+        with _alone_is_meant():
+            load(state, checkpoint_id=folder, no_dist=True)
+    except (RuntimeError, ValueError, CheckpointException) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigError(f"{folder} does not fit its configuration: {reason}") from error
 
 
 def _keys(folder: Path) -> Iterable[str]:

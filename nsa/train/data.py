@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from nsa.errors import ConfigError
+from nsa.train.documents import joined
 from nsa.train.tokens import make_tokenizer
 
 if TYPE_CHECKING:
@@ -46,10 +47,18 @@ def stdlib_text(pattern: str = "*.py") -> Tensor:
     Raises:
         ConfigError: this interpreter ships no sources.
     """
+    return _as_ids(b"".join(_stdlib_documents(pattern)))
+
+
+def _stdlib_documents(pattern: str) -> list[bytes]:
     folder = Path(sysconfig.get_path("stdlib"))
-    text = b"".join(path.read_bytes() for path in sorted(folder.glob(pattern)))
-    if not text:
+    documents = [path.read_bytes() for path in sorted(folder.glob(pattern))]
+    if not any(documents):
         raise ConfigError(f"no Python sources in {folder}; use train.data = 'synthetic'")
+    return documents
+
+
+def _as_ids(text: bytes) -> Tensor:
     return torch.frombuffer(bytearray(text), dtype=torch.uint8)
 
 
@@ -59,29 +68,34 @@ def local_text(path: str) -> Tensor:
     Raises:
         ConfigError: nothing readable there, or a JSONL line without a text; the message names file and line.
     """
+    return _as_ids(b"".join(_local_documents(path)))
+
+
+def _local_documents(path: str) -> list[bytes]:
+    """Every file, or every text of a JSONL file, in the order of their names."""
     root = Path(path)
     if not path or not root.exists():
         raise ConfigError(f"train.data_path = {path!r} does not exist; train.data = 'local' needs a file or a folder")
     found = sorted(p for p in root.rglob("*") if p.suffix in SUFFIXES) if root.is_dir() else [root]
     try:
-        text = b"".join(_document_bytes(file) for file in found)
+        documents = [text for file in found for text in _documents_of(file)]
     except OSError as error:
         raise ConfigError(f"cannot read {error.filename}: {error.strerror}") from error
-    if not text:
+    if not any(documents):
         raise ConfigError(f"no text in train.data_path = {path!r}; it takes {', '.join(SUFFIXES)}")
-    return torch.frombuffer(bytearray(text), dtype=torch.uint8)
+    return documents
 
 
-def _document_bytes(file: Path) -> bytes:
+def _documents_of(file: Path) -> list[bytes]:
     if file.suffix != ".jsonl":
-        return file.read_bytes()
+        return [file.read_bytes()]
     texts: list[str] = []
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
         try:
             texts.append(json.loads(line)["text"] + "\n")
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{file}:{number} is no JSON object with a text in its field 'text'") from error
-    return "".join(texts).encode()
+    return [text.encode() for text in texts]
 
 
 def batches(config: RunConfig, world: World | None = None) -> Callable[[int], list[Tensor]]:
@@ -151,8 +165,13 @@ def _rows(config: RunConfig, *, stdlib: str = "*.py") -> Callable[[int], Tensor]
 
 
 def _text(config: RunConfig, stdlib: str) -> Tensor:
-    """The whole text as ids: uint8 for bytes."""
+    """The whole text as ids: uint8 for bytes, int32 where documents are marked or made of other tokens."""
     train, tokenizer = config.train, make_tokenizer(config, is_remote=False)
+    if train.documents:
+        documents = _local_documents(train.data_path) if train.data == "local" else _stdlib_documents(stdlib)
+        if train.tokenizer == "byte":
+            return joined([_as_ids(text) for text in documents if text])
+        return joined([tokenizer.encode(text.decode("utf-8", errors="replace")) for text in documents if text])
     text = local_text(train.data_path) if train.data == "local" else stdlib_text(stdlib)
     if train.tokenizer == "byte":
         return text

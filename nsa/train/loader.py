@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from nsa.errors import DataFailed, DataUnavailable
 from nsa.train.ahead import Ahead
 from nsa.train.data import batches
 from nsa.train.stream import Stream, as_text
@@ -29,9 +30,9 @@ class Loader:
         self._ahead: Ahead[tuple[list[Tensor], dict[int, Any]]] | None = None
         self._position: dict[int, Any] = {}
         self._reached: dict[int, Any] = {}
+        self._problem = ""
         if self._computed is None:
-            self._stream = Stream(config, world)
-            self._position = self._stream.position()
+            self._open()
 
     def fetch(self, step: int) -> list[Tensor]:
         """This rank's ids_BT of a step, one per micro-batch; a stream's come in their order, whatever ``step`` is.
@@ -42,6 +43,8 @@ class Loader:
         """
         if self._computed is not None:
             return self._computed(step)
+        if self._problem:
+            raise DataFailed(self._problem)
         if self._ahead is None:
             self._ahead = Ahead(self._next, depth=self.config.train.prefetch)
         micro_batches, self._reached = self._ahead.get(self.config.train.loader_timeout_s)
@@ -76,6 +79,17 @@ class Loader:
         if self._ahead is not None:
             self._ahead.close()
             self._ahead = None
+
+    def _open(self) -> None:
+        """Open the stream; where it cannot be and random ids are to stand in, the first fetch says so to all ranks."""
+        try:
+            self._stream = Stream(self.config, self.world)
+        except DataUnavailable as error:
+            if not self.config.train.synthetic_on_fail:
+                raise
+            self._problem = str(error)
+        else:
+            self._position = self._stream.position()
 
     def _next(self) -> tuple[list[Tensor], dict[int, Any]]:
         assert self._stream is not None, "without a stream nothing is read ahead"

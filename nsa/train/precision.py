@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from nsa.train.documents import Packed
+
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
@@ -33,11 +35,14 @@ def arithmetic(config: TrainConfig, *, keeps_casts: bool = True) -> AbstractCont
     return torch.autocast(config.device, dtype=DTYPES[config.precision], cache_enabled=keeps_casts)
 
 
-def next_token_loss(module: nn.Module, config: TrainConfig, ids_BT: Tensor) -> Tensor:
-    """Mean next-token cross entropy in nats, fp32."""
+def next_token_loss(module: nn.Module, config: TrainConfig, ids: Tensor | Packed) -> Tensor:
+    """Mean next-token cross entropy in nats, fp32; of ids [B, T + 1], or of packed documents within each."""
     with arithmetic(config):
-        logits_BTV = module(ids_BT[:, :-1])
-    return torch.nn.functional.cross_entropy(logits_BTV.float().flatten(0, 1), ids_BT[:, 1:].flatten())
+        if isinstance(ids, Packed):
+            logits_BTV, targets_S = module(ids.ids_1S, cu_seqlens=ids.cu_seqlens), ids.targets_S
+        else:
+            logits_BTV, targets_S = module(ids[:, :-1]), ids[:, 1:].flatten()
+    return torch.nn.functional.cross_entropy(logits_BTV.float().flatten(0, 1), targets_S)
 
 
 def make_scaler(config: TrainConfig) -> torch.amp.GradScaler | None:

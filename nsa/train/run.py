@@ -15,6 +15,7 @@ import torch
 from nsa.errors import DataFailed, NonFiniteLoss
 from nsa.train.checkpoint import Checkpoints
 from nsa.train.data import EndOfData
+from nsa.train.documents import Packed, packed
 from nsa.train.optim import learning_rate
 from nsa.train.precision import make_scaler, next_token_loss
 from nsa.train.probe import Phase
@@ -145,8 +146,8 @@ class Run:
         elif decision.wish is not Wish.GO_ON:
             return decision
         values = [
-            self._micro_batch(step, ids_BT, is_first=i == 0, is_last=i == len(micro_batches) - 1)
-            for i, ids_BT in enumerate(micro_batches)
+            self._micro_batch(step, ids, is_first=i == 0, is_last=i == len(micro_batches) - 1)
+            for i, ids in enumerate(micro_batches)
         ]
         if self.plan.reduces:
             with self._phase_together(Phase.REDUCE, step):
@@ -179,7 +180,7 @@ class Run:
             probe.step_done(step=step, facts=facts)
         return Decision(wish=Wish.GO_ON, ranks=(), loss=value)
 
-    def _fetched(self, step: int) -> tuple[Wish, list[Tensor]]:
+    def _fetched(self, step: int) -> tuple[Wish, list[Tensor | Packed]]:
         """This rank's micro-batches on the device, and what it wants to do with them."""
         try:
             micro_batches = [self._on_device(ids_BT) for ids_BT in self.loader.fetch(step)]
@@ -194,8 +195,10 @@ class Run:
             return Wish.HALT, micro_batches
         return Wish.GO_ON, micro_batches
 
-    def _on_device(self, ids_BT: Tensor) -> Tensor:
-        """The ids where the model is; a GPU fetches them itself while the host goes on."""
+    def _on_device(self, ids_BT: Tensor) -> Tensor | Packed:
+        """The ids where the model is, packed where documents are kept apart; a GPU fetches them by itself."""
+        if self.config.train.documents:
+            return packed(ids_BT).to(self.config.train.device)
         if self.config.train.device == "cpu":
             return ids_BT
         return ids_BT.pin_memory().to(self.config.train.device, non_blocking=True)
@@ -229,7 +232,7 @@ class Run:
         mean = sum(values) / len(values) if values else math.nan
         return self._decide(step, Wish.GO_ON, where="after evaluation", loss=mean).loss
 
-    def _micro_batch(self, step: int, ids_BT: Tensor, *, is_first: bool, is_last: bool) -> float:
+    def _micro_batch(self, step: int, ids: Tensor | Packed, *, is_first: bool, is_last: bool) -> float:
         """Forward and backward; returns the loss, averaged over ranks.
 
         Raises:
@@ -239,7 +242,7 @@ class Run:
         with self.plan.micro_batch(is_last=is_last):
             with self._phase_together(Phase.FORWARD, step):
                 with self.census.forward():
-                    loss = next_token_loss(self.plan.module, train, ids_BT)
+                    loss = next_token_loss(self.plan.module, train, ids)
                 self.census.before_backward(loss)
                 loss = self.state.changed(loss)
                 value = loss.item()
@@ -317,7 +320,9 @@ class Run:
     def _save(self, n_steps: int) -> None:
         if self.checkpoints is not None:
             with self._phase_together(Phase.SAVE, n_steps - 1):
-                self.checkpoints.save(n_steps, self.plan.module, self.state.optimizer, extra=self._extra())
+                self.checkpoints.save(
+                    n_steps, self.plan.module, self.state.optimizer, extra=self._extra(), config=self.config
+                )
 
     def _extra(self) -> dict[str, object]:
         scaler = self.scaler.state_dict() if self.scaler is not None else {}

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from nsa.errors import ConfigError, DataFailed
+from nsa.errors import ConfigError, DataFailed, DataUnavailable
 from nsa.train.data import EndOfData
+from nsa.train.documents import begun
 from nsa.train.tokens import make_tokenizer
 
 if TYPE_CHECKING:
@@ -36,18 +37,19 @@ def open_stream(config: RunConfig) -> Any:
     The same call for a dataset of the hub and for a folder of Parquet or JSONL shards on this machine.
 
     Raises:
-        ConfigError: ``datasets`` is not installed, or there is no such dataset, folder or column.
+        DataUnavailable: ``datasets`` is not installed, or there is no such dataset or folder within reach.
+        ConfigError: it has no column ``text``.
     """
     try:
         import datasets
     except ImportError as error:
-        raise ConfigError("train.data = 'fineweb-edu' needs datasets; pip install 'nsa-harness[data]'") from error
+        raise DataUnavailable("train.data = 'fineweb-edu' needs datasets; pip install 'nsa-harness[data]'") from error
     name, subset = (config.train.data_path, None) if config.train.data_path else FINEWEB_EDU
     try:
         stream = datasets.load_dataset(name, subset, split="train", streaming=True)
     except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).partition("\n")[0].rstrip(".")
-        raise ConfigError(
+        raise DataUnavailable(
             f"cannot open the dataset {name!r}: {reason}. train.data_path takes a dataset's name, or a folder of "
             ".parquet or .jsonl files"
         ) from error
@@ -65,8 +67,8 @@ def is_remote(config: RunConfig) -> bool:
 class Part:
     """One of the disjoint parts of a stream, cut into rows."""
 
-    def __init__(self, documents: Any, tokenizer: Tokenizer, *, name: str) -> None:
-        self.name, self._documents, self._encode = name, documents, tokenizer.encode
+    def __init__(self, documents: Any, tokenizer: Tokenizer, *, name: str, is_marked: bool = False) -> None:
+        self.name, self._documents, self._encode, self._is_marked = name, documents, tokenizer.encode, is_marked
         self._iterator: Iterator[dict[str, str]] | None = None
         self._rest = torch.empty(0, dtype=torch.int32)
         self._has_text = False
@@ -82,6 +84,7 @@ class Part:
         found, n_found, wanted = [self._rest], len(self._rest), n_rows * stride + 1
         while n_found < wanted:
             ids = self._encode(self._next(n_found, wanted))
+            ids = begun(ids) if self._is_marked else ids
             found.append(ids)
             n_found += len(ids)
         ids = torch.cat(found)
@@ -117,8 +120,6 @@ class Stream:
     """This rank's parts; every call gives the rows of the next step."""
 
     def __init__(self, config: RunConfig, world: World | None) -> None:
-        from datasets.distributed import split_dataset_by_node
-
         train, (rank, size) = config.train, (world.rank, world.size) if world else (0, 1)
         self.n_parts = train.shards or size
         if self.n_parts % size or train.batch_size % self.n_parts:
@@ -130,12 +131,15 @@ class Stream:
         self.n_micro, self.rows_per_part = train.accumulate, train.batch_size // self.n_parts
         self.length = train.seq_len + 1
         documents, tokenizer = open_stream(config), make_tokenizer(config, is_remote=is_remote(config))
+        from datasets.distributed import split_dataset_by_node  # there, since the stream is open
+
         per_rank = self.n_parts // size
         self.parts = {
             number: Part(
                 split_dataset_by_node(documents, rank=number, world_size=self.n_parts),
                 tokenizer,
                 name=f"part {number + 1} of {self.n_parts} of the data",
+                is_marked=train.documents,
             )
             for number in range(rank * per_rank, (rank + 1) * per_rank)
         }

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from nsa.errors import ConfigError
+from nsa.errors import ConfigError, DataUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +27,8 @@ GPT2_WORDS = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s
 """How GPT-2 cuts a text into words before it merges bytes (tiktoken_ext.openai_public.gpt2)."""
 
 END_OF_TEXT = "<|endoftext|>"
+GPT2_END = 50256
+"""Its id among GPT-2's own tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +38,16 @@ class Tokenizer:
     Attributes:
         n_vocab: how many ids there are.
         encode: a document's ids, 1-D int32, with the token that ends a document.
+        begin: the ids of a text that goes on, 1-D int32.
+        decode: the text of 1-D ids; what is no text becomes a replacement character.
+        end: the token that ends a document; None where it also stands within one.
     """
 
     n_vocab: int
     encode: Callable[[str], Tensor]
+    begin: Callable[[str], Tensor]
+    decode: Callable[[Tensor], str]
+    end: int | None = None
 
 
 def make_tokenizer(config: RunConfig, *, is_remote: bool) -> Tokenizer:
@@ -47,6 +55,7 @@ def make_tokenizer(config: RunConfig, *, is_remote: bool) -> Tokenizer:
 
     Raises:
         ConfigError: tiktoken or its files are missing, or the model's vocabulary is too small.
+        DataUnavailable: its files would have to be fetched and cannot be.
     """
     made = _bytes() if config.train.tokenizer == "byte" else _gpt2(config.train.tokenizer_path, is_remote=is_remote)
     if config.model.vocab < made.n_vocab:
@@ -61,7 +70,13 @@ def _bytes() -> Tokenizer:
     def encode(text: str) -> Tensor:
         return torch.frombuffer(bytearray(text.encode() + b"\n"), dtype=torch.uint8).to(torch.int32)
 
-    return Tokenizer(n_vocab=256, encode=encode)
+    def begin(text: str) -> Tensor:
+        return torch.tensor(list(text.encode()), dtype=torch.int32)
+
+    def decode(ids_T: Tensor) -> str:
+        return b"".join(bytes([i]) if i < 256 else b"\xff" for i in ids_T.tolist()).decode(errors="replace")
+
+    return Tokenizer(n_vocab=256, encode=encode, begin=begin, decode=decode)
 
 
 def _gpt2(path: str, *, is_remote: bool) -> Tokenizer:
@@ -75,7 +90,12 @@ def _gpt2(path: str, *, is_remote: bool) -> Tokenizer:
             "gpt2", pat_str=GPT2_WORDS, mergeable_ranks=ranks, special_tokens={END_OF_TEXT: len(ranks)}
         )
     elif is_remote:
-        encoding = tiktoken.get_encoding("gpt2")
+        try:
+            encoding = tiktoken.get_encoding("gpt2")
+        except OSError as error:
+            raise DataUnavailable(
+                f"train.tokenizer = 'gpt2' cannot fetch its merges: {error}; give a file of them, train.tokenizer_path"
+            ) from error
     else:
         raise ConfigError(
             "train.tokenizer = 'gpt2' would fetch its merges from the network, and the data are on this machine; set "
@@ -85,7 +105,14 @@ def _gpt2(path: str, *, is_remote: bool) -> Tokenizer:
     def encode(text: str) -> Tensor:
         return torch.tensor([*encoding.encode_ordinary(text), encoding.eot_token], dtype=torch.int32)
 
-    return Tokenizer(n_vocab=encoding.n_vocab, encode=encode)
+    def begin(text: str) -> Tensor:
+        return torch.tensor(encoding.encode_ordinary(text), dtype=torch.int32)
+
+    def decode(ids_T: Tensor) -> str:
+        # A model may have more ids than the tokenizer.
+        return encoding.decode([i for i in ids_T.tolist() if i < encoding.n_vocab and i != encoding.eot_token])
+
+    return Tokenizer(n_vocab=encoding.n_vocab, encode=encode, begin=begin, decode=decode, end=encoding.eot_token)
 
 
 def _ranks(path: Path) -> dict[bytes, int]:

@@ -25,7 +25,7 @@ from nsa.train.precision import cast
 from nsa.train.probe import Phase
 from nsa.train.progress import Announcer, BlockProgress, GradientArrivals, ModuleBackward
 from nsa.train.run import Run, TrainResult, phase
-from nsa.train.world import joined
+from nsa.train.world import check_device, joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,6 +53,7 @@ def train(
         RankLost: another rank did not come to a common decision.
     """
     config = _with_device(config)
+    check_device(config)
     if config.train.threads:
         torch.set_num_threads(config.train.threads)
     announcer = Announcer(probes)

@@ -84,6 +84,20 @@ def joined(config: RunConfig) -> Iterator[World]:
             dist.destroy_process_group()
 
 
+def check_device(config: RunConfig) -> None:
+    """Whether there is a GPU where one is asked for; before anything is built or written.
+
+    Raises:
+        ConfigError: ``train.device = 'cuda'`` and torch sees no GPU.
+    """
+    if config.train.device == "cuda" and not torch.cuda.is_available():
+        built = "" if torch.backends.cuda.is_built() else ", and this torch was built without CUDA"
+        raise ConfigError(
+            f"train.device = 'cuda', but torch sees no GPU here{built}; use a machine with one, or set "
+            "train.device = 'cpu' or 'auto'"
+        )
+
+
 def check(config: RunConfig, *, size: int) -> None:
     """Whether ``size`` processes can run ``config``.
 

@@ -20,6 +20,7 @@ from harness.testing.raw_recordings import load_recording
 
 DATA = Path(__file__).parents[1] / "data"
 GPU = {f.name: load_recording(f)[0] for f in sorted((DATA / "evidence" / "h200").iterdir()) if f.is_dir()}
+NCCL = {judged.name: judged.case for judged in read_cases(DATA / "evidence" / "nccl")}
 CPU = {judged.name: judged.case for judged in read_cases(DATA / "specimens")}
 
 READY_TWICE = (
@@ -41,7 +42,7 @@ def crashed(message: str = "", *, log: str = "", **config: object) -> Case:
     return Case(trial=trial, outcome=Outcome(ending=Ending.EXITED, exit=Exit(code=1)), evidence=evidence)
 
 
-@pytest.mark.parametrize("case", [*GPU.values(), *CPU.values()], ids=[*GPU, *CPU])
+@pytest.mark.parametrize("case", [*GPU.values(), *NCCL.values(), *CPU.values()], ids=[*GPU, *NCCL, *CPU])
 def test_whatever_is_not_proof_says_what_else_it_may_be_and_how_to_find_out(case):
     verdict = classify(case)
     if verdict.confidence is Confidence.PROOF:
@@ -111,10 +112,11 @@ def test_a_python_stack_in_backward_is_no_proof_of_a_hang():
 
 
 def test_full_gpus_are_held_against_a_slow_job_only_with_what_else_they_read():
-    verdict = classify(GPU["spin_kernel"])
-    assert verdict.kind is Kind.HANG
-    slow = next(other for other in verdict.alternatives if other.cause == "slow")
-    assert not any("100 %" in sentence for sentence in slow.supports)
+    for case, kind in ((NCCL["nccl-spin"], Kind.HANG), (GPU["spin_kernel"], Kind.UNRESOLVED)):
+        verdict = classify(case)
+        assert verdict.kind is kind
+        slow = next(other for other in verdict.alternatives if other.cause == "slow")
+        assert not any("100 %" in sentence for sentence in slow.supports)
 
 
 def test_a_warning_about_no_unused_parameters_is_only_a_hint():

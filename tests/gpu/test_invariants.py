@@ -13,6 +13,7 @@ from nsa.attention.layer import NsaAttention
 from nsa.blocks import BlockLayout
 from nsa.config import RunConfig
 from nsa.kernels import registry
+from nsa.kernels.devices import is_hopper
 from nsa.kernels.registry import Site, resolve_all
 from nsa.model.build import build_model, site_of
 from nsa.train.trainer import train
@@ -374,8 +375,14 @@ LONG = 2**31 // (64 * 128) + 4096
 TAIL = slice(LONG - 100, LONG)
 
 
-@pytest.mark.parametrize("name", ["packed", "tiles"])
+def skip_without_hopper(name):
+    if name == "hopper" and not is_hopper(torch.device("cuda")):
+        pytest.skip("needs a GPU of compute capability 9.0")
+
+
+@pytest.mark.parametrize("name", ["packed", "tiles", "hopper"])
 def test_the_compressed_branch_reaches_past_32_bit_offsets(name):
+    skip_without_hopper(name)
     layout = BlockLayout(l=32, d=16, l_slc=64, n=16, w=512)
     q = torch.randn(1, LONG, 64, 128, device="cuda", dtype=torch.bfloat16)
     kc, vc = (torch.randn(1, layout.n_cmp(LONG), 1, 128, device="cuda", dtype=torch.bfloat16) for _ in range(2))
@@ -391,8 +398,9 @@ def test_the_compressed_branch_reaches_past_32_bit_offsets(name):
     near(dq[:, TAIL], dq_want, "bf16")
 
 
-@pytest.mark.parametrize("name", ["flash", "flex", "tiles"])
+@pytest.mark.parametrize("name", ["flash", "flex", "tiles", "hopper"])
 def test_the_window_reaches_past_32_bit_offsets(name):
+    skip_without_hopper(name)
     q = torch.randn(1, LONG, 64, 128, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     k, v = (torch.randn(1, LONG, 1, 128, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     o = registry.load("window", name)(q, k, v, w=64)

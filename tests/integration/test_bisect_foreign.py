@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from harness.cli.main import main
-from harness.store.run_store import read_run
+from harness.store.run_store import read_campaign
 
 PROGRAM = """
 import os, sys
@@ -44,25 +43,32 @@ def test_the_threshold_of_a_strangers_program_is_found_and_certified(place, monk
 
     assert done.exit_code == 0, done.output
     (folder,) = (place / "runs").iterdir()
-    run = read_run(folder)
-    assert (run.boundary.last_good, run.boundary.first_bad, run.boundary.certified) == (2, 3, True)
+    run = read_campaign(folder)
+    found = run.answer.boundary
+    assert (found.last_good, found.first_bad, found.certified) == (2, 3, True)
     assert {r.verdict.cause for r in run.records if r.trial.point.get("layers") == 3} == {"RuntimeError"}
     assert all(r.trial.budget.stall.source.startswith("learned") for r in run.records[1:])
     assert "no room for 3 layers of 64" in (folder / "report.md").read_text()
+
+    # What a second run would cost, by what the first one has tried.
+    plan = bisect("--axis", "layers=1..4", "--dry-run", *options[:-1], *COMMAND)
+    assert f"the median of {len([r for r in run.records if r.verdict.kind == 'PASS'])} earlier trials" in plan.stdout
+    again = bisect("--axis", "layers=1..4", "--dry-run", "--reuse", *options[:-1], *COMMAND)
+    assert "plan: nothing is left to run" in again.stdout
 
     # It goes on where it was begun, wherever that is asked for.
     monkeypatch.chdir("/")
     again = bisect("--resume", folder)
     assert again.exit_code == 0, again.output
-    assert len(read_run(folder).records) == len(run.records)
+    assert len(read_campaign(folder).records) == len(run.records)
 
 
 def test_the_plan_shows_what_is_held_without_running_anything(place):
     done = bisect("--axis", "layers=1..4", "--set", "width=64", "--dry-run", *COMMAND)
 
     assert done.exit_code == 0, done.output
-    assert "args.width=64" in done.output
-    assert f"directory={Path.cwd()}" in done.output
+    assert f"from {sys.executable} train.py 64 --layers=1" in done.output
+    assert f"to {sys.executable} train.py 64 --layers=4" in done.output
     assert not (place / "runs").exists()
 
 
@@ -70,7 +76,10 @@ def test_the_plan_shows_what_is_held_without_running_anything(place):
     ("argv", "said"),
     [
         (("--axis", "layers=1..4"), "width has no value"),
-        (("--axis", "layer=1..4", "--set", "width=1"), "{layers}, but layers has no value"),
+        (
+            ("--axis", "layer=1..4", "--set", "width=1"),
+            "axis 'layer' has no place in the command; did you mean 'layers'?",
+        ),
         (("--axis", "layers", "--set", "width=1"), "needs its values"),
         (("--set", "width=1"), "give --axis width=1..12"),
         (("--axis", "layers=1..4", "--set", "layers=2", "--set", "width=1"), "held fixed by --set"),
@@ -78,7 +87,10 @@ def test_the_plan_shows_what_is_held_without_running_anything(place):
             ("--axis", "layers=1..4", "--set", "width=1", "--attention", "dense"),
             "--attention speaks of our own trainer",
         ),
-        (("--axis", "layers=1..4", "--set", "width=1", "--control", "dense"), "no control of ours"),
+        (
+            ("--axis", "layers=1..4", "--set", "width=1", "--control", "dense"),
+            "--control dense changes our own trainer",
+        ),
         (("--axis", "layers=4..1", "--set", "width=1"), "runs down"),
     ],
 )
@@ -101,5 +113,12 @@ def test_the_report_of_a_command_is_json_too(place):
     done = bisect("--axis", "layers=1,2", "--set", "width=1", "--env", "MODE=full", "--certify", 1, "--json", *COMMAND)
 
     said = json.loads(done.stdout)
-    assert said["run"]["spec"]["command"][1:3] == ["train.py", "{width}"]
+    assert said["run"]["spec"]["matrix"]["command"][1:3] == ["train.py", "{width}"]
     assert said["answer"]
+
+
+def test_a_search_that_the_machine_spoiled_has_the_code_of_no_answer(place):
+    done = bisect("--axis", "x=1..2", "--", "/nowhere/program", "{x}")
+
+    assert done.exit_code == 6, done.output
+    assert "Inconclusive" in done.stdout

@@ -15,7 +15,7 @@ from harness.conduct import Parts, conduct
 from harness.core.outcome import Ending
 from harness.core.point import Point
 from harness.core.trial import Budget, Fault, Limit, Trial
-from harness.core.verdict import Confidence, Kind
+from harness.core.verdict import Kind
 from harness.launch.forkserver import ForkserverExecutor
 from harness.observe.stacks.faulthandler import Faulthandler
 from harness.observe.stacks.pyspy import PySpy
@@ -77,18 +77,14 @@ def refusing(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("why", ["missing", "refused"])
-def test_without_py_spy_a_deadlock_is_still_found_later_with_less_confidence_and_the_reason(
-    parts: Parts, tmp_path: Path, why: str
-):
+def test_without_py_spy_a_deadlock_is_still_found_and_the_reason_said(parts: Parts, tmp_path: Path, why: str):
     tool = refusing(tmp_path) if why == "refused" else tmp_path / "nowhere" / "py-spy"
 
     done = conduct(trial(parts, fault="lock-deadlock"), trial_dir=tmp_path / "trial", parts=without(parts, tool))
 
-    # Without native frames nothing tells a wait for a Python lock from a wait in C.
+    # What nobody can end is the kernel's to say; without native frames only the kind of lock stays unknown.
     assert (done.verdict.kind, done.verdict.cause) == (Kind.HANG, "unseen-wait")
-    assert done.verdict.confidence is Confidence.MEDIUM
     assert "acquire_twice" in done.verdict.because
-    assert done.evidence.silence_s >= 4 * 1.0
     reasons = [f.reason for f in done.evidence.failures if f.source == "py-spy"]
     assert reasons
     assert ("Permission Denied" if why == "refused" else "nowhere") in reasons[0]

@@ -11,7 +11,7 @@ import pytest
 
 from harness.clock import WallClock
 from harness.core.errors import LaunchError
-from harness.launch import procs
+from harness.launch import forkserver, procs
 from harness.launch.forkserver import ForkserverExecutor
 from harness.testing.executors import ENV, Ear, program, running, wait_exit, wait_gone
 
@@ -81,6 +81,16 @@ def test_an_import_that_hangs_is_a_launch_error_that_shows_where(tmp_path: Path,
     executor = ForkserverExecutor(python=sys.executable, preload=("waits_forever",), preload_limit_s=limit_s)
     said = r"(?s)did not import waits_forever in [\d.]+ s; .*waits_forever\.py"
     with closing(executor), pytest.raises(LaunchError, match=said):
+        executor.start(command)
+
+
+def test_a_server_that_is_stopped_while_it_imports_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(forkserver, "LATE", 0.5)
+    (tmp_path / "stops_itself.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\n")
+    command = program(tmp_path / "t", "", env=(("PYTHONPATH", str(tmp_path)),))
+
+    executor = ForkserverExecutor(python=sys.executable, preload=("stops_itself",))
+    with closing(executor), pytest.raises(LaunchError, match="did not import stops_itself, or was stopped"):
         executor.start(command)
 
 

@@ -7,18 +7,20 @@ from contextlib import closing
 
 import pytest
 
+from harness.classify.engine import classify
 from harness.clock import WallClock
 from harness.core.command import Command
-from harness.core.movement import quiet_windows
 from harness.core.outcome import Ending, StopReason
 from harness.core.point import Point
 from harness.core.trial import Budget, Limit, Trial
+from harness.core.verdict import Case
 from harness.launch.local import LocalExecutor
-from harness.observe.monitor import watch
 from harness.observe.proc import Proc
+from harness.observe.runner import watch
 from harness.observe.stacks.faulthandler import Faulthandler
 from harness.observe.stacks.pyspy import PySpy
 from harness.observe.stacks.table import load_sources
+from harness.reading.stillness import quiet_windows
 
 PRELUDE = """
 import ctypes, json, os, signal, subprocess, sys, threading, time
@@ -47,20 +49,22 @@ def run(tmp_path):
     clock = WallClock()
     with closing(LocalExecutor(python=sys.executable, clock=clock)) as executor:
 
-        def run(program, *, sources=None, stall_s=0.5, interrupted=lambda: False):
+        def run(program, *, sources=None, stall_s=2.0, interrupted=lambda: False):
             (tmp_path / "program.py").write_text(PRELUDE + program)
             argv = (sys.executable, str(tmp_path / "program.py"), str(tmp_path))
             started_s = clock.now()
             handle = executor.start(Command(argv=argv, env=(), trial_dir=str(tmp_path)))
+            asked = trial(stall_s=stall_s)
             return watch(
                 handle=handle,
-                trial=trial(stall_s=stall_s),
+                trial=asked,
                 trial_dir=tmp_path,
                 clock=clock,
                 sources=load_sources() if sources is None else sources,
                 progress=None,
                 started_s=started_s,
                 interrupted=interrupted,
+                judge=lambda outcome, seen: classify(Case(trial=asked, outcome=outcome, evidence=seen)),
             )
 
         yield run
@@ -99,23 +103,24 @@ def dumper():
 
 
 @pytest.mark.usefixtures("dumper")
-def test_deadlock_is_certain_at_once_and_its_frame_is_seen(run):
-    outcome, evidence = run("def take_it_twice():\n    a = threading.Lock(); a.acquire(); a.acquire()\ntake_it_twice()")
-    assert outcome.stopped_by is StopReason.STALL
-    assert "nothing moved" in outcome.why
+def test_a_deadlock_is_ended_as_soon_as_it_is_certain_and_its_frame_is_seen(run):
+    program = "def take_it_twice():\n    a = threading.Lock(); a.acquire(); a.acquire()\ntake_it_twice()"
+    outcome, evidence = run(program, stall_s=60.0)
+    assert outcome.stopped_by is StopReason.CERTAIN
+    assert "take_it_twice" in outcome.why
     assert outcome.cleanup.gone
-    assert [stack.native for stack in evidence.stacks] == [False, True, True]
+    assert evidence.silence_s < 20.0
     assert all("take_it_twice" in functions(stack) for stack in evidence.stacks)
     windows = quiet_windows(evidence.processes)
-    assert len(windows) == 3
+    assert len(windows) >= 3
     assert all(window.still for window in windows)
     assert (evidence.steps_done, evidence.steps_wanted, evidence.last.phase) == (1, 2, "backward")
 
 
 @pytest.mark.usefixtures("dumper")
-def test_stopped_process_is_recorded_as_stopped(run):
+def test_a_stopped_process_is_ended_at_its_limit(run):
     outcome, evidence = run("os.kill(os.getpid(), signal.SIGSTOP)")
-    assert outcome.stopped_by is StopReason.STALL
+    assert outcome.stopped_by is StopReason.CERTAIN
     assert "state T" in outcome.why
     assert {look.state for look in evidence.processes} == {"T"}
     assert any("state T" in failure.reason for failure in evidence.failures)
@@ -123,32 +128,22 @@ def test_stopped_process_is_recorded_as_stopped(run):
 
 
 @pytest.mark.slow
-def test_busy_loop_is_watched_on_and_its_cpu_time_seen(run):
-    outcome, evidence = run("while True: pass")
-    assert outcome.stopped_by is StopReason.STALL
-    assert evidence.silence_s >= 2.0
-    assert "CPU" in outcome.why
+@pytest.mark.usefixtures("dumper")
+def test_an_endless_loop_is_ended_before_its_limit_and_its_cpu_time_seen(run):
+    outcome, evidence = run("while True: pass", stall_s=60.0)
+    assert outcome.stopped_by is StopReason.CERTAIN
+    assert "never ends" in outcome.why
+    assert evidence.silence_s < 20.0
     assert not any(window.still for window in quiet_windows(evidence.processes))
-    assert any(thread.state == "R" for look in evidence.processes for thread in look.threads)
 
 
 @pytest.mark.slow
-def test_wait_for_a_working_child_is_not_certain(run):
-    child = "subprocess.run([sys.executable, '-c', 'while True: pass'])"
-    outcome, evidence = run(child)
-    assert evidence.silence_s >= 2.0
-    last = evidence.processes[-1]
-    assert last.children == 1
-    assert last.others_cpu_s > evidence.processes[0].others_cpu_s
-    assert outcome.cleanup.gone
-
-
-@pytest.mark.slow
-def test_wait_for_a_child_that_sleeps_is_not_certain(run):
-    outcome, evidence = run("subprocess.run(['/bin/sleep', '1000'])")
-    assert evidence.silence_s >= 2.0
-    assert "sleep (process" in evidence.processes[-1].others_may_move
-    assert "nothing moved" not in outcome.why
+@pytest.mark.parametrize("child", ["[sys.executable, '-c', 'while True: pass']", "['/bin/sleep', '1000']"])
+def test_a_wait_for_a_child_that_works_or_sleeps_is_no_hang(run, child):
+    outcome, evidence = run(f"subprocess.run({child})")
+    assert outcome.stopped_by is StopReason.STALL
+    assert evidence.silence_s >= 8.0
+    assert len({look.pid for look in evidence.processes}) == 2
     assert outcome.cleanup.gone
 
 
@@ -156,8 +151,7 @@ def test_wait_for_a_child_that_sleeps_is_not_certain(run):
 def test_faulthandler_is_the_recorded_substitute(run, tmp_path):
     no_dumper = PySpy(tool=str(tmp_path / "no-py-spy"))
     outcome, evidence = run("threading.Event().wait()", sources=(no_dumper, Faulthandler()))
-    assert outcome.stopped_by is StopReason.STALL
-    assert evidence.silence_s >= 2.0  # without native frames it is watched on
+    assert outcome.stopped_by is StopReason.CERTAIN
     assert {stack.source.partition(" ")[0] for stack in evidence.stacks} == {"faulthandler"}
     assert "wait" in functions(evidence.stacks[0])
     assert any(failure.source == "py-spy" and "cannot be started" in failure.reason for failure in evidence.failures)

@@ -15,6 +15,7 @@ from harness.cli.main import main
 from harness.clock import WallClock
 from harness.launch import procs
 from harness.settings import processes_with
+from harness.store.run_store import read_campaign
 
 COUNTS = """
 import sys, time
@@ -188,3 +189,48 @@ def test_the_environment_arrives_and_its_secrets_are_not_kept(place, monkeypatch
     for file in folder(place).rglob("*"):
         assert not file.is_file() or b"s3cr3t-value" not in file.read_bytes()
     assert os.environ["MY_API_KEY"]
+
+
+DELETES = """
+import shutil, sys, time
+if int(sys.argv[1]) == 2:
+    shutil.rmtree("runs")
+for step in range(3):
+    print("step", step + 1, flush=True)
+    time.sleep(0.4)
+"""
+
+
+def test_a_program_that_deletes_the_runs_costs_its_trial_and_not_the_run(place):
+    (place / "deletes.py").write_text(DELETES)
+    argv = [
+        "bisect",
+        "--axis",
+        "x=1..2",
+        "--certify",
+        "2",
+        "--progress",
+        "step",
+        "--",
+        sys.executable,
+        "deletes.py",
+        "{x}",
+    ]
+    done = CliRunner().invoke(main, argv, prog_name="nsa-harness")
+
+    assert "Traceback" not in done.output
+    run = read_campaign(folder(place))
+    assert run.ended == "answered", done.output
+    kinds = {value: {str(r.verdict.kind) for r in run.records if r.trial.point.get("x") == value} for value in (1, 2)}
+    assert kinds == {1: {"PASS"}, 2: {"INFRA"}}
+    assert any("was deleted while the run went on" in note for note in run.notes)
+    assert done.exit_code == 6, done.output
+
+
+def test_a_program_that_deletes_its_own_folder_is_no_traceback(place):
+    (place / "deletes.py").write_text(DELETES)
+    done = run("deletes.py", 2)
+
+    assert done.exit_code == 6, done.output
+    assert "its folder was deleted while it ran" in " ".join(done.stdout.split())
+    assert "INFRA" in (folder(place) / "report.md").read_text()

@@ -130,7 +130,8 @@ def test_a_program_without_torch_is_left_alone(place):
     done = run(place, program)
 
     assert (done.stdout, done.stderr) == ("True False\n", "")
-    assert list((place / "trial").iterdir()) == []
+    # It stays ready to show its stacks, and that is all.
+    assert [(path.name, path.stat().st_size) for path in (place / "trial").iterdir()] == [("faulthandler_rank0.txt", 0)]
 
 
 def test_without_a_trial_nothing_waits_for_torch(place):
@@ -237,7 +238,7 @@ if __name__ == "__main__":
     done = run(place, TRAIN + spawn)
 
     assert done.stdout == "0\n", done.stderr
-    assert list((place / "trial").iterdir()) == []
+    assert [path.name for path in (place / "trial").iterdir()] == ["faulthandler_rank0.txt"]
 
 
 def test_marks_of_a_fast_program_are_thinned_out_and_say_so(place):
@@ -382,3 +383,10 @@ def test_every_rank_below_torchrun_tells_its_own_progress_and_torchrun_none(plac
     for rank in range(2):
         assert spoken(place, rank) == [*build, *steps, "exit begin None"]
         assert len({mark["pid"] for mark in marks(place, rank)}) == 1
+
+
+def test_the_shim_and_the_observer_mean_the_same_signals():
+    from harness.observe.stacks.faulthandler import PAIRS
+    from harness.shim.nsa_harness_shim import AT_ONCE, GENTLY
+
+    assert PAIRS[0] == (GENTLY, AT_ONCE)

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from harness.cli.main import main
 from harness.core.evidence import SourceFailure
 from harness.launch import procs
+from harness.observe import attach, runner
 from harness.observe import job as job_finder
-from harness.observe import sampler, vigil
 from harness.observe.stacks.pyspy import PySpy
 from harness.testing.executors import wait_gone
 
@@ -30,12 +30,16 @@ def take_a_lock_twice():
     lock.acquire()
 def read_a_gate():
     return open(sys.argv[2] + str(rank)).read()
+def sum_up():
+    n = 0
+    while n >= 0:
+        n += len(str(n))
 def count():
     n = 0
     while True:
         n += 1
 os.write(1, f"rank {rank} {os.getpid()}\\n".encode())
-{"lock": take_a_lock_twice, "gate": read_a_gate, "count": count}[kinds[rank]]()
+{"lock": take_a_lock_twice, "gate": read_a_gate, "count": count, "work": sum_up}[kinds[rank]]()
 """
 
 
@@ -80,7 +84,6 @@ class Job:
 @pytest.fixture
 def job(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(vigil, "WINDOW_S", 0.3)
     monkeypatch.setattr(sys, "argv", ["nsa-harness", "watch", "PID"])  # what "again:" says, whatever pytest was asked
     with ExitStack() as stack:
 
@@ -117,13 +120,21 @@ def test_a_process_that_waits_for_itself_is_a_hang_and_is_left_running(job, tmp_
 
 
 def test_a_job_that_works_is_no_hang(job):
-    it = job("count,lock")
+    it = job("work")
     done = watch(it.shell.pid)
 
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith("no hang was seen")
-    assert "rank 0 works in count (" in " ".join(done.stdout.split())
-    assert "rank 1 stands still in take_a_lock_twice (" in " ".join(done.stdout.split())
+    assert "works in sum_up (" in " ".join(done.stdout.split())
+
+
+def test_a_rank_in_a_lock_is_a_hang_though_another_works(job):
+    it = job("work,lock")
+    done = watch(it.shell.pid)
+
+    assert done.exit_code == 1, done.output
+    assert "rank 1" in done.stdout
+    assert "take_a_lock_twice (" in " ".join(done.stdout.split())
 
 
 def test_what_somebody_else_may_end_is_not_called_a_hang(job):
@@ -162,7 +173,7 @@ def test_following_ends_when_the_job_does(job, monkeypatch):
     it = job("gate")
     rests = []
 
-    class Clock(vigil_clock()):
+    class Clock(wall_clock()):
         def sleep(self, seconds):
             if seconds == 30.0:  # the rest between two looks: the job ends meanwhile
                 rests.append(seconds)
@@ -182,7 +193,7 @@ def test_following_ends_when_the_job_does(job, monkeypatch):
 def test_a_job_that_ends_as_the_next_look_begins_leaves_the_look_before_as_the_answer(job, monkeypatch, when):
     it, looks = job("gate"), []
 
-    class Clock(vigil_clock()):
+    class Clock(wall_clock()):
         def sleep(self, seconds):
             if seconds != 30.0:
                 super().sleep(seconds)
@@ -198,9 +209,9 @@ def test_a_job_that_ends_as_the_next_look_begins_leaves_the_look_before_as_the_a
 
     monkeypatch.setattr("harness.clock.WallClock", Clock)
     if when == "before the table is read":
-        monkeypatch.setattr(procs, "everything", ending(procs.everything))
+        monkeypatch.setattr(job_finder, "find_job", ending(job_finder.find_job))
     else:
-        monkeypatch.setattr(vigil.Vigil, "take", ending(vigil.Vigil.take))
+        monkeypatch.setattr(attach.Looker, "run", ending(attach.Looker.run))
     done = watch(it.pids[0], "--follow")
 
     assert len(looks) == 2
@@ -211,9 +222,9 @@ def test_a_job_that_ends_as_the_next_look_begins_leaves_the_look_before_as_the_a
 @pytest.mark.parametrize(
     ("kinds", "owner", "step", "last_seen"),
     [
-        ("lock", job_finder, "find_job", ""),  # before anything was seen of it
-        ("lock", sampler.Sampler, "stands_still", "take_a_lock_twice"),
-        ("lock,count", vigil.Vigil, "_evidence", "rank 0 in take_a_lock_twice"),  # all looks were taken
+        ("lock", attach.Looker, "run", ""),  # before anything was seen of it
+        ("lock", runner.Runner, "ask", "take_a_lock_twice"),
+        ("gate", runner.Runner, "finish", "read_a_gate"),  # all looks were taken
     ],
 )
 def test_a_job_that_ends_under_our_eyes_is_said_to_have_ended(job, monkeypatch, kinds, owner, step, last_seen):
@@ -235,7 +246,7 @@ def test_a_job_that_ends_under_our_eyes_is_said_to_have_ended(job, monkeypatch, 
     assert "it may also be" not in said
 
 
-def vigil_clock():
+def wall_clock():
     from harness.clock import WallClock
 
     return WallClock

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import nsa
 from nsa.config import RunConfig
 from nsa.model.build import build_model
 from nsa.train.trainer import train
@@ -114,3 +115,15 @@ def test_peak_memory_grows_with_the_length_not_its_square():
         peaks.append(torch.cuda.max_memory_allocated() - before)
         del model
     assert peaks[1] < 6 * peaks[0], peaks  # four times the length; its square would be 16
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_model_built_on_the_cpu_works_after_cuda_and_gives_its_numbers(dtype):
+    torch.manual_seed(0)
+    model = nsa.TinyLM(256, 64, 2, 4, 2, 16, 16, 32, 16, 64, 16, 64).requires_grad_(False)
+    ids = torch.randint(256, (2, 300))
+    expected = model.double()(ids)
+    moved = model.to("cuda", dtype)
+    tolerance = 0.05 if dtype == torch.bfloat16 else 1e-3
+    torch.testing.assert_close(moved(ids.cuda()).double().cpu(), expected, rtol=tolerance, atol=tolerance)
+    assert moved.blocks[0].attn.kernels["selected"].at(ids.cuda().device, dtype, 300).site.device.type == "cuda"

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude, place
 from harness.classify.messages import accused, cause_of
-from harness.classify.ranks import cited, views_of, who
 from harness.classify.rules.oom import first_line
-from harness.classify.rules.rank_missing import hang_of
+from harness.classify.rules.stalled import stalled
 from harness.classify.signature import signature, traceback_names
-from harness.core.collective import COLLECTIVES
+from harness.classify.views import cited, views_of, who
 from harness.core.verdict import Confidence, Kind
+from harness.reading.meeting import COLLECTIVES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.classify.ranks import RankView
+    from harness.classify.views import RankView
     from harness.core.verdict import Case, Verdict
 
 DIFFERENT, LOST = "collective-mismatch", "rank-lost"
@@ -78,7 +78,8 @@ def _missing(views: Sequence[RankView], said: Sequence[RankView]) -> tuple[list[
 
 
 def _where(view: RankView) -> str:
-    hang = hang_of(view)
+    alone = replace(view.case, evidence=replace(view.case.evidence, world=1))
+    hang = stalled(alone)
     if hang is not None:
         return f"{hang.cause}, {hang.because}"
     return f"its last mark is {place(view.case)}"

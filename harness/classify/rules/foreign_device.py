@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude
-from harness.classify.gpus import gpus_of
 from harness.classify.rules.oom import oom
 from harness.classify.rules.slow import slow
+from harness.classify.signs import gpus_of
 from harness.core.verdict import Confidence, Kind
 
 if TYPE_CHECKING:
@@ -16,11 +16,9 @@ if TYPE_CHECKING:
 
 def foreign_device(case: Case) -> Verdict | None:
     """Only where it can be the reason: memory and speed are shared, a deadlock or an exception is the program's own."""
-    own = oom(case) or slow(case)
-    if own is None:
-        return None
     shared = [gpu for gpu in gpus_of(case, silent=False) if gpu.foreign]
-    if not shared:
+    own = (oom(case) or slow(case)) if shared else None
+    if own is None:
         return None
     told = "; ".join(
         f"GPU {gpu.index}: PID {p.pid} holds {(p.memory_bytes or 0) / 2**20:.0f} MiB"

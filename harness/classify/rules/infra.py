@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude, stopped_by_limit
-from harness.core.outcome import Ending, StopReason
+from harness.core.outcome import Ending, Exit, StopReason
 from harness.core.verdict import Confidence, Kind
 
 if TYPE_CHECKING:
@@ -54,10 +54,10 @@ def _never_started(case: Case) -> tuple[str, str, tuple[str, ...]] | None:
 
 def _lost(case: Case) -> tuple[str, str, tuple[str, ...]] | None:
     outcome = case.outcome
-    if outcome.ending in (Ending.STOPPED_BY_US, Ending.STILL_RUNNING) or outcome.exit is not None:
+    if outcome.ending in (Ending.STOPPED_BY_US, Ending.STILL_RUNNING) or outcome.exit not in (None, Exit()):
         return None
     why = f": {outcome.why}" if outcome.why else ""
-    return "supervisor-lost", f"nobody saw how the process ended after {outcome.duration_s:.1f} s{why}", ("exit",)
+    return "end-unseen", f"nobody saw how the process ended after {outcome.duration_s:.1f} s{why}", ("exit",)
 
 
 def _survivors(case: Case) -> tuple[str, str, tuple[str, ...]] | None:

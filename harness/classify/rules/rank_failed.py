@@ -8,17 +8,17 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from harness.classify.messages import cause_of
-from harness.classify.ranks import alike, cited, views_of, waiting, who
 from harness.classify.rules.crashed import crashed
 from harness.classify.rules.early_exit import early_exit
 from harness.classify.rules.exit_abort import exit_abort
 from harness.classify.rules.nonfinite import nonfinite
 from harness.classify.rules.oom import oom
+from harness.classify.views import alike, cited, views_of, waiting, who
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.classify.ranks import RankView
+    from harness.classify.views import RankView
     from harness.core.verdict import Case, Verdict
 
 OWN = (nonfinite, oom, exit_abort, crashed, early_exit)
@@ -97,7 +97,7 @@ def _differ(text: str) -> bool:
 
 def _afterwards(first: RankView, rest: Sequence[RankView]) -> str:
     lost = [view for view in rest if view.follows]
-    left = [view for view in rest if view.there and view.wait is not None]
+    left = [view for view in rest if view.there and view.meeting is not None]
     parts = (
         [f"; {who(lost)} then said that {'it' if len(lost) == 1 else 'they'} lost rank {first.rank}"] if lost else []
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.classify.ranks import views_of
 from harness.classify.rules.crashed import crashed
 from harness.classify.rules.early_exit import early_exit
 from harness.classify.rules.oom import oom
+from harness.classify.views import views_of
 
 if TYPE_CHECKING:
     from harness.core.verdict import Case, Verdict

@@ -1,16 +1,29 @@
-"""A limit ran out while it progressed: it would have got there, and here is when."""
+"""A limit ran out while it progressed: it would have got there, and here is when.
+
+Progress is shown by marks that still came as they had come before, or from inside the silence: by the counter of a loop
+that only grows. Of several ranks the progress of any excludes a hang of the job, and a rank that all others mostly wait
+for is named.
+"""
 
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.classify.facts import begun, conclude, silent_too_long, stopped_by_limit
-from harness.classify.motion import motion
+from harness.classify.facts import begun, beyond_limit, conclude, job_of_case, silence, stopped_by_limit
+from harness.classify.views import alike, cited, views_of, waiting
 from harness.core.outcome import StopReason
 from harness.core.verdict import Confidence, Kind
+from harness.reading.frames import deciding_thread, same_frames, short_path, spell, telling_frame
+from harness.reading.loops import Progress, progress, remainder
+from harness.reading.waits import Ender
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.classify.views import RankView
+    from harness.core.evidence import ThreadStack
     from harness.core.verdict import Case, Verdict
 
 LONGER = 3.0
@@ -19,25 +32,78 @@ BRIEF_S = 1.0
 """A silence that says nothing, however short the earlier ones were."""
 RECENT_STEPS = 3
 
+WAITS = "reduce"
+"""The phase in which our trainer waits for the other ranks."""
+
+HARDLY, MOSTLY = 0.3, 0.6
+"""Share of its time that a straggler waits for the others at most, and the others for it at least."""
+
 
 def slow(case: Case) -> Verdict | None:
-    """Marks kept coming, at their usual distance, until we ended it."""
-    if not progressed(case):
+    """Marks kept coming at their usual distance until we ended it, or a loop got on in the silence."""
+    if not stopped_by_limit(case) or any(view.failed for view in views_of(case)):
         return None
-    evidence, outcome, prediction = case.evidence, case.outcome, case.trial.prediction
-    limit_s = case.trial.budget.total.seconds
+    views = [view for view in views_of(case) if view.there]
+    if not views:
+        return _of_one(case)
+    moving = [view for view in views if progressed(view.case) or _loops(view.case)]
+    return _of_ranks(views, moving) if moving else _sleeper(case, views)
+
+
+def _of_one(case: Case) -> Verdict | None:
+    loops = _loops(case)
+    if not progressed(case) and not loops:
+        return None
+    evidence, outcome = case.evidence, case.outcome
     limit = outcome.stopped_by.value if outcome.stopped_by else "limit"
     if outcome.stopped_by is StopReason.TOTAL:
-        limit += f" ({limit_s:.1f} s)"
-    because = (
-        f"the {limit} ended it after {outcome.duration_s:.1f} s while it progressed: {evidence.steps_done} of "
-        f"{evidence.steps_wanted} steps done, the last of {evidence.heartbeats_total} marks "
-        f"{evidence.silence_s:.1f} s before; {would_have_needed(case)}{predicted(case)}"
-    )
-    cites = ["progress", "exit"]
-    if prediction is not None:
+        limit += f" ({case.trial.budget.total.seconds:.1f} s)"
+    of = f" of {evidence.steps_wanted}" if evidence.steps_wanted else ""
+    done = f"{evidence.steps_done}{of} steps done"
+    if loops:
+        state = f"{done}; {'; '.join(map(str, loops))}; {_needs(case)}"
+    else:
+        state = (
+            f"{done}, the last of {evidence.heartbeats_total} marks {evidence.silence_s:.1f} s before; "
+            f"{would_have_needed(case)}"
+        )
+    cites = ["progress", "exit", *(id for loop in loops for id in loop.ids)]
+    if case.trial.prediction is not None:
         cites.append("prediction")
-    return conclude(case, Kind.SLOW, rule="slow", because=because, cites=cites, confidence=Confidence.HIGH)
+    return conclude(
+        case,
+        Kind.SLOW,
+        rule="slow",
+        because=f"the {limit} ended it after {outcome.duration_s:.1f} s while it progressed: {state}{predicted(case)}",
+        cites=cites,
+        confidence=_confidence(case, len(loops)),
+    )
+
+
+def _confidence(case: Case, loops: int) -> Confidence:
+    """By the signals that agree that it was on its way: marks, finished steps, stacks that moved, a prediction.
+
+    A loop whose counter was seen to grow towards the end that its source names is enough by itself.
+    """
+    signals = 3 * bool(loops) + progressed(case) + (case.evidence.steps_done > 0) + _moved(case) + _was_predicted(case)
+    return Confidence.HIGH if signals >= 3 else Confidence.MEDIUM if signals == 2 else Confidence.LOW
+
+
+def _moved(case: Case) -> bool:
+    """Whether a process of it was seen in two different places, in samples of the same kind."""
+    seen: dict[tuple[int, str, bool], ThreadStack | None] = {}
+    for sample in case.evidence.stacks:
+        key, thread = (sample.pid, sample.source, sample.native), deciding_thread(sample)
+        if key in seen and not same_frames(seen[key], thread):
+            return True
+        seen.setdefault(key, thread)
+    return False
+
+
+def _was_predicted(case: Case) -> bool:
+    """Whether a healthy trial was expected to take longer than this one was given."""
+    prediction = case.trial.prediction
+    return prediction is not None and prediction.total_s > case.outcome.duration_s
 
 
 def predicted(case: Case) -> str:
@@ -56,21 +122,32 @@ def progressed(case: Case) -> bool:
     not a standstill.
     """
     evidence = case.evidence
-    if not stopped_by_limit(case) or silent_too_long(case) or not begun(case):
+    if not stopped_by_limit(case) or beyond_limit(case) or evidence.heartbeats_total < 2:
         return False
-    if evidence.heartbeats_total < 2:
+    if not begun(case) and not evidence.measurement.step_s and _of_output(case):
         return False
-    moved = motion(case)
-    if moved is not None and moved.asleep and not moved.main_timed and moved.others_still:
+    job = job_of_case(case)
+    stands = [job.stand[pid] for pid in job.leaders]
+    if any(not one.chances and one.motion is not None for one in stands):
         return False
     return evidence.silence_s <= max(BRIEF_S, LONGER * longest_gap_s(case))
 
 
+def _of_output(case: Case) -> bool:
+    """Whether what was seen is only that something was printed, once or twice."""
+    return case.evidence.heartbeats_total < 4
+
+
 def longest_gap_s(case: Case) -> float:
-    """The longest silence between two marks of steps that followed each other, seconds; 0 with fewer than two."""
+    """The longest silence between two marks of one rank, seconds; of steps, where there were any; 0 without two."""
     marks = case.evidence.heartbeats
-    pairs = itertools.pairwise(marks)
-    return max((b.t_s - a.t_s for a, b in pairs if b.seq == a.seq + 1 and a.step is not None), default=0.0)
+    in_steps = begun(case)
+    gaps = [
+        after.t_s - before.t_s
+        for before, after in itertools.pairwise(marks)
+        if before.rank == after.rank and (before.step is not None or not in_steps)
+    ]
+    return max((*gaps, *case.evidence.measurement.step_s), default=0.0)
 
 
 def would_have_needed(case: Case) -> str:
@@ -82,9 +159,99 @@ def would_have_needed(case: Case) -> str:
     if measured:
         recent = measured[-RECENT_STEPS:]
         rate_s = sum(recent) / len(recent)
+        if left <= 0:
+            return f"it took {rate_s:.2f} s a step; how many there are to be is not known"
         done_s = (evidence.measurement.startup_s or 0.0) + sum(measured)
         total_s = max(done_s + left * rate_s, elapsed_s)
         return f"at {rate_s:.2f} s a step it would have needed about {total_s:.1f} s"
     in_step_s = elapsed_s - (first.t_s if first else 0.0)
+    if evidence.steps_wanted <= 0:
+        return f"no step was done in {in_step_s:.1f} s"
+    if evidence.steps_wanted == 1:  # it had its whole time for this one: nothing follows that is not said
+        return f"its only step was not done in {in_step_s:.1f} s"
     bound_s = elapsed_s - in_step_s + evidence.steps_wanted * in_step_s
     return f"no step was done in {in_step_s:.1f} s, so it would have needed more than {bound_s:.1f} s"
+
+
+# -- inside the silence
+
+
+def _loops(case: Case) -> tuple[Progress, ...]:
+    """The loops that get on in the present silence, of the process that trains; the outermost first."""
+    job = job_of_case(case)
+    return progress(job.stand[job.leaders[0]].samples) if job.leaders else ()
+
+
+def _needs(case: Case) -> str:
+    """How long the work of this silence takes in all, by the loops that tell their end."""
+    job = job_of_case(case)
+    rest = remainder(job.stand[job.leaders[0]].samples)
+    if rest is None:
+        return "where they end, their source does not tell"
+    around = [f"{p.name} {p.place + 1} of {p.of} in {p.function} ({short_path(p.file)}:{p.line})" for p in rest.around]
+    within = f"within {', '.join(around)}; " if around else ""
+    least = "at least " if rest.at_least else ""
+    total_s = case.evidence.silence_s + rest.left_s
+    return f"{within}this needs {least}{rest.left_s:.0f} s more, {least}{total_s:.0f} s in all"
+
+
+# -- several ranks
+
+
+def _of_ranks(views: Sequence[RankView], moving: Sequence[RankView]) -> Verdict | None:
+    late = straggler(views)
+    view = late or moving[0]
+    verdict = _of_one(view.case) or _of_one(moving[0].case)
+    if verdict is None:
+        return None
+    cites = tuple(dict.fromkeys((view.facts.id, *verdict.cites)))
+    if late is None:
+        return replace(verdict, rank=None, cites=cites)
+    others = ", ".join(f"rank {v.rank} {100 * waited(v):.0f} %" for v in views if v is not late)
+    return replace(
+        verdict,
+        cause="straggler",
+        because=f"rank {late.rank} is late in every step and waits {100 * waited(late):.0f} % of its time for the "
+        f"others, who wait for it ({others}); {verdict.because}",
+        rank=late.rank,
+        cites=cites,
+    )
+
+
+def _sleeper(case: Case, views: Sequence[RankView]) -> Verdict | None:
+    """A rank that sleeps on a timer while the others wait for it will come by itself."""
+    absent = [view for view in views if view.meeting is None]
+    others = [view for view in views if view.meeting is not None]
+    if len(absent) != 1 or not others or not beyond_limit(case):
+        return None
+    view, one = absent[0], absent[0].standing
+    if one is None or one.thread is None or not any(chance.ender is Ender.TIMER for chance in one.chances):
+        return None
+    return conclude(
+        view.case,
+        Kind.SLOW,
+        rule="slow",
+        cause="straggler",
+        because=f"{'; '.join(waiting(group) for group in alike(others))}; rank {view.rank} sleeps on a timer in "
+        f"{spell(telling_frame(one.thread))} since {view.facts.silence_s:.1f} s and will go on when it wakes; the "
+        f"others wait for it; {silence(view.case)}",
+        cites=(*cited(views), "progress"),
+        confidence=Confidence.MEDIUM,
+    )
+
+
+def straggler(views: Sequence[RankView]) -> RankView | None:
+    """The one rank that hardly waits while all others mostly do; None when there is no such rank."""
+    if len(views) < 2:
+        return None
+    first, *others = sorted(views, key=waited)
+    return first if waited(first) <= HARDLY and all(waited(view) >= MOSTLY for view in others) else None
+
+
+def waited(view: RankView) -> float:
+    """The share of a rank's time in steps that it spent waiting for the others, by its own marks."""
+    marks = [mark for mark in view.facts.heartbeats if mark.step is not None]
+    pairs = [(a, b) for a, b in itertools.pairwise(marks) if b.seq == a.seq + 1]
+    all_s = sum(b.t_s - a.t_s for a, b in pairs)
+    in_wait_s = sum(b.t_s - a.t_s for a, b in pairs if a.phase == WAITS and a.edge == "begin")
+    return in_wait_s / all_s if all_s > 0 else 0.0

@@ -6,11 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from harness.classify.facts import main_pid
-from harness.classify.frames import spell
-from harness.classify.gpus import gpus_of
 from harness.classify.rules.slow import predicted, slow
+from harness.classify.signs import gpus_of
 from harness.core.evidence import GRAPH_NODES
-from harness.core.stacks import deciding_thread, telling_frame
+from harness.reading.frames import deciding_thread, spell, telling_frame
 
 if TYPE_CHECKING:
     from harness.core.verdict import Case, Verdict

@@ -1,121 +1,211 @@
-"""The last rule: it always fires, never guesses, and says what speaks for slow, what for stuck, what is missing."""
+"""The last rule: it always fires, never guesses, and says what speaks for slow, what for stuck, what is missing.
+
+Also of a job that somebody else started and that was only watched: there it says what every rank does.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.classify.facts import PATIENCE, conclude, silence, silent_too_long, stopped_by_limit, watched_out
-from harness.classify.frames import distinct, identical, native_samples, silent_samples, spell
-from harness.classify.motion import motion
-from harness.classify.rules.hung_busy import LONGER, healthy_silence_s, is_busy
-from harness.core.stacks import deciding_thread, telling_frame
-from harness.core.verdict import Confidence, Kind
+from harness.classify.facts import (
+    PATIENCE,
+    beyond_limit,
+    conclude,
+    job_of_case,
+    main_pid,
+    silence,
+    stopped_by_limit,
+    watched_out,
+)
+from harness.classify.rules.busy import LONGER, healthy_silence_s
+from harness.classify.rules.stalled import stalled
+from harness.classify.views import alike, cited, views_of, waiting, who
+from harness.core.outcome import Ending, StopReason
+from harness.core.verdict import COMPUTES, TOO_EARLY, Alternative, Confidence, Kind
+from harness.reading.frames import different_stacks, spell, telling_frame
+from harness.reading.loops import changes, may_be_endless, progress
+from harness.reading.pace import ASKED_S
+from harness.reading.waits import Ender
 
 if TYPE_CHECKING:
-    from harness.classify.motion import Motion
-    from harness.core.evidence import StackSample
+    from collections.abc import Mapping, Sequence
+
+    from harness.classify.views import RankView
+    from harness.core.evidence import LoopSample
     from harness.core.verdict import Case, Verdict
+    from harness.reading.standing import Chance, Standing
 
-
-COMPILERS = ("cc1", "g++", "gcc", "clang", "c++", "as (", "ld (", "collect2", "nvcc", "cicc", "ptxas", "cudafe")
-"""Names of processes that compile; their beginnings, as the kernel shows them."""
+COMPILERS = ("cc1", "g++", "gcc", "clang", "c++", "as", "ld", "collect2", "nvcc", "cicc", "ptxas", "cudafe")
+"""Beginnings of the names of programs that compile."""
 
 THRASH_PER_S = 20_000.0
 """Page faults a second beyond any healthy step that was measured (9,500); a page that comes and goes makes 250,000."""
 
+MOVING = "moving"
+"""The cause that says of a job that was watched: it works, no hang was seen."""
+
+MAY_BE_ENDLESS = "may-be-endless"
+"""The cause that says: it computes in a loop of which nothing is seen to change."""
+
+MAY_GO_ON = "may-go-on"
+"""The cause that says: it stands still, and what it waits for may still come."""
+
+ENDED = "ended-meanwhile"
+"""The cause that says: nothing of it is left to be judged."""
+
 
 def unresolved(case: Case) -> Verdict:
     """UNRESOLVED, with what an undecided case is like and what would decide it."""
-    moved, samples = motion(case), silent_samples(case)
-    cause = _cause(case, moved, samples)
+    views = views_of(case)
+    if case.outcome.ending is Ending.STILL_RUNNING:
+        return _ended(case, views) or _watched(case, views)
+    too_short = _limit_too_short(case)
+    if too_short is not None:
+        return too_short
+    there = [view for view in views if view.there]
+    absent = [view for view in there if view.meeting is None]
+    waiters = [view for view in there if view.meeting is not None]
+    if stopped_by_limit(case) and waiters and absent:
+        return _of_ranks(case, absent, waiters)
+    one = _leader(case)
     parts = [silence(case) if stopped_by_limit(case) else _ending(case)]
-    parts += _groups(case, moved, samples)
+    parts += _groups(case, one)
     return conclude(
         case,
         Kind.UNRESOLVED,
         rule="unresolved",
-        cause=cause,
+        cause=_cause(case, one),
         because="; ".join(parts),
-        cites=(*(s.id for s in samples), *(moved.ids if moved else ()), *_failures(case), "progress", "exit"),
+        cites=(*(one.ids if one else ()), *_failures(case), "progress", "exit"),
         confidence=Confidence.LOW,
     )
 
 
-def _cause(case: Case, moved: Motion | None, samples: tuple[StackSample, ...]) -> str:
+def _leader(case: Case) -> Standing | None:
+    job = job_of_case(case)
+    return job.stand[job.leaders[0]] if job.leaders else None
+
+
+def _limit_too_short(case: Case) -> Verdict | None:
+    """The prediction says more than what was waited for, and neither progress nor a standstill was seen."""
+    prediction, outcome = case.trial.prediction, case.outcome
+    if prediction is None or not stopped_by_limit(case):
+        return None
+    if beyond_limit(case) and case.evidence.silence_s < prediction.silence_high_s:
+        needed = f"a healthy trial may be silent for {prediction.silence_high_s:.1f} s"
+    elif outcome.stopped_by is StopReason.TOTAL and outcome.duration_s < prediction.total_high_s:
+        needed = (
+            f"the total limit ran out after {outcome.duration_s:.1f} s, "
+            f"a healthy trial may take {prediction.total_high_s:.1f} s"
+        )
+    else:
+        return None
+    return conclude(
+        case,
+        Kind.UNRESOLVED,
+        rule="unresolved",
+        cause="limit-too-short",
+        because=f"{silence(case)}, but {needed} (upper limit from {prediction.source}), and nothing shows a standstill",
+        cites=("progress", "prediction", "exit"),
+        confidence=Confidence.PROOF,
+    )
+
+
+# -- for and against
+
+
+def _cause(case: Case, one: Standing | None) -> str:
     if not stopped_by_limit(case):
         return "unknown-ending"
-    if not silent_too_long(case):
+    if not beyond_limit(case) and one is not None and changes(one.samples) is None:
         return "cut-off-in-silence"
-    if moved is None or not samples:
+    if one is None or one.motion is None or not one.samples:
         return "not-seen"
-    if moved.asleep and (moved.others_may_move or not moved.others_still):
-        return "compile-stall" if moved.others_may_move.startswith(COMPILERS) else "waits-for-child"
-    if moved.asleep and moved.main_timed:
-        return "timed-wait"
-    if is_busy(moved):
-        return "page-thrash" if moved.faults > THRASH_PER_S * moved.seconds else "busy"
+    moved = one.motion
+    if moved.still:
+        depends = [pid for chance in one.chances for pid in chance.who]
+        if depends:
+            return "compile-stall" if _compiles(case, depends) else "waits-for-child"
+        if any(chance.ender is Ender.TIMER for chance in one.chances):
+            return "timed-wait"
+        return "undecided"
+    if moved.busy and moved.faults > THRASH_PER_S * moved.seconds:
+        return "page-thrash"
+    if changes(one.samples) is not None:
+        return COMPUTES
+    if moved.busy:
+        return "busy"
     return "polling" if moved.main_timed else "undecided"
 
 
-def _groups(case: Case, moved: Motion | None, samples: tuple[StackSample, ...]) -> list[str]:
+def _compiles(case: Case, pids: Sequence[int]) -> bool:
+    stand = job_of_case(case).stand
+    return any(stand[pid].command.startswith(COMPILERS) for pid in pids if pid in stand)
+
+
+def _groups(case: Case, one: Standing | None) -> list[str]:
     sides = (
-        ("for slow", _for_slow(moved, samples)),
-        ("for stuck", _for_stuck(case, moved, samples)),
-        ("missing", _missing(case, moved, samples)),
+        ("for slow", _for_slow(case, one)),
+        ("for stuck", _for_stuck(case, one)),
+        ("missing", _missing(case, one)),
     )
     return [f"{name}: {', '.join(found)}" for name, found in sides if found]
 
 
-def _for_slow(moved: Motion | None, samples: tuple[StackSample, ...]) -> list[str]:
-    found: list[str] = []
-    if moved is not None and is_busy(moved):
+def _for_slow(case: Case, one: Standing | None) -> list[str]:
+    if one is None or one.motion is None:
+        return []
+    moved = one.motion
+    found = [str(loop) for loop in progress(one.samples)]
+    changing = changes(one.samples)
+    if changing is not None and not found:
+        at = f"{changing.function} ({changing.file.rpartition('/')[2]}:{changing.header_line})"
+        found.append(f"the variables of `{changing.header}` in {at} change from sample to sample")
+    if moved.busy:
         found.append(f"{moved.cpu_s:.1f} s CPU in {moved.seconds:.1f} s")
-    if moved is not None and not is_busy(moved) and not moved.asleep:
+    elif not moved.still:
         found.append(f"woken {moved.switches} times in {moved.seconds:.1f} s, {moved.cpu_s:.2f} s CPU")
-    if moved is not None and not moved.counters_still:
+    if not moved.counters_still:
         found.append(f"{moved.faults} page faults, {moved.rss_bytes / 1e6:+.1f} MB, {moved.io_bytes} bytes of I/O")
-    native = native_samples(samples)
-    if distinct(native) > 1:
-        found.append(f"{distinct(native)} different native stacks in {len(native)} samples")
-    if moved is not None and moved.others_cpu_s is not None and not moved.others_still:
-        found.append(f"its other processes used {moved.others_cpu_s:.1f} s CPU")
-    if moved is not None and moved.others_may_move:
-        found.append(f"another of its processes may move: {moved.others_may_move}")
-    if moved is not None and moved.asleep and moved.main_timed:
-        found.append("it sleeps on a timer, which ends by itself")
+    if different_stacks(one.native) > 1:
+        found.append(f"{different_stacks(one.native)} different native stacks in {len(one.native)} samples")
+    found += [chance.how for chance in one.chances if chance.ender is not None]
+    stand = job_of_case(case).stand
+    for pid in sorted({pid for chance in one.chances for pid in chance.who if pid in stand}):
+        other = stand[pid]
+        found += [f"process {pid} ({other.command}): {chance.how}" for chance in other.chances[:1]]
     return found
 
 
-def _for_stuck(case: Case, moved: Motion | None, samples: tuple[StackSample, ...]) -> list[str]:
+def _for_stuck(case: Case, one: Standing | None) -> list[str]:
     found: list[str] = []
-    if moved is not None and moved.asleep:
-        found.append(f"all {moved.threads} threads slept at {moved.looks} of {moved.looks} looks")
-    if len(samples) >= 2 and identical(samples):
-        thread = deciding_thread(samples[-1])
-        where = spell(telling_frame(thread)) if thread else "nowhere"
-        weak = "" if len(native_samples(samples)) >= 2 else " (Python frames only, which proves nothing)"
-        found.append(f"{len(samples)} of {len(samples)} stacks are the same, in {where}{weak}")
+    if one is not None and one.motion is not None and one.motion.still:
+        looks = len(one.looks)
+        found.append(f"all {len(one.motion.threads)} threads slept at {looks} of {looks} looks")
+    if one is not None and one.stays:
+        where = spell(telling_frame(one.thread)) if one.thread is not None else "nowhere"
+        weak = "" if len(one.native) >= 2 else " (Python frames only, which proves nothing)"
+        found.append(f"{len(one.samples)} of {len(one.samples)} stacks are the same, in {where}{weak}")
     yardstick = healthy_silence_s(case)
     if yardstick is not None and case.evidence.silence_s > LONGER * yardstick[0]:
         found.append(f"the longest healthy silence is {yardstick[0]:.2f} s ({yardstick[1]})")
     return found
 
 
-def _missing(case: Case, moved: Motion | None, samples: tuple[StackSample, ...]) -> list[str]:
+def _missing(case: Case, one: Standing | None) -> list[str]:
     if not stopped_by_limit(case):
         return []
     found: list[str] = []
-    if moved is None:
+    if one is None or one.motion is None:
         found.append("two undisturbed looks at /proc during the silence")
-    elif moved.children and moved.others_cpu_s is None:
-        found.append(f"a look at its {moved.children} child process(es)")
-    if len(samples) < 2:
+    if one is None or len(one.samples) < 2:
         why = "; ".join(f"{f.source}: {f.reason}" for f in case.evidence.failures)
         found.append(f"two stacks{f' ({why})' if why else ''}")
-    elif len(native_samples(samples)) < 2:
+    elif len(one.native) < 2:
         found.append("two stacks with native frames")
     if healthy_silence_s(case) is None:
-        found.append("a prediction, or the same phase in an earlier step, to hold the silence against")
+        found.append("a prediction, or an earlier step, to hold the silence against")
     if not watched_out(case):
         found.append(f"a silence of {PATIENCE:.0f} times its limit")
     return found
@@ -128,3 +218,162 @@ def _failures(case: Case) -> tuple[str, ...]:
 def _ending(case: Case) -> str:
     outcome = case.outcome
     return f"no rule knows this ending: {outcome.ending.value}, exit {outcome.exit}, {outcome.why or 'no reason given'}"
+
+
+# -- several ranks
+
+
+def _of_ranks(case: Case, absent: Sequence[RankView], waiters: Sequence[RankView]) -> Verdict:
+    """Where one rank works while the others wait for it, it is named: late, or in a loop without an end."""
+    works = [v for v in absent if v.standing is not None and v.standing.motion is not None and v.standing.motion.busy]
+    told = [waiting(group) for group in alike(waiters)]
+    told += [f"rank {view.rank}: {_alone(view)}" for view in absent]
+    view = (works or absent)[0]
+    verdict = conclude(
+        view.case,
+        Kind.UNRESOLVED,
+        rule="unresolved",
+        cause="straggler" if works else _cause(view.case, view.standing),
+        because="; ".join(told),
+        cites=(*cited([*absent, *waiters]), *_failures(case), "progress", "exit"),
+        confidence=Confidence.LOW,
+    )
+    return replace(verdict, rank=view.rank if len(absent) == 1 else None, alternatives=_alternatives(works))
+
+
+def _alone(view: RankView) -> str:
+    return "; ".join([silence(view.case), *_groups(view.case, view.standing)])
+
+
+def _alternatives(works: Sequence[RankView]) -> tuple[Alternative, ...]:
+    if not works:
+        return ()
+    name = f"rank {works[0].rank}"
+    more = "run it again with a stall limit ten times as long: a rank that is merely late will have come by then"
+    return (
+        Alternative(
+            cause="straggler",
+            because=f"{name} has more to do than the others, or does it on a busier core",
+            supports=(f"{name} uses its CPU",),
+            against=(),
+            experiment=more,
+        ),
+        Alternative(
+            cause="infinite-loop",
+            because=f"{name} works on something that does not end",
+            supports=(f"{name} has not made a mark",),
+            against=(),
+            experiment=more,
+        ),
+    )
+
+
+# -- a job that was only watched
+
+
+def _ended(case: Case, views: Sequence[RankView]) -> Verdict | None:
+    """Nobody is there any more: what was seen before says nothing about an end that nobody saw."""
+    if case.outcome.exit is None and (not views or any(view.there for view in views)):
+        return None
+    several = case.evidence.world > 1
+    name = who(views) if several else f"process {main_pid(case)}"
+    seen = [view for view in views if view.samples]
+    places = [f"{who([view])} in {_place(view.standing)}" if several else _place(view.standing) for view in seen]
+    if not views:
+        places = [_place(one) for one in job_of_case(case).stand.values() if one.pid == main_pid(case) and one.thread]
+    last = f"; last seen: {', '.join(places)}" if places else ""
+    one = not several
+    verdict = conclude(
+        case,
+        Kind.UNRESOLVED,
+        rule="unresolved",
+        cause=ENDED,
+        because=f"{name} ended while {'it was' if one else 'they were'} watched; how, only who started "
+        f"{'it' if one else 'them'} knows{last}",
+        cites=(*(view.facts.id for view in views), *cited(seen), "progress"),
+        confidence=Confidence.LOW,
+    )
+    return replace(verdict, rank=None)
+
+
+def _place(one: Standing | None) -> str:
+    thread = one.thread if one is not None else None
+    return spell(telling_frame(thread) if thread is not None else None)
+
+
+def _watched(case: Case, views: Sequence[RankView]) -> Verdict:
+    """Where every rank is, and what it does or waits for; MOVING when something of the job was seen to work."""
+    job = job_of_case(case)
+    there = [view for view in views if view.there]
+    told = [waiting(group) for group in alike([v for v in there if v.meeting is not None])]
+    absent = [view for view in there if view.meeting is None]
+    told += [f"rank {view.rank} {_does(case, view.standing)}" for view in absent]
+    if not views:
+        told = [f"it {_does(case, _leader(case))}"]
+    live = job.alive(lambda one: _circles(one) is not None)
+    works = any(live[pid].moves or _moves(case, pid, live) for pid in job.leaders if pid in live)
+    doubts = sorted({live[pid].how for pid in job.leaders if pid in live and live[pid].ender is not None})
+    loops = [loop for one in job.stand.values() if (loop := _circles(one)) is not None]
+    doubts += [
+        f"nothing that could be seen of `{loop.header}` ({loop.file.rpartition('/')[2]}:{loop.header_line}) changes, "
+        "and it calls nothing: it may never end"
+        for loop in loops
+    ]
+    cause = MOVING if works else MAY_BE_ENDLESS if loops else MAY_GO_ON
+    if not works and not loops and _falls_due(case):
+        cause, doubts = TOO_EARLY, [f"nothing moves; if that is so for {ASKED_S:g} s, it hangs"]
+    end = (
+        "no hang was seen"
+        if works
+        else f"whether it goes on cannot be told: {'; '.join(doubts) or 'too little was seen'}"
+    )
+    ids = cited(there) if views else (_leader(case).ids if _leader(case) else ())  # pyright: ignore[reportOptionalMemberAccess]
+    verdict = conclude(
+        case,
+        Kind.UNRESOLVED,
+        rule="unresolved",
+        cause=cause,
+        because=f"{'; '.join(told)}; {end}",
+        cites=(*ids, *_failures(case), "progress"),
+        confidence=Confidence.LOW,
+    )
+    return replace(verdict, rank=absent[0].rank if len(absent) == 1 and len(there) > 1 else None)
+
+
+def _circles(one: Standing) -> LoopSample | None:
+    """The loop that a process computes in without anything that changes, as far as it was seen."""
+    if one.motion is None or one.motion.still or not one.motion.counters_still:
+        return None
+    return may_be_endless(one.samples, tid=one.motion.busiest)
+
+
+def _falls_due(case: Case) -> bool:
+    """Whether what was seen will be a hang if it is still so after the patience that is due to it."""
+    if case.evidence.silence_s >= ASKED_S:
+        return False
+    return stalled(replace(case, evidence=replace(case.evidence, silence_s=ASKED_S))) is not None
+
+
+def _moves(case: Case, start: int, live: Mapping[int, Chance]) -> bool:
+    """Whether a process that ``start`` depends on was seen to move."""
+    stand, seen, frontier = job_of_case(case).stand, {start}, [start]
+    while frontier:
+        following = [pid for at in frontier for c in stand[at].chances for pid in c.who if pid in live and pid in stand]
+        frontier = [pid for pid in dict.fromkeys(following) if pid not in seen]
+        seen.update(frontier)
+        if any(chance.moves for pid in frontier for chance in stand[pid].chances):
+            return True
+    return False
+
+
+def _does(case: Case, one: Standing | None) -> str:
+    where = f" in {spell(telling_frame(one.thread))}" if one is not None and one.thread is not None else ""
+    if one is None or one.motion is None:
+        return f"could not be seen moving or not{where}"
+    moved = one.motion
+    if not moved.still:
+        loops = "".join(f"; {loop}" for loop in progress(one.samples))
+        used = f"{moved.cpu_s:.2f} s CPU in {moved.seconds:.1f} s, {moved.switches} switches"
+        return f"works{where}: {used}{loops}"
+    kernel = f" (kernel: {moved.main_wchan})" if moved.main_wchan else ""
+    return f"stands still{where}{kernel}: nothing moved in {moved.seconds:.1f} s"

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude
-from harness.classify.gpus import gpus_of
+from harness.classify.signs import gpus_of
 from harness.core.verdict import Confidence, Kind
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ LIMIT_S = 3.0
 """How long the driver may take; a GPU that has fallen off the bus answers never. Measured on two H200: 0.02 s."""
 
 DRIVER = (Path("/dev/nvidiactl"), Path("/proc/driver/nvidia/version"))
-INSTALL = "install it with: pip install 'nsa-harness[gpu]'"
+INSTALL = "install it with: pip install nvidia-ml-py"
 
 
 class Nvml:

@@ -13,11 +13,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import harness
 from harness.observe.proc import BLOCKS_DUMPERS, Proc
+from harness.reading.waits import is_cut_short_by_a_stop
 
 DUMP_LIMIT_S = 10.0
 EXTENSIONS = 2
@@ -26,21 +29,35 @@ EXTENSIONS = 2
 NICE = -10
 """A dumper's priority where this user may set it: what it looks at may be stopped for as long as it computes."""
 
+PACKED = Path(harness.__file__).parents[1] / "bin"
+"""Where a zipapp, once unpacked, has the programs of the distributions in it."""
+
 _END_LIMIT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dump:
-    """What a dumper printed; ``failure`` says why there is nothing to be read from it, None when there is."""
+    """What a dumper printed; ``failure`` says why there is nothing to be read from it, None when there is.
+
+    ``stopped_s`` is how long its target was seen held by it (state t), seconds.
+    """
 
     text: str = ""
     failure: str | None = None
+    stopped_s: float = 0.0
 
 
 def find_tool(name: str) -> str | None:
-    """The tool that was installed with this interpreter, or the first on PATH."""
-    beside = Path(sys.executable).parent / name
-    return str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
+    """The tool that was installed with this interpreter, the one that is packed with us, or the first on PATH."""
+    for place in (Path(sys.executable).parent, PACKED):
+        if os.access(place / name, os.X_OK):
+            return str(place / name)
+    return shutil.which(name)
+
+
+def run_by(tool: str) -> list[str]:
+    """How ``env`` starts ``tool``: a script that is packed with us names the interpreter that packed it."""
+    return [f"PYTHONPATH={PACKED.parent}", sys.executable, tool] if Path(tool).parent == PACKED else [tool]
 
 
 def gone(pid: int, *, proc: Proc) -> str:
@@ -52,14 +69,24 @@ def gone(pid: int, *, proc: Proc) -> str:
 def unstoppable(pid: int, *, proc: Proc) -> str:
     """Why ``pid`` must not be stopped by a dumper; empty when it may be.
 
-    A dumper hangs on a process in state D, and is refused by one that is stopped or traced already.
+    A dumper hangs on a process in state D, and is refused by one that is stopped or traced already. A write that is
+    half done would end short (``harness.reading.waits``).
     """
     if why := gone(pid, proc=proc):
         return why
     if blocked := BLOCKS_DUMPERS.intersection(proc.states(pid)):
         return f"no native frames: a thread is in state {min(blocked)}, and stopping it would fail or hang"
+    if half_done := in_a_write(pid, proc=proc):
+        return f"no native frames: {half_done}"
     tracer = proc.tracer(pid)
     return f"no native frames: process {tracer} traces it already" if tracer else ""
+
+
+def in_a_write(pid: int, *, proc: Proc) -> str:
+    """That a thread of ``pid`` is in the middle of a write, which a stop or a signal would end short; else empty."""
+    if any(map(is_cut_short_by_a_stop, proc.kernel_functions(pid))):
+        return "a thread is in the middle of a write, which would be ended short"
+    return ""
 
 
 def run_dumper(argv: list[str], *, pid: int, proc: Proc, limit_s: float = DUMP_LIMIT_S) -> Dump:
@@ -78,15 +105,45 @@ def run_dumper(argv: list[str], *, pid: int, proc: Proc, limit_s: float = DUMP_L
         return Dump(failure=f"{argv[0]} cannot be started: {error.strerror}")
     with suppress(PermissionError, ProcessLookupError):
         os.setpriority(os.PRIO_PROCESS, dumper.pid, NICE)
-    answer, waited_s = _answer(dumper, proc=proc, limit_s=limit_s)
+    with _Stopwatch(pid, proc) as stopwatch:
+        answer, waited_s = _answer(dumper, proc=proc, limit_s=limit_s)
     if answer is None:
         return Dump(failure=_end(dumper, pid=pid, before=before, proc=proc, waited_s=waited_s))
     out, err = answer
     if dumper.returncode == 0:
-        return Dump(text=out.decode(errors="replace"))
+        return Dump(text=out.decode(errors="replace"), stopped_s=stopwatch.seconds)
     if not proc.states(pid):
         return Dump(failure=f"process {pid} ended while it was looked at")
     return Dump(failure=why_refused(err.decode(errors="replace"), code=dumper.returncode, proc=proc))
+
+
+class _Stopwatch:
+    """How long a process is held by a dumper, by looking at its state five hundred times a second meanwhile."""
+
+    EVERY_S = 0.002
+
+    def __init__(self, pid: int, proc: Proc) -> None:
+        self._pid, self._proc = pid, proc
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="dumper-stopwatch", daemon=True)
+        self.seconds = 0.0
+
+    def __enter__(self) -> _Stopwatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        since_s: float | None = None
+        while not self._over.wait(self.EVERY_S):
+            now_s = time.monotonic()
+            held = self._proc.state(self._pid) == "t"
+            if held and since_s is not None:
+                self.seconds += now_s - since_s
+            since_s = now_s if held else None
 
 
 def _answer(dumper: subprocess.Popen[bytes], *, proc: Proc, limit_s: float) -> tuple[tuple[bytes, bytes] | None, float]:

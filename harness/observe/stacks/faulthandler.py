@@ -1,23 +1,29 @@
 """Stacks by the worker's own faulthandler: the substitute when no other process may look inside.
 
-It works without ptrace. A process in which nothing runs is asked by SIGUSR2, which faulthandler answers from C, also
-while C++ waits or holds the GIL. One in which a thread runs is asked by SIGUSR1, which Python answers when its main
-thread next runs Python: from C that can crash it (ADR 18). A signal ends some system calls early and so can wake the
-process that is looked at; that is why this comes last and says so.
+It works without ptrace. A process in which nothing runs is asked at once: by a signal that faulthandler answers from C,
+also while C++ waits or holds the GIL. One in which a thread runs is asked gently, by a signal that Python answers when
+its main thread next runs Python: from C that can crash it (ADR 18). A signal ends some system calls early and so can
+wake the process that is looked at; that is why this comes last and says so.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.clock import WallClock
-from harness.core.evidence import SourceFailure, StackSample
+from harness.core.codec import from_json
+from harness.core.errors import JournalError
+from harness.core.evidence import Position, SourceFailure, StackSample
 from harness.observe.proc import Proc
-from harness.observe.stacks.dumper import gone
+from harness.observe.stacks.dumper import gone, in_a_write
 from harness.observe.stacks.parse import parse_faulthandler
+from harness.reading.loops import Variables
+from harness.reading.waits import is_ended_by_a_signal
 from harness.store import layout
 
 if TYPE_CHECKING:
@@ -28,16 +34,30 @@ if TYPE_CHECKING:
 
 _ANSWER_LIMIT_S = 3.0
 _LOOK_EVERY_S = 0.02
-_WHERE = {
-    signal.SIGUSR1: " (a thread of it runs, so it was asked for when its main thread next runs Python)",
-    signal.SIGUSR2: "",
-}
+PAIRS = ((60, 61), (signal.SIGUSR1, signal.SIGUSR2))
+"""The signals that ask gently, and at once: those of programs that carry the shim, and those of our own trainer."""
+
+_GENTLE = " (a thread of it runs, so it was asked for when its main thread next runs Python)"
 _ENDS = re.compile(r"(^  File .* in (<module>|_run_module_as_main)|^ *\.\.\.)\n\Z", re.MULTILINE)
 """The outermost frame of the main thread, which comes last, or the dots for what was left out."""
 
 
+INSIDE = "inside "
+"""How the line of the shim begins that says where its loops are, and what they compute with (``show_stacks`` there)."""
+
+_FIELDS = ("function", "file", "line", "name", "place", "of", "outer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inside:
+    """What a process says of its own main thread: where its loops are, and the variables of its innermost frames."""
+
+    positions: tuple[Position, ...] = ()
+    variables: tuple[Variables, ...] = ()
+
+
 class Faulthandler:
-    """Asks the worker by SIGUSR1 and reads what it appended to its file. Python frames only."""
+    """Asks the worker by a signal and reads what it appended to its file. Python frames only."""
 
     name = "faulthandler"
 
@@ -53,7 +73,7 @@ class Faulthandler:
     ) -> StackSample | SourceFailure:
         """The Python stacks of all threads, as the process itself printed them."""
         path = layout.faulthandler(trial_dir, rank)
-        asks_by, why_not, text = signal.SIGUSR1, "", ""
+        asks_by, why_not, text = 0, "", ""
         for asks_by in self._gentle_first(pid):
             why_not = self._why_not(pid, asks_by, path=path, native=native)
             text = "" if why_not else self._ask(pid, asks_by, path=path)
@@ -62,12 +82,12 @@ class Faulthandler:
         try:
             threads = parse_faulthandler(text, pid=pid)
         except ValueError:
-            sent = f"{asks_by.name} was sent, and nothing was printed within {self._limit_s:g} s"
-            reason = why_not or sent + _WHERE[asks_by]
+            sent = f"{_name(asks_by)} was sent, and nothing was printed within {self._limit_s:g} s"
+            reason = why_not or sent + (_GENTLE if asks_by == self._pair(pid)[0] else "")
             return SourceFailure(id=f"failure-{number}-{self.name}", source=self.name, reason=reason)
         return StackSample(
             id=f"stack-{number}",
-            source=f"{self.name} ({asks_by.name} was sent)",
+            source=f"{self.name} ({_name(asks_by)} was sent)",
             native=False,
             t_s=t_s,
             rank=rank,
@@ -75,29 +95,59 @@ class Faulthandler:
             threads=threads,
         )
 
-    def _gentle_first(self, pid: int) -> Iterator[signal.Signals]:
-        """By SIGUSR1 while something runs; by SIGUSR2 if nothing does, at once or after no answer to the first."""
+    def inside(self, *, pid: int, rank: int, trial_dir: Path) -> Inside:
+        """What the process says of its main thread, between two of its instructions.
+
+        Empty where it carries no shim, or does not run Python at this moment: it is asked by a signal, which would end
+        a wait early.
+        """
+        path = layout.faulthandler(trial_dir, rank)
+        gently, _ = self._pair(pid)
+        if self._proc.state(pid) != "R" or self._why_not(pid, gently, path=path, native=False):
+            return Inside()
+        said = [line for line in self._ask(pid, gently, path=path).splitlines() if line.startswith(INSIDE)]
+        try:
+            told = json.loads(said[-1].removeprefix(INSIDE)) if said else {"positions": (), "values": ()}
+            return Inside(
+                positions=tuple(from_json(Position, dict(zip(_FIELDS, row, strict=True))) for row in told["positions"]),
+                variables=tuple(Variables(int(n), own, shared) for n, own, shared in told["values"]),
+            )
+        except (ValueError, TypeError, KeyError, JournalError):
+            return Inside()
+
+    def _pair(self, pid: int) -> tuple[int, int]:
+        """The signals by which this process can be asked, gently and at once."""
+        handled = self._proc.signal_mask(pid, "SigCgt")
+        return next((pair for pair in PAIRS if handled & 1 << (pair[0] - 1)), PAIRS[-1])
+
+    def _gentle_first(self, pid: int) -> Iterator[int]:
+        """Gently while something runs; at once if nothing does, be it after no answer to the first."""
+        gently, at_once = self._pair(pid)
         runs = "R" in self._proc.states(pid)
         if runs:
-            yield signal.SIGUSR1
+            yield gently
         if not runs or "R" not in self._proc.states(pid):
-            yield signal.SIGUSR2
+            yield at_once
 
-    def _why_not(self, pid: int, asks_by: signal.Signals, *, path: Path, native: bool) -> str:
+    def _why_not(self, pid: int, asks_by: int, *, path: Path, native: bool) -> str:
         if native:
             return "it shows Python frames only"
         if why := gone(pid, proc=self._proc):
             return why
         bit = 1 << (asks_by - 1)
+        if half_done := in_a_write(pid, proc=self._proc):
+            return half_done
+        if any(map(is_ended_by_a_signal, self._proc.kernel_functions(pid))):
+            return "a thread waits for a signal, and any would end that"
         if not self._proc.signal_mask(pid, "SigCgt") & bit:
-            return f"the process has no handler for {asks_by.name}, which would end it"
+            return f"the process has no handler for {_name(asks_by)}, which would end it"
         if self._proc.signal_mask(pid, "SigBlk") & bit:
-            return f"the process blocks {asks_by.name}"
+            return f"the process blocks {_name(asks_by)}"
         if (state := self._proc.states(pid)[:1]) in set("DTt"):
             return f"the process is in state {state} and cannot take a signal"
         return "" if path.exists() else f"the process did not open {path.name}"
 
-    def _ask(self, pid: int, asks_by: signal.Signals, *, path: Path) -> str:
+    def _ask(self, pid: int, asks_by: int, *, path: Path) -> str:
         """What is appended to ``path`` after the signal, once it stopped growing where a dump ends.
 
         It is written line by line: on a busy machine the process may rest between two of them for as long as we do.
@@ -115,3 +165,8 @@ class Faulthandler:
             if text == before and _ENDS.search(text):
                 break
         return text
+
+
+def _name(number: int) -> str:
+    """``SIGUSR1``, or ``signal 60`` of a real-time one."""
+    return signal.Signals(number).name if number < signal.SIGRTMIN else f"signal {number}"

@@ -35,6 +35,21 @@ def parse_pyspy(text: str) -> tuple[ThreadStack, ...]:
         raise ValueError(f"the output of py-spy lacks {error}") from error
 
 
+def pyspy_locals(text: str) -> dict[tuple[int, int], dict[str, str]]:
+    """The locals in the output of ``py-spy dump --locals --json``: by thread and frame, each as py-spy spells it.
+
+    Frames are counted as :func:`parse_pyspy` counts them. A value that py-spy cannot spell is told by where it lies.
+    """
+    found: dict[tuple[int, int], dict[str, str]] = {}
+    for thread in json.loads(text):
+        tid = int(thread["os_thread_id"] or thread["thread_id"])
+        frames = [frame for frame in thread["frames"] if not str(frame["filename"]).endswith(_SHIM)]
+        for index, frame in enumerate(frames):
+            values = frame.get("locals") or ()
+            found[tid, index] = {str(v["name"]): str(v["repr"] or f"at {v['addr']}") for v in values}
+    return found
+
+
 def _pyspy_thread(thread: dict[str, Any]) -> ThreadStack:
     return ThreadStack(
         tid=int(thread["os_thread_id"] or thread["thread_id"]),

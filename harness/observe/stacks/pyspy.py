@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from harness.core.evidence import SourceFailure, StackSample
 from harness.observe.proc import Proc
-from harness.observe.stacks.dumper import DUMP_LIMIT_S, find_tool, gone, run_dumper, unstoppable
-from harness.observe.stacks.parse import parse_pyspy
+from harness.observe.stacks.dumper import DUMP_LIMIT_S, Dump, find_tool, gone, run_dumper, unstoppable
+from harness.observe.stacks.parse import parse_pyspy, pyspy_locals
+from harness.reading.frames import is_stdlib, package
+from harness.reading.loops import loop_samples
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
+
+    from harness.core.evidence import Frame
+
+MAX_SOURCE_BYTES = 1 << 20
+"""A longer file of source is not read for its loops."""
+
+TRIES = 3
+"""Locals are read while the process runs on, and may change under py-spy's hands: it says so, and is asked again."""
+
+_TORCH = frozenset({"torch"})
+_CONTAINERS = "/torch/nn/modules/container.py"
+"""Torch's own loop over a model's layers."""
 
 
 class PySpy:
-    """Reads the process's memory without stopping it; with ``native`` it stops it (0.1 to 3 s with torch loaded)."""
+    """Reads the process's memory without stopping it; with ``native`` it stops it (0.1 to 3 s with torch loaded).
+
+    Without native frames the locals come along, and with them the loops that the frames are in.
+    """
 
     name = "py-spy"
 
@@ -37,21 +58,67 @@ class PySpy:
         why_not = unstoppable(pid, proc=self._proc) if native else gone(pid, proc=self._proc)
         if why_not:
             return failure(why_not)
-        argv = [tool, "dump", "--native" if native else "--nonblocking", "--json", "--pid", str(pid)]
-        dump = run_dumper(argv, pid=pid, proc=self._proc, limit_s=self._limit_s)
+        dump, has_locals = self._dump(tool, pid, native=native)
         if dump.failure is not None:
             return failure(dump.failure)
         try:
             threads = parse_pyspy(dump.text)
+            values = pyspy_locals(dump.text) if has_locals else {}
         except ValueError as error:
             return failure(f"unreadable output: {error}")
-        has_native = any(frame.native for thread in threads for frame in thread.frames)
-        return StackSample(
+        sample = StackSample(
             id=f"stack-{number}",
             source=self.name,
-            native=has_native,
+            native=any(frame.native for thread in threads for frame in thread.frames),
             t_s=t_s,
             rank=rank,
             pid=pid,
             threads=threads,
+            stopped_s=dump.stopped_s,
         )
+        if not values:
+            return sample
+        frames = (frame for thread in threads for frame in thread.frames)
+        return replace(sample, loops=loop_samples(sample, values, sources(pid, frames)))
+
+    def _dump(self, tool: str, pid: int, *, native: bool) -> tuple[Dump, bool]:
+        """What py-spy prints, and whether locals are among it."""
+        argv = [tool, "dump", "--native" if native else "--nonblocking", "--json", "--pid", str(pid)]
+        if native:
+            return run_dumper(argv, pid=pid, proc=self._proc, limit_s=self._limit_s), False
+        for _ in range(TRIES):
+            dump = run_dumper([*argv, "--locals"], pid=pid, proc=self._proc, limit_s=self._limit_s)
+            if dump.failure is None or "local variable" not in dump.failure:
+                return dump, dump.failure is None
+        return run_dumper(argv, pid=pid, proc=self._proc, limit_s=self._limit_s), False
+
+
+def sources(pid: int, frames: Iterable[Frame]) -> dict[str, str]:
+    """The source of the files that these frames of ``pid`` are in, as that process sees them; torch's are left out."""
+    found: dict[str, str] = {}
+    for frame in frames:
+        torchs = package(frame) in _TORCH and not frame.file.endswith(_CONTAINERS)
+        if frame.native or frame.file in found or is_stdlib(frame) or torchs:
+            continue
+        folder = f"/proc/{pid}/root" if frame.file.startswith("/") else f"/proc/{pid}/cwd/"
+        text = _source(folder + frame.file)
+        if text:
+            found[frame.file] = text
+    return found
+
+
+def _source(path: str) -> str:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ""
+    return _text(path, status.st_mtime_ns, status.st_size) if status.st_size <= MAX_SOURCE_BYTES else ""
+
+
+@lru_cache(maxsize=64)
+def _text(path: str, changed_ns: int, size: int) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(MAX_SOURCE_BYTES)
+    except OSError:
+        return ""

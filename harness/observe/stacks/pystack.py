@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.evidence import SourceFailure, StackSample
 from harness.observe.proc import Proc
-from harness.observe.stacks.dumper import DUMP_LIMIT_S, find_tool, gone, run_dumper, unstoppable
+from harness.observe.stacks.dumper import DUMP_LIMIT_S, find_tool, gone, run_by, run_dumper, unstoppable
 from harness.observe.stacks.parse import parse_pystack
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class PyStack:
         if why_not:
             return failure(why_not)
         how = "--no-block" if not native else "--native-all" if self._every_thread else "--native"
-        argv = ["env", KEEPS_MEMORY, tool, "remote", how, str(pid)]
+        argv = ["env", KEEPS_MEMORY, *run_by(tool), "remote", how, str(pid)]
         dump = run_dumper(argv, pid=pid, proc=self._proc, limit_s=self._limit_s)
         if dump.failure is not None:
             return failure(dump.failure)
@@ -75,4 +75,5 @@ class PyStack:
             rank=rank,
             pid=pid,
             threads=threads,
+            stopped_s=dump.stopped_s,
         )

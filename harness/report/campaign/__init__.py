@@ -22,6 +22,7 @@ SECTIONS = Registry(
         "fixed": "harness.report.campaign.fixed:section",
         "machine": "harness.report.sections.machine:section",
         "not_tested": "harness.report.campaign.not_tested:section",
+        "beside": "harness.report.sections.beside:section",
         "reproduce": "harness.report.campaign.reproduce:section",
     },
 )
@@ -36,6 +37,6 @@ FIGURES = Registry(
         "memory": "harness.report.figures.memory:figure",
         "scaling": "harness.report.figures.scaling:of_campaign",
         "strip": "harness.report.campaign.along:strip_figure",
-        "posterior": "harness.report.campaign.along:posterior_figure",
+        "curve": "harness.report.campaign.along:curve_figure",
     },
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.report.campaign.facts import along
-from harness.report.figures import posterior
+from harness.report.figures import curve
 from harness.report.figures import strip as strip_picture
 from harness.report.sections import strip as strip_section
 
@@ -30,7 +30,7 @@ def strip_figure(run: CampaignRun, run_dir: Path, hide: Callable[[str], str]) ->
     return strip_picture.figure(found, run_dir, hide) if found else None
 
 
-def posterior_figure(run: CampaignRun, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
-    """The posterior over the threshold; None for another task."""
+def curve_figure(run: CampaignRun, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+    """The failure rate of each value; None for another task."""
     found = along(run)
-    return posterior.figure(found, run_dir, hide) if found else None
+    return curve.figure(found, run_dir, hide) if found else None

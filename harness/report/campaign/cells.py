@@ -27,15 +27,27 @@ def section(run: CampaignRun, run_dir: Path) -> Block | None:
     found = results(run)
     if not found:
         return _without_answer(run)
+    expects = bool(run.spec.matrix.expect)
     first = sorted(found, key=lambda r: (r.met is not Met.UNEXPECTED, not r.count.bad, r.met is not Met.UNTOLD))
     if len(found) <= OPEN:
-        return Block(title="Cells", markdown=_table(tuple(first)))
+        return Block(title="Cells", markdown=_table(tuple(first), expects=expects))
     loud = tuple(r for r in first if r.met is not Met.EXPECTED or r.count.bad)
     quiet = tuple(r for r in first if r not in set(loud))
     shown, more = loud[:OPEN], loud[OPEN:]
-    parts = [_counts(found), _table(shown) if shown else ""]
-    parts += [details(f"{count(len(more), 'more cell')} that did not pass", _table(more))] if more else []
-    parts += [details(f"{count(len(quiet), 'cell')} that passed as expected", _table(quiet))] if quiet else []
+    parts = [_counts(found) if expects else "", _table(shown, expects=expects) if shown else ""]
+    parts += (
+        [details(f"{count(len(more), 'more cell')} that did not pass", _table(more, expects=expects))] if more else []
+    )
+    parts += (
+        [
+            details(
+                f"{count(len(quiet), 'cell')} that passed{' as expected' if expects else ''}",
+                _table(quiet, expects=expects),
+            )
+        ]
+        if quiet
+        else []
+    )
     return Block(title="Cells", markdown="\n\n".join(part for part in parts if part))
 
 
@@ -44,21 +56,21 @@ def _counts(found: tuple[CellResult, ...]) -> str:
     return f"{count(len(found), 'cell')}: " + listed(f"{n} {met.value}" for met, n in by_met.items() if n) + "."
 
 
-def _table(rows: tuple[CellResult, ...]) -> str:
-    head = ("cell", "expected", "seen", "", "all its trials", "why")
+def _table(rows: tuple[CellResult, ...], *, expects: bool) -> str:
+    """What each cell ended in, first; whether that was expected only where the matrix says what it expects."""
+    head = ("seen", "cell", "all its trials", *(("expected", "") if expects else ()), "why")
     body = [
         (
+            md(listed(f"{n} {word}" for word, n in row.seen)) or SIGN[row.met],
             code(row.name),
-            md(row.expected) + (f" ({md(row.issue)})" if row.issue else ""),
-            md(listed(f"{n} {word}" for word, n in row.seen)) or "-",
-            SIGN[row.met],
             seconds(row.seconds) if row.seconds else "-",
+            *((md(row.expected) + (f" ({md(row.issue)})" if row.issue else ""), SIGN[row.met]) if expects else ()),
             "" if row.met in (Met.EXPECTED, Met.UNEXPECTED) else md(row.because),
         )
         for row in rows
     ]
     width = len(head) if any(line[-1] for line in body) else len(head) - 1
-    return table(head[:width], (line[:width] for line in body), right=(4,))
+    return table(head[:width], (line[:width] for line in body), right=(2,))
 
 
 def _without_answer(run: CampaignRun) -> Block | None:

@@ -178,6 +178,7 @@ def along(run: CampaignRun) -> Run | None:
         machine=run.machine,
         code=run.code,
         argv=run.argv,
+        invocation=run.invocation,
         started_at=run.started_at,
         records=(*run.records, *run.reused),
         boundary=run.answer.boundary if run.answer else None,

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 
 from harness.core.campaign import Met, Task
 from harness.core.cause import AxisFinding
+from harness.core.invocation import Invocation
 from harness.core.verdict import FAILURES, Kind
-from harness.report.campaign.facts import numbered, pairs, results
-from harness.report.next_steps import Step, changed
+from harness.report.campaign.asked import instead_of_slow
+from harness.report.campaign.facts import along, numbered, pairs, results
+from harness.report.next_steps import Step, again
+from harness.report.next_steps import next_steps as next_along
 from harness.report.text import count, seconds
 
 if TYPE_CHECKING:
@@ -18,20 +21,19 @@ if TYPE_CHECKING:
 
 def next_steps(run: CampaignRun, *, place: str = "") -> tuple[Step, ...]:
     """What would decide most, first; ``place`` is the line at fault, where one is known."""
-    if run.ended not in ("answered", "finished"):
+    if run.ended not in ("answered", "finished") and run.directory:
         return (Step(text="Continue; finished trials are not run again.", command=resume(run)),)
-    steps = [_look(run, place), _slow(run), _untold(run), _search(run), _repeat(run), _rare(run)]
+    threshold = along(run)
+    if threshold is not None and threshold.boundary is not None:
+        return next_along(threshold, of_trainer=False)
+    steps = [_look(run, place), _instead(run), _slow(run), _untold(run), _search(run), _repeat(run), _rare(run)]
     return tuple(step for step in steps if step is not None)
 
 
 def resume(run: CampaignRun) -> tuple[str, ...]:
     """The command that continues this run."""
-    return (*_command(run), "--resume", run.directory or run.id)
-
-
-def _command(run: CampaignRun) -> tuple[str, ...]:
-    words = {Task.CELLS: ("matrix", "run"), Task.BISECT: ("bisect",)}
-    return ("nsa-harness", *words.get(run.spec.task, (run.spec.task.value,)))
+    verb = ("matrix", "run") if run.spec.task is Task.CELLS else (run.spec.task.value,)
+    return Invocation(verb=verb, options=(("--resume", run.directory or run.id),)).argv
 
 
 def _failed(run: CampaignRun) -> bool:
@@ -47,6 +49,12 @@ def _look(run: CampaignRun, place: str) -> Step | None:
         return Step(text=f"Look at {place}; {shown} in Evidence, trial {bad.number}.")
     where = "the function that waits" if bad.verdict.kind is Kind.HANG else "the line where it ended"
     return Step(text=f"Look at {where} (Evidence, trial {bad.number}).")
+
+
+def _instead(run: CampaignRun) -> Step | None:
+    """What was seen to pass in place of what was slow: it costs nothing more."""
+    text = instead_of_slow(run)
+    return Step(text=text) if text else None
 
 
 def _slow(run: CampaignRun) -> Step | None:
@@ -83,18 +91,18 @@ def _search(run: CampaignRun) -> Step | None:
         return None
     return Step(
         text="Find the settings that the failure needs, step by step from the passing side.",
-        command=("nsa-harness", "minimise", run.spec.file),
+        command=Invocation(verb=("minimise",), operands=(run.spec.file,)).argv,
     )
 
 
 def _repeat(run: CampaignRun) -> Step | None:
     once = [r for r in results(run) if r.count.bad == 1 and not r.count.good]
-    if not once or run.spec.task is not Task.CELLS or "--resume" in run.argv:
+    if not once or run.spec.task is not Task.CELLS:
         return None
     passes = str(max(2, run.spec.passes + 1))
     return Step(
         text=f"Run it again: {count(len(once), 'cell')} failed once only.",
-        command=changed(run.argv, "--repeat", passes),
+        command=again(run, "--repeat", passes),
     )
 
 
@@ -103,8 +111,8 @@ def _rare(run: CampaignRun) -> Step | None:
     good = [r.count.good for r in results(run)]
     if not good or _failed(run) or min(good) < 1 or run.spec.task is not Task.CELLS:
         return None
-    unseen = math.floor(100 * (1 - 0.05 ** (1 / min(good))))
+    unseen = math.ceil(100 * (1 - 0.05 ** (1 / min(good))))
     return Step(
         text=f"Repeat: {count(min(good), 'pass')} of a cell can miss a failure in up to {unseen} % of runs (95 %).",
-        command=changed(run.argv, "--repeat", str(max(9, 3 * min(good)))),
+        command=again(run, "--repeat", str(max(9, 3 * min(good)))),
     )

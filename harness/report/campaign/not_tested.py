@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from harness.core.record import CampaignRun
 
 
+MOST_COUNTED = 10_000
+"""Combinations that are held against the rules one by one."""
+
+
 def section(run: CampaignRun, run_dir: Path) -> Block | None:
     """Gaps first, then what would close them."""
     gaps = "\n".join(f"- {text}" for text in _gaps(run))
@@ -27,14 +32,26 @@ def section(run: CampaignRun, run_dir: Path) -> Block | None:
     return Block(title="Not tested", markdown="\n\n".join(part for part in parts if part))
 
 
+def _coverage(run: CampaignRun, *, tried: int, product: int) -> str:
+    """How many of the combinations were tried; those that the matrix's own rules forbid are no gap."""
+    space = run.spec.matrix.space
+    if space.rules and product <= MOST_COUNTED:
+        names = [factor.name for factor in space.factors]
+        every = itertools.product(*(factor.axis.values for factor in space.factors))
+        allowed = sum(space.broken(zip(names, values, strict=True)) is None for values in every)
+        if allowed == tried:
+            return (
+                f"All {count(tried, 'cell')} that the rules allow were tried; they forbid {product - allowed} others."
+            )
+    return f"{count(tried, 'cell')} of {product:,} combinations were tried; nothing is claimed about others."
+
+
 def _gaps(run: CampaignRun) -> list[str]:
     gaps: list[str] = []
     space, tried = run.spec.matrix.space, by_cell(run)
     product = math.prod(len(f.axis.values) for f in space.factors)
     if not is_single(run):
-        gaps.append(
-            f"{count(len(tried), 'cell')} of {product:,} combinations were tried; nothing is claimed about others."
-        )
+        gaps.append(_coverage(run, tried=len(tried), product=product))
     not_run = [r.name for r in results(run) if r.met in (Met.NOT_RUN, Met.SKIPPED)]
     if not_run:
         gaps.append(f"Asked for and not run: {md(listed(not_run, most=6))}.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from harness.core.campaign import Met, Task
 from harness.core.cause import AxisFinding, MinimiseFinding
 from harness.core.verdict import Kind
+from harness.report.campaign.asked import answered, why_slow
 from harness.report.campaign.facts import (
     along,
     by_cell,
@@ -30,10 +31,12 @@ from harness.report.text import count, listed, seconds
 from harness.report.words import ENDS, LINEAR_R_SQUARED, day
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from harness.core.point import Point
     from harness.core.record import CampaignRun
+    from harness.report.campaign.asked import Answered
     from harness.report.facts import Group
 
 
@@ -51,6 +54,7 @@ def summarise(run: CampaignRun, run_dir: Path) -> Summary:
     else:
         verdict, tone = _verdict(run)
         answer, claim, sure = headline(run), claim_of(run), sure_of(run)
+        verdict = _first_words(answered(run)) or verdict
     group, place = next(iter(groups(run)), None), place_of(record, run_dir)
     happened = (
         (f"{_at(run, group)}: {group.first.verdict.because.rstrip('.')}.",)
@@ -68,14 +72,30 @@ def summarise(run: CampaignRun, run_dir: Path) -> Summary:
         sure=sure or ("Nothing is claimed.",),
         judged=judged(record),
         happened=happened,
-        rank=rank_of(record),
+        rank=rank_of(record, run_dir),
         place=place,
         steps=next_steps(run, place=place),
         tally=tally(run),
         when=day(run.started_at),
         notes=(*(run.answer.notes if run.answer else ()), *run.notes),
-        planted=f"The fault {run.spec.matrix.fault} was planted on purpose." if run.spec.matrix.fault else "",
+        planted=_planted(run, group),
     )
+
+
+def _first_words(answers: Sequence[Answered]) -> str:
+    """``No. Safe mode makes no difference``: each question's answer, before anything else is said."""
+    words = [f"{a.word}. {a.says}" if a.says else f"{a.word}. {a.because.rstrip('. ')}" for a in answers]
+    return ". ".join(words)
+
+
+def _planted(run: CampaignRun, group: Group | None) -> str:
+    """In how many cells a fault was planted, and that it was not in the one that is spoken of; empty for none."""
+    if run.spec.matrix.fault is None:
+        return ""
+    cells = {trial.record.trial.point for trial in numbered(run) if trial.record.trial.fault is not None}
+    where = f"{len(cells)} of {count(len(by_cell(run)), 'cell')}"
+    this = ", not in this one" if group and group.first.record.trial.fault is None else ""
+    return f"The fault {run.spec.matrix.fault} was planted on purpose in {where}{this}."
 
 
 def _at(run: CampaignRun, group: Group) -> str:
@@ -92,12 +112,12 @@ def _verdict(run: CampaignRun) -> tuple[str, str]:
         at = "" if is_single(run) else f"in {len(cells)} of {count(len(by_cell(run)), 'cell')}"
         told = where(run, next(iter(seen))) if at and len(seen) == 1 else ""
         return (f"{listed(seen)} {told or at}".rstrip(), "bad")
-    told = kinds(run.records)
-    if set(told) == {"PASS"} or (run.reused and not told):
+    ended = {trial.verdict.kind for trial in numbered(run)}
+    if ended == {Kind.PASS}:
         return ("PASS: nothing failed", "good")
-    if any(word.startswith("SLOW") for word in told):
+    if Kind.SLOW in ended:
         return ("SLOW: nothing hung or crashed", "slow")
-    return (listed(word for word in told if word != "PASS"), "unsure")
+    return (listed(word for word in kinds(run.records) if word != Kind.PASS), "unsure")
 
 
 def headline(run: CampaignRun) -> str:
@@ -114,7 +134,9 @@ def headline(run: CampaignRun) -> str:
         return f"{partial}{word}{because}"
     if answer is not None and answer.explored is not None:
         return f"{partial}{answer.explored.because}"
-    return f"{partial}{_cells(run)}{_axes(run) or _alike(run)}{_growth(run)}"
+    decided = " ".join(a.because for a in answered(run) if a.says)
+    rest = f"{_cells(run)}{_axes(run) or _alike(run)}{_growth(run)}".strip()
+    return partial + " ".join(text for text in (decided, why_slow(run), rest) if text)
 
 
 def _single(run: CampaignRun) -> str:

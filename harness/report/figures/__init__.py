@@ -12,7 +12,7 @@ FIGURES = Registry(
         "stacks": "harness.report.figures.stacks:figure",
         "memory": "harness.report.figures.memory:figure",
         "scaling": "harness.report.figures.scaling:figure",
-        "posterior": "harness.report.figures.posterior:figure",
+        "curve": "harness.report.figures.curve:figure",
     },
 )
 """The figures of a run along one axis, in the order in which they are drawn."""

@@ -82,8 +82,8 @@ def plane(run: CampaignRun, cells: Sequence[Point]) -> tuple[str, str, str, list
     _, one, other, inside = best
     wide = len({cell.get(one) for cell in inside}) >= len({cell.get(other) for cell in inside})
     across, down = (one, other) if wide else (other, one)
-    good = dict(run.spec.matrix.space.good)
-    held = listed(f"{name}={_word(v)}" for name, v in inside[0] if name not in (across, down) and v != good.get(name))
+    varied = {name for name in names if len({cell.get(name) for cell in cells}) > 1}
+    held = listed(f"{name}={_word(v)}" for name, v in inside[0] if name not in (across, down) and name in varied)
     return across, down, held, inside
 
 

@@ -33,12 +33,12 @@ def draw(fit: ScalingFit, *, axis: str, hide: Callable[[str], str], name: str = 
     xs = sorted({x for x, _ in (*fit.points, *fit.predicted)})
     seen = [x for x, _ in fit.points]
     grid = [xs[0] + (xs[-1] - xs[0]) * i / 40 for i in range(41)]
-    band = _band(fit, grid)
+    known = [x for x in grid if x <= max(seen)]
+    band = _band(fit, known) if fit.law in ("", "n") else []  # a line's band holds for a line, where it was measured
     with drawing(2.7) as (canvas, axes):
         if band:
             low, high = zip(*band, strict=True)
-            axes.fill_between(grid, low, high, color=COLOURS["good"], alpha=0.2, linewidth=0, label="95 % of the line")
-        known = [x for x in grid if x <= max(seen)]
+            axes.fill_between(known, low, high, color=COLOURS["good"], alpha=0.2, linewidth=0, label="95 % of the line")
         beyond = [x for x in grid if x >= max(seen)]
         axes.plot(known, [_at(fit, x) for x in known], color=COLOURS["good"], linewidth=1.8)
         axes.plot(beyond, [_at(fit, x) for x in beyond], color=COLOURS["good"], linewidth=1.4, linestyle="--")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from harness.core.stacks import bare, deciding_thread, python_frames, telling_frame
+from harness.reading.frames import bare, deciding_thread, python_frames, telling_frame
 from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish
 from harness.report.stacks import deciding_sample, place
 from harness.report.subject import subject_evidence
@@ -29,15 +29,15 @@ DEEPEST = 16
 
 
 def figure(run: Run | CampaignRun, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
-    """The icicles of the trial that the report is about; None when no stack was taken."""
+    """The icicles of the trial that the report is about; None without two stacks to compare."""
     found = subject_evidence(run, run_dir)
     return draw(found[1], found[0].verdict, hide=hide) if found else None
 
 
 def draw(evidence: Evidence, verdict: Verdict, *, hide: Callable[[str], str]) -> Figure | None:
-    """With several ranks a column per rank, with one a column per thread."""
+    """With several ranks a column per rank, with one a column per thread; one stack alone is text, not a picture."""
     stacks, unit = columns(evidence, verdict)
-    if not stacks:
+    if len(stacks) < 2:
         return None
     paths = _cut([_path(thread) for thread in stacks])
     telling = [telling_frame(thread) for thread in stacks]

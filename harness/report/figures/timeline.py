@@ -1,4 +1,4 @@
-"""The timeline: what each rank was doing around the stall, who went silent first, and when we looked and ended it."""
+"""The timeline: what each rank was doing, around a hang or from start to end, and when we looked and ended it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from harness.core.verdict import Kind
 from harness.report.figures.draw import FAINT, INK, Figure, drawing, finish
 from harness.report.subject import subject_evidence
 from harness.report.text import listed, seconds
@@ -48,16 +49,17 @@ def draw(record: TrialRecord, evidence: Evidence, *, hide: Callable[[str], str])
     last = {rank: found[-1].t_s for rank, found in marks.items()}
     ranks = sorted(last, key=lambda rank: (last[rank], rank))[:MOST_RANKS]
     stall = min(last.values())
-    start = max(0.0, stall - max(0.25 * (end - stall), 0.3))
+    is_stuck = record.verdict.kind is Kind.HANG
+    start = max(0.0, stall - max(0.25 * (end - stall), 0.3)) if is_stuck else 0.0
     spans = {rank: spans_of(marks[rank], end=end) for rank in ranks}
     with drawing(1.25 + 0.36 * len(ranks)) as (canvas, axes):
         for row, rank in enumerate(ranks):
             _row(axes, spans[rank], y=-row, start=start, width=end - start)
-        _looks(axes, evidence, record.outcome, y=-len(ranks) + 0.28)
         axes.set_xlim(start, end + 0.02 * (end - start))
+        _looks(axes, evidence, record.outcome, y=-len(ranks) + 0.28)
         axes.set_ylim(-len(ranks) - 0.45, 0.6)
         axes.set_yticks(
-            [-row for row in range(len(ranks))] + [-len(ranks) + 0.05], [*(f"rank {r}" for r in ranks), "us"]
+            [-row for row in range(len(ranks))] + [-len(ranks) + 0.05], [*(f"rank {r}" for r in ranks), "harness"]
         )
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
@@ -65,7 +67,7 @@ def draw(record: TrialRecord, evidence: Evidence, *, hide: Callable[[str], str])
         return finish(
             canvas,
             name="timeline",
-            title="Ranks and phases around the end",
+            title="Ranks and phases around the stall" if is_stuck else "Ranks and phases, from the start to the end",
             alt=_alt(record, evidence, last),
             section="failures",
             hide=hide,
@@ -127,15 +129,24 @@ def _silence(span: Span, *, room: float) -> str:
 
 def _looks(axes: Axes, evidence: Evidence, outcome: Outcome, *, y: float) -> None:
     """When stacks were taken, and below it when we ended the trial."""
-    near = {"textcoords": "offset points", "ha": "right", "va": "center", "fontsize": 8}
+    room = axes.get_xlim()
     for sample in evidence.stacks:
         axes.plot(sample.t_s, y, marker="v", color=INK, markersize=5)
     if evidence.stacks:
-        first = min(sample.t_s for sample in evidence.stacks)
-        axes.annotate("stacks taken", (first, y), xytext=(-6, -1), **near)
+        times = [sample.t_s for sample in evidence.stacks]
+        _beside(axes, "stacks taken", first=min(times), last=max(times), y=y, room=room)
     for t_s, name, _ in outcome.cleanup.signals[:1]:
         axes.plot(t_s, y - 0.45, marker="x", color=INK, markersize=6)
-        axes.annotate(f"{name} sent", (t_s, y - 0.45), xytext=(-6, -1), **near)
+        _beside(axes, f"{name} sent", first=t_s, last=t_s, y=y - 0.45, room=room)
+
+
+def _beside(axes: Axes, text: str, *, first: float, last: float, y: float, room: tuple[float, float]) -> None:
+    """``text`` before the first marker, or behind the last one where it would cover the names of the rows."""
+    is_early = first - room[0] < 0.3 * (room[1] - room[0])
+    axes.annotate(
+        text, (last if is_early else first, y), xytext=(6 if is_early else -6, -1), textcoords="offset points",
+        ha="left" if is_early else "right", va="center", fontsize=8,
+    )  # fmt: skip
 
 
 def _alt(record: TrialRecord, evidence: Evidence, last: dict[int, float]) -> str:

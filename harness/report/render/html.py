@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness import __version__
 from harness.report.text import clean, command
+from harness.store.files import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -159,6 +160,6 @@ def _read(path: Path) -> str:
     from harness.core.errors import SpecError
 
     try:
-        return path.read_text(encoding="utf-8")
+        return read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"{path}: cannot be read as a template: {error}") from error

@@ -46,6 +46,15 @@ def _hidden(document: dict[str, Any], hide: Callable[[str], str]) -> dict[str, A
 
 
 def _told(report: Report) -> dict[str, Any]:
+    return {
+        **answered(report),
+        "run": to_json(report.run),
+        "sections": [{"name": name, "title": block.title, "markdown": block.markdown} for name, block in report.blocks],
+    }
+
+
+def answered(report: Report) -> dict[str, Any]:
+    """The first screen as JSON-ready data."""
     run, told = report.run, report.summary
     return {
         "schema": SCHEMA,
@@ -60,8 +69,6 @@ def _told(report: Report) -> dict[str, Any]:
         "rank": told.rank,
         "place": told.place,
         "next_steps": [{"text": step.text, "command": list(step.command)} for step in told.steps],
-        "run": to_json(run),
-        "sections": [{"name": name, "title": block.title, "markdown": block.markdown} for name, block in report.blocks],
     }
 
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from harness.core.record import Run
+from harness.core.record import CampaignRun, Run
+from harness.report.campaign import own_command
+from harness.report.campaign.facts import along
 from harness.report.facts import failing
 from harness.report.next_steps import next_steps
 from harness.report.sections import strip
 from harness.report.text import clean, command, wrap
-from harness.report.words import at, certificate, chance, claim, grows, headline, planted, tally
+from harness.report.words import at, certificate, claim, grows, headline, planted, taken_over, tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from harness.report.build import Report
+    from harness.report.next_steps import Step
 
 WIDTH = 80
 
@@ -29,13 +32,13 @@ class Line:
     text: str
 
 
-def lines(run: Run, report_path: Path, *, width: int = WIDTH) -> tuple[Line, ...]:
+def lines(run: Run, report_path: Path, *, width: int = WIDTH, steps: Sequence[Step] | None = None) -> tuple[Line, ...]:
     """Answer, claim, strip, counts, scaling, what next, the report's path, the command to reproduce.
 
     Only a path or a single word of a command can be wider than ``width``: neither can be broken and still be used.
     """
     found = [Line("answer", text) for text in wrap(clean(headline(run)), width=width)]
-    for sentence in (planted(run), claim(run), certificate(run), chance(run)):
+    for sentence in (planted(run), claim(run), taken_over(run), certificate(run)):
         found += [Line("claim", text) for text in wrap(clean(sentence), width=width, indent="  ")]
     group = failing(run)
     if group is not None:
@@ -51,7 +54,7 @@ def lines(run: Run, report_path: Path, *, width: int = WIDTH) -> tuple[Line, ...
         found += [Line("fact", text) for text in wrap(grows(run, run.boundary.fit), width=width, indent="  ")]
     for note in (*(run.boundary.notes if run.boundary else ()), *run.notes):
         found += [Line("fact", text) for text in wrap(f"note: {clean(note)}", width=width, indent="  ")]
-    for step in next_steps(run)[:1]:
+    for step in (next_steps(run) if steps is None else steps)[:1]:
         found += [Line("next", text) for text in wrap(f"next: {step.text}", width=width, indent="  ")]
         found += [Line("command", f"    {text}") for text in command(step.command, width=width - 4)]
     found += [Line("blank", ""), *_place("report", str(report_path), width)]
@@ -79,6 +82,10 @@ def of_report(report: Report, *, hide: Callable[[str], str] = lambda text: text)
 def campaign_text(report: Report, report_path: Path, *, width: int = WIDTH) -> str:
     """The answer of a run over cells in a few lines of at most ``width`` columns."""
     told, run = report.summary, report.run
+    own = own_command.terminal(run, width=width) if isinstance(run, CampaignRun) else []
+    threshold = along(run) if isinstance(run, CampaignRun) else None
+    if threshold is not None:
+        return "\n".join([*(line.text for line in lines(threshold, report_path, width=width, steps=told.steps)), *own])
     is_enough = told.is_said or told.tone == "good"
     found = wrap(clean(told.answer if is_enough else f"{told.verdict}. {told.answer}"), width=width)
     for sentence in (told.planted, *told.sure, told.judged):
@@ -94,7 +101,7 @@ def campaign_text(report: Report, report_path: Path, *, width: int = WIDTH) -> s
         found += wrap(f"next: {step.text}", width=width, indent="  ")
         found += [f"    {line}" for line in command(step.command, width=width - 4)]
     found += ["", *(line.text for line in _place("report", str(report_path), width)), "reproduce:"]
-    return "\n".join([*found, *(f"  {line}" for line in command(run.argv, width=width - 2))])
+    return "\n".join([*found, *(f"  {line}" for line in command(run.argv, width=width - 2)), *own])
 
 
 def _place(name: str, path: str, width: int) -> list[Line]:

@@ -21,6 +21,7 @@ SECTIONS = Registry(
         "fixed": "harness.report.sections.fixed:section",
         "machine": "harness.report.sections.machine:section",
         "not_tested": "harness.report.sections.not_tested:section",
+        "beside": "harness.report.sections.beside:section",
         "reproduce": "harness.report.sections.reproduce:section",
     },
 )

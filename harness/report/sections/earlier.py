@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from harness.core.boundary import Finding
+from harness.core.codec import to_json
 from harness.core.ports import Block
 from harness.core.record import Run
+from harness.report.campaign.summary import headline as campaign_headline
 from harness.report.text import code, md, table
+from harness.report.words import headline
 from harness.store import layout
 
 if TYPE_CHECKING:
@@ -18,11 +23,17 @@ if TYPE_CHECKING:
 
 MOST = 12
 
+HOW = frozenset({"question", "effort", "executor", "seed", "controls", "reuse", "file", "passes", "explain"})
+"""Parts that say how hard a question is tried, by what, and what it is called: two that differ in them ask alike."""
+
+DECIDED = frozenset({Finding.THRESHOLD.value, Finding.ALL_FAIL.value, Finding.NO_FAILURE.value})
+"""Findings that can contradict each other; one that did not come to an answer contradicts nothing."""
+
 
 def section(run: Run | CampaignRun, run_dir: Path) -> Block | None:
     """A row per earlier report that shares a signature or the question; None when there is none."""
     mine = said(run)
-    found = [(folder, other) for folder, other in _others(run_dir) if _related(mine, other)]
+    found = related(run, run_dir)
     if not found:
         return None
     rows = [
@@ -32,23 +43,48 @@ def section(run: Run | CampaignRun, run_dir: Path) -> Block | None:
     return Block(title="Earlier reports", markdown=table(("run", "when", "what it said", "against this report"), rows))
 
 
+def related(run: Run | CampaignRun, run_dir: Path) -> list[tuple[str, dict[str, Any]]]:
+    """What reports beside this one said before it that can be compared with it, by their folders.
+
+    Never this run itself, nor a copy of it. A bundle holds what it was compared with when it was made, and is compared
+    with nothing else.
+    """
+    kept = layout.earlier(run_dir)
+    if kept.is_file():
+        return [(folder, other) for folder, other in json.loads(kept.read_text(encoding="utf-8"))]
+    mine = said(run)
+    return [
+        (folder, other)
+        for folder, other in _others(run_dir)
+        if other.get("id") != mine["id"] and other.get("started_at", "") <= mine["started_at"] and _related(mine, other)
+    ]
+
+
 def said(run: Run | CampaignRun) -> dict[str, Any]:
-    """What a report of ``run`` says, in the few words that a later one compares with its own."""
+    """What a report of ``run`` says, in the few words that a later one compares with its own.
+
+    ``asked`` is a checksum of the whole question: what is run, every setting that is held, the fault and the limits.
+    ``taken_from`` are runs whose trials count in this one.
+    """
     boundary = run.boundary if isinstance(run, Run) else run.answer.boundary if run.answer else None
+    every = (*run.records, *getattr(run, "reused", ()))
+    asked = {name: value for name, value in to_json(run.spec).items() if name not in HOW}
     return {
-        "schema": 1,
+        "schema": 2,
         "id": run.id,
         "started_at": run.started_at,
         "question": run.spec.question,
+        "asked": hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16],
+        "answer": headline(run) if isinstance(run, Run) else campaign_headline(run),
         "code": run.code.partition(" (")[0],
         "machine": run.machine.fingerprint,
-        "fault": str((run.spec.fault if isinstance(run, Run) else run.spec.matrix.fault) or ""),
         "axis": boundary.axis if boundary else "",
         "finding": boundary.finding.value if boundary else "",
         "last_good": boundary.last_good if boundary else None,
         "first_bad": boundary.first_bad if boundary else None,
-        "signatures": sorted({r.verdict.signature for r in run.records if r.verdict.signature}),
-        "kinds": sorted({str(r.verdict) for r in run.records}),
+        "signatures": sorted({r.verdict.signature for r in every if r.verdict.signature}),
+        "kinds": sorted({str(r.verdict) for r in every}),
+        "taken_from": sorted({r.run for r in every if r.run}),
     }
 
 
@@ -66,22 +102,22 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _related(mine: dict[str, Any], other: dict[str, Any]) -> bool:
-    same_question = other.get("question") == mine["question"] and other.get("fault") == mine["fault"]
-    return same_question or bool(set(other.get("signatures") or ()) & set(mine["signatures"]))
+    return other.get("asked") == mine["asked"] or bool(set(other.get("signatures") or ()) & set(mine["signatures"]))
 
 
 def _differs(mine: dict[str, Any], other: dict[str, Any]) -> str:
-    """What the two say about the same thing that cannot both hold here; and what else differs between them."""
+    """Whether the two agree on the whole same question; and what else differs between them."""
     parts: list[str] = []
-    same_axis = mine["axis"] and other.get("axis") == mine["axis"] and other.get("fault") == mine["fault"]
-    if same_axis and (other.get("finding"), other.get("first_bad")) != (mine["finding"], mine["first_bad"]):
-        there = _finding(other)
-        parts.append(f"**contradicts it:** {md(there)} there, {md(_finding(mine))} here")
-    elif same_axis:
+    if other.get("id") in mine["taken_from"]:
+        parts.append("its trials count in this run: neither for nor against it")
+    elif other.get("asked") != mine["asked"]:
+        parts.append("the same failure, of another question")
+    elif not {other.get("finding"), mine["finding"]} <= DECIDED:
+        parts.append("the same question")
+    elif (other.get("finding"), other.get("first_bad")) == (mine["finding"], mine["first_bad"]):
         parts.append("agrees")
     else:
-        shared = set(other.get("signatures") or ()) & set(mine["signatures"])
-        parts.append("the same failure" if shared else "the same question")
+        parts.append(f"**contradicts it:** {md(_finding(other))} there, {md(_finding(mine))} here")
     if other.get("code") != mine["code"]:
         parts.append("other code")
     if other.get("machine") != mine["machine"]:
@@ -90,6 +126,6 @@ def _differs(mine: dict[str, Any], other: dict[str, Any]) -> str:
 
 
 def _finding(claims: dict[str, Any]) -> str:
-    if claims["finding"] == "threshold":
+    if claims["finding"] == Finding.THRESHOLD:
         return f"{claims['axis']}={claims['first_bad']} is the first that fails"
     return str(claims["finding"] or "no answer")

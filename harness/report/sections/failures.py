@@ -9,6 +9,7 @@ from harness.core.verdict import Kind
 from harness.report import seen
 from harness.report.facts import cell, groups, steps_of
 from harness.report.ranks import devices, ranks
+from harness.report.sections.beside import folder_of
 from harness.report.sections.trials import ended
 from harness.report.text import code, listed, md, table
 from harness.report.words import at, of
@@ -44,7 +45,7 @@ def in_full(run_dir: Path, group: Group, *, name: str, total: int) -> str:
     verdict = trial.verdict
     evidence = read_evidence(run_dir, trial.record.trial.key)
     head = f"### {md(name)}: {md(verdict)}, {of(len(group.trials), total)}"
-    parts = [head, _facts(group)]
+    parts = [head, _facts(group, run_dir)]
     if evidence is None:
         parts.append(f"The evidence of trial {trial.number} was not kept (no {code('evidence.json')} in its folder).")
         return "\n\n".join(parts)
@@ -61,7 +62,7 @@ def in_full(run_dir: Path, group: Group, *, name: str, total: int) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _facts(group: Group) -> str:
+def _facts(group: Group, run_dir: Path) -> str:
     record, verdict = group.first.record, group.first.verdict
     rows = [
         ("why", md(verdict.because)),
@@ -74,7 +75,7 @@ def _facts(group: Group) -> str:
         ("healthy time", seen.healthy(record.trial.prediction)),
         ("cleaned up", seen.cleanup(record.outcome.cleanup)),
         ("trials", listed(trial.number for trial in group.trials)),
-        ("folder", code(f"trials/{record.trial.key}")),
+        ("folder", folder_of(run_dir, record.trial.key)),
     ]
     if verdict.signature:
         same = sum(t.verdict.signature == verdict.signature for t in group.trials)

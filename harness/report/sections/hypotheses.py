@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from harness.core.ports import Block
 from harness.core.verdict import Kind
+from harness.report import seen
 from harness.report.facts import controls, failing
 from harness.report.subject import subject
 from harness.report.text import code, listed, md, seconds, table
 from harness.report.words import at, of
+from harness.store.run_store import read_evidence
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +26,7 @@ def section(run: Run, run_dir: Path) -> Block | None:
     record = subject(run)
     if record is None:
         return None
-    rows = [*_of_controls(run), *_of_time(record), *of_verdict(record)]
+    rows = [*_of_controls(run), *_of_time(record, run_dir), *of_verdict(record)]
     return Block(title="Hypotheses", markdown=table(HEAD, rows)) if rows else None
 
 
@@ -72,7 +74,7 @@ def _of_controls(run: Run) -> list[tuple[str, ...]]:
     return rows
 
 
-def _of_time(record: TrialRecord) -> list[tuple[str, ...]]:
+def _of_time(record: TrialRecord, run_dir: Path) -> list[tuple[str, ...]]:
     """That a slow step was taken for a hang, or a hang for a slow step."""
     verdict, budget = record.verdict, record.trial.budget
     if verdict.kind is Kind.HANG:
@@ -80,7 +82,8 @@ def _of_time(record: TrialRecord) -> list[tuple[str, ...]]:
         against = (
             f"a silence of up to {seconds(predicted.silence_high_s)} was taken as healthy here" if predicted else "-"
         )
-        moved = "nothing moved while it was watched" if "0.00 s CPU" in verdict.because else ""
+        evidence = read_evidence(run_dir, record.trial.key)
+        moved = "nothing moved while it was watched" if evidence is not None and seen.used_no_cpu(evidence) else ""
         return [
             (
                 "a slow step, not a hang",

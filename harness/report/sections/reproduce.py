@@ -6,13 +6,15 @@ import json
 import shlex
 from typing import TYPE_CHECKING
 
+from harness.core.command_line import composed
 from harness.core.ports import Block
 from harness.report.facts import failing
 from harness.report.next_steps import resume
 from harness.report.subject import subject
-from harness.report.text import code, command, details, fence, md, seconds
+from harness.report.text import code, command, details, fence, md, seconds, shell_lines
 from harness.report.words import at, of
 from harness.store import layout
+from harness.store.redact import redact_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,23 +25,28 @@ if TYPE_CHECKING:
 def section(run: Run, run_dir: Path) -> Block | None:
     """The exact command, what to expect of it, and how to continue this run or render it again."""
     again = "\n".join(command(run.argv))
-    parts = [fence(again, "bash"), expect(run), minimal(run, run_dir), onward(run, resume(run))]
+    parts = [fence(again, "bash"), expect(run), minimal(run, run_dir), onward(run, run_dir, resume(run))]
     return Block(title="Reproduce", markdown="\n\n".join(part for part in parts if part))
 
 
-def onward(run: Run | CampaignRun, resume: tuple[str, ...]) -> str:
-    """How to continue the run by its own command, and how to render it again."""
-    return fence(
-        "\n".join(
-            [
-                "# continue this run; finished trials are not run again",
-                *command(resume),
-                "# write this report again from the recorded evidence",
-                *command(("nsa-harness", "report", run.directory or run.id)),
-            ]
-        ),
-        "bash",
-    )
+def onward(run: Run | CampaignRun, run_dir: Path, resume: tuple[str, ...]) -> str:
+    """How to continue the run by its own command and render it again; of a bundle, how to check it in its folder."""
+    where = run.directory or run.id
+    if layout.left_out(run_dir).is_file():
+        lines = [
+            "# in this folder: compute every number and sentence of this page again from the evidence beside it",
+            "nsa-harness report --verify .",
+            "# judge the evidence again by the rules of today",
+            "nsa-harness classify .",
+        ]
+        return fence("\n".join(lines), "bash")
+    lines = [
+        "# continue this run; finished trials are not run again",
+        *command(resume),
+        "# write this report again from the recorded evidence",
+        *command(("nsa-harness", "report", where)),
+    ]
+    return fence("\n".join(lines), "bash")
 
 
 def minimal(run: Run | CampaignRun, run_dir: Path) -> str:
@@ -47,14 +54,22 @@ def minimal(run: Run | CampaignRun, run_dir: Path) -> str:
     record = subject(run)
     if record is None:
         return "No trial failed, so there is no failure to show outside the harness." if run.records else ""
+    if "watched" in record.trial.config:
+        return "The job was watched, not started by the harness; how it was started is for whoever started it to know."
     if record.trial.target != "nsa":
-        return "Outside the harness, the program's own command is the reproduction."
+        line = composed(record.trial.config, python=record.trial.python or "python", env=record.trial.env)
+        own = "\n".join(shell_lines([redact_text(word) for word in line.words]))
+        return f"Outside the harness, the program's own command is the reproduction:\n\n{fence(own, 'bash')}"
     script, tried = layout.repro(run_dir), layout.repro(run_dir, "json")
+    if not (script.is_file() and tried.is_file()) and layout.left_out(run_dir).is_file():
+        return "The failure was not tried outside the harness."
     if not script.is_file() or not tried.is_file():
         again = code(shlex.join(("nsa-harness", "report", run.directory or run.id, "--repro")))
         return f"The failure was not tried outside the harness. {again} makes a script of it, and tries it twice."
     told = json.loads(tried.read_text(encoding="utf-8"))
     text = f"**{md(told['sentence'][:1].upper() + told['sentence'][1:])}**"
+    if layout.left_out(run_dir).is_file():  # it lies beside the page
+        return f"{text} The script is [{code(script.name)}]({script.name})."
     return f"{text}\n\n{details(f'The script, {script.name}', fence(script.read_text(encoding='utf-8'), 'python'))}"
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.fit import at_least, times_beyond
 from harness.core.ports import Block
+from harness.report.facts import cell
 from harness.report.text import count, md, seconds, table
 from harness.report.words import grows, unit
 
@@ -62,6 +63,12 @@ def sentence(run: Run, fit: ScalingFit) -> str:
     return text
 
 
+def _passed(run: Run, value: float, measured: int) -> str:
+    """``3 passes``, or how many of those that were measured came to their end: one that was cut off has steps too."""
+    good = min(cell(run, value).good, measured)
+    return count(good, "pass") if good == measured else f"{good} of {measured}"
+
+
 def _rows(run: Run, fit: ScalingFit) -> list[tuple[object, ...]]:
     measured: dict[float, list[float]] = {}
     for value, time_s in fit.points:
@@ -74,8 +81,18 @@ def _rows(run: Run, fit: ScalingFit) -> list[tuple[object, ...]]:
         times = measured.get(float(value), [])
         line = seconds(max(fit.intercept + fit.slope * value, 0.0))
         if times:
-            rows.append((value, count(len(times), "pass"), seconds(median(times)), line))
+            rows.append((value, _passed(run, value, len(times)), seconds(median(times)), line))
         elif float(value) in predicted:
             least = at_least(times_beyond(value, measured))
-            rows.append((value, "-", "-", f"{least}{line} (predicted)"))
+            rows.append(
+                (value, "-", "-", f"{least}{seconds(predicted[float(value)])} (predicted{_most(fit, float(value))})")
+            )
     return rows
+
+
+def _most(fit: ScalingFit, value: float) -> str:
+    """The limit of a prediction, or that none can be named; nothing in runs of earlier versions, which had none."""
+    if not fit.limits:
+        return ""
+    limit = dict(fit.limits).get(value)
+    return "; no limit can be named" if limit is None else f"; at most {seconds(limit)}, 95 %, if no law changes"

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from harness.core.movement import quiet_windows
 from harness.core.outcome import Ending
 from harness.core.ports import Block
-from harness.core.stacks import deciding_thread
 from harness.core.verdict import Kind
+from harness.reading.frames import deciding_thread, different_places, same_frames
+from harness.reading.stillness import quiet_windows
 from harness.report.subject import subject_evidence
 from harness.report.text import count, fence, listed, md, seconds
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.core.evidence import Evidence, ProcessState
+    from harness.core.evidence import Evidence, ProcessState, ThreadStack
     from harness.core.record import CampaignRun, Run, TrialRecord
 
 
@@ -117,15 +117,15 @@ def _by_rank(evidence: Evidence) -> list[list[ProcessState]]:
 
 
 def _same(evidence: Evidence) -> Node | None:
-    by_source: dict[tuple[int, str, bool], list[object]] = {}
+    by_source: dict[tuple[int, str, bool], list[ThreadStack]] = {}
     for sample in evidence.stacks:
         thread = deciding_thread(sample)
         if thread:
-            by_source.setdefault((sample.rank, sample.source, sample.native), []).append(thread.frames)
-    repeated = [frames for frames in by_source.values() if len(frames) > 1]
+            by_source.setdefault((sample.rank, sample.source, sample.native), []).append(thread)
+    repeated = [threads for threads in by_source.values() if len(threads) > 1]
     if not repeated:
         return None
-    same = all(len(set(frames)) == 1 for frames in repeated)
+    same = all(same_frames(threads[0], other) for threads in repeated for other in threads)
     said = f"{count(sum(map(len, repeated)), 'sample')}: {listed(s.id for s in evidence.stacks)}"
     answer = "yes, line by line" if same else "no, they differ"
     return Node(
@@ -137,16 +137,14 @@ def _together(evidence: Evidence) -> Node | None:
     latest = {sample.rank: deciding_thread(sample) for sample in evidence.stacks}
     if len(latest) < 2:
         return None
-    places = {
-        tuple((f.function, f.file) for f in thread.frames if not f.native) for thread in latest.values() if thread
-    }
-    answer = "yes" if len(places) == 1 else f"no, in {count(len(places), 'place')}"
+    places = different_places(thread for thread in latest.values() if thread)
+    answer = "yes" if places == 1 else f"no, in {count(places, 'place')}"
     said = f"{count(len(latest), 'rank')}, last sample of each"
     return Node(
         "Were all ranks in the same place?",
         answer,
         said,
-        "they wait for each other" if len(places) == 1 else "all alike",
+        "they wait for each other" if places == 1 else "all alike",
     )
 
 

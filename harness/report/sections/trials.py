@@ -8,6 +8,7 @@ from harness.core.outcome import Ending
 from harness.core.ports import Block
 from harness.core.verdict import Kind
 from harness.report.facts import cells, numbered, steps_of, value_of
+from harness.report.sections.beside import folder_of
 from harness.report.text import code, details, md, seconds, size, table
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def section(run: Run, run_dir: Path) -> Block | None:
     counts = table(head, (_row(cell) for cell in tried), right=(0, 1, 2, 3, 5, 6))
     every = table(
         ("#", run.spec.axis.name, "why", "verdict", "seconds", "steps", "silent up to", "ended", "folder"),
-        (_trial_row(run, trial) for trial in numbered(run)),
+        (_trial_row(run, run_dir, trial) for trial in numbered(run)),
         right=(0, 1, 4, 5, 6),
     )
     folded = details(f"Every trial ({len(run.records)}), in the order of running", every)
@@ -53,7 +54,7 @@ def _row(cell: Cell) -> tuple[object, ...]:
     )
 
 
-def _trial_row(run: Run, trial: Numbered) -> tuple[object, ...]:
+def _trial_row(run: Run, run_dir: Path, trial: Numbered) -> tuple[object, ...]:
     record = trial.record
     measured = record.measurement
     return (
@@ -65,7 +66,7 @@ def _trial_row(run: Run, trial: Numbered) -> tuple[object, ...]:
         steps_of(record),
         seconds(measured.longest_silence_s),
         md(ended(record.outcome)),
-        code(f"trials/{record.trial.key}"),
+        folder_of(run_dir, record.trial.key),
     )
 
 

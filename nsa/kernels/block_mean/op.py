@@ -57,6 +57,14 @@ def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     return _SPREAD(dy, ctx.length, ctx.stride, ctx.n_tokens), None, None
 
 
+def _save_spread(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    _, ctx.length, ctx.stride, _ = inputs
+
+
+def _spread_backward(ctx: Any, dx: Tensor) -> tuple[Tensor | None, ...]:
+    return _MEANS(dx, ctx.length, ctx.stride), None, None, None
+
+
 _HAS_TRITON = find_spec("triton") is not None
 
 _SPREAD = Operator(
@@ -71,4 +79,5 @@ _MEANS = Operator(
     {"CPU": plain.means, "CUDA": _means_on_gpu if _HAS_TRITON else plain.means},
 )
 _MEANS.register_fake(_fake_means)
-_MEANS.register_autograd(_backward, setup_context=_save)
+_MEANS.register_autograd(_backward, setup_context=_save, is_linear=True)
+_SPREAD.register_autograd(_spread_backward, setup_context=_save_spread, is_linear=True)

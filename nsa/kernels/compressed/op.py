@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 class CompressedAttention(Protocol):
-    """Attend over compressed keys; differentiable in q, k and v (and through lse)."""
+    """Attend over compressed keys; o is differentiable once in q, k and v.
+
+    lse is there to rank blocks: lse has a gradient in masked only, so do not differentiate it.
+    """
 
     def __call__(
         self,

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from nsa.kernels.compressed import masked
 from nsa.kernels.scale import scale_of
-from nsa.kernels.tiled.triton import BLOCKS, FEWEST_QUERIES, attend, yields
+from nsa.kernels.tiled.triton import BLOCKS, FEWEST_QUERIES, attend
 from nsa.kernels.tiled.triton import refuses_library as refuses
+from nsa.kernels.tiled.triton import yields_library as yields
 
 if TYPE_CHECKING:
     from torch import Tensor

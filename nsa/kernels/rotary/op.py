@@ -59,4 +59,4 @@ _OPERATOR = Operator(
     {"CPU": plain.rotate, "CUDA": _on_gpu if find_spec("triton") else plain.rotate},
 )
 _OPERATOR.register_fake(_fake)
-_OPERATOR.register_autograd(_backward, setup_context=_save)
+_OPERATOR.register_autograd(_backward, setup_context=_save, is_linear=True)

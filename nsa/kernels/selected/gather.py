@@ -15,6 +15,7 @@ from torch import Tensor
 
 from nsa.kernels.masked import SCORES_AT_ONCE, accumulation_dtype, log_sum_exp, softmax_or_zero
 from nsa.kernels.operators import operator
+from nsa.kernels.quarantine import quarantined, spoiled, unspoiled
 from nsa.kernels.scale import scale_of
 from nsa.kernels.selected.blocks import gathered, listed_keys
 
@@ -47,6 +48,7 @@ def gather_attention(
 ) -> tuple[Tensor, Tensor]:
     """Each query attends to its own list of keys; returns o_BTHE and lse_BTH."""
     B, T, H, _ = q_BTHD.shape
+    k_BSGD, v_BSGE, is_bad_BSG = quarantined(k_BSGD, v_BSGE)
     o_BTHE = q_BTHD.new_empty(B, T, H, v_BSGE.shape[3])
     lse_BTH = q_BTHD.new_empty(B, T, H, dtype=accumulation_dtype(q_BTHD.dtype))
     for rows in _chunks(q_BTHD, v_BSGE, key_BTGK):
@@ -55,6 +57,8 @@ def gather_attention(
         p_BTGRK = softmax_or_zero(s_BTGRK, visible_BTGK[:, rows, :, None])
         o_BTHE[:, rows] = (p_BTGRK.to(v_BTGKE.dtype) @ v_BTGKE).flatten(2, 3)
         lse_BTH[:, rows] = log_sum_exp(s_BTGRK, p_BTGRK).flatten(2, 3)
+        seen_BTGK = gathered(is_bad_BSG[..., None], key_BTGK[:, rows])[..., 0] & visible_BTGK[:, rows]
+        o_BTHE[:, rows] = spoiled(o_BTHE[:, rows], seen_BTGK.any(-1))
     return o_BTHE, lse_BTH
 
 
@@ -75,6 +79,8 @@ def gather_attention_backward(
     dq_BTHD = torch.empty_like(q_BTHD, memory_format=torch.contiguous_format)
     dk_BSGD = torch.zeros(k_BSGD.shape, dtype=acc, device=k_BSGD.device)
     dv_BSGE = torch.zeros(v_BSGE.shape, dtype=acc, device=v_BSGE.device)
+    k_BSGD, v_BSGE, _ = quarantined(k_BSGD, v_BSGE)
+    do_BTHE, dlse_BTH, q_BTHD, o_BTHE = unspoiled(do_BTHE, dlse_BTH, q_BTHD, o_BTHE)
     delta_BTH = (do_BTHE.to(acc) * o_BTHE.to(acc)).sum(-1) - dlse_BTH.to(acc)
     b = torch.arange(q_BTHD.shape[0], device=q_BTHD.device)[:, None, None, None]
     g = torch.arange(G, device=q_BTHD.device)[:, None]

@@ -9,7 +9,10 @@ if TYPE_CHECKING:
 
 
 class SelectedAttention(Protocol):
-    """Attend over listed blocks; differentiable in q, k and v."""
+    """Attend over listed blocks; o is differentiable once in q, k and v.
+
+    lse has a gradient in masked, gather and triton only, so do not differentiate it where the kernel may change.
+    """
 
     def __call__(
         self,

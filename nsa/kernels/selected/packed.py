@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from nsa.kernels.masked import accumulation_dtype
-from nsa.kernels.quarantine import quarantined, spoiled
+from nsa.kernels.quarantine import quarantined, quarantined_rows, spoiled
 from nsa.kernels.scale import scale_of
 from nsa.kernels.sdpa import allowed_backends, same_width
 from nsa.kernels.selected.blocks import gathered, listed_keys
@@ -55,6 +55,7 @@ def selected(
     G, E = v_BSGE.shape[2:]
     scale = scale_of(q_BTHD, scale)
     k_BSGD, v_BSGE, bad_BSG = quarantined(k_BSGD, v_BSGE)
+    q_BTHD, bad_BTH = quarantined_rows(q_BTHD)
     q_BTHD, k_BSGD, v_BSGE = same_width(q_BTHD, k_BSGD, v_BSGE)
     key_BTGK, visible_BTGK = listed_keys(index_BTGN, k_BSGD.shape[1], l_slc=l_slc, offset=offset, cu_seqlens=cu_seqlens)
     sees_none_BTG1 = ~visible_BTGK.any(-1, keepdim=True)
@@ -75,4 +76,4 @@ def selected(
         s_N1RK = (q_N1RD @ k_N1KD.transpose(2, 3)).to(accumulation_dtype(q_BTHD.dtype)) * scale
         lse_BTH = s_N1RK.masked_fill(~visible_N11K, -torch.inf).logsumexp(-1).reshape(B, T, H)
     seen_BTG = (gathered(bad_BSG[..., None], key_BTGK)[..., 0] & visible_BTGK).any(-1)
-    return spoiled(o_BTHE, seen_BTG), lse_BTH.masked_fill(sees_none_BTH, -torch.inf)
+    return spoiled(o_BTHE, seen_BTG, bad_BTH & ~sees_none_BTH), lse_BTH.masked_fill(sees_none_BTH, -torch.inf)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from nsa.kernels.quarantine import quarantined, spoiled
+from nsa.kernels.quarantine import quarantined, quarantined_rows, spoiled
 from nsa.kernels.scale import scale_of
 from nsa.kernels.sdpa import same_width
 from nsa.kernels.visibility import slc_visible
@@ -51,6 +51,7 @@ def selected(
     scale = scale_of(q_BTHD, scale)
     visible_BGTS = slc_visible(index_BTGN, k_BSGD.shape[1], l_slc=l_slc, offset=offset, cu_seqlens=cu_seqlens)
     k_BSGD, v_BSGE, bad_BSG = quarantined(k_BSGD, v_BSGE)
+    q_BTHD, bad_BTH = quarantined_rows(q_BTHD)
     q, k, v = same_width(q_BTHD, k_BSGD, v_BSGE)
     q_NRTD = q.unflatten(2, (G, H // G)).permute(0, 2, 3, 1, 4).flatten(0, 1)
     k_NRSD, v_NRSD = (x.transpose(1, 2).flatten(0, 1)[:, None].expand(-1, H // G, -1, -1) for x in (k, v))
@@ -63,4 +64,4 @@ def selected(
     # The kernel gives a row that sees nothing an output and gradients of zero, but no lse.
     sees_none_BTH = (~visible_BGTS.any(-1)).transpose(1, 2).repeat_interleave(H // G, dim=2)
     seen_BTG = (visible_BGTS & bad_BSG.transpose(1, 2)[:, :, None]).any(-1).transpose(1, 2)
-    return spoiled(o_BTHE, seen_BTG), lse_BTH.masked_fill(sees_none_BTH, -torch.inf)
+    return spoiled(o_BTHE, seen_BTG, bad_BTH & ~sees_none_BTH), lse_BTH.masked_fill(sees_none_BTH, -torch.inf)

@@ -19,6 +19,8 @@ from nsa.kernels.selected import triton_kernels as kernels
 from nsa.kernels.selected.triton_csr import Csr, Documents, Plan, build, documents, sizes, views
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from nsa.kernels.registry import Site
@@ -159,7 +161,9 @@ def _check(q: Tensor, k: Tensor, v: Tensor, index: Tensor, l_slc: int, offset: i
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Launch:
+class Launch:
+    """A rectangle of queries and kv heads whose slots fit ``SLOT_BYTES``."""
+
     number: int
     t0: int
     bg0: int
@@ -169,10 +173,10 @@ class _Launch:
     is_last: bool
 
 
-def _launches(plan: Plan) -> list[_Launch]:
+def _launches(plan: Plan) -> list[Launch]:
     heads = plan.B * plan.G
     return [
-        _Launch(
+        Launch(
             number=i * plan.n_bg + j,
             t0=i * plan.t_chunk,
             bg0=j * plan.bg_chunk,
@@ -299,15 +303,49 @@ def _(
     return o, lse, index.new_empty(n)
 
 
-@operator(
-    "nsa::selected_attention_triton_backward",
-    schema="(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor csr, Tensor do, Tensor? dlse, Tensor index, "
-    "int l_slc, float scale, int offset, Tensor? cu_seqlens) -> (Tensor, Tensor, Tensor)",
-)
-def _backward_op(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """What the launches over items read and write; a ``Launch`` says which items."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    do: Tensor
+    lse: Tensor
+    delta: Tensor
+    dq_slot: Tensor
+    dk_part: Tensor
+    dv_part: Tensor
+    csr: Csr
+    plan: Plan
+    docs: Documents | None
+    l_slc: int
+    scale: float
+    offset: int
+
+
+def run_items(given: Pass, at: Launch) -> None:
+    """Write dQ of every pair of a launch to its slot, dK and dV of every item."""
+    q, v, work, csr, docs = given.q, given.v, given.plan, given.csr, given.docs
+    D, E, group = q.shape[3], v.shape[3], q.shape[2] // v.shape[2]
+    tile = backward_tile(d=D, e=E, l_slc=given.l_slc, itemsize=q.element_size(), smem_bytes=_smem_bytes(q.device))
+    lo, hi = (docs.block_lo, docs.block_hi) if docs else (csr.pairs, csr.pairs)
+    kernels.kv_major_backward_kernel[(work.items,)](
+        q, given.k, v, given.do, given.lse, given.delta, given.dq_slot, given.dk_part, given.dv_part,
+        csr.pairs, csr.start, csr.item_start, csr.item_bucket, lo, hi,
+        at.number, at.bg0, at.t0, work.buckets, work.items, work.n_blocks, work.bg_chunk, work.T, work.S, given.offset,
+        given.scale,
+        D=D, E=E, BD=_pow2(D), BE=_pow2(E), L=given.l_slc, BL=_pow2(given.l_slc), G=work.G, GROUP=group, N=work.N,
+        SEG=work.seg, BM=tile.rows, VARLEN=docs is not None, num_warps=tile.num_warps, num_stages=tile.num_stages,
+    )  # fmt: skip
+
+
+def gradients(
     q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, flat: Tensor, do: Tensor, dlse: Tensor | None,
     index: Tensor, l_slc: int, scale: float, offset: int, cu_seqlens: Tensor | None,
+    run: Callable[[Pass, Launch], None] = run_items, parts: int = 1,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The gradients of q, k and v, one launch after the other; ``run`` writes ``parts`` sums of dK and dV per item."""
     T, H, D = q.shape[1:]
     S, G, E = v.shape[1:]
     group, N = H // G, index.shape[3]
@@ -328,31 +366,28 @@ def _backward_op(
         o, do, lse if dlse is None else dlse.contiguous(), delta, lse.numel(),
         E=E, BE=_pow2(E), BM=32, HAS_DLSE=dlse is not None, num_warps=4,
     )  # fmt: skip
-    tile = backward_tile(d=D, e=E, l_slc=l_slc, itemsize=q.element_size(), smem_bytes=_smem_bytes(q.device))
     dq_slot = q.new_empty(work.t_chunk * work.bg_chunk * N * group, D, dtype=_slot_dtype(q.dtype, is_gradient=True))
-    dk_part = q.new_empty(work.items, l_slc, D, dtype=torch.float32)
-    dv_part = q.new_empty(work.items, l_slc, E, dtype=torch.float32)
+    dk_part = q.new_empty(work.items * parts, l_slc, D, dtype=torch.float32)
+    dv_part = q.new_empty(work.items * parts, l_slc, E, dtype=torch.float32)
     dk_sum = dk if work.n_t == 1 else torch.empty_like(k, dtype=torch.float32)
     dv_sum = dv if work.n_t == 1 else torch.empty_like(v, dtype=torch.float32)
     lo, hi = (docs.block_lo, docs.block_hi) if docs else (index, index)
     doc_start, doc_block = (docs.start_T, docs.block_T) if docs else (index, index)
     heads = min(_pow2(group, 1), 16)
     varlen = docs is not None
+    given = Pass(
+        q=q, k=k, v=v, do=do, lse=lse, delta=delta, dq_slot=dq_slot, dk_part=dk_part, dv_part=dv_part, csr=csr,
+        plan=work, docs=docs, l_slc=l_slc, scale=scale, offset=offset,
+    )  # fmt: skip
     for at in _launches(work):
-        kernels.kv_major_backward_kernel[(work.items,)](
-            q, k, v, do, lse, delta, dq_slot, dk_part, dv_part,
-            csr.pairs, csr.start, csr.item_start, csr.item_bucket, lo, hi,
-            at.number, at.bg0, at.t0, work.buckets, work.items, work.n_blocks, work.bg_chunk, T, S, offset, scale,
-            D=D, E=E, BD=_pow2(D), BE=_pow2(E), L=l_slc, BL=_pow2(l_slc), G=G, GROUP=group, N=N, SEG=work.seg,
-            BM=tile.rows, VARLEN=varlen, num_warps=tile.num_warps, num_stages=tile.num_stages,
-        )  # fmt: skip
+        run(given, at)
         for part, total, out, width in ((dk_part, dk_sum, dk, D), (dv_part, dv_sum, dv, E)):
             wide = min(_pow2(width), 64)
             kernels.sum_items_kernel[(at.n_bg * work.n_blocks, triton.cdiv(width, wide))](
                 part, total, out, csr.item_start, lo, hi,
                 at.number, at.bg0, work.buckets, work.n_blocks, S,
                 D=width, BD=wide, L=l_slc, BL=_pow2(l_slc), G=G, FIRST=at.is_first, LAST=at.is_last,
-                VARLEN=varlen, num_warps=4,
+                VARLEN=varlen, PARTS=parts, num_warps=4,
             )  # fmt: skip
         kernels.sum_slots_kernel[(at.n_t, at.n_bg, triton.cdiv(group, heads))](
             index, dq_slot, dq, doc_start, doc_block, at.bg0, at.t0, work.bg_chunk, T, S, offset,
@@ -360,6 +395,18 @@ def _backward_op(
             num_warps=4 if heads >= 8 else 1,
         )  # fmt: skip
     return dq, dk, dv
+
+
+@operator(
+    "nsa::selected_attention_triton_backward",
+    schema="(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor csr, Tensor do, Tensor? dlse, Tensor index, "
+    "int l_slc, float scale, int offset, Tensor? cu_seqlens) -> (Tensor, Tensor, Tensor)",
+)
+def _backward_op(
+    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, flat: Tensor, do: Tensor, dlse: Tensor | None,
+    index: Tensor, l_slc: int, scale: float, offset: int, cu_seqlens: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    return gradients(q, k, v, o, lse, flat, do, dlse, index, l_slc, scale, offset, cu_seqlens)
 
 
 @_backward_op.register_fake

@@ -322,9 +322,9 @@ def kv_major_backward_kernel(
 def sum_items_kernel(
     part_ptr, acc_ptr, out_ptr, item_start, block_lo, block_hi, launch, bg0, n_buckets, n_blocks, S,
     D: tl.constexpr, BD: tl.constexpr, L: tl.constexpr, BL: tl.constexpr, G: tl.constexpr,
-    FIRST: tl.constexpr, LAST: tl.constexpr, VARLEN: tl.constexpr,
+    FIRST: tl.constexpr, LAST: tl.constexpr, VARLEN: tl.constexpr, PARTS: tl.constexpr = 1,
 ):  # fmt: skip
-    """Sum a block's items in order onto what earlier launches left; the last launch writes the gradient."""
+    """Sum a block's items, each of PARTS, in order onto what earlier launches left; the last writes the gradient."""
     bucket = tl.program_id(0)
     bg = bg0 + bucket // n_blocks
     key_lo, key_hi = _block_rows(bucket % n_blocks, S, block_lo, block_hi, L, VARLEN)
@@ -337,7 +337,7 @@ def sum_items_kernel(
     if not FIRST:
         acc += tl.load(acc_ptr + row, mask=mask, other=0.0)
     at = item_start + launch * (n_buckets + 1) + bucket
-    for i in range(tl.load(at), tl.load(at + 1)):
+    for i in range(tl.load(at) * PARTS, tl.load(at + 1) * PARTS):
         part = (key_in.to(tl.int64) + i * L)[:, None] * D + d[None, :]
         acc += tl.load(part_ptr + part, mask=(key_in < L)[:, None] & (d < D)[None, :], other=0.0)
     if LAST:

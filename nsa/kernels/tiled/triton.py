@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from nsa.kernels.devices import is_hopper
 from nsa.kernels.operators import operator
 from nsa.kernels.sizes import cdiv, pow2
 from nsa.kernels.tiled import triton_kernels as kernels
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 WIDEST = 128
 """Largest head width; above it a tile's accumulators do not fit the registers."""
 TIMED = 64
-"""Largest head width at which they were timed beside the kernels they replace; above it `auto` takes those."""
+"""Largest head width at which they were timed for every mask beside the kernels they replace."""
 FEWEST_QUERIES = 16
 """With fewer a tile is mostly empty, and one program would read all keys of its head alone: no work for tiles."""
 PROGRAMS = 528
@@ -60,6 +61,17 @@ def yields(site: Site) -> str | None:
     if max(site.d_k, site.d_v) > TIMED:
         return f"timed at head widths up to {TIMED}, not at {max(site.d_k, site.d_v)}"
     return None
+
+
+def yields_library(site: Site) -> str | None:
+    """Why ``auto`` keeps to a library's kernels here, for the masks that those know (window and compressed blocks).
+
+    At a head width of 128 forward and backward together were timed on an H200 alone, and were the faster there:
+    2.6 against 2.9 ms and 1.7 against 3.4 at 8,192 tokens of 64 heads, 10.3 against 10.6 and 19.3 against 21.2 at
+    32,768.
+    """
+    late = yields(site)
+    return None if late is None or is_hopper(site.device) else f"{late}, but for Hopper GPUs"
 
 
 def refuses_library(site: Site) -> str | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from nsa.kernels.documents import token_documents
-from nsa.kernels.quarantine import quarantined, seen_in_window, spoiled
+from nsa.kernels.quarantine import quarantined, quarantined_rows, seen_in_window, spoiled
 from nsa.kernels.scale import scale_of
 from nsa.kernels.sdpa import allowed_backends, same_width
 
@@ -56,6 +56,7 @@ def window(
     S, E = k_BSGD.shape[1], v_BSGE.shape[3]
     scale = scale_of(q_BTHD, scale)
     k_BSGD, v_BSGE, bad_BSG = quarantined(k_BSGD, v_BSGE)
+    q_BTHD, bad_BTH = quarantined_rows(q_BTHD)
     q_BTHD, k_BSGD, v_BSGE = same_width(q_BTHD, k_BSGD, v_BSGE)
     chunk = min(max(w, SMALLEST_CHUNK), T)
     n_chunks = -(-T // chunk)
@@ -72,7 +73,7 @@ def window(
             q_NHcD, k_NGKD, v_NGKE, attn_mask=visible_N1cK, scale=scale, enable_gqa=k_BSGD.shape[2] != H
         )
     o_BTHE = o_NHcE.transpose(1, 2).unflatten(0, (B, n_chunks)).flatten(1, 2)[:, :T, :, :E]
-    return spoiled(o_BTHE, seen_in_window(bad_BSG, T, w, offset - k_offset, cu_seqlens))
+    return spoiled(o_BTHE, seen_in_window(bad_BSG, T, w, offset - k_offset, cu_seqlens), bad_BTH)
 
 
 def _beside(x_BSGD: Tensor, first_key: int, n_keys: int, chunk: int, w: int) -> Tensor:

@@ -9,8 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from nsa.kernels.scale import scale_of
-from nsa.kernels.tiled.triton import WINDOW, attend, yields
+from nsa.kernels.tiled.triton import WINDOW, attend
 from nsa.kernels.tiled.triton import refuses_library as refuses
+from nsa.kernels.tiled.triton import yields_library as yields
 from nsa.kernels.window import flash, masked
 
 if TYPE_CHECKING:

@@ -129,7 +129,7 @@ def test_fp32_fits_the_machine_and_rounds_nothing_away(capability):
 
 def small_kernels():
     tile = selected.Tile(rows=16, num_warps=4, num_stages=3)
-    both = constants(128, 128, 64, 16, tile, BLOCK=1024, FIRST=False, LAST=True)
+    both = constants(128, 128, 64, 16, tile, BLOCK=1024, FIRST=False, PARTS=1, LAST=True)
     score = both | {
         "GP": 16, "BT": 8, "STRIDE": 16, "L": 32, "L_SLC": 64, "R": 4, "RP": 4, "BJ": 16, "SPILLS": 1,
         "INITIAL": 1, "LOCAL": 2,

@@ -246,7 +246,7 @@ def test_gpu_seconds_end_the_run_with_a_partial_answer(world: World):
 
 def test_the_settings_that_a_hang_needs_are_found_with_their_certificates(world: World):
     world.script = hangs_where(n_layers=3, tied=1)
-    run = world.ask(Task.MINIMISE)
+    run = world.ask(Task.MINIMISE, matrix=replace(MATRIX, effort=Effort(certify=18)))
 
     (cause,) = run.answer.minimised.causes
     assert str(cause) == "n_layers>=3, tied=True"

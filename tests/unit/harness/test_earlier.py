@@ -129,7 +129,7 @@ def test_the_report_and_the_journal_say_which_trials_were_taken_over_and_show_th
     again = world.ask(replace(QUESTION, effort=Effort(certify=5)))
     text = write(again, world.runs / again.id, hide=()).read_text()
     assert text.count(f"(taken over from `{first.id}`)") == len(taken_over(again)) == len(first.records)
-    assert "2 trials in 2.0 s: 2 PASS; 7 trials taken over from earlier runs: 5 PASS, 2 HANG" in text
+    assert "2 trials in 2.0 s: 2 PASS; 8 trials taken over from earlier runs: 6 PASS, 2 HANG" in text
     assert "taken over from earlier runs" in " ".join(summary_text(again).split())
     for record in taken_over(again):
         evidence = read_evidence(world.runs / again.id, record.trial.key)
@@ -163,7 +163,7 @@ def test_trials_of_other_code_another_machine_or_other_variables_are_told_and_no
     assert taken_over(again) == []
     assert len(own(again)) == len(first.records)
     (note,) = again.notes
-    assert note.startswith("7 trials of earlier runs do not count: other code, another machine or other variables")
+    assert note.startswith("8 trials of earlier runs do not count: other code, another machine or other variables")
 
 
 FAULT = Fault(specimen="crash", conditions=(Condition(name="n_layers", op=">=", value=4),))
@@ -242,7 +242,7 @@ def test_what_earlier_runs_paid_is_not_taken_from_the_limits_of_this_one(world: 
     more = Effort(certify=7, max_trials=5, max_seconds=seconds / 2)
     again = world.ask(replace(QUESTION, effort=more))
     assert (again.ended, len(own(again)), again.boundary.certified) == ("answered", 4, True)
-    assert len({record.trial.key for record in again.records}) == len(again.records) == 11, "no key twice"
+    assert len({record.trial.key for record in again.records}) == len(again.records) == 12, "no key twice"
     fewer = world.ask(replace(QUESTION, effort=Effort(certify=9, max_trials=1)))
     assert (fewer.ended, len(own(fewer))) == ("budget used up", 1)
     assert "The search was ended early by the limit of 1 trials." in fewer.boundary.notes

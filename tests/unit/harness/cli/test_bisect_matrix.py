@@ -13,9 +13,10 @@ from harness.cli.bisect_matrix import question_of
 from harness.cli.campaigns import exit_code
 from harness.cli.exit_codes import ExitCode
 from harness.core.boundary import Boundary, Finding
-from harness.core.campaign import CampaignAnswer
+from harness.core.campaign import CampaignAnswer, CampaignSpec
 from harness.core.record import CampaignRun, Machine
 from harness.core.spec import BisectSpec
+from harness.settings import Settings
 
 MACHINE = Machine(python="3", torch="2", platform="Linux", kernel="6", cpu="c", cores=2, memory_bytes=1)
 COMMAND = ("{python}", "train.py")
@@ -23,13 +24,18 @@ COMMAND = ("{python}", "train.py")
 
 def options(**given: object) -> dict[str, object]:
     plain = dict.fromkeys(str(parameter.name) for parameter in bisect.params)
-    return {**plain, "settings": (), "env": (), "bad": (), "max_trials": 200, "seed": 0, **given}
+    many = dict.fromkeys(("settings", "env", "bad", "success", "controls"), ())
+    return {**plain, **many, "seed": 0, **given}
+
+
+def asked(given: dict[str, object], command: tuple[str, ...]):
+    return question_of(Settings.read(environ={}), given, command)
 
 
 @pytest.fixture
 def spec():
     other = f"{sys.executable},{sys.base_prefix}/bin/python3"
-    return question_of(options(axis=f"env:torch={other}"), COMMAND)
+    return asked(options(axis=f"env:torch={other}"), COMMAND)
 
 
 def test_everything_but_the_axis_is_held_so_that_the_answer_is_a_threshold_on_one_line(spec):
@@ -54,10 +60,10 @@ def test_a_smallest_value_that_already_fails_is_no_baseline_to_compare_with(spec
 def test_trials_of_earlier_runs_count_where_it_is_known_which_code_they_ran(spec):
     assert not spec.reuse, "what a command runs may have changed since"
     torch = f"env:torch={sys.executable},{sys.base_prefix}/bin/python3"
-    assert question_of(options(axis=torch, reuse=True), COMMAND).reuse
-    assert question_of(options(axis=torch), ()).reuse
-    assert question_of(options(axis="commit=HEAD~1..HEAD"), ()).reuse
-    assert not question_of(options(axis=torch, reuse=False), ()).reuse
+    assert asked(options(axis=torch, reuse=True), COMMAND).reuse
+    assert asked(options(axis=torch), ()).reuse
+    assert asked(options(axis="commit=HEAD~1..HEAD"), ()).reuse
+    assert not asked(options(axis=torch, reuse=False), ()).reuse
     run = CliRunner().invoke(bisect, ["--axis", torch, "--fresh", "--dry-run", "--", *COMMAND])
     assert run.exit_code == 0, run.output
 
@@ -73,17 +79,15 @@ def test_trials_of_earlier_runs_count_where_it_is_known_which_code_they_ran(spec
 )
 def test_a_plain_bisect_counts_them_for_our_own_trainer_unless_told_otherwise(argv, counts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    asked: list[BisectSpec] = []
-    monkeypatch.setattr("harness.cli.bisect._print_plan", asked.append)
+    questions: list[BisectSpec | CampaignSpec] = []
+    monkeypatch.setattr("harness.cli.plan_text.print_plan", lambda _, question: questions.append(question))
     run = CliRunner().invoke(bisect, ["--dry-run", *argv])
     assert run.exit_code == 0, run.output
-    assert [question.reuse for question in asked] == [counts]
+    assert [question.reuse for question in questions] == [counts]
 
 
 def test_the_soft_limit_reaches_the_search(spec):
-    given = question_of(
-        options(axis=f"env:torch={sys.executable},{sys.base_prefix}/bin/python3", soft_limit=True), COMMAND
-    )
-    assert given.matrix.effort.soft_limit
-    assert not spec.matrix.effort.soft_limit
+    given = asked(options(axis=f"env:torch={sys.executable},{sys.base_prefix}/bin/python3", soft_limit=False), COMMAND)
+    assert not given.matrix.effort.soft_limit
+    assert spec.matrix.effort.soft_limit, "it is the default"
     assert "--soft-limit" in CliRunner().invoke(bisect, ["--help"]).output

@@ -28,7 +28,7 @@ def test_a_fit_machine_is_called_fit(tmp_path):
 
 
 def test_a_missing_stack_dumper_is_a_warning_with_a_way_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkup, "find_program", lambda name: None)
+    monkeypatch.setattr(checkup, "find_tool", lambda name: None)
 
     code, rows = findings("--runs", str(tmp_path))
 
@@ -44,7 +44,7 @@ def test_refused_ptrace_is_a_warning_that_names_the_scope(tmp_path, monkeypatch)
     refusing.chmod(0o755)
     scope = tmp_path / "scope"
     scope.write_text("2\n")
-    monkeypatch.setattr(checkup, "find_program", lambda name: str(refusing))
+    monkeypatch.setattr(checkup, "find_tool", lambda name: str(refusing))
     monkeypatch.setattr(checkup, "YAMA", scope)
 
     _, rows = findings("--runs", str(tmp_path))

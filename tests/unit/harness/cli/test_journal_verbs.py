@@ -113,6 +113,8 @@ def test_replay_finds_every_decision_the_same_until_the_journal_is_edited(runs: 
     second = [row for row in rows if row["event"] == "record"][1]
     second["data"]["record"]["answer"] = "good"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert "lacks its checksum" in verb(runs, "fsck", check=1).output
+    verb(runs, "fsck", "--accept")
     edited = verb(runs, "replay", check=1).output
     assert "now it would ask" in edited
 

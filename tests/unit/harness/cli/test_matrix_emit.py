@@ -12,7 +12,10 @@ from harness.cli.matrix import matrix
 from harness.cli.matrix_emit import jobs
 from harness.cli.matrix_run import question_of
 from harness.core.errors import SpecError
+from harness.core.verdict import Kind
+from harness.settings import Settings
 from harness.spec.matrix import load_matrix
+from harness.spec.searches import search_spec
 
 TEXT = """
 version: 1
@@ -26,7 +29,8 @@ budget: {wall: 30m}
 """
 OPTIONS = {
     "only": (), "cells": (), "tags": (), "repeat": None, "fail_fast": False, "budget": None, "max_trials": None,
-    "executor": None, "seed": 0, "gpus": None, "shard": None, "reuse": None,
+    "executor": None, "seed": 0, "gpus": None, "shard": None, "reuse": None, "axes": (), "fault": None,
+    "strategy": None,
 }  # fmt: skip
 
 
@@ -45,7 +49,7 @@ def test_every_cell_is_in_exactly_one_job(file: Path, most: int):
     for row in rows:
         words = row["args"].split()
         options = OPTIONS | {"gpus": int(words[words.index("--gpus") + 1]), "shard": words[words.index("--shard") + 1]}
-        spec = question_of(str(file), options)
+        spec = question_of(Settings.read(environ={}), str(file), options)
         assert len(spec.cells) == row["cells"]
         assert row["timeout_minutes"] == 40
         ran += spec.cells
@@ -73,10 +77,19 @@ def test_a_shard_that_is_none_is_refused(file: Path, shard: str):
 
 
 @pytest.mark.parametrize("verb", ["lint", "emit", "show"])
-def test_a_question_among_matrices_is_left_aside_and_named(verb):
+def test_a_question_about_one_axis_is_a_matrix_without_planned_cells(verb):
     matrices = Path(__file__).parents[4] / "matrices"
     done = CliRunner().invoke(matrix, [verb, str(matrices / "layers.yaml"), str(matrices / "safe_mode.yaml")])
 
     assert done.exit_code == 0, done.output
-    assert f"left aside: {matrices / 'layers.yaml'} asks about one axis" in done.stderr
-    assert "left aside" not in done.stdout
+    assert ("layers.yaml" in done.stdout) is False
+    said = {"lint": "", "emit": "safe_mode.yaml", "show": "search n_layers (bisect): about "}[verb]
+    assert said in done.stdout
+
+
+def test_its_search_is_asked_as_the_file_says():
+    path = Path(__file__).parents[4] / "matrices" / "layers.yaml"
+    spec = search_spec(load_matrix(path).matrix, "n_layers", file=str(path))
+
+    assert (spec.axis, spec.bad_kinds, spec.matrix.space.bad.get("n_layers")) == ("n_layers", (Kind.HANG,), 12)
+    assert dict(spec.matrix.base.config) == {"model.attention": "nsa"}

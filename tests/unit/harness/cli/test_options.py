@@ -27,8 +27,11 @@ def run(*argv: str, **options):
         (["bisect", "--axis", "n_layers", "--set", "model.dim"], "path=value"),
         (["bisect", "--axis", "n_layers", "--total", "soon"], "90s"),
         (["bisect", "--axis", "n_layers", "--bad", "hangs"], "did you mean 'hang'?"),
-        (["bisect", "--axis", "n_layers", "--bad", "pass"], "unknown kind 'pass'"),
-        (["minimise", "--axis", "n_layers=1,2", "--axis", "n_heads=4,8", "--bad", "infra"], "unknown kind 'infra'"),
+        (["bisect", "--axis", "n_layers", "--bad", "pass"], "unknown kind of failure 'pass'"),
+        (
+            ["minimise", "--axis", "n_layers=1,2", "--axis", "n_heads=4,8", "--bad", "infra"],
+            "unknown kind of failure 'infra'",
+        ),
         (["bisect", "--axis", "n_layers", "--control", "densee"], "did you mean 'dense'?"),
         (["bisect", "--axis", "n_layers", "--set", "model.n_layers=3"], "varied by --axis n_layers"),
         (["bisect"], "--axis n_layers"),
@@ -75,7 +78,9 @@ def test_a_dry_run_prints_the_plan_with_its_cost_and_creates_nothing(tmp_path, m
     assert not list(tmp_path.iterdir())
 
 
-HELPS = [(name,) for name in COMMANDS] + [("matrix", name) for name in ("emit", "lint", "run", "schema", "show")]
+HELPS = [(name,) for name in COMMANDS]
+HELPS += [("matrix", name) for name in ("copy", "emit", "lint", "run", "schema", "show")]
+HELPS += [("ci", name) for name in ("annotate", "init")]
 
 
 @pytest.mark.parametrize("words", HELPS, ids=" ".join)
@@ -110,14 +115,18 @@ def test_the_tables_of_axes_and_faults_can_be_listed():
         (["report", "nosuch"], "is not a run directory, or was never begun", "report --list"),
         (["status"], "no run in", "report --list"),
         (["matrix", "lint", "open.yaml"], "open.yaml:2: expected ',' or ']'", "matrix schema"),
-        (["matrix", "lint", "bytes.yaml"], "bytes.yaml: cannot be read as a matrix file: it is not text", "matrices/"),
+        (
+            ["matrix", "lint", "bytes.yaml"],
+            "bytes.yaml: cannot be read as a matrix file: it is not text",
+            "matrix copy",
+        ),
         (
             ["matrix", "show", "near.yaml"],
             "near.yaml:3: unknown setting 'n_layrs'; did you mean 'n_layers'?\n",
-            "matrices/",
+            "matrix copy",
         ),
-        (["trial", "one.yaml::n_layers=5"], "asks about one axis and is no matrix", "bisect FILE"),
-        (["bisect", "gone.yaml"], "gone.yaml: cannot be read as a question file: No such file", "matrices/"),
+        (["trial", "one.yaml::n_layer=5"], "unknown axis 'n_layer'; did you mean 'n_layers'?", "--list-axes"),
+        (["bisect", "gone.yaml"], "gone.yaml: cannot be read as a question file: No such file", "matrix copy"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

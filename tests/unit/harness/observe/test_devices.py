@@ -22,7 +22,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.collectives import Parting, diverges
 from harness.core.devices import CollectiveState, GpuSample, RasReport
 from harness.core.evidence import SourceFailure
 from harness.core.ports import DevicesSeen, WatchedJob
@@ -33,6 +32,7 @@ from harness.observe.devices.plain_pickle import load_plain
 from harness.observe.devices.ras import NcclRas, parse_ras
 from harness.observe.devices.recorder import FlightRecorder
 from harness.observe.devices.table import DEVICE_SOURCES, load_devices
+from harness.reading.desync import Parting, diverges
 from harness.store import layout
 from harness.testing.clock import FakeClock
 

@@ -1,10 +1,11 @@
 """Progress marks are read while they are written: torn, corrupt, late and very many."""
 
 import json
+import os
 
 import pytest
 
-from harness.observe.heartbeat import FIRST_MARKS, LAST_MARKS, PLACE, Heartbeats
+from harness.observe.heartbeat import FIRST_MARKS, LAST_MARKS, MOST_AT_ONCE_BYTES, PLACE, Heartbeats, LineReader
 from harness.store import layout
 
 
@@ -236,3 +237,16 @@ def test_a_new_process_of_a_rank_counts_its_marks_anew(beats, write, put):
 
     assert beats.read()
     assert (beats.last.phase, beats.last.pid, beats.last.step) == ("backward", 8, 3)
+
+
+def test_a_file_without_end_is_not_read_to_its_end_in_one_look(tmp_path):
+    path = tmp_path / "heartbeat_rank0.jsonl"
+    path.write_bytes(b'{"a": 1}\n')
+    with path.open("r+b") as file:
+        file.truncate(3 * MOST_AT_ONCE_BYTES)
+    reader = LineReader(path)
+    assert reader.lines() == [b'{"a": 1}']
+    assert os.lseek(reader._fd, 0, os.SEEK_CUR) == MOST_AT_ONCE_BYTES
+    reader.lines()
+    assert os.lseek(reader._fd, 0, os.SEEK_CUR) == 2 * MOST_AT_ONCE_BYTES
+    reader.close()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import subprocess
+import sys
 
 import pytest
 
-from harness.observe.job import Member, NoJobError, find_job, members
+from harness.clock import WallClock
+from harness.core.ports import ProcessRef
+from harness.observe.census import Census
+from harness.observe.job import Member, NoJobError, Table, find_job, read_member
 
 
 def member(pid, parent, *, rank=None, world=2, python=True, **facts):
@@ -16,7 +20,7 @@ def member(pid, parent, *, rank=None, world=2, python=True, **facts):
 
 
 def table(*rows):
-    return {row.pid: row for row in rows}
+    return Table({row.pid: row for row in rows})
 
 
 SHELL = member(1, 0, python=False, command="bash")
@@ -37,7 +41,7 @@ def test_every_pid_of_the_job_leads_to_the_same_ranks(pid):
         member(30, 20, rank=1, command="pt_data_worker"),
     )
 
-    job = find_job(pid, table=rows)
+    job = find_job(pid, tree=rows)
 
     assert job.launcher.pid == 10
     assert ranks(job) == [(0, 21), (1, 20)]
@@ -54,7 +58,7 @@ def test_a_ranks_children_are_its_helpers_also_with_the_same_rank_in_their_envir
         member(34, 20, rank=0, world=1, state="Z"),
     )
 
-    (worker,) = find_job(10, table=rows).workers
+    (worker,) = find_job(10, tree=rows).workers
 
     assert worker.member.pid == 20
     assert [(m.pid, kind) for m, kind in worker.helpers] == [
@@ -69,8 +73,8 @@ def test_another_run_below_the_same_shell_is_not_this_job():
     one, two = {"MASTER_PORT": "29500"}, {"MASTER_PORT": "29501"}
     rows = table(SHELL, member(20, 1, rank=0, env=one), member(21, 1, rank=1, env=one), member(22, 1, rank=0, env=two))
 
-    assert ranks(find_job(20, table=rows)) == [(0, 20), (1, 21)]
-    assert ranks(find_job(22, table=rows)) == [(0, 22)]
+    assert ranks(find_job(20, tree=rows)) == [(0, 20), (1, 21)]
+    assert ranks(find_job(22, tree=rows)) == [(0, 22)]
 
 
 def test_a_shell_that_carries_the_rank_is_no_rank_and_no_launcher():
@@ -82,7 +86,7 @@ def test_a_shell_that_carries_the_rank_is_no_rank_and_no_launcher():
         member(23, 22, rank=1),
     )
 
-    assert ranks(find_job(21, table=rows)) == [(0, 21), (1, 23)]
+    assert ranks(find_job(21, tree=rows)) == [(0, 21), (1, 23)]
 
 
 def test_without_ranks_every_python_process_that_is_no_helper_counts():
@@ -94,9 +98,9 @@ def test_without_ranks_every_python_process_that_is_no_helper_counts():
         member(23, 10, python=False, command="tee"),
     )
 
-    assert [w.member.pid for w in find_job(10, table=rows).workers] == [10, 20]
-    assert [w.member.pid for w in find_job(20, table=rows).workers] == [10, 20]
-    assert [(m.pid, kind) for m, kind in find_job(10, table=rows).workers[1].helpers] == [(22, "DataLoader worker")]
+    assert [w.member.pid for w in find_job(10, tree=rows).workers] == [10, 20]
+    assert [w.member.pid for w in find_job(20, tree=rows).workers] == [10, 20]
+    assert [(m.pid, kind) for m, kind in find_job(10, tree=rows).workers[1].helpers] == [(22, "DataLoader worker")]
 
 
 def test_a_rank_that_ended_is_missing_and_one_of_another_machine_is_not():
@@ -107,7 +111,7 @@ def test_a_rank_that_ended_is_missing_and_one_of_another_machine_is_not():
         member(21, 10, python=False, state="Z"),
     )
 
-    job = find_job(10, table=rows)
+    job = find_job(10, tree=rows)
 
     assert job.absent == (
         (0, "is not here: it belongs to another launcher", False),
@@ -118,7 +122,7 @@ def test_a_rank_that_ended_is_missing_and_one_of_another_machine_is_not():
 
 
 def test_a_promised_rank_that_is_nowhere_is_missing():
-    assert [(rank, must) for rank, _, must in find_job(20, table=table(SHELL, member(20, 1, rank=0))).absent] == [
+    assert [(rank, must) for rank, _, must in find_job(20, tree=table(SHELL, member(20, 1, rank=0))).absent] == [
         (1, True)
     ]
 
@@ -129,7 +133,7 @@ def test_orphans_of_process_one_stay_one_job():
         init, member(20, 1, rank=0), member(21, 1, rank=1), member(22, 1, python=False, state="Z"), member(23, 1)
     )
 
-    job = find_job(20, table=rows)
+    job = find_job(20, tree=rows)
 
     assert ranks(job) == [(0, 20), (1, 21)]
     assert job.ended == ()
@@ -137,24 +141,47 @@ def test_orphans_of_process_one_stay_one_job():
 
 def test_no_process_and_no_python_are_errors_with_the_way_out():
     with pytest.raises(NoJobError, match="no process 99") as raised:
-        find_job(99, table=table(SHELL))
+        find_job(99, tree=table(SHELL))
     assert "torchrun" in raised.value.help
     with pytest.raises(NoJobError, match=r"process 1 \(bash\) has no Python"):
-        find_job(1, table=table(SHELL))
+        find_job(1, tree=table(SHELL))
 
 
 def test_what_proc_says_is_read_and_what_it_refuses_is_left_empty(tmp_path):
+    stat = "{pid} (pt) S 1 " + "0 " * 17 + "5 0"
+    for pid in (20, 21):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "stat").write_text(stat.format(pid=pid))
     folder = tmp_path / "20"
-    folder.mkdir()
     (folder / "cmdline").write_bytes(b"python3\0train.py\0")
     (folder / "environ").write_bytes(b"RANK=3\0SECRET=x\0WORLD_SIZE=4\0")
+    (folder / "status").write_text("Name:\tpt\nNSpid:\t20\t7\n")
     (folder / "exe").symlink_to("/usr/bin/python3.11 (deleted)")
-    listed = {
-        pid: SimpleNamespace(pid=pid, started=5, parent=1, state="S", command="pt_main_thread") for pid in (20, 21)
-    }
 
-    read, refused = members(listed, root=tmp_path).values()
+    read, refused = read_member(20, root=tmp_path), read_member(21, root=tmp_path)
 
-    assert (read.python, read.rank, read.argv) == (True, 3, "python3 train.py")
+    assert (read.python, read.rank, read.argv, read.command, read.started) == (True, 3, "python3 train.py", "pt", 5)
+    assert read.inner == 7
     assert dict(read.env) == {"RANK": "3", "WORLD_SIZE": "4"}
-    assert (refused.python, refused.rank, refused.argv) == (False, None, "")
+    assert (refused.python, refused.rank, refused.argv, refused.inner) == (False, None, "", 21)
+    assert read_member(22, root=tmp_path) is None
+
+
+def test_a_shell_that_becomes_a_rank_is_seen_to_be_one():
+    """Looked at between fork and exec, it is a shell: that must not be remembered of the program."""
+    line = f"read go; exec env -i RANK=1 WORLD_SIZE=2 {sys.executable} -c 'print(1, flush=True); input()'"
+    with subprocess.Popen(["bash", "-c", line], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        ref = ProcessRef(child.pid, read_member(child.pid).started)
+
+        class Handle:
+            def processes(self):
+                return (ref,)
+
+        census = Census(handle=Handle(), clock=WallClock(), read=read_member)
+        assert census.ranks() == {}
+        child.stdin.write("go\n")
+        child.stdin.flush()
+        child.stdout.readline()
+        WallClock().sleep(0.2)
+        assert (census.ranks(), census.world()) == ({1: child.pid}, 2)
+        child.stdin.write("\n")

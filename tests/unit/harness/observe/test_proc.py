@@ -1,17 +1,14 @@
 """/proc, from a folder that looks like it and from this process itself."""
 
-import itertools
 import os
-import subprocess
-import sys
 import threading
 
 import pytest
 
-from harness.core.movement import movement, quiet_windows
 from harness.observe.oom import OomKills
 from harness.observe.proc import Proc
-from harness.observe.syscalls import timed_wait
+from harness.observe.syscalls import blocked_call
+from harness.reading.stillness import between, quiet_windows
 
 STAT = (
     "{pid} (a) b) {state} 1 7 7 0 -1 4194304 {faults} 0 0 0 {utime} {stime} 0 0 20 0 2 0 168099 12926976 {pages} 1844"
@@ -50,7 +47,7 @@ def root(tmp_path):
 
 
 def test_process_is_read_with_all_its_threads(root):
-    state = Proc(str(root)).look(7, id="proc-1", t_s=3.0, others=(99,), since="proc-0")
+    state = Proc(str(root)).look(7, id="proc-1", t_s=3.0, children=1, since="proc-0")
     assert (state.state, state.minor_faults, state.read_bytes, state.written_bytes) == ("S", 10, 100, 40)
     assert state.rss_bytes == 3 * os.sysconf("SC_PAGE_SIZE")
     assert [(t.tid, t.name, t.state, t.wchan) for t in state.threads] == [
@@ -59,76 +56,46 @@ def test_process_is_read_with_all_its_threads(root):
     ]
     assert [t.cpu_s for t in state.threads] == [1.5, 0.25]
     assert (state.threads[0].voluntary_switches, state.threads[0].involuntary_switches) == (5, 2)
-    assert (state.children, state.others_cpu_s, state.undisturbed_since) == (1, 0.0, "proc-0")
+    assert (state.children, state.parent, state.undisturbed_since) == (1, 1, "proc-0")
     assert Proc(str(root)).peak_rss_bytes(7) == 2048 * 1024
     assert Proc(str(root)).tracer(7) == 9
     assert Proc(str(root)).states(7) == "SD"
 
 
-def test_cpu_time_of_other_processes_is_counted(root):
-    put(root, "99", stat=STAT.format(pid=99, state="R", faults=0, utime=120, stime=30, pages=1))
-    state = Proc(str(root)).look(7, id="proc-1", t_s=3.0, others=(99,))
-    assert state.others_cpu_s == pytest.approx(1.5)
-    assert state.others_may_move == ""
-
-
-def test_helper_that_wakes_for_a_moment_is_charged_the_moment_and_not_a_tick():
-    """A poll of 0.1 ms in every five seconds must not read like ten."""
-    code = "import sys; print(flush=True)\nfor line in sys.stdin: print(flush=True)"
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as helper:
-        used_s = []
-        for _ in range(30):
-            helper.stdout.readline()
-            used_s.append(Proc().look(os.getpid(), id="a", t_s=0.0, others=(helper.pid,)).others_cpu_s)
-            helper.stdin.write(b"\n")
-            helper.stdin.flush()
-    assert used_s == sorted(used_s)
-    assert used_s[0] > 0
-    assert any(0 < after - before < 0.01 for before, after in itertools.pairwise(used_s))
-
-
-@pytest.mark.parametrize(
-    ("state", "wchan", "syscall", "how"),
-    [
-        ("R", "0", "running", "runs"),
-        ("D", "nfs_wait", "0 0x1 0x2 0x3 0x0 0x0 0x0 0x7f 0x7f", "waits for a device (state D, nfs_wait)"),
-        ("S", "hrtimer_nanosleep", "", "waits with a time limit (hrtimer_nanosleep)"),
-        ("S", "sk_wait_data", "45 0x1 0x2 0x3 0x0 0x0 0x0 0x7f 0x7f", "waits for another machine (sk_wait_data)"),
-        ("S", "futex_do_wait", "", None),
-        ("T", "do_signal_stop", "", None),
-    ],
-)
-def test_thread_of_another_process_that_may_move_by_itself_is_named(root, state, wchan, syscall, how):
-    stat = STAT.format(pid=99, state=state, faults=0, utime=0, stime=0, pages=1)
-    put(root, "99", stat=stat)
-    put(root, "99/task/99", stat=stat, comm="child\n", wchan=wchan, syscall=syscall)
-    look = Proc(str(root)).look(7, id="proc-1", t_s=3.0, others=(99,))
-    assert look.others_may_move == (f"child (process 99) {how}" if how else "")
-
-
-ACCEPT, RECEIVE = "43 0x3 0x0 0x0 0x0 0x0 0x0 0x7f 0x7f", "45 0x3 0x0 0x0 0x0 0x0 0x0 0x7f 0x7f"
 FUTEX = "202 0x1 0x189 0x0 0x0 0x0 0xffffffff 0x7ffd 0x7f35"
 
 
 @pytest.mark.parametrize(
-    ("wchan", "syscall", "moves", "waits"),
+    ("state", "wchan", "syscall", "call", "timed"),
     [
-        ("futex_do_wait", FUTEX, "", ((99, "futex_do_wait"),)),
-        ("do_sys_poll", "7 0x1 0x1 0xffffffff 0x0 0x0 0x0 0x7f 0x7f", "", ((99, "do_sys_poll"),)),
-        ("hrtimer_nanosleep", "", "waits with a time limit", ()),
-        ("__skb_wait_for_more_packets", RECEIVE, "waits for another machine", ()),
-        # A listener on a socket of this machine: what multiprocessing has in every worker.
-        ("__skb_wait_for_more_packets", ACCEPT, "", ((99, "unix_accept"),)),
+        ("R", "0", "running", "", None),
+        ("S", "futex_do_wait", FUTEX, "futex", False),
+        ("S", "hrtimer_nanosleep", "", "", True),
+        ("S", "do_sys_poll", "7 0x1 0x1 0xffffffff 0x0 0x0 0x0 0x7f 0x7f", "poll", False),
+        ("S", "do_sys_poll", "7 0x1 0x1 0x64 0x0 0x0 0x0 0x7f 0x7f", "poll", True),
+        ("D", "nfs_wait", "0 0x1 0x2 0x3 0x0 0x0 0x0 0x7f 0x7f", "read", False),
     ],
 )
-def test_where_another_process_sleeps_for_good_is_told(root, monkeypatch, wchan, syscall, moves, waits):
+def test_what_a_thread_is_blocked_in_and_whether_that_ends_by_itself(
+    root, monkeypatch, state, wchan, syscall, call, timed
+):
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    stat = STAT.format(pid=99, state="S", faults=0, utime=0, stime=0, pages=1)
-    put(root, "99", stat=stat)
-    put(root, "99/task/99", stat=stat, comm="pt_data_worker\n", wchan=wchan, syscall=syscall)
-    look = Proc(str(root)).look(7, id="proc-1", t_s=3.0, others=(99,))
-    assert moves in look.others_may_move
-    assert look.others_waits == waits
+    stat = STAT.format(pid=7, state=state, faults=0, utime=0, stime=0, pages=1)
+    put(root, "7/task/7", stat=stat, comm="python\n", wchan=wchan, syscall=syscall)
+    thread = Proc(str(root)).look(7, id="proc-1", t_s=3.0).threads[0]
+    assert (thread.call, thread.timed) == (call, timed)
+
+
+def test_signals_that_a_timer_of_its_own_may_send_are_named_where_it_handles_them(root):
+    (root / "7/status").write_text("SigCgt:\t0000000000002000\n")
+    assert Proc(str(root)).look(7, id="proc-1", t_s=3.0).handles == ("SIGALRM",)
+
+
+def test_a_child_that_has_ended_and_was_not_waited_for_is_counted(root):
+    put(root, "7/task/7", children="99 98 ")
+    put(root, "99", stat=STAT.format(pid=99, state="Z", faults=0, utime=0, stime=0, pages=1))
+    put(root, "98", stat=STAT.format(pid=98, state="S", faults=0, utime=0, stime=0, pages=1))
+    assert Proc(str(root)).look(7, id="proc-1", t_s=3.0).dead_children == 1
 
 
 def test_ticks_stand_in_where_the_kernel_has_no_schedstat(root):
@@ -178,7 +145,7 @@ def test_this_process_really_burns_and_rests():
     last = proc.look(os.getpid(), id="b", t_s=1.0, since="a")
     done.set()
     thread.join()
-    moved = movement(first, last)
+    moved = between(first, last)
     assert total > 0
     assert moved.cpu_s > 0.001
     assert not moved.still
@@ -205,14 +172,14 @@ def test_this_process_really_burns_and_rests():
     ],
 )
 def test_time_limit_of_a_system_call_is_read_from_its_arguments(line, timed):
-    assert timed_wait(line, machine="x86_64") is timed
+    assert getattr(blocked_call(line, machine="x86_64"), "timed", None) is timed
 
 
 def test_time_limit_on_arm_and_on_an_unknown_machine():
     futex = "98 0x56 0x189 0x0 {} 0x0 0xffffffff 0x7fff 0x7f35"
-    assert timed_wait(futex.format("0x0"), machine="aarch64") is False
-    assert timed_wait(futex.format("0x7ffe"), machine="aarch64") is True
-    assert timed_wait(futex.format("0x0"), machine="riscv64") is None
+    assert blocked_call(futex.format("0x0"), machine="aarch64").timed is False
+    assert blocked_call(futex.format("0x7ffe"), machine="aarch64").timed is True
+    assert blocked_call(futex.format("0x0"), machine="riscv64") is None
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,12 @@ from types import SimpleNamespace
 import pytest
 
 from harness.launch.bounded import BoundedFile
+from harness.observe.census import Census
 from harness.observe.heartbeat import Heartbeats
 from harness.observe.progress import Taps
 from harness.store import layout
 from harness.testing.clock import FakeClock
+from harness.testing.handles import ScriptedHandle
 
 
 class Program:
@@ -23,7 +25,10 @@ class Program:
             head=str(layout.output(folder, "stdout")), tail=str(layout.output_tail(folder, "stdout")), bound=bound
         )
         trial = SimpleNamespace(config={"command": "x", "progress": progress})
-        self.taps = Taps(trial, trial_dir=folder, clock=self.clock, pid=7)
+        census = Census(
+            handle=ScriptedHandle(clock=self.clock, trial_dir=folder), clock=self.clock, read=lambda _: None
+        )
+        self.taps = Taps(trial, trial_dir=folder, clock=self.clock, pid=7, census=census)
         self.beats = Heartbeats(folder, started_s=0.0)
 
     def prints(self, text, *, at=0.0):

@@ -1,12 +1,11 @@
 """What the sampler adds to the samples that it keeps."""
 
 from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
 
-from harness.observe.proc import Proc
-from harness.observe.sampler import Sampler
+from harness.observe.census import Census
+from harness.observe.sampler import Native, Sampler
 from harness.testing.clock import FakeClock
+from harness.testing.handles import ScriptedHandle, ScriptedView
 from harness.testing.sources import ScriptedSource
 
 
@@ -20,16 +19,21 @@ class KernelNames(ScriptedSource):
         return replace(answer, threads=(named, replace(named, tid=thread.tid + 1, name="pt_autograd_0"))[: 1 + native])
 
 
-def test_threads_keep_pythons_names_in_samples_with_native_frames():
+def test_threads_keep_pythons_names_in_samples_with_native_frames(tmp_path):
+    clock = FakeClock()
     sampler = Sampler(
-        handle=SimpleNamespace(pid=7, processes=lambda: ()),
-        trial_dir=Path(),
-        clock=FakeClock(),
+        census=Census(
+            handle=ScriptedHandle(clock=clock, trial_dir=tmp_path, pid=7), clock=clock, read=ScriptedView().member
+        ),
+        trial_dir=tmp_path,
+        clock=clock,
         started_s=0.0,
         sources=[KernelNames()],
-        view=Proc("/nowhere"),
+        view=ScriptedView(),
+        ranks=lambda: {0: 7},
     )
-    for native in (True, False, True):
-        sampler.dump(native=native)
-    names = [[thread.name for thread in sample.threads] for sample in sampler.stacks]
-    assert names == [["python", "pt_autograd_0"], ["MainThread"], ["MainThread", "pt_autograd_0"]]
+    for native in (Native.NONE, Native.ALL):
+        sampler.look()
+        sampler.dump(native)
+    names = [[thread.name for thread in sample.threads] for sample in sampler.stacks if sample.native]
+    assert names == [["MainThread", "pt_autograd_0"]]

@@ -17,7 +17,8 @@ from harness.clock import WallClock
 from harness.core.evidence import Frame, SourceFailure, StackSample
 from harness.launch import procs
 from harness.observe.proc import Proc
-from harness.observe.stacks.dumper import find_tool, run_dumper, why_refused
+from harness.observe.stacks import dumper
+from harness.observe.stacks.dumper import find_tool, run_by, run_dumper, why_refused
 from harness.observe.stacks.faulthandler import Faulthandler
 from harness.observe.stacks.parse import parse_faulthandler, parse_pyspy, parse_pystack, without_parameters
 from harness.observe.stacks.pick import sample_all
@@ -192,6 +193,23 @@ def test_tool_beside_the_interpreter_comes_before_the_one_on_path(tmp_path, monk
     assert find_tool("py-spy") == str(tmp_path / "beside" / "py-spy")
     (tmp_path / "beside" / "py-spy").unlink()
     assert find_tool("py-spy") == str(tmp_path / "path" / "py-spy")
+
+
+def test_a_tool_that_is_packed_with_us_is_run_by_our_interpreter_and_finds_its_own_modules(tmp_path, monkeypatch):
+    (tmp_path / "site" / "bin").mkdir(parents=True)
+    (tmp_path / "site" / "packed.py").write_text("print('packed')")
+    script = tmp_path / "site" / "bin" / "pystack"
+    script.write_text("#!/gone/python\nimport packed\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(dumper, "PACKED", script.parent)
+    alone = tmp_path / "python"
+    alone.symlink_to(sys.executable)
+    monkeypatch.setattr(sys, "executable", str(alone))
+
+    tool = find_tool("pystack")
+
+    assert tool == str(script)
+    assert subprocess.run(["env", *run_by(tool)], capture_output=True, text=True, check=True).stdout == "packed\n"
 
 
 @pytest.mark.parametrize(("scope", "said"), [("1\n", "kernel.yama.ptrace_scope = 1"), (None, "no Yama")])
@@ -381,7 +399,7 @@ def test_a_process_that_ran_and_now_waits_is_asked_again_from_c(tmp_path):
 
     with waiting(tmp_path / "faulthandler_rank0.txt") as pid:
         answer = sample(Faulthandler(proc=RanBefore(), limit_s=0.2), pid, tmp_path)
-    assert answer.source == "faulthandler (SIGUSR2 was sent)"
+    assert answer.source == "faulthandler (signal 61 was sent)"
 
 
 def test_faulthandler_prints_each_time_what_is_new(tmp_path):

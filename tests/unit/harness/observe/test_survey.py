@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from harness.core.evidence import ProcessState, SourceFailure, StackSample, ThreadStack
-from harness.core.movement import quiet_windows
 from harness.observe.job import Job, Member, Worker
 from harness.observe.survey import Survey
+from harness.reading.stillness import quiet_windows
 from harness.testing.clock import FakeClock
 
 
@@ -13,7 +13,7 @@ class View:
     def __init__(self, log):
         self.log = log
 
-    def look(self, pid, *, id, t_s, rank=0, others=(), since=None):
+    def look(self, pid, *, id, t_s, rank=0, children=0, since=None):
         self.log.append(("look", pid))
         return ProcessState(
             id=id,
@@ -26,7 +26,7 @@ class View:
             minor_faults=0,
             read_bytes=0,
             written_bytes=0,
-            children=len(tuple(others)),
+            children=children,
             undisturbed_since=since,
         )
 

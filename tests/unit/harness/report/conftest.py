@@ -26,6 +26,7 @@ from harness.core.evidence import (
     ThreadState,
     WorkerResult,
 )
+from harness.core.invocation import Invocation
 from harness.core.outcome import Cleanup, Ending, Exit, Outcome, StopReason
 from harness.core.point import Axis, AxisType, Point
 from harness.core.record import Machine, Run, TrialRecord
@@ -310,7 +311,7 @@ class Canned:
     boundary: Boundary | None = None
     ended: str = "answered"
     seconds: float = 41.7
-    argv: tuple = ("nsa-harness", "bisect", "--axis", "n_layers", "--seq-len", "128")
+    options: tuple = (("--axis", "n_layers"), ("--seq-len", "128"))
 
 
 def threshold():
@@ -337,7 +338,7 @@ def threshold():
         make_spec(fault=FAULT),
         trials,
         boundary,
-        argv=("nsa-harness", "bisect", "--axis", "n_layers", "--fault", "backward-deadlock@n_layers>=5"),
+        options=(("--axis", "n_layers"), ("--fault", "backward-deadlock@n_layers>=5")),
     )
 
 
@@ -427,7 +428,12 @@ class StillClock:
 def keep(canned: Canned, runs: Path) -> tuple[Run, Path]:
     """Write a canned run as a session does, and read it back."""
     with RunStore.create(
-        runs, spec=canned.spec, machine=MACHINE, code="0.1.0+0123456789ab", argv=canned.argv, clock=StillClock()
+        runs,
+        spec=canned.spec,
+        machine=MACHINE,
+        code="0.1.0+0123456789ab",
+        invocation=Invocation(verb=("bisect",), options=canned.options),
+        clock=StillClock(),
     ) as store:
         for record, evidence in canned.trials:
             store.write_evidence(record.trial.key, evidence)
@@ -523,12 +529,12 @@ def keep_campaign(runs: Path, trials, *, text=MATRIX, ended="answered", answered
     facts = Facts(records=tuple(r for r, _ in trials), names={}, ran={}, predicted_s={}, said={})
     answer = CampaignAnswer(
         cells=cell_results(matrix, matrix.include, facts, today=dt.date(2026, 1, 2)),
-        failures=failure_tables(matrix.space, facts, certify=2),
+        failures=failure_tables(matrix.space, facts),
         fits=axis_fits(matrix.space, facts.records),
     )
-    argv = ("nsa-harness", "matrix", "run", "canned.yaml")
+    invocation = Invocation(verb=("matrix", "run"), operands=("canned.yaml",))
     with RunStore.create(
-        runs, spec=spec, machine=MACHINE, code="0.1.0+0123456789ab", argv=argv, clock=StillClock()
+        runs, spec=spec, machine=MACHINE, code="0.1.0+0123456789ab", invocation=invocation, clock=StillClock()
     ) as store:
         for record, evidence in trials:
             store.write_evidence(record.trial.key, evidence)

@@ -38,30 +38,39 @@ def test_minimal_pairs_become_hypotheses_with_for_against_missing_and_what_decid
     report = build(*mixed)
     rows = [line for line in block(report, "hypotheses").splitlines() if line.startswith("| depends on")]
     ckpt = next(row for row in rows if "`ckpt`" in row)
-    assert "implicated: ckpt=reentrant failed 2 of 2, ckpt=none passed 2 of 2, and nothing else differs" in ckpt
-    assert "not sufficient: with the bad value, ckpt=reentrant, a cell passed 2 of 2" in ckpt
+    assert (
+        "two cells that differ only here failed 2 of 2 and passed 2 of 2; chance alone does as much with p = " in ckpt
+    )
+    assert "not sufficient" not in ckpt, "two passes beside two failures are no surprise"
     seq_len = next(row for row in rows if "`seq_len`" in row)
     assert "not necessary" in seq_len
     assert "| - | not necessary" in seq_len  # nothing speaks for it
 
 
-def test_the_headline_counts_cells_and_names_the_axes_that_pairs_implicate(mixed):
+def test_the_headline_counts_cells_and_names_no_axis_that_chance_would_implicate_too(mixed):
     told = build(*mixed).summary
     assert told.verdict == "HANG (deadlock) in one cell of 5, n_layers=12,ckpt=reentrant"
     assert told.answer.startswith(
         "5 cells: 3 PASS, 1 HANG (deadlock), 1 SLOW. SLOW: n_layers=12,ckpt=reentrant,seq_len=512. "
     )
-    assert (
-        "HANG (deadlock) depends on n_layers, ckpt (pairs that differ in nothing else: failed 2 of 2, and"
-        in told.answer
-    )
-    assert told.claim == "Reproduced"
+    assert "depends on" not in told.answer
+    assert told.claim == "Observed"
     assert (told.rank, told.place) == ("rank 0", "acquire_forever (harness/specimens/backward_deadlock.py:26)")
 
 
 def test_a_cell_that_ended_otherwise_than_expected_stands_first(mixed):
-    rows = [line for line in block(build(*mixed), "cells").splitlines() if line.startswith("| `")]
-    assert rows[0].startswith("| `n_layers=12,ckpt=reentrant` | PASS | 2 HANG (deadlock) | **not as expected**")
+    rows = block(build(*mixed), "cells").splitlines()[2:]
+    assert rows[0].startswith("| 2 HANG (deadlock) | `n_layers=12,ckpt=reentrant` |")
+    assert "| PASS | **not as expected** |" in rows[0]
+
+
+def test_a_matrix_that_expects_nothing_is_not_told_what_was_expected(make_campaign):
+    from harness.report.campaign.cells import section
+
+    run, run_dir = make_campaign(CELLS)
+    silent = dataclasses.replace(run.spec.matrix, expect=())
+    found = section(dataclasses.replace(run, spec=dataclasses.replace(run.spec, matrix=silent)), run_dir)
+    assert "expected" not in found.markdown
 
 
 def test_one_failure_is_observed_and_no_more(make_campaign):
@@ -127,8 +136,8 @@ def test_five_hundred_cells_keep_the_summary_first_and_fold_what_passed(make_cam
     said = "**HANG (deadlock) in all 20 cells with n_layers=25, and in no other.** 500 cells: 480 PASS, 20 HANG"
     assert lines[2].startswith(said)
     shown = block(report, "cells")
-    assert "480 cells that passed as expected</summary>" in shown
-    assert shown.index("not as expected") < shown.index("480 cells that passed")
+    assert "480 cells that passed</summary>" in shown
+    assert shown.index("HANG (deadlock)") < shown.index("480 cells that passed")
     page = html.render(report, hide=str)
     assert page.count("<tr>") > 1000
     assert len(page) < 2 * 2**20

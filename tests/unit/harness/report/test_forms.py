@@ -288,6 +288,44 @@ def test_an_earlier_report_of_the_same_failure_that_says_otherwise_is_listed(mak
     )
 
 
+def earlier_of(run, run_dir):
+    """The rows of what earlier reports said, or nothing where the section is left out."""
+    found = next((block.markdown for name, block in build(run, run_dir).blocks if name == "earlier"), "")
+    return found.splitlines()[2:]
+
+
+def test_a_report_of_another_limit_or_setting_neither_agrees_nor_contradicts(make_run, parts):
+    """Once, a run of 256 tokens without a limit contradicted one of another attention that ran out of time."""
+    first, first_dir = make_run("no_failure")
+    layout.report(first_dir, "claims.json").write_text(json.dumps(said(first)))
+    canned = parts["no_failure"]()
+    canned.spec = dataclasses.replace(canned.spec, fixed=canned.spec.fixed.with_value("train.seq_len", 512))
+    assert earlier_of(*make_run(canned)) == []
+    (row,) = earlier_of(*make_run("no_failure"))
+    assert row.endswith("| agrees |")
+    assert "No failing value of n_layers" in row
+
+
+def test_a_report_is_not_compared_with_itself_its_copy_or_a_later_one(make_run):
+    run, run_dir = make_run("threshold")
+    for name, changes in (("copy", {}), ("later", {"id": "other", "started_at": "2027-01-01T00:00:00Z"})):
+        (run_dir.parent / name).mkdir()
+        layout.report(run_dir.parent / name, "claims.json").write_text(json.dumps(said(run) | changes))
+    assert earlier_of(run, run_dir) == []
+
+
+def test_a_run_that_takes_over_the_trials_of_another_does_not_agree_with_it(make_run):
+    first, first_dir = make_run("no_failure")
+    layout.report(first_dir, "claims.json").write_text(json.dumps(said(first)))
+    run, run_dir = make_run("no_failure")
+    run = dataclasses.replace(run, records=tuple(dataclasses.replace(r, run=first.id) for r in run.records))
+    (row,) = earlier_of(run, run_dir)
+    assert "neither for nor against" in row
+    text = "\n".join(build(run, run_dir).summary.sure)
+    assert "Reproduced" not in text
+    assert f"No trial was run: all {len(run.records)} are of earlier runs." in text
+
+
 def test_html_that_is_not_ours_is_shown_and_not_obeyed():
     text = html.page_of("<script>x()</script>\n\na <b onclick=x>y</b> <https://h.example>\n\n![z](http://h/z.png)")
     assert "<script" not in text

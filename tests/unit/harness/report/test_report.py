@@ -11,22 +11,24 @@ from pathlib import Path
 import pytest
 
 from harness.core.boundary import Claim, Finding
-from harness.core.evidence import Frame, LogTail, StackSample, ThreadStack
+from harness.core.evidence import Frame, LogTail, RankFacts, StackSample, ThreadStack, WorkerResult
 from harness.core.ports import Block
 from harness.core.record import Run
-from harness.core.stacks import deciding_thread, telling_frame
 from harness.core.trial import Prediction
+from harness.core.verdict import Kind
+from harness.reading.frames import deciding_thread, telling_frame
 from harness.report.build import build
 from harness.report.claims import lint
 from harness.report.facts import cell, groups
 from harness.report.figures.scaling import draw
 from harness.report.hide import Hider
-from harness.report.next_steps import changed, next_steps
+from harness.report.next_steps import next_steps
 from harness.report.render import json as json_render
 from harness.report.render import markdown
 from harness.report.sections import SECTIONS, strip
 from harness.report.sections.controls import differences
 from harness.report.seen import healthy
+from harness.report.summary import rank_of
 from harness.report.text import code, command, details, fence, md, ranges, seconds, short_path, table
 from harness.report.words import certificate, claim, headline
 from harness.report.write import summary_json, summary_text, write
@@ -269,14 +271,6 @@ def test_the_waiting_function_is_the_innermost_of_ours(make_run):
     assert deciding_thread(sample) is worker
 
 
-def test_a_changed_option_replaces_the_old_one():
-    argv = ("nsa-harness", "bisect", "--axis", "n_layers", "--total=20s", "--seed", "3")
-    assert changed(argv, "--total", "60s") == (
-        "nsa-harness", "bisect", "--axis", "n_layers", "--seed", "3", "--total", "60s",
-    )  # fmt: skip
-    assert changed(argv, "--axis", "n_layers=1..3")[2:4] == ("--total=20s", "--seed")
-
-
 def test_more_time_is_proposed_from_what_was_predicted(make_run):
     run, _ = make_run("no_threshold_slow")
     assert run.boundary.finding is Finding.NO_THRESHOLD_SLOW
@@ -371,3 +365,20 @@ def test_markdown_pieces():
     assert command(("x", "--seq-len", "512", "--on"), width=16) == ["x \\", "    --seq-len 512 \\", "    --on"]
     wide = command(("nsa-harness", "--fault", "a b>=5", "x" * 70))
     assert wide == ["nsa-harness --fault 'a b>=5' \\", "    " + "x" * 70]
+
+
+def test_all_ranks_are_alike_when_each_raised_the_same_and_not_otherwise(make_run, parts):
+    canned = parts["threshold"]()
+    record, evidence = next((r, e) for r, e in canned.trials if r.verdict.kind is Kind.HANG)
+    record = dataclasses.replace(record, verdict=dataclasses.replace(record.verdict, rank=None))
+
+    def ended(*messages):
+        said = {"id": "result", "status": "raised", "steps_done": 0, "exception": "RuntimeError"}
+        results = [WorkerResult(message=message, **said) for message in messages]
+        ranks = tuple(RankFacts(id=f"rank-{i}", rank=i, result=result) for i, result in enumerate(results))
+        canned.trials = [(record, dataclasses.replace(evidence, ranks=ranks))]
+        return rank_of(record, make_run(canned)[1])
+
+    assert ended("marked ready twice", "marked ready twice") == "all ranks alike"
+    assert ended("marked ready twice", "lost its peer") == "no single rank"
+    assert ended("marked ready twice") == "no single rank"

@@ -1,12 +1,10 @@
-"""When failures at a value are its own, and how many passes say how much."""
+"""When failures at a value are its own."""
 
 from __future__ import annotations
 
-from math import comb
-
 import pytest
 
-from harness.search.tally import Tally, lean, passes_for, passes_needed
+from harness.search.tally import Tally, is_given_up, lean
 
 
 def test_two_failures_in_a_row_are_its_own_and_one_is_never_enough():
@@ -36,26 +34,8 @@ def test_where_false_alarms_were_seen_or_many_values_were_tried_more_is_asked_fo
     assert Tally(bad=3).is_sure(false_alarms=9, tried=100)
 
 
-@pytest.mark.parametrize(("required", "bad"), [(44, 1), (44, 3), (18, 1), (9, 2)])
-def test_passes_with_failures_among_them_rule_out_the_same_rate(required, bad):
-    def missed(passes: int) -> float:
-        rate, runs = 1 - 0.05 ** (1 / required), passes + bad
-        return sum(comb(runs, k) * rate**k * (1 - rate) ** (runs - k) for k in range(bad + 1))
-
-    passes = passes_needed(required, bad)
-    assert missed(passes) <= 0.05 < missed(passes - 1)
-    assert passes_needed(required, 0) == required
-
-
-def test_the_third_certificate_of_a_search_asks_for_more_than_the_first_two():
-    assert [passes_for(44, attempt) for attempt in (1, 2)] == [44, 44]
-    assert 0.9 ** passes_for(44, 9) < 0.9**44 / 8
-
-
-@pytest.mark.parametrize(("good", "bad", "attempt"), [(29, 0, 1), (29, 0, 4), (70, 1, 1), (92, 2, 3), (1, 1, 1)])
-def test_what_passes_are_worth_is_the_largest_clean_certificate_that_they_would_have_met(good, bad, attempt):
-    tally = Tally(good=good, bad=bad, attempt=attempt)
-    worth = tally.worth
-    assert passes_needed(passes_for(worth + 1, attempt), bad) > good
-    assert not worth or passes_needed(passes_for(worth, attempt), bad) <= good
-    assert worth <= good
+def test_answers_that_tell_nothing_are_held_against_those_that_do():
+    assert is_given_up(told=0, unresolved=3)
+    assert not is_given_up(told=0, unresolved=2)
+    assert not is_given_up(told=40, unresolved=9)
+    assert is_given_up(told=40, unresolved=23)

@@ -47,11 +47,10 @@ def test_a_deterministic_threshold_is_bracketed_certified_and_confirmed():
     assert (found.finding, found.last_good, found.first_bad) == (Finding.THRESHOLD, 4, 5)
     assert found.certified
     assert found.claim is Claim.REPRODUCED
-    assert asked[-1] == (5, "confirm")
-    assert asked.count((4, "certify")) + 1 == found.certificate_passes
-    assert found.posterior is not None
-    assert found.posterior > 0.999
-    assert "P(the first failing value is 5) > 0.999" in found.because
+    assert asked.count((5, "confirm")) == 1
+    assert asked.count((4, "certify")) == found.certificate_passes, "the pass for which it was chosen does not count"
+    assert found.posterior is None, "which value is the first that fails is given no probability"
+    assert "P(" not in found.because
     assert [c.value for c in found.counts if c.bad] == [5]
 
 
@@ -60,9 +59,11 @@ def test_the_last_good_value_passing_says_which_rate_it_excludes():
     search = ThresholdSearch(axis, Effort(certify=29))
     play(search, from_five(axis))
     found = search.result()
-    assert found.excluded_rate == pytest.approx(1 - 0.05 ** (1 / 29))
-    assert "n_layers=5 failed 2 of 2, n_layers=4 passed 29 of 29" in found.because
-    assert "0.1 or more at n_layers <= 4 would have been seen with probability 95 %" in found.because
+    assert found.excluded_rate == pytest.approx(1 - 0.0405 ** (1 / 29))
+    assert "n_layers=5 failed 2 of 2, n_layers=4 passed 30 of 30" in found.because
+    assert "0.11 or more at n_layers <= 4 would have been seen with probability 95 %" in found.because
+    assert "of which 5 of 12 values were tried" in found.because
+    assert "not tested: too few passes and failures at n_layers=5" in found.because
 
 
 def test_when_nothing_fails_the_largest_value_is_certified():
@@ -71,7 +72,7 @@ def test_when_nothing_fails_the_largest_value_is_certified():
     found = search.result()
     assert (found.finding, found.last_good, found.first_bad) == (Finding.NO_FAILURE, 12, None)
     assert found.certified
-    assert asked[-8:] == [(12, "certify")] * 8
+    assert asked[-9:] == [(12, "certify")] * 9
 
 
 def test_when_the_smallest_fails_it_is_confirmed_and_nothing_else_is_run():
@@ -88,12 +89,12 @@ def test_a_failure_that_does_not_come_again_is_not_counted_and_not_hidden():
     search.tell(value=2, answer=BAD, seconds=12)
     search.tell(value=1, answer=GOOD, seconds=0.5)
     asked = play(search, {})
-    assert {value for value, _ in asked} == {2}
-    assert asked[0][1] == "confirm"
+    assert [value for value, _ in asked].count(1) <= 2, "its certificate; the two passes before do not count"
+    assert (2, "confirm") in asked
     found = search.result()
     assert (found.finding, found.last_good, found.first_bad) == (Finding.NO_FAILURE, 2, None)
     (note,) = [note for note in found.notes if "not counted" in note]
-    assert note.startswith(f"n_layers=2 failed 1 of {len(asked) + 1}")
+    assert note.startswith(f"n_layers=2 failed 1 of {[value for value, _ in asked].count(2) + 1}")
     assert "false alarm, or a failure in fewer than 10 % of the trials" in note
 
 
@@ -111,6 +112,7 @@ def test_a_rare_failure_that_shows_again_is_reproduced():
     search = ThresholdSearch(layers(1, 2), Effort(certify=2))
     for value, answer in [(1, GOOD), (2, BAD), (1, GOOD), (2, GOOD), (2, GOOD), (2, BAD)]:
         search.tell(value=value, answer=answer, seconds=1)
+    play(search, {2: BAD})
     assert search.ask() is None
     assert search.result().claim is Claim.REPRODUCED
 
@@ -141,7 +143,6 @@ def test_values_that_cannot_be_told_widen_the_answer_and_are_named():
     play(search, from_five(axis) | {4: UNRESOLVED})
     found = search.result()
     assert (found.last_good, found.first_bad, found.unresolved) == (3, 5, (4,))
-    assert "is one of 4, 5" in found.because
     assert any("n_layers 4" in note for note in found.notes)
 
 
@@ -281,9 +282,10 @@ def test_estimating_changes_nothing():
 
 
 @pytest.mark.parametrize(
-    ("pass_s", "fail_s", "passes"), [(0.15, 12, 44), (1, 12, 24), (2.5, 12, 18), (200, 12, 18), (1, 15, 30)]
+    ("pass_s", "fail_s", "passes"),
+    [(0.15, 12, 44), (0.5, 12, 30), (2.5, 12, 18), (200, 12, 18), (1, 30, 21), (2, 60, 21)],
 )
-def test_the_certificate_costs_two_failures_within_bounds(pass_s, fail_s, passes):
+def test_the_certificate_costs_seven_tenths_of_a_failure_within_bounds_or_fifteen_seconds(pass_s, fail_s, passes):
     assert certificate_passes(pass_s=pass_s, fail_s=fail_s) == passes
 
 
@@ -307,14 +309,13 @@ def test_a_false_alarm_in_the_certificate_asks_for_more_passes_and_moves_nothing
     for _ in range(15):
         search.tell(value=1, answer=GOOD, seconds=1)
     search.tell(value=1, answer=BAD, seconds=12)
-    assert search.ask().value == 1  # type: ignore[union-attr]
+    assert search.low == 0
     play(search, {2: BAD})
     found = search.result()
     assert (found.last_good, found.first_bad, found.certified) == (1, 2, True)
-    assert found.certificate_passes > 30
-    assert found.excluded_rate == pytest.approx(1 - 0.05 ** (1 / 20))
-    assert "up to 5 % false alarms" in found.because
-    assert 0.9 < found.chances[1] < 1
+    assert found.certificate_passes > 40
+    assert found.excluded_rate is not None
+    assert found.excluded_rate <= 1 - 0.0405 ** (1 / 20)
 
 
 def test_the_certificate_and_the_confirmation_can_be_run_at_once():
@@ -328,7 +329,7 @@ def test_the_certificate_and_the_confirmation_can_be_run_at_once():
     assert [(r.value, r.role) for r in batch] == [(5, "confirm")] + [(4, "certify")] * 5
     for request in batch:
         search.tell(value=request.value, answer=BAD if request.value == 5 else GOOD, seconds=1)
-    assert [(r.value, r.role) for r in search.ask_many(6)] == [(4, "certify")] * 3
+    assert [(r.value, r.role) for r in search.ask_many(6)] == [(4, "certify")] * 4
 
 
 def test_values_above_the_first_failing_one_are_looked_at_on_request():
@@ -371,7 +372,7 @@ def test_a_value_that_a_soft_limit_cut_off_is_run_with_its_whole_limit_before_it
             search.tell(value=2, answer=UNRESOLVED, seconds=5, slow=True, soft=True)
         else:
             search.tell(value=2, answer=BAD, seconds=300)
-    assert asked == [(1, "search", True), (2, "search", True), *[(1, "certify", True)] * 2, (2, "confirm", False)]
+    assert asked == [(1, "search", True), (2, "search", True), *[(1, "certify", True)] * 3, (2, "confirm", False)]
     found = search.result()
     assert (found.last_good, found.first_bad, found.certified, found.claim) == (1, 2, True, Claim.OBSERVED)
 

@@ -170,7 +170,7 @@ def test_repeats_budget_and_certificate_become_effort():
         (HEAD + "exclude:\n  - {n_layers: '>=x'}\n", 8, "'x' is not a number"),
         (HEAD + "exclude:\n  - {sdpa: '>=3'}\n", 8, "is categorical"),
         (HEAD + "limits: {stall: soon}\n", 7, "'soon' is not a duration"),
-        (HEAD + "limits: {stall: 0}\n", 7, "0 is not a duration"),
+        (HEAD + "limits: {stall: 0}\n", 7, "'0' is not a duration"),
         (HEAD + "limits:\n  stall: [3]\n", 8, "should be seconds, or a duration"),
         (HEAD + "success: {forbid: ['(']}\n", 7, "is not a regular expression"),
         (HEAD + "signatures: {a: {verdict: hung}}\n", 7, "did you mean 'hang'"),

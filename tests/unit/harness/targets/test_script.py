@@ -6,13 +6,14 @@ import json
 
 import pytest
 
+from harness.core.command_line import CommandLine, composed, difference
 from harness.core.errors import SpecError
 from harness.core.point import Point
 from harness.core.spec import Limits
 from harness.core.trial import Trial
 from harness.plan.budget import budget
 from harness.targets import TARGETS
-from harness.targets.script import SHIM, argv_of
+from harness.targets.script import SHIM
 
 
 @pytest.fixture
@@ -51,19 +52,76 @@ def test_placeholders_become_values_and_nothing_else_changes(target, tmp_path):
     ("value", "text"), [(1e-4, "0.0001"), (0.1 + 0.2, "0.30000000000000004"), (2.0, "2"), (True, "True"), (7, "7")]
 )
 def test_numbers_are_spelt_without_loss(target, value, text):
-    assert argv_of(target.config({"command": "x {v}", "args.v": value}), python="") == ("x", text)
+    assert composed(target.config({"command": "x {v}", "args.v": value}), python="").argv == ("x", text)
 
 
 def test_braces_that_are_no_placeholder_stay(target):
     config = target.config({"command": """x '{"lr": 1}' {} {{rank}} {n}""", "args.n": 1})
 
-    assert argv_of(config, python="") == ("x", '{"lr": 1}', "{}", "{rank}", "1")
+    assert composed(config, python="").argv == ("x", '{"lr": 1}', "{}", "{rank}", "1")
 
 
-def test_a_composed_command_line_may_ask_for_the_trials_interpreter():
+def test_the_trials_interpreter_and_words_behind_are_taken_as_they_are():
+    config = {"command": "{python} train.py", "args": {}, "more": ["{layers}"]}
+
+    assert composed(config, python="/their/python").argv == ("/their/python", "train.py", "{layers}")
+
+
+def test_a_trial_of_an_older_version_is_still_spelt():
     config = {"argv": ["{python}", "train.py", "{layers}"]}
 
-    assert argv_of(config, python="/their/python") == ("/their/python", "train.py", "{layers}")
+    assert composed(config, python="/their/python").argv == ("/their/python", "train.py", "{layers}")
+
+
+@pytest.mark.parametrize(
+    ("word", "on", "off"),
+    [
+        ("{amp:--amp}", ("--amp",), ()),
+        ("{amp:--amp|--no-amp}", ("--amp",), ("--no-amp",)),
+        ("{amp:--amp|}", ("--amp",), ()),
+        ("'{amp:--precision bf16}'", ("--precision", "bf16"), ()),
+        ("{amp:model.amp=true|model.amp=false}", ("model.amp=true",), ("model.amp=false",)),
+        ("--scale={amp:2}", ("--scale=2",), ()),
+        ("--scale={amp:2|1}", ("--scale=2",), ("--scale=1",)),
+        ("{{amp:2}}{amp:!|}", ("{amp:2}!",), ("{amp:2}",)),
+    ],
+)
+def test_a_word_with_a_flag_is_there_or_not(target, word, on, off):
+    for value, words in ((True, on), ("1", on), ("on", on), (False, off), ("false", off)):
+        config = target.config({"command": f"x {word} y", "args.amp": value})
+        assert composed(config, python="").argv == ("x", *words, "y")
+
+
+def test_variables_in_front_are_set_for_the_program_and_flags_leave_them_out(target, tmp_path):
+    settings = {"command": "A=1 B={b:2} C={c} python x D=4", "args.b": False, "args.c": "a b"}
+    command = target.command(trial_of(target, settings, env=(("A", "0"), ("E", "5"))), trial_dir=tmp_path, env={})
+
+    assert command.argv == ("python", "x", "D=4")
+    env = dict(command.env)
+    assert (env["A"], env.get("B"), env["C"], env["E"]) == ("1", None, "a b", "5")
+    assert str(composed(target.config(settings), python="")) == "A=1 C='a b' python x D=4"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (("x", "--amp", "--ckpt"), ("x", "--ckpt"), "without --amp"),
+        (("x", "--layers", "5"), ("x", "--layers", "4"), "with --layers 4"),
+        (("x", "--layers=5"), ("x", "--layers=4"), "with --layers=4"),
+        (("x", "--amp"), ("x", "--no-amp"), "with --no-amp"),
+        (("x",), ("x", "--safe"), "with --safe"),
+        (("x", "--a", "y", "--b"), ("x", "y"), "without --a and without --b"),
+    ],
+)
+def test_what_two_command_lines_differ_in_is_said_as_one_would(before, after, said):
+    assert difference(CommandLine((), before), CommandLine((), after)) == said
+
+
+def test_a_variable_that_differs_is_named():
+    one, other = CommandLine((("A", "1"), ("B", "2")), ("x",)), CommandLine((("B", "3"),), ("x",))
+
+    assert difference(one, CommandLine((("B", "2"),), ("x",))) == "without A=1"
+    assert difference(one, other) == "with B=3"
 
 
 @pytest.mark.parametrize(
@@ -73,6 +131,8 @@ def test_a_composed_command_line_may_ask_for_the_trials_interpreter():
         ({"command": "x --lr 1", "args.lr": 1}, ("lr is set", "no {lr}", "--lr {lr}")),
         ({"command": "x", "model.dim": 1}, ("unknown setting 'model.dim'",)),
         ({"steps": 4}, ("no command", "behind --")),
+        ({"command": "x {a:--a}", "args.a": "maybe"}, ("a is a flag", "a=1 or a=0")),
+        ({"command": "x {a:--a} {a}", "args.a": 1}, ("a value in one place and a flag in another",)),
     ],
 )
 def test_what_does_not_fit_together_is_said_before_anything_runs(target, settings, words):

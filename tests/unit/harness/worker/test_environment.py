@@ -11,6 +11,7 @@ try:
     overwrite("NSA_TEST", "longer than it was")
 except ValueError as error:
     refused = str(error)
+overwrite("NSA_TEST", "middle")
 overwrite("NSA_TEST", "after!")
 own = open("/proc/self/environ").read().split("\\0")
 child = subprocess.run(["env"], capture_output=True, text=True).stdout.split("\\n")

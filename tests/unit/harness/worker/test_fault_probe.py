@@ -7,9 +7,9 @@ import pytest
 from harness.core.point import Point
 from harness.core.trial import Budget, Limit, Trial
 from harness.core.verdict import Kind
-from harness.core.world import Place
 from harness.specimens.catalog import Scene, Specimen
 from harness.worker.fault import FaultProbe
+from harness.worker.world import Place
 from nsa.train.probe import Edge, Phase
 
 LIMIT = Limit(seconds=1.0, source="test")

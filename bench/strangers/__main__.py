@@ -1,0 +1,293 @@
+"""python -m bench.strangers: the instrument on programs that it has never seen, with default options only."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+import psutil
+
+from bench.strangers.cases import FIRST_OF_RELEASE, Case, draw, packages
+
+WALL_S = 150.0
+"""A case that takes longer is undecided: it is interrupted as a user would."""
+
+LATE_S = 60.0
+"""A hang that is told later than this was told late."""
+
+EXAMPLES = """examples:
+  python -m bench.strangers --cases 20 --seed 7 --jobs 2
+  python -m bench.strangers --cases 300 --seed 1000 --jobs 2 --json result.json
+  python -m bench.strangers --seed 7 --only flock --keep kept
+  python -m bench.strangers --cases 20 --seed 7 --plain      the programs alone: do they do what is said of them?
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What was said of one case. ``told_s`` are seconds from the fault to the verdict; ``score`` as on the card."""
+
+    case: Case
+    kind: str
+    cause: str
+    score: str
+    told_s: float | None
+    because: str
+
+
+def main() -> int:
+    """Draw the cases, run them, print the card."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.strangers", description=__doc__, epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("--cases", type=int, default=20, help="how many (default: 20)")
+    parser.add_argument("--seed", type=int, default=1, help=f"below {FIRST_OF_RELEASE}: development (default: 1)")
+    parser.add_argument("--jobs", type=int, default=2, help="at a time (default: 2)")
+    parser.add_argument("--only", default="", help="cases whose name has this")
+    parser.add_argument("--kind", choices=("HANG", "CRASH", "PASS"), help="only troubles of which this is true")
+    parser.add_argument(
+        "--python",
+        default=sys.executable,
+        help="the programs' interpreter (default: this one); those that need what it lacks are left out",
+    )
+    parser.add_argument("--device", default="cpu", help="what the programs train on: cpu or cuda (default: cpu)")
+    parser.add_argument(
+        "--wall", type=float, default=WALL_S, help="seconds after which a case is interrupted (default: 150)"
+    )
+    parser.add_argument("--keep", type=Path, help="keep every case's folder here")
+    parser.add_argument("--json", type=Path, help="write all results here")
+    parser.add_argument("--list", action="store_true", help="say what would run")
+    parser.add_argument(
+        "--suspend",
+        action="store_true",
+        help="stop each case with its instrument once, for 3 to 20 s, as a laptop does",
+    )
+    parser.add_argument("--plain", action="store_true", help="run the programs alone, a minute each")
+    asked = parser.parse_args()
+    os.environ["STRANGER_DEVICE"] = asked.device
+    cases = draw(asked.seed, asked.cases, only=asked.only, has=packages(asked.python), device=asked.device)
+    cases = [case for case in cases if asked.kind in (None, case.trouble.expect)]
+    if asked.list:
+        print(*cases, sep="\n")
+        return 0
+    with contextlib.ExitStack() as stack:
+        folder = asked.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        results = run_all(
+            cases, folder=folder.resolve(), python=asked.python, jobs=asked.jobs, keep=asked.json, plain=asked.plain,
+            wall_s=asked.wall, suspend=asked.suspend,
+        )  # fmt: skip
+    print(card(results, seed=asked.seed))
+    return 1 if any(result.score == "wrong" for result in results) else 0
+
+
+def run_all(
+    cases: list[Case],
+    *,
+    folder: Path,
+    python: str,
+    jobs: int,
+    keep: Path | None,
+    wall_s: float = WALL_S,
+    plain: bool = False,
+    suspend: bool = False,
+) -> list[Result]:
+    """Every case, ``jobs`` at a time, each in a folder of its own below ``folder``.
+
+    After each, all results so far are written to ``keep``; Ctrl-C ends what runs and gives what there is.
+    """
+    results: list[Result] = []
+    run = run_plain if plain else partial(run_case, wall_s=wall_s, suspend=suspend)
+    with ThreadPoolExecutor(jobs) as pool:
+        running = [pool.submit(run, case, folder / f"{case.seed}-{case.number}", python) for case in cases]
+        try:
+            for number, one in enumerate(running, 1):
+                result = one.result()
+                results.append(result)
+                told = f"{result.told_s:5.1f} s" if result.told_s is not None else "       "
+                if keep:
+                    keep.write_text(json.dumps([as_json(one) for one in results], indent=1) + "\n")
+                print(f"[{number}/{len(cases)}] {result.score:9} {result.kind:10} {told}  {result.case}", flush=True)
+                if result.score not in ("right", "void"):
+                    print(f"      {result.cause}: {result.because[:300]}", flush=True)
+        except KeyboardInterrupt:
+            print("interrupted: what runs is ended first", flush=True)
+            for one in running:
+                one.cancel()
+    return results
+
+
+def run_case(case: Case, folder: Path, python: str, *, wall_s: float = WALL_S, suspend: bool = False) -> Result:
+    """One case under ``nsa-harness run`` with default options; with ``suspend`` all of it is stopped for a while."""
+    env = prepare(case, folder)
+    line = case.command(python, port=free_port())
+    harness = str(Path(sys.executable).with_name("nsa-harness"))
+    argv = [harness, "run", "--runs", str(folder / "runs"), "--json", "--", "bash", "-c", line]
+    moments = random.Random(f"{case.seed}:{case.number}:suspended")
+    sleeps_s = (moments.uniform(0.5, 12.0), moments.uniform(3.0, 20.0)) if suspend else None
+    done = ended(argv, folder=folder, env=env, wall_s=wall_s, sleeps_s=sleeps_s)
+    began_s, over = stamps(folder)
+    try:
+        row = json.loads(done)["trials"][0]
+    except (json.JSONDecodeError, KeyError, IndexError):
+        return Result(case=case, kind="NONE", cause="", score="undecided", told_s=None, because=done[-300:])
+    verdict, outcome = row["verdict"], row["outcome"]
+    kind, cause = verdict["kind"], verdict.get("cause") or ""
+    ended_at = datetime.fromisoformat(row["started_at"]).timestamp() + outcome["duration_s"]
+    told_s = ended_at - began_s if began_s is not None else None
+    score = scored(case, kind, told_s, began=began_s is not None, over=over)
+    if case.trouble.expect == "PASS" and kind == "CRASH" and outcome["ending"] != "stopped by us":
+        score = "void"  # It did crash, by itself: a fork beside gloo's threads does at times.
+    return Result(case=case, kind=kind, cause=cause, score=score, told_s=told_s, because=verdict["because"])
+
+
+def scored(case: Case, kind: str, told_s: float | None, *, began: bool, over: bool) -> str:
+    """``right``, ``late``, ``undecided``, ``wrong``, or ``void`` where the trouble never came, or did not bite."""
+    expect = case.trouble.expect
+    if not began or (expect == "HANG" and over):
+        return "wrong" if kind == "HANG" and not began else "void"
+    if kind == "UNRESOLVED":
+        return "undecided"
+    if expect == "PASS":
+        return "right" if kind in ("PASS", "SLOW") else "wrong"
+    if expect == "CRASH" or case.trouble.may_crash:
+        return "right" if kind in ("CRASH", "OOM") or (kind == "HANG" and case.trouble.may_crash) else "wrong"
+    if kind != "HANG":
+        return "wrong"
+    return "late" if told_s is not None and told_s > LATE_S else "right"
+
+
+def run_plain(case: Case, folder: Path, python: str) -> Result:
+    """One case without the instrument: right if it ends as is said of it, or is still silent after a minute."""
+    env = prepare(case, folder)
+    done = subprocess.Popen(
+        ["bash", "-c", case.command(python, port=free_port())], cwd=folder, env=env, start_new_session=True,
+        stdout=(folder / "out").open("w"), stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        code = done.wait(60.0)
+        kind = "PASS" if code == 0 else "CRASH"
+    except subprocess.TimeoutExpired:
+        kind = "HANG"
+        os.killpg(done.pid, signal.SIGKILL)
+        done.wait()
+    began_s, over = stamps(folder)
+    score = scored(case, kind, None, began=began_s is not None, over=over)
+    return Result(case=case, kind=kind, cause="", score=score, told_s=None, because=(folder / "out").read_text()[-300:])
+
+
+def prepare(case: Case, folder: Path) -> dict[str, str]:
+    """The program in its folder, and its environment: a few threads, and a file for its stamps."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "stamps").unlink(missing_ok=True)
+    (folder / "train.py").write_text(case.source)
+    return {**os.environ, "STRANGER_STAMPS": str(folder / "stamps"), "OMP_NUM_THREADS": "1"}
+
+
+def ended(
+    argv: list[str], *, folder: Path, env: dict[str, str], wall_s: float, sleeps_s: tuple[float, float] | None = None
+) -> str:
+    """What a command printed; after ``wall_s`` it is interrupted, and killed if that does not end it.
+
+    ``sleeps_s``: after how long it is stopped with all that it started, and for how long.
+    """
+    with (folder / "stderr").open("w") as errors:
+        process = subprocess.Popen(argv, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=errors, text=True)
+        if sleeps_s is not None:
+            put_to_sleep(process, after_s=sleeps_s[0], for_s=sleeps_s[1])
+        for patience_s, number in ((wall_s, signal.SIGINT), (20.0, signal.SIGINT), (20.0, signal.SIGKILL), (9.0, 0)):
+            try:
+                return process.communicate(timeout=patience_s)[0]
+            except subprocess.TimeoutExpired:
+                process.send_signal(number)
+    return ""
+
+
+def put_to_sleep(process: subprocess.Popen[str], *, after_s: float, for_s: float) -> None:
+    """Stop ``process`` and every descendant of it, and let them go on."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(after_s)
+        return
+    tree = psutil.Process(process.pid)
+    stopped = [tree]
+    with contextlib.suppress(psutil.NoSuchProcess):
+        tree.suspend()  # from the root on: who is stopped starts nobody
+        for _ in range(3):
+            for one in set(tree.children(recursive=True)) - set(stopped):
+                stopped.append(one)
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    one.suspend()
+    time.sleep(for_s)
+    for one in reversed(stopped):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.resume()
+
+
+def stamps(folder: Path) -> tuple[float | None, bool]:
+    """When the trouble began (None: it never did), and whether it was over."""
+    try:
+        rows = [line.rsplit(" ", 2) for line in (folder / "stamps").read_text().splitlines()]
+    except FileNotFoundError:
+        return None, False
+    began = [float(row[1]) for row in rows if row[0] == "begins"]
+    return min(began, default=None), any(row[0] == "is over" for row in rows)
+
+
+def free_port() -> int:
+    """A port for a rendezvous; drawn, because two cases that ask the kernel at once may get the same."""
+    return random.randrange(20000, 60000)
+
+
+def card(results: list[Result], *, seed: int) -> str:
+    """The score card and the table of what was said of what."""
+    counted = [result for result in results if result.score != "void"]
+    scores = collections.Counter(result.score for result in counted)
+    hangs = sorted(r.told_s for r in counted if r.case.trouble.expect == "HANG" and r.kind == "HANG" and r.told_s)
+    false = [result for result in counted if result.case.trouble.expect == "PASS" and result.kind == "HANG"]
+    use = "development" if seed < FIRST_OF_RELEASE else "release"
+    total = max(len(counted), 1)
+    lines = [f"{len(counted)} cases of seed {seed} ({use}), {len(results) - len(counted)} void"]
+    names = ("right", "late", "undecided", "wrong")
+    lines += [f"  {name:10} {scores[name]:4}  {100 * scores[name] / total:5.1f} %" for name in names]
+    lines.append(f"  healthy called HANG: {len(false)} of {sum(r.case.trouble.expect == 'PASS' for r in counted)}")
+    if hangs:
+        worst = hangs[min(int(0.95 * len(hangs)), len(hangs) - 1)]
+        lines.append(
+            f"  fault to HANG: median {statistics.median(hangs):.1f} s, 95 % {worst:.1f} s, longest {hangs[-1]:.1f} s"
+        )
+    table = collections.Counter((result.case.trouble.expect, result.kind) for result in counted)
+    kinds = sorted({kind for _, kind in table})
+    lines.append("  " + "".join(f"{name:>12}" for name in ("true \\ told", *kinds)))
+    rows = {expect: "".join(f"{table[expect, kind]:12}" for kind in kinds) for expect in ("HANG", "CRASH", "PASS")}
+    lines += [f"  {expect:>12}{row}" for expect, row in rows.items()]
+    return "\n".join(lines)
+
+
+def as_json(result: Result) -> dict[str, object]:
+    """One result for a file."""
+    case = result.case
+    return {
+        "seed": case.seed, "number": case.number, "host": case.host.name, "trouble": case.trouble.name,
+        "launcher": case.launcher, "phase": case.phase, "step": case.step, "rank": case.rank,
+        "expect": case.trouble.expect, "kind": result.kind, "cause": result.cause, "score": result.score,
+        "told_s": result.told_s and round(result.told_s, 2), "because": result.because, "at": round(time.time()),
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""It burns CPU and goes nowhere, as far as patience can tell: one place, no compiled work in it, nothing moves.
+
+A loop that can never end by its own source is told at once (``harness.classify.rules.stalled``). Here is what only
+lasts too long: a hundred of the longest gaps of its phase, or four times its limit. A counter that grows in any frame
+on the stack excludes it: that loop gets on.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from harness.classify.facts import (
+    busy_patience_s,
+    conclude,
+    job_of_case,
+    silence,
+    stopped_by_limit,
+)
+from harness.classify.signature import signature, stack_names
+from harness.classify.views import alike, cited, views_of, waiting
+from harness.core.verdict import Confidence, Kind
+from harness.reading.frames import is_compiled_work, is_stdlib, native_leaf, python_frames, spell
+from harness.reading.loops import changes, progress
+
+if TYPE_CHECKING:
+    from harness.core.evidence import Frame, ThreadStack
+    from harness.core.verdict import Case, Verdict
+    from harness.reading.standing import Standing
+
+LONGER = 10.0
+"""Times the longest healthy silence that a busy silence must last."""
+LEAST_UNDISTURBED_S = 5.0
+"""Of it, what must have passed without a dumper stopping the process: on a busy machine that takes seconds."""
+SAMPLES = 3
+
+
+def busy(case: Case) -> Verdict | None:
+    """Of one process; of several ranks the one that the others wait for."""
+    if not stopped_by_limit(case) or any(view.failed for view in views_of(case)):
+        return None
+    job = job_of_case(case)
+    if not job.several:
+        return _busy(case, job.stand[job.leaders[0]]) if job.leaders else None
+    if case.evidence.silence_s < busy_patience_s(case):
+        return None  # another rank still makes marks: this one may have something of its own to do
+    views = [view for view in views_of(case) if view.there]
+    absent = [view for view in views if view.meeting is None and view.standing is not None]
+    waiters = [view for view in views if view.meeting is not None]
+    for view in absent:
+        verdict = _busy(view.case, view.standing) if view.standing is not None else None
+        if verdict is not None:
+            told = "".join(f"{waiting(group)}; " for group in alike(waiters))
+            because = f"rank {view.rank} does not come: it runs without an end; {told}{verdict.because}"
+            cites = tuple(dict.fromkeys((view.facts.id, *verdict.cites, *cited(waiters))))
+            return replace(verdict, because=because, cites=cites, rank=view.rank, phase=view.phase)
+    return None
+
+
+def _busy(case: Case, one: Standing) -> Verdict | None:
+    """Needs a yardstick for healthy silence (a prediction, or the same phase earlier): without one, no verdict."""
+    yardstick, moved = healthy_silence_s(case), one.motion
+    silence_s = case.evidence.silence_s
+    if yardstick is None or moved is None or silence_s < busy_patience_s(case):
+        return None
+    if undisturbed_s(case, one) < max(LEAST_UNDISTURBED_S, LONGER * yardstick[0]):
+        return None
+    if not moved.busy or not moved.counters_still or progress(one.samples):
+        return None
+    if changes(one.samples) is not None:
+        return None
+    threads = confined(one)
+    if not threads:
+        return None
+    cause = _cause(threads)
+    healthy_s, basis, cite = yardstick
+    because = (
+        f"{silence(case)}, {silence_s / max(healthy_s, 0.01):.0f} times the longest healthy silence "
+        f"({healthy_s:.2f} s, {basis}); {moved.cpu_s:.1f} s CPU in {moved.seconds:.1f} s, and in {len(threads)} of "
+        f"{len(threads)} samples it is in {spell(python_frames(threads[-1])[0])} called from the same place, "
+        "with no compiled work inside it; memory, page faults and I/O do not move"
+    )
+    return conclude(
+        case,
+        Kind.HANG,
+        rule="busy",
+        cause=cause,
+        because=because,
+        cites=(*one.ids, cite, "progress"),
+        confidence=Confidence.HIGH if cite == "prediction" else Confidence.MEDIUM,
+        signature=signature(Kind.HANG, cause, stack_names(threads[-1])),
+    )
+
+
+def undisturbed_s(case: Case, one: Standing) -> float:
+    """The silence without the time in which our own dumps of native frames kept the process stopped."""
+    paused_s = 0.0
+    for sample in one.native:
+        after_s = min((look.t_s for look in one.looks if look.t_s > sample.t_s), default=sample.t_s)
+        paused_s += after_s - sample.t_s
+    return case.evidence.silence_s - paused_s
+
+
+def healthy_silence_s(case: Case) -> tuple[float, str, str] | None:
+    """The longest silence of a healthy trial here: seconds, where that comes from, and what to cite.
+
+    It comes from the prediction, or else from earlier steps of this very trial: any silence in them, because what comes
+    after an optimizer's step may be anything.
+    """
+    prediction = case.trial.prediction
+    if prediction is not None:
+        return prediction.silence_high_s, f"predicted from {prediction.source}", "prediction"
+    marks, last = case.evidence.heartbeats, case.evidence.last
+    if last is None or last.step is None:
+        return None
+    gaps = [
+        after.t_s - before.t_s
+        for before, after in itertools.pairwise(marks)
+        if before.rank == after.rank and before.step is not None and before.step < last.step
+    ]
+    return (max(gaps), "of earlier steps", "progress") if gaps else None
+
+
+def confined(one: Standing) -> tuple[ThreadStack, ...]:
+    """The stacks of the thread that burns the CPU, one a sample, if they show one place and no compiled work.
+
+    Empty otherwise, and always without native frames: a Python stack alone cannot tell a loop from a long operator.
+    Inside that place, nothing but the interpreter and the C library runs: stricter than a low entropy of the native
+    leaf, which a long matrix product has too.
+    """
+    samples = one.native
+    if len(samples) < SAMPLES or one.motion is None:
+        return ()
+    threads = tuple(t for s in samples for t in s.threads if t.tid == one.motion.busiest)
+    if len(threads) != len(samples) or not all(python_frames(t) for t in threads):
+        return ()
+    if len({_where(t) for t in threads}) != 1:
+        return ()
+    innermost = python_frames(threads[0])[0]
+    if "/site-packages/torch/" in innermost.file:
+        return ()
+    if not all(unwound(t) for t in threads) or any(is_compiled_work(f) for t in threads for f in native_leaf(t)):
+        return ()
+    return threads
+
+
+def unwound(thread: ThreadStack) -> bool:
+    """Whether native frames were followed beyond the innermost Python one: only then is their absence inside it told.
+
+    Hand-written assembly (matrix products) can stop an unwinder at the very first frame.
+    """
+    return any(frame.native for frame in thread.frames[len(native_leaf(thread)) :])
+
+
+def _where(thread: ThreadStack) -> tuple[tuple[str, str, int], ...]:
+    innermost, *callers = python_frames(thread)
+    return ((innermost.function, innermost.file, 0), *((f.function, f.file, f.line) for f in callers))
+
+
+def _cause(threads: tuple[ThreadStack, ...]) -> str:
+    """Whether a C function keeps the GIL: by its name, or because the standard library stands still in one line."""
+    inside = [frozenset(_c_functions(native_leaf(t))) for t in threads]
+    stays = bool(frozenset.intersection(*inside))
+    innermost = {python_frames(t)[0] for t in threads}
+    in_library = len(innermost) == 1 and all(map(is_stdlib, innermost))
+    return "gil-held" if (stays or in_library) and all(t.owns_gil for t in threads) else "infinite-loop"
+
+
+def _c_functions(leaf: tuple[Frame, ...]) -> list[str]:
+    return [f.function for f in leaf if not f.function.startswith(("0x", "_Py", "Py")) and "Eval" not in f.function]

@@ -1,0 +1,306 @@
+"""Every rank waits for others, and they can never meet: whose call is the wrong one.
+
+Asked when ``harness.classify.rules.stalled`` has found that no rank can go on and that none is stuck somewhere of its
+own. What a rank handed to its communication library is a fact, so the flight recorders come first; then a rank that has
+ended; then the calls that the stacks show; last a collective that all ranks are in, and that nothing moves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from harness.classify.facts import conclude, job_of_case, place, silence, silence_began_s
+from harness.classify.signature import signature
+from harness.classify.views import alike, cited, names, views_of, waiting, who
+from harness.core.verdict import Alternative, Confidence, Kind
+from harness.reading.desync import Parting, group_of, in_words
+from harness.reading.gpus import gpus_of_pids
+from harness.reading.meeting import ROOTED
+from harness.reading.ranks import late_ranks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.classify.views import RankView
+    from harness.core.verdict import Case, Verdict
+    from harness.reading.desync import Divergence
+
+
+def desync(case: Case) -> Verdict | None:
+    """Which rank parted from the others, as far as anything shows it."""
+    job, views = job_of_case(case), views_of(case)
+    there = [view for view in views if view.there]
+    if not there or any(view.meeting is None for view in there):
+        return None
+    if job.circle:
+        because = f"the operations of two process groups wait for each other: {job.circle}"
+        return _recorded(case, None, views, [], cause="collective-mismatch", because=because, certain=True)
+    for parted in job.parted:
+        found = _by_recorder(case, parted, views)
+        if found is not None:
+            return found
+    if job.gone:
+        return _gone(case, there, sorted(job.gone))
+    return _by_stacks(case, there)
+
+
+# -- by the flight recorders
+
+
+def _by_recorder(case: Case, parted: Divergence, views: Sequence[RankView]) -> Verdict | None:
+    if parted.parting in (Parting.OPERATION, Parting.SHAPE):
+        return _different(case, parted, views)
+    if parted.parting is Parting.MISSING:
+        return _missing(case, parted, views)
+    late = [view for view in views if view.rank in late_ranks(parted)]
+    return _busy_device(case, parted, views, late) if len(late) == 1 else None
+
+
+def _different(case: Case, parted: Divergence, views: Sequence[RankView]) -> Verdict:
+    odd = [view for view in views if view.rank in parted.odd]
+    calls = "; ".join(f"rank {rank} called {in_words(call)}" for rank, call in parted.calls if call is not None)
+    how = "which is not what followed these operations before" if parted.by_habit else "unlike most"
+    which = f"{who(odd)} did otherwise, {how}" if odd else "nothing shows whose call is the wrong one"
+    what = "operation" if parted.parting is Parting.OPERATION else "shape or type"
+    because = (
+        f"as operation {parted.seq} of {group_of(parted)} the ranks made calls of different {what}: {calls}; {which}"
+    )
+    return _recorded(
+        case, parted, views, odd, cause="collective-mismatch", because=because, certain=not parted.by_habit
+    )
+
+
+def _missing(case: Case, parted: Divergence, views: Sequence[RankView]) -> Verdict | None:
+    odd = [view for view in views if view.rank in parted.odd]
+    if len(odd) != 1 or parted.unheard or not odd[0].there:
+        return None
+    view = odd[0]
+    waiters = [v for v in views if v.rank in dict(parted.calls) and v is not view]
+    call = next(call for _, call in parted.calls if call is not None)
+    told = f"{who(waiters)} called {in_words(call)} as operation {parted.seq} of {group_of(parted)}, and it is not over"
+    # DDP's own operations are launched by the engine: no line of the program calls them.
+    unused = "" if call.where else _went_past_backward(view, waiters)
+    cause = "unused-parameter" if unused else "collective-mismatch"
+    which = f"rank {view.rank} never called it and waits for the others elsewhere, {place(view.case)}"
+    if unused:
+        which = (
+            f"rank {view.rank} ended that backward without it{unused}, which DDP does when a parameter had no gradient"
+        )
+    verdict = _recorded(case, parted, views, odd, cause=cause, because=f"{told}; {which}", certain=True)
+    waits = waiters[0].facts.last if waiters else None
+    if unused or waits is None:
+        return verdict
+    # The call that was left out belongs to where the others made it.
+    return replace(verdict, phase=waits.phase, step=waits.step)
+
+
+def _busy_device(case: Case, parted: Divergence, views: Sequence[RankView], late: Sequence[RankView]) -> Verdict:
+    """All handed over the same operation: the rank whose device has not even begun it is busy with something else."""
+    begun = [rank for rank, call in parted.calls if call is not None and call.state == "started"]
+    call = next(call for _, call in parted.calls if call is not None)
+    gpus = gpus_of_pids(case.evidence, {late[0].facts.pid})
+    because = (
+        f"all ranks called {in_words(call)} as operation {parted.seq} of {group_of(parted)}; it began on "
+        f"{names(begun)}, but not on the GPU of rank {late[0].rank}, which is still busy with what was launched before"
+        f"{''.join(f'; {gpu}' for gpu in gpus)}"
+    )
+    return _recorded(case, parted, views, late, cause="gpu-spin", because=because, certain=bool(gpus))
+
+
+def _went_past_backward(view: RankView, waiters: Sequence[RankView]) -> str:
+    """How the missing rank's last backward ended early; empty unless the others wait for what backward launched."""
+    marks = view.facts.heartbeats
+    past = [m for m in marks if m.phase == "backward" and m.edge == "end"]
+    there = {(v.facts.last.phase, v.facts.last.step) for v in waiters if v.facts.last is not None}
+    if not past or not any(step == past[-1].step and phase in ("backward", "optim") for phase, step in there):
+        return ""
+    arrivals = [m for m in marks if m.step == past[-1].step and (m.detail or "").startswith("gradient ")]
+    return f" (its last was {arrivals[-1].detail})" if arrivals else " and went on"
+
+
+def _recorded(
+    case: Case,
+    parted: Divergence | None,
+    views: Sequence[RankView],
+    odd: Sequence[RankView],
+    *,
+    cause: str,
+    because: str,
+    certain: bool,
+) -> Verdict:
+    # Progress stopped where the call was made that the others never come to.
+    behind = min((view for view in views if view.there), key=lambda view: view.marks, default=views[0])
+    first = behind if cause == "collective-mismatch" else (odd or views)[0]
+    ras = tuple(report for report in case.evidence.ras if report.launched)
+    for report in ras:
+        counts = ", ".join(f"rank {rank} {operation}" for rank, operation in report.launched)
+        because += f"; NCCL itself counts as launched: {counts}"
+    calls = [] if parted is None else [call.op for _, call in parted.calls if call is not None]
+    gpus = tuple(sample.id for sample in case.evidence.gpus) if cause == "gpu-spin" else ()
+    verdict = conclude(
+        first.case,
+        Kind.HANG,
+        rule="desync",
+        cause=cause,
+        because=f"{because}; {silence(first.case)}",
+        cites=(
+            *(state.id for state in case.evidence.collectives),
+            *(report.id for report in ras),
+            *cited(views),
+            *gpus,
+            "progress",
+        ),
+        confidence=Confidence.HIGH if certain else Confidence.MEDIUM,
+        signature=signature(Kind.HANG, cause, dict.fromkeys(calls)),
+        phase="backward" if cause == "unused-parameter" else None,
+    )
+    rank = odd[0].rank if len(odd) == 1 else None
+    if cause != "unused-parameter":
+        return replace(verdict, rank=rank)
+    # The rank is long past it: the fault lies in the backward that it ended too early.
+    step = next((m.step for m in reversed(first.facts.heartbeats) if (m.phase, m.edge) == ("backward", "end")), None)
+    return replace(verdict, rank=rank, step=step)
+
+
+# -- by who is there, and by stacks
+
+
+def _gone(case: Case, there: Sequence[RankView], gone: Sequence[int]) -> Verdict:
+    told = "; ".join(waiting(group) for group in alike(there))
+    have, it = ("has", "it") if len(gone) == 1 else ("have", "they")
+    calls = [view.meeting.name for view in there[:1] if view.meeting is not None]
+    verdict = conclude(
+        there[0].case,
+        Kind.HANG,
+        rule="desync",
+        cause="rank-gone",
+        because=f"{told}; {names(gone)} {have} ended, and {it} will not come; {silence(there[0].case)}",
+        cites=(*(facts.id for facts in case.evidence.ranks), *cited(there), "progress"),
+        confidence=Confidence.HIGH,
+        signature=signature(Kind.HANG, "rank-gone", calls),
+    )
+    return replace(verdict, rank=gone[0])
+
+
+def _by_stacks(case: Case, there: Sequence[RankView]) -> Verdict:
+    """Which rank is at fault: the one that is alone, or else the one that went past the call the others wait in.
+
+    With DDP, a rank that is past the backward in which the others wait for gradients had parameters without one.
+    """
+    groups = alike(there)
+    calls = {(view.meeting.kind, view.meeting.name) for view in there if view.meeting is not None}
+    if len(calls) == 1:
+        return _together(case, there)
+    on_its_way = any(name in ROOTED for _, name in calls)
+    fault, how = _fault(groups)
+    unused = _past_gradients(groups)
+    cause = "unused-parameter" if unused else "collective-mismatch"
+    fault = unused or fault
+    which = f"{who(fault)} {how}" if fault else "nothing shows whose call is the wrong one"
+    if unused:
+        which = (
+            f"{who(unused)} ended backward without waiting for all gradients, which DDP does when a parameter of "
+            "that rank had none"
+        )
+    told = "; ".join(waiting(group) for group in groups)
+    # Where the call was made that the others never come to: there progress stopped, and there the fault is.
+    behind = min(there, key=lambda view: view.marks)
+    verdict = conclude(
+        behind.case,
+        Kind.HANG,
+        rule="desync",
+        cause=cause,
+        because=f"{told}; these calls never meet; {which}; {silence(case)}",
+        cites=(*cited(there), "progress"),
+        confidence=Confidence.HIGH if fault and not on_its_way else Confidence.MEDIUM,
+        signature=signature(Kind.HANG, cause, [v.meeting.name for v in there if v.meeting is not None]),
+    )
+    rank = fault[0].rank if len(fault) == 1 else None
+    return replace(verdict, rank=rank, alternatives=_other_side(groups, fault))
+
+
+def _fault(groups: Sequence[Sequence[RankView]]) -> tuple[list[RankView], str]:
+    """The ranks that part from the rest, and in which way."""
+    most, *others = groups
+    odd = [view for group in others for view in group]
+    if len(odd) < len(most):
+        ahead = all(view.marks > most[0].marks for view in odd)
+        how = f"went past it ({place(odd[0].case)})" if ahead else "waits in a call that the others do not make"
+        return odd, how
+    furthest = max(view.marks for view in (*most, *odd))
+    ahead = [view for view in (*most, *odd) if view.marks == furthest]
+    behind = [view for view in (*most, *odd) if view.marks < furthest]
+    if not behind:
+        return [], ""
+    return ahead, f"never came to the call that {who(behind)} wait{'s' if len(behind) == 1 else ''} in and is past it"
+
+
+def _past_gradients(groups: Sequence[Sequence[RankView]]) -> list[RankView]:
+    """Ranks that are past the backward in which others wait for DDP's gradients."""
+    kept = [view for group in groups for view in group if view.meeting and view.meeting.kind == "gradients"]
+    if not kept:
+        return []
+    return [view for group in groups for view in group if view not in kept and view.marks > kept[0].marks]
+
+
+def _other_side(groups: Sequence[Sequence[RankView]], fault: Sequence[RankView]) -> tuple[Alternative, ...]:
+    """Of two equal sides, either may have the wrong call: stacks cannot tell, the source of both calls can."""
+    if len(groups) != 2 or len(groups[0]) != len(groups[1]):
+        return ()
+    other = groups[0] if groups[1] and groups[1][0] in fault else groups[1]
+    missing = who(fault) if fault else "the other"
+    return (
+        Alternative(
+            cause="collective-mismatch",
+            because=f"{who(other)} makes one call too many, rather than {missing} one too few",
+            supports=("both sides have as many ranks",),
+            against=(),
+            experiment="run it with one more rank: the side with fewer ranks is the wrong one",
+        ),
+    )
+
+
+def _together(case: Case, there: Sequence[RankView]) -> Verdict:
+    """Every rank is in the same call, and it does not end: what is left is what connects them, or what it asks."""
+    gpus = gpus_of_pids(case.evidence, {view.facts.pid for view in there}, since_s=silence_began_s(case))
+    spin = bool(gpus) and all(gpu.occupied_by_nothing for gpu in gpus)
+    seen = f"; {'; '.join(map(str, gpus))}: every card works on nothing" if spin else ""
+    complaints = [line for report in case.evidence.ras for line in report.complaints]
+    said = f"; NCCL itself says: {complaints[0]}" if complaints else ""
+    calls = [v.meeting.name for v in there[:1] if v.meeting is not None]
+    verdict = conclude(
+        case,
+        Kind.HANG,
+        rule="desync",
+        cause="collective-stuck",
+        because=f"{waiting(there)}: all ranks are there, none moves, and it does not end{seen}{said}; {silence(case)}",
+        cites=(
+            *cited(there),
+            *(id for gpu in gpus for id in gpu.ids),
+            *(report.id for report in case.evidence.ras),
+            *(state.id for state in case.evidence.collectives),
+            "progress",
+        ),
+        confidence=Confidence.MEDIUM,
+        signature=signature(Kind.HANG, "collective-stuck", calls),
+    )
+    return replace(verdict, rank=None, alternatives=STUCK)
+
+
+STUCK = (
+    Alternative(
+        cause="network",
+        because="the connection between two ranks is dead or dropped a message",
+        supports=("every rank waits in the same call",),
+        against=(),
+        experiment="run all ranks on one host over the loopback (GLOO_SOCKET_IFNAME=lo, or NCCL_SOCKET_IFNAME=lo)",
+    ),
+    Alternative(
+        cause="collective-mismatch",
+        because="the calls look alike but differ in shape, type or process group",
+        supports=(),
+        against=("every rank is at the same line",),
+        experiment="print shape, type and group on every rank right before the call, and compare",
+    ),
+)

@@ -1,0 +1,473 @@
+"""The trial can never go on: its processes wait for each other, for themselves, or for somebody who will not come.
+
+The rule for every standstill, of one process, of several ranks, of a loader or a child. What may go on is for
+``harness.reading.standing`` to say; here is which process holds the others up, what that is called, how sure it is, and
+how long the silence must be where somebody outside could end it:
+
+- Nobody can end it: at once, when two undisturbed windows show that nothing moves and three samples the same stacks.
+- One of several ranks is stopped (state T) while the others wait for it: after five seconds.
+- Somebody outside could end it (another program, another machine, a device, whoever stopped all of it): after four
+  times the limit, medium. A process that sleeps on a timer wakes by itself, and is never called a hang.
+- What it waits for could not be seen: never. It may be a sleep.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from harness.classify.facts import (
+    beyond_limit,
+    conclude,
+    ended,
+    job_of_case,
+    place,
+    silence,
+    silence_began_s,
+    stopped_by_limit,
+    watched_out,
+)
+from harness.classify.rules.desync import desync
+from harness.classify.signature import signature, stack_names
+from harness.classify.views import alike, cited, names, views_of, waiting
+from harness.core.outcome import Ending
+from harness.core.verdict import Confidence, Kind
+from harness.reading.desync import Parting
+from harness.reading.frames import own_frame, python_frames, spell, telling_frame
+from harness.reading.gpus import gpus_of_pids
+from harness.reading.loops import goes_nowhere
+from harness.reading.pace import ASKED_S
+from harness.reading.ranks import late_ranks
+from harness.reading.standing import ALARMS, MESSAGES, culprit
+from harness.reading.stillness import SAMPLES, STOPPED_S
+from harness.reading.waits import UNSEEN, Ender, gil_holder, lock_cause
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.classify.views import RankView
+    from harness.core.evidence import LoopSample, StackSample
+    from harness.core.verdict import Case, Verdict
+    from harness.reading.gpus import GpuView
+    from harness.reading.ranks import Job
+    from harness.reading.standing import Chance, Standing
+
+LATE_EXIT = "late-exit"
+"""All steps are done, but the process does not end."""
+
+LEAST_S = 2.0
+"""No silence shorter than this is looked into: two undisturbed windows take longer."""
+
+LOADER_FILE = "/torch/utils/data/dataloader.py"
+
+WHOSE = {
+    "locals": "nothing in it can change what it waits for",
+    "python": "only another thread that runs Python could change what it waits for, and none can run",
+    "threads": "only another thread could change what it waits for, and all others sleep",
+}
+"""Why a loop of which nothing changes never ends, by what it needs (``LoopSample.needs``)."""
+
+NEVER_ENDS = frozenset({Ender.TIMER})
+"""Enders whose wait is never called a hang, however long it lasts: what sleeps on a timer wakes by itself."""
+
+
+def stalled(case: Case) -> Verdict | None:
+    """What can never go on, or has waited for the outside beyond all patience."""
+    if not stopped_by_limit(case) or case.evidence.silence_s < LEAST_S:
+        return None
+    if any(view.failed for view in views_of(case)):
+        return None
+    job = job_of_case(case)
+    nowhere = {pid: loop for pid, one in job.stand.items() if (loop := _endless(case, job, one)) is not None}
+    live = job.alive(lambda one: one.pid in nowhere)
+    never = [pid for pid in job.leaders if pid not in live]
+    found = _never(case, job, never, nowhere) if never else None
+    return found or _patience(case, job, live)
+
+
+def _endless(case: Case, job: Job, one: Standing) -> LoopSample | None:
+    """The loop that a process burns its CPU in and that can never end; None where it may."""
+    if one.motion is None or one.motion.busiest == 0 or not one.motion.counters_still or one.motion.still:
+        return None
+    if ALARMS.intersection(one.looks[-1].handles):
+        return None  # the handler of a timer's signal may raise in it, or change what it asks
+    others = [t for t in one.motion.threads if t.tid != one.motion.busiest]
+    alone = all(t.state in "SI" and t.timed is False for t in others)
+    told = MESSAGES.intersection(one.looks[-1].handles)
+    alone = alone and not told and not job.alive(lambda other: other.pid == one.pid)
+    runs_python = {t.tid for sample in one.samples for t in sample.threads if python_frames(t)}
+    alone_in_python = not told and all(t.state in "SI" and t.timed is False for t in others if t.tid in runs_python)
+    return goes_nowhere(one.samples, tid=one.motion.busiest, alone=alone, alone_in_python=alone_in_python)
+
+
+# -- who holds the others up
+
+
+def _never(case: Case, job: Job, never: Sequence[int], nowhere: dict[int, LoopSample]) -> Verdict | None:
+    """Of the leaders that can never go on: the process where the chain of waits ends."""
+    ends = {pid: culprit(job.stand, pid) for pid in never}
+    own = [pid for pid in never if _is_own(ends[pid], job) and _works_for(ends[pid], pid, job)]
+    if not own:
+        return desync(case)
+    views = {view.facts.pid: view for view in views_of(case)}
+    # Of several ranks that are each stuck somewhere of their own, the one that fell silent first.
+    leader = min(own, key=lambda pid: views[pid].marks if pid in views else 0)
+    one = ends[leader]
+    if one.pid in nowhere:
+        return _about(case, job, leader, one, _loop_verdict(case, one, nowhere[one.pid]), own)
+    if not _seen_enough(one, job):
+        return None
+    if one.meeting is not None and one.meeting.kind == "gpu":
+        return _about(case, job, leader, one, _gpu_verdict(case, one), own)
+    cause, confidence = _cause(case, job, leader, one), Confidence.HIGH
+    if any(job.stand[pid].asks for pid in _chain(job, leader, one.pid)):
+        if case.evidence.silence_s < ASKED_S and cause != "data-starvation":
+            return None
+        confidence = Confidence.MEDIUM
+    return _about(case, job, leader, one, _waiting_verdict(case, one, cause, confidence), own)
+
+
+def _works_for(one: Standing, leader: int, job: Job) -> bool:
+    """Whether the process that holds ``leader`` up is that very rank, or one that works for it."""
+    return not job.several or one.rank == job.stand[leader].rank
+
+
+def _is_own(one: Standing, job: Job) -> bool:
+    """Whether a process is stuck somewhere of its own, rather than in a wait for other ranks."""
+    if one.pid not in job.leaders or one.meeting is None or not job.several:
+        return True
+    return one.meeting.kind == "gpu" and not one.chances and not _waits_for_ranks(one, job)
+
+
+def _waits_for_ranks(one: Standing, job: Job) -> bool:
+    rank = one.rank
+    for parted in job.parted:
+        differ = parted.parting in (Parting.OPERATION, Parting.SHAPE)
+        if dict(parted.calls).get(rank) is not None and (differ or rank not in (*parted.odd, *late_ranks(parted))):
+            return True
+    return bool(job.circle)
+
+
+def _chain(job: Job, start: int, end: int) -> list[int]:
+    """The processes that wait for each other from ``start`` to ``end``."""
+    path, at = [start], start
+    while at != end:
+        following = [pid for chance in job.stand[at].chances for pid in chance.who if pid in job.stand]
+        following = [pid for pid in following if pid not in path]
+        if not following:
+            break
+        at = end if end in following else following[0]
+        path.append(at)
+    return path
+
+
+def _seen_enough(one: Standing, job: Job) -> bool:
+    """Whether stacks agree with what the kernel says; of a program that is not Python there are none."""
+    if len(one.samples) >= SAMPLES:
+        return one.stays or (one.meeting is not None and one.meeting.kind == "gpu")
+    return not one.samples and one.pid not in job.leaders and one.wait is not None and bool(one.wait.enders)
+
+
+def _cause(case: Case, job: Job, leader: int, one: Standing) -> str:
+    """What the standstill is called; the most specific evidence first."""
+    last = case.evidence.last
+    if ended(case) and last is not None and last.edge == "end" and one.pid == leader:
+        return LATE_EXIT
+    if _fetches(job.stand[leader]):
+        dead = job.stand[leader].looks[-1].dead_children
+        return "loader-worker-dead" if dead and one.pid == leader else "data-starvation"
+    if gil_holder(one.samples) is not None:
+        return "gil-held"
+    wait = one.wait
+    if wait is None:
+        return "native-wait"
+    if wait.cause == "blocked-io" and one.looks[-1].dead_children:
+        return "loader-worker-dead" if last is not None and last.phase == "data" else "child-dead"
+    if Ender.PROCESS in wait.enders:
+        return lock_cause(one.thread, native=bool(one.native))
+    return wait.cause
+
+
+def _fetches(one: Standing) -> bool:
+    """Whether a process waits for a batch of its DataLoader."""
+    return one.thread is not None and any(f.file.endswith(LOADER_FILE) for f in python_frames(one.thread))
+
+
+# -- in words
+
+
+def _about(case: Case, job: Job, leader: int, one: Standing, verdict: Verdict, also: Sequence[int]) -> Verdict:
+    """The verdict on the process that holds the others up, as one on the whole trial."""
+    chain = [job.stand[pid] for pid in _chain(job, leader, one.pid)]
+    behind = "".join(f"; {_name(before)} waits for it{_at(before)}" for before in reversed(chain[:-1]))
+    verdict = replace(
+        verdict,
+        because=f"{verdict.because}{behind}",
+        cites=tuple(dict.fromkeys((*verdict.cites, *(id for before in chain for id in before.ids)))),
+    )
+    if not job.several:
+        return verdict
+    rank = job.stand[leader].rank
+    views = views_of(case)
+    view = next(v for v in views if v.rank == rank)
+    stuck = [v for v in views if v.facts.pid in also]
+    others = [v for v in views if v.there and v.meeting is not None and v is not view and v not in stuck]
+    all_alike = len(stuck) == len([v for v in views if v.there]) > 1
+    last = view.facts.last
+    return replace(
+        verdict,
+        because=_of_ranks(view, one, verdict, others=others, stuck=stuck, all_alike=all_alike),
+        cites=tuple(dict.fromkeys((view.facts.id, *verdict.cites, *cited([v for v in views if v is not view])))),
+        phase=verdict.phase if verdict.phase == "exit" else view.phase,
+        step=last.step if last is not None else None,
+        rank=None if all_alike else rank,
+    )
+
+
+def _of_ranks(
+    view: RankView,
+    one: Standing,
+    verdict: Verdict,
+    *,
+    others: Sequence[RankView],
+    stuck: Sequence[RankView],
+    all_alike: bool,
+) -> str:
+    if all_alike:
+        return f"{names([v.rank for v in stuck])} hang alike: {verdict.because}"
+    also = [v.rank for v in stuck if v is not view]
+    more = f"; {names(also)} hang{'s' if len(also) == 1 else ''} as well, later" if also else ""
+    if not others:
+        return f"{verdict.because}{more}"
+    waiters = "; ".join(waiting(group) for group in alike(others))
+    return f"rank {view.rank} does not come: {_whereabouts(view, one, verdict)}; {waiters}; {verdict.because}{more}"
+
+
+def _whereabouts(view: RankView, one: Standing, verdict: Verdict) -> str:
+    """In few words where the missing rank is: ``it waits in log_gradient (hooks.py:9), in backward of step 1``."""
+    at = f" in {spell(telling_frame(one.thread))}" if one.thread is not None else ""
+    verb = {"stopped": "it is stopped", "infinite-loop": "it runs without an end"}.get(verdict.cause or "", "it waits")
+    # Of a job that somebody else started no marks are known.
+    unmarked = view.facts.last is None and view.case.outcome.ending is Ending.STILL_RUNNING
+    return f"{verb}{at}" if unmarked else f"{verb}{at}, {place(view.case)}"
+
+
+def _name(one: Standing) -> str:
+    return f"process {one.pid} ({one.command})" if one.command else f"process {one.pid}"
+
+
+def _at(one: Standing) -> str:
+    frame = own_frame(one.thread) if one.thread is not None else None
+    return f" in {spell(frame)}" if frame is not None else ""
+
+
+def _case_of(case: Case, one: Standing) -> Case:
+    """The trial as its rank saw it, where there are several."""
+    return next((view.case for view in views_of(case) if view.facts.rank == one.rank), case)
+
+
+def _waiting_verdict(case: Case, one: Standing, cause: str, confidence: Confidence) -> Verdict:
+    own = _case_of(case, one)
+    native = one.native
+    phase = "exit" if cause == LATE_EXIT else None
+    return conclude(
+        own,
+        Kind.HANG,
+        rule="stalled",
+        cause=cause,
+        because=f"{silence(own)}; {_standstill(case, one)}{_kept_by(one) if cause == LATE_EXIT else ''}",
+        cites=(*one.ids, "progress"),
+        confidence=confidence if native or one.wait is not None else Confidence.MEDIUM,
+        signature=signature(Kind.HANG, cause, stack_names(one.thread) if one.thread is not None else ()),
+        phase=phase,
+    )
+
+
+def _standstill(case: Case, one: Standing) -> str:
+    """What shows that one process stands still: every look, every sample, its CPU time."""
+    moved = one.motion
+    looks = len(one.looks)
+    count = len(moved.threads) if moved is not None else 1
+    sleep = "its only thread sleeps" if count == 1 else f"all {count} threads sleep"
+    who = "" if one.pid in job_of_case(case).leaders else f"{_name(one)}: "
+    used = f"; {moved.cpu_s:.2f} s CPU in {moved.seconds:.1f} s" if moved is not None else ""
+    if one.thread is None or not one.samples:
+        waits = f" and it waits for {one.wait.what}" if one.wait is not None else ""
+        return f"{who}at {looks} of {looks} looks {sleep}{waits}{_kernel_wait(one)}{used}"
+    sample = (one.native or one.samples)[-1]
+    is_main = one.thread.name == "MainThread" or one.thread.tid == sample.pid
+    which = "the main thread" if is_main else f"thread {one.thread.name or one.thread.tid}"
+    weaker = "" if one.native else f", as {sample.source} says without native frames"
+    agree = len(one.samples)
+    return (
+        f"{who}at {looks} of {looks} looks {sleep}, and in {agree} of {agree} samples {which} waits in "
+        f"{spell(telling_frame(one.thread))}{weaker}{_kernel_wait(one)}{used}"
+    )
+
+
+def _kernel_wait(one: Standing) -> str:
+    state = one.state
+    if state is None or not (state.wchan or state.on):
+        return ""
+    return f" (kernel: {', '.join(filter(None, (state.wchan, state.on)))})"
+
+
+def _kept_by(one: Standing) -> str:
+    """The threads beside the main one that a process which is done still has, and where they are."""
+    sample: StackSample = (one.native or one.samples)[-1]
+    others = [t for t in sample.threads if t.tid != one.pid and t.name != "MainThread" and python_frames(t)]
+    named = ", ".join(f"{thread.name} in {spell(telling_frame(thread))}" for thread in others[:3])
+    return f"; all steps are done, and these threads are left: {named}" if named else "; all steps are done"
+
+
+def _loop_verdict(case: Case, one: Standing, loop: LoopSample) -> Verdict:
+    own = _case_of(case, one)
+    moved = one.motion
+    assert moved is not None, "a loop that burns CPU was seen to move"
+    why = loop.endless or WHOSE[loop.needs]
+    file = loop.file.rpartition("/")[2]
+    because = (
+        f"{silence(own)}; {moved.cpu_s:.1f} s CPU in {moved.seconds:.1f} s in `{loop.header}` of {loop.function} "
+        f"({file}:{loop.header_line}), which never ends: {why}; its variables are the same in {SAMPLES} of {SAMPLES} "
+        "samples, memory, page faults and I/O do not move"
+    )
+    if loop.endless:
+        because = because.replace(f"; its variables are the same in {SAMPLES} of {SAMPLES} samples, memory", "; memory")
+    return conclude(
+        own,
+        Kind.HANG,
+        rule="stalled",
+        cause="infinite-loop",
+        because=because,
+        cites=(*one.ids, "progress"),
+        confidence=Confidence.HIGH,
+        signature=signature(Kind.HANG, "infinite-loop", stack_names(one.thread) if one.thread is not None else ()),
+    )
+
+
+def _gpu_verdict(case: Case, one: Standing) -> Verdict:
+    own = _case_of(case, one)
+    gpus = gpus_of_pids(case.evidence, {one.pid}, since_s=one.looks[0].t_s - 1.0)
+    frame = one.meeting.frame if one.meeting is not None else None
+    because = (
+        f"{silence(own)}; in {len(one.samples)} of {len(one.samples)} samples the host waits for its GPU in "
+        f"{spell(frame)}, and {'; '.join(map(str, gpus))}: a kernel is there and works on nothing"
+    )
+    return conclude(
+        own,
+        Kind.HANG,
+        rule="stalled",
+        cause="gpu-spin",
+        because=because,
+        cites=(*one.ids, *(id for gpu in gpus for id in gpu.ids), "progress"),
+        confidence=Confidence.MEDIUM,
+        signature=signature(Kind.HANG, "gpu-spin", stack_names(one.thread) if one.thread is not None else ()),
+    )
+
+
+# -- what the outside may end
+
+
+def _patience(case: Case, job: Job, live: dict[int, Chance]) -> Verdict | None:
+    """A standstill that only somebody outside can end, after all the patience that is due to that."""
+    if not job.leaders or any(pid not in live for pid in job.leaders):
+        return None
+    ends: dict[int, tuple[Standing, Chance]] = {}
+    for pid in job.leaders:
+        found = _outside_end(job, pid, live)
+        if found is None:
+            return None  # something of it moves
+        ends[pid] = found
+    stopped = [one for one, chance in ends.values() if chance.ender is Ender.SOMEBODY]
+    if stopped:
+        return _stopped(case, job, stopped[0], alone=all(pid == ends[pid][0].pid for pid in job.leaders))
+    if all(job.stand[pid].meeting is not None for pid in job.leaders) and job.several:
+        return _never_over(case, job) if watched_out(case) else None
+    leader = next(pid for pid in job.leaders if job.stand[pid].meeting is None or not job.several)
+    one, chance = ends[leader]
+    cause = _cause(case, job, leader, one)
+    waits = job.stand[leader].wait
+    if one.pid != leader and cause == "blocked-io" and waits is not None:
+        cause = waits.cause
+    if _keeps_the_lock(one) and case.evidence.silence_s >= ASKED_S and one.stays and len(one.samples) >= SAMPLES:
+        verdict = _waiting_verdict(case, one, "gil-held", Confidence.MEDIUM)
+        return _about(case, job, leader, one, replace(verdict, confidence=Confidence.MEDIUM), [leader])
+    if chance.ender in NEVER_ENDS or not watched_out(case):
+        return None
+    if one.wait is not None and one.wait.cause == UNSEEN.cause:
+        return None  # nothing of it was seen: it may sleep
+    if chance.ender is Ender.DEVICE and any(gpu.works for gpu in _gpus_of(case, job)):
+        return None
+    if not one.stays or len(one.samples) < SAMPLES or _unseen_children(job, one):
+        return None
+    verdict = _waiting_verdict(case, one, cause, Confidence.MEDIUM)
+    verdict = replace(
+        verdict, because=f"{verdict.because}; only {chance.ender} could end it", confidence=Confidence.MEDIUM
+    )
+    return _about(case, job, leader, one, verdict, [leader])
+
+
+def _never_over(case: Case, job: Job) -> Verdict | None:
+    """Ranks that wait for each other beyond all patience, though what connects them could end it: never certain."""
+    verdict = None if any(gpu.works for gpu in _gpus_of(case, job)) else desync(case)
+    return None if verdict is None else replace(verdict, confidence=Confidence.MEDIUM)
+
+
+def _gpus_of(case: Case, job: Job) -> tuple[GpuView, ...]:
+    return gpus_of_pids(case.evidence, set(job.leaders), since_s=silence_began_s(case))
+
+
+def _keeps_the_lock(one: Standing) -> bool:
+    """Whether its deciding thread sleeps in C and keeps the interpreter's lock, which nothing healthy does."""
+    return (
+        one.state is not None
+        and one.motion is not None
+        and one.motion.polls
+        and gil_holder(one.samples) == one.state.tid
+    )
+
+
+def _unseen_children(job: Job, one: Standing) -> bool:
+    """Whether it has processes of its own that nobody looked at: recordings of older versions."""
+    return one.looks[-1].children > sum(other.parent == one.pid for other in job.stand.values())
+
+
+def _outside_end(job: Job, start: int, live: dict[int, Chance]) -> tuple[Standing, Chance] | None:
+    """The process that somebody outside may let go on, on whom ``start`` depends; None where one of them moves.
+
+    It may depend on several: a loader on a worker that waits for a file, and on an idle one that asks it for work.
+    """
+    found: tuple[Standing, Chance] | None = None
+    seen, frontier = {start}, [start]
+    while frontier:
+        at = frontier.pop(0)
+        chance = live[at]
+        if chance.moves:
+            return None
+        if chance.ender is not None:
+            found = found or (job.stand[at], chance)
+        following = sorted(pid for pid in chance.who if pid in live and pid not in seen)
+        seen.update(following)
+        frontier += following
+    return found
+
+
+def _stopped(case: Case, job: Job, one: Standing, *, alone: bool) -> Verdict | None:
+    """State T at every look of five seconds or more. All of a job may be stopped by who means to go on with it."""
+    if one.looks[-1].state != "T" or one.stopped_s < STOPPED_S or (alone and not beyond_limit(case)):
+        return None
+    own = _case_of(case, one)
+    in_state_t = [look for look in one.looks if look.state == "T"]
+    verdict = conclude(
+        own,
+        Kind.HANG,
+        rule="stalled",
+        cause="stopped",
+        because=f"{silence(own)}; state T (stopped by a signal) at {len(in_state_t)} of {len(one.looks)} looks, for "
+        f"{one.stopped_s:.1f} s",
+        cites=(*(look.id for look in in_state_t), "progress"),
+        confidence=Confidence.PROOF,
+        signature=signature(Kind.HANG, "stopped", ()),
+    )
+    leader = next((pid for pid in job.leaders if job.stand[pid].rank == one.rank), one.pid)
+    return _about(case, job, leader, one, verdict, [leader])

@@ -1,0 +1,131 @@
+"""nsa-harness ci: matrix files as a workflow of GitHub's, and what a run found as its annotations."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from importlib.resources import files as packaged
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+import click
+
+from harness.cli.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WORKFLOW = Path(".github/workflows/nsa-harness.yml")
+ACTION = Path(".github/actions/nsa-harness/action.yml")
+
+MOST_ANNOTATIONS = 10
+"""What GitHub shows of one step."""
+
+EPILOG = """\b
+Examples:
+  nsa-harness ci init matrices/*.yaml
+  nsa-harness ci annotate
+\b
+Exit codes:
+  0    done
+  2    wrong use; each command has more
+"""
+INIT = """\b
+Examples:
+  nsa-harness ci init matrices/*.yaml
+  nsa-harness ci init nightly.yaml --install 'pip install nsa-harness ./mine'
+\b
+Exit codes:
+  0    written
+  2    wrong use, an error in a file, or a file there that is not ours
+"""
+ANNOTATE = """\b
+Examples:
+  nsa-harness ci annotate            of the last run
+\b
+Exit codes:
+  0    printed, if there was anything to say
+  6    the run cannot be read
+"""
+
+
+@click.group(epilog=EPILOG)
+def ci() -> None:
+    """Run matrix files in a continuous integration."""
+
+
+@ci.command(epilog=INIT, short_help="Write a GitHub workflow that runs matrix files.")
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--install", default="pip install nsa-harness", show_default=True, help="What installs all it needs.")
+@click.option("--python", default="3.12", show_default=True, metavar="VERSION", help="The Python of the jobs.")
+@click.option("--max-jobs", type=click.IntRange(1, 256), default=4, show_default=True, help="Jobs at most.")
+@click.option("--force", is_flag=True, help="Write over files that are there.")
+def init(files: tuple[Path, ...], *, install: str, python: str, max_jobs: int, force: bool) -> None:
+    """Write a workflow that plans the cells of FILES, runs them in jobs, and shows what was found.
+
+    A second file is the action that its jobs share; other workflows can use it too. Run it where .github belongs.
+    """
+    from harness.core.errors import SpecError
+    from harness.spec.matrix import load_matrix
+    from harness.store.files import write_atomic
+
+    for path in files:  # what is wrong in a file is better said now
+        load_matrix(path)
+    if "\n" in install or re.search(r"(^[-?:,\[\]{}#&*!|>'\"%@`])|: | #", install):
+        raise SpecError(f"--install {install!r} is no plain text in YAML; put it into a script, e.g. bash install.sh")
+    paths = shlex.join(str(path) for path in files)
+    texts = {
+        WORKFLOW: _packaged("workflow.yml").format(
+            command=f"nsa-harness ci init {paths}", python=python, install=install, files=paths, max_jobs=max_jobs
+        ),
+        ACTION: _packaged("action.yml"),
+    }
+    for path, text in texts.items():
+        if not force and path.exists() and path.read_text(encoding="utf-8") != text:
+            raise SpecError(f"{path} is there and is not what would be written; look at it, then use --force")
+    for path, text in texts.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, text)
+        click.echo(str(path))
+
+
+@ci.command(epilog=ANNOTATE, short_help="Print a run's failures as annotations of a GitHub step.")
+@click.argument("run", required=False, metavar="[RUN]")
+@click.option("--runs", metavar="DIR", help="Where runs are (default: ./runs, or NSA_HARNESS_RUNS).")
+@click.pass_context
+def annotate(ctx: click.Context, *, run: str | None, runs: str | None) -> None:
+    """Print each failed cell, value or program of RUN (the last one by default) as an annotation."""
+    from harness.report.write import form
+    from harness.settings import Settings
+    from harness.store.run_store import find_run, read_any
+
+    directory = find_run(Settings.read(runs=runs).runs, run)
+    lines = list(annotations_of(form(read_any(directory), directory, "junit")))
+    for line in lines[:MOST_ANNOTATIONS]:
+        click.echo(line)
+    if len(lines) > MOST_ANNOTATIONS:
+        click.echo(f"{len(lines) - MOST_ANNOTATIONS} more are in the report", err=True)
+    ctx.exit(ExitCode.OK)
+
+
+def annotations_of(junit: str) -> Iterator[str]:
+    """A workflow command for each test case that failed (error) or could not be told (warning)."""
+    for case in ET.fromstring(junit).iter("testcase"):
+        for tag, level in (("failure", "error"), ("error", "warning")):
+            for found in case.iter(tag):
+                title = f"{case.get('name')}: {found.get('message')}"
+                yield f"::{level} title={_property(title)}::{_data(found.text or title)}"
+
+
+def _data(text: str) -> str:
+    """``text`` as GitHub wants it in a workflow command."""
+    return text.strip().replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def _packaged(name: str) -> str:
+    return (packaged("harness.cli") / "ci_files" / name).read_text(encoding="utf-8")

@@ -1,0 +1,62 @@
+"""What ends a command before its answer: one line that says what and where, one that says what to do, an exit code."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+import traceback
+from pathlib import Path
+
+import click
+
+from harness.cli.exit_codes import ExitCode
+from harness.core.errors import CleanupError, HarnessError, LaunchError, StoreError
+
+REPORT_IT = "This is a bug of nsa-harness: please report this line and the command. What was written before is safe."
+
+MOST_LINES, LONGEST_LINE = 10, 360
+"""Of things that are wrong with one file, a line each."""
+
+
+def short(line: str) -> str:
+    """``line``, without its middle where that is longer than anybody reads."""
+    line = line.strip()
+    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 100]} .. {line[-90:]}"
+
+
+def tell(error: BaseException) -> ExitCode:
+    """Say on standard error what ``error`` means and what to do; the exit code that means the same."""
+    what, then, code = _meaning(error)
+    said = [short(line) for line in what.splitlines() if line.strip()]
+    more = [f"and {len(said) - MOST_LINES} more"] if len(said) > MOST_LINES else []
+    lines = "\n".join((f"nsa-harness: {said[0] if said else ''}", *said[1:MOST_LINES], *more, f"  next: {then}"))
+    click.echo(lines if not sys.stderr.isatty() else _fitting(lines), err=True)
+    return code
+
+
+def _meaning(error: BaseException) -> tuple[str, str, ExitCode]:
+    if isinstance(error, KeyboardInterrupt):
+        then = "What was written before is safe; a search goes on with --resume."
+        return "interrupted", then, ExitCode.INTERRUPTED
+    if isinstance(error, HarnessError):
+        is_ours = isinstance(error, StoreError | LaunchError | CleanupError)
+        return str(error), error.help, ExitCode.INFRA if is_ours else ExitCode.USAGE
+    if isinstance(error, OSError):
+        return f"the machine is in the way: {error} ({_place(error)})", StoreError.help, ExitCode.INFRA
+    return f"internal error: {type(error).__name__}: {error} ({_place(error)})", REPORT_IT, ExitCode.INTERNAL
+
+
+def _place(error: BaseException) -> str:
+    """Where ``error`` was raised, and on whose behalf: our own lines, the innermost first."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "harness" in frame.filename]
+    return " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames[:-7:-1])
+
+
+def _fitting(text: str) -> str:
+    """``text`` with its lines broken between words where a terminal would break words."""
+    columns = shutil.get_terminal_size().columns
+    return "\n".join(
+        textwrap.fill(line, columns, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+        for line in text.splitlines()
+    )

@@ -1,0 +1,111 @@
+"""nsa-harness guard: jobs watched for weeks; each hang told once."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.cli.options import DURATION
+
+if TYPE_CHECKING:
+    from harness.guard.receivers import Receiver
+
+EPILOG = """\b
+Examples:
+  nsa-harness guard 4242
+  nsa-harness guard --match 'torchrun .*train' --notify json://127.0.0.1:8080
+  nsa-harness guard 4242 --on-hang term --metrics 9477
+\b
+It takes the CPU time of every process of the job each ten seconds, looks into
+what is quiet for half a minute, and into everything each --every. It tells of
+a hang when two looks agree, once, and of its end. --on-hang term also sends
+SIGTERM to the process that was named or matched, for a hang of high
+confidence only.
+\b
+Events are in RUNS/guard.jsonl, the report of each hang in RUNS. A guard that
+is started again goes on where the last one was: no hang is lost. A receiver
+may hear of one twice if the guard was killed in between; the number of the
+incident is in every message.
+\b
+Exit codes:
+  0    every job has ended
+  2    wrong use, no such job, another guard has the folder
+  130  interrupted; the jobs run on
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("pids", metavar="[PID]...", nargs=-1, type=click.IntRange(min=1))
+@click.option("--match", metavar="REGEX", help="Guard this user's jobs whose command line fits, now and later.")
+@click.option("--on-hang", type=click.Choice(["tell", "term"]), default="tell", show_default=True)
+@click.option(
+    "--notify", "urls", metavar="URL", multiple=True, help="Tell this apprise address: json://, slack://, ..."
+)
+@click.option("--metrics", metavar="PORT", type=click.IntRange(1, 65535), help="Serve Prometheus metrics on 127.0.0.1.")
+@click.option("--every", type=DURATION, default="15m", show_default=True, help="Look into what computes this often.")
+@click.option("--runs", metavar="DIR", help="Where reports and events go (default: ./runs, or NSA_HARNESS_RUNS).")
+@click.pass_context
+def guard(
+    ctx: click.Context,
+    *,
+    pids: tuple[int, ...],
+    match: str | None,
+    on_hang: str,
+    urls: tuple[str, ...],
+    metrics: int | None,
+    every: float,
+    runs: str | None,
+) -> None:
+    """Watch running jobs for weeks, and tell once of each hang, with its report.
+
+    PID is any process of a job. Jobs are not signalled, ended or slowed, unless --on-hang term says so.
+    """
+    from functools import partial
+
+    from harness.cli.exit_codes import ExitCode
+    from harness.clock import WallClock
+    from harness.guard.guard import Guard, look_into
+    from harness.guard.jobs import named
+    from harness.guard.ledger import Ledger
+    from harness.guard.receivers import Metrics, address
+    from harness.settings import Settings
+
+    if not pids and match is None:
+        raise click.UsageError("give a PID, or --match REGEX")
+    pattern = _pattern(match)
+    found = [named(pid) for pid in pids]
+    receivers: list[Receiver] = [address(url) for url in urls]
+    folder = Settings.read(runs=runs).runs
+    ledger = Ledger.open(folder)
+    one = Guard(
+        ledger=ledger,
+        receivers=receivers,
+        metrics=Metrics(port=metrics),
+        clock=WallClock(),
+        look=partial(look_into, looks=folder / "looks", runs=folder),
+        say=partial(click.echo, err=True),
+        pattern=pattern,
+        end=on_hang == "term",
+        routine_s=every,
+    )
+    one.remember()
+    for job in found:
+        one.guard(job)
+    try:
+        one.run(stop=lambda: False)
+    except KeyboardInterrupt:
+        click.echo("interrupted; the jobs run on", err=True)
+        ctx.exit(ExitCode.INTERRUPTED)
+    finally:
+        ledger.close()
+
+
+def _pattern(match: str | None) -> re.Pattern[str] | None:
+    if match is None:
+        return None
+    try:
+        return re.compile(match)
+    except re.error as error:
+        raise click.BadParameter(f"{match!r} is no regular expression: {error}", param_hint="--match") from error

@@ -1,0 +1,96 @@
+"""What a question is expected to spend, and between which command lines or cells: ``--dry-run``, for every question."""
+
+from __future__ import annotations
+
+import shlex
+from statistics import median
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.campaign import of_use
+from harness.core.campaign import CampaignSpec, Task
+from harness.core.command_line import composed
+from harness.core.verdict import Kind
+from harness.earlier import Earlier, earlier_along, earlier_trials
+from harness.plan.cells import CellPlanner
+from harness.plan.trials import Planner
+from harness.replay import foreseen
+from harness.report.text import count, seconds
+from harness.search.own_command import TRIES
+from harness.search.strategies import strategy_of
+from harness.store.redact import redact_text
+from harness.targets import TARGETS
+from harness.targets.script import ScriptTarget
+
+if TYPE_CHECKING:
+    from harness.core.matrix import Matrix
+    from harness.core.point import Point
+    from harness.core.record import TrialRecord
+    from harness.core.spec import BisectSpec
+    from harness.settings import Settings
+
+
+def print_plan(settings: Settings, question: BisectSpec | CampaignSpec) -> None:
+    """Say it, on standard output. Trials of earlier runs that would count are taken into account; nothing is run."""
+    earlier = _earlier(settings, question)
+    counted = _counted(question, earlier)
+    estimate = foreseen(question, counted)
+    click.echo(question.question)
+    click.echo(f"plan: {estimate.text}" if estimate.trials else "plan: nothing is left to run")
+    if counted:
+        click.echo(f"      on top of {count(len(counted), 'trial')} of earlier runs that count; --fresh runs all anew")
+    took = [record.outcome.duration_s for record in (*earlier.passed, *counted) if record.verdict.kind is Kind.PASS]
+    if took and not estimate.is_measured:
+        each, whole = seconds(median(took)), seconds(estimate.trials * median(took))
+        click.echo(f"      {whole} if all pass: a pass took {each}, the median of {count(len(took), 'earlier trial')}")
+    if isinstance(question, CampaignSpec):
+        if question.matrix.command and question.task is Task.MINIMISE:
+            click.echo(f"      and the minimal command line {TRIES} times more, before it is printed")
+        _print_cells(question)
+    else:
+        click.echo(f"held fixed: {question.fixed}")
+        click.echo(f"fault: {question.fault or 'none'}; controls: {', '.join(question.controls) or 'none'}")
+
+
+def _earlier(settings: Settings, question: BisectSpec | CampaignSpec) -> Earlier:
+    """What earlier runs in the same place have tried."""
+    from harness.machine import code_fingerprint, describe
+
+    machine, code, folder = describe(), code_fingerprint(), settings.runs / "to-come"
+    if not isinstance(question, CampaignSpec):
+        target = TARGETS.load(question.target)(python=settings.python)
+        along = Planner(question, target=target, code=code, machine=machine.fingerprint)
+        return earlier_along(folder, spec=question, machine=machine, again=along.again)
+    target = TARGETS.load(question.matrix.target)(python=settings.python)
+    planner = CellPlanner(question, target=target, code=code, machine=machine.fingerprint)
+    axes = frozenset(factor.name for factor in question.matrix.space.factors)
+    return earlier_trials(folder, axes=axes, machine=machine, like=lambda record: planner.again(record.trial))
+
+
+def _counted(question: BisectSpec | CampaignSpec, earlier: Earlier) -> list[TrialRecord]:
+    if not question.reuse:
+        return []
+    if not isinstance(question, CampaignSpec):
+        return list(earlier.counted)
+    return of_use(question, strategy_of(question), earlier.counted)
+
+
+def _print_cells(spec: CampaignSpec) -> None:
+    space, axis = spec.matrix.space, spec.axis
+    good = spec.good or space.good
+    bad = good.with_value(axis, space.factor(axis).bad) if axis else spec.bad or space.bad
+    click.echo(f"from {_cell_text(spec.matrix, good)}")
+    click.echo(f"to {_cell_text(spec.matrix, bad)}")
+    if spec.task is not Task.CELLS:
+        click.echo(f"sought: {spec.signature or ', '.join(spec.bad_kinds) or 'the first failure that shows up'}")
+
+
+def _cell_text(matrix: Matrix, cell: Point) -> str:
+    """A cell as the command line that it means, where it means one."""
+    if not matrix.command:
+        return matrix.space.name_of(cell)
+    bundle = matrix.bundle(cell)
+    config = ScriptTarget(python="").config({"command": shlex.join(matrix.command), **dict(bundle.config)})
+    line = composed({**config, "more": bundle.args}, python=bundle.python or "python", env=bundle.env)
+    return redact_text(str(line))

@@ -1,0 +1,183 @@
+"""nsa-harness recorder: a folder of flight-recorder dumps, of any job: where its ranks part, and at whose fault."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.cli.exit_codes import ExitCode
+from harness.core.errors import SpecError
+
+if TYPE_CHECKING:
+    from harness.core.devices import CollectiveState
+    from harness.reading.desync import Divergence
+
+EPILOG = """\b
+Examples:
+  nsa-harness recorder /tmp/traces   where the job's dumps are
+  nsa-harness recorder dumps --json | jq -r '.partings[0].said'
+\b
+Exit codes:
+  0    the ranks of every dump are together, and nothing is pending
+  1    ranks parted: one made another call, or never came to one
+  2    wrong use: no folder, or no dump in it
+  3    not told: a rank's dump is missing, or all wait in the same call
+"""
+
+_RANK = (re.compile(r"rank[_-]?(\d+)", re.IGNORECASE), re.compile(r"(\d+)(?=\D*$)"))
+"""How file names tell a rank: ``nccl_trace_rank_3``, ``node7-rank12.json``; else their last number."""
+
+NOT_TOLD = (
+    "dumps do not tell whether it hangs elsewhere, is slow, or has ended; nsa-harness watch PID can, while it runs"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folder:
+    """The dumps of a folder, one a rank, and for each file that is none why not."""
+
+    states: tuple[CollectiveState, ...]
+    left_out: tuple[tuple[str, str], ...]
+
+    @property
+    def unheard(self) -> tuple[int, ...]:
+        """Ranks of its process groups that have no dump."""
+        members = {rank for state in self.states for _, ranks in state.groups for rank in ranks}
+        return tuple(sorted(members - {state.rank for state in self.states}))
+
+
+@click.command(epilog=EPILOG)
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@click.pass_context
+def recorder(ctx: click.Context, *, folder: Path, as_json: bool) -> None:
+    """Say from the dumps in FOLDER in which operation the ranks part, and which rank did otherwise or never came.
+
+    A dump is what torch's flight recorder writes, as pickle or JSON, of NCCL, gloo or another backend; the file's name
+    ends with the rank. Nothing in it is run: a pickle that holds more than plain data is not loaded. Neither torch nor
+    the job is needed.
+    """
+    from harness.reading.desync import crossed, partings
+
+    found = read(folder)
+    for name, why in found.left_out:
+        click.echo(f"not read: {name}: {why}", err=True)
+    if not found.states:
+        raise SpecError(
+            f"no dump of a flight recorder in {folder}; set TORCH_FR_BUFFER_SIZE=2000 in the job to get some"
+        )
+    parted, circle = partings(found.states), crossed(found.states)
+    if as_json:
+        click.echo(json.dumps(_facts(found, parted, circle), indent=1))
+    else:
+        click.echo("\n".join(_text(found, parted, circle)))
+    ctx.exit(exit_code(found, parted, circle))
+
+
+def read(folder: Path) -> Folder:
+    """Every dump in ``folder``; of several of one rank the one that was written last."""
+    from harness.observe.devices.parse_recorder import parse_recorder
+
+    states: dict[int, CollectiveState] = {}
+    left_out: list[tuple[str, str]] = []
+    for path in sorted((p for p in folder.iterdir() if p.is_file()), key=lambda p: (p.stat().st_mtime_ns, p.name)):
+        rank = rank_of(path.name)
+        if rank is None:
+            left_out.append((path.name, "its name has no rank"))
+            continue
+        try:
+            state = parse_recorder(path.read_bytes(), t_s=0.0, rank=rank, source=path.name)
+        except (OSError, ValueError) as error:
+            left_out.append((path.name, str(error)))
+            continue
+        if not state.collectives and not state.groups:
+            left_out.append((path.name, "it holds no operation and no process group"))
+            continue
+        if rank in states:
+            left_out.append((states[rank].source, f"{path.name} is a later dump of rank {rank}"))
+        states[rank] = state
+    return Folder(states=tuple(states[rank] for rank in sorted(states)), left_out=tuple(left_out))
+
+
+def rank_of(name: str) -> int | None:
+    """The rank that a file's name tells; None when it has no number."""
+    stem = re.sub(r"\.(pkl|pickle|json|bin|dump)$", "", name)
+    match = next((found for pattern in _RANK if (found := pattern.search(stem))), None)
+    return None if match is None else int(match[1])
+
+
+def said(parted: Divergence) -> str:
+    """What one parting means, in a sentence that claims no more than the dumps show."""
+    from harness.classify.views import names
+    from harness.reading.desync import Parting, group_of, in_words
+
+    calls = [(rank, call) for rank, call in parted.calls if call is not None]
+    number = f"operation {parted.seq} of {group_of(parted)}"
+    if parted.parting in (Parting.OPERATION, Parting.SHAPE):
+        each = "; ".join(f"rank {rank} called {in_words(call)}" for rank, call in calls)
+        how = "which is not what followed these operations before" if parted.by_habit else "unlike most"
+        which = (
+            f"{names(parted.odd)} did otherwise, {how}" if parted.odd else "nothing shows whose call is the wrong one"
+        )
+        what = "operation" if parted.parting is Parting.OPERATION else "shape or type"
+        return f"as {number} the ranks made calls of different {what}: {each}; {which}"
+    there = f"{names([rank for rank, _ in calls])} called {in_words(calls[0][1])} as {number}, and it is not over"
+    if parted.parting is Parting.TOGETHER:
+        return f"{there}: all of them are in it, so none of them is at fault by its calls; look at device and network"
+    never = [rank for rank in parted.odd if rank not in parted.unheard]
+    parts = [there]
+    if never:
+        parts.append(f"{names(never)} had not called it; {NOT_TOLD}")
+    if parted.unheard:
+        parts.append(f"there is no dump of {names(parted.unheard)}, so whether it was called there is not known")
+    return "; ".join(parts)
+
+
+def exit_code(found: Folder, parted: tuple[Divergence, ...], circle: str) -> ExitCode:
+    """What it means to a script."""
+    from harness.reading.desync import Parting
+
+    if circle or any(one.parting is not Parting.TOGETHER and set(one.odd) - set(one.unheard) for one in parted):
+        return ExitCode.FINDINGS
+    if any(one.parting in (Parting.OPERATION, Parting.SHAPE) for one in parted):
+        return ExitCode.FINDINGS
+    return ExitCode.BUDGET if parted or found.unheard else ExitCode.OK
+
+
+def _text(found: Folder, parted: tuple[Divergence, ...], circle: str) -> list[str]:
+    from harness.classify.views import names
+
+    backends = ", ".join(sorted({state.backend for state in found.states if state.backend})) or "unknown backend"
+    lines = [f"dumps of {names([state.rank for state in found.states])} ({backends})"]
+    if circle:
+        lines.append(f"the operations of two process groups wait for each other: {circle}")
+    lines += [said(one) for one in parted]
+    if not parted and not circle:
+        lines.append("these ranks are together: all that was kept is alike, and nothing is pending")
+        lines += [f"there is no dump of {names(found.unheard)}"] if found.unheard else []
+    return lines
+
+
+def _facts(found: Folder, parted: tuple[Divergence, ...], circle: str) -> dict[str, object]:
+    return {
+        "ranks": [state.rank for state in found.states],
+        "left_out": dict(found.left_out),
+        "no_dump": list(found.unheard),
+        "crossed": circle,
+        "partings": [
+            {
+                "kind": one.parting.value,
+                "group": one.group,
+                "operation": one.seq,
+                "at_fault": [rank for rank in one.odd if rank not in one.unheard],
+                "no_dump": list(one.unheard),
+                "said": said(one),
+            }
+            for one in parted
+        ],
+    }

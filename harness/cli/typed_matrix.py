@@ -1,0 +1,83 @@
+"""The matrix that a command line asks about: axes of our own trainer, or of the program behind ``--``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.cli.foreign import patterns, settings_of, variables
+from harness.cli.matrix_options import OF_PROGRAMS
+from harness.core.errors import CommandError, SpecError
+from harness.core.success import Success
+from harness.spec.inline import inline_matrix
+from harness.spec.program import TARGET, program_matrix
+from harness.targets.script import ScriptTarget
+from harness.trees import repository_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from harness.core.matrix import Matrix
+    from harness.settings import Settings
+
+SHORTCUTS = {"attention": "model.attention", "seq_len": "train.seq_len", "steps": "train.steps"}
+"""Options that are short for ``--set PATH=VALUE`` of our own trainer."""
+
+OURS = ("fault", "attention", "seq_len")
+"""Options that speak of our own trainer."""
+
+
+def typed_matrix(
+    settings: Settings, options: Mapping[str, Any], command: Sequence[str], *, axes: Iterable[str]
+) -> Matrix:
+    """The matrix of ``axes``, of ``command`` where there is one.
+
+    Raises:
+        SpecError: an axis, value or setting that does not exist or does not fit, or nothing to vary.
+        UsageError: an option that says nothing about this program.
+    """
+    if command:
+        return _of_command(settings, options, command, axes)
+    for name in OF_PROGRAMS:
+        if options.get(name):
+            raise click.UsageError(f"{_option(name)} needs a command behind --")
+    held = [f"{path}={options[name]}" for name, path in SHORTCUTS.items() if options.get(name) is not None]
+    held += [f"{path}={value}" for path, value in options["settings"]]
+    return inline_matrix(axes, held=held, fault=options["fault"], repository=repository_of("nsa"))
+
+
+def _of_command(settings: Settings, options: Mapping[str, Any], command: Sequence[str], axes: Iterable[str]) -> Matrix:
+    for name in OURS:
+        if options.get(name):
+            raise CommandError(
+                f"{_option(name)} speaks of our own trainer and says nothing about the command behind --; leave it out"
+            )
+    if options["executor"] not in (None, ScriptTarget.executor):
+        raise CommandError(f"a command is started by the executor {ScriptTarget.executor}; leave --executor out")
+    matrix = program_matrix(
+        command,
+        axes=axes,
+        settings=settings_of(command, {**options, "values": options["settings"]}),
+        env=variables(options["env"]),
+        environ=dict(settings.whole_env),
+        repository=repository_of(TARGET),
+    )
+    target = ScriptTarget(python="")
+    target.config(dict(matrix.bundle(matrix.space.good).config))
+    return replace(matrix, success=Success(require=patterns(options["success"], option="--success")))
+
+
+def no_file_with(options: Mapping[str, Any], command: Sequence[str]) -> None:
+    """Refuse what a matrix file says itself; SpecError."""
+    if command:
+        raise SpecError("a file and a command behind -- are two questions; leave one of them out")
+    names = ("fault", "settings", "steps", *OF_PROGRAMS)
+    given = [_option(name) for name in names if options.get(name)]
+    if given:
+        raise SpecError(f"{given[0]} is for a question without a file; write it into the file")
+
+
+def _option(name: str) -> str:
+    return {"settings": "--set", "axes": "--axis"}.get(name, f"--{name.replace('_', '-')}")

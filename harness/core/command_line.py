@@ -1,0 +1,152 @@
+"""A program's own command line, with places for what is varied in it.
+
+``{layers}`` becomes a value. A word with ``{amp:--amp}`` is there when ``amp`` is on and missing when it is off;
+``{amp:--amp|--no-amp}`` is one or the other. ``NAME=value`` in front of the program are variables, as in a shell, and
+follow the same rules. ``{{name}}`` is a plain ``{name}``; any other brace stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING, cast
+
+from harness.core.errors import CommandError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from harness.core.point import Value
+
+PYTHON = "python"
+"""``{python}`` is the interpreter of the trial; no axis can be called so."""
+
+_NAME = r"[A-Za-z_]\w*"
+_PLACEHOLDER = re.compile(
+    rf"\{{\{{(?P<literal>{_NAME}(?::[^{{}}]*)?)\}}\}}"
+    rf"|\{{(?P<name>{_NAME})(?::(?P<on>[^{{}}|]+)(?P<both>\|(?P<off>[^{{}}|]*))?)?\}}"
+)
+_VARIABLE = re.compile(rf"{_NAME}=")
+_FLAGS = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """A place in a command line: of a value, or of a flag that is there or not."""
+
+    name: str
+    is_flag: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """What is started: variables that are set for it, and its words."""
+
+    variables: tuple[tuple[str, str], ...]
+    argv: tuple[str, ...]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Variables and words as a shell takes them, each quoted where it must be."""
+        return (*(f"{name}={shlex.quote(value)}" for name, value in self.variables), *map(shlex.quote, self.argv))
+
+    def __str__(self) -> str:
+        return " ".join(self.words)
+
+
+def placeholders(words: Iterable[str]) -> tuple[Placeholder, ...]:
+    """The places in ``words``, in order, each name once.
+
+    Raises:
+        CommandError: one name is a value here and a flag there.
+    """
+    found: dict[str, Placeholder] = {}
+    for match in (match for word in words for match in _PLACEHOLDER.finditer(word)):
+        name = match["name"]
+        if match["literal"] is not None or name == PYTHON:
+            continue
+        place = Placeholder(name, is_flag=match["on"] is not None)
+        if found.setdefault(name, place) != place:
+            raise CommandError(
+                f"{{{name}}} is a value in one place and a flag in another; give one of them another name"
+            )
+    return tuple(found.values())
+
+
+def taken_away(words: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Variables in front of the program that a flag leaves out when it is off, each with the flag's name."""
+    found: list[tuple[str, str]] = []
+    for word in words:
+        if not _VARIABLE.match(word):
+            break
+        places = _PLACEHOLDER.finditer(word)
+        found += [(word.partition("=")[0], m["name"]) for m in places if m["on"] is not None and m["both"] is None]
+    return tuple(found)
+
+
+def flag(name: str, value: Value) -> bool:
+    """Whether a flag is on, by a value as one types it; CommandError for any other."""
+    word = str(value).lower()
+    if word not in _FLAGS:
+        raise CommandError(f"{name} is a flag, there or not, and cannot be {value!r}; give {name}=1 or {name}=0")
+    return _FLAGS[word]
+
+
+def composed(config: Mapping[str, object], *, python: str, env: Sequence[tuple[str, str]] = ()) -> CommandLine:
+    """The command line of a trial's configuration: its ``command`` with the ``args`` put in, ``more`` behind it.
+
+    ``env`` are variables that the trial sets besides; those in the command line win.
+    """
+    values = cast("Mapping[str, Value]", config.get("args") or {})
+    if "argv" in config:  # a trial of an older version
+        words = [python if word == "{python}" else str(word) for word in cast("Sequence[object]", config["argv"])]
+    else:
+        command = shlex.split(str(config["command"]))
+        words = [piece for word in command for piece in _filled(word, values, python)]
+    first = next((i for i, word in enumerate(words) if not _VARIABLE.match(word)), len(words))
+    own = dict(word.split("=", 1) for word in words[:first])
+    more = (str(word) for word in cast("Sequence[object]", config.get("more") or ()))
+    return CommandLine(variables=tuple({**dict(env), **own}.items()), argv=(*words[first:], *more))
+
+
+def difference(line: CommandLine, other: CommandLine) -> str:
+    """What ``other`` has in place of what ``line`` has: ``without --overlap``, ``with --layers 4``."""
+    before, after = line.words, other.words
+    parts: list[str] = []
+    for change, i, j, k, m in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if change == "delete":
+            parts.append(f"without {' '.join(before[i:j])}")
+        elif change != "equal":
+            option = after[k - 1 : k] if change == "replace" and k and _is_option(after[k - 1]) else ()
+            parts.append(f"with {' '.join((*option, *after[k:m]))}")
+    return " and ".join(parts)
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-") and "=" not in word
+
+
+def _filled(word: str, values: Mapping[str, Value], python: str) -> list[str]:
+    """The words that one word becomes: one, none where its flag is off, several where a flag is a few words."""
+    matches = [match for match in _PLACEHOLDER.finditer(word) if match["literal"] is None]
+    flags = [match for match in matches if match["on"] is not None]
+    if any(match["both"] is None and not flag(match["name"], values[match["name"]]) for match in flags):
+        return []
+
+    def put(match: re.Match[str]) -> str:
+        name = match["name"]
+        if match["literal"] is not None:
+            return f"{{{match['literal']}}}"
+        if match["on"] is not None:
+            return match["on"] if flag(name, values[name]) else match["off"]
+        return python if name == PYTHON else _spelt(values[name])
+
+    text = _PLACEHOLDER.sub(put, word)
+    is_whole = len(flags) == 1 and flags[0].span() == (0, len(word))
+    return shlex.split(text) if is_whole else [text]
+
+
+def _spelt(value: Value) -> str:
+    return str(value) if not isinstance(value, float) else f"{value:g}" if float(f"{value:g}") == value else repr(value)

@@ -1,0 +1,221 @@
+"""The guard at work: takes pulses, has jobs looked into, writes the ledger, tells whoever wants to know."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.guard import jobs
+from harness.guard.policy import Look, Vigil, What, may_end
+from harness.guard.receivers import Delivery
+from harness.observe.job import ProcTree
+from harness.observe.proc import Proc
+from harness.report.text import clean
+from harness.store.redact import redact_text
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable, Sequence
+
+    from harness.core.ports import Clock
+    from harness.guard.jobs import Guarded
+    from harness.guard.ledger import Ledger
+    from harness.guard.receivers import Metrics, Receiver
+
+TICK_S = 10.0
+"""Seconds between two pulses."""
+
+SEARCH_S = 60.0
+"""Seconds between two searches for jobs that match."""
+
+START = Path(__file__).resolve().parents[2] / "nsa_harness" / "start.py"
+"""The command line, which finds our own packages wherever it is started."""
+
+LOOK_LIMIT_S = 300.0
+"""A look that takes longer is ended: it must not keep the guard from the other jobs."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Guard:
+    """Guards the job of ``pid``, or all that match ``pattern``, until they have ended or ``stop`` says so.
+
+    ``look`` looks into a job. ``end`` says that a job is to be sent SIGTERM once its hang is certain.
+    """
+
+    ledger: Ledger
+    receivers: Sequence[Receiver]
+    metrics: Metrics
+    clock: Clock
+    look: Callable[[Guarded], Look | None]
+    say: Callable[[str], None]
+    pattern: re.Pattern[str] | None = None
+    end: bool = False
+    routine_s: float
+    proc: Proc = field(default_factory=Proc)
+    vigils: dict[Guarded, Vigil] = field(default_factory=dict["Guarded", Vigil])
+    deliveries: list[Delivery] = field(default_factory=list[Delivery])
+    counts: dict[str, int] = field(default_factory=lambda: {"looks_total": 0, "hangs_total": 0})
+    searched_s: float | None = None
+
+    def remember(self) -> None:
+        """Take up what an earlier guard has left in the ledger: open incidents, and messages not yet delivered."""
+        delivered: set[tuple[str, str]] = set()
+        told: dict[str, dict[str, Any]] = {}
+        for event in self.ledger.events():
+            if event.get("event") == "delivered":
+                delivered.add((event["id"], event["receiver"]))
+            elif event.get("event") in set(What):
+                told[event["id"]] = event
+        for event in told.values():
+            for receiver in self.receivers:
+                if (event["id"], receiver.name) not in delivered:
+                    self.deliveries.append(Delivery(event["id"], receiver, event["title"], event["body"]))
+
+    def guard(self, job: Guarded) -> None:
+        """Guard this job, too; an incident that is already told is not told again."""
+        if job in self.vigils:
+            return
+        vigil = Vigil(routine_s=self.routine_s, began_s=self.clock.now())
+        for event in self.ledger.events():
+            if event.get("job") != job.key:
+                continue
+            if event["event"] == What.HANG:
+                vigil.hang = vigil.hangs = event["number"]
+            elif event["event"] == What.GOES_ON:
+                vigil.hang = 0
+        self.vigils[job] = vigil
+        self.say(f"guarding process {job.pid}: {job.command[:100]}")
+
+    def run(self, *, stop: Callable[[], bool]) -> None:
+        """Guard until there is nothing left to guard, or for ever where jobs are searched for."""
+        while not stop() and (self.vigils or self.pattern is not None or self.deliveries):
+            self.tick()
+            self.clock.sleep(TICK_S)
+
+    def tick(self) -> None:
+        """Search, take every pulse, look into what is due, deliver what is not delivered."""
+        now_s = self.clock.now()
+        if self.pattern is not None and (self.searched_s is None or now_s - self.searched_s >= SEARCH_S):
+            self.searched_s = now_s
+            for job in jobs.matching(self.pattern):
+                self.guard(job)
+        for job, vigil in list(self.vigils.items()):
+            found = jobs.pids(job, proc=self.proc)
+            if not found:
+                self._ended(job, vigil)
+                continue
+            vigil.pulse(now_s, jobs.cpu_s(found, proc=self.proc))
+            if vigil.is_due(now_s):
+                self._look_into(job, vigil)
+        self.ledger.flush()
+        self._deliver()
+        self.metrics.set(
+            jobs=len(self.vigils),
+            hanging=sum(vigil.hang > 0 for vigil in self.vigils.values()),
+            undelivered=len(self.deliveries),
+            **self.counts,
+        )
+
+    def _look_into(self, job: Guarded, vigil: Vigil) -> None:
+        look = self.look(job)
+        self.counts["looks_total"] += 1
+        if look is None:  # it could not be looked at now: again after the usual time
+            vigil.looked_s, vigil.patience_s = self.clock.now(), self.routine_s
+            return
+        what = vigil.looked(self.clock.now(), look)
+        if what is not What.HANG:
+            discard(look)
+        if what is not None:
+            self._tell(job, vigil, what, look)
+        if what is What.HANG and self.end and may_end(look):
+            self._end(job, vigil)
+
+    def _ended(self, job: Guarded, vigil: Vigil) -> None:
+        del self.vigils[job]
+        if vigil.hang:
+            self._tell(job, vigil, What.ENDED, None)
+        self.say(f"process {job.pid} has ended; it is no longer guarded")
+
+    def _tell(self, job: Guarded, vigil: Vigil, what: What, look: Look | None) -> None:
+        number = vigil.hangs
+        titles = {
+            What.HANG: f"HANG ({look.cause}): process {job.pid}" if look else "",
+            What.GOES_ON: f"process {job.pid} goes on: hang {number} of it is over",
+            What.ENDED: f"process {job.pid} has ended: hang {number} of it is over",
+        }
+        id = f"{job.key}-{number}-{what}"
+        lines = [redact_text(clean(job.command))[:500]]
+        if look is not None and what is What.HANG:
+            self.counts["hangs_total"] += 1
+            lines += [f"confidence: {look.confidence}; two looks agree", look.because, f"report: {look.run}/report.md"]
+        body = "\n".join([*lines, f"incident {id}"])
+        written = self.ledger.add(
+            event=what, id=id, job=job.key, number=number, at=self.clock.wall(), title=titles[what], body=body
+        )
+        self.say(titles[what] + ("" if written else " (the ledger could not be written: the disk does not take it)"))
+        if what is What.HANG:
+            self.say(body)
+        self.deliveries += [Delivery(id, receiver, titles[what], body) for receiver in self.receivers]
+
+    def _deliver(self) -> None:
+        for delivery in list(self.deliveries):
+            if delivery.tried(self.clock.now()):
+                self.deliveries.remove(delivery)
+                self.ledger.add(event="delivered", id=delivery.id, receiver=delivery.receiver.name)
+
+    def _end(self, job: Guarded, vigil: Vigil) -> None:
+        """Send SIGTERM to the process that was named, and to nobody else."""
+        try:
+            fd = os.pidfd_open(job.pid)
+        except ProcessLookupError:
+            return
+        try:
+            # The PID may have been given to somebody else before it was opened.
+            if jobs.pids(job, proc=self.proc):
+                signal.pidfd_send_signal(fd, signal.SIGTERM)
+                self.ledger.add(event="sent SIGTERM", job=job.key, number=vigil.hangs)
+                self.say(f"SIGTERM was sent to process {job.pid}, as --on-hang term asks")
+        except ProcessLookupError:
+            return
+        finally:
+            os.close(fd)
+
+
+def look_into(job: Guarded, *, looks: Path, runs: Path) -> Look | None:
+    """A full look by ``nsa-harness watch``, in a process of its own: what it costs, it gives back.
+
+    The run of a look that says HANG is moved from ``looks`` to ``runs``. None where the look said nothing.
+    """
+    member = ProcTree().get(job.pid)
+    if member is None or member.started != job.started:
+        return None
+    argv = [sys.executable, "-P", str(START), "watch", str(job.pid), "--json", "--runs", str(looks)]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=LOOK_LIMIT_S, check=False)
+        said = json.loads(done.stdout)
+    except (subprocess.TimeoutExpired, ValueError):
+        return None
+    run, verdict = Path(said["run"]), said["verdict"]
+    if verdict["kind"] == "HANG":
+        runs.mkdir(parents=True, exist_ok=True)
+        run = Path(shutil.move(run, runs / run.name))
+    return Look(
+        kind=verdict["kind"],
+        cause=verdict.get("cause") or "",
+        confidence=verdict["confidence"],
+        because=verdict["because"],
+        run=str(run),
+    )
+
+
+def discard(look: Look) -> None:
+    """Remove the run of a look that told nothing new: weeks of them would fill the disk."""
+    if look.run:
+        shutil.rmtree(look.run, ignore_errors=True)

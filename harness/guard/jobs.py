@@ -1,0 +1,107 @@
+"""The jobs that a guard was given: by a PID, or by what their command lines say; and their pulse."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.observe.job import NoJobError, ProcTree, find_job, read_member
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Sequence
+
+    from harness.observe.job import Member
+    from harness.observe.proc import Proc
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guarded:
+    """One job: the process that the user named, or that matched; its PID and start time name it for ever."""
+
+    pid: int
+    started: int
+    command: str
+
+    @property
+    def key(self) -> str:
+        """What names it in the ledger."""
+        return f"{self.pid}-{self.started}"
+
+
+def named(pid: int) -> Guarded:
+    """The job of process ``pid``.
+
+    Raises:
+        NoJobError: there is none, or no Python process in its tree.
+    """
+    find_job(pid, tree=ProcTree())
+    member = read_member(pid)
+    if member is None:
+        raise NoJobError(f"there is no process {pid}")
+    return _guarded(member)
+
+
+def matching(pattern: re.Pattern[str]) -> list[Guarded]:
+    """This user's jobs whose command line fits ``pattern``: of a family that fits, the one that started it.
+
+    This is the only place of the harness that reads command lines of processes that it was not given. Ourselves and
+    whoever started us are left out: our own command line has the pattern in it.
+    """
+    found: dict[int, Member] = {}
+    ours = _ancestors(os.getpid())
+    for name in os.listdir("/proc"):  # noqa: PTH208 - names are all that is wanted
+        pid = int(name) if name.isdecimal() else 0
+        if pid == 0 or pid in ours or not _is_mine(pid):
+            continue
+        member = read_member(pid)
+        if member is not None and not member.ended and pattern.search(member.argv):
+            found[pid] = member
+    tops = [m for m in found.values() if m.parent not in found and "harness" not in m.argv.split(" -- ")[0]]
+    jobs: list[Guarded] = []
+    for member in tops:
+        with suppress(NoJobError):  # a shell, an editor: nothing of it runs Python
+            find_job(member.pid, tree=ProcTree())
+            jobs.append(_guarded(member))
+    return jobs
+
+
+def pids(job: Guarded, *, proc: Proc) -> list[int]:
+    """Every process of the job now, the named one first; empty once that has ended."""
+    member = read_member(job.pid)
+    if member is None or member.ended or member.started != job.started:
+        return []
+    tree = ProcTree()
+    found, frontier = [job.pid], [job.pid]
+    while frontier:
+        frontier = [child for pid in frontier for child in tree.children(pid) if child not in found]
+        found += frontier
+    return [pid for pid in found if proc.state(pid) not in ("", "Z", "X")]
+
+
+def cpu_s(found: Sequence[int], *, proc: Proc) -> dict[int, float]:
+    """The CPU time of each process so far, its ended threads included, seconds."""
+    return {pid: used for pid in found if (used := proc.all_cpu_s(pid)) is not None}
+
+
+def _guarded(member: Member) -> Guarded:
+    return Guarded(pid=member.pid, started=member.started, command=member.argv or member.command)
+
+
+def _is_mine(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}").stat().st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
+def _ancestors(pid: int) -> set[int]:
+    found: set[int] = set()
+    while pid > 0 and pid not in found:
+        found.add(pid)
+        member = read_member(pid)
+        pid = member.parent if member is not None else 0
+    return found

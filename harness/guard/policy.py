@@ -1,0 +1,115 @@
+"""When a guarded job is looked into, and what follows from a look: pure, no clock, no files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+QUIET_S = 30.0
+"""A job whose processes have used next to no CPU for so long is looked into."""
+
+QUIET_SHARE = 0.02
+"""CPU time per second of a process that counts as none: a launcher that polls uses less."""
+
+CONFIRM_S = 20.0
+"""Time between the look that first says HANG and the one that has to agree."""
+
+LONGEST_S = 1800.0
+"""What stays as it is is looked into at least this often."""
+
+ROUTINE_S = 900.0
+"""And a job that computes this often, unless the user says otherwise."""
+
+ACTS = frozenset({"high", "proof"})
+"""Confidences of a hang by which a job may be ended."""
+
+
+class What(StrEnum):
+    """What a guard has to tell."""
+
+    HANG = "hang"
+    GOES_ON = "goes-on"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What a full look said: the verdict's kind, cause and confidence, the reason, and where it is kept."""
+
+    kind: str
+    cause: str
+    confidence: str
+    because: str
+    run: str = ""
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it said HANG."""
+        return self.kind == "HANG"
+
+
+@dataclass(slots=True, kw_only=True)
+class Vigil:
+    """One job as it is guarded.
+
+    ``quiet_since_s`` is since when it has not computed (None: it computes), ``looked_s`` when it was last looked into,
+    ``patience_s`` how long until it is again. ``suspect`` is a look that said HANG and waits for the one that agrees;
+    ``hang`` the number of the incident that is told, 0 while there is none; ``hangs`` how many there were.
+    """
+
+    routine_s: float = ROUTINE_S
+    began_s: float
+    quiet_since_s: float | None = None
+    looked_s: float | None = None
+    patience_s: float = 0.0
+    suspect: Look | None = None
+    hang: int = 0
+    hangs: int = 0
+    cpu_s: dict[int, tuple[float, float]] = field(default_factory=dict[int, tuple[float, float]])
+
+    def pulse(self, now_s: float, cpu_s: dict[int, float]) -> None:
+        """Take note of the CPU time of every process of the job, by PID."""
+        moved = any(
+            pid not in self.cpu_s or used - self.cpu_s[pid][1] > QUIET_SHARE * max(now_s - self.cpu_s[pid][0], 0.1)
+            for pid, used in cpu_s.items()
+        )
+        self.cpu_s = {pid: (now_s, used) for pid, used in cpu_s.items()}
+        if moved:
+            was_quiet, self.quiet_since_s = self.quiet_since_s is not None, None
+            if was_quiet and (self.hang or self.suspect):
+                self.patience_s = 0.0  # what hung computes: look at once
+        elif self.quiet_since_s is None:
+            self.quiet_since_s = now_s
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether the job is to be looked into now."""
+        if self.looked_s is None:
+            return now_s - self.began_s >= QUIET_S
+        if self.quiet_since_s is not None and self.looked_s < self.quiet_since_s <= now_s - QUIET_S:
+            return True  # it has come to rest since the last look
+        return now_s - self.looked_s >= self.patience_s
+
+    def looked(self, now_s: float, look: Look) -> What | None:
+        """Take note of what a look said; what is to be told of it."""
+        self.looked_s = now_s
+        if not look.hangs:
+            told, self.suspect, self.hang = self.hang, None, 0
+            self.patience_s = self._longer() if self.quiet_since_s is not None else self.routine_s
+            return What.GOES_ON if told else None
+        if self.hang:
+            self.patience_s = self._longer()
+            return None
+        if self.suspect is None or self.suspect.cause != look.cause:
+            self.suspect, self.patience_s = look, CONFIRM_S
+            return None
+        self.hangs += 1
+        self.hang, self.suspect, self.patience_s = self.hangs, None, CONFIRM_S
+        return What.HANG
+
+    def _longer(self) -> float:
+        return min(max(2.0 * self.patience_s, QUIET_S), LONGEST_S)
+
+
+def may_end(look: Look) -> bool:
+    """Whether a hang that was told twice alike is certain enough to end the job for it."""
+    return look.hangs and look.confidence in ACTS

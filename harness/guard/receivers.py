@@ -1,0 +1,123 @@
+"""Who is told: anything that apprise knows the address of, and Prometheus by way of a page of metrics."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from harness.core.errors import HarnessError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+EXTRA = "pip install 'nsa-harness[guard]'"
+FIRST_AGAIN_S, LONGEST_AGAIN_S = 10.0, 600.0
+
+
+class ReceiverError(HarnessError):
+    """An address that nobody understands, or a library that is missing."""
+
+    help = f"Addresses are those of apprise: json://host/path, slack://..., mailto://...; it comes with {EXTRA}"
+
+
+class Receiver(Protocol):
+    """Somebody who is told."""
+
+    @property
+    def name(self) -> str:
+        """What names it in the ledger."""
+        ...
+
+    def tell(self, title: str, body: str) -> bool:
+        """Whether it has taken the message."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A receiver by its apprise address, which may hold a secret: it is known by a fingerprint."""
+
+    name: str
+    told: Callable[[str, str], bool]
+
+    def tell(self, title: str, body: str) -> bool:
+        """Whether it has taken the message."""
+        return self.told(title, body)
+
+
+def address(url: str) -> Address:
+    """The receiver at ``url``.
+
+    Raises:
+        ReceiverError: apprise is not installed, or does not know such an address.
+    """
+    try:
+        import apprise
+    except ImportError:
+        raise ReceiverError(f"--notify needs apprise, which is not installed: {EXTRA}") from None
+    one: Any = apprise.Apprise()
+    scheme = url.partition(":")[0]
+    if not one.add(url):
+        raise ReceiverError(f"--notify: apprise does not understand this {scheme} address")
+
+    def told(title: str, body: str) -> bool:
+        try:
+            return bool(one.notify(title=title, body=body))
+        except Exception:  # noqa: BLE001 - whatever a plug-in raises, the message was not taken
+            return False
+
+    return Address(f"{scheme}-{hashlib.sha256(url.encode()).hexdigest()[:8]}", told)
+
+
+@dataclass(slots=True)
+class Delivery:
+    """A message on its way to one receiver."""
+
+    id: str
+    receiver: Receiver
+    title: str
+    body: str
+    due_s: float = 0.0
+    wait_s: float = FIRST_AGAIN_S
+
+    def tried(self, now_s: float) -> bool:
+        """Try to deliver it if that is due; whether it is over."""
+        if now_s < self.due_s:
+            return False
+        if self.receiver.tell(self.title, self.body):
+            return True
+        self.due_s, self.wait_s = now_s + self.wait_s, min(2.0 * self.wait_s, LONGEST_AGAIN_S)
+        return False
+
+
+class Metrics:
+    """What Prometheus reads at ``http://host:port/metrics``; without a port nothing is served."""
+
+    def __init__(self, *, host: str = "127.0.0.1", port: int | None = None) -> None:
+        self._gauges: dict[str, Any] = {}
+        if port is None:
+            return
+        try:
+            import prometheus_client as prometheus
+        except ImportError:
+            raise ReceiverError(f"--metrics needs prometheus-client, which is not installed: {EXTRA}") from None
+        registry: Any = prometheus.CollectorRegistry()
+        for name, text in (
+            ("jobs", "Jobs that are guarded."),
+            ("hanging", "Jobs of which a hang was told and that have not gone on."),
+            ("looks_total", "Full looks since the guard began."),
+            ("hangs_total", "Hangs told since the guard began."),
+            ("undelivered", "Messages that a receiver has not taken yet."),
+        ):
+            self._gauges[name] = prometheus.Gauge(f"nsa_harness_guard_{name}", text, registry=registry)
+        try:
+            prometheus.start_http_server(port, addr=host, registry=registry)
+        except OSError as error:
+            raise ReceiverError(f"--metrics: cannot listen on {host}:{port}: {error.strerror}") from error
+
+    def set(self, **values: float) -> None:
+        """Show these numbers from now on."""
+        for name, value in values.items():
+            if name in self._gauges:
+                self._gauges[name].set(value)

@@ -1,0 +1,171 @@
+"""A job that somebody else started, watched by the same runner as a trial of ours, and left as it is.
+
+Nobody is signalled and nothing is ended. A process is stopped only for its native frames, a fraction of a second, and
+how long that was is measured and said. Only the tree that the user named is looked at.
+"""
+
+from __future__ import annotations
+
+import stat
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.core.evidence import LogTail
+from harness.core.outcome import Cleanup, Ending, Exit, Outcome, StopReason
+from harness.core.ports import ProcessRef
+from harness.core.verdict import TOO_EARLY
+from harness.observe.job import ProcTree
+from harness.observe.logs import TAIL_BYTES
+from harness.observe.ranks import RankEnd
+from harness.observe.runner import Eyes, Runner
+from harness.observe.watch import next_look
+from harness.reading.pace import ASKED_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from harness.core.evidence import Evidence
+    from harness.core.ports import Clock, Judge
+    from harness.core.trial import Trial
+    from harness.observe.job import Job, Member, Tree
+    from harness.observe.watch import State, Step
+
+ROUNDS = 2
+"""Rounds after which a job that stands still, and that may go on, is left alone."""
+
+
+class Attached:
+    """The processes of ``job`` as a handle that can be asked, and that neither signals nor ends anybody."""
+
+    def __init__(self, job: Job, *, tree: Tree, is_same: Callable[[Member], bool]) -> None:
+        self._job, self._tree, self._is_same = job, tree, is_same
+        self.pid = job.workers[0].member.pid
+
+    def poll(self) -> Exit | None:
+        """How it ended is for whoever started it to know: an Exit without code once nobody is left."""
+        return None if any(self._is_same(worker.member) for worker in self._job.workers) else Exit()
+
+    def processes(self) -> tuple[ProcessRef, ...]:
+        """Every process of the job now: what lies below its launcher, and the launcher unless it is a shell."""
+        found: dict[int, ProcessRef] = {}
+        frontier = [worker.member.pid for worker in self._job.workers if self._is_same(worker.member)]
+        while frontier:
+            members = [m for pid in frontier if pid not in found and (m := self._tree.get(pid)) is not None]
+            for member in members:
+                if not member.ended:
+                    found[member.pid] = ProcessRef(member.pid, member.started)
+            frontier = [child for member in members for child in self._tree.children(member.pid)]
+        return tuple(found.values())
+
+    def signal(self, number: int) -> None:
+        """Nobody is signalled."""
+
+    def stop(self, *, grace_s: float, clock: Clock) -> Cleanup:
+        """Nothing is ended."""
+        return Cleanup()
+
+
+class Looker(Runner):
+    """Watches ``job`` for a few seconds; what follows from that is for the rules to say."""
+
+    ending = Ending.STILL_RUNNING
+
+    def __init__(
+        self,
+        *,
+        job: Job,
+        trial: Trial,
+        folder: Path,
+        clock: Clock,
+        eyes: Eyes,
+        is_same: Callable[[Member], bool],
+        judge: Judge,
+        note: Callable[[str], None],
+        tree: Tree | None = None,
+    ) -> None:
+        super().__init__(
+            handle=Attached(job, tree=tree or ProcTree(), is_same=is_same),
+            trial=trial,
+            trial_dir=folder,
+            clock=clock,
+            # The first look must come after the beginning: what came before a silence does not count in it.
+            started_s=clock.now() - 0.001,
+            eyes=replace(eyes, sources=[source for source in eyes.sources if source.name != "faulthandler"]),
+            progress=lambda facts: note(str(facts["note"])) if facts.get("note") else None,
+            interrupted=lambda: False,
+            judge=judge,
+        )
+        self._job, self._is_same, self._rounds = job, is_same, 0
+        for worker in job.workers:
+            if worker.member.rank is not None:
+                self.ranks.pids[worker.member.rank] = worker.member.pid
+        for rank, _, required in job.absent:
+            if required and self.ranks.pids:
+                self.ranks.ended[rank] = RankEnd(exit=Exit(), t_s=0.0)
+        self.ranks.world = len(self.ranks.pids) + sum(not required for _, _, required in job.absent)
+
+    def next(self, state: State) -> Step:
+        """What to do next about a job that is not ours to end."""
+        if self.verdict is not None and state.round_is_over:
+            self._rounds += 1
+        for rank, pid in self.ranks.pids.items():
+            member = next((w.member for w in self._job.workers if w.member.pid == pid), None)
+            if member is not None and rank not in self.ranks.ended and not self._is_same(member):
+                self.ranks.ended[rank] = RankEnd(exit=Exit(), t_s=self.age_s())
+        falls_due = self.verdict is not None and self.verdict.cause == TOO_EARLY and self.silence_s() < ASKED_S
+        return next_look(state, rounds_left=max(ROUNDS - self._rounds, int(falls_due)))
+
+    def last_note(self, stop: Step) -> str:
+        """The answer follows at once."""
+        return ""
+
+    def outcome(self, stop: Step | None, *, cleanup: Cleanup, duration_s: float) -> Outcome:
+        """It runs on, or it has ended and nobody here knows how."""
+        why = "" if stop is None else stop.why
+        return Outcome(
+            ending=self.ending,
+            exit=self.handle.poll(),
+            stopped_by=StopReason.CERTAIN,
+            duration_s=duration_s,
+            why=why,
+        )
+
+    def evidence(self, **facts: object) -> Evidence:
+        """What was seen, with the ends of the files that the job prints into."""
+        seen = super().evidence(**facts)  # pyright: ignore[reportArgumentType] - passed on as they came
+        return replace(seen, logs=job_logs([worker.member.pid for worker in self._job.workers]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stops:
+    """How long processes were stopped for their native frames, in all."""
+
+    dumps: int
+    seconds: float
+
+
+def stops(evidence: Evidence) -> Stops:
+    """What looking has cost the job."""
+    taken = [sample.stopped_s for sample in evidence.stacks if sample.stopped_s > 0.0]
+    return Stops(dumps=len(taken), seconds=sum(taken))
+
+
+def job_logs(pids: Sequence[int], *, root: Path = Path("/proc")) -> tuple[LogTail, ...]:
+    """The ends of the files that these processes print into; a terminal or a pipe cannot be read by a bystander."""
+    found: dict[Path, LogTail] = {}
+    for pid in pids:
+        for stream, number in (("stdout", 1), ("stderr", 2)):
+            link = root / str(pid) / "fd" / str(number)
+            with suppress(OSError):  # it ended, or belongs to somebody else
+                path, status = link.readlink(), link.stat()
+                if path not in found and stat.S_ISREG(status.st_mode):
+                    found[path] = _tail(link, size=status.st_size, id=f"log-{pid}-{stream}", stream=stream)
+    return tuple(found.values())
+
+
+def _tail(path: Path, *, size: int, id: str, stream: str) -> LogTail:
+    with path.open("rb") as file:
+        file.seek(max(size - TAIL_BYTES, 0))
+        return LogTail(id=id, stream=stream, text=file.read(TAIL_BYTES).decode(errors="replace"), size_bytes=size)

@@ -1,0 +1,330 @@
+"""Who holds the other end of what a thread waits for, among the processes of the trial.
+
+A read from a pipe can be ended by whoever can write to it, a wait for a lock on a file by whoever holds it, a ``wait4``
+by a child. ``/proc`` tells of each of the trial's own processes what it has open; processes of others are never looked
+at, so what nobody of the trial holds is held outside. Only asked of threads that are blocked, while a trial is silent.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import struct
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from harness.observe.syscalls import Call
+
+PROC = "/proc"
+
+_PRIVATE = 128
+"""The flag of a futex that lies in memory of one process alone."""
+
+_POLLFD = struct.Struct("=ihh")
+_MOST_DESCRIPTORS = 256
+
+_READS = frozenset({"read", "readv", "pread"})
+_WRITES = frozenset({"write", "writev"})
+_SOCKETS = frozenset({"recvfrom", "recvmsg", "recvmmsg", "sendto", "sendmsg", "accept", "accept4", "connect"})
+_LISTENING = "0A"
+
+_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _UDIAG_SHOW_PEER, _UNIX_DIAG_PEER = 4, 20, 4, 2
+_NLMSG_DONE, _NLM_F_REQUEST_DUMP = 3, 0x301
+
+
+class End(NamedTuple):
+    """What a call waits for: a label for the table of waits, words, who of the trial can end it, whether others can."""
+
+    call: str
+    on: str = ""
+    holders: tuple[int, ...] = ()
+    outside: bool | None = None
+
+
+class Ends:
+    """The open files, sockets and locks of the trial's processes at one moment, looked up when they are asked for.
+
+    ``parents`` gives every live process of the trial with its parent.
+    """
+
+    def __init__(self, parents: Mapping[int, int], *, root: str = PROC) -> None:
+        self._parents, self._root = dict(parents), root
+        self._open: dict[str, list[tuple[int, str]]] | None = None
+        self._mapped: dict[str, list[int]] | None = None
+        self._peers: dict[int, int] | None = None
+
+    def of(self, pid: int, call: Call) -> End:
+        """What a thread of ``pid`` that is blocked in ``call`` waits for."""
+        first = call.arguments[0]
+        name = call.name
+        if name in ("futex", "futex_waitv"):
+            return self._futex(pid, call)
+        if name in ("wait4", "waitid"):
+            return self._child(pid, call)
+        if name in ("flock", "fcntl"):
+            return self._lock(pid, first)
+        if name in _READS or name in _WRITES:
+            return self._descriptor(pid, first, name)
+        if name in _SOCKETS:
+            return self._descriptor(pid, first, name)
+        if name in ("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2"):
+            return self._several(pid, call)
+        return End(name)
+
+    # -- memory and children
+
+    def _futex(self, pid: int, call: Call) -> End:
+        if call.name == "futex_waitv" or call.arguments[1] & _PRIVATE:
+            return End("futex", outside=False)
+        mapping = self._mapping(pid, call.arguments[0])
+        if mapping is None:
+            return End("futex", outside=False)
+        key, deleted = mapping
+        if self._mapped is None:
+            self._mapped = {}
+            for other in self._parents:
+                for seen in self._shared_mappings(other):
+                    self._mapped.setdefault(seen, []).append(other)
+        holders = tuple(sorted(set(self._mapped.get(key, ())) - {pid}))
+        return End("futex-shared", "a lock that processes share", holders or (pid,), outside=not deleted)
+
+    def _mapping(self, pid: int, address: int) -> tuple[str, bool] | None:
+        """The shared file that is mapped at ``address``, and whether it has lost its name; None for private memory."""
+        for line in self._lines(f"{pid}/maps"):
+            fields = line.split(None, 5)
+            low, _, high = fields[0].partition("-")
+            if int(low, 16) <= address < int(high, 16):
+                if "s" not in fields[1]:
+                    return None
+                return f"{fields[3]}:{fields[4]}", len(fields) > 5 and fields[5].rstrip().endswith("(deleted)")
+        return None
+
+    def _shared_mappings(self, pid: int) -> set[str]:
+        found: set[str] = set()
+        for line in self._lines(f"{pid}/maps"):
+            fields = line.split(None, 5)
+            if "s" in fields[1] and fields[4] != "0":
+                found.add(f"{fields[3]}:{fields[4]}")
+        return found
+
+    def _child(self, pid: int, call: Call) -> End:
+        wanted = call.arguments[0] if call.name == "wait4" else call.arguments[1]
+        children = tuple(sorted(child for child, parent in self._parents.items() if parent == pid))
+        if call.name == "wait4" and wanted in children:
+            return End(call.name, f"child {wanted}", (wanted,), outside=False)
+        if call.name == "waitid" and call.arguments[0] == 1 and wanted in children:
+            return End(call.name, f"child {wanted}", (wanted,), outside=False)
+        return End(call.name, "any child", children, outside=False)
+
+    # -- files
+
+    def _lock(self, pid: int, fd: int) -> End:
+        """A lock on a file: who holds it stands in ``/proc/locks``, by PID, also of programs that are not ours."""
+        try:
+            status = os.stat(f"{self._root}/{pid}/fd/{fd}")
+        except OSError:
+            return End("flock")
+        place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+        holders: set[int] = set()
+        for line in self._lines("locks"):
+            fields = line.split()
+            if "->" not in fields and place in fields:
+                holders.add(int(fields[4]))
+        ours = tuple(sorted(holders & self._parents.keys()))
+        others = sorted(holders - self._parents.keys())
+        said = f"a lock on a file, held by process {others[0]}" if others and others[0] > 0 else "a lock on a file"
+        return End("flock", said, ours, outside=bool(others) or not ours)
+
+    def _descriptor(self, pid: int, fd: int, call: str) -> End:
+        target = self._target(pid, fd)
+        if target.startswith("pipe:["):
+            return self._pipe(target, reads=call not in _WRITES)
+        if target.startswith("socket:["):
+            return self._socket(pid, int(target[8:-1]))
+        if target.startswith("anon_inode:[eventfd"):
+            return End("eventfd", "an event", (pid,), outside=False)
+        if target.startswith("/") and self._is_fifo(pid, fd):
+            return self._pipe(target, reads=call not in _WRITES)
+        return End(call, target if target.startswith(("/dev/pts", "/dev/tty")) else "")
+
+    def _pipe(self, target: str, *, reads: bool) -> End:
+        wanted = "w" if reads else "r"
+        holders = tuple(sorted({pid for pid, mode in self._opened().get(target, ()) if mode in (wanted, "rw")}))
+        what = "something in a pipe" if reads else "room in a pipe"
+        return End("pipe-read" if reads else "pipe-write", what, holders, outside=not holders)
+
+    def _is_fifo(self, pid: int, fd: int) -> bool:
+        try:
+            return stat.S_ISFIFO(os.stat(f"{self._root}/{pid}/fd/{fd}").st_mode)
+        except OSError:
+            return False
+
+    # -- sockets
+
+    def _socket(self, pid: int, inode: int) -> End:
+        for table in ("tcp", "tcp6"):
+            rows = [line.split() for line in self._lines(f"{pid}/net/{table}")[1:]]
+            row = next((row for row in rows if len(row) > 9 and row[9] == str(inode)), None)
+            if row is None:
+                continue
+            if row[3] == _LISTENING:
+                return End("accept", f"a connection to port {int(row[1].rpartition(':')[2], 16)}", outside=True)
+            peer = next((other[9] for other in rows if other[1] == row[2] and other[2] == row[1]), "0")
+            if peer == "0":
+                # Nobody has accepted it: then whoever of this machine listens there can.
+                peer = next((r[9] for r in rows if r[3] == _LISTENING and _serves(r[1], local=row[1], to=row[2])), "0")
+            holders = self._holding(f"socket:[{peer}]") if peer != "0" else ()
+            address = _address(row[2])
+            call = "socket-unix" if address.startswith(("127.", "::1", "::ffff:127.")) else "socket-inet"
+            return End(call, f"a socket to {address}", holders, outside=not holders)
+        if self._peers is None:
+            self._peers = _unix_peers()
+        peer_inode = self._peers.get(inode)
+        if peer_inode is None:
+            return End("socket-unix", outside=True)
+        holders = self._holding(f"socket:[{peer_inode}]")
+        return End("socket-unix", "a socket of this machine", holders, outside=not holders)
+
+    def _holding(self, target: str) -> tuple[int, ...]:
+        return tuple(sorted({pid for pid, _ in self._opened().get(target, ())}))
+
+    # -- several descriptors
+
+    def _several(self, pid: int, call: Call) -> End:
+        """A poll: whoever can end the wait for any of its descriptors."""
+        descriptors = self._polled(pid, call)
+        if descriptors is None:
+            return End(call.name)
+        ends = [self._descriptor(pid, fd, "read") for fd in descriptors]
+        holders = tuple(sorted({holder for end in ends for holder in end.holders}))
+        outside = any(end.outside is not False for end in ends) or not ends
+        said = sorted({end.on for end in ends if end.on})
+        return End(call.name, said[0] if len(said) == 1 else f"one of {len(ends)} descriptors", holders, outside)
+
+    def _polled(self, pid: int, call: Call) -> list[int] | None:
+        if call.name.startswith("epoll"):
+            lines = self._lines(f"{pid}/fdinfo/{call.arguments[0]}")
+            return [int(line.split()[1]) for line in lines if line.startswith("tfd:")] or None
+        if call.name in ("poll", "ppoll"):
+            count = min(call.arguments[1], _MOST_DESCRIPTORS)
+            data = self._memory(pid, call.arguments[0], count * _POLLFD.size)
+            return None if data is None else [fd for fd, _, _ in _POLLFD.iter_unpack(data) if fd >= 0]
+        found: list[int] = []
+        for pointer in call.arguments[1:3]:
+            data = self._memory(pid, pointer, (min(call.arguments[0], 1024) + 7) // 8) if pointer else b""
+            if data is None:
+                return None
+            found += [8 * i + bit for i, byte in enumerate(data) for bit in range(8) if byte >> bit & 1]
+        return found
+
+    def _memory(self, pid: int, address: int, size: int) -> bytes | None:
+        """What lies in the memory of a process; None where this user may not read it. Nobody is stopped for that."""
+        try:
+            fd = os.open(f"{self._root}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            data = os.pread(fd, size, address)
+        except (OSError, OverflowError):
+            return None
+        finally:
+            os.close(fd)
+        return data if len(data) == size else None
+
+    # -- /proc
+
+    def _opened(self) -> dict[str, list[tuple[int, str]]]:
+        """Who of the trial has which pipe, socket or file open, and how (``r w rw``)."""
+        if self._open is None:
+            self._open = {}
+            for pid in self._parents:
+                for fd in self._names(f"{pid}/fd"):
+                    target = self._target(pid, int(fd))
+                    if target.startswith(("pipe:[", "socket:[")) or (
+                        target.startswith("/") and self._is_fifo(pid, int(fd))
+                    ):
+                        self._open.setdefault(target, []).append((pid, self._mode(pid, fd)))
+        return self._open
+
+    def _mode(self, pid: int, fd: str) -> str:
+        flags = next((line.split()[1] for line in self._lines(f"{pid}/fdinfo/{fd}") if line.startswith("flags:")), "02")
+        return ("r", "w", "rw")[int(flags, 8) & 3] if int(flags, 8) & 3 < 3 else "rw"
+
+    def _target(self, pid: int, fd: int) -> str:
+        try:
+            return os.readlink(f"{self._root}/{pid}/fd/{fd}")
+        except OSError:
+            return ""
+
+    def _names(self, at: str) -> list[str]:
+        try:
+            return os.listdir(f"{self._root}/{at}")
+        except OSError:
+            return []
+
+    def _lines(self, at: str) -> list[str]:
+        try:
+            with open(f"{self._root}/{at}", errors="replace") as file:
+                return file.readlines()
+        except OSError:
+            return []
+
+
+def _serves(listening: str, *, local: str, to: str) -> bool:
+    """Whether a socket that listens at ``listening`` takes a connection from ``local`` to ``to``, all as in /proc."""
+    host, _, port = listening.rpartition(":")
+    here, (there, _, wanted) = local.rpartition(":")[0], to.rpartition(":")
+    on_any = not host.strip("0") and (there == here or _address(to).startswith(("127.", "::1")))
+    return port == wanted and (host == there or on_any)
+
+
+def _address(text: str) -> str:
+    """``10.0.0.3:29500`` of the kernel's hexadecimal form, in which every word of four bytes is turned around."""
+    host, _, port = text.partition(":")
+    words = [bytes.fromhex(host[i : i + 8])[::-1] for i in range(0, len(host), 8)]
+    raw = b"".join(words)
+    family = socket.AF_INET if len(raw) == 4 else socket.AF_INET6
+    return f"{socket.inet_ntop(family, raw)}:{int(port, 16)}"
+
+
+def _unix_peers() -> dict[int, int]:
+    """The UNIX sockets of this network namespace by inode, each with its peer's; empty where the kernel won't tell."""
+    peers: dict[int, int] = {}
+    request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, _UDIAG_SHOW_PEER, 0, 0)
+    header = struct.pack("=IHHII", 16 + len(request), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST_DUMP, 1, 0)
+    with suppress(OSError), socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as link:
+        link.settimeout(1.0)
+        link.send(header + request)
+        while True:
+            data = link.recv(1 << 17)
+            for kind, payload in _messages(data):
+                if kind == _NLMSG_DONE:
+                    return peers
+                if kind == _SOCK_DIAG_BY_FAMILY and len(payload) >= 16:
+                    inode = struct.unpack_from("=I", payload, 4)[0]
+                    for attribute, value in _attributes(payload[16:]):
+                        if attribute == _UNIX_DIAG_PEER and len(value) >= 4:
+                            peers[inode] = struct.unpack_from("=I", value)[0]
+    return peers
+
+
+def _messages(data: bytes) -> Iterable[tuple[int, bytes]]:
+    while len(data) >= 16:
+        length, kind = struct.unpack_from("=IH", data)
+        if length < 16:
+            return
+        yield kind, data[16:length]
+        data = data[(length + 3) & ~3 :]
+
+
+def _attributes(data: bytes) -> Iterable[tuple[int, bytes]]:
+    while len(data) >= 4:
+        length, kind = struct.unpack_from("=HH", data)
+        if length < 4:
+            return
+        yield kind, data[4:length]
+        data = data[(length + 3) & ~3 :]

@@ -1,0 +1,372 @@
+"""Carries out what the watch asks for: looks after a trial, looks at it, asks the rules, ends it.
+
+``harness.observe.watch`` says what to do next, ``harness.classify`` what was seen means; here are the clock, the files
+and the processes. One runner serves a trial of ours, which is ended, and a job that somebody else started, which is
+only watched (``Attached``): for that one nothing is signalled, and nothing ends but the watching.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from harness.core.outcome import Cleanup, Ending, Exit, Outcome, StopReason
+from harness.core.ports import WatchedJob
+from harness.core.verdict import Kind
+from harness.observe.answers import steps_wanted
+from harness.observe.census import Census
+from harness.observe.devices.devices import Devices
+from harness.observe.gather import Sources, gather, word_of
+from harness.observe.heartbeat import Heartbeats
+from harness.observe.oom import OomKills
+from harness.observe.proc import Proc
+from harness.observe.progress import Taps
+from harness.observe.ranks import Ranks
+from harness.observe.sampler import Native, ProcessView, Sampler
+from harness.observe.watch import ROUND, Act, State, Step, next_step
+from harness.reading import pace
+from harness.store import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from harness.core.evidence import Evidence, WorkerResult
+    from harness.core.ports import Clock, Handle, Judge, StackSource, Watched
+    from harness.core.trial import Trial
+    from harness.core.verdict import Verdict
+
+HEARD = [act for _, act in ROUND].index(Act.RECORDERS)
+"""The act of a round after which the flight recorders have been asked."""
+
+GRACE_S = 3.0
+"""Time between TERM and KILL when a trial is ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eyes:
+    """What a trial is looked at with: stack sources, devices, and /proc."""
+
+    sources: Sequence[StackSource]
+    devices: Devices
+    view: ProcessView
+
+
+def watch(
+    *,
+    handle: Handle,
+    trial: Trial,
+    trial_dir: Path,
+    clock: Clock,
+    sources: Sequence[StackSource],
+    progress: Watched | None,
+    started_s: float,
+    interrupted: Callable[[], bool],
+    judge: Judge,
+    view: ProcessView | None = None,
+    devices: Devices | None = None,
+    examine: bool = False,
+) -> tuple[Outcome, Evidence]:
+    """Watch ``trial`` to its end and leave nothing of it running.
+
+    ``started_s`` is ``clock.now()`` at its start. ``progress`` is told at every look how the trial stands:
+    ``elapsed_s silence_s steps_done steps_wanted phase step``, and a ``note`` when there is news. ``judge`` gives the
+    verdict on what was seen so far, as if the trial had been ended now. ``view`` stands for /proc in tests. ``devices``
+    see GPUs and communicators; None sees none. With ``examine`` a silent trial that the user interrupts is looked into
+    before it is ended.
+    """
+    eyes = Eyes(sources=sources, devices=devices or Devices(), view=view or Proc())
+    return Runner(
+        handle=handle, trial=trial, trial_dir=trial_dir, clock=clock, eyes=eyes, progress=progress,
+        started_s=started_s, interrupted=interrupted, judge=judge, examine=examine,
+    ).run()  # fmt: skip
+
+
+def never_ends(verdict: Verdict) -> bool:
+    """Whether a trial with this verdict can be ended now: it hangs, or has failed and hangs on its way out."""
+    return verdict.kind is Kind.HANG or (verdict.kind in (Kind.CRASH, Kind.OOM) and "stalled" in verdict.also)
+
+
+class Runner:
+    """One trial as it is watched: what it said, what every look showed, how far its silence has been looked into."""
+
+    ending = Ending.STOPPED_BY_US
+    """How it would end if the watching ended now."""
+
+    def __init__(
+        self,
+        *,
+        handle: Handle,
+        trial: Trial,
+        trial_dir: Path,
+        clock: Clock,
+        eyes: Eyes,
+        progress: Watched | None,
+        started_s: float,
+        interrupted: Callable[[], bool],
+        judge: Judge,
+        examine: bool = False,
+    ) -> None:
+        self.examine = examine
+        self.handle, self.trial, self.trial_dir, self.clock, self.eyes = handle, trial, trial_dir, clock, eyes
+        self.progress, self.started_s, self.interrupted, self.judge = progress, started_s, interrupted, judge
+        self.census = Census(handle=handle, clock=clock, read=eyes.view.member)
+        self.beats = Heartbeats(trial_dir, started_s=started_s, outer=self.census.outer)
+        self.ranks = Ranks(trial_dir, started_s=started_s, outer=self.census.outer)
+        self.taps = Taps(trial, trial_dir=trial_dir, clock=clock, pid=handle.pid, census=self.census)
+        self.sampler = Sampler(
+            census=self.census, trial_dir=trial_dir, clock=clock, started_s=started_s, sources=eyes.sources,
+            view=eyes.view, ranks=self.living,
+        )  # fmt: skip
+        self.sources = Sources(
+            trial=trial, trial_dir=trial_dir, beats=self.beats, ranks=self.ranks, sampler=self.sampler,
+            devices=eyes.devices, oom_kills=OomKills(handle.pid),
+        )  # fmt: skip
+        self.steps_wanted = steps_wanted(trial)
+        self.exit: Exit | None = None
+        self.peak_rss_bytes = 0
+        self.raised_s: dict[int, float] = {}
+        self.verdict: Verdict | None = None
+        self.time_is_up = False
+        self._silence_begins()
+
+    def _silence_begins(self) -> None:
+        self.round_began_s: float | None = None
+        self.position, self.asked_s, self.acted_at_s = 0, 0.0, self.clock.now()
+
+    # -- the loop
+
+    def run(self) -> tuple[Outcome, Evidence]:
+        """Follow the watch to its end, whatever that is."""
+        while True:
+            progressed = self.look_after()
+            if progressed and not self.time_is_up:
+                self.sampler.progress()
+                self._silence_begins()
+            self.tell()
+            step = self.next(self.state())
+            if step.act is Act.END:
+                return self.finish(step)
+            self.carry_out(step)
+
+    def next(self, state: State) -> Step:
+        """What to do next about a trial of ours."""
+        return next_step(state)
+
+    def look_after(self) -> bool:
+        """Catch up with the trial: its end, its marks, its memory; True when there was progress."""
+        self.exit = self.exit or self.handle.poll()
+        self.taps.poll()
+        self.ranks.read()
+        progressed = self.beats.read()
+        if self.exit is None:
+            peaks = map(self.eyes.view.peak_rss_bytes, self.living().values())
+            self.peak_rss_bytes = max(self.peak_rss_bytes, *peaks, 0)
+        return progressed
+
+    def carry_out(self, step: Step) -> None:
+        """Do one step, and ask the rules what it has shown."""
+        if step.act is Act.SLEEP:
+            self.clock.sleep(step.seconds)
+            return
+        if step.begins:
+            asked = self.examine and self.interrupted()
+            self.time_is_up = self.time_is_up or asked or self.age_s() >= self.trial.budget.total.seconds
+            self.round_began_s, self.position = self.silence_s(), 0
+            cause = "its time is up" if self.time_is_up else f"silent for {self.silence_s():.1f} s"
+            cause = "you asked to stop (again: at once)" if asked else cause
+            self.tell(note=f"{cause}: looking into it")
+        if step.act is Act.LOOK:
+            self.sampler.look()
+            self.eyes.devices.look(self.job())
+        elif step.act is Act.DUMP:
+            self.sampler.dump(Native.ALL if step.native else self._gentle())
+        elif step.act is Act.RECORDERS and self.several():
+            self.eyes.devices.dump(self.job())
+            self.sampler.disturbed()
+        if self.round_began_s is not None and self.position < len(ROUND):
+            self.position += 1
+        self.acted_at_s = self.clock.now()
+        # Of several ranks the recorders know what stacks only suggest: the rules are not asked before them.
+        heard = not self.several() or self.position > HEARD
+        # Where no stacks can be had, all that will be seen was seen when the round is over.
+        seen = len(self.sampler.stacks) > len(self.living()) or self.position >= len(ROUND)
+        if heard and seen:
+            self.ask()
+
+    def _gentle(self) -> Native:
+        """The first dump of a silence leaves everybody alone, the others take native frames of what stands still."""
+        return Native.STILL if self.sampler.stacks else Native.NONE
+
+    def ask(self) -> None:
+        """Have the rules judge what was seen so far, as if the trial were ended now."""
+        seconds, self.asked_s = self.age_s(), self.silence_s()
+        left = {rank: word_of(rank, trial_dir=self.trial_dir) for rank in self.living()}
+        evidence = self.evidence(silence_s=self.asked_s, duration_s=seconds, left=left)
+        ended = Outcome(ending=self.ending, stopped_by=StopReason.CERTAIN, duration_s=seconds)
+        self.verdict = self.judge(ended, evidence)
+
+    def state(self) -> State:
+        """What the watch has to know."""
+        training = self.beats.first_step_t_s is not None and not 0 < self.steps_wanted <= self.beats.steps_done
+        hung = self.verdict is not None and never_ends(self.verdict) and self.asked_s > 0.0
+        own_pace, last = self.beats.pace(), self.beats.last
+        return State(
+            age_s=self.age_s(),
+            silence_s=self.silence_s(),
+            suspicious_s=pace.suspicious_s(own_pace),
+            limit_s=pace.silence_limit(self.trial.budget, training=training).seconds,
+            limited=StopReason.STALL if training else StopReason.STARTUP,
+            total_s=self.trial.budget.total.seconds,
+            due_s=(pace.busy_patience_s(own_pace, last, self.trial, training=training),),
+            round_began_s=self.round_began_s,
+            position=self.position,
+            rested_s=self.clock.now() - self.acted_at_s,
+            several=self.several(),
+            asked_s=self.asked_s,
+            works=self.verdict is not None and self.asked_s > 0.0 and self.verdict.gets_on,
+            hang=self.verdict.because if hung and self.verdict is not None else "",
+            exited=self.exit is not None,
+            interrupted=self.interrupted(),
+            examine=self.examine,
+            failed_s=self._failed_s(),
+            time_is_up=self.time_is_up,
+        )
+
+    def _failed_s(self) -> float | None:
+        """Seconds since a rank failed, or since the last mark after that; None while none has, or nobody is left."""
+        living = self.living()
+        for rank in living.keys() - self.raised_s.keys():
+            has_said = len(living) > 1 and layout.result(self.trial_dir, rank).exists()
+            said = word_of(rank, trial_dir=self.trial_dir) if has_said else None
+            if said is not None and said.status == "raised":
+                self.raised_s[rank] = self.age_s()
+        failures_s = [end.t_s for end in self.ranks.ended.values() if end.failed] + list(self.raised_s.values())
+        if not failures_s or not self.several_ranks() or not living:
+            return None
+        return self.age_s() - max(min(failures_s), self.beats.last_t_s)
+
+    def several_ranks(self) -> bool:
+        """Whether the trial's ranks are known, and not just the one process of it."""
+        return bool(self.ranks.pids) or len(self.beats.ranks) > 1
+
+    def several(self) -> bool:
+        """Whether other ranks or GPUs take part in the trial, so that a wait may be for them."""
+        return len(self.living()) > 1 or self.world() > 1 or bool(self.eyes.devices.gpus)
+
+    def world(self) -> int:
+        """How many ranks there are, by what they say and by what launchers told them."""
+        return max(self.beats.world, self.ranks.world, self.census.world(), len(self.ranks.pids), len(self.beats.ranks))
+
+    # -- the end
+
+    def finish(self, step: Step) -> tuple[Outcome, Evidence]:
+        """End what is left of the trial and put everything together."""
+        self.exit = self.exit or self.handle.poll()
+        stop = step if self.exit is None and step.reason is not None else None
+        if stop is not None:
+            if self.several() and self.round_began_s is None:
+                self.eyes.devices.dump(self.job())
+            stop = replace(stop, why=self.why(stop))
+            self.tell(note=self.last_note(stop))
+        duration_s, silence_s = self.age_s(), self.silence_s()
+        # What it says once we have ended it, or one rank of it, is our doing.
+        left = {rank: word_of(rank, trial_dir=self.trial_dir) for rank in self.living()} if stop is not None else {}
+        if stop is not None:
+            self.look_after()
+        cleanup = self.handle.stop(grace_s=GRACE_S, clock=self.clock)
+        if stop is None:
+            self.look_after()
+        for reader in (self.taps, self.beats, self.ranks):
+            reader.close()
+        outcome = self.outcome(stop, cleanup=cleanup, duration_s=duration_s)
+        return outcome, self.evidence(silence_s=silence_s, duration_s=duration_s, left=left)
+
+    def last_note(self, stop: Step) -> str:
+        """What is said when the watch is over."""
+        return f"ending it: {stop.why}"
+
+    def why(self, stop: Step) -> str:
+        """Why it is ended, in words, with the limit that ran out and where that came from."""
+        if stop.reason is StopReason.TOTAL:
+            limit = self.trial.budget.total
+            last = f"last sign of progress {self.silence_s():.1f} s before"
+            return f"it ran for {self.age_s():.1f} s (limit {limit.seconds:g} s, {limit.source}), {last}"
+        if stop.reason in (StopReason.STALL, StopReason.STARTUP):
+            limit = self.trial.budget.stall if stop.reason is StopReason.STALL else self.trial.budget.startup
+            given = f"{pace.WATCHED:g} times the limit of {limit.seconds:g} s, {limit.source}"
+            return f"silent for {self.silence_s():.1f} s ({given})"
+        return stop.why
+
+    def outcome(self, stop: Step | None, *, cleanup: Cleanup, duration_s: float) -> Outcome:
+        """How it ended."""
+        left = f"; {cleanup.ended} processes that it left behind were ended" if cleanup.ended and not stop else ""
+        if stop is not None:
+            ending, why = Ending.STOPPED_BY_US, stop.why
+        elif self.exit is not None and self.exit.signal is not None:
+            ending, why = Ending.SIGNALLED, f"signal {self.exit.signal}{left}"
+        elif self.exit is not None and self.exit.code is not None:
+            ending, why = Ending.EXITED, f"exit code {self.exit.code}{left}"
+        else:
+            ending, why = Ending.EXITED, f"its supervisor was lost, and with it how the trial ended{left}"
+        return Outcome(
+            ending=ending,
+            exit=self.exit or self.handle.poll(),
+            stopped_by=stop.reason if stop else None,
+            duration_s=duration_s,
+            cleanup=cleanup,
+            why=why,
+        )
+
+    # -- what there is to be known
+
+    def living(self) -> dict[int, int]:
+        """The PID of every rank that has not ended; of a single process, its own."""
+        known = {number: rank.pid for number, rank in self.beats.ranks.items()} | self.ranks.pids
+        left = {rank: pid for rank, pid in sorted(known.items()) if rank not in self.ranks.ended and pid}
+        return left if known else {0: self.handle.pid}
+
+    def job(self) -> WatchedJob:
+        """The trial as those need it who look at its devices."""
+        return WatchedJob(
+            ranks=self.living(),
+            pids=frozenset(self.census.members()),
+            world=max(self.world(), len(self.living())),
+            trial_dir=self.trial_dir,
+            t_s=self.age_s(),
+        )
+
+    def evidence(self, *, silence_s: float, duration_s: float, left: Mapping[int, WorkerResult | None]) -> Evidence:
+        """Everything that was seen; ``left`` are the ranks that we ended, with what they had said before."""
+        return gather(
+            self.sources,
+            silence_s=silence_s,
+            duration_s=duration_s,
+            peak_rss_bytes=self.peak_rss_bytes,
+            left=left,
+            world=self.world(),
+            main=next(iter(self.living().values()), self.handle.pid),
+        )
+
+    def age_s(self) -> float:
+        """Seconds since the trial's start."""
+        return self.clock.now() - self.started_s
+
+    def silence_s(self) -> float:
+        """Seconds since the last sign of progress, or since the start."""
+        return max(self.age_s() - self.beats.last_t_s, 0.0)
+
+    def tell(self, *, note: str = "") -> None:
+        """Let the user know how the trial stands."""
+        if self.progress is None:
+            return
+        last = self.beats.last
+        facts: dict[str, object] = {
+            "elapsed_s": self.age_s(),
+            "silence_s": self.silence_s(),
+            "steps_done": self.beats.steps_done,
+            "steps_wanted": self.steps_wanted,
+            "phase": last.phase if last else None,
+            "step": last.step if last else None,
+        }
+        self.progress(facts | {"note": note} if note else facts)

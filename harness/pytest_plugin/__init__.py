@@ -1,0 +1,57 @@
+"""pytest --hang-guard: a test that hangs is named, with verdict, line, stacks and report; the others go on.
+
+A small process beside pytest (``waiter``) watches from outside, because nothing inside can be relied on while C code
+keeps the interpreter's lock. It does nothing until a test has taken some seconds; then the rules of the instrument are
+asked (``look``), and only a HANG of high confidence ends anything. ``guarded`` is the part in the process that runs the
+tests, ``controller`` the part in the one that xdist's workers report to.
+
+pytest loads this module in every session: it imports nothing until the guard is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
+
+AFTER_S = 5.0
+"""Seconds that a test has before anybody looks at it."""
+
+MARKER = """\
+hang_guard(after=SECONDS, off=False): guard this test, also without --hang-guard; look after so many seconds for the \
+first time; off=True leaves it alone."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options, and the same as ini options."""
+    group = parser.getgroup("hang guard", "nsa-harness")
+    group.addoption(
+        "--hang-guard",
+        action="store_true",
+        default=None,
+        help="Name and end tests that hang; never those that are slow.",
+    )
+    group.addoption(
+        "--hang-guard-after",
+        type=float,
+        metavar="SECONDS",
+        help=f"When a test is first looked at (default {AFTER_S:g}).",
+    )
+    parser.addini("hang_guard", "Name and end tests that hang; never those that are slow.", type="bool", default=False)
+    parser.addini("hang_guard_after", "Seconds after which a test is first looked at.", default=str(AFTER_S))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Put the guard's part into this process: into one that runs tests, or into the one that xdist reports to."""
+    config.addinivalue_line("markers", MARKER)
+    if config.getoption("usepdb", default=False):
+        return  # whoever debugs wants nobody ended
+    if config.getoption("dist", default="no") != "no" and not hasattr(config, "workerinput"):
+        from harness.pytest_plugin.controller import Controller
+
+        config.pluginmanager.register(Controller(config), "hang-guard")
+    else:
+        from harness.pytest_plugin.guarded import Guarded
+
+        config.pluginmanager.register(Guarded(config), "hang-guard")

@@ -1,0 +1,50 @@
+"""The part of the guard in the process that xdist's workers report to: it fails the test that its worker hung in."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.pytest_plugin.guarded import summarise
+from harness.pytest_plugin.place import read_told
+
+
+class Controller:
+    """Owns the session's folder, and puts what was told about a worker into the report of its crash."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.folder: Path | None = None
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell a worker where the session's folder is."""
+        self.folder = self.folder or Path(tempfile.mkdtemp(prefix="nsa-hang-guard-"))
+        node.workerinput["nsa_hang_guard"] = str(self.folder)
+
+    @pytest.hookimpl(optionalhook=True, tryfirst=True)
+    def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport, sched: Any) -> None:
+        """A worker was ended because its test hung: that is the failure, not that the worker is gone."""
+        worker = report.node.gateway.id  # pyright: ignore[reportAttributeAccessIssue] - xdist's
+        told = read_told(self.folder / f"{worker}.told") if self.folder else None
+        if told is not None and told.nodeid == crashitem:
+            report.longrepr = told.text
+            report.when = "call"
+            file, _, test = crashitem.partition("::")
+            report.location = (file, None, test.replace("::", "."))
+            report.duration = told.seconds
+            report.user_properties += [("hang_guard_verdict", told.verdict), ("hang_guard_report", told.report)]
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Name what took long and was looked at."""
+        if self.folder is not None:
+            summarise(self.folder, terminalreporter)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self) -> None:
+        """Take the folder away."""
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)

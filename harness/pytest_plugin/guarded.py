@@ -1,0 +1,275 @@
+"""The guard's part in the process that runs the tests: it says what runs, and fails a test when told to."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from harness.pytest_plugin.place import EXIT, SIGNAL, State, StateFile, read_told, ticks_now
+from harness.pytest_plugin.start import python
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from types import FrameType
+
+
+class Guarded:
+    """Says at every phase of every guarded test what runs; owns the waiter of this process."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+        given = config.getoption("hang_guard")
+        self.all = bool(config.getini("hang_guard") if given is None else given)
+        after = config.getoption("hang_guard_after")
+        self.after_s = float(config.getini("hang_guard_after") if after is None else after)
+        self.folder: Path | None = None
+        self.name = str(self.worker["workerid"]) if self.worker else "main"
+        self.file: StateFile | None = None
+        self.waiter: subprocess.Popen[bytes] | None = None
+        self.before: Any = None
+        self.item: pytest.Item | None = None
+        self.item_after_s = 0.0
+        self.dumps_later = float(config.getini("faulthandler_timeout") or 0.0) > 0.0
+        self.threads: frozenset[int] = frozenset()
+        self.watchdog = 0
+        self.now = State()
+        self.seq = self.answered = self.failed = 0
+        self.status = 0
+        self.reports: Any = None
+
+    # -- its waiter
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Start the waiter, if any test is guarded."""
+        if self.file is None and not self.config.getoption("collectonly") and any(map(self._after, session.items)):
+            self._start()
+
+    def _start(self) -> None:
+        shared = self.worker.get("nsa_hang_guard") if self.worker else None
+        self.folder = Path(shared or tempfile.mkdtemp(prefix="nsa-hang-guard-"))
+        self.file = StateFile(self.folder / f"{self.name}.state")
+        self.file.write(self.now)
+        if threading.current_thread() is threading.main_thread():
+            self.before = signal.signal(SIGNAL, self._told)
+        junit = self._junit()
+        settings = {
+            "pid": os.getpid(),
+            "worker": self.worker is not None,
+            "cwd": str(self.config.invocation_params.dir),
+            "junit": junit,
+            "again": ["python", "-m", "pytest", "--hang-guard"],
+        }
+        (self.folder / f"{self.name}.json").write_text(json.dumps(settings))
+        if junit is not None:
+            self.reports = (self.folder / f"{self.name}.reports").open("w")
+        # Of a worker, standard output is xdist's own channel.
+        out = subprocess.DEVNULL if self.worker else None
+        self.waiter = subprocess.Popen(
+            python("waiter", self.folder, self.name, light=True),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            cwd=self.config.invocation_params.dir,
+            start_new_session=True,  # Ctrl-C is for pytest
+        )
+
+    def _junit(self) -> dict[str, Any] | None:
+        """How pytest would write its JUnit file, for when somebody else has to."""
+        path = self.config.getoption("xmlpath", default=None)
+        if not path or self.worker:
+            return None
+        return {
+            "logfile": str(Path(os.path.expandvars(path)).expanduser().absolute()),
+            "prefix": self.config.getoption("junitprefix", default=None),
+            "suite_name": self.config.getini("junit_suite_name"),
+            "logging": self.config.getini("junit_logging"),
+            "report_duration": self.config.getini("junit_duration_report"),
+            "family": self.config.getini("junit_family"),
+            "log_passing_tests": self.config.getini("junit_log_passing_tests"),
+            "time": time.time(),
+            "perf_count": time.perf_counter(),
+        }
+
+    # -- what runs
+
+    def _after(self, item: pytest.Item) -> float:
+        """Seconds before ``item`` is looked at; 0 where it is not guarded."""
+        mark = item.get_closest_marker("hang_guard")
+        if mark is None:
+            return self.after_s if self.all else 0.0
+        unknown = mark.kwargs.keys() - {"after", "off"}
+        if mark.args or unknown:
+            raise pytest.UsageError(f"{item.nodeid}: hang_guard takes after=SECONDS and off=True, not {mark!r}")
+        return 0.0 if mark.kwargs.get("off") else float(mark.kwargs.get("after", self.after_s))
+
+    def _begin(self, phase: str, *, nodeid: str, path: str, after_s: float) -> None:
+        self.seq += 1
+        handler = signal.getsignal(signal.SIGALRM)
+        self.now = State(
+            seq=self.seq,
+            phase=phase,
+            nodeid=nodeid,
+            path=path,
+            began_s=time.monotonic(),
+            began_ticks=ticks_now(),
+            after_s=after_s,
+            answered=self.answered,
+            alarm=_is_pytest_timeout(handler),
+            watchdog=self.watchdog,
+        )
+        self._say()
+
+    def _say(self) -> None:
+        if self.file is not None:
+            self.file.write(self.now)
+
+    def _phase(self, item: pytest.Item, phase: str) -> Generator[None, Any, Any]:
+        if item is not self.item:
+            self.item, self.item_after_s = item, self._after(item) if self.file is not None else 0.0
+            if self.dumps_later and self.item_after_s > 0.0:
+                of_python = {thread.native_id for thread in threading.enumerate()}
+                self.watchdog = next(iter(_threads() - self.threads - of_python), 0)
+        after_s = self.item_after_s
+        if after_s <= 0.0:
+            return (yield)
+        self._begin(phase, nodeid=item.nodeid, path=str(item.path), after_s=after_s)
+        try:
+            return (yield)
+        finally:
+            self.now = State(answered=self.answered)
+            self._say()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        """Which threads there are before pytest's faulthandler starts its own, known by no stack."""
+        if self.dumps_later and self.file is not None:
+            self.threads = _threads()
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        """Its fixtures may hang too."""
+        return (yield from self._phase(item, "setup"))
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        """The test itself."""
+        return (yield from self._phase(item, "call"))
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        """And what its fixtures do at the end."""
+        return (yield from self._phase(item, "teardown"))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep what a JUnit file needs, for the case that this process cannot write it."""
+        self._keep(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """A module that could not be collected is in the file too."""
+        if not report.passed:
+            self._keep(report)
+
+    def _keep(self, report: Any) -> None:
+        if self.reports is not None:
+            data = self.config.hook.pytest_report_to_serializable(config=self.config, report=report)
+            self.reports.write(json.dumps(data, default=str) + "\n")
+            self.reports.flush()
+
+    # -- a hang
+
+    def _told(self, number: int, frame: FrameType | None) -> None:
+        """The waiter says that what runs hangs: fail it here and now."""
+        self.answered += 1
+        told = read_told(self.folder / f"{self.name}.told") if self.folder else None
+        hangs = told is not None and told.seq == self.now.seq and self.now.seq > 0
+        self.now = replace(self.now, answered=self.answered)
+        self._say()
+        if told is None or not hangs:
+            return
+        if self.now.phase == EXIT:
+            sys.__stderr__.write(f"\n{told.text}\n") if sys.__stderr__ else None
+            _flush()
+            os._exit(self.status)
+        if self.now.alarm and not _is_pytest_timeout(signal.getsignal(signal.SIGALRM)):
+            return  # the test has set an alarm of its own since: it may wake by that
+        self.failed += 1
+        pytest.fail(told.text, pytrace=False)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+        """The verdict and the report of a test that hung are properties of it."""
+        told = read_told(self.folder / f"{self.name}.told") if self.failed and self.folder else None
+        if told is not None and told.nodeid == item.nodeid and told.phase == call.when and call.excinfo:
+            item.user_properties += [("hang_guard_verdict", told.verdict), ("hang_guard_report", told.report)]
+        return (yield)
+
+    # -- the end
+
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        """Remember the exit status, for a process that does not get to its end."""
+        self.status = int(exitstatus)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Name what took long and was looked at."""
+        if self.folder is not None and not self.worker:
+            summarise(self.folder, terminalreporter)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self) -> None:
+        """End the waiter; after a hang it stays until this process is gone, for that may hang on its way out."""
+        if self.waiter is None or self.folder is None or self.file is None:
+            return
+        if self.reports is not None:
+            self.reports.close()
+        if self.failed and not self.worker:
+            self._begin(EXIT, nodeid="the end of the session", path="", after_s=2.0)
+            self.waiter.returncode = 0  # it goes after us: nobody here is to wait for it
+            return
+        self.waiter.terminate()
+        self.waiter.wait()
+        if self.before is not None:
+            signal.signal(SIGNAL, self.before)
+        self.file.close()
+        self.file = None
+        if not (self.worker and self.worker.get("nsa_hang_guard")):
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def summarise(folder: Path, terminalreporter: pytest.TerminalReporter) -> None:
+    """One line for every test that was looked at and not ended."""
+    lines: list[str] = []
+    for path in sorted(folder.glob("*.looks")):
+        with suppress(OSError):
+            lines += path.read_text().splitlines()
+    if lines:
+        terminalreporter.section("hang guard: looked at, and left to go on")
+        for line in dict.fromkeys(lines):
+            terminalreporter.line(line)
+
+
+def _threads() -> frozenset[int]:
+    return frozenset(int(name) for name in os.listdir("/proc/self/task"))  # noqa: PTH208 - at every test
+
+
+def _is_pytest_timeout(handler: Any) -> bool:
+    return getattr(handler, "__module__", "") == "pytest_timeout"
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()  # pyright: ignore[reportOptionalMemberAccess] - suppressed

@@ -1,0 +1,317 @@
+"""One look at what a test does, judged by the instrument's rules; the report of a hang. A process of its own.
+
+Only the processes of the session are looked at: the one that runs the tests and what is below it. What serves pytest
+and not the test is left out of the evidence, and nothing else is: the waiter, the thread of xdist's worker that listens
+to its controller, and the time limits of pytest-timeout and faulthandler, which end a test and let none go on.
+"""
+
+from __future__ import annotations
+
+import json
+import linecache
+import sys
+import tempfile
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.classify.engine import classify
+from harness.cli.watch import is_same
+from harness.clock import WallClock
+from harness.core.errors import HarnessError
+from harness.core.verdict import Case, Confidence, Kind
+from harness.observe.attach import Looker
+from harness.observe.job import Job, ProcTree, Worker, find_job
+from harness.pytest_plugin.place import State, StateFile
+from harness.reading.frames import is_noise, telling_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from harness.core.evidence import Evidence, Frame, StackSample, ThreadStack
+    from harness.core.outcome import Outcome
+    from harness.core.trial import Trial
+    from harness.core.verdict import Verdict
+    from harness.observe.job import Member
+
+SURE = (Confidence.PROOF, Confidence.HIGH)
+"""How sure the rules must be before anything is ended."""
+
+LISTENER = ("/execnet/gateway_base.py", "_thread_receiver")
+"""The thread of an xdist worker that reads what its controller sends: it lets no test go on."""
+
+TIMEOUT = "pytest_timeout"
+"""How the name of pytest-timeout's own thread begins."""
+
+
+PYTEST = ("/_pytest/", "/pluggy/", "/xdist/", "/execnet/", "/pytest/__main__.py", "<frozen runpy>")
+"""Parts of the paths of frames that say nothing about a test."""
+
+
+class Below(ProcTree):
+    """The processes of the session: ``root`` and all below it, without the waiter and what it started."""
+
+    def __init__(self, root: int, *, without: int) -> None:
+        super().__init__()
+        self._known, self._without = {root}, without
+
+    def get(self, pid: int) -> Member | None:
+        """The process ``pid``, if it is of the session."""
+        return super().get(pid) if pid in self._known else None
+
+    def children(self, pid: int) -> Iterable[int]:
+        """Its children, if it is of the session."""
+        found = [child for child in super().children(pid) if child != self._without] if pid in self._known else []
+        self._known.update(found)
+        return found
+
+
+class TestLooker(Looker):
+    """Looks at a session's processes, less what serves pytest and not the test."""
+
+    __test__ = False
+
+    def __init__(self, *, alarm: bool, watchdog: int, **given: Any) -> None:
+        self._alarm, self._watchdog = alarm, watchdog
+        super().__init__(**given)
+
+    def evidence(self, **facts: object) -> Evidence:
+        """What was seen of the test."""
+        return of_the_test(super().evidence(**facts), alarm=self._alarm, watchdog=self._watchdog)
+
+
+def of_the_test(evidence: Evidence, *, alarm: bool, watchdog: int = 0) -> Evidence:
+    """``evidence`` without the threads that serve pytest; ``alarm`` says that SIGALRM is pytest-timeout's.
+
+    ``watchdog`` is the thread of faulthandler_timeout in the process that runs the tests.
+    """
+    ours = {(sample.pid, thread.tid) for sample in evidence.stacks for thread in sample.threads if _serves(thread)}
+    alarms = {"SIGALRM"} if alarm else set()
+    main = evidence.main
+    ours |= {(main, watchdog)} if main else set()
+    return replace(
+        evidence,
+        stacks=tuple(
+            replace(sample, threads=tuple(t for t in sample.threads if (sample.pid, t.tid) not in ours))
+            for sample in evidence.stacks
+        ),
+        processes=tuple(
+            replace(
+                look,
+                threads=tuple(t for t in look.threads if (look.pid, t.tid) not in ours),
+                handles=tuple(name for name in look.handles if not (look.pid == main and name in alarms)),
+            )
+            for look in evidence.processes
+        ),
+    )
+
+
+def _serves(thread: ThreadStack) -> bool:
+    file, function = LISTENER
+    listens = any(f.function.endswith(function) and f.file.endswith(file) for f in thread.frames)
+    return listens or thread.name.startswith(TIMEOUT)
+
+
+class Look:
+    """One look at the session's process ``pid``."""
+
+    def __init__(self, *, pid: int, without: int, state: State) -> None:
+        from harness.machine import code_fingerprint, describe
+
+        self.state, self.clock = state, WallClock()
+        self.tree = Below(pid, without=without)
+        self.machine, self.code = describe(), code_fingerprint()
+        self.job = find_job(pid, tree=self.tree)
+        self.root = self.tree.get(pid)
+        self.started_at = self.clock.wall()
+
+    def trial(self) -> Trial:
+        """What is watched, as a trial without limits."""
+        from harness.core.point import Point
+        from harness.core.trial import Budget, Limit, Trial
+        from harness.solo import NEVER_S
+
+        none = Limit(seconds=NEVER_S, source="none: a slow test is not ended")
+        return Trial(
+            target="foreign",
+            point=Point(),
+            repeat=0,
+            role="search",
+            config={"watched": f"{self.state.nodeid} ({self.state.phase})"},
+            seed=0,
+            code=self.code,
+            machine=self.machine.fingerprint,
+            budget=Budget(startup=none, stall=none, total=none),
+        )
+
+    def judge(self, outcome: Outcome, evidence: Evidence) -> Verdict:
+        """The instrument's own rules."""
+        return classify(Case(trial=self.trial(), outcome=outcome, evidence=evidence))
+
+    def watch(self, job: Job) -> tuple[Outcome, Evidence, Verdict]:
+        """Some seconds of ``job``, judged."""
+        from harness.observe.devices.table import load_devices
+        from harness.observe.proc import Proc
+        from harness.observe.runner import Eyes
+        from harness.observe.stacks.table import load_sources
+
+        with tempfile.TemporaryDirectory(prefix="nsa-hang-guard-look-") as folder:
+            outcome, evidence = TestLooker(
+                alarm=self.state.alarm,
+                watchdog=self.state.watchdog,
+                job=job,
+                trial=self.trial(),
+                folder=Path(folder),
+                clock=self.clock,
+                eyes=Eyes(sources=load_sources(("py-spy", "pystack")), devices=load_devices(), view=Proc()),
+                is_same=is_same,
+                judge=self.judge,
+                note=lambda _: None,
+                tree=self.tree,
+            ).run()
+        return outcome, evidence, self.judge(outcome, evidence)
+
+    def see(self) -> tuple[Outcome, Evidence, Verdict, bool]:
+        """The look, and whether it is a hang of the test that is certain."""
+        outcome, evidence, verdict = self.watch(self.job)
+        hangs = verdict.kind is Kind.HANG and verdict.confidence in SURE
+        if hangs and self.root is not None and self.root.pid not in [w.member.pid for w in self.job.workers]:
+            # Ranks below the test hang; the test itself may be about to end them, or have nothing to do with them.
+            alone = Job(launcher=self.root, workers=(Worker(member=self.root),))
+            hangs = self.watch(alone)[2].cause != "moving"
+        return outcome, evidence, verdict, hangs
+
+    def keep(self, outcome: Outcome, evidence: Evidence, verdict: Verdict, *, again: Sequence[str]) -> Path:
+        """The run with the report of a hang; the report's path."""
+        from harness.core.campaign import CampaignAnswer, CampaignSpec, Task
+        from harness.core.matrix import Matrix
+        from harness.core.point import Point
+        from harness.core.record import TrialRecord
+        from harness.core.verdict import Answer
+        from harness.report.write import write
+        from harness.settings import Settings
+        from harness.solo import WHOLE
+        from harness.store import layout
+        from harness.store.run_store import RunStore
+
+        question = f"Does the test {self.state.nodeid} hang?"
+        with RunStore.create(
+            Settings.read().runs,
+            spec=CampaignSpec(
+                question=question,
+                task=Task.CELLS,
+                matrix=Matrix(name="pytest", space=WHOLE, target="foreign"),
+                cells=(Point(),),
+            ),
+            machine=self.machine,
+            code=self.code,
+            argv=(*again, self.state.nodeid),
+            clock=self.clock,
+        ) as store:
+            trial = self.trial()
+            store.add_start(trial)
+            record = TrialRecord(
+                trial=trial,
+                outcome=outcome,
+                verdict=verdict,
+                answer=Answer.UNRESOLVED,
+                measurement=evidence.measurement,
+                started_at=self.started_at,
+            )
+            store.write_evidence(trial.key, evidence)
+            store.add_record(record)
+            store.add_end(why="answered", seconds=outcome.duration_s, answer=CampaignAnswer())
+            write(store.campaign_run(), store.run_dir)
+            return layout.report(store.run_dir).absolute()
+
+
+# -- in words
+
+
+def text(state: State, verdict: Verdict, evidence: Evidence, *, seconds: float, report: object) -> str:
+    """The failure of the test: the verdict, its line, the stacks of all its processes, the path of the report."""
+    from harness.report.text import wrap
+
+    out = [f"{verdict}: the test hangs in its {state.phase}, after {seconds:.0f} s (confidence: {verdict.confidence})"]
+    out += wrap(verdict.because, width=80, indent="  ")
+    line = own_line(evidence, state.path)
+    if line is not None:
+        out += ["", f"{line.file}:{line.line}: in {line.function}"]
+        source = linecache.getline(line.file, line.line).strip()
+        out += [f"    {source}"] if source else []
+    out += ["", "stacks, innermost frame first:"]
+    for sample in last_samples(evidence):
+        out += _stacks(sample)
+    return "\n".join([*out, "", f"report: {report}"])
+
+
+def own_line(evidence: Evidence, path: str) -> Frame | None:
+    """Where the test is in its own file; else the telling frame of its process."""
+    samples = [sample for sample in evidence.stacks if sample.pid == evidence.main] or list(evidence.stacks)
+    if not samples:
+        return None
+    threads = sorted(samples[-1].threads, key=lambda thread: thread.tid != samples[-1].pid)
+    own = [frame for thread in threads for frame in thread.frames if frame.line and Path(frame.file) == Path(path)]
+    if own:
+        return own[0]
+    return telling_frame(threads[0]) if threads else None
+
+
+def last_samples(evidence: Evidence) -> list[StackSample]:
+    """The last stacks of every process, that of the test first."""
+    last = {sample.pid: sample for sample in evidence.stacks}
+    return [last[pid] for pid in sorted(last, key=lambda pid: (pid != evidence.main, pid))]
+
+
+def _stacks(sample: StackSample) -> list[str]:
+    from harness.report.stacks import lines
+
+    out: list[str] = []
+    for thread in sample.threads:
+        kept = [frame for frame in thread.frames if not is_noise(frame) and not frame.native and not _of_pytest(frame)]
+        name = thread.name or ("MainThread" if thread.tid == sample.pid else str(thread.tid))
+        out.append(f"  process {sample.pid}, thread {name}:")
+        out += [f"    {line}" for line in lines(replace(thread, frames=tuple(kept))).splitlines()]
+    return out
+
+
+def _of_pytest(frame: Frame) -> bool:
+    return any(part in frame.file for part in PYTEST)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[StateFile]:
+    file = StateFile(path)
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+def main(arguments: Sequence[str]) -> None:
+    """``look FOLDER NAME WAITER SEQ``: one JSON object on standard output."""
+    folder, name, waiter, seq = Path(arguments[0]), arguments[1], int(arguments[2]), int(arguments[3])
+    settings = json.loads((folder / f"{name}.json").read_text())
+    with _reading(folder / f"{name}.state") as file:
+        state = file.read()
+    if state.seq != seq:
+        _say(hang=False, why="it went on")
+        return
+    try:
+        look = Look(pid=int(settings["pid"]), without=waiter, state=state)
+        outcome, evidence, verdict, hangs = look.see()
+        if not hangs:
+            kind = "" if verdict.kind is Kind.UNRESOLVED else f"{verdict} ({verdict.confidence} confidence): "
+            _say(hang=False, why=f"{kind}{verdict.because}")
+            return
+        report = look.keep(outcome, evidence, verdict, again=settings["again"])
+        seconds = look.clock.now() - state.began_s
+        said = text(state, verdict, evidence, seconds=seconds, report=report)
+        _say(hang=True, verdict=str(verdict), report=str(report), text=said)
+    except HarnessError as error:
+        _say(hang=False, why=f"nobody could look at it: {error}")
+
+
+def _say(**answer: object) -> None:
+    sys.stdout.write(json.dumps(answer))

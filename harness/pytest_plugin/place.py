@@ -1,0 +1,107 @@
+"""What the process that runs tests and its waiter tell each other: files in one folder of the session.
+
+Standard library only. The state is one record, written over at each phase of each test: a few microseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EXIT = "exit"
+"""The phase after the last test: the process is to end."""
+
+SIGNAL = signal.SIGRTMIN + 11
+"""By it the waiter asks the process to fail the test that runs. Sent only when a test hangs."""
+
+RECORD_BYTES = 4096
+"""One page: a line in it is written and read as a whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What runs now. ``seq`` counts phases (0: nothing is guarded), ``began_s`` is on the machine's monotonic clock.
+
+    ``began_ticks`` is the same in the kernel's clock ticks since boot, as processes are dated. ``answered`` counts the
+    signals of the waiter that Python has answered. ``alarm`` says that the handler of SIGALRM is pytest-timeout's,
+    ``watchdog`` which thread is that of pytest's faulthandler_timeout (0: none).
+    """
+
+    seq: int = 0
+    phase: str = ""
+    nodeid: str = ""
+    path: str = ""
+    began_s: float = 0.0
+    began_ticks: int = 0
+    after_s: float = 0.0
+    answered: int = 0
+    alarm: bool = False
+    watchdog: int = 0
+
+
+FIELDS = tuple(State.__slots__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """A hang as it was told: for the failure of the test ``nodeid``."""
+
+    seq: int
+    nodeid: str
+    phase: str
+    seconds: float
+    verdict: str
+    report: str
+    text: str
+
+
+class StateFile:
+    """The record of one process that runs tests."""
+
+    def __init__(self, path: Path) -> None:
+        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def write(self, state: State) -> None:
+        """Say what runs now."""
+        record = {name: getattr(state, name) for name in FIELDS}
+        text = json.dumps(record)
+        if len(text) >= RECORD_BYTES:  # a test id as long as a page
+            text = json.dumps(record | {"nodeid": state.nodeid[:200], "path": state.path[:200]})
+        os.pwrite(self.fd, f"{text}\n".encode(), 0)
+
+    def read(self) -> State:
+        """What runs now; nothing where that was just being written."""
+        with suppress(ValueError, TypeError):
+            return State(**json.loads(os.pread(self.fd, RECORD_BYTES, 0).partition(b"\n")[0]))
+        return State()
+
+    def close(self) -> None:
+        """Give the file back."""
+        os.close(self.fd)
+
+
+def tell(path: Path, told: Told) -> None:
+    """Keep what was told; all of it or nothing."""
+    fresh = path.with_suffix(".tmp")
+    fresh.write_text(json.dumps(asdict(told)))
+    fresh.replace(path)
+
+
+def read_told(path: Path) -> Told | None:
+    """What was told last; None when nothing was."""
+    with suppress(OSError, ValueError, TypeError):
+        return Told(**json.loads(path.read_text()))
+    return None
+
+
+def ticks_now() -> int:
+    """The present in clock ticks since boot."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))

@@ -1,0 +1,204 @@
+"""Collectives of several ranks side by side: the first operation in which they are not together, and who is not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from harness.core.devices import Collective, CollectiveState
+
+UNEVEN = ("all_to_all", "alltoall", "gather", "scatter", "send", "recv")
+"""Operations in which ranks may give tensors of different sizes. all_gather and reduce_scatter are not among them."""
+
+EVEN = ("all_gather", "allgather", "reduce_scatter")
+
+CONTEXT = 3
+"""Operations before the divergence that must be alike to say what used to follow them."""
+
+
+class Parting(StrEnum):
+    """In what way the ranks are not together."""
+
+    MISSING = "missing rank"
+    OPERATION = "other operation"
+    SHAPE = "other shape"
+    TOGETHER = "all joined"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divergence:
+    """The first operation of a group in which its ranks are not together.
+
+    ``calls`` gives each rank's operation at this number, None for a rank that never got there. ``odd`` are the ranks
+    at fault: those that never came, or that did other than most, or (of two) other than what used to follow;
+    ``by_habit`` says that it was the last of these. ``unheard`` are ranks of the group whose recorder did not answer.
+    ``Parting.TOGETHER``: every rank handed over the same operation, and it is not over.
+    """
+
+    parting: Parting
+    group: str
+    seq: int
+    calls: tuple[tuple[int, Collective | None], ...]
+    odd: tuple[int, ...] = ()
+    by_habit: bool = False
+    unheard: tuple[int, ...] = ()
+
+
+def diverges(states: Sequence[CollectiveState], *, world: int = 0) -> Divergence | None:
+    """Where the ranks first part, over all groups; None when nothing is pending and all did the same."""
+    return next(iter(partings(states, world=world)), None)
+
+
+def partings(states: Sequence[CollectiveState], *, world: int = 0) -> tuple[Divergence, ...]:
+    """Where the ranks first part in every group in which they do, the most telling first.
+
+    ``world`` is the number of ranks, for recorders that do not name a group's ranks. Of several dumps of a rank the
+    last counts. A difference comes before a missing rank, and that before an operation which all joined.
+    """
+    latest = {state.rank: state for state in states}
+    groups = dict.fromkeys(op.group for state in latest.values() for op in state.collectives)
+    found = [d for group in groups if (d := _in_group(latest, group=group, world=world)) is not None]
+    weight = {Parting.OPERATION: 0, Parting.SHAPE: 0, Parting.MISSING: 1, Parting.TOGETHER: 2}
+    return tuple(sorted(found, key=lambda d: weight[d.parting]))
+
+
+def crossed(states: Sequence[CollectiveState]) -> str:
+    """The two groups whose operations wait for each other, in words; empty when no two do.
+
+    On one rank's device the operation of the first group has begun and that of the second waits behind it, on another
+    rank's device it is the other way round: kernels run in the order in which they were handed over, so neither ends.
+    """
+    open_: dict[int, dict[str, str]] = {}
+    for state in states:
+        for op in state.pending:
+            open_.setdefault(state.rank, {}).setdefault(op.group, op.state)
+    for rank, mine in open_.items():
+        for other, theirs in open_.items():
+            for first in mine.keys() & theirs.keys():
+                for second in mine.keys() & theirs.keys():
+                    runs_here = mine[first] == "started" and mine[second] == "scheduled"
+                    if other > rank and runs_here and (theirs[first], theirs[second]) == ("scheduled", "started"):
+                        return (
+                            f"rank {rank} has begun the operation of group {first} and rank {other} that of group "
+                            f"{second}, each in front of the one that the other waits in"
+                        )
+    return ""
+
+
+def in_words(call: Collective) -> str:
+    """``all_reduce of 1000 Float at train.py:12``."""
+    shapes = ", ".join("x".join(str(n) for n in size) or "a scalar" for size in call.sizes)
+    kinds = "/".join(dict.fromkeys(call.dtypes))
+    where = f" at {call.where}" if call.where else ""
+    return f"{call.op} of {shapes} {kinds}{where}"
+
+
+def group_of(parted: Divergence) -> str:
+    """``process group 0``."""
+    return f"process group {parted.group}" if parted.group else "the process group"
+
+
+def _in_group(latest: Mapping[int, CollectiveState], *, group: str, world: int) -> Divergence | None:
+    members = _members(latest, group=group, world=world)
+    calls = {
+        rank: {op.seq: op for op in state.collectives if op.group == group and not op.p2p}
+        for rank, state in latest.items()
+        if rank in members
+    }
+    unheard = tuple(sorted(members - calls.keys()))
+    for seq in sorted({seq for ops in calls.values() for seq in ops}):
+        at = {rank: ops.get(seq) for rank, ops in calls.items()}
+        # A ring that wrapped has lost old operations: a rank is only missing where its recorder reaches back so far.
+        at = {rank: op for rank, op in at.items() if op is not None or _ended_before(calls[rank], seq)}
+        present = {rank: op for rank, op in at.items() if op is not None}
+        parting = _parting(tuple(present.values()))
+        if parting is not None:
+            odd, by_habit = _odd(calls, present, seq=seq)
+            return _divergence(parting, group, seq, at, odd=odd, by_habit=by_habit, unheard=unheard)
+        pending = any(not op.done for op in present.values())
+        absent = tuple(sorted(at.keys() - present.keys()))
+        if absent and pending:
+            return _divergence(Parting.MISSING, group, seq, at, odd=absent, unheard=unheard)
+        if pending and unheard:
+            return _divergence(Parting.MISSING, group, seq, at, odd=unheard, unheard=unheard)
+        if pending and len(present) > 1 and all(not op.done for op in present.values()):
+            return _divergence(Parting.TOGETHER, group, seq, at)
+    return None
+
+
+def _members(latest: Mapping[int, CollectiveState], *, group: str, world: int) -> set[int]:
+    named = {rank for state in latest.values() for name, ranks in state.groups if name == group for rank in ranks}
+    if named:
+        return named
+    seen = {state.rank for state in latest.values() if any(op.group == group for op in state.collectives)}
+    # Only the group of all ranks may be taken to have them all.
+    return seen | set(range(world)) if group in ("", "0", "default_pg") else seen
+
+
+def _ended_before(ops: Mapping[int, Collective], seq: int) -> bool:
+    return not ops or max(ops) < seq
+
+
+def _parting(ops: Sequence[Collective]) -> Parting | None:
+    if len({op.op for op in ops}) > 1:
+        return Parting.OPERATION
+    if ops and any(word in ops[0].op for word in UNEVEN) and not any(word in ops[0].op for word in EVEN):
+        return None
+    return Parting.SHAPE if len({(op.sizes, op.dtypes) for op in ops}) > 1 else None
+
+
+def _odd(
+    calls: Mapping[int, Mapping[int, Collective]], present: Mapping[int, Collective], *, seq: int
+) -> tuple[tuple[int, ...], bool]:
+    """Who does other than the others: the minority, or where there is none, who breaks with what used to follow."""
+    counted = Counter(_kind(op) for op in present.values())
+    (most, number), *others = counted.most_common()
+    if not others or others[0][1] < number:
+        return tuple(sorted(rank for rank, op in present.items() if _kind(op) != most)), False
+    expected = _habit(next(iter(calls.values())), seq=seq)
+    keeps = {rank for rank, op in present.items() if _kind(op) == expected}
+    if expected is None or not keeps:
+        return (), False
+    return tuple(sorted(present.keys() - keeps)), True
+
+
+def _habit(ops: Mapping[int, Collective], *, seq: int) -> tuple[object, ...] | None:
+    """What followed the same operations the last time that they came; None when they never came before."""
+    context = [_kind(ops[n]) for n in range(seq - CONTEXT, seq) if n in ops]
+    for length in range(len(context), 0, -1):
+        tail = context[-length:]
+        for end in range(seq - 1, min(ops, default=seq) + length - 1, -1):
+            before = [_kind(ops[n]) for n in range(end - length, end) if n in ops]
+            if before == tail and end in ops:
+                return _kind(ops[end])
+    return None
+
+
+def _kind(op: Collective) -> tuple[object, ...]:
+    return op.op, op.sizes, op.dtypes
+
+
+def _divergence(
+    parting: Parting,
+    group: str,
+    seq: int,
+    at: Mapping[int, Collective | None],
+    *,
+    odd: tuple[int, ...] = (),
+    by_habit: bool = False,
+    unheard: tuple[int, ...] = (),
+) -> Divergence:
+    return Divergence(
+        parting=parting,
+        group=group,
+        seq=seq,
+        calls=tuple(sorted(at.items())),
+        odd=odd,
+        by_habit=by_habit,
+        unheard=unheard,
+    )

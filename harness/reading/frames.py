@@ -1,0 +1,244 @@
+"""Reading stacks: which thread decides, which of its frames mean something, and whether two stacks are the same.
+
+Three dumpers write the same stack in three ways. py-spy shortens the names of nested functions, pystack spells template
+arguments, faulthandler knows neither classes nor native frames; one numbers the first line of a statement and another
+the last. So stacks of different sources are never compared, and a function is compared by its bare name.
+
+Of a thread two things are asked. *Where is it?* is its innermost Python frame outside the standard library, else its
+innermost frame with a name (``telling_frame``). *Is it still there?* is all of its Python frames, line by line, and its
+native frames where samples show them (``same_stacks``): a Python stack alone does not change while C++ works.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from harness.core.evidence import Frame, StackSample, ThreadStack
+
+_UNNAMED = re.compile(r"^(0x[0-9a-fA-F]+|\?*)$")
+_INTERPRETER_FILE = re.compile(
+    r"(^|/)(lib)?python[\d.]*(\.so[\d.]*)?$|/lib-dynload/|(^|/)(Modules|Python|Objects|Parser|Include)/.*\.[ch]$"
+)
+_SYSTEM_FILE = re.compile(
+    r"(^|/)(libc|libpthread|ld-linux[^/]*|libffi|libm|libdl)([.-][^/]*)?\.so"  # a library, as py-spy names it
+    r"|^\.\.?/(nptl|sysdeps|csu|io|posix|signal|misc|socket|time)/.*\.[chS]$"  # its sources, as pystack does
+)
+_RUNTIME_FUNCTION = re.compile(r"^_?Py[A-Z_]|^_PyEval|^lock_PyThread|^ffi_|^(clone3?|start_thread|_start|__libc_start)")
+_STDLIB = re.compile(r"(^|/)lib/python3\.\d+/(?!site-packages/)|^<frozen")
+_STDLIB_FILES = frozenset({"threading.py", "queue.py", "subprocess.py", "selectors.py", "socket.py", "popen_fork.py"})
+_INSTALLED = re.compile(r"^.*/(?:site-packages|dist-packages)/(?P<package>[^/]+)")
+_TEMPLATE = re.compile(r"<(?!locals>|lambda>|module>|genexpr>|listcomp>|dictcomp>|setcomp>)[^<>]*>")
+_BEHIND_THE_NAME = re.compile(r"\(.*$|\[clone.*$|@.*$|\.(isra|part|cold|constprop|lto_priv)\b.*$")
+
+
+# -- one frame
+
+
+def is_runtime(frame: Frame) -> bool:
+    """Whether a native frame belongs to the interpreter or the C library."""
+    return frame.native and bool(
+        _RUNTIME_FUNCTION.match(frame.function)
+        or _INTERPRETER_FILE.search(frame.file)
+        or _SYSTEM_FILE.search(frame.file)
+    )
+
+
+def is_noise(frame: Frame) -> bool:
+    """Whether a native frame says nothing about where the program is: the runtime's own, or without a name."""
+    return frame.native and (is_runtime(frame) or bool(_UNNAMED.match(frame.function)))
+
+
+def is_compiled_work(frame: Frame) -> bool:
+    """Whether a native frame belongs to torch, an extension or any library of theirs, named or not.
+
+    Work may go on there that Python does not see.
+    """
+    return frame.native and not is_runtime(frame)
+
+
+def is_stdlib(frame: Frame) -> bool:
+    """Whether a Python frame belongs to the standard library."""
+    return not frame.native and _is_stdlib_file(frame.file)
+
+
+@lru_cache(maxsize=4096)
+def _is_stdlib_file(file: str) -> bool:
+    return bool(_STDLIB.search(file)) or PurePosixPath(file).name in _STDLIB_FILES
+
+
+def package(frame: Frame) -> str:
+    """The installed package that a Python frame belongs to, ``tqdm``; empty for the program's own and the library's."""
+    return "" if frame.native else _package_of(frame.file)
+
+
+@lru_cache(maxsize=4096)
+def _package_of(file: str) -> str:
+    match = _INSTALLED.match(file)
+    return match["package"] if match else ""
+
+
+def is_own(frame: Frame) -> bool:
+    """Whether a Python frame is the program's own: neither the standard library's nor an installed package's."""
+    return not frame.native and not is_stdlib(frame) and not package(frame)
+
+
+def bare(frame: Frame) -> str:
+    """The name of its function alone: only some sources say in which class or function that was defined."""
+    return frame.function if frame.native else frame.function.rpartition(".")[2]
+
+
+def plain(function: str) -> str:
+    """A function's bare name: without class, enclosing function, template arguments, parameters, clone suffix."""
+    name = function.replace("(anonymous namespace)::", "")
+    while (shorter := _TEMPLATE.sub("", name)) != name:
+        name = shorter
+    name = _BEHIND_THE_NAME.sub("", name).strip()
+    return name if "::" in name else name.rpartition(".")[2] or name
+
+
+def short_path(path: str) -> str:
+    """``path`` from its package on: what follows site-packages, or else its last three parts."""
+    _, found, rest = path.rpartition("/site-packages/")
+    return rest if found else "/".join(PurePosixPath(path).parts[-3:]).removeprefix("//").removeprefix("/")
+
+
+def spell(frame: Frame | None) -> str:
+    """``acquire_forever (harness/specimens/backward_deadlock.py:21)``: the path cut to what tells."""
+    if frame is None:
+        return "a function without a name"
+    return f"{plain(frame.function)} ({short_path(frame.file)}{f':{frame.line}' if frame.line else ''})"
+
+
+# -- one thread
+
+
+def python_frames(thread: ThreadStack) -> tuple[Frame, ...]:
+    """The Python frames of a thread, innermost first."""
+    return tuple(frame for frame in thread.frames if not frame.native)
+
+
+def native_leaf(thread: ThreadStack) -> tuple[Frame, ...]:
+    """The native frames inside the innermost Python frame (all of them in a thread without Python), innermost first."""
+    leaf: list[Frame] = []
+    for frame in thread.frames:
+        if not frame.native:
+            break
+        leaf.append(frame)
+    return tuple(leaf)
+
+
+def own_frame(thread: ThreadStack) -> Frame | None:
+    """The innermost frame of the program's own code; None where none is on the stack."""
+    return next((frame for frame in thread.frames if is_own(frame)), None)
+
+
+def telling_frame(thread: ThreadStack) -> Frame | None:
+    """The frame to name: the innermost Python one outside the standard library, else the innermost that has a name."""
+    python = python_frames(thread)
+    own = next((frame for frame in python if not is_stdlib(frame)), None)
+    named = (frame for frame in thread.frames if not is_noise(frame))
+    return own or next(iter(python), None) or next(named, None)
+
+
+# -- one sample
+
+
+def thread_of(sample: StackSample, tid: int) -> ThreadStack | None:
+    """The thread called ``tid``; None for a source that does not number threads as the kernel does."""
+    return next((thread for thread in sample.threads if thread.tid == tid), None)
+
+
+def deciding_thread(sample: StackSample) -> ThreadStack | None:
+    """The thread that holds the process up: the main one, or the autograd thread it waits for inside the engine."""
+    main = thread_of(sample, sample.pid) or next((t for t in sample.threads if t.name == "MainThread"), None)
+    if main is None:
+        return sample.threads[0] if sample.threads else None
+    if _in_engine(main):
+        workers = [t for t in sample.threads if t is not main and python_frames(t) and not _parked(t)]
+        # A thread of the program's own may be in its own code too; the main one waits for the engine's.
+        engine = [t for t in workers if any("autograd::Engine::" in frame.function for frame in t.frames)]
+        workers = engine or workers
+        return workers[0] if len(workers) == 1 else main
+    return main
+
+
+def _in_engine(main: ThreadStack) -> bool:
+    """Whether the main thread waits inside backward for a thread of the autograd engine."""
+    leaf = native_leaf(main)
+    if leaf:
+        return any("ReadyQueue::pop" in frame.function for frame in leaf)
+    innermost = next(iter(python_frames(main)), None)
+    return innermost is not None and bare(innermost) == "_engine_run_backward"
+
+
+def _parked(thread: ThreadStack) -> bool:
+    return all(is_stdlib(frame) for frame in python_frames(thread))
+
+
+# -- several samples of one process
+
+
+def native_samples(samples: Iterable[StackSample]) -> tuple[StackSample, ...]:
+    """Those that show native frames, from the one source that has most of them; sources are never compared."""
+    groups: dict[str, list[StackSample]] = {}
+    for sample in samples:
+        if sample.native:
+            groups.setdefault(sample.source, []).append(sample)
+    return tuple(max(groups.values(), key=len, default=()))
+
+
+def best_thread(samples: Sequence[StackSample]) -> ThreadStack | None:
+    """The deciding thread in the last sample with native frames, or in the last of all."""
+    best = next((sample for sample in reversed(samples) if sample.native), samples[-1] if samples else None)
+    return deciding_thread(best) if best is not None else None
+
+
+def same_stacks(samples: Sequence[StackSample]) -> bool:
+    """Whether the deciding thread stays where it is in all of at least two samples of one process.
+
+    Its Python frames are the same in all samples, line by line, and its native frames in all that have them. Which
+    thread decides is taken from a sample with native frames, if there is one: only those show who waits for whom.
+    """
+    if len(samples) < 2:
+        return False
+    decides = best_thread(samples)
+    if decides is None:
+        return False
+    shapes: set[tuple[tuple[str, str, int], ...]] = set()
+    for sample in samples:
+        thread = thread_of(sample, decides.tid) or deciding_thread(sample)
+        if thread is None:
+            return False
+        shapes.add(tuple((plain(f.function), f.file, f.line) for f in python_frames(thread)))
+    return len(shapes) == 1 and different_stacks(native_samples(samples)) <= 1
+
+
+def same_frames(one: ThreadStack | None, other: ThreadStack | None) -> bool:
+    """Whether two stacks agree line by line; without one of them they don't."""
+    return one is not None and other is not None and one.frames == other.frames
+
+
+def different_places(threads: Iterable[ThreadStack]) -> int:
+    """In how many different places threads are, by the Python functions on their stacks."""
+    return len({tuple((f.function, f.file) for f in python_frames(thread)) for thread in threads})
+
+
+def different_stacks(samples: Iterable[StackSample]) -> int:
+    """How many different stacks the deciding thread has in ``samples``, which are of one source."""
+    return len({thread.frames for sample in samples if (thread := deciding_thread(sample))})
+
+
+def moved_between(samples: Sequence[StackSample]) -> bool:
+    """Whether the deciding thread was seen in two places by one and the same source."""
+    places: dict[str, set[tuple[Frame, ...]]] = {}
+    for sample in samples:
+        thread = deciding_thread(sample)
+        if thread is not None:
+            places.setdefault(sample.source, set()).add(python_frames(thread))
+    return any(len(seen) > 1 for seen in places.values())

@@ -1,0 +1,126 @@
+"""GPUs: what a process's card did during its silence. Utilisation alone is never taken for work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from harness.core.devices import GpuProcess, GpuSample
+    from harness.core.evidence import Evidence, EvidenceId
+
+FULL = 95
+"""Percent of time with some kernel resident from which a GPU counts as occupied. A wait inside NCCL reads 100."""
+
+NO_TRAFFIC = 2
+"""Percent of time with memory traffic up to which a GPU counts as working on nothing; every wait recorded reads 0."""
+
+LOW_POWER = 0.35
+"""Share of its power limit up to which a GPU counts as working on nothing: a spinning H200 draws 123 W of 700."""
+
+IDLE = 30
+"""Percent of utilisation below which a GPU waits for its host; a token loop on an H200 reads 0 to 24."""
+
+FOREIGN_SHARE = 0.02
+"""Share of a card's memory from which somebody else's process counts."""
+
+FOREIGN_SM = 5
+"""Percent of its multiprocessors' time from which it counts as well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuView:
+    """One GPU in the looks of a silence, or of the whole trial; ``samples`` are in order."""
+
+    index: int
+    samples: tuple[GpuSample, ...]
+
+    @property
+    def ids(self) -> tuple[EvidenceId, ...]:
+        """What to cite."""
+        return tuple(sample.id for sample in self.samples)
+
+    @property
+    def utilisations(self) -> tuple[int, ...]:
+        """Percent, of the samples that tell."""
+        return tuple(s.utilisation for s in self.samples if s.utilisation is not None)
+
+    @property
+    def occupied_by_nothing(self) -> bool:
+        """Whether a kernel was resident all the time that moved no memory and drew no power."""
+        traffic = [s.memory_utilisation for s in self.samples if s.memory_utilisation is not None]
+        if not self.utilisations or not traffic or min(self.utilisations) < FULL or max(traffic) > NO_TRAFFIC:
+            return False
+        return all(s.power_w <= LOW_POWER * s.power_limit_w for s in self.samples if s.power_w and s.power_limit_w)
+
+    @property
+    def works(self) -> bool:
+        """Whether something is computed: it moves memory, draws power, or is busy now and idle then."""
+        drawn = [s.power_w / s.power_limit_w for s in self.samples if s.power_w and s.power_limit_w]
+        traffic = [s.memory_utilisation for s in self.samples if s.memory_utilisation is not None]
+        partly = any(0 < percent < FULL for percent in self.utilisations)
+        return partly or max(traffic, default=0) > NO_TRAFFIC or max(drawn, default=0.0) > LOW_POWER
+
+    @property
+    def seconds(self) -> float:
+        """From the first sample to the last."""
+        return self.samples[-1].t_s - self.samples[0].t_s
+
+    @property
+    def tells_power(self) -> bool:
+        """Whether the card tells what it draws and may draw: without that, a full card may be at work."""
+        return all(sample.power_w and sample.power_limit_w for sample in self.samples)
+
+    @property
+    def idle(self) -> bool:
+        """Whether it waited for its host most of the time."""
+        return len(self.utilisations) > 1 and sum(self.utilisations) / len(self.utilisations) < IDLE
+
+    @property
+    def foreign(self) -> tuple[GpuProcess, ...]:
+        """Processes of somebody else on it that hold or use enough to matter, as last seen."""
+        last = {process.pid: (sample, process) for sample in self.samples for process in sample.processes}
+        return tuple(p for sample, p in last.values() if p.ours is False and _matters(p, sample))
+
+    @property
+    def xids(self) -> tuple[int, ...]:
+        """The driver's fault numbers, each once."""
+        return tuple(dict.fromkeys(number for sample in self.samples for number in sample.xids))
+
+    def __str__(self) -> str:
+        last = self.samples[-1]
+        parts = [f"GPU {self.index}"]
+        if self.utilisations:
+            parts.append(f"utilisation {_span(self.utilisations)} %")
+        if last.memory_utilisation is not None:
+            parts.append(f"memory traffic {_span(s.memory_utilisation for s in self.samples)} %")
+        if last.power_w is not None:
+            limit = f" of {last.power_limit_w:.0f}" if last.power_limit_w else ""
+            parts.append(f"{_span(s.power_w for s in self.samples)}{limit} W")
+        return ", ".join(parts)
+
+
+def gpus_of_pids(evidence: Evidence, pids: Iterable[int | None], *, since_s: float = 0.0) -> tuple[GpuView, ...]:
+    """The GPUs of these processes since ``since_s``; where the driver does not name processes, all that were seen."""
+    wanted = set(pids)
+    own = {s.index for s in evidence.gpus for process in s.processes if process.pid in wanted}
+    named = any(s.processes for s in evidence.gpus)
+    by_index: dict[int, list[GpuSample]] = {}
+    for sample in evidence.gpus:
+        if sample.t_s > since_s and (sample.index in own or not named):
+            by_index.setdefault(sample.index, []).append(sample)
+    return tuple(GpuView(index=index, samples=tuple(seen)) for index, seen in sorted(by_index.items()))
+
+
+def _matters(process: GpuProcess, sample: GpuSample) -> bool:
+    if process.sm_percent is not None and process.sm_percent >= FOREIGN_SM:
+        return True
+    total = sample.memory_total_bytes
+    return bool(total and process.memory_bytes and process.memory_bytes >= FOREIGN_SHARE * total)
+
+
+def _span(values: Iterable[float | None]) -> str:
+    numbers = sorted({round(value) for value in values if value is not None})
+    return f"{numbers[0]}" if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"

@@ -1,0 +1,594 @@
+"""Loops: whether a process that computes gets on, by the counter of the loop that it is in, or never can.
+
+A training step that is silent for a minute is most often a Python loop over something long: tokens, batches of an
+evaluation, files. Its frame stays on the stack, and its locals say how far it is: ``t = 828`` of ``S = 4096``. So with
+every stack sample the loops that the frames are in are kept (``LoopSample``), and here they are read:
+
+- *It gets on* (``progress``): a whole number of a frame that stays on the stack only grows from sample to sample. With
+  the loop's bound, from the ``for`` statement's own source, that gives a rate and an end.
+- *It never ends* (``goes_nowhere``): the source of the innermost loop has no way out and calls nothing, or depends on
+  nothing but locals that are the same in every sample. Then no patience is needed.
+
+What does not work: taking locals that stay the same for an endless loop. A matrix product of a minute is one call on
+one line. So the loop itself is read (``read_loops``): what calls anything that is not known to be quick and harmless,
+or computes with anything but plain numbers, may be at work.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+from math import prod
+from typing import TYPE_CHECKING
+
+from harness.core.evidence import LoopSample
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from harness.core.evidence import Frame, Position, StackSample
+
+SAMPLES = 3
+"""Samples in which a loop must be seen to say anything of it."""
+
+LEAST_S = 2.0
+"""Seconds between the first and the last of them."""
+
+QUICK = frozenset({"len", "abs", "min", "max", "int", "bool", "isinstance", "range", "divmod", "round"})
+"""Functions that end at once, change nothing and leave nothing."""
+
+ASKS = frozenset({"is_set", "done", "locked", "is_alive", "running", "cancelled"})
+"""Methods that end at once and change nothing; what they answer, only other threads may change."""
+
+UNSEEN = "unseen"
+"""What a loop needs of which not all variables could be read."""
+
+_WHOLE = re.compile(r"-?\d{1,18}")
+_PLAIN = re.compile(r"-?[\d.]+(e[-+]?\d+)?|True|False|None|\"[^\"]*\"|inf|-inf|nan")
+_HOLDS = '[({"'
+"""How the text of a list, a tuple, a dictionary or a string begins."""
+
+_OVER = frozenset({"enumerate", "tqdm", "iter", "reversed", "track"})
+"""Functions that give their first argument's items one by one."""
+
+
+# -- a loop by its source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """One loop by its source. ``target`` are the names that a ``for`` sets, ``bound`` the arguments of its ``range``.
+
+    ``leaves`` says whether something in it may leave it. ``kind``: ``""`` where it calls or touches what may be at
+    work, ``locals`` where it has only names and numbers, ``threads`` where it also reads attributes, or asks methods
+    that only other threads can make answer otherwise. ``tested`` are the names whose truth alone is asked, ``computed``
+    all others.
+    """
+
+    header_line: int
+    header: str
+    target: tuple[str, ...] = ()
+    bound: tuple[str, ...] = ()
+    forever: bool = False
+    leaves: bool = True
+    kind: str = ""
+    tested: frozenset[str] = frozenset()
+    held: frozenset[str] = frozenset()
+    computed: frozenset[str] = frozenset()
+    while_below: tuple[str, str] | None = None
+
+
+@lru_cache(maxsize=16)
+def _parsed(source: str) -> ast.Module | None:
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def read_loops(source: str, *, line: int) -> tuple[Loop, ...]:
+    """The loops around ``line`` within its innermost function, the innermost first; none where it is not understood."""
+    tree = _parsed(source)
+    if tree is None:
+        return ()
+    texts = source.splitlines()
+    around: list[ast.For | ast.While | ast.AsyncFor] = []
+    node: ast.AST = tree
+    while (inner := _child_at(node, line)) is not None:
+        if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            around = []
+        if isinstance(inner, ast.For | ast.While | ast.AsyncFor) and not any(_holds(s, line) for s in inner.orelse):
+            around.append(inner)
+        node = inner
+    return tuple(_loop(one, texts) for one in reversed(around))
+
+
+def _child_at(node: ast.AST, line: int) -> ast.AST | None:
+    return next((child for child in ast.iter_child_nodes(node) if _holds(child, line)), None)
+
+
+def _holds(node: ast.AST, line: int) -> bool:
+    first, last = getattr(node, "lineno", None), getattr(node, "end_lineno", None)
+    return first is not None and last is not None and first <= line <= last
+
+
+def _loop(node: ast.For | ast.While | ast.AsyncFor, texts: Sequence[str]) -> Loop:
+    reader = _Reader()
+    reader.visit(node.test if isinstance(node, ast.While) else ast.Pass())
+    for statement in node.body:
+        reader.visit(statement)
+    targets = [] if isinstance(node, ast.While) else [n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)]
+    forever = isinstance(node, ast.While) and isinstance(node.test, ast.Constant) and bool(node.test.value)
+    return Loop(
+        header_line=node.lineno,
+        header=texts[node.lineno - 1].strip() if node.lineno <= len(texts) else "",
+        target=tuple(targets),
+        bound=() if isinstance(node, ast.While) else _bound(node.iter),
+        forever=forever,
+        leaves=any(_leaves(statement) for statement in node.body),
+        kind=reader.kind if isinstance(node, ast.While) else "",
+        tested=frozenset(reader.tested - reader.computed - reader.held),
+        held=frozenset(reader.held),
+        computed=frozenset(reader.computed - reader.held),
+        while_below=_while_below(node.test) if isinstance(node, ast.While) else None,
+    )
+
+
+def _while_below(test: ast.expr) -> tuple[str, str] | None:
+    """The counter and the bound of ``while i < n``; None for other conditions."""
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.left, ast.Name):
+        return None
+    return (
+        (test.left.id, ast.unparse(test.comparators[0]))
+        if isinstance(test.ops[0], ast.Lt | ast.LtE | ast.NotEq)
+        else None
+    )
+
+
+def _bound(over: ast.expr) -> tuple[str, ...]:
+    """The arguments of the ``range`` that a ``for`` runs over; an ``enumerate`` or progress bar is looked through."""
+    while isinstance(over, ast.Call) and _called(over) in _OVER and over.args:
+        over = over.args[0]
+    if isinstance(over, ast.Call) and _called(over) in ("range", "trange"):
+        return tuple(ast.unparse(argument) for argument in over.args)
+    return ()
+
+
+def _called(call: ast.Call) -> str:
+    function = call.func
+    if isinstance(function, ast.Name):
+        return function.id
+    return function.attr if isinstance(function, ast.Attribute) else ""
+
+
+def _leaves(statement: ast.AST, *, nested: bool = False) -> bool:
+    """Whether a statement may leave the loop around it."""
+    if isinstance(statement, ast.Return | ast.Raise | ast.Yield | ast.YieldFrom | ast.Await | ast.Assert):
+        return True
+    if isinstance(statement, ast.Break):
+        return not nested
+    inside = nested or isinstance(statement, ast.For | ast.While | ast.AsyncFor)
+    return any(_leaves(child, nested=inside) for child in ast.iter_child_nodes(statement))
+
+
+_HARMLESS = (
+    ast.Pass, ast.Continue, ast.Break, ast.Return, ast.If, ast.While, ast.For, ast.Assign, ast.AugAssign, ast.Expr,
+    ast.Name, ast.Constant, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.BinOp, ast.IfExp, ast.NamedExpr,
+    ast.expr_context, ast.operator, ast.cmpop, ast.boolop, ast.unaryop,
+)  # fmt: skip
+
+
+class _Reader(ast.NodeVisitor):
+    """Collects what the statements of a loop touch; ``kind`` becomes empty at the first thing that may be at work."""
+
+    def __init__(self) -> None:
+        self.kind = "locals"
+        self.tested: set[str] = set()
+        self.held: set[str] = set()
+        self.computed: set[str] = set()
+
+    def visit(self, node: ast.AST) -> None:
+        """One node and what is below it."""
+        if isinstance(node, ast.Call):
+            self._call(node)
+            return
+        if isinstance(node, ast.Attribute):
+            self.kind = self.kind and "threads"
+            if not isinstance(node.value, ast.Name | ast.Attribute):
+                self.kind = ""
+            return
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+            self.held.add(node.value.id)
+            self.visit(node.slice)
+            return
+        if not isinstance(node, _HARMLESS):
+            self.kind = ""
+            return
+        if isinstance(node, ast.For):
+            self.held |= _names(node.iter) - _names(node.target)  # what gives its items one by one may be at work
+        if isinstance(node, ast.BinOp | ast.Compare | ast.AugAssign):
+            self.computed |= _names(node)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            self.tested.add(node.id)
+        for child in ast.iter_child_nodes(node):
+            self.visit(child)
+
+    def _call(self, node: ast.Call) -> None:
+        if isinstance(node.func, ast.Name) and node.func.id in QUICK and not node.keywords:
+            if node.func.id == "len" and isinstance(node.args[0], ast.Name):
+                self.held.add(node.args[0].id)
+                return
+            for argument in node.args:
+                self.computed |= _names(argument)
+                self.visit(argument)
+        elif isinstance(node.func, ast.Attribute) and node.func.attr in ASKS and not node.args and not node.keywords:
+            self.visit(node.func)
+        else:
+            self.kind = ""
+
+
+def _names(node: ast.AST) -> set[str]:
+    """The names of values in an expression; functions that are called are none."""
+    called = {id(inner.func) for inner in ast.walk(node) if isinstance(inner, ast.Call)}
+    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name) and id(inner) not in called}
+
+
+# -- a loop in a frame that was seen
+
+
+@dataclass(frozen=True, slots=True)
+class Variables:
+    """The variables of one frame of the main thread, as text: its locals, and the globals that its code names.
+
+    ``outer`` counts frames from the outermost, as for a loop.
+    """
+
+    outer: int
+    locals: Mapping[str, str]
+    shared: Mapping[str, str]
+
+
+def lacks_variables(sample: StackSample) -> bool:
+    """Whether the main thread is in a loop of names and numbers whose values could not all be read from outside.
+
+    They are globals: py-spy reads the locals of functions, and a script's own level has none.
+    """
+    return any(loop.needs == UNSEEN and loop.depth == 0 and loop.tid == sample.pid for loop in sample.loops)
+
+
+def with_variables(sample: StackSample, variables: Sequence[Variables], source_of: Mapping[str, str]) -> StackSample:
+    """The same sample, with the main thread's loops read again by what the process itself said of its variables."""
+    main = next((thread for thread in sample.threads if thread.tid == sample.pid), None)
+    if main is None:
+        return sample
+    index_of = {row.outer: len(main.frames) - row.outer for row in variables}
+    locals_of = {(main.tid, index_of[row.outer]): {**row.shared, **row.locals} for row in variables}
+    shared_of = {(main.tid, index_of[row.outer]): frozenset(row.shared) for row in variables}
+    again = loop_samples(replace(sample, threads=(main,)), locals_of, source_of, shared_of)
+    read = [loop for loop in again if loop.outer in index_of]
+    kept = [loop for loop in sample.loops if loop.tid != main.tid or loop.outer not in index_of]
+    return replace(sample, loops=tuple(sorted([*read, *kept], key=lambda loop: (loop.tid != main.tid, loop.depth))))
+
+
+def loop_samples(
+    sample: StackSample,
+    locals_of: Mapping[tuple[int, int], Mapping[str, str]],
+    source_of: Mapping[str, str],
+    shared_of: Mapping[tuple[int, int], frozenset[str]] | None = None,
+) -> tuple[LoopSample, ...]:
+    """The loops that the Python frames of ``sample`` are in, of every thread the innermost first.
+
+    ``locals_of`` gives the variables of a frame as text, by thread and the frame's index in it, and ``shared_of`` which
+    of them are globals; ``source_of`` the source of a file. Frames without source are left out.
+    """
+    found: list[LoopSample] = []
+    for thread in sample.threads:
+        depth = 0
+        for index, frame in enumerate(thread.frames):
+            if frame.native:
+                continue
+            source = source_of.get(frame.file)
+            if source is not None and frame.line:
+                values = locals_of.get((thread.tid, index), {})
+                place = (thread.tid, depth, len(thread.frames) - index)
+                shared = (shared_of or {}).get((thread.tid, index), frozenset())
+                found += [_seen(loop, frame, values, place, shared) for loop in read_loops(source, line=frame.line)]
+            depth += frame.function.rpartition(".")[2] not in ASKS
+    return tuple(found)
+
+
+def _seen(
+    loop: Loop, frame: Frame, values: Mapping[str, str], place: tuple[int, int, int], shared: frozenset[str]
+) -> LoopSample:
+    whole = {name: int(text) for name, text in values.items() if _WHOLE.fullmatch(text)}
+    counter = next((name for name in loop.target if name in whole), "")
+    bound = _stop(loop, whole) if counter else None
+    if loop.while_below is not None and loop.while_below[0] in whole:
+        counter = loop.while_below[0]
+        bound = _number(loop.while_below[1], whole)
+    tid, depth, outer = place
+    return LoopSample(
+        tid=tid,
+        depth=depth,
+        outer=outer,
+        function=frame.function,
+        file=frame.file,
+        line=frame.line,
+        header_line=loop.header_line,
+        header=loop.header[:120],
+        counters=tuple(whole.items()),
+        counter=counter,
+        bound=bound,
+        state=_fingerprint(values),
+        endless=_endless(loop, values),
+        needs=_needs(loop, values, shared),
+    )
+
+
+def _stop(loop: Loop, values: Mapping[str, int]) -> int | None:
+    """Where a ``for`` over a range ends, if it counts up and the frame's locals tell."""
+    numbers = [_number(text, values) for text in loop.bound]
+    if not numbers or None in numbers:
+        return None
+    stop = numbers[0] if len(numbers) == 1 else numbers[1]
+    step = numbers[2] if len(numbers) == 3 else 1
+    return stop if step is not None and step > 0 else None
+
+
+def _number(text: str, values: Mapping[str, int]) -> int | None:
+    return int(text) if _WHOLE.fullmatch(text) else values.get(text)
+
+
+def _fingerprint(values: Mapping[str, str]) -> str:
+    """What stands for all locals of a frame; their values may be secrets and are not kept."""
+    text = "\n".join(f"{name}={value}" for name, value in sorted(values.items()))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _endless(loop: Loop, values: Mapping[str, str]) -> str:
+    if not loop.forever or loop.leaves or not _computes_numbers(loop, values):
+        return ""
+    return "it has no way out and calls nothing that could raise"
+
+
+def _needs(loop: Loop, values: Mapping[str, str], shared: frozenset[str]) -> str:
+    if not loop.kind or (loop.forever and not loop.leaves):
+        return ""
+    if (loop.computed | loop.held) - values.keys():
+        return UNSEEN
+    if not _computes_numbers(loop, values):
+        return ""
+    if not all(_PLAIN.fullmatch(values[name]) or values[name][:1] in _HOLDS for name in loop.tested & values.keys()):
+        return ""  # what is asked whether it is true may be shared with another process, as a tensor can be
+    used = loop.tested | loop.computed | loop.held
+    if loop.kind == "threads" or used - values.keys():
+        return "threads"
+    return "python" if used & shared else "locals"
+
+
+def _computes_numbers(loop: Loop, values: Mapping[str, str]) -> bool:
+    """Whether all that the loop computes with is plain: what has operators of its own may be at work."""
+    plain = all(_PLAIN.fullmatch(values.get(name, "?")) for name in loop.computed)
+    return bool(loop.kind) and plain and all(values.get(name, "?")[:1] in _HOLDS for name in loop.held)
+
+
+# -- what several samples show
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a loop is: ``value`` of ``bound`` turns (None: not known), ``per_s`` a second; ``left_s`` to its end."""
+
+    name: str
+    value: int
+    bound: int | None
+    per_s: float
+    left_s: float | None
+    loop: LoopSample
+    ids: tuple[str, ...]
+
+    def __str__(self) -> str:
+        of = f" of {self.bound}" if self.bound is not None else ""
+        rate = f"{self.per_s:.0f} a second" if self.per_s >= 10 else f"{self.per_s:.2g} a second"
+        left = f"; this loop needs {self.left_s:.0f} s more" if self.left_s is not None else ""
+        file = self.loop.file.rpartition("/")[2]
+        return f"{self.name} is {self.value}{of} in {self.loop.function} ({file}:{self.loop.header_line}), {rate}{left}"
+
+
+def progress(samples: Sequence[StackSample]) -> tuple[Progress, ...]:
+    """The loops of one process that get on by a counter which only grows, the outermost first.
+
+    A loop within one that turned began anew in between: that its counter grew, too, means nothing.
+    """
+    found = [one for seen in _same_loop(samples) if (one := _grows(seen)) is not None]
+    found.sort(key=lambda one: (one.loop.outer, one.loop.header_line))
+    turned = next((i for i, one in enumerate(found) if one.bound is not None), len(found))
+    return tuple(found[: turned + 1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remainder:
+    """How long what a process is at will take: ``left_s`` more, or ``at_least`` that where an outer loop is unknown.
+
+    ``around`` are the lists that the loops around the innermost one go through.
+    """
+
+    left_s: float
+    at_least: bool
+    around: tuple[Position, ...] = ()
+
+
+def remainder(samples: Sequence[StackSample]) -> Remainder | None:
+    """How long the loops that one process is in need until the outermost known one ends; None where nothing tells.
+
+    By the share of the work that was done at the first and at the last of the samples: loops within loops, each by its
+    counter and bound or by the list that it goes through. Samples that tell fewer loops than others do not count.
+    """
+    plain = [sample for sample in samples if not sample.native and _levels(sample)]
+    if not plain:
+        return None
+    telling = max(plain, key=lambda sample: (len(_levels(sample)), sample.t_s))
+    shares = [(sample.t_s, _share(sample)) for sample in plain if _shape(sample) == _shape(telling)]
+    falls = [i for i in range(1, len(shares)) if shares[i][1] < shares[i - 1][1]]
+    (first_s, first), (last_s, last) = shares[falls[-1] if falls else 0], shares[-1]
+    rate = (last - first) / (last_s - first_s) if last_s > first_s else _rate_of_innermost(samples, telling)
+    if rate <= 0.0:
+        return None
+    return Remainder(left_s=(1.0 - last) / rate, at_least=_is_within_unknown(telling), around=telling.positions)
+
+
+def _rate_of_innermost(samples: Sequence[StackSample], telling: StackSample) -> float:
+    """The share of all the work that is done in a second, by the innermost loop's own rate; 0 where that is unknown."""
+    inner = [one for one in progress(samples) if one.bound]
+    return inner[-1].per_s / prod(turns for *_, turns in _levels(telling)) if inner else 0.0
+
+
+def _levels(sample: StackSample) -> list[tuple[int, int, int, int]]:
+    """The main thread's loops whose end is known, outermost first: frame, line, turns done, turns in all."""
+    loops = [
+        (loop.outer, loop.header_line, dict(loop.counters)[loop.counter], loop.bound)
+        for loop in sample.loops
+        if loop.bound is not None and loop.bound > 0 and loop.tid == sample.pid
+    ]
+    return sorted([*loops, *((p.outer, 0, p.place, p.of) for p in sample.positions)])
+
+
+def _shape(sample: StackSample) -> list[tuple[int, int, int]]:
+    return [(outer, line, turns) for outer, line, _, turns in _levels(sample)]
+
+
+def _share(sample: StackSample) -> float:
+    share = 0.0
+    for _, _, done, turns in reversed(_levels(sample)):
+        share = (done + share) / turns
+    return share
+
+
+def _is_within_unknown(sample: StackSample) -> bool:
+    """Whether a loop of unknown length lies around the known ones; the outermost, where it trains, aside."""
+    known = {outer for outer, *_ in _levels(sample)}
+    around = {loop.outer for loop in sample.loops if loop.tid == sample.pid}
+    return any(min(around) < outer < max(known) for outer in around - known)
+
+
+def goes_nowhere(
+    samples: Sequence[StackSample], *, tid: int, alone: bool, alone_in_python: bool = False
+) -> LoopSample | None:
+    """The loop that a thread of one process is in, if it can never end; None where it may.
+
+    ``alone`` says that no other thread, and no other process of the job, can run and change what the loop asks;
+    ``alone_in_python`` that no other thread can that runs Python.
+    """
+    last = may_be_endless(samples, tid=tid)
+    if last is None:
+        return None
+    nobodys = {"locals"} | ({"threads"} if alone else set()) | ({"python"} if alone or alone_in_python else set())
+    return last if last.endless or last.needs in nobodys else None
+
+
+def may_be_endless(samples: Sequence[StackSample], *, tid: int) -> LoopSample | None:
+    """The innermost loop of a thread, if nothing that was seen of it changes and it calls nothing; None otherwise."""
+    for seen in _same_loop(samples):
+        last = seen[-1].loop
+        if last.tid != tid or last.depth != 0 or seen[-1].t_s - seen[0].t_s < LEAST_S:
+            continue
+        same = len({(one.loop.state, one.loop.needs) for one in seen}) == 1
+        if all(one.loop.endless for one in seen) or (same and last.needs):
+            return last
+    return None
+
+
+def changes(samples: Sequence[StackSample]) -> LoopSample | None:
+    """The innermost loop that may come to its end, as far as its variables tell; None without one.
+
+    They differ between samples, and the loop calls what may be at work, or the number that it compares comes nearer to
+    what it is compared with. A loop of plain numbers that turn in a circle may not.
+    """
+    for seen in _same_loop(samples):
+        last = seen[-1].loop
+        if len({one.loop.state for one in seen}) == 1 or last.endless:
+            continue
+        if not last.needs or _comes_nearer(seen):
+            return last
+    return None
+
+
+def _comes_nearer(seen: Sequence[_Moment]) -> bool:
+    """Whether ``while x > n`` was seen with ever smaller x, or with one whose values are not kept; so for ``<``."""
+    try:
+        (statement,) = ast.parse(f"{seen[-1].loop.header} pass").body
+    except (SyntaxError, ValueError):
+        return True
+    test = statement.test if isinstance(statement, ast.While) else None
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.left, ast.Name):
+        return False
+    values = [dict(one.loop.counters).get(test.left.id) for one in seen]
+    numbers = [value for value in values if value is not None]
+    steps = [after - before for before, after in pairwise(numbers)]
+    if len(numbers) < len(seen):
+        return True
+    if isinstance(test.ops[0], ast.Gt | ast.GtE):
+        return all(step < 0 for step in steps)
+    return isinstance(test.ops[0], ast.Lt | ast.LtE) and all(step > 0 for step in steps)
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """A loop in one sample."""
+
+    loop: LoopSample
+    t_s: float
+    stack: str
+
+
+def _same_loop(samples: Sequence[StackSample]) -> list[list[_Moment]]:
+    """The moments of each loop that was seen in every one of the last samples that tell loops, in order."""
+    last = [sample for sample in samples if not sample.native][-SAMPLES:]
+    if len(last) < SAMPLES:
+        return []
+    groups: list[list[_Moment]] = []
+    for wanted in last[-1].loops:
+        seen = [
+            _Moment(loop, sample.t_s, sample.id)
+            for sample in last
+            for loop in sample.loops
+            if _key(loop) == _key(wanted)
+        ]
+        if len(seen) == SAMPLES:
+            groups.append(seen)
+    return groups
+
+
+def _key(loop: LoopSample) -> tuple[object, ...]:
+    return loop.tid, loop.outer, loop.function, loop.file, loop.header_line
+
+
+def _grows(seen: Sequence[_Moment]) -> Progress | None:
+    last = seen[-1].loop
+    seconds = seen[-1].t_s - seen[0].t_s
+    if last.header.startswith("while") and last.bound is None:
+        return None  # what merely counts on may do so for ever
+    for name in [last.counter] if last.counter else [name for name, _ in last.counters]:
+        values = [dict(one.loop.counters).get(name) for one in seen]
+        numbers = [value for value in values if value is not None]
+        if len(numbers) < len(seen) or seconds <= 0 or numbers[-1] <= numbers[0]:
+            continue
+        if any(later < earlier for earlier, later in pairwise(numbers)):
+            continue
+        per_s = (numbers[-1] - numbers[0]) / seconds
+        bound = last.bound if name == last.counter else None
+        left_s = (bound - numbers[-1]) / per_s if bound is not None and bound >= numbers[-1] else None
+        return Progress(
+            name=name,
+            value=numbers[-1],
+            bound=bound,
+            per_s=per_s,
+            left_s=left_s,
+            loop=last,
+            ids=tuple(one.stack for one in seen),
+        )
+    return None

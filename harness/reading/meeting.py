@@ -1,0 +1,138 @@
+"""Waits for other ranks, as stacks show them: which collective a thread is in, or that it waits for its GPU."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.reading.frames import bare, deciding_thread, is_noise, is_stdlib, native_leaf, python_frames, same_stacks
+from harness.reading.stillness import SAMPLES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.core.evidence import Frame, StackSample, ThreadStack
+
+MEETINGS = frozenset({"init_process_group", "rendezvous", "new_group", "_store_based_barrier"})
+"""Where ranks wait for each other to come to life."""
+
+PAIRS = frozenset({"send", "recv", "batch_isend_irecv"})
+"""Calls that another call completes: two ranks in different ones of these may well meet."""
+
+ROOTED = PAIRS | {
+    "broadcast",
+    "broadcast_object_list",
+    "gather",
+    "gather_object",
+    "reduce",
+    "scatter",
+    "scatter_object_list",
+}
+"""Calls in which a rank may have done its part and gone on while what it sent is still on its way."""
+
+COLLECTIVES = (
+    MEETINGS
+    | ROOTED
+    | {
+        "all_gather",
+        "all_gather_coalesced",
+        "all_gather_into_tensor",
+        "all_gather_object",
+        "all_reduce",
+        "all_reduce_coalesced",
+        "all_to_all",
+        "all_to_all_single",
+        "barrier",
+        "monitored_barrier",
+        "reduce_scatter",
+        "reduce_scatter_tensor",
+    }
+)
+"""Public functions of torch.distributed that return when another rank has done its part."""
+
+_DISTRIBUTED = re.compile(r"(^|/)torch/distributed/")
+_REDUCER = re.compile(r"c10d::Reducer::")
+_OUTSIDE_BACKWARD = {
+    "sync_bucket_indices": "DDP's agreement on buckets",
+    "rebuild_buckets": "DDP's agreement on buckets",
+}
+_DDP = "/torch/nn/parallel/distributed.py"
+_IN_DDP = {"_pre_forward": "DDP's agreement on buckets"}
+"""Functions of DDP that call C++ themselves, by what other ranks have to answer there: enough without native frames."""
+
+_TRANSPORT = re.compile(
+    r"c10d::(?!Reducer|Logger)|gloo::|ProcessGroup(Gloo|NCCL|Wrapper)|ncclGroupEnd|ncclAll|ncclBroadcast|ncclReduce"
+)
+_STORE = re.compile(r"c10d::(TCP|File|Hash|Prefix)?Store::|c10d::detail::TCPClient")
+_GPU = re.compile(
+    r"^(cu|cuda)(Stream|Ctx|Device|Event)Synchronize|^hip(Stream|Device|Event)Synchronize|"
+    r"^cudaMemcpy|^cuMemcpyDtoH|_local_scalar_dense_cuda"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meeting:
+    """What a thread waits for.
+
+    ``kind``: ``collective``, ``gradients`` (DDP's own all-reduce in backward), ``pair`` (for one other rank) or
+    ``gpu``. ``name`` is what to call it, ``all_reduce``; ``frame`` the program's own frame that called it, or None.
+    """
+
+    kind: str
+    name: str
+    frame: Frame | None
+
+
+def meeting_of(thread: ThreadStack) -> Meeting | None:
+    """The wait for other ranks, or for the GPU, that ``thread`` is in; None when its stack shows none."""
+    caller = _caller(thread)
+    leaf = native_leaf(thread)
+    reducer = [bare(frame).rpartition("::")[2] for frame in leaf if _REDUCER.search(frame.function)]
+    if buckets := next((_OUTSIDE_BACKWARD[name] for name in reducer if name in _OUTSIDE_BACKWARD), None):
+        return Meeting(kind="collective", name=buckets, frame=caller)
+    if reducer:
+        return Meeting(kind="gradients", name="the all-reduce of gradients", frame=caller)
+    called = [frame for frame in _inside(thread) if bare(frame) in COLLECTIVES]
+    if called:
+        name = bare(called[-1])
+        return Meeting(kind="pair" if name in PAIRS else "collective", name=name, frame=caller)
+    if any(_STORE.search(frame.function) for frame in leaf):
+        return Meeting(kind="collective", name="the store for a key", frame=caller)
+    if any(_TRANSPORT.search(frame.function) for frame in leaf):
+        return Meeting(kind="collective", name="a collective", frame=caller)
+    innermost = next(iter(python_frames(thread)), None)
+    if innermost is not None and innermost.file.endswith(_DDP) and bare(innermost) in _IN_DDP:
+        return Meeting(kind="collective", name=_IN_DDP[bare(innermost)], frame=caller)
+    if any(_GPU.search(frame.function) for frame in leaf):
+        return Meeting(kind="gpu", name="its GPU", frame=caller)
+    return None
+
+
+def agreed_meeting(samples: Sequence[StackSample]) -> Meeting | None:
+    """What the deciding thread waits for in the last samples; None where they do not agree, or show no such wait.
+
+    Samples with native frames say more: one is enough where the Python frames are the same in all.
+    """
+    last = list(samples[-SAMPLES:])
+    native = [sample for sample in last if sample.native]
+    chosen = native if len(native) > 1 or (native and same_stacks(last)) else last
+    threads = [deciding_thread(sample) for sample in chosen]
+    found = {meeting_of(thread) if thread is not None else None for thread in threads}
+    return found.pop() if len(found) == 1 and len(last) > 1 else None
+
+
+def _inside(thread: ThreadStack) -> tuple[Frame, ...]:
+    """The innermost Python frames as long as they are torch.distributed's or the standard library's."""
+    found: list[Frame] = []
+    for frame in python_frames(thread):
+        if not (_DISTRIBUTED.search(frame.file) or is_stdlib(frame)):
+            break
+        found.append(frame)
+    return tuple(frame for frame in found if _DISTRIBUTED.search(frame.file))
+
+
+def _caller(thread: ThreadStack) -> Frame | None:
+    """The innermost Python frame that is neither torch's nor the standard library's."""
+    own = (frame for frame in python_frames(thread) if not is_stdlib(frame) and "/torch/" not in frame.file)
+    return next(own, None) or next((frame for frame in thread.frames if not is_noise(frame)), None)

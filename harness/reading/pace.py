@@ -1,0 +1,106 @@
+"""Pace: how quickly a trial's own marks come, and how long a silence must last to mean something.
+
+A standstill that nobody can end needs no patience (``harness.reading.standing``). Patience is for what may still end:
+
+- *Somebody outside may end the wait* (another program, another machine, a device): four times the limit. From inside, a
+  file lock that comes after half a minute and one that never comes look the same to the last counter, and how quick the
+  trial's own steps were says nothing about the program that holds the lock.
+- *It computes*, and nothing shows that it gets on: a hundred of the longest gaps of its phase where the trial tells its
+  phases and was there before; else four times the limit.
+
+One definition for the watch, which asks it live, and for the rules, which ask it of what was recorded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from harness.core.evidence import Heartbeat, Pace
+    from harness.core.trial import Budget, Limit, Trial
+
+STEPS = 3
+"""Finished steps before there is a pace: the first one warms up and does not count, two more say what is usual."""
+
+RECURS = "data"
+"""The phase that counts from the first step on: what starts a loader comes again with every epoch."""
+
+LEAST_S = 8.5
+"""No busy silence shorter than this is out of proportion, however quick the steps were."""
+
+BUSY_S = 8.0
+"""Nor where passed trials predict none at all."""
+
+LONGER = 3.0
+"""Nor one shorter than three of the longest gaps."""
+
+AGE_SHARE = 0.01
+"""Of the time that it ran before, how much more patience a trial is due: a hundredth lost is no loss, and a day's job
+meets what no gap of its first hour was like. Until it has run for a quarter of an hour this says nothing."""
+
+HUNDREDFOLD = 100.0
+"""A busy silence must last this many times the longest gap of its phase, or the silence that passed trials predict:
+what computes may only be slow."""
+
+WATCHED = 4.0
+"""Times its limit that a silence is watched at most; the pace never waits longer."""
+
+ASKED_S = 15.0
+"""Patience with a process that asks others again and again, or sleeps with the interpreter's lock: it may have a time
+limit of its own, and end that."""
+
+UNTOLD = frozenset({"step", "output", "file"})
+"""Phases of programs that do not tell their phases: evaluating, saving and whatever else is all in these."""
+
+SUSPICIOUS_S = 3.0
+"""From this silence on a trial is looked at more closely, ..."""
+
+UNUSUAL = 1.5
+"""... unless it has been silent for nearly as long before: then from one and a half times that on."""
+
+
+def longest_at_s(pace: Pace, mark: Heartbeat) -> float | None:
+    """The longest gap that began as ``mark`` did, seconds; None while the trial is new to it or has no pace."""
+    found = (seconds for phase, edge, seconds in pace.gaps if (phase, edge) == (mark.phase, mark.edge))
+    return next(found, None) if pace.steps >= STEPS else None
+
+
+def suspicious_s(pace: Pace) -> float:
+    """Seconds of silence from which on a trial with this pace is looked at more closely."""
+    return max(SUSPICIOUS_S, UNUSUAL * pace.longest_s)
+
+
+def silence_limit(budget: Budget, *, training: bool) -> Limit:
+    """The limit that a silence is held against: starting and ending may take long and are not training."""
+    return budget.stall if training else budget.startup
+
+
+def busy_patience_s(pace: Pace, last: Heartbeat | None, trial: Trial, *, training: bool) -> float:
+    """Seconds that a silence in which something computes must last to be out of proportion.
+
+    A hundred times what passed trials predict, or what this phase of this trial took before; the lesser of the two, if
+    both are known, and four times the limit where neither is.
+    """
+    known: list[float] = []
+    own_s = own_busy_patience_s(pace, last, trial) if training else None
+    if own_s is not None:
+        known.append(own_s)
+    if trial.prediction is not None:
+        known.append(max(BUSY_S, HUNDREDFOLD * trial.prediction.silence_s))
+    return min(known, default=WATCHED * silence_limit(trial.budget, training=training).seconds)
+
+
+def own_busy_patience_s(pace: Pace, last: Heartbeat | None, trial: Trial) -> float | None:
+    """The same by the trial's own pace after mark ``last``; None where that says nothing.
+
+    It says nothing where the user set the limit, before there is a pace, where the trial has not been before, and where
+    the program does not tell what it is doing. A silence that passed trials predict is in proportion whatever marks
+    say.
+    """
+    limit = trial.budget.stall
+    usual_s = longest_at_s(pace, last) if last is not None else None
+    if limit.by_user or last is None or usual_s is None or last.edge == "end" or last.phase in UNTOLD:
+        return None
+    healthy_s = trial.prediction.silence_high_s if trial.prediction is not None else 0.0
+    own_s = max(LEAST_S, LONGER * pace.longest_s, AGE_SHARE * last.t_s, HUNDREDFOLD * usual_s)
+    return min(max(own_s, healthy_s), WATCHED * limit.seconds)

@@ -1,0 +1,324 @@
+"""For every process of a job: whether it can go on, and on whom that depends.
+
+One judgement for a trainer, a rank, a loader's worker, a child that somebody started, a launcher. Each process either
+*moves* (it computes), or its main thread waits. Then ``harness.reading.waits`` says who can end that: a timer, a
+device, another program (it can go on by itself), or other processes of the job, or other threads of its own. So the
+processes of a job form a graph, and the answer is a closure over it: a process can go on if it moves, if somebody
+outside can end its wait, or if a process that can end its wait can itself go on. What is left can never go on. A parent
+that waits for a child inherits the child's answer, a rank in a collective that of the ranks which have not come.
+
+Nothing here knows how long the silence is: who is in the closed part of the graph will be there tomorrow. Patience is
+for what the outside may end (``harness.reading.pace``).
+
+What does not work: asking the main process alone (a deadlocked child sleeps quietly below a parent that polls), and
+taking "nothing in the whole job moves" for the question (a hang beside a process that merely sleeps was never told).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from harness.reading.frames import best_thread, is_own, native_samples, package, python_frames, same_stacks
+from harness.reading.meeting import Meeting, agreed_meeting
+from harness.reading.stillness import SAMPLES, Motion, dump_times, is_ticker, motion, stopped_s
+from harness.reading.waits import Ender, Wait, asks_again, gil_holder, in_python_lock, wait_of, with_calls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from harness.core.evidence import Evidence, ProcessState, StackSample, ThreadStack, ThreadState
+
+ALARMS = frozenset({"SIGALRM", "SIGVTALRM", "SIGPROF"})
+"""Signals that a timer of the process's own sends: a program that handles one may be woken by it from any wait."""
+
+MESSAGES = frozenset({"SIGUSR1", "SIGUSR2", "SIGHUP"})
+"""Signals by which programs tell each other something: a handler of such a signal may change what a loop asks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chance:
+    """Something that may let a process go on: itself (``moves``), somebody outside, or other processes (``who``)."""
+
+    how: str
+    ender: Ender | None = None
+    who: frozenset[int] = field(default=frozenset())
+
+    @property
+    def moves(self) -> bool:
+        """Whether it goes on by itself at this moment."""
+        return self.ender is None and not self.who
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """One process in its silence. ``thread`` is the stack of the thread that decides, ``wait`` what it waits for.
+
+    ``chances`` are all that may let it go on; none: it never will. ``meeting`` is the collective, or the GPU, that its
+    stacks agree it waits for. ``asks`` says that it merely asks others again and again whether they are done, or have
+    work.
+    """
+
+    pid: int
+    rank: int
+    parent: int
+    command: str
+    looks: tuple[ProcessState, ...]
+    samples: tuple[StackSample, ...]
+    motion: Motion | None
+    thread: ThreadStack | None
+    state: ThreadState | None
+    wait: Wait | None
+    meeting: Meeting | None
+    chances: tuple[Chance, ...]
+    asks: bool = False
+
+    @property
+    def stays(self) -> bool:
+        """Whether at least two samples show its deciding thread in the same place."""
+        return same_stacks(self.samples)
+
+    @property
+    def native(self) -> tuple[StackSample, ...]:
+        """The samples that show native frames."""
+        return native_samples(self.samples)
+
+    @property
+    def stopped_s(self) -> float:
+        """How long it has been seen stopped (state T), seconds."""
+        return stopped_s(self.looks)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """What to cite of it."""
+        return (*(sample.id for sample in self.samples), *(look.id for look in self.looks))
+
+
+def standings(evidence: Evidence, *, since_s: float) -> dict[int, Standing]:
+    """Every process of the job that was looked at since ``since_s``, by PID; ranks are not related yet."""
+    looks: dict[int, list[ProcessState]] = {}
+    for look in evidence.processes:
+        if look.t_s > since_s:
+            looks.setdefault(look.pid, []).append(look)
+    samples: dict[int, list[StackSample]] = {}
+    for sample in evidence.stacks:
+        if sample.t_s > since_s and sample.threads:
+            samples.setdefault(sample.pid, []).append(sample)
+    round_before_s = max((seen[-2].t_s for seen in looks.values() if len(seen) > 1), default=0.0)
+    known = frozenset(pid for pid, seen in looks.items() if _still_there(seen, round_before_s))
+    return {
+        pid: standing(looks[pid], samples.get(pid, []), known=known, children=_below(pid, looks, known))
+        for pid in sorted(known)
+    }
+
+
+def _still_there(looks: Sequence[ProcessState], round_before_s: float) -> bool:
+    """Whether a process was still there at the last round of looks, the one after ``round_before_s``."""
+    return looks[-1].state not in "ZX" and (looks[-1].t_s > round_before_s or len(looks) == 1)
+
+
+def _below(pid: int, looks: Mapping[int, Sequence[ProcessState]], known: frozenset[int]) -> frozenset[int]:
+    return frozenset(other for other in known if looks[other][-1].parent == pid)
+
+
+def standing(
+    looks: Sequence[ProcessState],
+    samples: Sequence[StackSample],
+    *,
+    known: frozenset[int] = frozenset(),
+    children: frozenset[int] = frozenset(),
+) -> Standing:
+    """One process by its own looks and samples; ``known`` are the PIDs of the job, ``children`` its own children."""
+    looks = with_calls(looks)
+    last = looks[-1]
+    moved = motion(looks, samples)
+    dumps_s = dump_times(samples)
+    taken = tuple(s for s in samples if len(dumps_s) < SAMPLES or s.t_s >= dumps_s[-SAMPLES])
+    thread = best_thread(taken)
+    main = next((t for t in last.threads if t.tid == last.pid), last.threads[0] if last.threads else None)
+    state = _state_of(last, thread) or main
+    wait = wait_of(state) if state is not None else None
+    meeting = agreed_meeting(samples)
+    polls = moved is not None and moved.polls and state is not None and bool(state.timed)
+    asks = polls and thread is not None and asks_again(thread)
+    # Whoever has started nobody asks the process that started it: a loader's worker without work.
+    asked = (children or frozenset({last.parent}) & known) if asks else frozenset[int]()
+    return Standing(
+        pid=last.pid,
+        rank=last.rank,
+        parent=last.parent,
+        command=last.command,
+        looks=tuple(looks),
+        samples=taken,
+        motion=moved,
+        thread=thread,
+        state=state,
+        wait=wait,
+        meeting=meeting,
+        asks=bool(asked),
+        chances=tuple(_chances(last, moved, taken, state, thread, known=known, asked=asked)),
+    )
+
+
+def _state_of(look: ProcessState, thread: ThreadStack | None) -> ThreadState | None:
+    """The kernel's view of the thread that decides."""
+    return None if thread is None else next((state for state in look.threads if state.tid == thread.tid), None)
+
+
+def _chances(
+    last: ProcessState,
+    moved: Motion | None,
+    samples: Sequence[StackSample],
+    state: ThreadState | None,
+    thread: ThreadStack | None,
+    *,
+    known: frozenset[int],
+    asked: frozenset[int],
+) -> Iterable[Chance]:
+    if last.threads and all(t.state in "Tt" for t in last.threads):
+        yield Chance(how=f"it is stopped (state {last.state}), and somebody may continue it", ender=Ender.SOMEBODY)
+        return
+    if moved is None:
+        yield Chance(how="there were no two undisturbed looks at it", ender=Ender.UNKNOWN)
+        return
+    if asked:
+        yield Chance(how="it asks other processes again and again", who=asked)
+        return
+    keeper = gil_holder(samples)
+    if moved.has_changed:
+        yield Chance(how="it has begun another wait since it was looked at for a while")
+        return
+    if not moved.still and not _only_gil_waiters(moved, samples, keeper):
+        yield from _moves(moved, state)
+        return
+    for name in ALARMS.intersection(last.handles):
+        yield Chance(how=f"it handles {name}, which a timer of its own may send", ender=Ender.TIMER)
+    if keeper is not None and keeper != (state.tid if state is not None else 0):
+        # Whoever waits for the interpreter's lock waits for the thread that keeps it.
+        counted = [t for t in moved.threads if t.tid == keeper]
+        for holder in counted:
+            yield from _chances_of(holder, pid=last.pid, known=known)
+        if counted:
+            return
+    if state is None:
+        yield Chance(how="its main thread was not seen", ender=Ender.UNKNOWN)
+        return
+    wait = wait_of(state)
+    if wait is not None and (Ender.PROCESS in wait.enders or last.pid in wait.holders):
+        yield from _of_threads(moved, samples, state, thread, known=known)
+    if wait is None or wait.outside or Ender.PROCESS not in wait.enders:
+        yield from _chances_of(state, pid=last.pid, known=known)
+
+
+def _moves(moved: Motion, state: ThreadState | None) -> Iterable[Chance]:
+    """Of a process in which something moves: it computes, or a thread of it wakes now and then."""
+    if moved.polls and state is not None and state.timed:
+        yield Chance(how=f"it wakes by itself now and then ({state.wchan or 'a time limit'})", ender=Ender.TIMER)
+    else:
+        yield Chance(how=f"it moved {moved.windows[-1]}")
+
+
+def _of_threads(
+    moved: Motion,
+    samples: Sequence[StackSample],
+    state: ThreadState,
+    thread: ThreadStack | None,
+    *,
+    known: frozenset[int],
+) -> Iterable[Chance]:
+    """Who may wake a thread that waits for a lock of its own process: any other thread of it that may itself go on."""
+    only_python = thread is not None and in_python_lock(thread)
+    last = moved.looks[-1]
+    runs_python = {t.tid for sample in samples for t in sample.threads if python_frames(t)}
+    sees_threads = any(len(sample.threads) > 1 or len(moved.threads) == 1 for sample in samples)
+    for other in last.threads:
+        if other.tid == state.tid or is_ticker(other):
+            continue
+        counts = other.tid not in moved.background
+        waits_inside = (wait := wait_of(other)) is not None and not wait.outside
+        if only_python and sees_threads and len(samples) >= SAMPLES and other.tid not in runs_python:
+            # A thread of a library that has never run Python gives back no lock of Python's, unless something comes to
+            # it from outside that it hands on to a callback.
+            if not counts or waits_inside or other.timed:
+                continue
+        elif not counts and other.tid in runs_python:
+            continue  # it looks after a package that has nothing to do with the lock
+        for chance in _chances_of(other, pid=moved.pid, known=known):
+            name = f" {other.name}" if other.name else ""
+            yield Chance(how=f"thread{name} ({other.tid}) {chance.how}", ender=chance.ender, who=chance.who)
+
+
+def _chances_of(state: ThreadState, *, pid: int, known: frozenset[int]) -> Iterable[Chance]:
+    """Who may wake one thread of process ``pid`` that is blocked, the process itself left out."""
+    wait = wait_of(state)
+    if wait is None:
+        yield Chance(how="runs")
+        return
+    for ender in sorted(wait.outside):
+        kernel = f" ({state.wchan})" if state.wchan else ""
+        yield Chance(how=f"waits for {wait.what}{kernel}, which {ender} may end", ender=ender)
+    if Ender.JOB not in wait.enders:
+        return
+    holders = frozenset(wait.holders) - {pid}
+    if holders & known:
+        yield Chance(how=f"waits for {wait.what}", who=holders & known)
+    if holders - known:
+        yield Chance(how=f"waits for {wait.what}, which a process that was not looked at may end", ender=Ender.JOB)
+
+
+def _only_gil_waiters(moved: Motion, samples: Sequence[StackSample], keeper: int | None) -> bool:
+    """Whether all that moves are threads that ask every 5 ms for the interpreter's lock, which one keeps asleep."""
+    if keeper is None or moved.io_bytes or not moved.polls:
+        return False
+    python = {t.tid for sample in samples for t in sample.threads if python_frames(t)}
+    used = {tid for window in moved.windows for tid, seconds in window.cpu_by_thread if seconds > 0.0}
+    return used <= python - {keeper}
+
+
+# -- the closure
+
+
+def alive(
+    stand: Mapping[int, Standing], *, goes_nowhere: Callable[[Standing], bool] = lambda _: False
+) -> dict[int, Chance]:
+    """The processes that may go on, each with the chance by which; all others never will.
+
+    A process that computes and goes nowhere (``goes_nowhere``) does not go on.
+    """
+    found: dict[int, Chance] = {}
+    for pid, one in stand.items():
+        if goes_nowhere(one):
+            continue
+        own = next((chance for chance in one.chances if chance.moves or chance.ender is not None), None)
+        if own is not None:
+            found[pid] = own
+    grown = True
+    while grown:
+        grown = False
+        for pid, one in stand.items():
+            if pid in found or goes_nowhere(one):
+                continue
+            chance = next((c for c in one.chances if any(other in found for other in c.who)), None)
+            if chance is not None:
+                found[pid] = chance
+                grown = True
+    return found
+
+
+def culprit(stand: Mapping[int, Standing], start: int) -> Standing:
+    """Where the chain of waits that begins at ``start`` ends: whoever waits for no process, or closes a circle."""
+    seen: set[int] = set()
+    at = stand[start]
+    while at.pid not in seen:
+        seen.add(at.pid)
+        others = sorted(pid for chance in at.chances for pid in chance.who if pid in stand and pid not in seen)
+        if not others:
+            break
+        # Of several the one that waits for nobody: a loader's idle workers wait for the rank in their turn.
+        at = min((stand[pid] for pid in others), key=lambda one: (bool(one.chances), one.pid))
+    return at
+
+
+def concerns_own_code(one: Standing) -> bool:
+    """Whether the program's own code, or that of an installed package, is on the deciding thread's stack."""
+    return one.thread is not None and any(is_own(frame) or package(frame) for frame in python_frames(one.thread))

@@ -1,0 +1,424 @@
+"""What moved in a process between looks at /proc, and which of its threads mean something by moving.
+
+Every process of a live job wakes now and then: gloo's transport a hundred times a second, NCCL's watchdog, tqdm's
+monitor every ten seconds, a driver's event thread. None of these says that training goes on. So movement is counted of
+the threads that carry the program, and the others are *background*: known by their name, or seen to do nothing but
+poll with a time limit, without running the program's own code (``background``).
+
+Only windows in which no stack dumper ran are counted: a dumper itself causes switches, faults and CPU time. And only
+the latest ones, back to the third-last stack sample: what a process did ten seconds ago is not what it does now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from harness.reading.frames import is_stdlib, package, python_frames
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from harness.core.evidence import EvidenceId, ProcessState, StackSample, ThreadStack, ThreadState
+
+SAMPLES = 3
+"""Stack samples that must agree."""
+
+APART_S = 0.9
+"""Seconds between two dumps."""
+
+WINDOWS = 2
+"""Undisturbed windows that it takes to say that nothing moves."""
+
+STILL_CPU_S = 0.002
+"""A window with no more CPU time than this counts as still; a sleeping process measures 0 exactly."""
+
+STILL_SWITCHES = 2
+"""A window with no more context switches than this counts as still."""
+
+STILL_FAULTS = 2
+"""A window with no more page faults than this counts as still."""
+
+POLL_SHARE = 0.1
+"""CPU seconds per second of a process that only asks again and again whether something has come; a rank that waits in a
+rendezvous for another measured 0.02."""
+
+BUSY_SHARE = 0.02
+"""CPU seconds per second of a thread that is never seen waiting: what is left to it on a machine with 50 rivals."""
+
+STOPPED_S = 5.0
+"""A process that was seen stopped (state T) for so long is not merely between Ctrl-Z and fg."""
+
+RSS_FLOOR_BYTES = 1 << 20
+FAULTS_FLOOR_PER_S = 20.0
+"""Page faults a second below which memory does not move; healthy but slow steps measured 2,700 to 9,500."""
+
+TICKERS = (
+    "gloo_tcp_loop",
+    "pt_gloo_runloop",
+    "pt_tcpstore",
+    "pt_workerserver",
+    "pt_nccl_watchdg",
+    "pt_nccl_heartbt",
+    "cuda-EvtHandlr",
+    "cuda0",
+)
+"""Beginnings of the names of threads that keep connections and drivers alive: they wake by a timer whether or not the
+program moves (gloo's transport 100 times a second, measured), and carry it on only when another process sends."""
+
+SERVICES = ("/multiprocessing/resource_sharer.py",)
+"""Files of threads that serve something else than the program's progress: descriptors that other processes fetch."""
+
+TICKER_SHARE = 0.05
+"""CPU seconds per second that a background thread may use without meaning anything; 0.004 measured when idle."""
+
+OFTEN_PER_S = 0.5
+"""Times a second that a thread must have woken to be one that asks again and again, and not one that sleeps once."""
+
+MOSTLY = 0.5
+"""Share of the looks at which a thread must be seen in its poll to be background."""
+
+SEES_ALL = ("py-spy", "pystack")
+"""Stack sources that show every thread in which Python runs, by the kernel's number."""
+
+ASLEEP = frozenset("SDI")
+"""States in which a thread waits: S for an event, D for a device, I an idle kernel thread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """The change between two looks at one process with no dumper between them, background threads left out.
+
+    ``switches`` are context switches of both kinds. ``threads_changed`` counts threads that started or ended,
+    ``running`` those in state R at either look; ``cpu_by_thread`` is CPU time by thread, seconds.
+    """
+
+    first: EvidenceId
+    last: EvidenceId
+    seconds: float
+    cpu_s: float
+    switches: int
+    minor_faults: int
+    io_bytes: int
+    rss_bytes: int
+    threads_changed: int
+    running: int
+    cpu_by_thread: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def cpu_share(self) -> float:
+        """CPU seconds per second; 1.0 is one core kept busy."""
+        return self.cpu_s / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def still(self) -> bool:
+        """Whether nothing at all moved: no CPU, switches, faults or I/O beyond noise."""
+        return (
+            self.cpu_s <= STILL_CPU_S
+            and self.switches <= STILL_SWITCHES
+            and self.minor_faults <= STILL_FAULTS
+            and self.io_bytes == 0
+            and self.threads_changed == 0
+            and self.running == 0
+        )
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing moved, or it slept at both looks and hardly computed in between."""
+        return self.still or (self.running == 0 and self.cpu_share <= POLL_SHARE)
+
+    def __str__(self) -> str:
+        return (
+            f"in {self.seconds:.1f} s: CPU {self.cpu_s:.3f} s, {self.switches} context switches, "
+            f"{self.minor_faults} page faults, {self.io_bytes} bytes of I/O"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Motion:
+    """What one process did in its latest undisturbed windows; ``looks`` are those that the windows lie between.
+
+    ``threads`` are the threads that count at the last look. ``switches_of`` is the most that one thread was switched
+    in any window, by thread.
+    """
+
+    pid: int
+    looks: tuple[ProcessState, ...]
+    windows: tuple[Window, ...]
+    threads: tuple[ThreadState, ...]
+    background: frozenset[int] = field(default=frozenset())
+
+    @property
+    def ids(self) -> tuple[EvidenceId, ...]:
+        """What to cite."""
+        return tuple(look.id for look in self.looks)
+
+    @property
+    def seconds(self) -> float:
+        """Undisturbed time that was looked at."""
+        return sum(window.seconds for window in self.windows)
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time of the process in that time."""
+        return sum(window.cpu_s for window in self.windows)
+
+    @property
+    def cpu_share(self) -> float:
+        """CPU seconds per second."""
+        return self.cpu_s / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def switches(self) -> int:
+        """Context switches of all threads that count."""
+        return sum(window.switches for window in self.windows)
+
+    @property
+    def faults(self) -> int:
+        """Page faults."""
+        return sum(window.minor_faults for window in self.windows)
+
+    @property
+    def io_bytes(self) -> int:
+        """Bytes read and written."""
+        return sum(window.io_bytes for window in self.windows)
+
+    @property
+    def rss_bytes(self) -> int:
+        """Growth of resident memory within the windows: a dump moves it too (1.3 MB measured, without a fault)."""
+        return sum(window.rss_bytes for window in self.windows)
+
+    @property
+    def states(self) -> frozenset[str]:
+        """The states in which threads that count were seen."""
+        counted = (t for look in self.looks for t in look.threads if t.tid not in self.background)
+        return frozenset(thread.state for thread in counted)
+
+    @property
+    def main(self) -> ThreadState | None:
+        """The main thread at the last look."""
+        return next((thread for thread in self.looks[-1].threads if thread.tid == self.pid), None)
+
+    @property
+    def main_timed(self) -> bool:
+        """Whether the main thread waited with a time limit at any look."""
+        return any(thread.timed for look in self.looks for thread in look.threads if thread.tid == self.pid)
+
+    @property
+    def main_wchan(self) -> str:
+        """The kernel function that the main thread sleeps in."""
+        return self.main.wchan if self.main is not None else ""
+
+    @property
+    def still(self) -> bool:
+        """Whether every thread that counts was asleep at every look, and nothing of the process moved in any window."""
+        return len(self.windows) >= WINDOWS and self.states <= ASLEEP and all(window.still for window in self.windows)
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the last look, to which no window may lead, shows other threads or waits than the last window.
+
+        A wait with a time limit that has become one without is another one.
+        """
+        closing = next(look for look in self.looks if look.id == self.windows[-1].last)
+        before = {thread.tid: thread for thread in closing.threads}
+        last = {thread.tid: thread for thread in self.looks[-1].threads}
+        if (before.keys() ^ last.keys()) - self.background:
+            return True
+        return any(before[tid].timed and thread.timed is False for tid, thread in last.items() if tid in before)
+
+    @property
+    def polls(self) -> bool:
+        """Whether it slept at every look and hardly computed in between: it waits, if only by asking again."""
+        return (
+            len(self.windows) >= WINDOWS and all(w.running == 0 for w in self.windows) and self.cpu_share <= POLL_SHARE
+        )
+
+    @property
+    def busiest(self) -> int:
+        """The thread that used most CPU time."""
+        used: dict[int, float] = {}
+        for window in self.windows:
+            for tid, seconds in window.cpu_by_thread:
+                used[tid] = used.get(tid, 0.0) + seconds
+        return max(used, key=lambda tid: used[tid], default=0)
+
+    @property
+    def busy(self) -> bool:
+        """Whether one thread computes, or would if it were its turn, at every look."""
+        of_busiest = [t.state for look in self.looks for t in look.threads if t.tid == self.busiest]
+        return bool(of_busiest) and set(of_busiest) == {"R"} and self.cpu_share >= BUSY_SHARE
+
+    @property
+    def counters_still(self) -> bool:
+        """Whether neither memory nor page faults nor I/O moved."""
+        return (
+            abs(self.rss_bytes) < RSS_FLOOR_BYTES
+            and self.faults <= FAULTS_FLOOR_PER_S * self.seconds
+            and self.io_bytes == 0
+        )
+
+
+def motion(
+    looks: Sequence[ProcessState], samples: Sequence[StackSample] = (), *, since_s: float = 0.0
+) -> Motion | None:
+    """What one process did lately, by looks and stack samples of it alone; None without an undisturbed window.
+
+    ``since_s`` is when its silence began; of what came after it, only what came after the third-last sample counts.
+    """
+    silent = [look for look in looks if look.t_s > since_s]
+    if not silent:
+        return None
+    behind = background(silent, samples)
+    dumps_s = dump_times(sample for sample in samples if sample.t_s > since_s)
+    recent = [look for look in silent if len(dumps_s) < SAMPLES or look.t_s > dumps_s[-SAMPLES]]
+    windows = quiet_windows(recent, behind=behind)
+    looks = recent
+    if len(windows) < WINDOWS:  # on a busy machine a dump takes as long as the pause between two
+        windows, looks = quiet_windows(silent, behind=behind), silent
+    if not windows:
+        return None
+    return Motion(
+        pid=looks[-1].pid,
+        looks=tuple(looks),
+        windows=windows,
+        threads=tuple(thread for thread in looks[-1].threads if thread.tid not in behind),
+        background=behind,
+    )
+
+
+def dump_times(samples: Iterable[StackSample]) -> list[float]:
+    """When stacks of one process were taken; two sources that were asked one after the other make one dump."""
+    times: list[float] = []
+    for sample in samples:
+        if not times or sample.t_s - times[-1] >= APART_S:
+            times.append(sample.t_s)
+    return times
+
+
+def quiet_windows(looks: Iterable[ProcessState], *, behind: frozenset[int] = frozenset()) -> tuple[Window, ...]:
+    """The longest window from every look that opens one, of looks at one or several processes, in order."""
+    by_id: dict[EvidenceId, ProcessState] = {}
+    windows: dict[EvidenceId, Window] = {}
+    for look in looks:
+        by_id[look.id] = look
+        if look.undisturbed_since in by_id:
+            opening = by_id[look.undisturbed_since]
+            if look.t_s > opening.t_s:
+                windows[opening.id] = between(opening, look, behind=behind)
+    return tuple(windows.values())
+
+
+def between(first: ProcessState, last: ProcessState, *, behind: frozenset[int] = frozenset()) -> Window:
+    """What happened between two looks at the same process; ``behind`` are its background threads."""
+    before = {thread.tid: thread for thread in first.threads}
+    seconds = last.t_s - first.t_s
+    cpu_s, switches, cpu_by_thread = 0.0, 0, []
+    for thread in last.threads:
+        old = before.get(thread.tid)
+        used_s = thread.cpu_s - (old.cpu_s if old else 0.0)
+        if thread.tid in behind or is_ticker(thread):
+            cpu_s += used_s if used_s > TICKER_SHARE * seconds else 0.0
+            continue
+        cpu_s += used_s
+        cpu_by_thread.append((thread.tid, used_s))
+        switches += _switches(thread) - (_switches(old) if old else 0)
+    counted = [t for look in (first, last) for t in look.threads if t.tid not in behind and not is_ticker(t)]
+    running = sum(thread.state == "R" for thread in counted)
+    # A thread that was not switched once did not run: with all others so, faults and bytes are the background's.
+    only_background = not switches and not running and len(counted) < len(first.threads) + len(last.threads)
+    changed = before.keys() ^ {thread.tid for thread in last.threads}
+    return Window(
+        first=first.id,
+        last=last.id,
+        seconds=seconds,
+        cpu_s=cpu_s,
+        switches=switches,
+        minor_faults=0 if only_background else last.minor_faults - first.minor_faults,
+        io_bytes=0
+        if only_background
+        else last.read_bytes - first.read_bytes + last.written_bytes - first.written_bytes,
+        rss_bytes=last.rss_bytes - first.rss_bytes,
+        threads_changed=len(changed - behind),
+        running=running,
+        cpu_by_thread=tuple(cpu_by_thread),
+    )
+
+
+def background(looks: Sequence[ProcessState], samples: Sequence[StackSample]) -> frozenset[int]:
+    """The threads of one process whose waking says nothing about the program.
+
+    By name; or because they poll with a time limit, use next to no CPU, and no sample has seen them in Python; or
+    because all the Python that they run is the standard library's and that of a package which the main thread is not
+    in: a progress bar's monitor has nothing to do with the lock that training waits for. Without a sample of a source
+    that sees every thread, only names count.
+    """
+    named = {thread.tid for look in looks for thread in look.threads if is_ticker(thread)}
+    if not any(sample.source.startswith(SEES_ALL) for sample in samples):
+        return frozenset(named)
+    pid = looks[-1].pid if looks else 0
+    stacks: dict[int, list[ThreadStack]] = {}
+    for sample in samples:
+        for thread in sample.threads:
+            if python_frames(thread):
+                stacks.setdefault(thread.tid, []).append(thread)
+    mains = {package(frame) for stack in stacks.get(pid, ()) for frame in python_frames(stack)}
+    states: dict[int, list[tuple[float, ThreadState]]] = {}
+    for look in looks:
+        for thread in look.threads:
+            states.setdefault(thread.tid, []).append((look.t_s, thread))
+    for tid, seen in states.items():
+        if tid == pid:
+            continue
+        if _is_service(stacks[tid]) or _housekeeping(stacks[tid], mains, seen) if tid in stacks else _only_polls(seen):
+            named.add(tid)
+    return frozenset(named)
+
+
+def _is_service(stacks: Sequence[ThreadStack]) -> bool:
+    """Whether every sample shows a thread in one of Python's own services."""
+    return all(any(frame.file.endswith(SERVICES) for frame in python_frames(stack)) for stack in stacks)
+
+
+def _housekeeping(stacks: Sequence[ThreadStack], mains: set[str], seen: Sequence[tuple[float, ThreadState]]) -> bool:
+    """Whether a thread with Python frames only looks after a package that the main thread is not in."""
+    frames = [frame for stack in stacks for frame in python_frames(stack) if not is_stdlib(frame)]
+    packages = {package(frame) for frame in frames}
+    if not packages or "" in packages or packages & mains:
+        return False
+    return all(state.state in ASLEEP for _, state in seen) and _idle(seen)
+
+
+def _only_polls(seen: Sequence[tuple[float, ThreadState]]) -> bool:
+    """Whether a thread without Python polls with a time limit at most looks, and waits for nothing else."""
+    polls = sum(thread.state == "S" and bool(thread.timed) for _, thread in seen)
+    # One that wakes two hundred times a second is now and then seen awake, or between two waits.
+    passing = sum(thread.state in "RS" and (bool(thread.timed) or not thread.wchan) for _, thread in seen)
+    (first_s, first), (last_s, last) = seen[0], seen[-1]
+    often = _switches(last) - _switches(first) >= OFTEN_PER_S * (last_s - first_s)
+    return passing == len(seen) and polls >= MOSTLY * len(seen) and often and _idle(seen)
+
+
+def _idle(seen: Sequence[tuple[float, ThreadState]]) -> bool:
+    (first_s, first), (last_s, last) = seen[0], seen[-1]
+    return last.cpu_s - first.cpu_s <= TICKER_SHARE * max(last_s - first_s, 1.0)
+
+
+def is_ticker(thread: ThreadState) -> bool:
+    """Whether a thread only keeps connections and drivers alive, by its name."""
+    return thread.name.startswith(TICKERS)
+
+
+def _switches(thread: ThreadState) -> int:
+    return thread.voluntary_switches + thread.involuntary_switches
+
+
+def stopped_s(looks: Sequence[ProcessState]) -> float:
+    """How long one process has been in state T by now, as far as it was seen, seconds; 0 when it is not stopped.
+
+    A tracer's stop is the lower-case t, and does not count.
+    """
+    if not looks or looks[-1].state != "T":
+        return 0.0
+    since = next((i for i in range(len(looks) - 1, 0, -1) if looks[i - 1].state != "T"), 0)
+    return looks[-1].t_s - looks[since].t_s

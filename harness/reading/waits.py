@@ -1,0 +1,264 @@
+"""The table of waits: what a blocked thread waits for, and who can end that.
+
+Whether a standstill is a hang depends on one question: can anybody still end it? A lock inside the process can be given
+back only by another thread of it. A pipe is ended by whoever holds its other end, and ``/proc`` says who of the trial
+does. A lock on a file may be held by a program that we know nothing of, and that gives it back in half a minute. So the
+table has, for every kind of wait, who can end it when nothing more is known; and what the observer found out about the
+very wait (``ThreadState.holders``, ``.outside``) comes before that.
+
+This is the only place that matches the names of system calls and kernel functions. The call is the better evidence: the
+kernel may hide where a thread sleeps (``/proc/PID/wchan``), and a poll looks alike whatever it polls.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from harness.reading.frames import bare, is_stdlib, native_leaf, python_frames
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from harness.core.evidence import ProcessState, StackSample, ThreadStack, ThreadState
+
+
+class Ender(StrEnum):
+    """Who can end a wait."""
+
+    PROCESS = "another thread of the process"
+    JOB = "another process of the job"
+    PROGRAM = "another program"
+    MACHINE = "another machine"
+    DEVICE = "a device"
+    TIMER = "a timer"
+    SOMEBODY = "whoever stopped it"
+    UNKNOWN = "nobody knows who"
+
+
+OUTSIDE = frozenset({Ender.PROGRAM, Ender.MACHINE, Ender.DEVICE, Ender.TIMER, Ender.SOMEBODY, Ender.UNKNOWN})
+"""Enders that do not belong to the job: while one of them may act, a standstill is not certain to last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """What a thread waits for: ``cause`` is what a hang in it is called, ``enders`` who can end it.
+
+    ``holders`` are the processes of the trial that can; ``what`` says it in words, ``a lock on a file``.
+    """
+
+    cause: str
+    what: str
+    enders: frozenset[Ender]
+    holders: tuple[int, ...] = ()
+
+    @property
+    def outside(self) -> frozenset[Ender]:
+        """Who can end it that does not belong to the job."""
+        return self.enders & OUTSIDE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One kind of wait. ``calls`` are system calls, ``kernel`` matches the kernel function that the thread sleeps in.
+
+    ``ender`` is who can end it when nothing more is known. ``shared`` says that processes of the trial may: then those
+    that hold the other end can, and nobody else, unless somebody outside was seen to hold it too.
+    """
+
+    what: str
+    cause: str
+    ender: Ender
+    kernel: str = r"$^"
+    calls: frozenset[str] = frozenset()
+    shared: bool = False
+
+
+def _calls(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+ROWS = (
+    Row(what="another machine's file system", cause="blocked-io", ender=Ender.MACHINE, kernel=r"rpc_|nfs|ceph|cifs|smb2?_"),
+    Row(what="a file system that a program serves", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"request_wait_answer|p9_client"),
+    Row(what="a child", cause="waiting-for-child", ender=Ender.UNKNOWN, kernel=r"^(do_wait|kernel_wait4)$", calls=_calls("wait4 waitid"), shared=True),
+    Row(what="a lock on a file", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"lock_inode_wait|posix_lock|flock", calls=_calls("flock fcntl"), shared=True),
+    Row(what="a lock that processes share", cause="deadlock", ender=Ender.UNKNOWN, calls=_calls("futex-shared"), shared=True),
+    Row(what="room in a pipe", cause="blocked-pipe", ender=Ender.PROGRAM, kernel=r"pipe_write", calls=_calls("pipe-write"), shared=True),
+    Row(what="something in a pipe", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"pipe_read", calls=_calls("pipe-read"), shared=True),
+    Row(what="the other end of a named pipe", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"wait_for_partner|fifo_open", calls=_calls("open openat"), shared=True),
+    Row(what="another machine", cause="blocked-io", ender=Ender.MACHINE, kernel=r"sk_wait|wait_woken|inet_|tcp_|udp_", calls=_calls("socket-inet connect"), shared=True),
+    Row(what="a socket of this machine", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"skb_wait|unix_", calls=_calls("socket-unix accept recvfrom recvmsg sendto sendmsg"), shared=True),
+    Row(what="one of several descriptors", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"poll|select", calls=_calls("poll ppoll select pselect6 epoll_wait epoll_pwait epoll_pwait2"), shared=True),
+    Row(what="a signal", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"sys_pause|sigtimedwait|sigsuspend", calls=_calls("pause rt_sigtimedwait rt_sigsuspend")),
+    Row(what="a semaphore or message between programs", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"semtimedop|msgrcv|msgsnd|mq_", calls=_calls("semop semtimedop msgrcv msgsnd mq_timedreceive mq_timedsend")),
+    Row(what="somebody at a terminal", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"n_tty_read|tty_"),
+    Row(what="the kernel's own queue", cause="blocked-io", ender=Ender.DEVICE, kernel=r"io_cqring|io_schedule|folio_wait|wait_on_page", calls=_calls("io_uring_enter io_getevents")),
+    Row(what="a lock of the process", cause="native-wait", ender=Ender.PROCESS, kernel=r"futex", calls=_calls("futex futex_waitv")),
+)  # fmt: skip
+"""The first row that fits counts, by its kernel function, which says more than a call; but first of all by the call where
+somebody has looked what that is about (``futex-shared``): a lock that processes share sleeps in the same function."""
+
+UNSEEN = Row(what="something", cause="unseen-wait", ender=Ender.UNKNOWN)
+
+PYTHON_LOCK = ("PyThread_acquire_lock", "lock_PyThread", "rlock_acquire")
+NATIVE_LOCK = ("pthread_mutex_lock", "pthread_rwlock", "lll_lock_wait", "std::mutex::lock")
+LOCK_FILES = ("threading.py", "queue.py", "synchronize.py", "queues.py")
+
+_ASKS_AGAIN = (
+    ("torch/utils/data/dataloader.py", ("_try_get_data", "_get_data")),
+    ("torch/distributed/elastic/agent/", ()),
+    ("torch/distributed/elastic/multiprocessing/", ("wait", "_poll", "join", "close", "_close")),
+    ("torch/multiprocessing/spawn.py", ("join",)),
+    ("multiprocessing/popen_fork.py", ("poll", "wait")),
+    ("multiprocessing/popen_spawn_posix.py", ("poll", "wait")),
+    ("multiprocessing/popen_forkserver.py", ("poll", "wait")),
+    ("multiprocessing/connection.py", ("wait",)),
+    ("multiprocessing/pool.py", ("_wait_for_updates", "_help_stuff_finish", "wait", "get")),
+    ("concurrent/futures/process.py", ("wait_result_broken_or_wakeup",)),
+    ("subprocess.py", ("wait", "_wait", "poll", "communicate", "_communicate")),
+    ("xdist/", ()),
+    ("execnet/", ()),
+    ("accelerate/commands/", ()),
+)
+"""Files, and functions in them, that ask processes of their own again and again whether they are done: such a wait with
+a time limit is a wait for those processes. Where the same file also calls the program's own function (a pool's worker,
+the start of a child), only the functions that ask are named: ``time.sleep`` below them has no frame of its own."""
+
+
+RESTART = "restart"
+"""The call of a thread that was interrupted in a wait, by a stack dump for example, which the kernel goes on with."""
+
+
+def with_calls(looks: Sequence[ProcessState]) -> tuple[ProcessState, ...]:
+    """The same looks; the last names the call of each thread where the kernel only says that it goes on with one.
+
+    Then the call is that of an earlier look, in the same place of the kernel. Only waits with a limit are gone on with
+    in a futex; a poll is in any case.
+    """
+    known: dict[tuple[int, str], ThreadState] = {}
+    for look in looks:
+        known.update({(t.tid, t.wchan): t for t in look.threads if t.call != RESTART})
+    last = looks[-1]
+    threads = tuple(_with_call(t, known.get((t.tid, t.wchan))) for t in last.threads)
+    return (*looks[:-1], replace(last, threads=threads))
+
+
+def _with_call(thread: ThreadState, before: ThreadState | None) -> ThreadState:
+    if thread.call != RESTART:
+        return thread
+    if before is None:
+        return replace(thread, timed=True) if "futex" in thread.wchan else thread
+    return replace(
+        thread, call=before.call, timed=before.timed, on=before.on, holders=before.holders, outside=before.outside
+    )
+
+
+def is_cut_short_by_a_stop(kernel_function: str) -> bool:
+    """Whether a call that waits in this function of the kernel may be half done, so that a stop would end it short.
+
+    A stop is like a signal: it makes a ``write`` that has filled a pipe return what went in so far, which ``os.write``
+    hands to a program that may not count. Waits in which nothing is half done are gone on with instead.
+    """
+    return re.search(r"pipe_write|wait_for_space|alloc_send|stream_wait_memory|unix_wait_for_peer|n_tty_write", kernel_function) is not None  # fmt: skip
+
+
+def is_ended_by_a_signal(kernel_function: str) -> bool:
+    """Whether a call that waits in this function of the kernel ends when any signal is handled, and is not gone on with.
+
+    Python begins its own calls again; these are for signals, or are made by C code that may take the end for an answer.
+    """
+    return (
+        re.search(r"sys_pause|sigsuspend|sigtimedwait|semtimedop|msgrcv|msgsnd|io_getevents", kernel_function)
+        is not None
+    )
+
+
+def sleeps(kernel_function: str) -> bool:
+    """Whether a thread that is in this function of the kernel wakes by itself, whatever is known of its call."""
+    return "nanosleep" in kernel_function
+
+
+def wait_of(thread: ThreadState) -> Wait | None:
+    """What ``thread`` waits for by what the kernel says of it; None while it runs."""
+    if thread.state in "RZX":
+        return None
+    if thread.state in "Tt":
+        what = "to be continued" if thread.state == "T" else "its debugger"
+        return Wait(cause="stopped", what=what, enders=frozenset({Ender.SOMEBODY}))
+    row = _row(thread)
+    if thread.timed and row.cause != "waiting-for-child":
+        return Wait(cause="timed-wait", what="a time limit", enders=frozenset({Ender.TIMER}), holders=thread.holders)
+    if thread.state == "D" and row.ender not in (Ender.MACHINE, Ender.PROGRAM):
+        return Wait(cause="uninterruptible-io", what="a device", enders=frozenset({Ender.DEVICE}))
+    enders = {row.ender}
+    if thread.timed is None and row.ender is Ender.PROCESS:
+        enders.add(Ender.UNKNOWN)  # it may have a time limit that nobody could see
+    if row.shared and thread.outside is not None:
+        # Somebody has looked who holds the other end: whoever of the trial does, and the outside only if it may.
+        enders = ({Ender.JOB} if thread.holders else set()) | ({row.ender} if thread.outside else set())
+    what = thread.on or row.what
+    return Wait(cause=row.cause, what=what, enders=frozenset(enders), holders=thread.holders)
+
+
+def _row(thread: ThreadState) -> Row:
+    if thread.outside is not None:
+        looked_at = next((row for row in ROWS if thread.call in row.calls), None)
+        if looked_at is not None:
+            return looked_at
+    for row in ROWS:
+        if thread.wchan and re.search(row.kernel, thread.wchan):
+            return row
+    return next((row for row in ROWS if thread.call in row.calls), UNSEEN)
+
+
+def describe(thread: ThreadState) -> str:
+    """``waits for a lock on a file (kernel: flock_lock_inode_wait)``, or that it runs."""
+    wait = wait_of(thread)
+    if wait is None:
+        return "runs"
+    kernel = f" (kernel: {thread.wchan})" if thread.wchan else ""
+    return f"waits for {wait.what}{kernel}"
+
+
+def asks_again(stack: ThreadStack) -> bool:
+    """Whether a thread, by its innermost frames, asks processes of its own again and again whether they are done."""
+    for frame in python_frames(stack):
+        for file, functions in _ASKS_AGAIN:
+            if file in frame.file and (not functions or bare(frame) in functions):
+                return True
+        if not is_stdlib(frame):
+            return False
+    return False
+
+
+def in_python_lock(stack: ThreadStack) -> bool:
+    """Whether a thread waits in a lock of Python's: only a thread that runs Python can give it back."""
+    if any(name in frame.function for frame in native_leaf(stack) for name in PYTHON_LOCK):
+        return True
+    innermost = next(iter(python_frames(stack)), None)
+    return innermost is not None and innermost.file.endswith(LOCK_FILES)
+
+
+def lock_cause(stack: ThreadStack | None, *, native: bool) -> str:
+    """What a wait for a lock of the process is called, by the stack of the thread that waits."""
+    if stack is None:
+        return "unseen-wait"
+    if in_python_lock(stack):
+        return "deadlock"
+    if any(name in frame.function for frame in native_leaf(stack) for name in NATIVE_LOCK):
+        return "native-lock"
+    # A lock taken by the program's own function looks, without native frames, like a wait in C.
+    return "native-wait" if native else "unseen-wait"
+
+
+def gil_holder(samples: Iterable[StackSample]) -> int | None:
+    """The thread that holds the interpreter's lock in every sample that can tell; None when none does in all."""
+    holders: set[int] = set()
+    for sample in samples:
+        if any(thread.owns_gil is not None for thread in sample.threads):
+            owners = [thread.tid for thread in sample.threads if thread.owns_gil]
+            holders.add(owners[0] if owners else 0)
+    return holders.pop() if len(holders) == 1 and holders != {0} else None

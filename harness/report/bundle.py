@@ -1,0 +1,190 @@
+"""Bundle: a report to be passed on, with the evidence beside it that every number and sentence is computed from.
+
+A bundle is a folder: ``report.md``, ``report.html``, ``figures/``, ``findings.json`` (the answer and the counts behind
+it), and ``evidence.tar.xz``, the run's journal and the evidence of its trials without names, secrets and places of the
+machine. The pages are made from what the archive holds and from nothing else, so that anybody can make them again
+(:mod:`harness.report.verify`); ``classify``, ``replay``, ``log`` and ``fsck`` take a bundle as they take a run.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from harness.core.codec import SCHEMA
+from harness.report.apart import here
+from harness.report.build import build, with_figures
+from harness.report.hide import Hider
+from harness.report.render import findings, html, markdown
+from harness.report.sections import earlier
+from harness.report.text import size
+from harness.store import journal, layout
+from harness.store.archive import packed, unpacked
+from harness.store.cases import without_places
+from harness.store.files import checksum, read_text, write_atomic, write_failed
+from harness.store.history import History
+from harness.store.run_store import read_any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.core.record import CampaignRun, Run
+
+LARGEST_BYTES = 300_000
+"""What a whole bundle should have at most, so that many can stand in a repository."""
+
+BESIDE = ("notes.md", "repro.py", "repro.json")
+"""Files of a run that its report shows, and that its bundle holds as they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """What was written: how many bytes in all, and whose evidence is not in it."""
+
+    folder: Path
+    size_bytes: int
+    trials: int
+    left_out: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        """``reports/x: 214 KiB, with the evidence of 26 of 26 trials``."""
+        kept = self.trials - len(self.left_out)
+        text = f"{self.folder}: {size(self.size_bytes)}, with the evidence of {kept} of {self.trials} trials"
+        much = f"; that is more than {size(LARGEST_BYTES)}" if self.size_bytes > LARGEST_BYTES else ""
+        return text + much
+
+
+def is_bundle(folder: Path) -> bool:
+    """Whether ``folder`` is a report with its evidence beside it."""
+    return layout.archive(folder).is_file()
+
+
+def bundle(run_dir: Path, folder: Path, *, hider: Hider) -> Bundle:
+    """Write the report of the run in ``run_dir`` into ``folder``, with its evidence; see the module.
+
+    Args:
+        run_dir: a run, or the unpacked evidence of a bundle.
+        folder: where it goes; made if need be. Files of an earlier bundle there are replaced.
+        hider: takes names and secrets out of everything that is written.
+
+    Raises:
+        StoreError: the run cannot be read, or the bundle cannot be written.
+    """
+    files = _evidence(run_dir, hider)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = folder / f".{layout.archive(folder).name}.tmp"
+        temporary.write_bytes(packed({name: text.encode() for name, text in files.items()}))
+        temporary.replace(layout.archive(folder))
+    except OSError as error:
+        raise write_failed(folder, error, safe="the run was not touched") from error
+    return write_pages(folder)
+
+
+def write_pages(folder: Path) -> Bundle:
+    """Write the pages of the bundle in ``folder`` again from its evidence.
+
+    Raises:
+        StoreError: its evidence cannot be read, or the pages cannot be written.
+    """
+    run_dir = unpacked(folder)
+    wanted = pages(run_dir)
+    for old in layout.figures(folder).glob("*.svg"):
+        if f"{layout.figures(folder).name}/{old.name}" not in wanted:
+            old.unlink()
+    for name, text in wanted.items():
+        write_atomic(folder / name, text)
+    run = read_any(run_dir)
+    return Bundle(
+        folder=folder,
+        size_bytes=sum((folder / name).stat().st_size for name in (*wanted, layout.archive(folder).name)),
+        trials=len(_records(run)),
+        left_out=tuple(json.loads(read_text(layout.left_out(run_dir)))["left_out"]),
+    )
+
+
+def pages(run_dir: Path) -> dict[str, str]:
+    """Every file of a bundle but the archive, by its name, computed from the unpacked evidence in ``run_dir``.
+
+    Nothing of the machine goes into them, neither its names nor where the bundle lies.
+    """
+    run = replace(read_any(run_dir), directory="")  # it cannot be continued here
+    hider = Hider()
+    report = with_figures(build(run, run_dir), here(run, run_dir, hider.text))
+    drawings = {f"{layout.figures(run_dir).name}/{figure.name}.svg": figure.file for figure in report.figures}
+    beside = {name: read_text(run_dir / name) for name in BESIDE[:2] if (run_dir / name).is_file()}
+    return {
+        layout.report(run_dir).name: markdown.render(report, hide=hider.text, figures=layout.figures(run_dir).name),
+        layout.report(run_dir, "html").name: html.render(report, hide=hider.text),
+        layout.findings(run_dir).name: findings.render(report, run_dir),
+        **drawings,
+        **beside,
+    }
+
+
+def _records(run: Run | CampaignRun) -> tuple[Any, ...]:
+    return (*run.records, *getattr(run, "reused", ()))
+
+
+def _evidence(run_dir: Path, hider: Hider) -> dict[str, str]:
+    """What the archive holds, by relative path: question, machine, journal, evidence, and what people put beside."""
+    history = History.read(run_dir)
+    files = {
+        path.name: _clean(json.loads(read_text(path)), hider, indent=1)
+        for path in (layout.spec(run_dir), layout.machine(run_dir))
+    }
+    left_out: list[str] = []
+    proofs: dict[str, str] = {}
+    for record in (*history.records(), *history.reused()):
+        key = record.trial.key
+        kept = layout.evidence(history.trial_dir(key))
+        if not kept.is_file():
+            left_out.append(key)
+            continue
+        text = _clean(json.loads(read_text(kept)), hider)
+        files[str(layout.evidence(layout.trial(run_dir, key)).relative_to(run_dir))] = text
+        proofs[key] = checksum(text)
+    files[layout.journal(run_dir).name] = _journal(run_dir, history, hider, files=files, proofs=proofs)
+    for name in BESIDE:
+        if (run_dir / name).is_file():
+            files[name] = without_places(hider.text(read_text(run_dir / name)))
+    compared = earlier.related(read_any(run_dir), run_dir)
+    files[layout.earlier(run_dir).name] = _clean(compared, hider, indent=1)
+    before = layout.left_out(run_dir)
+    why = json.loads(read_text(before)).get("why", "") if before.is_file() else ""
+    files[before.name] = json.dumps({"schema": 1, "left_out": left_out, "why": why}, indent=1) + "\n"
+    return files
+
+
+def _journal(run_dir: Path, history: History, hider: Hider, *, files: dict[str, str], proofs: dict[str, str]) -> str:
+    """The journal, sealed again: without the start of trials that ended, which says nothing that their record lacks."""
+    lines, torn = journal.read(layout.journal(run_dir))
+    ended = {record.trial.key for record in (*history.records(), *history.undone())}
+    events = [(line.event, line.wall, line.data) for line in lines]
+    if torn is not None:
+        events.append(("note", events[-1][1] if events else history.identity.started_at, {"text": str(torn)}))
+    text = b""
+    for event, wall, data in events:
+        if event == "start" and data["trial"]["key"] in ended:
+            continue
+        said = json.loads(_clean(data, hider))
+        if event == "header":
+            said = {name: item for name, item in said.items() if name != "pid"}
+            said["files"] = {
+                name: checksum(content) for name, content in files.items() if name in said.get("files", ())
+            }
+        if event == "record":
+            said.pop("evidence", None)
+            proof = proofs.get(said["record"]["trial"]["key"])
+            said |= {"evidence": proof} if proof else {}
+        row = {"event": event, "schema": SCHEMA, "wall": wall, "data": said}
+        text += journal.sealed(row, number=text.count(b"\n") + 1, before=None if text else b"")
+    return text.decode()
+
+
+def _clean(data: Any, hider: Hider, *, indent: int | None = None) -> str:
+    """``data`` as JSON without names, secrets and the places where this machine has its programs."""
+    text = without_places(json.dumps(hider.data(data), indent=indent, separators=None if indent else (",", ":")))
+    return text if indent is None else f"{text}\n"

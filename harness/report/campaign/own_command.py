@@ -1,0 +1,52 @@
+"""The program's own command lines that fail, and what they are next to, for every form of a report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.report.text import clean, fence, md, shell_lines, wrap
+
+if TYPE_CHECKING:
+    from harness.core.campaign import OwnCommand, Variant
+    from harness.core.record import CampaignRun
+
+
+def terminal(run: CampaignRun, *, width: int) -> list[str]:
+    """What a terminal ends with; nothing where no command of a stranger failed."""
+    found: list[str] = []
+    for command in _commands(run):
+        found += ["", *wrap(f"{_head(command)}:", width=width)]
+        found += [f"  {line}" for line in shell_lines(command.line, width=width - 2)]
+        for variant in command.next_to:
+            found += wrap(clean(_next_to(variant)), width=width, indent="    ")
+    return found
+
+
+def markdown(run: CampaignRun) -> str:
+    """The same for a page; empty where no command of a stranger failed."""
+    parts: list[str] = []
+    for command in _commands(run):
+        head = _head(command)
+        lines = "\n".join(shell_lines(command.line))
+        parts.append(f"{md(head[:1].upper() + head[1:])}:\n\n{fence(lines, 'bash')}")
+        parts.append("\n".join(f"- {md(_next_to(variant))}" for variant in command.next_to))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _commands(run: CampaignRun) -> tuple[OwnCommand, ...]:
+    return run.answer.commands if run.answer else ()
+
+
+def _head(command: OwnCommand) -> str:
+    count = command.count
+    total = count.good + count.bad + count.unresolved
+    again = f", {command.failed_again} of {command.tried_again} when tried again" if command.tried_again else ""
+    return f"the program's own command line that fails, {command.verdict}, {count.bad} of {total}{again}"
+
+
+def _next_to(variant: Variant) -> str:
+    count = variant.count
+    total = count.good + count.bad + count.unresolved
+    if count.bad:
+        return f"fails less often {variant.change}: {count.bad} of {total}"
+    return f"passes {variant.change}: {count.good} of {total}"

@@ -1,0 +1,35 @@
+"""How often each value fails, with the band that holds for all of them at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from harness.core.record import Run
+
+
+def figure(run: Run, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+    """A bar from the lowest to the highest rate that is not ruled out, for every value tried; None without failures."""
+    boundary = run.boundary
+    if boundary is None or len(boundary.curve) < 2 or boundary.first_bad is None:
+        return None
+    seen = {count.value: (count.bad, count.good + count.bad) for count in boundary.counts}
+    with drawing(2.1) as (canvas, axes):
+        for place, band in enumerate(boundary.curve):
+            axes.bar(place, band.high - band.low, bottom=band.low, width=0.5, color=COLOURS["good"], alpha=0.45)
+            bad, runs = seen.get(band.value, (0, 0))
+            if runs:
+                axes.scatter([place], [bad / runs], s=18, color=INK, zorder=3)
+        axes.set_xticks(range(len(boundary.curve)), [str(band.value) for band in boundary.curve])
+        axes.set_xlabel(run.spec.axis.name)
+        axes.set_ylabel("failure rate")
+        axes.set_ylim(0, 1)
+        each = "; ".join(f"{band.value}: {band.low:.2f} to {band.high:.2f}" for band in boundary.curve)
+        sure = f"{boundary.confidence * 100:g} % for all values at once"
+        alt = f"Failure rate along {run.spec.axis.name}, {sure}: {each}."
+        return finish(canvas, name="curve", title="How often each value fails", alt=alt, section="strip", hide=hide)

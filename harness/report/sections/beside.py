@@ -1,0 +1,47 @@
+"""Beside: where the evidence of a page lies that was passed on, and what of it does not."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from harness.core.ports import Block
+from harness.report.text import code, count, listed
+from harness.store import layout
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.core.record import CampaignRun, Run
+
+
+def section(run: Run | CampaignRun, run_dir: Path) -> Block | None:
+    """The archive, and the trials whose evidence it lacks; None for a report in its run's own folder."""
+    path = layout.left_out(run_dir)
+    if not path.is_file():
+        return None
+    told = json.loads(path.read_text(encoding="utf-8"))
+    trials = len(run.records) + len(getattr(run, "reused", ()))
+    archive = layout.archive(run_dir).name
+    holds = f"[{code(archive)}]({archive}) holds the journal and the evidence of"
+    missing = [number for number, r in enumerate(run.records, start=1) if r.trial.key in set(told["left_out"])]
+    if not told["left_out"]:
+        text = f"{holds} all {count(trials, 'trial')}, without names and secrets."
+    elif len(told["left_out"]) == trials:
+        text = (
+            f"[{code(archive)}]({archive}) holds the journal of {count(trials, 'trial')}, and the evidence of none. "
+            f"**{told.get('why') or 'Their evidence was not kept.'}** What this page says rests on the journal: "
+            "verdicts, their reasons, durations and measurements as they were recorded. That the verdicts follow from "
+            "what was seen cannot be checked again."
+        )
+    else:
+        left = listed(missing, most=len(missing))
+        text = f"{holds} {trials - len(missing)} of {count(trials, 'trial')}; that of {left} was not kept."
+    return Block(title="Evidence beside this page", markdown=text)
+
+
+def folder_of(run_dir: Path, key: str) -> str:
+    """``trials/<key>``, as a link to the archive that holds it where this report was passed on."""
+    folder = code(f"trials/{key}")
+    is_passed_on = layout.left_out(run_dir).is_file() and layout.evidence(layout.trial(run_dir, key)).is_file()
+    return f"[{folder}]({layout.archive(run_dir).name})" if is_passed_on else folder

@@ -1,0 +1,327 @@
+"""Verify: computes every number and sentence of a report again from its evidence, and names what is not the same.
+
+Four things are done, each by itself: the archive is held against the checksums in it; every trial that has its evidence
+is judged again; the counts, the rate that the passes rule out and the line through the times are worked out from the
+journal's bare JSON, by nothing that makes the pages; and the pages are made again and compared, sentence by sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from html.parser import HTMLParser
+from itertools import zip_longest
+from statistics import linear_regression
+from typing import TYPE_CHECKING, Any
+
+from harness.core.errors import NoRunError, StoreError
+from harness.core.verdict import Case
+from harness.report.bundle import is_bundle, pages
+from harness.report.render.findings import drawn_with
+from harness.store import fsck, journal, layout
+from harness.store.archive import unpacked
+from harness.store.files import read_text
+from harness.store.run_store import read_any, read_evidence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from harness.core.verdict import Verdict
+
+JUDGED = ("kind", "cause", "rank", "phase")
+"""What makes two verdicts the same; the words of their reasons may have become better since."""
+
+_SENTENCE = re.compile(r"(?<=[.!?;])\s+(?=\S)")
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A sentence that the evidence does not give: where it stands, what it says, and what it should say.
+
+    ``said`` is empty for a sentence that is missing there, ``computed`` for one that nothing gives.
+    """
+
+    place: str
+    said: str
+    computed: str
+
+    def __str__(self) -> str:
+        if not self.said:
+            return f"{self.place}: it lacks: {_short(self.computed)}"
+        if not self.computed:
+            return f"{self.place}: nothing in its evidence gives: {_short(self.said)}"
+        return f"{self.place}: it says: {_short(self.said)}\n    the evidence gives: {_short(self.computed)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """What was compared of one bundle, and what is not the same; ``unjudged`` trials came without evidence."""
+
+    folder: Path
+    sentences: int
+    numbers: int
+    judged: int
+    unjudged: int
+    differences: tuple[Difference, ...]
+
+    @property
+    def sentence(self) -> str:
+        """``reports/x: 412 sentences with 2,310 numbers, 26 verdicts: all as the evidence gives them``."""
+        what = f"{self.sentences} sentences with {self.numbers} numbers, {self.judged} verdicts"
+        end = f"{len(self.differences)} not as the evidence gives them" if self.differences else "all the same again"
+        lacking = f" ({self.unjudged} trials came without evidence)" if self.unjudged else ""
+        return f"{self.folder}: {what}: {end}{lacking}"
+
+
+def bundles(path: Path) -> list[Path]:
+    """The bundles at or below ``path``.
+
+    Raises:
+        NoRunError: there is none.
+    """
+    found = [path] if is_bundle(path) else sorted(a.parent for a in path.rglob(layout.archive(path).name))
+    if not found:
+        raise NoRunError(
+            f"{path}: no report with its evidence beside it. Make one with: nsa-harness report --bundle DIR"
+        )
+    return found
+
+
+def verify(folder: Path, *, judge: Callable[[Case], Verdict]) -> Verified:
+    """Compute the bundle in ``folder`` again and compare. ``judge`` gives the verdict on a trial's evidence.
+
+    Raises:
+        StoreError: its evidence cannot be read at all.
+    """
+    run_dir = unpacked(folder)
+    told = [text.replace(f"{run_dir}/", "") for text in fsck.problems(run_dir)]
+    broken = [Difference(place=layout.archive(folder).name, said=text, computed="") for text in told]
+    if broken:
+        return Verified(folder=folder, sentences=0, numbers=0, judged=0, unjudged=0, differences=tuple(broken))
+    judged, found = _verdicts(run_dir, judge)
+    sentences = numbers = 0
+    wanted = pages(run_dir)
+    for name, text in wanted.items():
+        said = _said(folder / name)
+        units = _units(name, text)
+        sentences += len(units)
+        numbers += sum(len(_NUMBER.findall(unit.text)) for unit in units)
+        if said is None:
+            found.append(Difference(place=name, said="", computed="the whole file"))
+        elif said != text:
+            found += compared(name, said, text, folder)
+    figures = layout.figures(folder).name
+    found += [
+        Difference(place=f"{figures}/{path.name}", said="a figure", computed="")
+        for path in sorted(layout.figures(folder).glob("*"))
+        if f"{figures}/{path.name}" not in wanted
+    ]
+    found += _recomputed(run_dir, folder)
+    trials = len(read_any(run_dir).records)
+    return Verified(
+        folder=folder,
+        sentences=sentences,
+        numbers=numbers,
+        judged=judged,
+        unjudged=trials - judged,
+        differences=tuple(found),
+    )
+
+
+def _verdicts(run_dir: Path, judge: Callable[[Case], Verdict]) -> tuple[int, list[Difference]]:
+    """How many trials were judged again, and those that get another verdict."""
+    judged, found = 0, list[Difference]()
+    for number, record in enumerate(read_any(run_dir).records, start=1):
+        evidence = read_evidence(run_dir, record.trial.key)
+        if evidence is None:
+            continue
+        now = judge(Case(trial=record.trial, outcome=record.outcome, evidence=evidence))
+        judged += 1
+        if any(getattr(now, name) != getattr(record.verdict, name) for name in JUDGED):
+            said, computed = (f"{v} in {v.phase or '-'}, rank {v.rank}" for v in (record.verdict, now))
+            found.append(Difference(place=f"trial {number} of the journal", said=said, computed=computed))
+    return judged, found
+
+
+def _said(path: Path) -> str | None:
+    try:
+        return read_text(path)
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path}: cannot be read: {error}") from error
+
+
+def compared(name: str, said: str, computed: str, folder: Path) -> list[Difference]:
+    """Each sentence of ``said`` that is another in ``computed``; else where the files differ outside sentences."""
+    ours, theirs = _units(name, said), _units(name, computed)
+    matcher = SequenceMatcher(a=[u.text for u in ours], b=[u.text for u in theirs], autojunk=False)
+    found: list[Difference] = []
+    for tag, a, b, c, d in matcher.get_opcodes():
+        if tag == "equal":
+            continue
+        for one, other in zip_longest(ours[a:b], theirs[c:d]):
+            line, section = (one or ours[min(a, len(ours) - 1)]).at if ours else (1, "")
+            place = f"{name}:{line}{f' ({section})' if section else ''}"
+            found.append(Difference(place=place, said=one.text if one else "", computed=other.text if other else ""))
+    if not found and not (name.endswith((".svg", ".html")) and _drawn_elsewhere(folder)):
+        pairs = zip_longest(said.splitlines(), computed.splitlines(), fillvalue="")
+        line, (is_there, is_right) = next((n, pair) for n, pair in enumerate(pairs, start=1) if pair[0] != pair[1])
+        found.append(Difference(place=f"{name}:{line} (layout)", said=is_there or "(nothing)", computed=is_right))
+    return found
+
+
+def _drawn_elsewhere(folder: Path) -> bool:
+    """Whether the figures were drawn by another version of the library: then their words are compared, not lines."""
+    try:
+        return json.loads(read_text(layout.findings(folder))).get("drawn_with") != drawn_with()
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """A sentence, a row of a table, a line of a code block, a text of a figure: its words, its line, its section."""
+
+    text: str
+    line: int
+    section: str
+
+    @property
+    def at(self) -> tuple[int, str]:
+        return self.line, self.section
+
+
+def _units(name: str, text: str) -> list[_Unit]:
+    if name.endswith((".html", ".svg")):
+        parser = _Words()
+        parser.feed(text)
+        parser.close()
+        return parser.units
+    return list(_sentences(text))
+
+
+def _sentences(text: str) -> Iterator[_Unit]:
+    """The sentences of Markdown; rows of tables, and lines of anything else, as they are."""
+    section = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.startswith("#"):
+            section = line.lstrip("# ")
+        parts = [line] if line.startswith(("|", " ", "`", "{", "[")) else _SENTENCE.split(line)
+        yield from (_Unit(part.strip(), number, section) for part in parts if part.strip())
+
+
+class _Words(HTMLParser):
+    """The texts of a page, each with its line and the section that it stands in; styles are not words."""
+
+    BREAKS = frozenset({"a", "b", "br", "code", "em", "i", "small", "span", "strong", "sub", "sup", "wbr", "tspan"})
+    """Tags that stand inside a sentence."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.units: list[_Unit] = []
+        self._text, self._line, self._section, self._style = "", 1, "", False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        told = dict(attrs)
+        if tag not in self.BREAKS:
+            self._flush()
+        self._style = tag in ("style", "script")
+        self._section = (told.get("id") or "") if tag == "section" else self._section
+        words = [told.get(name) or "" for name in ("alt", "content", "href", "aria-label")]
+        self.units += [_Unit(word, self.getpos()[0], self._section) for word in words if word]
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.BREAKS:
+            self._flush()
+        self._style = False
+
+    def handle_data(self, data: str) -> None:
+        if self._style or not data.strip():
+            self._text += " " if self._text and not self._style else ""
+            return
+        if not self._text:
+            self._line = self.getpos()[0]
+        self._text += data
+
+    def close(self) -> None:
+        super().close()
+        self._flush()
+
+    def _flush(self) -> None:
+        text = " ".join(self._text.split())
+        self.units += [_Unit(part, self._line, self._section) for part in _SENTENCE.split(text) if part]
+        self._text = ""
+
+
+def _recomputed(run_dir: Path, folder: Path) -> list[Difference]:
+    """What ``findings.json`` counts, against the journal's JSON, read by nothing that makes reports."""
+    lines, _ = journal.read(layout.journal(run_dir))
+    records = [line.data["record"] for line in lines if line.event in ("record", "reuse")]
+    undone = sum(int(line.data["count"]) for line in lines if line.event == "undo")
+    ends = [line.data for line in lines if line.event == "end"]
+    try:
+        findings = json.loads(read_text(layout.findings(folder)))
+    except (OSError, ValueError):
+        return []  # said already: it is not the file that the evidence gives
+    found: list[Difference] = []
+    if not undone:  # which facts an undo takes back is the store's to say
+        counts = dict(sorted(Counter(record["verdict"]["kind"] for record in records).items()))
+        found += _same("counts of verdicts", findings.get("counts"), counts)
+        took = [round(record["outcome"]["duration_s"], 2) for record in _in_order(lines)]
+        found += _same("seconds of each trial", [row["seconds"] for row in findings.get("trials", [])], took)
+    boundary = (ends[-1].get("boundary") or (ends[-1].get("answer") or {}).get("boundary")) if ends else None
+    if boundary:
+        found += _rate(boundary, records)
+        found += _line(boundary.get("fit"))
+    fits = ((ends[-1].get("answer") or {}).get("fits") or []) if ends else []
+    for item in fits:
+        found += _line(item["fit"])
+    return found
+
+
+def _in_order(lines: tuple[journal.Line, ...]) -> list[dict[str, Any]]:
+    """The records as a report numbers them: those of this run, then those taken over from others."""
+    own = [line.data["record"] for line in lines if line.event == "record"]
+    return own + [line.data["record"] for line in lines if line.event == "reuse"]
+
+
+def _rate(boundary: dict[str, Any], records: list[dict[str, Any]]) -> list[Difference]:
+    """The failure rate that is ruled out must not be smaller than so many passes in a row can rule out."""
+    rate, good = boundary.get("excluded_rate"), boundary.get("last_good")
+    if not rate or good is None:
+        return []
+    here = [r for r in records if dict(r["trial"]["point"]["settings"]).get(boundary["axis"]) == good]
+    passes = sum(r["verdict"]["kind"] == "PASS" and not r["trial"]["role"].startswith("control") for r in here)
+    least = 1 - (1 - boundary["confidence"]) ** (1 / passes) if passes else 1.0
+    if rate >= least - 1e-9:
+        return []
+    said = f"failure rates of {rate:.4f} and more are ruled out at {boundary['axis']}={good}"
+    return [Difference(place="the answer", said=said, computed=f"{passes} passes rule out {least:.4f} and more")]
+
+
+def _line(fit: dict[str, Any] | None) -> list[Difference]:
+    """The slope of a fit, by the formula of least squares from its own points."""
+    points = (fit or {}).get("points") or []
+    if not fit or len({x for x, _ in points}) < 2 or (fit.get("exponent") or 1.0) == 0.0:
+        return []
+    slope = linear_regression([x for x, _ in points], [y for _, y in points]).slope
+    if abs(slope - fit["slope"]) <= 1e-6 * max(abs(slope), abs(fit["slope"]), 1e-9):
+        return []
+    return [Difference(place="the answer", said=f"slope {fit['slope']:.6g}", computed=f"slope {slope:.6g}")]
+
+
+def _same(what: str, said: object, computed: object) -> list[Difference]:
+    if said == computed:
+        return []
+    return [Difference(place=f"findings.json ({what})", said=json.dumps(said), computed=json.dumps(computed))]
+
+
+def _short(text: str, *, most: int = 240) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= most else f"{flat[:most]} ..."

@@ -1,0 +1,96 @@
+"""The program's own command lines: what fails, in the fewest settings found, and what it is next to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.campaign import OwnCommand, Task, Variant
+from harness.core.cause import CellCount
+from harness.core.command_line import composed, difference
+from harness.core.ports import CellRequest
+from harness.core.verdict import Answer, Kind
+from harness.store.redact import redact_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.core.campaign import CampaignAnswer, CampaignSpec
+    from harness.core.cause import Cause
+    from harness.core.command_line import CommandLine
+    from harness.core.point import Point
+    from harness.core.record import TrialRecord
+
+AGAIN = "again"
+"""The role of a trial that only shows a minimal command line once more before it is printed."""
+
+TRIES = 2
+"""How often a minimal command line is tried again."""
+
+PROGRAM = "python"
+"""What stands for an interpreter that a command line leaves to the harness."""
+
+
+def causes_of(answer: CampaignAnswer) -> tuple[Cause, ...]:
+    """The causes that a search found."""
+    found = answer.minimised or answer.explored
+    return found.causes if found else ()
+
+
+def once_more(answer: CampaignAnswer, records: Sequence[TrialRecord]) -> CellRequest | None:
+    """The cause that is to be tried again next; None once each was tried :data:`TRIES` times, or spoiled as often."""
+    for cause in causes_of(answer):
+        cell = cause.seen.cell
+        again = [r for r in records if r.trial.role == AGAIN and r.trial.point == cell]
+        told = [r for r in again if r.verdict.kind is not Kind.INFRA]
+        if len(told) < TRIES and len(again) < 2 * TRIES:
+            reason = f"the minimal command line once more, {len(told) + 1} of {TRIES}"
+            return CellRequest(cell=cell, role=AGAIN, reason=reason)
+    return None
+
+
+def own_commands(spec: CampaignSpec, answer: CampaignAnswer, records: Sequence[TrialRecord]) -> tuple[OwnCommand, ...]:
+    """The command line of each cause, or of the first failing value, as one would type it without the harness."""
+    found = [(cause.seen.cell, [need.back.cell for need in cause.needs if need.back]) for cause in causes_of(answer)]
+    boundary = answer.boundary
+    if spec.task is Task.BISECT and boundary is not None and boundary.first_bad is not None:
+        base = spec.good or spec.matrix.space.good
+        good = [] if boundary.last_good is None else [base.with_value(boundary.axis, boundary.last_good)]
+        found.append((base.with_value(boundary.axis, boundary.first_bad), good))
+    commands = (_own_command(cell, next_to, records) for cell, next_to in found)
+    return tuple(command for command in commands if command is not None)
+
+
+def _own_command(cell: Point, next_to: Sequence[Point], records: Sequence[TrialRecord]) -> OwnCommand | None:
+    line, here = _line(cell, records), [r for r in records if r.trial.point == cell]
+    failed = [record for record in here if record.answer is Answer.BAD]
+    if line is None or not failed:
+        return None
+    again = [r for r in here if r.trial.role == AGAIN and r.verdict.kind is not Kind.INFRA]
+    variants: list[Variant] = []
+    for other in next_to:
+        there = _line(other, records)
+        if there is not None:
+            variants.append(Variant(change=redact_text(difference(line, there)), count=_count(other, records)))
+    return OwnCommand(
+        line=tuple(redact_text(word) for word in line.words),
+        verdict=str(failed[0].verdict),
+        count=_count(cell, records),
+        tried_again=len(again),
+        failed_again=sum(record.answer is Answer.BAD for record in again),
+        next_to=tuple(variants),
+    )
+
+
+def _line(cell: Point, records: Sequence[TrialRecord]) -> CommandLine | None:
+    trial = next((record.trial for record in records if record.trial.point == cell), None)
+    return None if trial is None else composed(trial.config, python=trial.python or PROGRAM, env=trial.env)
+
+
+def _count(cell: Point, records: Sequence[TrialRecord]) -> CellCount:
+    answers = [r.answer for r in records if r.trial.point == cell and r.verdict.kind is not Kind.INFRA]
+    return CellCount(
+        cell=cell,
+        good=answers.count(Answer.GOOD),
+        bad=answers.count(Answer.BAD),
+        unresolved=answers.count(Answer.UNRESOLVED),
+    )

@@ -1,0 +1,83 @@
+"""Fsck: what of a run is not as it was written, line by line, and a journal of what stands."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from harness.core.errors import HarnessError, JournalError
+from harness.store import journal, layout
+from harness.store.evidence import read_evidence
+from harness.store.files import write_atomic
+from harness.store.history import History
+from harness.store.lock import hold
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.core.ports import Clock
+
+
+def problems(run_dir: Path) -> list[str]:
+    """Everything that is wrong, a line each; empty when all is as it was written. Changes nothing."""
+    path = layout.journal(run_dir)
+    found = [f"{path}:{line.number}: {line.damage}" for line in journal.scan(journal.content_of(path)) if line.damage]
+    if found:
+        return found
+    try:
+        history = History.read(run_dir)
+    except HarnessError as error:
+        return [str(error)]
+    for record in history.records():
+        try:
+            read_evidence(run_dir, record.trial.key)
+        except HarnessError as error:
+            found.append(str(error))
+    return found
+
+
+def salvage(run_dir: Path, *, clock: Clock, accept: bool) -> tuple[int, int, str]:
+    """Write the journal again with every line that stands: how many, how many do not, where the old one is kept.
+
+    With ``accept``, a line that was changed but can be read stands as it is now. From the first line that is lost on
+    no answer stands: ``--resume`` asks again what is missing.
+
+    Raises:
+        RunBusyError: a controller works in it.
+        StoreError: it cannot be read or written.
+    """
+    path = layout.journal(run_dir)
+    lock = hold(run_dir)
+    try:
+        content = journal.content_of(path)
+        kept: list[journal.Line] = []
+        left_out = 0
+        for line in journal.scan(content):
+            event = _standing(path, line, accept=accept)
+            if event is None or (left_out and event.event == "end"):
+                left_out += 1
+            else:
+                left_out += 0 if accept or not line.damage else 1  # it stands, but lines before it are lost
+                kept.append(event)
+        with closing(journal.Appender(path)) as old:
+            copy = old.keep_copy(content)
+        write_atomic(path, "")
+        with closing(journal.Appender(path)) as new:
+            for event in kept:
+                new.append(event=event.event, wall=event.wall, data=event.data)
+            what = f"{left_out} damaged or lost lines were left out" if left_out else "changed by hand"
+            note = f"the journal was written again by fsck, {what}; the old one is {copy.name}"
+            new.append(event="note", wall=clock.wall(), data={"text": note})
+    finally:
+        os.close(lock)
+    return len(kept), left_out, copy.name
+
+
+def _standing(path: Path, line: journal.Found, *, accept: bool) -> journal.Line | None:
+    if line.parsed is None or not (accept or not line.damage or line.is_whole):
+        return None
+    try:
+        return journal.event_of(path, line)
+    except JournalError:
+        return None

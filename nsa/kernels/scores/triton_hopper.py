@@ -1,0 +1,116 @@
+"""Block selection by the Hopper kernels as a torch operator, and how each kernel is launched.
+
+Between the two passes lies one fp32 number (two when compression blocks overlap) per query, kv head and selection
+block, for a chunk of queries at a time, as in the ``triton`` backend.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from nsa.blocks import N_INITIAL, N_LOCAL
+from nsa.kernels.hopper.triton_boxes import for_copies, plain_boxes
+from nsa.kernels.hopper.triton_scores import LOG2E, choose_kernel, lse_by_head_kernel, scores_kernel
+from nsa.kernels.operators import operator
+from nsa.kernels.sizes import cdiv, pow2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import Tensor
+
+WIDTHS = (64, 128)
+"""Head widths whose tiles fit three programs on a processor."""
+HALF_TYPES = (torch.bfloat16, torch.float16)
+QUERIES, KEYS = 64, 128
+"""Of a tile; the fastest of what a prototype was timed with on an H200 at 32,768 tokens."""
+SCORE_BYTES = 1 << 28  # block scores held at one time
+WORTH_SPLITTING = 1 << 24
+"""From so many scores on, queries with half as many blocks are ranked by launches of their own."""
+LEAST_RANKED = 64
+
+
+def uneven(d: int, l_slc: int) -> str | None:
+    """Why blocks of l_slc tokens whose compressed keys are d apart do not fill a tile, if they do not."""
+    strides = l_slc // d
+    if strides & (strides - 1) or strides > KEYS:
+        return f"a tile of {KEYS} compressed keys must be whole blocks, and l_slc / d is {strides}"
+    return None
+
+
+@operator(
+    "nsa::select_blocks_hopper",
+    schema="(Tensor q, Tensor kc, Tensor lse, int l, int d, int l_slc, int n, float scale, int offset) -> Tensor",
+)
+def _select_op(
+    q: Tensor, kc: Tensor, lse: Tensor, l: int, d: int, l_slc: int, n: int, scale: float, offset: int  # noqa: E741
+) -> Tensor:  # fmt: skip
+    B, T, H, D = q.shape
+    C, G = kc.shape[1:3]
+    if kc.shape != (B, C, G, D) or lse.shape != (B, T, H) or H % G or D not in WIDTHS or offset < 0:
+        raise ValueError(f"q {tuple(q.shape)}, kc {tuple(kc.shape)}, lse {tuple(lse.shape)}, {offset} do not fit")
+    if q.dtype not in HALF_TYPES or q.dtype != kc.dtype:
+        raise ValueError(f"q and kc must be of one type, bf16 or fp16, got {q.dtype} and {kc.dtype}")
+    why = uneven(d, l_slc)
+    if why:
+        raise ValueError(why)
+    index = q.new_empty(B, T, G, n, dtype=torch.int32)
+    if index.numel() == 0:
+        return index
+    J, spills = cdiv(offset + T, l_slc), (l_slc // d - 2 + l // d) // (l_slc // d)
+    is_ranked = n < J
+    chunk = max(1, SCORE_BYTES // (4 * (spills + 1) * B * G * J)) if is_ranked else T
+    chunk = min(T, cdiv(chunk, QUERIES) * QUERIES)
+    rows = keys = by_head = None
+    score = q.new_empty(spills + 1, chunk if is_ranked else 0, B * G, J, dtype=torch.float32)
+    if is_ranked and C:
+        rows = plain_boxes(for_copies(q.contiguous()).view(B * T, H * D), (QUERIES, D))
+        keys = plain_boxes(for_copies(kc.contiguous()).view(B * C, G * D), (KEYS, D))
+        heads = min(pow2(H), 64)
+        by_head = q.new_empty(B, H, T, dtype=torch.float32)
+        lse_by_head_kernel[(cdiv(T, 64), B, cdiv(H, heads))](
+            lse.float().contiguous(), by_head, T, H=H, BT=64, BH=heads, num_warps=4
+        )
+    else:
+        score.zero_()
+    for t0 in range(0, T, chunk):
+        t1 = min(t0 + chunk, T)
+        n_free = (t1 - 1 + offset) // l_slc - N_LOCAL + 1
+        if is_ranked and C and n_free > 0:
+            scores_kernel[(cdiv(n_free * (l_slc // d), KEYS), cdiv(t1 - t0, QUERIES), B * G)](
+                rows, keys, by_head, score, t0, t1, T, C, offset, J, scale * LOG2E.value, score.stride(0),
+                D=D, G=G, GROUP=H // G, BT=QUERIES, BC=KEYS, L=l, STRIDE=d, L_SLC=l_slc, N=n, SPILLS=spills,
+                LOCAL=N_LOCAL, num_warps=4, num_stages=2,
+            )  # fmt: skip
+        for first, past, blocks in ranges(t0, t1, offset=offset, l_slc=l_slc, n_blocks=J, rows=B * T * G):
+            n_rows = 2 if blocks <= 512 else 1
+            choose_kernel[(cdiv(past - first, n_rows), B * G)](
+                score, index, t0, first, past, T, offset, J, score.stride(0),
+                G=G, L_SLC=l_slc, N=n, BN=pow2(n), BJ=blocks, ROWS=n_rows, SPILLS=spills,
+                INITIAL=N_INITIAL, LOCAL=N_LOCAL, num_warps=max(1, min(8, blocks // 2048)),
+            )  # fmt: skip
+    return index
+
+
+def ranges(t0: int, t1: int, *, offset: int, l_slc: int, n_blocks: int, rows: int) -> Iterator[tuple[int, int, int]]:
+    """Queries first .. past - 1 of t0 .. t1 - 1, and a power of two that none of them has more blocks than."""
+    most = max(LEAST_RANKED, pow2(n_blocks))
+    blocks = max(LEAST_RANKED, most // 4) if rows * n_blocks >= WORTH_SPLITTING else most
+    first = t0
+    while first < t1:
+        past = min(t1, max(first, blocks * l_slc - offset)) if blocks < most else t1
+        if past > first:
+            yield first, past, blocks
+        first, blocks = past, 2 * blocks
+
+
+@_select_op.register_fake
+def _(
+    q: Tensor, kc: Tensor, lse: Tensor, l: int, d: int, l_slc: int, n: int, scale: float, offset: int  # noqa: E741
+) -> Tensor:  # fmt: skip
+    return q.new_empty(q.shape[0], q.shape[1], kc.shape[2], n, dtype=torch.int32)
+
+
+select_op = torch.ops.nsa.select_blocks_hopper.default

@@ -1,0 +1,35 @@
+"""nsa-harness for Python and notebooks: is it hung, or only slow; and from which value of a setting on?
+
+::
+
+    import nsa_harness as nh
+
+    nh.run(["python", "train.py"])
+    nh.bisect("layers=1..12", command=["python", "train.py", "--layers", "{layers}"])
+    nh.watch(4242)
+    with nh.guard(after_s=60):
+        train()
+
+Each question is asked by the command ``nsa-harness`` in a process of its own, which imports nothing into yours.
+"""
+
+from __future__ import annotations
+
+from nsa_harness.ask import Bisected, HarnessError, Ran, Result, UsageError, Watched, bisect, run, watch
+from nsa_harness.guard import Guard, expect_long, guard
+
+__all__ = [
+    "Bisected",
+    "Guard",
+    "HarnessError",
+    "Ran",
+    "Result",
+    "UsageError",
+    "Watched",
+    "bisect",
+    "expect_long",
+    "guard",
+    "run",
+    "watch",
+]
+__version__ = "0.1.0"

@@ -1,0 +1,48 @@
+"""The command ``nsa-harness``, whatever lies in the folder that it is typed in or on PYTHONPATH.
+
+Many a project has a folder ``harness/`` or ``nsa/`` of its own, and PYTHONPATH=. puts it before what is installed.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+"""The folder that has this package and, beside it, ``harness``."""
+
+TRAINER = Path("nsa", "train", "probe.py")
+"""A file that a folder ``nsa`` has only when it is our trainer."""
+
+
+def entry() -> None:
+    """The command line."""
+    own_packages()
+    from harness.__main__ import entry
+
+    entry()
+
+
+def own_packages() -> None:
+    """Make ``import harness`` and ``import nsa`` mean our packages; an ``nsa`` that is not ours is as if not there."""
+    _take("harness", ROOT)
+    trainer = next((place for place in (ROOT, *map(Path, sys.path)) if (place / TRAINER).is_file()), None)
+    if trainer is None:
+        sys.modules["nsa"] = None  # type: ignore[assignment]  # import gives ModuleNotFoundError, find_spec None
+    else:
+        _take("nsa", trainer)
+
+
+def _take(name: str, place: Path) -> None:
+    spec = PathFinder.find_spec(name, [str(place)])
+    if spec is None or spec.loader is None:
+        raise ModuleNotFoundError(f"nsa-harness is not whole: {place} has no package {name!r}; install it again")
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+
+
+if __name__ == "__main__":
+    entry()

@@ -1,0 +1,77 @@
+"""Faults in our own processes: a few that are always the same. More: python -m harness.testing.chaos."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from harness.testing.chaos import Fault
+
+needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="no strace on PATH")
+pytestmark = [pytest.mark.slow]
+
+# What a campaign forks from has imported everything and becomes a subreaper: not the process that runs the tests.
+CAMPAIGN = """
+from harness.clock import WallClock
+from harness.testing import chaos
+from harness.testing.chaos import Chaos, Fault
+campaign = Chaos(clock=WallClock())
+{changes}
+for fault in {faults}:
+    print(campaign.strike(fault))
+"""
+
+
+def strike(*faults: Fault, changes: str = "") -> list[str]:
+    """What each fault gave, a line each."""
+    code = CAMPAIGN.format(faults=faults, changes=changes)
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@needs_strace
+def test_what_must_hold_holds_at_these_calls():
+    placed = [
+        Fault(whom="nsa-supervisor", what="signal=KILL", call="sendmsg", number=1),
+        Fault(whom="nsa-supervisor", what="error=EIO", call="poll", number=1),
+        Fault(whom="nsa-guard", what="signal=KILL", way="forkserver", call="clone", number=1),
+        Fault(whom="nsa-forkserver", what="error=EMFILE", way="forkserver", call="recvmsg", number=2),
+        Fault(whom="controller", what="error=ENOSPC", call="fsync", number=9),
+        Fault(whom="controller", what="signal=KILL", way="forkserver", call="rename", number=3),
+    ]
+    assert strike(*placed) == ["[]"] * len(placed)
+
+
+def test_a_guard_that_is_killed_at_any_moment_is_no_reason_to_end_anybody_else():
+    kills = [Fault(whom="nsa-guard", what="killed", way="forkserver", at_s=0.02 * number) for number in range(8)]
+
+    assert set(strike(*kills)) <= {"[]", "None"}
+
+
+def test_what_does_not_hold_is_told():
+    changes = """
+chaos.ANSWER = (2, 3, True)
+looks = iter(("before", "after"))
+chaos.Place.files = lambda _: next(looks)
+"""
+    (said,) = strike(Fault(whom="controller", what="killed", at_s=0.3), changes=changes)
+
+    assert "the answer is (1, 2, True)" in said
+    assert "a file beside the run was touched" in said
+
+
+def test_a_process_that_is_left_is_told_and_ended():
+    changes = """
+program = chaos.PROGRAM.replace("os.wait()", "time.sleep(0)").replace("import os", "import time, os")
+chaos.GONE_S = 0.5
+import os, subprocess
+stray = subprocess.Popen(["sleep", "1000"])
+"""
+    (said,) = strike(Fault(whom="controller", what="killed", at_s=0.3), changes=changes)
+
+    assert "left running" in said
+    assert "sleep" in said

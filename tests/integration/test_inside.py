@@ -1,0 +1,84 @@
+"""What a process says of the loops around the one that it is in, when it is asked."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.shim.nsa_harness_shim import items_of, own_frames, positions
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_positions_are_found_by_identity_among_those_of_the_same_type():
+    class Block:
+        def __eq__(self, other):
+            raise AssertionError("nothing of the program's is asked anything")
+
+        __hash__ = object.__hash__
+
+    blocks = [object(), *(Block() for _ in range(4))]
+
+    def forward(blocks):
+        for block in blocks:
+            if block is blocks[3]:
+                return positions(own_frames(sys._getframe()))
+        return []
+
+    name, file, _, local, place, of, outer = forward(blocks)[0]
+    assert (name, local, place, of) == ("forward", "block", 2, 4)
+    assert Path(file).name == "test_inside.py"
+    assert outer > 1
+
+
+def test_what_is_huge_or_single_is_no_list_to_go_through():
+    assert items_of([1]) == () == items_of(list(range(20_000))) == items_of({1: 2})
+    assert list(items_of((1, 2))) == [1, 2]
+
+
+@pytest.mark.long
+def test_a_token_loop_is_slow_with_its_counter_its_line_its_block_and_what_it_will_need(tmp_path):
+    program = [sys.executable, "bench/strangers/token_loop.py", "--layers", "6", "--tokens", "8192", "--heads", "8"]
+    command = [Path(sys.executable).with_name("nsa-harness"), "run", "--json", "--limit", "30s", "--runs", tmp_path]
+    done = subprocess.run(
+        [*command, "--", *program], cwd=ROOT, capture_output=True, text=True, timeout=200, check=False
+    )
+    verdict = json.loads(done.stdout)["trials"][0]["verdict"]
+    assert verdict["kind"] == "SLOW"
+    assert " of 8192 in Attention.forward (token_loop.py:27)" in verdict["because"]
+    assert "of 6 in forward (torch/nn/modules/container.py:" in verdict["because"]
+    assert " s in all" in verdict["because"]
+
+
+LOOP = "import time\nfor i in range(5): print(i, flush=True)\nn = 0\nwhile n >= 0:\n    n = n\n"
+KEEPS_THE_LOCK = "import ctypes\nprint('on', flush=True)\nctypes.PyDLL(None).pause()\n"
+
+
+def test_an_endless_loop_at_a_scripts_own_level_is_told_though_nobody_outside_sees_its_variables(tmp_path):
+    (tmp_path / "train.py").write_text(LOOP)
+    command = [Path(sys.executable).with_name("nsa-harness"), "run", "--json", "--runs", tmp_path / "runs"]
+    done = subprocess.run(
+        [*command, "--", sys.executable, tmp_path / "train.py"],
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    verdict = json.loads(done.stdout)["trials"][0]["verdict"]
+    assert (verdict["kind"], verdict["cause"]) == ("HANG", "infinite-loop")
+    assert "`while n >= 0:` of <module> (train.py:4), which never ends" in verdict["because"]
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "cause"), [(LOOP, 3, "may-be-endless"), (KEEPS_THE_LOCK, 1, "gil-held")], ids=["loop", "lock"]
+)
+def test_watch_never_says_of_what_gets_nowhere_that_no_hang_was_seen(tmp_path, text, status, cause):
+    (tmp_path / "train.py").write_text(text)
+    with subprocess.Popen([sys.executable, tmp_path / "train.py"], stdout=subprocess.PIPE, text=True) as job:
+        assert job.stdout is not None
+        job.stdout.readline()
+        command = [Path(sys.executable).with_name("nsa-harness"), "watch", str(job.pid), "--json", "--runs", tmp_path]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+        job.kill()
+    assert (done.returncode, json.loads(done.stdout)["verdict"]["cause"]) == (status, cause)

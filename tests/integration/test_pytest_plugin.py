@@ -1,0 +1,316 @@
+"""pytest --hang-guard on real hung tests and on healthy ones that look alike, each session a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from harness.observe.stacks.pyspy import PySpy
+
+ROOT = Path(__file__).resolve().parents[2]
+
+HUNG = """
+import subprocess, sys, threading
+
+def test_before():
+    pass
+
+def test_lock():
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()  # of test_lock
+
+def test_child():
+    child = "import threading; lock = threading.Lock(); lock.acquire(); lock.acquire()"
+    subprocess.run([sys.executable, "-c", child])  # of test_child
+
+def test_loop():
+    n = 0
+    while n == 0: pass  # of test_loop
+
+def test_between():
+    pass
+"""
+
+HELD = """
+import ctypes
+
+def test_earlier():
+    pass
+
+def test_mutex():
+    mutex = ctypes.create_string_buffer(64)
+    ctypes.PyDLL(None).pthread_mutex_lock(mutex)
+    ctypes.PyDLL(None).pthread_mutex_lock(mutex)  # of test_mutex
+
+def test_after():
+    pass
+"""
+
+VERDICTS = {
+    "test_lock": "HANG (deadlock)",
+    "test_child": "HANG (deadlock)",
+    "test_loop": "HANG (infinite-loop)",
+    "test_mutex": "HANG (gil-held)",
+}
+
+HEALTHY = """
+import signal, threading, time
+
+SECONDS = 12.0
+
+def test_sleep():
+    time.sleep(SECONDS)
+
+def test_compute():
+    end, n = time.monotonic() + SECONDS, 0
+    while time.monotonic() < end:
+        n += len(str(n))
+
+def test_thread():
+    done = threading.Event()
+    threading.Thread(target=lambda: (time.sleep(SECONDS), done.set())).start()
+    done.wait()
+
+def test_alarm():
+    lock = threading.Lock()
+    signal.signal(signal.SIGALRM, lambda *_: lock.release())
+    signal.alarm(int(SECONDS))
+    lock.acquire()
+    lock.acquire()
+"""
+
+
+BESIDE = """
+import threading, pytest
+
+def test_lock():
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()  # of test_lock
+
+@pytest.mark.hang_guard(off=True)
+@pytest.mark.timeout(4)
+def test_off():
+    threading.Event().wait()
+"""
+
+EXIT = """
+import threading, pytest
+
+def test_leaves_a_thread():
+    lock = threading.Lock()
+    lock.acquire()
+    threading.Thread(target=lock.acquire).start()
+
+@pytest.mark.hang_guard(after=1)
+def test_lock():
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()  # of test_lock
+"""
+
+DOCS = (ROOT / "docs" / "pytest.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    """The code blocks of the documentation in one language."""
+    return [part.partition("```")[0] for part in DOCS.split(f"```{language}\n")[1:]]
+
+
+class Session:
+    """One finished run of pytest on a file of tests."""
+
+    def __init__(self, folder: Path, tests: str, *options: str, ini: str = "[pytest]\n") -> None:
+        folder.mkdir()
+        (folder / "pytest.ini").write_text(f"{ini}filterwarnings = error\n")
+        (folder / "test_it.py").write_text(tests)
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "harness.pytest_plugin",
+            "-p",
+            "no:cacheprovider",
+            "-W",
+            "error",
+        ]
+        self.folder = folder
+        done = subprocess.run(
+            [*command, "--junitxml=junit.xml", *options],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "NSA_HARNESS_RUNS": str(folder / "runs"), "COLUMNS": "200"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        self.code, self.out = done.returncode, done.stdout + done.stderr
+        self.cases = {case.get("name"): case for case in ET.parse(folder / "junit.xml").getroot().iter("testcase")}
+
+    def failure(self, test: str) -> str:
+        """The failure text of ``test`` in JUnit; empty when it passed."""
+        found = self.cases[test].find("failure")
+        return "" if found is None else found.text or ""
+
+    def properties(self, test: str) -> dict[str, str]:
+        return {row.get("name", ""): row.get("value", "") for row in self.cases[test].iter("property")}
+
+    def line(self, text: str) -> int:
+        lines = (self.folder / "test_it.py").read_text().splitlines()
+        return next(number for number, line in enumerate(lines, 1) if text in line)
+
+    def check_hang(self, test: str) -> None:
+        """``test`` is named with its verdict, its own line, the stacks of its processes and its report."""
+        said = self.failure(test)
+        assert said.startswith(f"{VERDICTS[test]}: the test hangs in its call"), self.out
+        assert f"# of {test}" in said
+        assert f"test_it.py:{self.line(f'# of {test}')}: in {test}" in said
+        assert said.count("thread MainThread:") == (2 if test == "test_child" else 1), said
+        report = Path(said.rpartition("report: ")[2].strip())
+        assert report.is_relative_to(self.folder / "runs")
+        assert test in report.read_text()
+        assert said.splitlines()[0] in self.out
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _can_look(tmp_path_factory):
+    child = subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], stdin=-1, stdout=-1)
+    try:
+        assert child.stdout is not None
+        child.stdout.readline()
+        folder = tmp_path_factory.mktemp("look")
+        answer = PySpy().sample(pid=child.pid, rank=0, t_s=0.0, native=False, number=1, trial_dir=folder)
+    finally:
+        child.communicate(b"\n")
+    if "ptrace refused" in (reason := getattr(answer, "reason", "")):
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def sessions(tmp_path_factory):
+    """All sessions at once: they mostly wait."""
+    folder = tmp_path_factory.mktemp("sessions")
+    guard = ("--hang-guard", "--hang-guard-after=2")
+    asked = {
+        "alone": (HUNG, *guard),
+        "held": (HELD, *guard),
+        "workers": (HUNG + HELD, *guard, "-n2"),
+        "beside": (BESIDE, *guard, "--timeout=100", "-ofaulthandler_timeout=100"),
+        "exit": (EXIT,),
+        "healthy": (HEALTHY, *guard, "-n4", "-pno:timeout"),
+    }
+    with ThreadPoolExecutor() as pool:
+        runs = {name: pool.submit(Session, folder / name, *given) for name, given in asked.items()}
+        documented = pool.submit(Session, folder / "documented", *blocks("python"), ini=blocks("ini")[0])
+        return {name: run.result() for name, run in runs.items()} | {"documented": documented.result()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("test", ["test_lock", "test_child", "test_loop"])
+def test_a_hung_test_is_named_and_the_next_one_runs(sessions, test):
+    session = sessions["alone"]
+    session.check_hang(test)
+    assert session.properties(test)["hang_guard_verdict"] == VERDICTS[test]
+    assert session.properties(test)["hang_guard_report"] in session.failure(test)
+    assert session.failure("test_between") == session.failure("test_before") == ""
+    assert session.code == 1
+
+
+@pytest.mark.slow
+def test_where_python_does_not_answer_the_session_ends_with_its_junit_written(sessions):
+    session = sessions["held"]
+    session.check_hang("test_mutex")
+    assert session.code == -9
+    assert "later tests were not run" in session.out
+    assert "test_after" not in session.cases
+    assert session.properties("test_mutex")["hang_guard_verdict"] == "HANG (gil-held)"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("test", VERDICTS)
+def test_under_xdist_a_worker_that_hangs_is_replaced_and_no_test_is_lost(sessions, test):
+    session = sessions["workers"]
+    session.check_hang(test)
+    assert session.code == 1
+    assert "crashed while running" not in session.out
+    assert [session.failure(f"test_{name}") for name in ("before", "between", "after")] == ["", "", ""]
+
+
+@pytest.mark.slow
+def test_what_is_slow_is_mentioned_and_passes(sessions):
+    session = sessions["healthy"]
+    assert session.code == 0, session.out
+    assert "4 passed" in session.out
+    told = session.out.partition("looked at, and left to go on")[2]
+    # Where every core has other work, not every one of the four looks is over within twelve seconds.
+    named = [
+        name for name in ("sleep", "compute", "thread", "alarm") if f"test_it.py::test_{name} (call): after " in told
+    ]
+    assert named
+
+
+@pytest.mark.slow
+def test_beside_other_time_limits_each_does_its_own(sessions):
+    session = sessions["beside"]
+    session.check_hang("test_lock")
+    assert "Timeout (>4.0s)" in session.failure("test_off")
+
+
+@pytest.mark.slow
+def test_a_mark_guards_without_the_option_and_a_session_that_cannot_end_is_ended(sessions):
+    session = sessions["exit"]
+    session.check_hang("test_lock")
+    assert session.code == 1
+    assert "HANG (deadlock): the test hangs in its exit" in session.out
+    assert session.failure("test_leaves_a_thread") == ""
+
+
+@pytest.mark.slow
+def test_the_documented_tests_do_what_is_documented(sessions):
+    session = sessions["documented"]
+    assert session.out.count(" passed") == 1
+    assert "1 failed, 2 passed" in session.out
+    said = _no_numbers(session.failure("test_takes_a_lock_twice").replace("test_it.py", "test_locks.py"))
+    for line in blocks("text")[0].splitlines():
+        assert _no_numbers(line) in said
+    assert "test_it.py:9: in test_takes_a_lock_twice" in session.failure("test_takes_a_lock_twice")
+
+
+def _no_numbers(text: str) -> str:
+    return re.sub(r"[\d.]+", "N", text)
+
+
+@pytest.mark.parametrize("command", "".join(blocks("bash")).splitlines())
+def test_the_documented_commands_are_taken(tmp_path, command):
+    (tmp_path / "test_one.py").write_text("def test_one(): pass\n")
+    program, *options = command.split()
+    assert program == "pytest"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-pharness.pytest_plugin", "-pno:cacheprovider", *options],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_nothing_is_left_of_any_session(sessions):
+    for session in sessions.values():
+        for process in Path("/proc").glob("[0-9]*/cwd"):
+            try:
+                at = process.readlink()
+            except OSError:
+                continue
+            assert at != session.folder, (process.parent / "cmdline").read_text()

@@ -1,0 +1,46 @@
+"""A program that fails now and then: run until it does, and how often that is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import pathlib
+runs = pathlib.Path("runs-so-far")
+number = len(runs.read_text()) if runs.exists() else 0
+runs.write_text("x" * (number + 1))
+if number == 2:
+    raise RuntimeError("the third one fails")
+"""
+
+
+def run(tmp_path, *options):
+    (tmp_path / "train.py").write_text(PROGRAM)
+    tool = Path(sys.executable).with_name("nsa-harness")
+    command = [tool, "run", *options, "--runs", "kept", "--", sys.executable, "train.py"]
+    return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
+
+
+def test_it_is_run_until_it_fails_and_the_failure_is_what_is_told(tmp_path):
+    done = run(tmp_path, "--until-fail", "--json")
+    assert done.returncode == 1, done.stderr
+    said = json.loads(done.stdout)
+    assert [trial["verdict"]["kind"] for trial in said["trials"]] == ["PASS", "PASS", "CRASH"]
+    assert said["how_often"].startswith("fails in 1 of 3: 33.3% (95%: 0.8% to 90.6%)")
+
+
+def test_no_more_runs_than_asked_for_and_the_rate_with_its_interval(tmp_path):
+    done = run(tmp_path, "--repeat", "5")
+    assert done.returncode == 1
+    assert "4 of 5 runs passed" in done.stdout
+    assert " ".join(done.stdout.split()).count("fails in 1 of 5: 20.0% (95%: 0.5% to 71.6%). 14 passes in a row") == 1
+    assert "the third one fails" in done.stdout
+
+
+def test_at_most_as_often_as_repeat_says(tmp_path):
+    done = run(tmp_path, "--until-fail", "--repeat", "2", "--json")
+    assert done.returncode == 0
+    assert "no failure in 2 runs: a rate of 0.78 or more" in json.loads(done.stdout)["how_often"]

@@ -1,0 +1,112 @@
+"""Documents whose boundaries the host knows are rows: the numbers of a packed row, at the cost of rows."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+
+from nsa import NSAAttention, nsa_attention
+from nsa.config import RunConfig
+from nsa.errors import InputError
+from nsa.model.build import build_model
+
+SIZES = {
+    "model.dim": 24,
+    "model.n_layers": 2,
+    "model.n_heads": 4,
+    "model.n_kv_groups": 2,
+    "model.d_k": 8,
+    "model.d_v": 6,
+    "model.l": 8,
+    "model.d": 4,
+    "model.l_slc": 8,
+    "model.n": 4,
+    "model.w": 10,
+}
+CU = (0, 0, 21, 30, 51, 52, 52, 90)
+
+
+def model_of(**changes):
+    torch.manual_seed(0)
+    config = RunConfig().with_values({**SIZES, **{k.replace("__", "."): v for k, v in changes.items()}})
+    model = build_model(config)[0].double()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith(("fc2.weight", ".pe")):
+                parameter.add_(torch.randn_like(parameter) * 0.3)
+    return model
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"model__attention": "dense"},
+        {"model__branches": "slc"},
+        {"model__branches": "cmp"},
+        {"model__share_kv": True, "model__phi": "mean"},
+        {"kernels__selected": "gather", "kernels__compressed": "masked"},
+        {"train__checkpointing": "block"},
+    ],
+    ids=str,
+)
+def test_boundaries_as_numbers_and_as_a_tensor_give_the_same_logits_and_gradients_as_documents_alone(changes):
+    model, ids = model_of(**changes), torch.randint(256, (1, 90))
+    do = torch.randn(1, 90, 256, dtype=torch.float64)
+    found = []
+    for cu in (CU, list(CU), torch.tensor(CU)):
+        model.zero_grad()
+        logits = model(ids, cu_seqlens=cu)
+        logits.backward(do)
+        found.append((logits, [p.grad.clone() for p in model.parameters()]))
+    model.zero_grad()
+    alone = torch.cat([model(ids[:, a:b]) for a, b in pairwise(CU)], 1)
+    alone.backward(do)
+    for logits, grads in found:
+        torch.testing.assert_close(logits, alone, rtol=1e-9, atol=1e-9)
+        for (name, p), grad in zip(model.named_parameters(), grads, strict=True):
+            torch.testing.assert_close(grad, p.grad, rtol=1e-8, atol=1e-9, msg=name)
+
+
+def test_equal_lengths_are_rows_of_one_call_and_no_kernel_sees_two_documents():
+    model = model_of()
+    seen = []
+    for op, kernel in model.blocks[0].attn.kernels.items():
+
+        def recorded(q, *rest, op=op, kernel=kernel, **where):
+            seen.append((op, tuple(q.shape[:2]), where.get("cu_seqlens")))
+            return kernel(q, *rest, **where)
+
+        model.blocks[0].attn.kernels[op] = recorded
+    model(torch.randint(256, (1, 90)), cu_seqlens=CU)
+    shapes = [(2, 21), (1, 9), (1, 1), (1, 38)]
+    for op in ("compressed", "scores", "selected", "window"):
+        assert [(shape, cu) for name, shape, cu in seen if name == op] == [(shape, None) for shape in shapes]
+
+
+def test_the_function_and_the_layer_take_numbers_too():
+    torch.manual_seed(0)
+    layer, x = (
+        NSAAttention(32, 4, 2, l=8, d=4, l_slc=8, n=4, w=10, dtype=torch.float64),
+        torch.randn(1, 90, 32).double(),
+    )
+    torch.testing.assert_close(layer(x, cu_seqlens=CU), layer(x, cu_seqlens=torch.tensor(CU)), rtol=1e-9, atol=1e-9)
+    q, k, gate = (torch.randn(1, 90, *rest).double() for rest in ((4, 8), (2, 8), (4, 3)))
+    how = {"l": 8, "d": 4, "l_slc": 8, "n": 4, "w": 10}
+    rows, packed = (nsa_attention(q, k, k, None, None, gate, **how, cu_seqlens=cu) for cu in (CU, torch.tensor(CU)))
+    torch.testing.assert_close(rows, packed, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("attention", ["nsa", "dense"])
+def test_only_empty_documents_give_empty_logits(attention):
+    assert model_of(model__attention=attention)(torch.zeros(1, 0, dtype=torch.int64), cu_seqlens=[0, 0]).shape == (
+        1,
+        0,
+        256,
+    )
+
+
+@pytest.mark.parametrize("cu", [[0, 50, 40, 90], [0, 80], [1, 90], [90], []])
+def test_numbers_that_divide_no_row_are_refused(cu):
+    with pytest.raises(InputError, match="cu_seqlens"):
+        model_of()(torch.zeros(1, 90, dtype=torch.int64), cu_seqlens=cu)

@@ -1,0 +1,155 @@
+"""The README's nsa-train commands exactly as printed, without network and GPU; and the sizes that it tells, counted."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from nsa.config import RunConfig
+from nsa.errors import DataFailed, DataUnavailable
+from nsa.model.estimate import n_parameters
+from nsa.train.__main__ import main
+from nsa.train.effective import effective
+from nsa.train.loader import Loader
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+
+
+def commands():
+    """The right column's commands for one process."""
+    section = README.read_text().partition("## The original reports' commands")[2].partition("\n## ")[0]
+    cells = [line.split(" | ")[-1] for line in section.splitlines() if line.startswith("| ")]
+    found = [command for cell in cells for command in re.findall(r"`([^`]+)`", cell)]
+    return [command for command in found if re.match(r"([A-Z_0-9]+=\S+ )*(nsa-train|python) .*", command)]
+
+
+@pytest.fixture
+def as_on_the_readmes_installation(tmp_path):
+    """The environment of ``pip install .``: no datasets, no network, no GPU; nsa-train and python on the path."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "lib").mkdir()
+    program = tmp_path / "bin" / "nsa-train"
+    program.write_text(f"#!{sys.executable}\nimport sys\nfrom nsa.train.__main__ import main\nsys.exit(main())\n")
+    program.chmod(0o755)
+    python = tmp_path / "bin" / "python"  # a link would not find its virtual environment
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    (tmp_path / "lib" / "datasets.py").write_text("raise ModuleNotFoundError(name='datasets')\n")
+    paths = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": f"{tmp_path / 'lib'}:{ROOT}"}
+    more = {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    return {**os.environ, **paths, **more}
+
+
+def test_the_readme_has_these_commands_for_one_process():
+    words = [" ".join(re.findall(r"(nsa-train \w+|python -c)", command)) for command in commands()]
+    assert words == [
+        "nsa-train m7c_125m_1xa100_production",
+        "nsa-train train_showcase",
+        "nsa-train train_showcase",
+        "python -c",
+        "nsa-train train_showcase",
+    ]
+
+
+@pytest.mark.parametrize("command", commands())
+def test_a_command_runs_as_printed(command, tmp_path, as_on_the_readmes_installation):
+    """To its end where that is a step; else to its first step, and then SIGTERM ends it in good order."""
+    work = tmp_path / "work"
+    work.mkdir()
+    started = subprocess.Popen(
+        ["bash", "-c", f"exec env {command}" if "=" in command.split()[0] else f"exec {command}"],
+        cwd=work,
+        env=as_on_the_readmes_installation,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    is_long = command.endswith("nsa-train train_showcase")
+    seen = ""
+    while is_long and '"step": 0,' not in seen:
+        line = started.stdout.readline()
+        assert line, started.stderr.read()
+        seen += line
+    if is_long:
+        started.send_signal(signal.SIGTERM)
+    out, error = started.communicate(timeout=120)
+    seen += out
+    if "m7c_125m_1xa100" in command:
+        assert started.returncode == 2, error
+        assert "train.device = 'cuda', but torch sees no GPU here" in error
+        assert not list(work.iterdir())
+    elif command.startswith("python"):
+        assert started.returncode == 0, error
+    else:
+        assert started.returncode == (143 if is_long else 0), error
+        assert '"step": 0,' in seen
+        assert '"loss": 5.5' in seen
+
+
+FALLBACK = (
+    "train.data=fineweb-edu train.synthetic_on_fail=true train.steps=2 train.out_dir= model.n_layers=1 model.dim=32"
+)
+
+
+def test_the_fallback_falls_back_without_datasets(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    assert main(["train_showcase", "--override", FALLBACK + " model.n_heads=2 model.n_kv_groups=1"]) == 0
+    out, error = capsys.readouterr()
+    assert out.count('"synthetic": 1.0') == 2
+    assert "random ids instead of train.data = 'fineweb-edu': rank 0 has no data at step 0" in error
+    assert "needs datasets; pip install 'nsa-harness[data]'" in error
+    assert main(["train_showcase", "--override", FALLBACK.replace("=true", "=false")]) == 2
+    assert "error: train.data = 'fineweb-edu' needs datasets" in capsys.readouterr().err
+
+
+def test_a_stream_that_cannot_be_opened_fails_at_the_first_fetch_where_random_ids_may_stand_in(monkeypatch):
+    datasets = pytest.importorskip("datasets")
+
+    def unreachable(*_args, **_how):
+        raise ConnectionError("the hub does not answer\nat all")
+
+    monkeypatch.setattr(datasets, "load_dataset", unreachable)
+    config = RunConfig().with_value("train.data", "fineweb-edu")
+    with pytest.raises(
+        DataUnavailable, match="cannot open the dataset 'HuggingFaceFW/fineweb-edu': the hub does not answer"
+    ):
+        Loader(config)
+    loader = Loader(config.with_value("train.synthetic_on_fail", value=True))
+    assert loader.position() == {}
+    with pytest.raises(DataFailed, match="the hub does not answer"):
+        loader.fetch(0)
+    loader.substitute()
+    (ids,) = loader.fetch(0)
+    assert ids.shape == (config.train.batch_size, config.train.seq_len + 1)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_configuration_without_a_gpu_is_refused_before_anything_is_written(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name in ("m7c_125m_1xa100_production", "m7c_125m_2xa100_production", "m7c_125m_2xa100_shake"):
+        assert main([name, "--override", "parallel.allow_single=true train.batch_size=1"]) == 2
+        assert "torch sees no GPU here" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_sizes_that_are_told_are_the_sizes_that_are():
+    sparse = n_parameters(effective("m7c_125m_1xa100_production").config.model)
+    dense = n_parameters(effective("m7c_125m_1xa100_production", overrides=["model.attention=dense"]).config.model)
+    assert (sparse, dense) == (80_121_600, 73_550_592)
+    told = f"{sparse / 1e6:.1f} M parameters"
+    for page, words in (
+        ("README.md", f"{told} with bytes as its vocabulary; dense {dense / 1e6:.1f} M"),
+        ("docs/training.md", f"{told}, the dense one {dense / 1e6:.1f} M, with bytes as the vocabulary"),
+        ("nsa/configs/m7c_125m_1xa100_production.yaml", f"it has {sparse / 1e6:.1f} million parameters"),
+        ("nsa/configs/m7c_125m_2xa100_production.yaml", f"it has {sparse / 1e6:.1f} million parameters"),
+    ):
+        text = " ".join((ROOT / page).read_text().split())
+        assert words in text, page
+        assert not re.search(r"125 ?(M parameters|million)", text), page

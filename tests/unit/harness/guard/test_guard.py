@@ -1,0 +1,232 @@
+"""The guard: when it looks, what it tells, once, and what survives its own death."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.guard import jobs
+from harness.guard.guard import Guard
+from harness.guard.jobs import Guarded
+from harness.guard.ledger import GuardedError, Ledger
+from harness.guard.policy import CONFIRM_S, LONGEST_S, QUIET_S, Look, Vigil, What, may_end
+from harness.guard.receivers import Metrics, ReceiverError, address
+from harness.observe.proc import Proc
+
+TICK = 10.0
+WORKS = Look(kind="UNRESOLVED", cause="moving", confidence="low", because="it works")
+HANGS = Look(kind="HANG", cause="deadlock", confidence="high", because="nothing moves", run="")
+
+
+def played(states, *, routine_s=900.0):
+    """Every look and event of a job: ``states`` says at each tick whether it computes and what a look would say."""
+    vigil = Vigil(routine_s=routine_s, began_s=0.0)
+    looks, events, used = [], [], 0.0
+    for tick, (computes, look) in enumerate(states):
+        now = TICK * tick
+        used += TICK if computes else 0.0
+        vigil.pulse(now, {7: used})
+        if vigil.is_due(now):
+            looks.append(now)
+            if (what := vigil.looked(now, look)) is not None:
+                events.append((now, what))
+    return looks, events
+
+
+def test_a_hang_is_told_once_when_two_looks_agree():
+    looks, events = played([(True, WORKS)] * 30 + [(False, HANGS)] * 10_000)
+    assert [what for _, what in events] == [What.HANG]
+    told_after = events[0][0] - 30 * TICK
+    assert QUIET_S <= told_after <= QUIET_S + CONFIRM_S + 2 * TICK
+    assert len(looks) < 80, "what stays as it is is looked into ever more rarely"
+
+
+def test_one_look_that_says_hang_is_nobodys_business():
+    states = [(False, WORKS)] * 3 + [(False, HANGS)] + [(True, WORKS)] * 1000
+    assert played(states)[1] == []
+
+
+def test_a_job_that_goes_on_is_told_of_and_may_hang_again():
+    once = [(True, WORKS)] * 20 + [(False, HANGS)] * 200
+    _, events = played(once + once + [(True, WORKS)] * 20)
+    assert [what for _, what in events] == [What.HANG, What.GOES_ON, What.HANG, What.GOES_ON]
+
+
+def test_a_hang_that_computes_is_found_by_the_routine():
+    _, events = played([(True, WORKS)] * 100 + [(True, HANGS)] * 400)
+    ((told_s, what),) = events
+    assert what is What.HANG
+    assert told_s - 1000.0 <= 900.0 + CONFIRM_S + 2 * TICK
+
+
+@given(st.lists(st.tuples(st.integers(1, 300), st.booleans(), st.booleans()), min_size=1, max_size=12))
+def test_whatever_happens_hangs_and_their_ends_take_turns(parts):
+    states = [(computes, HANGS if hangs else WORKS) for ticks, computes, hangs in parts for _ in range(ticks)]
+    looks, events = played(states)
+    told = [what for _, what in events]
+    assert told == [What.HANG, What.GOES_ON] * (len(told) // 2) + [What.HANG] * (len(told) % 2)
+    assert all(later - earlier <= LONGEST_S + TICK for earlier, later in pairwise(looks))
+    assert len(looks) <= 3 + sum(ticks * TICK / CONFIRM_S for ticks, *_ in parts)
+
+
+@pytest.mark.parametrize(("confidence", "may"), [("proof", True), ("high", True), ("medium", False), ("low", False)])
+def test_only_what_is_certain_may_end_a_job(confidence, may):
+    assert may_end(Look(kind="HANG", cause="deadlock", confidence=confidence, because="")) is may
+    assert not may_end(Look(kind="SLOW", cause="", confidence=confidence, because=""))
+
+
+class Clock:
+    """Time that passes only when somebody sleeps."""
+
+    def __init__(self):
+        self.t = 0.0
+
+    def now(self):
+        return self.t
+
+    def wall(self):
+        return f"2026-01-01T00:00:{self.t:09.3f}Z"
+
+    def sleep(self, seconds):
+        self.t += seconds
+
+
+class Heard:
+    """A receiver that refuses the first ``deaf`` messages."""
+
+    def __init__(self, deaf=0):
+        self.name, self.deaf, self.titles, self.bodies = "json-1", deaf, [], []
+
+    def tell(self, title, body):
+        self.deaf -= 1
+        if self.deaf >= 0:
+            return False
+        self.titles.append(title)
+        self.bodies.append(body)
+        return True
+
+
+@pytest.fixture
+def asleep():
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"]) as process:
+        yield process
+        process.kill()
+
+
+def guarding(folder, process, *, look, heard, end=False):
+    ledger = Ledger.open(folder)
+    guard = Guard(
+        ledger=ledger, receivers=[heard], metrics=Metrics(), clock=Clock(), look=lambda job: look,
+        say=lambda text: None, end=end, routine_s=900.0,
+    )  # fmt: skip
+    guard.remember()
+    if process is not None:
+        guard.guard(jobs.named(process.pid))
+    return guard
+
+
+def ticks(guard, number):
+    for _ in range(number):
+        guard.tick()
+        guard.clock.sleep(TICK)
+
+
+def test_a_receiver_that_was_deaf_hears_of_a_hang_later_and_once(tmp_path, asleep):
+    heard = Heard(deaf=5)
+    guard = guarding(tmp_path, asleep, look=HANGS, heard=heard)
+    ticks(guard, 100)
+    assert heard.titles == [f"HANG (deadlock): process {asleep.pid}"]
+    assert guard.deliveries == []
+    assert heard.bodies[0].endswith(f"incident {asleep.pid}-{next(iter(guard.vigils)).started}-1-hang")
+
+
+def test_a_guard_that_was_killed_loses_nothing_and_repeats_nothing(tmp_path, asleep):
+    first = guarding(tmp_path, asleep, look=HANGS, heard=Heard(deaf=10_000))
+    ticks(first, 20)
+    first.ledger.close()  # as the kernel does when it is killed
+    heard = Heard()
+    second = guarding(tmp_path, asleep, look=HANGS, heard=heard)
+    ticks(second, 100)
+    second.ledger.close()
+    third = guarding(tmp_path, asleep, look=HANGS, heard=heard)
+    ticks(third, 100)
+    assert len(heard.titles) == 1
+    asleep.kill()
+    asleep.wait()
+    ticks(third, 1)
+    assert heard.titles[1] == f"process {asleep.pid} has ended: hang 1 of it is over"
+    assert third.vigils == {}
+
+
+def test_a_disk_that_is_full_for_a_while_costs_no_event(tmp_path, asleep, monkeypatch):
+    guard = guarding(tmp_path, asleep, look=HANGS, heard=Heard())
+    real, full = guard.ledger.fd, open("/dev/full", "ab", buffering=0)  # noqa: PTH123, SIM115 - a descriptor is wanted
+    guard.ledger.fd = full.fileno()
+    monkeypatch.setattr("os.fstat", lambda fd: type("S", (), {"st_size": 0})())
+    ticks(guard, 20)
+    assert guard.ledger.lost
+    guard.ledger.fd = real
+    monkeypatch.undo()
+    ticks(guard, 1)
+    full.close()
+    assert [event["event"] for event in guard.ledger.events()] == ["hang", "delivered"]
+
+
+def test_two_guards_do_not_share_a_folder(tmp_path):
+    ledger = Ledger.open(tmp_path)
+    with pytest.raises(GuardedError, match="another guard writes"):
+        Ledger.open(tmp_path)
+    ledger.close()
+    Ledger.open(tmp_path).close()
+
+
+def test_half_a_line_of_a_ledger_is_left_out(tmp_path):
+    ledger = Ledger.open(tmp_path)
+    ledger.add(event="hang", id="1")
+    with ledger.path.open("a") as file:
+        file.write('{"event": "de')
+    assert [event["event"] for event in ledger.events()] == ["hang"]
+
+
+@pytest.mark.parametrize(("confidence", "ends"), [("high", True), ("medium", False)])
+def test_term_goes_to_the_process_that_was_named_for_a_certain_hang_only(tmp_path, asleep, confidence, ends):
+    look = Look(kind="HANG", cause="deadlock", confidence=confidence, because="")
+    ticks(guarding(tmp_path, asleep, look=look, heard=Heard(), end=True), 20)
+    if ends:
+        assert asleep.wait(20) == -15
+    assert (asleep.poll() is None) is not ends
+
+
+def test_a_process_with_the_number_of_one_that_ended_is_not_guarded(asleep):
+    other = Guarded(pid=asleep.pid, started=1, command="gone")
+    assert jobs.pids(other, proc=Proc()) == []
+    assert jobs.pids(jobs.named(asleep.pid), proc=Proc()) == [asleep.pid]
+
+
+def test_jobs_are_found_by_their_command_line_and_we_are_none(asleep):
+    found = jobs.matching(re.compile(r"time\.sleep\(300\)"))
+    assert asleep.pid in [job.pid for job in found]
+    assert jobs.matching(re.compile("pytest.*test_guard_no_such_thing")) == []
+
+
+@pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")  # by apprise, on Python 3.11 and 3.12
+def test_an_address_is_known_by_a_fingerprint_because_it_may_hold_a_secret():
+    one = address("json://user:secret@127.0.0.1:9/hook")
+    assert one.name.startswith("json-")
+    assert "secret" not in one.name
+    with pytest.raises(ReceiverError, match="does not understand this nonsense address"):
+        address("nonsense://x")
+
+
+def test_the_ledger_is_one_json_object_a_line(tmp_path):
+    ledger = Ledger.open(tmp_path)
+    ledger.add(event="hang", body="two\nlines \x1b")
+    (line,) = ledger.path.read_text().splitlines()
+    assert json.loads(line)["body"] == "two\nlines \x1b"

@@ -1,0 +1,68 @@
+"""Who can end a wait, by what the trial's processes have open: real sockets and pipes of this very process."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+
+from harness.observe.ends import Ends
+from harness.observe.syscalls import Call
+
+ME = os.getpid()
+
+
+def end_of(fd, name):
+    return Ends({ME: 0}).of(ME, Call(name, (fd, 0, 0, 0, 0, 0), timed=False))
+
+
+@pytest.fixture(params=["127.0.0.1", "0.0.0.0"])
+def server(request):
+    with socket.create_server((request.param, 0)) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server):
+    with socket.create_connection(("127.0.0.1", server.getsockname()[1])) as client:
+        yield client
+
+
+def test_an_answer_on_a_connection_that_nobody_accepted_can_come_from_whoever_listens(client):
+    end = end_of(client.fileno(), "recvfrom")
+    assert (end.holders, end.outside) == ((ME,), False)
+
+
+def test_an_answer_on_an_accepted_connection_can_come_from_whoever_holds_the_other_end(server, client):
+    other, _ = server.accept()
+    with other:
+        end = end_of(client.fileno(), "recvfrom")
+    assert (end.holders, end.outside) == ((ME,), False)
+
+
+def test_an_answer_on_a_connection_whose_server_is_gone_comes_from_outside_if_at_all(server, client):
+    server.close()
+    end = end_of(client.fileno(), "recvfrom")
+    assert (end.holders, end.outside) == ((), True)
+
+
+def test_a_listener_waits_for_outside(server):
+    assert end_of(server.fileno(), "accept").outside
+
+
+def test_a_pipe_is_filled_by_whoever_can_read_it():
+    reader, writer = os.pipe()
+    end = end_of(writer, "write")
+    assert (end.call, end.holders, end.outside) == ("pipe-write", (ME,), False)
+    os.close(reader)
+    assert end_of(writer, "write").outside
+    os.close(writer)
+
+
+def test_a_listener_at_the_same_port_of_another_machine_is_no_listener_here():
+    from harness.observe.ends import _serves
+
+    assert not _serves("00000000:733C", local="0300000A:9999", to="0900000A:733C")
+    assert _serves("00000000:733C", local="0300000A:9999", to="0300000A:733C")
+    assert not _serves("00000000:733C", local="0100007F:9999", to="0100007F:733D")

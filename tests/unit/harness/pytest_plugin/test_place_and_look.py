@@ -1,0 +1,86 @@
+"""What the guard's processes tell each other, and what of a session is left out before the rules are asked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from harness.core.evidence import Evidence, Frame, ProcessState, StackSample, ThreadStack, ThreadState
+from harness.pytest_plugin.look import Below, of_the_test
+from harness.pytest_plugin.place import State, StateFile, Told, read_told, tell
+
+ROOT = Path(__file__).parents[4]
+
+
+def test_the_last_state_written_is_the_one_read(tmp_path):
+    file = StateFile(tmp_path / "a.state")
+    assert file.read() == State()
+    long = State(seq=1, phase="call", nodeid="test_it.py::test_a", path="/a", began_s=1.5, after_s=5.0, alarm=True)
+    file.write(long)
+    assert file.read() == long
+    file.write(State(answered=2))
+    assert file.read() == State(answered=2)
+    file.write(State(seq=3, nodeid="n" * 9000))
+    assert file.read().nodeid == "n" * 200
+    file.close()
+
+
+def test_what_was_told_is_read_as_it_was(tmp_path):
+    told = Told(seq=1, nodeid="n", phase="call", seconds=2.0, verdict="HANG", report="/r", text="a\nb")
+    assert read_told(tmp_path / "a.told") is None
+    tell(tmp_path / "a.told", told)
+    assert read_told(tmp_path / "a.told") == told
+
+
+def test_nobody_outside_of_the_session_is_seen():
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        tree = Below(os.getpid(), without=other.pid)
+        assert tree.get(child.pid) is None  # nobody was asked for it yet
+        assert child.pid in tree.children(os.getpid())
+        assert tree.get(child.pid) is not None
+        assert other.pid not in tree.children(os.getpid())
+        assert tree.get(other.pid) is tree.get(os.getppid()) is None
+        assert list(tree.children(os.getppid())) == []
+    finally:
+        for process in (child, other):
+            process.communicate(b"\n")
+
+
+def test_the_plugin_imports_nothing_until_it_is_asked():
+    code = "import sys, harness.pytest_plugin; print([m for m in sys.modules if m.startswith(('harness.', 'pytest'))])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['harness.pytest_plugin']"
+
+
+def test_what_serves_pytest_is_left_out_and_what_is_the_tests_own_is_kept():
+    listener = Frame(function="_thread_receiver", file="/site-packages/execnet/gateway_base.py", line=1)
+    own = Frame(function="_thread_receiver", file="/home/me/test_a.py", line=1)
+    stacks = (
+        ThreadStack(tid=7, name="MainThread", frames=(own,)),
+        ThreadStack(tid=8, name="", frames=(listener,)),
+        ThreadStack(tid=9, name="pytest_timeout test_a", frames=()),
+        ThreadStack(tid=11, name="server", frames=(own,)),
+    )
+
+    def looked(pid: int) -> ProcessState:
+        threads = tuple(
+            ThreadState(tid=tid, name="", state="S", wchan="", cpu_s=0.0, voluntary_switches=0, involuntary_switches=0)
+            for tid in (7, 8, 9, 10, 11)
+        )
+        return ProcessState(
+            id=f"p{pid}", t_s=1.0, rank=0, pid=pid, state="S", threads=threads, rss_bytes=0, minor_faults=0,
+            read_bytes=0, written_bytes=0, children=0, handles=("SIGALRM", "SIGINT"),
+        )  # fmt: skip
+
+    sample = StackSample(id="s", source="py-spy", native=False, t_s=1.0, rank=0, pid=7, threads=stacks)
+    evidence = Evidence(steps_wanted=0, stacks=(sample,), processes=(looked(7), looked(70)), main=7)
+    seen = of_the_test(evidence, alarm=True, watchdog=10)
+
+    assert [thread.tid for thread in seen.stacks[0].threads] == [7, 11]
+    assert [[thread.tid for thread in look.threads] for look in seen.processes] == [[7, 11], [7, 8, 9, 10, 11]]
+    assert [look.handles for look in seen.processes] == [("SIGINT",), ("SIGALRM", "SIGINT")]
+    assert of_the_test(evidence, alarm=False).processes[0].handles == ("SIGALRM", "SIGINT")

@@ -1,0 +1,150 @@
+"""Which frames mean something, and which one to name."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.core.evidence import Frame, StackSample, ThreadStack
+from harness.reading.frames import (
+    deciding_thread,
+    is_compiled_work,
+    is_noise,
+    native_leaf,
+    plain,
+    short_path,
+    spell,
+    telling_frame,
+)
+
+SITE = "/venv/lib/python3.11/site-packages"
+
+
+def native(function: str, file: str) -> Frame:
+    return Frame(function=function, file=file, line=0, native=True)
+
+
+def python(function: str, file: str, line: int = 1) -> Frame:
+    return Frame(function=function, file=file, line=line)
+
+
+@pytest.mark.parametrize(
+    ("function", "bare"),
+    [
+        ("acquire_forever", "acquire_forever"),
+        ("Condition.wait", "wait"),
+        ("outer.<locals>.<lambda>", "<lambda>"),
+        ("outer.<locals>.hook", "hook"),
+        ("<module>", "<module>"),
+        (
+            "at::(anonymous namespace)::add_kernel<float, std::pair<int, int> >(at::Tensor&)",
+            "at::add_kernel",
+        ),
+        ("torch::autograd::PyFunctionTensorPreHook::operator()", "torch::autograd::PyFunctionTensorPreHook::operator"),
+        ("gemm_nn.isra.0", "gemm_nn"),
+        ("read_piece [clone .cold]", "read_piece"),
+        ("pthread_mutex_lock@@GLIBC_2.2.5", "pthread_mutex_lock"),
+    ],
+)
+def test_a_bare_name_has_no_class_template_parameter_or_clone(function, bare):
+    assert plain(function) == bare
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        native("0x7fa62c0a3e96", "/lib/x86_64-linux-gnu/libc.so.6"),
+        native("pthread_mutex_lock", "/lib/x86_64-linux-gnu/libc.so.6"),
+        native("long_add", "/opt/python/lib/libpython3.11.so.1.0"),
+        native("PyObject_Call", "/usr/bin/python3.12"),
+        native("_call_function_pointer", "/build/Python-3.11.7/Modules/_ctypes/callproc.c"),
+        native("ffi_call", "/lib/x86_64-linux-gnu/libffi.so.8.1.2"),
+        # as pystack writes them
+        native("ffi_call", "???"),
+        native("__GI___lll_lock_wait", "./nptl/lowlevellock.c"),
+        native("__write", "../sysdeps/unix/sysv/linux/write.c"),
+        native("os_write_impl", "./Modules/posixmodule.c"),
+        native("pymain_run_file", "Modules/main.c"),
+    ],
+)
+def test_interpreter_and_c_library_are_noise_and_no_work(frame):
+    assert is_noise(frame)
+    assert not is_compiled_work(frame)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        native("at::native::add_kernel", f"{SITE}/torch/lib/libtorch_cpu.so"),
+        native("mkl_blas_sgemm", f"{SITE}/torch/lib/libtorch_cpu.so"),
+        native("gomp_team_barrier_wait", "/lib/libgomp.so.1"),
+        native("my_extension_step", f"{SITE}/mine/_core.cpython-311-x86_64-linux-gnu.so"),
+        native("cuStreamSynchronize", "/lib/libcuda.so.1"),
+        native("my_kernel", "???"),
+        native("step", "/src/mine/io/step.c"),
+    ],
+)
+def test_torch_and_extensions_are_work(frame):
+    assert not is_noise(frame)
+    assert is_compiled_work(frame)
+
+
+def test_a_frame_without_a_name_is_noise_but_may_be_work():
+    extension = native("0x7fa62c0a3e96", f"{SITE}/mine/_core.so")
+    assert is_noise(extension)
+    assert is_compiled_work(extension)
+
+
+def test_python_frames_are_never_noise():
+    assert not is_noise(python("PyThing", "/opt/python/lib/libpython3.11.so.1.0"))
+
+
+def test_the_frame_to_name_is_the_innermost_outside_the_standard_library():
+    own = python("take_batch", "/src/nsa/train/data.py", 9)
+    wait = python("Condition.wait", "/opt/lib/python3.11/threading.py", 327)
+    libc = native("0x7f", "/lib/libc.so.6")
+    stack = ThreadStack(tid=1, name="MainThread", frames=(libc, wait, own))
+    assert telling_frame(stack) == own
+    assert spell(own) == "take_batch (nsa/train/data.py:9)"
+
+
+def test_site_packages_are_not_the_standard_library():
+    frame = python("pop", f"{SITE}/torch/utils/data.py")
+    stack = ThreadStack(tid=1, name="MainThread", frames=(frame, python("main", "/src/main.py")))
+    assert telling_frame(stack) == frame
+    assert short_path(frame.file) == "torch/utils/data.py"
+
+
+def test_a_thread_without_python_is_named_by_its_native_frame():
+    stack = ThreadStack(tid=1, name="", frames=(native("??", ""), native("gloo::wait", f"{SITE}/torch/lib/libgloo.so")))
+    assert spell(telling_frame(stack)) == "gloo::wait (torch/lib/libgloo.so)"
+    assert len(native_leaf(stack)) == 2
+
+
+def sample(*threads: ThreadStack) -> StackSample:
+    return StackSample(id="stack-1", source="py-spy", native=True, t_s=1.0, rank=0, pid=7, threads=threads)
+
+
+def test_the_main_thread_decides_whatever_its_position():
+    other = ThreadStack(tid=8, name="pin", frames=(python("run", "/src/pin.py"),))
+    main = ThreadStack(tid=7, name="MainThread", frames=(python("main", "/src/main.py"),))
+    assert deciding_thread(sample(other, main)) == main
+
+
+def test_while_main_waits_for_the_autograd_thread_that_one_decides():
+    engine = native("torch::autograd::ReadyQueue::pop", f"{SITE}/torch/lib/libtorch_cpu.so")
+    main = ThreadStack(tid=7, name="MainThread", frames=(engine, python("backward", f"{SITE}/torch/_tensor.py")))
+    worker = ThreadStack(tid=8, name="pt_autograd_0", frames=(python("hook", "/src/hook.py"),))
+    parked = ThreadStack(tid=9, name="pin", frames=(python("wait", "/opt/lib/python3.11/threading.py"),))
+    assert deciding_thread(sample(main, parked, worker)) == worker
+    assert deciding_thread(sample(main, parked)) == main
+
+
+def test_of_two_threads_in_the_programs_own_code_the_engines_decides():
+    """On a GPU the hook runs in a thread of the engine's, beside whatever the program started."""
+    lib = f"{SITE}/torch/lib/libtorch_cpu.so"
+    waits = native("torch::autograd::ReadyQueue::pop", lib)
+    main = ThreadStack(tid=7, name="MainThread", frames=(waits, python("backward", f"{SITE}/torch/_tensor.py")))
+    inside = native("torch::autograd::Engine::evaluate_function", lib)
+    worker = ThreadStack(tid=8, name="", frames=(python("hook", "/src/hook.py"), inside))
+    holder = ThreadStack(tid=9, name="holder", frames=(python("hold_forever", "/src/hook.py"),))
+    assert deciding_thread(sample(main, holder, worker)) == worker

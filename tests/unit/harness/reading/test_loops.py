@@ -1,0 +1,102 @@
+"""Loops whose variables py-spy cannot read: a script's own level, and globals that a function names."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from harness.core.evidence import Frame, StackSample, ThreadStack
+from harness.reading.loops import UNSEEN, Variables, lacks_variables, loop_samples, may_be_endless, with_variables
+from harness.shim.nsa_harness_shim import own_frames, text_of, values
+
+PID, FILE = 100, "/src/train.py"
+
+
+def sample(source: str, locals_: dict[str, str] | None = None, *, line: int = 2, t_s: float = 0.0) -> StackSample:
+    """A process whose main thread is at ``line`` of ``source``, below one other frame."""
+    frames = (Frame(function="<module>", file=FILE, line=line), Frame(function="_run", file="runpy.py", line=1))
+    one = StackSample(
+        id="stack", source="py-spy", native=False, t_s=t_s, rank=0, pid=PID,
+        threads=(ThreadStack(tid=PID, name="MainThread", frames=frames),),
+    )  # fmt: skip
+    seen = loop_samples(one, {(PID, 0): locals_ or {}}, {FILE: source})
+    return StackSample(**{name: getattr(one, name) for name in one.__dataclass_fields__} | {"loops": seen})
+
+
+@pytest.mark.parametrize(
+    ("source", "lacks"),
+    [
+        ("while n < 10:\n    pass", True),
+        ("while len(items) < 10:\n    pass", True),
+        ("while True:\n    if n > 3: break", True),
+        ("while not done:\n    for x in items: pass", True),
+        ("while True:\n    pass", False),
+        ("while not done:\n    pass", False),
+        ("while n < 10:\n    step()", False),
+        ("for n in range(10):\n    pass", False),
+    ],
+)
+def test_a_loop_lacks_variables_if_what_it_computes_with_was_not_read(source, lacks):
+    assert lacks_variables(sample(source)) is lacks
+
+
+@pytest.mark.parametrize(
+    ("shared", "needs"),
+    [
+        ({"n": "3"}, "python"),
+        ({"n": "<Tensor>"}, ""),
+        ({}, UNSEEN),
+    ],
+)
+def test_what_a_process_says_of_its_globals_decides_what_its_loop_needs(shared, needs):
+    source = "while n < 10:\n    pass"
+    (loop,) = with_variables(sample(source), [Variables(2, {}, shared)], {FILE: source}).loops
+    assert loop.needs == needs
+
+
+def test_locals_are_nobody_elses_though_a_global_has_the_same_name():
+    source = "while n < 10:\n    pass"
+    (loop,) = with_variables(sample(source), [Variables(2, {"n": "3"}, {})], {FILE: source}).loops
+    assert loop.needs == "locals"
+
+
+def test_variables_of_other_frames_leave_a_loop_as_it_was():
+    source = "while n < 10:\n    pass"
+    before = sample(source)
+    assert with_variables(before, [Variables(1, {"n": "3"}, {})], {FILE: source}).loops == before.loops
+
+
+@pytest.mark.parametrize("numbers", [("1", "1", "1"), ("1", "2", "3")])
+def test_only_a_loop_of_which_nothing_changes_may_be_endless(numbers):
+    source = "while n < 10:\n    pass"
+    seen = [
+        with_variables(sample(source, t_s=2.0 * t), [Variables(2, {}, {"n": n})], {FILE: source})
+        for t, n in enumerate(numbers)
+    ]
+    found = may_be_endless(seen, tid=PID)
+    assert (found is not None) is (len(set(numbers)) == 1)
+
+
+LIMIT, SECRET = 12, "a password"
+
+
+def test_a_process_says_numbers_as_they_are_and_texts_by_a_fingerprint():
+    count, names = 3, ["a", "b"]
+    (outer, own, shared), *_ = values(own_frames(sys._getframe()))
+    assert outer > 1
+    assert (own["count"], shared["LIMIT"]) == ("3", "12")
+    assert own["names"].startswith("[")
+    assert SECRET not in shared["SECRET"] == text_of(SECRET) != text_of("another")
+    assert "values" not in shared
+    assert (count, names, LIMIT) == (3, ["a", "b"], 12)
+
+
+def test_what_has_operators_of_its_own_is_told_by_its_type_alone():
+    class Whole(int):
+        def __repr__(self):
+            raise AssertionError("nothing of the program's is asked anything")
+
+    assert text_of(Whole(3)) == "<Whole>"
+    assert text_of([Whole(3)]) == "<list>"
+    assert text_of(1 << 70) == "<int>"

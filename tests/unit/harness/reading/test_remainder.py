@@ -1,0 +1,99 @@
+"""How long loops within loops still need, by what samples of a stack tell of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.core.evidence import LoopSample, Position, StackSample
+from harness.reading.loops import progress, remainder
+
+PID = 7
+
+
+def loop(value, bound, *, counter="t", outer=4, line=27):
+    return LoopSample(
+        tid=PID, depth=0, outer=outer, function="Attention.forward", file="/home/me/model.py", line=line + 1,
+        header_line=line, header=f"for {counter} in range({bound}):", counters=((counter, value),), counter=counter,
+        bound=bound,
+    )  # fmt: skip
+
+
+def unknown(outer, header="for block in self.blocks:"):
+    return LoopSample(
+        tid=PID, depth=3, outer=outer, function="Model.forward", file="/home/me/model.py", line=90, header_line=89,
+        header=header,
+    )  # fmt: skip
+
+
+def block(place, of=12):
+    return Position(
+        function="forward", file="/torch/nn/modules/container.py", line=253, name="module", place=place, of=of, outer=3
+    )
+
+
+def sample(t_s, *loops, positions=()):
+    return StackSample(
+        id=f"stack-{t_s}", source="py-spy", native=False, t_s=t_s, rank=0, pid=PID, threads=(), loops=loops,
+        positions=positions,
+    )  # fmt: skip
+
+
+def test_one_loop_needs_the_rest_of_its_turns():
+    rest = remainder([sample(10.0, loop(100, 1000)), sample(20.0, loop(200, 1000))])
+    assert rest.left_s == pytest.approx(80.0)
+    assert not rest.at_least
+
+
+def test_a_block_of_twelve_takes_the_others_time_along():
+    samples = [sample(0.0, loop(0, 100), positions=(block(0),)), sample(60.0, loop(50, 100), positions=(block(2),))]
+    rest = remainder(samples)
+    # Two and a half blocks of twelve in a minute.
+    assert rest.left_s == pytest.approx(60.0 * 9.5 / 2.5)
+    assert rest.around == (block(2),)
+
+
+def test_samples_that_do_not_tell_the_block_are_left_out():
+    samples = [
+        sample(0.0, loop(0, 100), positions=(block(0),)),
+        sample(60.0, loop(50, 100), positions=(block(2),)),
+        sample(61.0, loop(51, 100)),
+    ]
+    assert remainder(samples).left_s == pytest.approx(60.0 * 9.5 / 2.5)
+
+
+def test_with_the_block_told_once_the_rate_is_the_inner_loops():
+    samples = [
+        sample(0.0, loop(10, 100)),
+        sample(2.0, loop(20, 100)),
+        sample(4.0, loop(30, 100), positions=(block(1),)),
+    ]
+    assert remainder(samples).left_s == pytest.approx((12 - 1.3) * 100 / 5.0)
+
+
+def test_what_comes_round_again_is_counted_from_its_latest_beginning():
+    samples = [sample(0.0, loop(90, 100)), sample(10.0, loop(10, 100)), sample(20.0, loop(30, 100))]
+    assert remainder(samples).left_s == pytest.approx(35.0)
+
+
+def test_within_a_loop_of_unknown_length_it_is_at_least_that():
+    training = unknown(2, "for step in range(asked.steps):")
+    known = [sample(t, training, loop(int(10 * t), 100)) for t in (1.0, 2.0)]
+    assert not remainder(known).at_least
+    blocks = [sample(t, training, unknown(3), loop(int(10 * t), 100)) for t in (1.0, 2.0)]
+    assert remainder(blocks).at_least
+    told = [sample(t, training, unknown(3), loop(int(10 * t), 100), positions=(block(1),)) for t in (1.0, 2.0)]
+    assert not remainder(told).at_least
+
+
+def test_nothing_that_turns_tells_nothing():
+    assert remainder([]) is None
+    assert remainder([sample(1.0, unknown(2)), sample(2.0, unknown(2))]) is None
+    assert remainder([sample(1.0, loop(5, 100)), sample(2.0, loop(5, 100))]) is None
+
+
+def test_a_loop_within_one_that_turned_has_no_rate_of_its_own():
+    samples = [
+        sample(t, loop(int(100 * t), 2048), loop(h, 96, counter="h", line=29))
+        for t, h in ((1.0, 3), (2.0, 40), (3.0, 86))
+    ]
+    assert [one.name for one in progress(samples)] == ["t"]

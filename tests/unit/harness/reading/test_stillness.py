@@ -1,0 +1,108 @@
+"""What moved between two looks: nothing is still unless everything is."""
+
+from dataclasses import replace
+
+import pytest
+
+from harness.core.codec import from_json, to_json
+from harness.core.evidence import Frame, ProcessState, StackSample, ThreadStack, ThreadState
+from harness.reading.stillness import background, between, quiet_windows
+
+THREAD = ThreadState(
+    tid=7,
+    name="python",
+    state="S",
+    wchan="futex_do_wait",
+    cpu_s=1.5,
+    voluntary_switches=10,
+    involuntary_switches=5,
+    timed=False,
+)
+LOOK = ProcessState(
+    id="proc-1",
+    t_s=10.0,
+    rank=0,
+    pid=7,
+    state="S",
+    threads=(THREAD,),
+    rss_bytes=4096,
+    minor_faults=100,
+    read_bytes=50,
+    written_bytes=60,
+    children=1,
+)
+
+
+def frame(function, file):
+    return Frame(function=function, file=file, line=3)
+
+
+def later(seconds=1.0, *, thread=None, since="proc-1", **changes):
+    threads = (replace(THREAD, **(thread or {})),)
+    return replace(
+        LOOK, **{"id": "proc-2", "t_s": 10.0 + seconds, "threads": threads, "undisturbed_since": since} | changes
+    )
+
+
+def test_nothing_moved():
+    moved = between(LOOK, later())
+    assert moved.still
+    assert str(moved).startswith("in 1.0 s: CPU 0.000 s, 0 context switches")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"thread": {"cpu_s": 1.51}},
+        {"thread": {"voluntary_switches": 13}},
+        {"thread": {"involuntary_switches": 8}},
+        {"thread": {"state": "R"}},
+        {"minor_faults": 103},
+        {"read_bytes": 51},
+        {"written_bytes": 61},
+        {"threads": ()},
+        {"threads": (THREAD, replace(THREAD, tid=8, cpu_s=0.0, voluntary_switches=0, involuntary_switches=0))},
+    ],
+    ids=lambda change: next(iter(change.get("thread", change))),
+)
+def test_any_one_thing_that_moved_is_between(change):
+    assert not between(LOOK, later(**change)).still
+
+
+def test_new_thread_brings_all_of_its_cpu_time():
+    new = replace(THREAD, tid=8, cpu_s=0.5)
+    assert between(LOOK, later(threads=(THREAD, new))).cpu_share == pytest.approx(0.5)
+
+
+def test_window_of_no_length_has_no_cpu_share():
+    assert between(LOOK, later(0.0, thread={"cpu_s": 2.0})).cpu_share == 0.0
+
+
+def test_only_looks_without_a_dumper_in_between_make_a_window():
+    middle = later(1.0)
+    longest = later(2.0, id="proc-3")
+    after_a_dump = later(5.0, id="proc-4", since=None)
+    (window,) = quiet_windows((LOOK, middle, longest, after_a_dump))
+    assert (window.first, window.last, window.seconds) == ("proc-1", "proc-3", 2.0)
+
+
+def test_window_whose_opening_was_not_kept_is_left_out():
+    assert quiet_windows((later(since="proc-0"),)) == ()
+
+
+def test_look_survives_the_journal():
+    assert from_json(ProcessState, to_json(later())) == later()
+
+
+def test_pythons_own_service_of_descriptors_is_background_and_the_programs_own_server_is_not():
+    server = replace(THREAD, tid=8, wchan="__skb_wait_for_more_packets", call="socket-unix", outside=True)
+    looks = [replace(LOOK, threads=(THREAD, server)), replace(later(), threads=(THREAD, server))]
+
+    def sample(file):
+        frames = (frame("accept", "/usr/lib/python3.11/socket.py"), frame("_serve", file))
+        main = ThreadStack(tid=7, name="MainThread", frames=(frame("train", "/home/me/train.py"),))
+        stacks = (main, ThreadStack(tid=8, name="serve", frames=frames))
+        return StackSample(id="s", source="py-spy", native=False, t_s=10.5, rank=0, pid=7, threads=stacks)
+
+    assert background(looks, [sample("/usr/lib/python3.11/multiprocessing/resource_sharer.py")]) == {8}
+    assert background(looks, [sample("/home/me/serve.py")]) == frozenset()

@@ -1,0 +1,223 @@
+"""A report that is passed on holds its evidence; it is computed again, and a changed digit or word is named."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shutil
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.cli.main import main
+from harness.report.bundle import bundle, is_bundle, pages, write_pages
+from harness.report.hide import Hider
+from harness.report.verify import bundles, verify
+from harness.store import fsck, layout
+from harness.store.archive import unpacked
+from harness.store.files import read_text
+from harness.store.run_store import find_run, read_any
+
+
+def as_recorded(folder):
+    """A judge that gives every trial of a canned run the verdict it was given: canned evidence is not a real one's."""
+    run = read_any(unpacked(folder))
+    recorded = {record.trial.key: record.verdict for record in run.records}
+    return lambda case: recorded[case.trial.key]
+
+
+def checked(folder):
+    return verify(folder, judge=as_recorded(folder))
+
+
+def places(verified):
+    return [difference.place for difference in verified.differences]
+
+
+@pytest.fixture
+def folder(make_run, tmp_path):
+    bundle(make_run("threshold")[1], tmp_path / "passed_on", hider=Hider())
+    return tmp_path / "passed_on"
+
+
+def test_a_bundle_of_every_kind_of_run_is_the_same_again(make_run, make_campaign, tmp_path):
+    runs = [make_run(name)[1] for name in ("threshold", "no_threshold_slow", "aborted", "empty")]
+    runs.append(make_campaign([({}, "pass", 0), ({"n_layers": 12}, "hang", 0), ({"n_layers": 12}, "hang", 1)])[1])
+    for number, run_dir in enumerate(runs):
+        bundle(run_dir, tmp_path / str(number), hider=Hider())
+        verified = checked(tmp_path / str(number))
+        assert verified.differences == ()
+        assert verified.unjudged == 0
+
+
+def test_one_changed_digit_and_one_changed_word_are_named_with_their_sentence(folder):
+    page = layout.report(folder)
+    text = page.read_text()
+    page.write_text(text.replace("15 of 15 trials", "16 of 15 trials", 1))
+    (found,) = checked(folder).differences
+    assert found.place.startswith("report.md:3")
+    assert "16 of 15" in found.said
+    assert "15 of 15" in found.computed
+    page.write_text(text)
+    html = layout.report(folder, "html")
+    html.write_text(html.read_text().replace("hangs", "crashes", 1))
+    assert ["hangs" in d.computed and "crashes" in d.said for d in checked(folder).differences] == [True]
+
+
+@pytest.fixture(scope="module")
+def computed(drawn, tmp_path_factory):
+    """The pages of one bundle, made once for all who change them."""
+    folder = tmp_path_factory.mktemp("computed") / "passed_on"
+    bundle(drawn[0], folder, hider=Hider())
+    return folder, pages(unpacked(folder))
+
+
+@given(data=st.data())
+def test_no_character_of_any_file_can_change_unseen(data, computed):
+    from harness.report.verify import compared
+
+    folder, wanted = computed
+    name = data.draw(st.sampled_from(sorted(wanted)))
+    text = wanted[name]
+    at = data.draw(st.sampled_from([m.start() for m in re.finditer(r"\w", text)]))
+    other = "7" if text[at] != "7" else "3"
+    changed = text[:at] + other + text[at + 1 :]
+    assert compared(name, changed, text, folder)
+
+
+def test_a_sentence_that_was_added_or_left_out_is_named(folder):
+    page = layout.report(folder)
+    text = page.read_text()
+    page.write_text(f"{text}\nIt was never the memory.\n")
+    (found,) = checked(folder).differences
+    assert (found.said, found.computed) == ("It was never the memory.", "")
+    page.write_text(text.replace("*Isolated.*", "", 1))
+    assert any("Isolated" in d.computed for d in checked(folder).differences)
+
+
+def test_a_file_that_is_missing_or_too_many_is_named(folder):
+    layout.findings(folder).unlink()
+    (layout.figures(folder) / "other.svg").write_text("<svg/>")
+    assert places(checked(folder)) == ["findings.json", "figures/other.svg"]
+
+
+def test_evidence_that_was_changed_is_named_and_nothing_is_computed_from_it(folder):
+    from harness.store.archive import packed
+
+    run_dir, judge = unpacked(folder), as_recorded(folder)
+    files = {str(p.relative_to(run_dir)): p.read_bytes() for p in run_dir.rglob("*") if p.is_file()}
+    files["journal.jsonl"] = files["journal.jsonl"].replace(b'"last_good":4', b'"last_good":3', 1)
+    layout.archive(folder).write_bytes(packed(files))
+    (found,) = verify(folder, judge=judge).differences
+    assert found.place == "evidence.tar.xz"
+    assert found.said == "journal.jsonl:25: it is not as it was written: its checksum differs"
+
+
+def test_another_verdict_on_the_same_evidence_is_named(folder):
+    recorded = as_recorded(folder)
+
+    def judge(case):
+        verdict = recorded(case)
+        return dataclasses.replace(verdict, phase="forward") if verdict.phase == "backward" else verdict
+
+    found = [d for d in verify(folder, judge=judge).differences if "of the journal" in d.place]
+    assert len(found) == 2
+    assert "backward" in found[0].said
+    assert "forward" in found[0].computed
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [({"excluded_rate": 0.05}, "failure rates of 0.0500"), ({"fit": "steeper"}, "slope")],
+)
+def test_a_number_that_the_run_itself_got_wrong_is_named(changes, what, make_run, parts, tmp_path):
+    canned = parts["threshold"]()
+    if "fit" in changes:
+        changes = {"fit": dataclasses.replace(canned.boundary.fit, slope=canned.boundary.fit.slope * 1.001)}
+    canned.boundary = dataclasses.replace(canned.boundary, **changes)
+    bundle(make_run(canned)[1], tmp_path / "wrong", hider=Hider())
+    assert [d.said.startswith(what) for d in checked(tmp_path / "wrong").differences] == [True]
+
+
+def test_a_bundle_is_a_run_to_other_commands_and_its_checksums_hold(folder, tmp_path):
+    run_dir = find_run(tmp_path, "passed_on")
+    assert run_dir != folder
+    assert fsck.problems(run_dir) == []
+    assert len(read_any(run_dir).records) == 23
+
+
+def test_names_and_secrets_are_in_no_file_of_a_bundle(make_run, parts, tmp_path):
+    canned = parts["threshold"]()
+    record, evidence = canned.trials[4]
+    record = dataclasses.replace(record, started_at="on ada-host")
+    canned.trials[4] = (record, evidence)
+    bundle(make_run(canned)[1], tmp_path / "passed_on", hider=Hider(("ada-host",)))
+    run_dir = unpacked(tmp_path / "passed_on")
+    for path in (*run_dir.rglob("*"), *(tmp_path / "passed_on").rglob("*")):
+        assert not path.is_file() or b"ada-host" not in path.read_bytes()
+
+
+def test_a_trial_without_evidence_is_named_on_the_page_and_counted(make_run, tmp_path):
+    run, run_dir = make_run("threshold")
+    shutil.rmtree(layout.trial(run_dir, run.records[2].trial.key))
+    bundle(run_dir, tmp_path / "passed_on", hider=Hider())
+    verified = checked(tmp_path / "passed_on")
+    assert verified.unjudged == 1
+    assert verified.differences == ()
+    assert "that of 3 was not kept" in layout.report(tmp_path / "passed_on").read_text()
+
+
+def test_a_bundle_of_a_run_that_was_cut_off_does_not_say_how_to_continue_what_is_not_there(make_run, tmp_path):
+    bundle(make_run("aborted")[1], tmp_path / "passed_on", hider=Hider())
+    for path in (tmp_path / "passed_on").glob("*.*"):
+        assert b"--resume" not in path.read_bytes()
+
+
+def test_every_link_on_the_page_leads_somewhere(folder):
+    text = layout.report(folder).read_text()
+    links = set(re.findall(r"\]\(([^)]+)\)", text))
+    assert "evidence.tar.xz" in links
+    assert [link for link in links if not (folder / link).is_file()] == []
+
+
+def test_a_bundle_of_a_bundle_and_its_pages_again_are_the_same_bytes(folder, tmp_path):
+    before = {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    bundle(unpacked(folder), tmp_path / "again", hider=Hider())
+    layout.report(folder).write_text("lost")
+    write_pages(folder)
+    for other in (folder, tmp_path / "again"):
+        assert {path.name: path.read_bytes() for path in other.rglob("*") if path.is_file()} == before
+
+
+def command(*argv):
+    return CliRunner().invoke(main, ["report", *map(str, argv)])
+
+
+def test_the_command_makes_a_bundle_writes_it_again_and_says_what_is_not_the_same(make_run, tmp_path, monkeypatch):
+    monkeypatch.setattr("harness.classify.engine.classify", lambda case: as_recorded(tmp_path / "out")(case))
+    done = command(make_run("threshold")[1], "--bundle", tmp_path / "out")
+    assert done.exit_code == 0
+    assert "with the evidence of 23 of 23 trials" in done.output
+    assert command("--verify", tmp_path).exit_code == 0
+    layout.report(tmp_path / "out").write_text("nothing")
+    done = command("--verify", tmp_path)
+    assert done.exit_code == 1
+    assert "report.md:1: it says: nothing" in done.output
+    assert command(tmp_path / "out").exit_code == 0
+    assert command("--verify", tmp_path).exit_code == 0
+
+
+@pytest.mark.parametrize("argv", [("a", "b"), ("--verify", "nowhere")])
+def test_what_cannot_be_verified_or_is_too_much_is_wrong_use_or_no_run(argv):
+    assert command(*argv).exit_code in (2, 6)
+
+
+def test_the_findings_count_what_the_journal_holds(folder):
+    findings = json.loads(read_text(layout.findings(folder)))
+    assert findings["counts"] == {"HANG": 2, "PASS": 21}
+    assert len(findings["trials"]) == 23
+    assert is_bundle(folder)
+    assert bundles(folder.parent) == [folder]
