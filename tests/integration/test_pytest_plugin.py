@@ -246,16 +246,23 @@ def test_under_xdist_a_worker_that_hangs_is_replaced_and_no_test_is_lost(session
 
 
 @pytest.mark.slow
-def test_what_is_slow_is_mentioned_and_passes(sessions):
+def test_what_is_slow_is_mentioned_and_passes(sessions, tmp_path):
     session = sessions["healthy"]
     assert session.code == 0, session.out
     assert "4 passed" in session.out
-    told = session.out.partition("looked at, and left to go on")[2]
-    # Where every core has other work, not every one of the four looks is over within twelve seconds.
-    named = [
-        name for name in ("sleep", "compute", "thread", "alarm") if f"test_it.py::test_{name} (call): after " in told
+    if not mentioned(session):  # where every core has other work, no look may be over within twelve seconds
+        longer = HEALTHY.replace("SECONDS = 12.0", "SECONDS = 60.0")
+        session = Session(tmp_path / "longer", longer, "--hang-guard", "--hang-guard-after=2", "-n4", "-pno:timeout")
+        assert session.code == 0, session.out
+    assert mentioned(session), session.out
+
+
+def mentioned(session):
+    """Those of the four healthy tests that the session says it looked at and left to go on."""
+    said = session.out.partition("looked at, and left to go on")[2]
+    return [
+        name for name in ("sleep", "compute", "thread", "alarm") if f"test_it.py::test_{name} (call): after " in said
     ]
-    assert named
 
 
 @pytest.mark.slow

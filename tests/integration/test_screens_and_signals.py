@@ -139,16 +139,24 @@ def test_a_second_ctrl_c_waits_for_nobody(place):
 def test_a_terminal_that_is_closed_interrupts_and_is_nothing_under_nohup(place):
     argv = [sys.executable, "-P", "-m", "harness", "run", "--", sys.executable, "steps.py"]
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as command:
-        time.sleep(1.5)
+        wait_for_runs(place, 1)
         command.send_signal(signal.SIGHUP)
-        assert command.wait(timeout=20) == 130
+        assert command.wait(timeout=60) == 130
     with subprocess.Popen(["nohup", *argv], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as command:
-        time.sleep(1.5)
+        wait_for_runs(place, 2)
         command.send_signal(signal.SIGHUP)
         time.sleep(0.5)
         assert command.poll() is None
         command.send_signal(signal.SIGTERM)
-        assert command.wait(timeout=20) == 130
+        assert command.wait(timeout=60) == 130
+
+
+def wait_for_runs(place, count):
+    """Until that many runs have a journal: a command that has begun one has its signal handlers."""
+    end = time.monotonic() + 60
+    while len(list(place.glob("runs/*/journal.jsonl"))) < count:
+        assert time.monotonic() < end, "no run began within a minute"
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(
