@@ -3,8 +3,8 @@
     python tests/again.py -n 3 tests/unit
 
 Many tests are about clocks: what is told within ten seconds, what ends within two. Beside three others on two busy
-cores such a test can lose its seconds without anything being wrong. What fails twice, or is one of many, is wrong. Both
-runs are printed, and the names of what passed only alone come last: a name that comes again and again is a test to mend.
+cores such a test can lose its seconds without anything being wrong. What fails twice, or is one of many, is wrong.
+Both runs are printed, and the names of what passed only alone come last: one that comes again and again is to mend.
 """
 
 from __future__ import annotations
