@@ -172,15 +172,14 @@ def draw(out: Path, found: list[dict]) -> None:
 
     figure, both = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained", sharey=True)
     arms = [arm for part in found for arm in part["arms"] if "failed" not in arm]
-    named = set()
     for arm in arms:
-        label = arm["arm"] if arm["arm"] not in named else None
-        named.add(arm["arm"])
+        seeds = sorted({part["seed"] for part in found})
+        label, style = f"{arm['arm']}, seed {arm['seed']}", ("-", "--", ":", "-.")[seeds.index(arm["seed"]) % 4]
         step, seconds, loss = zip(*arm["held_out"], strict=True)
         tokens = [arm["tokens_a_step"] * (n + 1) / 1e6 for n in step]
         for axes, xs in ((both[0], seconds), (both[1], tokens)):
-            axes.plot(xs, loss, color=COLOURS[arm["arm"]], linewidth=1.6, label=label)
-    both[0].set(xlabel="seconds of optimizer steps", ylabel="held-out loss, nats per byte", yscale="log")
+            axes.plot(xs, loss, color=COLOURS[arm["arm"]], linestyle=style, linewidth=1.6, label=label)
+    both[0].set(xlabel="seconds of optimizer steps", ylabel="held-out loss, nats per byte")
     both[1].set(xlabel="million bytes read")
     for axes in both:
         axes.spines[["top", "right"]].set_visible(False)

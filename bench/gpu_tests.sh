@@ -6,7 +6,7 @@
 set -u
 out=$(mkdir -p "$1" && cd "$1" && pwd)
 cd "$(dirname "$0")/.."
-export PYTHONPATH=$PWD CUBLAS_WORKSPACE_CONFIG=:4096:8 TORCHINDUCTOR_CACHE_DIR=$(mktemp -d)
+export PYTHONPATH=$PWD:${PYTHONPATH:-} CUBLAS_WORKSPACE_CONFIG=:4096:8 TORCHINDUCTOR_CACHE_DIR=$(mktemp -d)
 wanted="tests/gpu tests/nsa -m gpu -q --no-header -p no:cacheprovider -p no:benchmark"
 nvidia-smi -L
 

@@ -4,8 +4,11 @@ from itertools import pairwise
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nsa import NSAAttention, nsa_attention
+from nsa.attention.documents import alike
 from nsa.config import RunConfig
 from nsa.errors import InputError
 from nsa.model.build import build_model
@@ -68,7 +71,7 @@ def test_boundaries_as_numbers_and_as_a_tensor_give_the_same_logits_and_gradient
             torch.testing.assert_close(grad, p.grad, rtol=1e-8, atol=1e-9, msg=name)
 
 
-def test_equal_lengths_are_rows_of_one_call_and_no_kernel_sees_two_documents():
+def test_like_lengths_are_rows_of_one_call_and_no_kernel_sees_two_documents():
     model = model_of()
     seen = []
     for op, kernel in model.blocks[0].attn.kernels.items():
@@ -79,9 +82,19 @@ def test_equal_lengths_are_rows_of_one_call_and_no_kernel_sees_two_documents():
 
         model.blocks[0].attn.kernels[op] = recorded
     model(torch.randint(256, (1, 90)), cu_seqlens=CU)
-    shapes = [(2, 21), (1, 9), (1, 1), (1, 38)]
+    shapes = [(1, 38), (3, 21), (1, 1)]
     for op in ("compressed", "scores", "selected", "window"):
         assert [(shape, cu) for name, shape, cu in seen if name == op] == [(shape, None) for shape in shapes]
+
+
+@given(lengths=st.lists(st.integers(0, 300), max_size=40))
+def test_every_document_is_in_one_call_whose_rows_have_a_quarter_more_tokens_at_most(lengths):
+    groups = alike(lengths)
+    assert sorted(i for group in groups for i in group) == [i for i, n in enumerate(lengths) if n]
+    for group in groups:
+        held = [lengths[i] for i in group]
+        assert held == sorted(held, reverse=True)
+        assert len(group) == 1 or len(held) * held[0] <= 1.25 * sum(held)
 
 
 def test_the_function_and_the_layer_take_numbers_too():
