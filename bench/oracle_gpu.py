@@ -2,7 +2,7 @@
 
     python bench/oracle_gpu.py                          # on the GPU in bf16; exit status 1 on a miss; under 90 s
     python bench/oracle_gpu.py --dtype float32 --width 128
-    python bench/oracle_gpu.py --device cpu             # in fp32, the routes that a CPU has; two minutes on two cores
+    python bench/oracle_gpu.py --device cpu             # in fp32, the routes that a CPU has
     python bench/oracle_gpu.py --only selected:tiles --here
 
 The oracle is written from the equations of arXiv 2502.11089 with dense masks, and uses none of the code under test. A
@@ -14,8 +14,8 @@ with packed documents:
   gradient of every parameter, against the oracle with the same rounded weights and the blocks that the model chose;
 - *choice*: rows whose blocks differ from the oracle's, of all; allowed where their scores are as good as equal.
 
-Errors are distances in the 2-norm, relative to what is wanted; of gradients the worst stands in the table. Routes run
-side by side in processes of their own, so that one failure loses only itself.
+Errors are distances in the 2-norm, relative to what is wanted; of gradients the worst stands in the table. On a GPU
+routes run side by side in processes of their own, so that one failure loses only itself.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-H, G, L_CMP, D_CMP, L_SLC, N, W = 32, 2, 32, 16, 64, 5, 100
-"""Heads and blocks that every kernel takes: 16 query heads a group; two selection blocks beside the three forced."""
-N_TOKENS = {"cuda": 600, "cpu": 330}
-"""Of a row; cuDNN wants 32 compression blocks, and a CPU wants less to do."""
+G, L_CMP, D_CMP, L_SLC, N, W = 2, 32, 16, 64, 5, 100
+"""Groups and blocks that every kernel takes; two selection blocks beside the three forced."""
+HEADS, N_TOKENS = {"cuda": 32, "cpu": 8}, {"cuda": 600, "cpu": 330}
+"""Query heads, and tokens of a row: Hopper's kernels want 16 heads a group, cuDNN 32 blocks, and a CPU less to do."""
 COMPILED = ("flex", "hopper", "tiles", "triton")
 """Kernels that take their time before they run."""
 TOLERANCE = {
@@ -147,14 +147,14 @@ def oracle(p, ids, bounds, choices):
         mine = {name.partition(f"blocks.{layer}.")[2]: w for name, w in p.items() if f"blocks.{layer}." in name}
         a = {name.removeprefix("attn."): w for name, w in mine.items()}
         y = norm(x, mine["norm1.weight"])
-        q = rotated((y @ a["q_proj.weight"].T).unflatten(-1, (H, -1)), at.place)
+        q = rotated((y @ a["q_proj.weight"].T).unflatten(-1, (-1, a["phi_k.pe"].shape[1])), at.place)
         k, v = ((y @ a[name].T).unflatten(-1, (3, G, -1)).unbind(2) for name in ("k_proj.weight", "v_proj.weight"))
         kc = rotated(phi(k[0], a, "phi_k", at), at.block_place + L_CMP - 1)
         o_cmp, prob, _ = softmax_attention(q, kc, phi(v[0], a, "phi_v", at), sees_cmp(at))
         compared.append(compare_choice(index, block_scores(prob.detach(), at), at))
         o_slc = softmax_attention(q, rotated(k[1], at.place), v[1], sees_slc(at, index))[0]
         o_win = softmax_attention(q, rotated(k[2], at.place), v[2], sees_win(at))[0]
-        gate = (F.silu(y @ a["gate.fc1.weight"].T) @ a["gate.fc2.weight"].T).sigmoid().unflatten(-1, (H, 3))
+        gate = (F.silu(y @ a["gate.fc1.weight"].T) @ a["gate.fc2.weight"].T).sigmoid().unflatten(-1, (-1, 3))
         o = sum(gate[..., i, None] * part for i, part in enumerate((o_cmp, o_slc, o_win)))
         x = x + o.flatten(2) @ a["o_proj.weight"].T
         x = x + F.silu(norm(x, mine["norm2.weight"]) @ mine["mlp.fc1.weight"].T) @ mine["mlp.fc2.weight"].T
@@ -187,7 +187,7 @@ def moved_model(op, name, dtype, device, width, n_tokens):
     from nsa.kernels.on_call import KernelOnCall
 
     torch.manual_seed(0)
-    model = TinyLM(256, 128, 2, H, G, width, width, L_CMP, D_CMP, L_SLC, N, W)
+    model = TinyLM(256, 128, 2, HEADS[device], G, width, width, L_CMP, D_CMP, L_SLC, N, W)
     with torch.no_grad():
         for parameter_name, w in model.named_parameters():
             if parameter_name.endswith((".pe", "gate.fc2.weight", "phi_k.fc2.weight", "phi_v.fc2.weight")):
@@ -238,7 +238,7 @@ def of_operator(op, call, layout, bounds, dtype, device, width):
         x = torch.randn(*shape, generator=draw, dtype=torch.float64).to(device, dtype)
         return x.requires_grad_(), x.detach().double().requires_grad_()
 
-    B, T = n_rows(bounds), bounds[-1]
+    B, T, H = n_rows(bounds), bounds[-1], HEADS[device]
     n_slots = T // D_CMP if B == 1 else len(at.start)
     where = {"cu_seqlens": on_device(bounds, device)}
     if op == "combine":
@@ -364,7 +364,7 @@ def main():
         "--jobs", type=int, default=max(1, min(12, (os.cpu_count() or 2) * 3 // 4)), help="processes at once"
     )
     parser.add_argument("--limit-s", type=float, default=600, help="of one route's process")
-    parser.add_argument("--here", action="store_true", help="in this process, one route after the other")
+    parser.add_argument("--here", action="store_true", help="in this process, one after the other, as on a CPU")
     parser.add_argument("--json", metavar="FILE", help="everything measured; '-': print it in one line, no table")
     args = parser.parse_args()
     args.dtype = args.dtype or ("bfloat16" if args.device == "cuda" else "float32")
@@ -373,7 +373,7 @@ def main():
     torch.set_num_threads(max(1, min(4, (os.cpu_count() or 2) // args.jobs)))
     start, routes = time.monotonic(), ["auto", *(f"{op}:{name}" for op in KERNELS for name in KERNELS[op])]
     routes = args.only or routes
-    if args.here:
+    if args.here or args.device == "cpu":
         results = {route: measure(route, args.dtype, args.device, args.width) for route in routes}
     else:
         compiled_first = sorted(routes, key=lambda route: not route.endswith(COMPILED))
