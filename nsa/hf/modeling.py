@@ -85,11 +85,11 @@ class NSACache:
         before = [cache.state() for _, cache in groups]
         try:
             logits = self._run(groups, ids_BT, mask_BT if not self._groups else None, n_last)
+            self._groups, self._n_seen = groups, self._n_seen + T
         except BaseException:
             for (_, cache), state in zip(groups, before, strict=True):
                 cache.restore(state)
             raise
-        self._groups, self._n_seen = groups, self._n_seen + T
         return logits
 
     def _run(

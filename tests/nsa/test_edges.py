@@ -1,14 +1,18 @@
 """What everyone does once: interrupted steps, empty input, boundaries and shapes that do not fit."""
 
+import contextlib
+
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from interruptions import InterruptAt, InterruptAtLine, Interrupted
 
+import nsa.attention.cache
 from nsa.attention.cache import CacheError
 from nsa.attention.layer import NsaAttention
 from nsa.config import ModelConfig, RunConfig
 from nsa.errors import ConfigError, InputError
 from nsa.kernels.registry import resolve_all
+from nsa.kernels.selected import sdpa
 from nsa.model.build import build_model, site_of
 from nsa.model.generate import generate
 
@@ -46,36 +50,26 @@ def model_of(route="auto"):
     return build_model(config_of(**ROUTES[route]))[0]
 
 
-class Interrupted(BaseException):
-    """What a signal handler may raise: not an Exception."""
-
-
-class InterruptAt(TorchDispatchMode):
-    """Raise before operator number ``n``; counts them without end if there are fewer."""
-
-    def __init__(self, n):
-        super().__init__()
-        self.n, self.seen = n, 0
-
-    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
-        self.seen += 1
-        if self.seen == self.n:
-            raise Interrupted
-        return operator(*args, **(kwargs or {}))
-
-
 @pytest.mark.parametrize(
-    ("route", "max_tokens", "every"),
+    ("route", "max_tokens", "interrupt", "every"),
     [
-        ("auto", 60, 1),
-        ("auto", None, 13),
-        ("dense", 60, 1),
-        ("slc alone", 60, 7),
+        ("auto", 60, InterruptAt, 1),
+        ("auto", None, InterruptAt, 1),
+        ("dense", 60, InterruptAt, 1),
+        ("masked", 60, InterruptAt, 7),
+        ("gather", None, InterruptAt, 11),
+        ("packed", 60, InterruptAt, 13),
+        ("cmp alone", 60, InterruptAt, 1),
+        ("slc alone", None, InterruptAt, 7),
+        ("auto", None, InterruptAtLine, 1),
+        ("dense", 60, InterruptAtLine, 1),
     ],
 )
-def test_a_step_interrupted_at_any_operator_leaves_the_cache_as_it_was_and_the_retry_has_the_same_bits(
-    route, max_tokens, every
+def test_a_step_interrupted_anywhere_leaves_the_cache_as_it_was_and_the_retry_has_the_same_bits(
+    route, max_tokens, interrupt, every, monkeypatch
 ):
+    """At every operator and every line; memory without a limit grows in this very step."""
+    monkeypatch.setattr(nsa.attention.cache, "FIRST_ROWS", 1)
     torch.manual_seed(0)
     model = build_model(config_of(**ROUTES[route], **{"model.n_layers": 2}))[0].requires_grad_(False)
     ids = torch.randint(256, (2, 30))
@@ -83,16 +77,40 @@ def test_a_step_interrupted_at_any_operator_leaves_the_cache_as_it_was_and_the_r
     for c in (undisturbed, cache):
         model(ids[:, :23], cache=c)
     # Token 23 completes a compressed block, and the tails of window and blocks are cut.
-    with InterruptAt(0) as count:
+    with interrupt(0) as count:
         wanted = [model(ids[:, 23:24], cache=undisturbed)]
     wanted.append(model(ids[:, 24:], cache=undisturbed))
-    for n in range(1, count.seen + 1, every):
-        with pytest.raises(Interrupted), InterruptAt(n):
+    # The last line returns what is done: an interruption there comes too late, and the cache has the token.
+    n_before_the_end = count.seen - (interrupt is InterruptAtLine)
+    assert n_before_the_end > 60
+    for n in range(1, n_before_the_end + 1, every):
+        with pytest.raises(Interrupted), interrupt(n):
             model(ids[:, 23:24], cache=cache)
         assert [layer.n_tokens for layer in cache.layers] == [23] * 2
         assert cache.n_tokens == 23
     got = [model(ids[:, 23:24], cache=cache), model(ids[:, 24:], cache=cache)]
     assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
+
+
+@pytest.mark.parametrize("at", [0.3, 0.6, 0.9])
+def test_taking_a_step_back_may_be_interrupted_too(at):
+    model = model_of().requires_grad_(False)
+    ids, cache, undisturbed = torch.randint(256, (1, 30)), model.new_cache(60), model.new_cache(60)
+    for c in (cache, undisturbed):
+        model(ids[:, :23], cache=c)
+    with InterruptAtLine(0) as step:
+        wanted = model(ids[:, 23:24], cache=undisturbed)
+    n = 1
+    while True:
+        with pytest.raises(Interrupted), InterruptAtLine(int(at * step.seen)):
+            model(ids[:, 23:24], cache=cache)
+        with contextlib.suppress(Interrupted), InterruptAtLine(n) as back:
+            cache.layers  # noqa: B018 - takes the step back
+        if back.seen < n:
+            break
+        n += 1
+    assert n > 10
+    assert torch.equal(model(ids[:, 23:24], cache=cache), wanted)
 
 
 def test_a_prefill_interrupted_between_layers_can_be_retried_on_an_empty_cache():
@@ -138,6 +156,16 @@ def test_a_cache_of_other_rows_or_layers_is_refused():
     cache._layers = cache.layers[:2]
     with pytest.raises(CacheError, match="a cache of 2 layers for 3 blocks"):
         model(torch.zeros(2, 1, dtype=torch.int64), cache=cache)
+
+
+@pytest.mark.parametrize(("B", "S"), [(2, 0), (2, 30), (0, 30)])
+def test_the_kernel_of_torch_that_divides_by_its_rows_is_not_given_none(B, S):
+    q, k = torch.randn(B, 0 if B else 9, 4, 8, requires_grad=True), torch.randn(B, S, 2, 8, requires_grad=True)
+    index = torch.zeros(*q.shape[:2], 2, 3, dtype=torch.int32)
+    o, lse = sdpa.selected(q, k, k, index, l_slc=8, offset=S - q.shape[1])
+    assert (o.shape, lse.shape) == (q.shape, q.shape[:3])
+    o.sum().backward()
+    assert not k.grad.any()
 
 
 @pytest.mark.parametrize("route", ROUTES)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from interruptions import InterruptAt, InterruptAtLine, Interrupted
 
 pytest.importorskip("transformers", reason="pip install 'nsa-harness[hf]'")
 
@@ -139,6 +140,30 @@ def test_a_call_that_an_exception_ends_is_taken_in_by_no_row():
     hook.remove()
     assert cache.get_seq_length() == 40
     assert torch.equal(model(ids[:, :1], past_key_values=cache).logits, wanted)
+
+
+@pytest.mark.parametrize("interrupt", [InterruptAt, InterruptAtLine])
+def test_a_call_interrupted_anywhere_is_taken_in_by_no_row_and_the_retry_has_the_same_bits(interrupt):
+    model, (ids, mask) = model_of(num_hidden_layers=1).requires_grad_(False), padded()
+    ids, mask = ids[1:3], mask[1:3]
+    undisturbed, cache = (model(ids, attention_mask=mask, use_cache=True).past_key_values for _ in range(2))
+    with interrupt(0) as count:
+        wanted = [model(ids[:, :1], past_key_values=undisturbed).logits]
+    wanted.append(model(ids[:, 1:3], past_key_values=undisturbed).logits)
+    # What comes when the rows' step is done, the answer's own wrapping, is too late to take it back.
+    done = 0
+    for n in range(1, count.seen + 1):
+        with pytest.raises(Interrupted), interrupt(n):
+            model(ids[:, :1], past_key_values=cache)
+        if cache.get_seq_length() == 41:
+            done = count.seen - n
+            break
+        assert [group.n_tokens for _, group in cache._groups] == [33, 21]
+    assert done < 6
+    assert n > 60
+    cache = model(ids, attention_mask=mask, use_cache=True).past_key_values if done else cache
+    got = [model(ids[:, :1], past_key_values=cache).logits, model(ids[:, 1:3], past_key_values=cache).logits]
+    assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
 
 
 def test_what_cannot_be_meant_is_refused():

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,12 +22,12 @@ ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 
 
-def commands():
-    """The right column's commands for one process."""
+def commands(program):
+    """The right column's commands of ``program``, a pattern, with the variables before it."""
     section = README.read_text().partition("## The original reports' commands")[2].partition("\n## ")[0]
     cells = [line.split(" | ")[-1] for line in section.splitlines() if line.startswith("| ")]
     found = [command for cell in cells for command in re.findall(r"`([^`]+)`", cell)]
-    return [command for command in found if re.match(r"([A-Z_0-9]+=\S+ )*(nsa-train|python) .*", command)]
+    return [command for command in found if re.match(rf"([A-Z_0-9]+=\S+ )*({program}) .*", command)]
 
 
 @pytest.fixture
@@ -43,11 +44,12 @@ def as_on_the_readmes_installation(tmp_path):
     (tmp_path / "lib" / "datasets.py").write_text("raise ModuleNotFoundError(name='datasets')\n")
     paths = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": f"{tmp_path / 'lib'}:{ROOT}"}
     more = {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    more["PET_STANDALONE"] = "1"  # a port of its own for every torchrun, beside others on this machine
     return {**os.environ, **paths, **more}
 
 
-def test_the_readme_has_these_commands_for_one_process():
-    words = [" ".join(re.findall(r"(nsa-train \w+|python -c)", command)) for command in commands()]
+def test_the_readme_has_these_commands_for_one_process_and_for_two():
+    words = [" ".join(re.findall(r"(nsa-train \w+|python -c)", command)) for command in commands("nsa-train|python")]
     assert words == [
         "nsa-train m7c_125m_1xa100_production",
         "nsa-train train_showcase",
@@ -55,41 +57,82 @@ def test_the_readme_has_these_commands_for_one_process():
         "python -c",
         "nsa-train train_showcase",
     ]
+    words = [re.search(r"-m nsa.train (\w+)", command)[1] for command in commands("torchrun")]
+    assert words == [
+        "train_showcase",
+        *["m7c_125m_2xa100_shake"] * 3,
+        "m7c_125m_2xa100_production",
+        *["train_showcase"] * 4,
+    ]
 
 
-@pytest.mark.parametrize("command", commands())
-def test_a_command_runs_as_printed(command, tmp_path, as_on_the_readmes_installation):
-    """To its end where that is a step; else to its first step, and then SIGTERM ends it in good order."""
+@contextmanager
+def begun(command, tmp_path, environ):
+    """The command as a shell starts it, in an empty folder; it is ended with all its children, whatever comes."""
     work = tmp_path / "work"
     work.mkdir()
-    started = subprocess.Popen(
+    process = subprocess.Popen(
         ["bash", "-c", f"exec env {command}" if "=" in command.split()[0] else f"exec {command}"],
         cwd=work,
-        env=as_on_the_readmes_installation,
+        env=environ,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
-    is_long = command.endswith("nsa-train train_showcase")
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def finished(process, *, is_long):
+    """What it says; one that would take its time is sent SIGTERM at its first step."""
     seen = ""
     while is_long and '"step": 0,' not in seen:
-        line = started.stdout.readline()
-        assert line, started.stderr.read()
+        line = process.stdout.readline()
+        assert line, process.stderr.read()
         seen += line
     if is_long:
-        started.send_signal(signal.SIGTERM)
-    out, error = started.communicate(timeout=120)
-    seen += out
+        process.send_signal(signal.SIGTERM)
+    out, error = process.communicate(timeout=240)
+    return seen + out, error
+
+
+@pytest.mark.parametrize("command", commands("nsa-train|python"))
+def test_a_command_runs_as_printed(command, tmp_path, as_on_the_readmes_installation):
+    """To its end where that is a step; else to its first step, and then SIGTERM ends it in good order."""
+    is_long = command.endswith("nsa-train train_showcase")
+    with begun(command, tmp_path, as_on_the_readmes_installation) as process:
+        seen, error = finished(process, is_long=is_long)
     if "m7c_125m_1xa100" in command:
-        assert started.returncode == 2, error
+        assert process.returncode == 2, error
         assert "train.device = 'cuda', but torch sees no GPU here" in error
-        assert not list(work.iterdir())
+        assert not list((tmp_path / "work").iterdir())
     elif command.startswith("python"):
-        assert started.returncode == 0, error
+        assert process.returncode == 0, error
     else:
-        assert started.returncode == (143 if is_long else 0), error
+        assert process.returncode == (143 if is_long else 0), error
         assert '"step": 0,' in seen
         assert '"loss": 5.5' in seen
+
+
+@pytest.mark.parametrize("command", commands("torchrun"))
+def test_a_command_of_two_ranks_runs_as_printed(command, tmp_path, as_on_the_readmes_installation):
+    """To its end where one step is all; else to its first step. torchrun names the status of its ranks."""
+    is_long = "m7c_125m" not in command and not command.endswith('train.steps=1"')
+    with begun(command, tmp_path, as_on_the_readmes_installation) as process:
+        seen, error = finished(process, is_long=is_long)
+    if "m7c_125m" in command:
+        assert process.returncode == 1, error
+        assert "torch sees no GPU here" in error
+        assert re.search(r"exitcode +: 2 ", error), error
+        assert not list((tmp_path / "work").iterdir())
+    else:
+        assert is_long or process.returncode == 0, error
+        assert '"step": 0,' in seen
+        assert re.search(r'"loss": 5\.[45]', seen)
 
 
 FALLBACK = (

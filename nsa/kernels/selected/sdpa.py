@@ -12,6 +12,7 @@ import torch
 from nsa.kernels.quarantine import quarantined, quarantined_rows, spoiled
 from nsa.kernels.scale import scale_of
 from nsa.kernels.sdpa import same_width
+from nsa.kernels.selected import gather
 from nsa.kernels.visibility import slc_visible
 
 if TYPE_CHECKING:
@@ -49,6 +50,10 @@ def selected(
     B, _, H, _ = q_BTHD.shape
     G, E = v_BSGE.shape[2:]
     scale = scale_of(q_BTHD, scale)
+    if q_BTHD.numel() == 0:  # torch's kernel divides by the number of rows, which ends the process
+        return gather.selected(
+            q_BTHD, k_BSGD, v_BSGE, index_BTGN, l_slc=l_slc, scale=scale, offset=offset, cu_seqlens=cu_seqlens
+        )
     visible_BGTS = slc_visible(index_BTGN, k_BSGD.shape[1], l_slc=l_slc, offset=offset, cu_seqlens=cu_seqlens)
     k_BSGD, v_BSGE, bad_BSG = quarantined(k_BSGD, v_BSGE)
     q_BTHD, bad_BTH = quarantined_rows(q_BTHD)
