@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsa import NSAAttention, nsa_attention
+from nsa.attention import documents
 from nsa.attention.documents import alike
 from nsa.config import RunConfig
 from nsa.errors import InputError
@@ -53,7 +54,11 @@ def model_of(**changes):
     ],
     ids=str,
 )
-def test_boundaries_as_numbers_and_as_a_tensor_give_the_same_logits_and_gradients_as_documents_alone(changes):
+@pytest.mark.parametrize("more", [1.0, 1.25], ids="more{}".format)
+def test_boundaries_as_numbers_and_as_a_tensor_give_the_same_logits_and_gradients_as_documents_alone(
+    changes, more, monkeypatch
+):
+    monkeypatch.setattr(documents, "MORE", {"cpu": more})
     model, ids = model_of(**changes), torch.randint(256, (1, 90))
     do = torch.randn(1, 90, 256, dtype=torch.float64)
     found = []
@@ -71,7 +76,8 @@ def test_boundaries_as_numbers_and_as_a_tensor_give_the_same_logits_and_gradient
             torch.testing.assert_close(grad, p.grad, rtol=1e-8, atol=1e-9, msg=name)
 
 
-def test_like_lengths_are_rows_of_one_call_and_no_kernel_sees_two_documents():
+def test_like_lengths_are_rows_of_one_call_and_no_kernel_sees_two_documents(monkeypatch):
+    monkeypatch.setattr(documents, "MORE", {"cpu": 1.25})
     model = model_of()
     seen = []
     for op, kernel in model.blocks[0].attn.kernels.items():
@@ -87,14 +93,14 @@ def test_like_lengths_are_rows_of_one_call_and_no_kernel_sees_two_documents():
         assert [(shape, cu) for name, shape, cu in seen if name == op] == [(shape, None) for shape in shapes]
 
 
-@given(lengths=st.lists(st.integers(0, 300), max_size=40))
-def test_every_document_is_in_one_call_whose_rows_have_a_quarter_more_tokens_at_most(lengths):
-    groups = alike(lengths)
+@given(lengths=st.lists(st.integers(0, 300), max_size=40), more=st.sampled_from([1.0, 1.25]))
+def test_every_document_is_in_one_call_whose_rows_have_no_more_tokens_than_allowed(lengths, more):
+    groups = alike(lengths, more=more)
     assert sorted(i for group in groups for i in group) == [i for i, n in enumerate(lengths) if n]
     for group in groups:
         held = [lengths[i] for i in group]
         assert held == sorted(held, reverse=True)
-        assert len(group) == 1 or len(held) * held[0] <= 1.25 * sum(held)
+        assert len(group) == 1 or len(held) * held[0] <= more * sum(held)
 
 
 def test_the_function_and_the_layer_take_numbers_too():

@@ -1,4 +1,4 @@
-"""Every command of the README's table of the original reports, parsed as a shell would, and run in small."""
+"""Every command of the documented table of the original reports, parsed as a shell would, and run in small."""
 
 import re
 import shlex
@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from rank_work import started
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+COMMANDS = ROOT / "docs" / "original-commands.md"
 TINY = (
     "model.n_layers=1 model.dim=32 model.n_heads=4 model.n_kv_groups=2 model.d_k=8 model.d_v=8 train.seq_len=64 "
     "train.batch_size=2 train.steps=1 train.warmup_steps=0 train.device=cpu train.out_dir="
@@ -18,7 +19,7 @@ TINY = (
 
 def commands():
     """The commands of the right column."""
-    section = README.read_text().partition("## The original reports' commands")[2].partition("\n## ")[0]
+    section = COMMANDS.read_text().partition("## The original reports' commands")[2].partition("\n## ")[0]
     rows = [line.split(" | ") for line in section.splitlines() if line.startswith(("| `", "| gradients"))]
     return [command for row in rows for command in re.findall(r"`([^`]+)`", row[-1]) if " " in command]
 
@@ -38,7 +39,7 @@ def test_every_command_of_the_table_runs(ranks, tmp_path, command):
     environ = dict(word.split("=", 1) for word in words if re.match(r"[A-Z0-9_]+=", word))
     program = words[len(environ) :]
     if program[0] == "python":
-        assert subprocess.run([sys.executable, *program[1:]], check=False, cwd=README.parent).returncode == 0
+        assert subprocess.run([sys.executable, *program[1:]], check=False, cwd=ROOT).returncode == 0
         return
     is_parallel = program[0] == "torchrun"
     arguments = program[program.index("nsa.train") + 1 :] if is_parallel else program[1:]

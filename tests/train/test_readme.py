@@ -1,4 +1,4 @@
-"""The README's nsa-train commands exactly as printed, without network and GPU; and the sizes that it tells, counted."""
+"""The documented nsa-train commands as printed, without network and GPU; and the sizes that are told, counted."""
 
 import os
 import re
@@ -19,12 +19,12 @@ from nsa.train.effective import effective
 from nsa.train.loader import Loader
 
 ROOT = Path(__file__).parents[2]
-README = ROOT / "README.md"
+COMMANDS = ROOT / "docs" / "original-commands.md"
 
 
 def commands(program):
     """The right column's commands of ``program``, a pattern, with the variables before it."""
-    section = README.read_text().partition("## The original reports' commands")[2].partition("\n## ")[0]
+    section = COMMANDS.read_text().partition("## The original reports' commands")[2].partition("\n## ")[0]
     cells = [line.split(" | ")[-1] for line in section.splitlines() if line.startswith("| ")]
     found = [command for cell in cells for command in re.findall(r"`([^`]+)`", cell)]
     return [command for command in found if re.match(rf"([A-Z_0-9]+=\S+ )*({program}) .*", command)]
@@ -188,7 +188,7 @@ def test_sizes_that_are_told_are_the_sizes_that_are():
     assert (sparse, dense) == (80_121_600, 73_550_592)
     told = f"{sparse / 1e6:.1f} M parameters"
     for page, words in (
-        ("README.md", f"{told} with bytes as its vocabulary; dense {dense / 1e6:.1f} M"),
+        ("docs/measured.md", f"{told} with bytes as its vocabulary; dense {dense / 1e6:.1f} M"),
         ("docs/training.md", f"{told}, the dense one {dense / 1e6:.1f} M, with bytes as the vocabulary"),
         ("nsa/configs/m7c_125m_1xa100_production.yaml", f"it has {sparse / 1e6:.1f} million parameters"),
         ("nsa/configs/m7c_125m_2xa100_production.yaml", f"it has {sparse / 1e6:.1f} million parameters"),
