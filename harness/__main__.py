@@ -1,13 +1,17 @@
 """``python -P -m harness`` is ``nsa-harness``."""
 
-import os
 import signal
+from collections.abc import Callable
 from types import FrameType
 
+from nsa_harness.start import leave
 
-def entry() -> None:
-    """The command line; Ctrl-C ends it with 130 also while it is being imported."""
-    before = signal.signal(signal.SIGINT, _leave)
+Handler = Callable[[int, FrameType | None], object] | int | None
+
+
+def entry(before: Handler = signal.default_int_handler) -> None:
+    """The command line; Ctrl-C ends it with 130 also while it is being imported, and then does what it did before."""
+    signal.signal(signal.SIGINT, leave)
     from harness.cli.main import main
 
     signal.signal(signal.SIGINT, before)
@@ -16,13 +20,9 @@ def entry() -> None:
     except SystemExit as end:
         if end.code == 128 + signal.SIGINT:
             # An interrupt that met an eval(), as in the making of a namedtuple, would make CPython end by the signal.
-            _leave(signal.SIGINT, None)
+            leave(signal.SIGINT, None)
         raise
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
-    os._exit(128 + number)
-
-
 if __name__ == "__main__":
-    entry()
+    entry(signal.getsignal(signal.SIGINT))

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from harness.core.codec import to_json
 from harness.core.command_line import composed
 from harness.core.errors import CommandError, SpecError
 from harness.core.verdict import Kind
+from harness.launch import prctl
 from harness.reading.frames import deciding_thread, telling_frame
 from harness.report.stacks import deciding_sample
 from harness.report.subject import subject
@@ -240,6 +242,7 @@ def _run(
         process = subprocess.Popen(
             argv, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
             env={**env, "PYTHONPATH": own},
+            preexec_fn=partial(prctl.die_with_parent, signal.SIGKILL, parent=os.getpid()),
         )  # fmt: skip
         until = clock.now() + limit_s
         try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.core.errors import StoreError
+from harness.core.errors import NoFolderError, SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,6 +51,8 @@ class Settings:
     def read(cls, *, runs: str | None = None, environ: Mapping[str, str] | None = None) -> Settings:
         """The settings: a flag wins over the environment, the environment over the default."""
         env = dict(os.environ if environ is None else environ)
+        if runs == "":
+            raise SpecError("--runs is empty; leave it out for the default, ./runs or what NSA_HARNESS_RUNS says")
         where, source = (
             (runs, "flag --runs")
             if runs
@@ -61,7 +63,7 @@ class Settings:
         try:
             runs_dir = Path(where).absolute()
         except FileNotFoundError:
-            raise StoreError("the current folder was deleted, so nothing can be found from here") from None
+            raise NoFolderError("the current folder was deleted, so nothing can be found from here") from None
         return cls(
             runs=runs_dir,
             python=sys.executable,

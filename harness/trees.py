@@ -34,7 +34,6 @@ class Worktrees:
         self.package = package
         self._trees: dict[str | None, Tree | None] = {}
         self._names: dict[str, str] = {}
-        self._made: list[Path] = []
 
     def at(self, commit: str | None) -> Tree | None:
         """The tree of ``commit``, made when it is asked for first.
@@ -53,9 +52,11 @@ class Worktrees:
         return self._names[commit]
 
     def close(self) -> None:
-        """Take the worktrees out of the repository's list again."""
-        for path in self._made:
-            self._git("worktree", "remove", "--force", str(path))
+        """Take the worktrees of the run out of the repository's list again."""
+        made = self.folder.iterdir() if self.folder.is_dir() else ()
+        for path in sorted(made):
+            if (path / ".git").is_file():  # also one of a controller that was killed
+                self._git("worktree", "remove", "--force", str(path))
 
     def _make(self, commit: str | None) -> Tree | None:
         if commit is None:
@@ -65,7 +66,6 @@ class Worktrees:
         if not path.exists():
             self._git("worktree", "prune")
             self._git("worktree", "add", "--detach", "--quiet", str(path), full)
-        self._made.append(path)
         if self.package is None:
             return Tree(folder=str(path))
         if not (path / self.package).is_dir():

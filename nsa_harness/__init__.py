@@ -15,8 +15,10 @@ Each question is asked by the command ``nsa-harness`` in a process of its own, w
 
 from __future__ import annotations
 
-from nsa_harness.ask import Bisected, HarnessError, Ran, Result, UsageError, Watched, bisect, run, watch
-from nsa_harness.guard import Guard, expect_long, guard
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nsa_harness.ask import Bisected, HarnessError, Ran, Result, UsageError, Watched, bisect, run, watch
+    from nsa_harness.block import Guard, expect_long, guard
 
 __all__ = [
     "Bisected",
@@ -33,3 +35,12 @@ __all__ = [
     "watch",
 ]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """Any of these when it is first asked for: the command is a module of this package, and starts without them."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from nsa_harness import ask, block
+
+    return getattr(block if hasattr(block, name) else ask, name)

@@ -1,34 +1,50 @@
 """The command ``nsa-harness``, whatever lies in the folder that it is typed in or on PYTHONPATH.
 
 Many a project has a folder ``harness/`` or ``nsa/`` of its own, and PYTHONPATH=. puts it before what is installed.
+Ctrl-C is answered before anything else is imported; so this module imports next to nothing.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from importlib.machinery import PathFinder
-from importlib.util import module_from_spec
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-"""The folder that has this package and, beside it, ``harness``."""
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
 
-TRAINER = Path("nsa", "train", "probe.py")
+TRAINER = "nsa/train/probe.py"
 """A file that a folder ``nsa`` has only when it is our trainer."""
 
 
 def entry() -> None:
     """The command line."""
+    before = signal.signal(signal.SIGINT, leave)
     own_packages()
     from harness.__main__ import entry
 
-    entry()
+    entry(before)
+
+
+def leave(number: int, _: object) -> None:
+    """End at once, with the exit code by which a shell says that a signal ended a program."""
+    os._exit(128 + number)
+
+
+def root() -> Path:
+    """The folder that has this package and, beside it, ``harness``."""
+    from pathlib import Path
+
+    return Path(__file__).resolve().parents[1]
 
 
 def own_packages() -> None:
     """Make ``import harness`` and ``import nsa`` mean our packages; an ``nsa`` that is not ours is as if not there."""
-    _take("harness", ROOT)
-    trainer = next((place for place in (ROOT, *map(Path, sys.path)) if (place / TRAINER).is_file()), None)
+    from pathlib import Path
+
+    _take("harness", root())
+    trainer = next((place for place in (root(), *map(Path, sys.path)) if (place / TRAINER).is_file()), None)
     if trainer is None:
         sys.modules["nsa"] = None  # type: ignore[assignment]  # import gives ModuleNotFoundError, find_spec None
     else:
@@ -36,6 +52,9 @@ def own_packages() -> None:
 
 
 def _take(name: str, place: Path) -> None:
+    from importlib.machinery import PathFinder
+    from importlib.util import module_from_spec
+
     spec = PathFinder.find_spec(name, [str(place)])
     if spec is None or spec.loader is None:
         raise ModuleNotFoundError(f"nsa-harness is not whole: {place} has no package {name!r}; install it again")

@@ -1,10 +1,12 @@
 """Thousands of short healthy trials: not one of them may be called a hang.
 
     python -m bench.strangers.soak --trials 2000 --seed 9001 --jobs 12
+    python -m bench.strangers.soak --trials 500 --seed 9101 --jobs 8 --stalling-disk      as root
 
 Each trial is a program without torch that makes some steps, is silent in one of many healthy ways for up to eight
 seconds, and ends well. A tenth of the commands is stopped as a whole for some seconds while it runs, as a laptop does.
-Machines that are busy with something else are welcome: patience is what is tried.
+Machines that are busy with something else are welcome: patience is what is tried. With ``--stalling-disk`` programs and
+runs lie on a file system of their own that lets nobody write for 5 to 20 s, again and again, as one of a cluster does.
 """
 
 from __future__ import annotations
@@ -16,11 +18,17 @@ import random
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bench.strangers.__main__ import put_to_sleep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 A_COMMAND = 10
 """Trials that one command makes one after the other."""
@@ -130,11 +138,45 @@ pause = min(8.0, draw.lognormvariate(0.6, 0.9))
 def steps():
     for i in range(draw.randrange(1, 12)):
         time.sleep(0.03)
+        began = time.monotonic()
+        with open("log", "a") as log:
+            print("step", i, file=log)
+        stalled = time.monotonic() - began
+        if stalled > 3:
+            with open("stalls", "a") as stalls:
+                print(stalled, file=stalls)
         print("step", i, flush=True)
 steps()
 {strike}
 steps()
 """
+
+
+@contextmanager
+def stalling_disk(top: Path, seed: int) -> Iterator[Path]:
+    """A folder on a file system of its own that is frozen for 5 to 20 s twice a minute. Needs root."""
+    image, folder = top / "disk", top / "stalling"
+    folder.mkdir()
+    with image.open("wb") as file:
+        file.truncate(4 << 30)
+    subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
+    subprocess.run(["mount", "-o", "loop", str(image), str(folder)], check=True)
+    over, draw = threading.Event(), random.Random(seed)
+
+    def stall() -> None:
+        while not over.wait(draw.uniform(10.0, 25.0)):
+            # One shell does both, in a session of its own: what ends this process leaves nothing frozen.
+            both = f"fsfreeze -f {folder} && sleep {draw.uniform(5.0, 20.0):.1f}; fsfreeze -u {folder}"
+            subprocess.run(["sh", "-c", both], start_new_session=True, check=True)
+
+    stalling = threading.Thread(target=stall)
+    stalling.start()
+    try:
+        yield folder
+    finally:
+        over.set()
+        stalling.join()
+        subprocess.run(["umount", str(folder)], check=True)
 
 
 def command(number: int, seed: int, top: Path) -> list[tuple[str, str, str]]:
@@ -164,13 +206,20 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=4)
+    parser.add_argument(
+        "--stalling-disk", action="store_true", help="programs and runs lie on a disk that stalls; as root"
+    )
     parser.add_argument("--md", type=Path, help="write the table here, too")
     asked = parser.parse_args()
     began = time.monotonic()
     said: collections.Counter[tuple[str, str]] = collections.Counter()
-    with tempfile.TemporaryDirectory() as top, ThreadPoolExecutor(asked.jobs) as pool:
+    with (
+        tempfile.TemporaryDirectory() as own,
+        stalling_disk(Path(own), asked.seed) if asked.stalling_disk else nullcontext(Path(own)) as top,
+        ThreadPoolExecutor(asked.jobs) as pool,
+    ):
         numbers = range(-(-asked.trials // A_COMMAND))
-        running = [pool.submit(command, number, asked.seed, Path(top)) for number in numbers]
+        running = [pool.submit(command, number, asked.seed, top) for number in numbers]
         for done, one in enumerate(as_completed(running), 1):
             for name, kind, because in one.result():
                 said[name, kind] += 1
@@ -178,12 +227,18 @@ def main() -> int:
                     print(f"{kind}: {name}: {because[:400]}", flush=True)
             if done % 10 == 0:
                 print(f"{sum(said.values())} trials after {time.monotonic() - began:.0f} s", flush=True)
+        stalled_s = [float(line) for path in top.glob("*/stalls") for line in path.read_text().splitlines()]
     kinds = sorted({kind for _, kind in said})
     lines = [f"| silent because it | {' | '.join(kinds)} |", "|---|" + "---|" * len(kinds)]
     names = sorted({name for name, _ in said})
     lines += [f"| {name} | {' | '.join(str(said[name, kind]) for kind in kinds)} |" for name in names]
     totals = [sum(said[name, kind] for name in names) for kind in kinds]
     lines.append(f"| all | {' | '.join(map(str, totals))} |")
+    if stalled_s:
+        lines += [
+            "",
+            f"{len(stalled_s)} writes of programs stalled for 3 s or more, the longest for {max(stalled_s):.1f} s.",
+        ]
     print("\n".join(lines))
     if asked.md:
         asked.md.write_text("\n".join(lines) + "\n")

@@ -43,7 +43,8 @@ def _meaning(error: BaseException) -> tuple[str, str, ExitCode]:
         is_ours = isinstance(error, StoreError | LaunchError | CleanupError)
         return str(error), error.help, ExitCode.INFRA if is_ours else ExitCode.USAGE
     if isinstance(error, OSError):
-        return f"the machine is in the way: {error} ({_place(error)})", StoreError.help, ExitCode.INFRA
+        then = "Put right what this line names. What was written before is safe; a search goes on with --resume."
+        return f"the machine is in the way: {error} ({_place(error)})", then, ExitCode.INFRA
     return f"internal error: {type(error).__name__}: {error} ({_place(error)})", REPORT_IT, ExitCode.INTERNAL
 
 

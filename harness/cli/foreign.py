@@ -13,7 +13,7 @@ import click
 
 from harness.core.errors import SpecError
 from harness.core.invocation import Invocation
-from harness.store.redact import redact_argv, remember, secrets
+from harness.store.redact import redact_argv, remember, secret_settings, secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -122,8 +122,10 @@ def patterns(texts: object, *, option: str) -> tuple[str, ...]:
 
 
 def pairs(assignments: object) -> dict[str, Value]:
-    """``--set`` options: numbers become numbers, anything else stays text."""
-    return {name: value_of(text) for name, text in _pairs(assignments)}
+    """``--set`` options: numbers become numbers, all else stays text; what looks like a secret is shown nowhere."""
+    given = tuple(_pairs(assignments))
+    remember(secret_settings(given))
+    return {name: value_of(text) for name, text in given}
 
 
 def variables(assignments: object) -> tuple[tuple[str, str], ...]:

@@ -68,7 +68,7 @@ def report(ctx: click.Context, *, names: tuple[str, ...], runs: str | None, **op
     """Write the report of RUN (the last one by default) again and print its summary.
 
     Works for finished, interrupted, empty and old runs, on any machine, without torch. Nothing is run, except by
-    --repro. Beside the journal it writes report.md, report.html, report.json and figures/.
+    --repro. Beside the journal it writes report.md, report.html, report.json and figures/, where it may.
 
     A report with its evidence beside it (--bundle) is a RUN too: its pages are written again from that evidence.
     --verify writes nothing: it makes them again and names every sentence that is not the same. It takes any number of
@@ -114,6 +114,7 @@ def _uncollected() -> Iterator[None]:
 def _report(where: Path, name: str | None, options: dict[str, object], draw: Draw) -> None:
     from dataclasses import replace
 
+    from harness.core.errors import NotWritableError
     from harness.report.bundle import bundle, is_bundle, write_pages
     from harness.report.write import compared, form, hider_of, publish
     from harness.store import layout
@@ -136,7 +137,13 @@ def _report(where: Path, name: str | None, options: dict[str, object], draw: Dra
         if options["repro"]:
             _reproduce(directory)
         found = read_any(directory)
-        report = publish(found, directory, template=template, hide=hide, draw=draw)
+        try:
+            report = publish(found, directory, template=template, hide=hide, draw=draw)
+        except NotWritableError as error:
+            if options["opened"]:
+                raise
+            report = None
+            click.echo(f"{error} It is only shown.", err=True)
     page = layout.report(folder, "html")
     if options["opened"]:
         click.launch(page.absolute().as_uri())

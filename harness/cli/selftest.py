@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -89,15 +89,14 @@ def selftest(
     The score card has a row for each specimen, what it must get; below it, what it got if that differs. "after" are
     the seconds from the last sign of life to the verdict, the slowest of all rounds.
     """
-    import tempfile
     from pathlib import Path
 
     chosen = _chosen(names, only=frozenset(only), gpu=gpu, blind=blind, to_run=not as_list)
     if as_list:
         _list(chosen)
         return
-    with tempfile.TemporaryDirectory(prefix="nsa-harness-selftest-") as scratch:
-        directory = _fresh(Path(keep)) if keep else Path(scratch)
+    with scratch() as folder:
+        directory = _fresh(Path(keep)) if keep else folder
         code = _run(
             directory,
             chosen,
@@ -112,6 +111,28 @@ def selftest(
     if keep:
         click.echo(f"evidence: {directory}", err=True)
     ctx.exit(code)
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder that is gone afterwards, and with it that of every selftest that was killed: nobody holds its lock."""
+    import fcntl
+    import shutil
+    import tempfile
+    from pathlib import Path
+
+    prefix = "nsa-harness-selftest-"
+    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*/lock"):
+        with suppress(OSError), left.open("r+") as lock:  # it is in use, or somebody else's
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left.parent)
+    with tempfile.TemporaryDirectory(prefix=prefix) as place:
+        folder = Path(place, "trials")
+        folder.mkdir()
+        with Path(place, "lock.new").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            Path(lock.name).rename(Path(place, "lock"))  # it is held before anybody can find it
+            yield folder
 
 
 def _chosen(

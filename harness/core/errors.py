@@ -55,6 +55,18 @@ class StoreError(HarnessError):
     help = "What was written before is safe. Free some space or choose another place with --runs, then --resume."
 
 
+class NotWritableError(StoreError):
+    """A place that may be read and not written to."""
+
+    help = "What was written before is safe. Choose a place that you may write to with --runs."
+
+
+class NoFolderError(StoreError):
+    """The current folder is not there any more."""
+
+    help = "Go to a folder that is there, and say it again."
+
+
 class NoRunError(StoreError):
     """There is no run where one was looked for."""
 
@@ -71,6 +83,12 @@ class DamagedError(JournalError):
     """A journal that is not as it was written."""
 
     help = "See every line of it, and save what stands, with: nsa-harness fsck RUN (--salvage)"
+
+
+class JournalCutError(JournalError):
+    """A journal that became shorter while it was being written."""
+
+    help = "What is left can be read; --resume asks again what is lost."
 
 
 class NewerError(JournalError):

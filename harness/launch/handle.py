@@ -71,6 +71,7 @@ def refuse_traps(folder: Path) -> None:
     Raises:
         SpoiledError: there was one.
     """
+    traps: list[str] = []
     with os.scandir(folder) as entries:
         for entry in entries:
             if not _READ.fullmatch(entry.name) or entry.name.endswith(REFUSED):
@@ -87,7 +88,9 @@ def refuse_traps(folder: Path) -> None:
                 continue
             (folder / entry.name).rename(folder / f"{entry.name}{REFUSED}")
             what = f"has {at.st_size} bytes" if stat.S_ISREG(at.st_mode) else "is no file"
-            raise SpoiledError(f"{entry.name} in the trial's folder {what}, and whoever reads it would not end")
+            traps.append(f"{entry.name} in the trial's folder {what}, and whoever reads it would not end")
+    if traps:
+        raise SpoiledError(traps[0])
 
 
 REFUSED = ".refused"

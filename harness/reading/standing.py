@@ -22,7 +22,17 @@ from typing import TYPE_CHECKING
 from harness.reading.frames import best_thread, is_own, native_samples, package, python_frames, same_stacks
 from harness.reading.meeting import Meeting, agreed_meeting
 from harness.reading.stillness import SAMPLES, Motion, dump_times, is_ticker, motion, stopped_s
-from harness.reading.waits import Ender, Wait, asks_again, gil_holder, in_python_lock, wait_of, with_calls
+from harness.reading.waits import (
+    Ender,
+    Wait,
+    asks_again,
+    gil_holder,
+    in_python_lock,
+    only_sleeps,
+    wait_of,
+    waits_for_a_thread,
+    with_calls,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -231,8 +241,9 @@ def _of_threads(
     last = moved.looks[-1]
     runs_python = {t.tid for sample in samples for t in sample.threads if python_frames(t)}
     sees_threads = any(len(sample.threads) > 1 or len(moved.threads) == 1 for sample in samples)
+    nobody = _sleep_for_nobody(samples)
     for other in last.threads:
-        if other.tid == state.tid or is_ticker(other):
+        if other.tid == state.tid or other.tid in nobody or is_ticker(other):
             continue
         counts = other.tid not in moved.background
         waits_inside = (wait := wait_of(other)) is not None and not wait.outside
@@ -246,6 +257,15 @@ def _of_threads(
         for chance in _chances_of(other, pid=moved.pid, known=known):
             name = f" {other.name}" if other.name else ""
             yield Chance(how=f"thread{name} ({other.tid}) {chance.how}", ender=chance.ender, who=chance.who)
+
+
+def _sleep_for_nobody(samples: Sequence[StackSample]) -> frozenset[int]:
+    """The threads that give nothing back when they wake: each only sleeps, and nobody waits for the end of a thread."""
+    native = native_samples(samples)
+    if len(native) < SAMPLES or any(waits_for_a_thread(t) for sample in native for t in sample.threads):
+        return frozenset()
+    asleep = [frozenset(t.tid for t in sample.threads if only_sleeps(t)) for sample in native]
+    return frozenset.intersection(*asleep)
 
 
 def _chances_of(state: ThreadState, *, pid: int, known: frozenset[int]) -> Iterable[Chance]:

@@ -22,7 +22,7 @@ from harness.reading.frames import bare, is_stdlib, native_leaf, python_frames
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from harness.core.evidence import ProcessState, StackSample, ThreadStack, ThreadState
+    from harness.core.evidence import Frame, ProcessState, StackSample, ThreadStack, ThreadState
 
 
 class Ender(StrEnum):
@@ -105,6 +105,9 @@ UNSEEN = Row(what="something", cause="unseen-wait", ender=Ender.UNKNOWN)
 
 PYTHON_LOCK = ("PyThread_acquire_lock", "lock_PyThread", "rlock_acquire")
 NATIVE_LOCK = ("pthread_mutex_lock", "pthread_rwlock", "lll_lock_wait", "std::mutex::lock")
+SLEEP = ("time_sleep", "pysleep")
+THREAD_STARTS = ("run", "_bootstrap_inner", "_bootstrap")
+THREAD_ENDS = ("join", "_wait_for_tstate_lock", "_shutdown")
 LOCK_FILES = ("threading.py", "queue.py", "synchronize.py", "queues.py")
 
 _ASKS_AGAIN = (
@@ -240,6 +243,22 @@ def in_python_lock(stack: ThreadStack) -> bool:
         return True
     innermost = next(iter(python_frames(stack)), None)
     return innermost is not None and innermost.file.endswith(LOCK_FILES)
+
+
+def only_sleeps(stack: ThreadStack) -> bool:
+    """Whether all that a thread was started for is ``time.sleep``: when it wakes it ends, and runs nothing in between."""
+    asleep = any(frame.function in SLEEP for frame in native_leaf(stack))
+    python = python_frames(stack)
+    return asleep and bool(python) and all(_is_of_threading(frame, THREAD_STARTS) for frame in python)
+
+
+def waits_for_a_thread(stack: ThreadStack) -> bool:
+    """Whether a thread waits for the end of another."""
+    return any(_is_of_threading(frame, THREAD_ENDS) for frame in python_frames(stack))
+
+
+def _is_of_threading(frame: Frame, functions: tuple[str, ...]) -> bool:
+    return frame.file.endswith("/threading.py") and bare(frame) in functions
 
 
 def lock_cause(stack: ThreadStack | None, *, native: bool) -> str:

@@ -10,7 +10,7 @@ import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from harness.core.errors import StoreError
+from harness.core.errors import NotWritableError, StoreError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,6 +99,8 @@ def write_failed(path: Path, error: OSError, *, safe: str) -> StoreError:
     what = f"cannot write {path}: {error.strerror or error}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         what += f" ({_free(path)})"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return NotWritableError(f"{what}. Safe: {safe}.")
     return StoreError(f"{what}. Safe: {safe}. {_advice(error)}")
 
 
@@ -115,6 +117,4 @@ def _advice(error: OSError) -> str:
         return "Free some space, then continue with --resume."
     if error.errno == errno.EIO:
         return "The disk reports an error: copy the run directory elsewhere and --resume the copy."
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return "Choose a place that you may write to with --runs."
     return "Put that right, then continue with --resume."

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from harness.core.codec import SCHEMA
-from harness.core.errors import DamagedError, JournalError, NewerError, NoRunError, StoreError, suggestion
+from harness.core.errors import (
+    DamagedError,
+    JournalCutError,
+    JournalError,
+    NewerError,
+    NoRunError,
+    StoreError,
+    suggestion,
+)
 from harness.store.files import sync_folder, write_failed
 
 if TYPE_CHECKING:
@@ -235,7 +243,11 @@ class Appender:
         os.close(self._fd)
 
     def _cut_failed_write(self) -> None:
-        if os.fstat(self._fd).st_size != self._end:
+        size = os.fstat(self._fd).st_size
+        if size < self._end:
+            lost = f"{size} of the {self._end} bytes that were written are left: somebody else has cut it"
+            raise JournalCutError(f"cannot go on with {self.path}: {lost}. Nothing was added.")
+        if size > self._end:
             os.ftruncate(self._fd, self._end)
 
     def _safe(self) -> str:

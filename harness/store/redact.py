@@ -18,6 +18,9 @@ _SHORTEST = 6  # a shorter value would be found inside innocent text
 _VALUE = r"""[^\s'"`,;&\\]{6,}"""
 """Ends where a quotation or an escape does, so that JSON stays JSON."""
 
+_QUOTE = r"""\\?["']?"""
+"""Also one that is escaped, as in JSON within JSON."""
+
 _ASSIGNED = re.compile(
     r"\b([A-Z][A-Z0-9_]*(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|_PASS(?![A-Z]))[A-Z0-9_]*)"
     rf"""(\s*[=:]\s*['"]?){_VALUE}"""
@@ -28,13 +31,18 @@ _WORD = (
     r"(?:api[_-]?key|access[_-]?key|account[_-]?key|private[_-]?key|secret(?:[_-]?key)?|passw(?:or)?d|passphrase"
     r"|(?:[a-z]+[_-])?token)"
 )
-_SAID = re.compile(rf"""(?i)(?<![\w])({_WORD}["']?\s*[=:]\s*["']?)(?!\d+(?:\.\d+)?\b){_VALUE}""")
+_SAID = re.compile(rf"""(?i)(?<![\w])({_WORD}{_QUOTE}\s*[=:]\s*{_QUOTE})(?!\d+(?:\.\d+)?\b){_VALUE}""")
 """``api_key=...``, ``"password": "..."``; a bare number behind such a word is a count."""
 
-_OPTION = re.compile(rf"""(?i)(--(?:[a-z]+-)*{_WORD}["']?(?:=|,?\s+)["']?)(?!-)(?!\d+(?:\.\d+)?\b){_VALUE}""")
+_OPTION = re.compile(rf"""(?i)(--(?:[a-z]+-)*(?:{_WORD}|tok)["']?(?:=|,?\s+)["']?)(?!-)(?!\d+(?:\.\d+)?\b){_VALUE}""")
 """``--token ...`` in a command line, also as Python shows a list of arguments."""
 
-_IS_OPTION = re.compile(rf"(?i)--(?:[a-z]+-)*{_WORD}")
+_IS_OPTION = re.compile(rf"(?i)--(?:[a-z]+-)*(?:{_WORD}|tok)")
+_LOGIN = re.compile(
+    rf"""((?:(?<!\w)-u|--user(?:name)?)["']?(?:=|,?\s+)["']?[^\s'",]+["']?,?\s+["']?-p["']?,?\s+["']?){_VALUE}"""
+)
+"""``-u NAME -p VALUE``; without a name before it ``-p`` is as often a port or a path."""
+
 _BEARER = re.compile(r"(?i)(\bbearer\s+|\bauthorization:\s*basic\s+)[\w.~+/=-]{12,}")
 _BLOCK = re.compile(
     r"(-----BEGIN [A-Z ]*PRIVATE KEY-----)(?:.*?(?=-----END [A-Z ]*PRIVATE KEY-----)|[\w+/=\s\\]*)", re.DOTALL
@@ -50,7 +58,7 @@ _SHAPES = re.compile(
 _IN_URL = re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]+(?=@)")
 _HINT = re.compile(
     r"(?i)key|token|secret|passw|passphrase|credential|_pass|bearer|basic|://|hf_|gh._|github_|sk-|akia|xox|eyj|glpat"
-    r"|npm_|pypi-|k_live|aiza|dop_v1|sg\.|hooks\.slack|discord"
+    r"|npm_|pypi-|k_live|aiza|dop_v1|sg\.|hooks\.slack|discord|--tok|\s['\"]?-p\b"
 )
 """Where none of these is, there is nothing to look for: nearly everywhere."""
 
@@ -70,6 +78,12 @@ def secrets(env: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     return tuple(sorted(values, key=len, reverse=True))
 
 
+def secret_settings(settings: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """The values in ``settings`` whose names would, as options, be those of secrets: a ``tokenizer`` is none."""
+    given = ((f"--{name.replace('_', '-')}", value) for name, value in settings)
+    return tuple(value for name, value in given if _is_secret_option(name) and len(value) >= _SHORTEST)
+
+
 _known: set[str] = set()
 
 
@@ -86,7 +100,7 @@ def redact_text(text: str, *, values: Iterable[str] = (), word: str = HIDDEN) ->
         return text
     text = _IN_URL.sub(word, _SHAPES.sub(word, text))
     text = _ASSIGNED.sub(lambda match: f"{match[1]}{match[2]}{word}", text)
-    for pattern in (_SAID, _OPTION, _BEARER, _BLOCK):
+    for pattern in (_SAID, _OPTION, _LOGIN, _BEARER, _BLOCK):
         text = pattern.sub(lambda match: f"{match[1]}{word}", text)
     return text
 
@@ -100,9 +114,13 @@ def redact_argv(argv: Iterable[str]) -> tuple[str, ...]:
 def hidden_arguments(words: list[Any], *, word: str = HIDDEN) -> list[Any]:
     """``words`` with the value behind each ``--token`` or ``--password`` hidden."""
     return [
-        word if i and _is_secret_option(words[i - 1]) and type(item) is str and item[:1] != "-" else item
+        word if i and type(item) is str and item[:1] != "-" and _is_before_secret(words[:i]) else item
         for i, item in enumerate(words)
     ]
+
+
+def _is_before_secret(words: list[Any]) -> bool:
+    return _is_secret_option(words[-1]) or (words[-1] == "-p" and words[-3:-2] in (["-u"], ["--user"], ["--username"]))
 
 
 def _is_secret_option(word: Any) -> bool:

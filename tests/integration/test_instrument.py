@@ -199,6 +199,7 @@ TRAPS = {
     "pipe": "os.mkfifo(place / 'heartbeat_rank5.jsonl')",
     "marks": "os.truncate(os.open(place / 'heartbeat_rank7.jsonl', os.O_CREAT | os.O_RDWR), 8 << 30)",
     "result": "os.truncate(os.open(place / 'result.json', os.O_CREAT | os.O_RDWR), 20 << 30)",
+    "folders": "[(place / name).mkdir() for name in ('evidence.json', 'result.json', 'ranks.jsonl', 'effective.json')]",
     "device": "(place / 'result_rank0.json').symlink_to('/dev/zero')",
 }
 
@@ -228,6 +229,17 @@ def test_a_trap_is_taken_out_of_the_way_once(tmp_path):
         handles.refuse_traps(tmp_path)
     handles.refuse_traps(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["result.json.refused"]
+
+
+def test_all_traps_are_taken_out_of_the_way_before_one_is_told(tmp_path):
+    for name in ("evidence.json", "result.json", "ranks.jsonl"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(SpoiledError, match="is no file"):
+        handles.refuse_traps(tmp_path)
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "evidence.json.refused", "ranks.jsonl.refused", "result.json.refused",
+    ]  # fmt: skip
 
 
 def test_a_file_that_gets_its_name_meanwhile_is_no_trap(tmp_path, monkeypatch):

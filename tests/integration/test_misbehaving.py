@@ -54,6 +54,64 @@ for _ in range(1000):
 print("step 1", flush=True)
 """
     + HANG,
+    "beside a thread that only sleeps": """
+import threading, time
+threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+print("step 1", flush=True)
+"""
+    + HANG,
+    "beside a child that only sleeps": """
+import subprocess, threading
+subprocess.Popen(["sleep", "1000"])
+print("step 1", flush=True)
+"""
+    + HANG,
+    "beside a daemon that only sleeps": """
+import os, threading
+print("step 1", flush=True)
+if os.fork() == 0:
+    os.setsid()
+    os.execv("/bin/sleep", ["sleep", "1000"])
+"""
+    + HANG,
+}
+HEALTHY = {
+    "waits for a thread that only sleeps": """
+import threading, time
+print("step 1", flush=True)
+one = threading.Thread(target=time.sleep, args=(20,))
+one.start()
+one.join()
+""",
+    "waits for a thread that waits for one that only sleeps": """
+import threading, time
+print("step 1", flush=True)
+lock = threading.Lock()
+lock.acquire()
+one = threading.Thread(target=time.sleep, args=(20,))
+one.start()
+def give_back():
+    one.join()
+    lock.release()
+threading.Thread(target=give_back).start()
+lock.acquire()
+""",
+    "waits for a thread that sleeps and then gives back": """
+import threading, time
+print("step 1", flush=True)
+lock = threading.Lock()
+lock.acquire()
+def give_back():
+    time.sleep(20)
+    lock.release()
+threading.Thread(target=give_back).start()
+lock.acquire()
+""",
+    "ends when a thread that only sleeps has ended": """
+import threading, time
+print("step 1", flush=True)
+threading.Thread(target=time.sleep, args=(20,)).start()
+""",
 }
 
 
@@ -61,10 +119,32 @@ print("step 1", flush=True)
 @pytest.mark.parametrize("where", PROGRAMS)
 def test_a_hang_is_told_wherever_it_hides(tmp_path, where):
     (tmp_path / "train.py").write_text(PROGRAMS[where])
-    command = [sys.executable, "-P", "-m", "harness", "run", "--json", "--", sys.executable, "train.py"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "harness",
+        "run",
+        "--json",
+        "--limit",
+        "60s",
+        "--",
+        sys.executable,
+        "train.py",
+    ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     assert done.returncode == 1, done.stderr
     (record,) = json.loads(done.stdout)["trials"]
     assert (record["verdict"]["kind"], record["verdict"]["cause"]) == ("HANG", "deadlock")
     assert record["outcome"]["cleanup"]["survivors"] == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", HEALTHY)
+def test_who_waits_for_a_sleep_is_not_called_a_hang(tmp_path, how):
+    (tmp_path / "train.py").write_text(HEALTHY[how])
+    command = [sys.executable, "-P", "-m", "harness", "run", "--json", "--", sys.executable, "train.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import http.server
 import os
+import pty
+import queue
+import re
+import shutil
+import signal
 import stat
+import struct
 import subprocess
 import sys
+import tarfile
+import termios
+import threading
 from pathlib import Path
 
 import pytest
@@ -33,7 +45,15 @@ SAID = {
     "Google": "AIzaSyA-abcdefghijklmnopqrstuvwxyz01234",
     "a JWT": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N",
     "a bearer": "abcdefghijklmnop.qrstuv",
+    "a basic authorization": "dXNlcjpzM2NyM3QtaW4tYmFzaWM",
     "a word": "passphrase-value-one",
+    "a word in JSON": "api-key-in-json-01",
+    "a variable that is said": "value-of-a-variable-said",
+    "Discord's webhook": "123456789012345678/abcdefghijklmnopqrstuvwxyz",
+    "DigitalOcean": "dop_v1_0123456789abcdef0123456789abcdef",
+    "SendGrid": "SG.abcdefghijklmnop01.qrstuvwxyz0123456789",
+    "a value of --set": "letmein-by-set",
+    "a password behind -p": "letmein-behind-p",
     "a private key": "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC",
 }
 PROGRAM = r"""
@@ -42,8 +62,11 @@ print("step 1", flush=True)
 said = f"{os.environ['WANDB_API_KEY']} {os.environ['MY_TOKEN']} {sys.argv[1:]} " + (
     "<Hugging Face> <GitHub> <GitHub, fine> <OpenAI> <AWS> <Slack> https://hooks.slack.com/services/<Slack's webhook> "
     "AccountKey=<Azure>; <npm> <PyPI> <GitLab> <Stripe> <Google> <a JWT> Authorization: Bearer <a bearer> "
+    "Authorization: Basic <a basic authorization> https://discord.com/api/webhooks/<Discord's webhook> <DigitalOcean> "
+    "<SendGrid> {\"api_key\": \"<a word in JSON>\"} DB_PASSWORD=<a variable that is said> "
     "passphrase=<a word> -----BEGIN PRIVATE KEY-----\n<a private key>\n-----END PRIVATE KEY----- "
-    "\x1b]0;PWNED\x07 \x1b[2J \x9b2J \u202e \u2066 \x9d0;PWNED\x9c <script>alert(1)</script>"
+    "\x1b]0;PWNED\x07 \x1b[2J \x9b2J \u202e \u2066 \x9d0;PWNED\x9c <script>document.title='PWNED'</script> "
+    "<img src=x onerror=document.title='PWNED'> [a link](javascript:document.title='PWNED')"
 )
 print(said, file=sys.stderr, flush=True)
 class CustomError(Exception):
@@ -56,34 +79,66 @@ if int(sys.argv[1]) > 1:
 for kind, secret in SAID.items():
     PROGRAM = PROGRAM.replace(f"<{kind}>", secret)
 ARGV = [
+    "-u", "somebody", "-p", SAID["a password behind -p"],
     "--token", SAID["an option's value"], "--password=" + SAID["an option's value behind ="],
     f"postgres://user:{SAID['a password in a URL']}@db.example.org/x",
 ]  # fmt: skip
 CONTROLS = ("\x1b", "\x07", "\x9b", "\x9d", "\x9c", "\u202e", "\u2066")
+NAME = "train\x1b[31m\u202e.py"
+HANGING = "hang\x1b]0;PWNED\x07\u202e.py"
+HANG = "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()\n"
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 OWN_WORDS = {"stdout.txt", "stderr.txt", "stdout.tail", "stderr.tail"}
 """What the program printed is kept as it is, in a folder that nobody else may enter."""
 
 
+def texts_of(path: Path, name: str) -> dict[str, str]:
+    """The text of a file; of an archive that of each file in it."""
+    if ".tar" not in path.suffixes:
+        return {name: path.read_text(errors="replace")}
+    with tarfile.open(path) as archive:
+        files = [(one.name, archive.extractfile(one)) for one in archive if one.isfile()]
+        return {f"{name}: {inside}": file.read().decode(errors="replace") for inside, file in files}
+
+
+def nsa_harness(*argv: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "harness", *argv]
+
+
+def environment() -> dict[str, str]:
+    """The surroundings of a command that has secrets in them."""
+    return {**os.environ, "WANDB_API_KEY": SAID["a variable's value"], "PYTHONUTF8": "1",
+            "NCCL_SOCKET_IFNAME": f"https://user:{SAID['a password in a URL']}@host"}  # fmt: skip
+
+
+def words(place: Path) -> list[str]:
+    """The tainted program's command line, up to the values."""
+    return ["--env", f"MY_TOKEN={SAID['a value of --env']}", "--", sys.executable, str(place / NAME)]
+
+
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory) -> dict[str, str]:
+def place(tmp_path_factory) -> Path:
+    """A folder with the tainted program."""
+    folder = tmp_path_factory.mktemp("taint")
+    (folder / NAME).write_text(PROGRAM)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def seen(place: Path) -> dict[str, str]:
     """Everything that a search of a tainted program shows and writes, by where it was."""
-    place = tmp_path_factory.mktemp("taint")
-    program = place / "train\x1b[31m\u202e.py"
-    program.write_text(PROGRAM)
-    env = {**os.environ, "WANDB_API_KEY": SAID["a variable's value"], "PYTHONUTF8": "1",
-           "NCCL_SOCKET_IFNAME": f"https://user:{SAID['a password in a URL']}@host"}  # fmt: skip
 
-    def nsa_harness(*argv: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-P", "-m", "harness", *argv]
-        return subprocess.run(command, cwd=place, env=env, capture_output=True, text=True, check=False)
+    def ask(*argv: str) -> subprocess.CompletedProcess[str]:
+        command = nsa_harness(*argv)
+        return subprocess.run(command, cwd=place, env=environment(), capture_output=True, text=True, check=False)
 
-    words = ["--env", f"MY_TOKEN={SAID['a value of --env']}", "--", sys.executable, str(program)]
+    program = words(place)
     progress = ["--progress", r"step (\d+)"]
-    search = nsa_harness("bisect", "--axis", "x=1..2", "--certify", "2", *progress, *words, "{x}", *ARGV)
+    search = ask("bisect", "--axis", "x=1..2", "--certify", "2", *progress, *program, "{x}", *ARGV)
     assert search.returncode == 0, search.stderr
     assert "CustomError" in search.stderr
-    once = nsa_harness("run", "--json", *words, "2", *ARGV)
-    echo = nsa_harness("run", "--echo", *words, "2", *ARGV)
+    once = ask("run", "--json", "--set", f"db_token={SAID['a value of --set']}", *program, "2", "{db_token}", *ARGV)
+    echo = ask("run", "--echo", *program, "2", *ARGV)
     assert (once.returncode, echo.returncode) == (1, 1), once.stderr + echo.stderr
     assert "CustomError" in echo.stderr
     found = {"bisect, stdout": search.stdout, "bisect, live": search.stderr, "run, stdout": once.stdout,
@@ -92,9 +147,14 @@ def seen(tmp_path_factory) -> dict[str, str]:
     for run in runs:
         assert stat.S_IMODE(run.stat().st_mode) == 0o700
         for form in FORMS:
-            found[f"report --format {form}"] = nsa_harness("report", str(run), "--format", form).stdout
-        for verb in ("status", "log", "graph", "classify"):
-            found[verb] = nsa_harness(verb, str(run)).stdout
+            found[f"report --format {form}"] = ask("report", str(run), "--format", form).stdout
+        bundle = place / f"bundle of {run.name}"
+        found[f"report --bundle of {run.name}"] = ask("report", str(run), "--bundle", str(bundle)).stdout
+        for path in bundle.rglob("*"):
+            if path.is_file():
+                found.update(texts_of(path, f"{bundle.name}/{path.relative_to(bundle)}"))
+        for verb in ("status", "log", "graph", "classify", "replay", "fsck"):
+            found[verb] = ask(verb, str(run)).stdout
         for path in run.rglob("*"):
             if path.is_file() and path.name not in OWN_WORDS:
                 found[f"{run.name}/{path.relative_to(run)}"] = path.read_text(errors="replace")
@@ -125,7 +185,7 @@ def test_a_page_holds_no_script_of_a_strangers(seen):
     pages = [text for where, text in seen.items() if where.endswith("report.html")]
 
     assert pages
-    assert all("<script>alert" not in page for page in pages)
+    assert all("<script>document" not in page for page in pages)
 
 
 def test_what_is_shown_as_json_is_json(seen):
@@ -136,3 +196,96 @@ def test_what_is_shown_as_json_is_json(seen):
     for where, text in seen.items():
         if Path(where).suffix == ".json":
             json.loads(text)
+
+
+OWN_SEQUENCES = re.compile(r"\x1b\[[0-9;]*[ABGHJKm]|\x1b\[\?(?:25|2026)[hl]")
+"""What the progress itself sends to a terminal: colours, and its own lines again."""
+
+
+@pytest.mark.parametrize("width", [40, 200])
+def test_a_terminal_is_sent_nothing_of_a_strangers(place, width):
+    """By a recorder: all that a real terminal is sent, its live lines too."""
+    command = [*nsa_harness("bisect"), "--axis", "x=1..2", "--certify", "1", *words(place), "{x}", *ARGV]
+    controller, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+    env = {**environment(), "TERM": "xterm-256color", "COLUMNS": str(width)}
+    with subprocess.Popen(command, cwd=place, env=env, stdin=terminal, stdout=terminal, stderr=terminal) as search:
+        os.close(terminal)
+        recorded = b""
+        with contextlib.suppress(OSError):  # a terminal whose last user has gone
+            while said := os.read(controller, 1 << 16):
+                recorded += said
+        os.close(controller)
+    text = recorded.decode()
+
+    assert search.returncode == 0, text
+    assert "CustomError" in text
+    assert "\x1b[" in text
+    rest = OWN_SEQUENCES.sub("", text)
+    assert [control for control in CONTROLS if control in rest] == []
+    assert [kind for kind, secret in SAID.items() if secret in text] == []
+
+
+def title_in_a_browser(page: Path, profile: Path) -> str:
+    """The title of a page once its scripts have run."""
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+             "--disable-background-networking", "--disable-component-update", f"--user-data-dir={profile}"]  # fmt: skip
+    argv = [str(CHROMIUM), *flags, "--virtual-time-budget=2000", "--dump-dom", page.as_uri()]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=True)
+    found = re.search(r"<title>(.*?)</title>", done.stdout, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome on PATH")
+def test_a_browser_runs_nothing_of_a_strangers(seen, place, tmp_path):
+    pages = [*sorted(place.glob("runs/*/report.html"))[:2], *sorted(place.glob("bundle of */report.html"))[:1]]
+    naked = tmp_path / "naked.html"
+    naked.write_text("<title>A page</title><img src=x onerror=document.title='PWNED'>")
+
+    assert title_in_a_browser(naked, tmp_path / "profile") == "PWNED"  # such a thing is seen when it happens
+    assert len(pages) == 3
+    for page in pages:
+        assert "PWNED" in page.read_text()
+        assert "PWNED" not in title_in_a_browser(page, tmp_path / "profile")
+
+
+@pytest.mark.long
+def test_who_is_notified_of_a_hang_is_told_no_secret_and_sent_no_control(place):
+    pytest.importorskip("apprise")
+    (place / HANGING).write_text(PROGRAM.partition("class CustomError")[0] + HANG)
+    told: queue.Queue[str] = queue.Queue()
+
+    class Receiver(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            told.put(self.rfile.read(int(self.headers["Content-Length"])).decode())
+            self.send_response(200)
+            self.end_headers()
+
+    env = {**environment(), "MY_TOKEN": SAID["a value of --env"]}
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    program = [sys.executable, str(place / HANGING), "1", *ARGV]
+    job = subprocess.Popen(program, cwd=place, env=env, stderr=subprocess.DEVNULL)
+    notify = ["--notify", f"json://127.0.0.1:{server.server_port}"]
+    command = nsa_harness("guard", str(job.pid), "--runs", "guarded", *notify)
+    with subprocess.Popen(command, cwd=place, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as guard:
+        try:
+            found = {"the notification": told.get(timeout=400)}
+        finally:
+            guard.send_signal(signal.SIGINT)
+            found["the terminal"] = guard.communicate(timeout=60)[0].decode()
+            job.kill()
+            job.wait()
+            server.shutdown()
+            server.server_close()
+    for path in (place / "guarded").rglob("*"):
+        if path.is_file():
+            found[f"guarded/{path.relative_to(place / 'guarded')}"] = path.read_text(errors="replace")
+
+    assert "hang" in found["the notification"].lower()
+    assert [where for where in found if where.endswith("guard.jsonl")]
+    assert [where for where in found if where.endswith("report.html")]
+    assert [(where, kind) for where, text in found.items() for kind, secret in SAID.items() if secret in text] == []
+    assert [(where, control) for where, text in found.items() for control in CONTROLS if control in text] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 
 from harness.cli.main import main
 from harness.report import schema
+from harness.store.files import write_failed
 
 
 @pytest.fixture
@@ -46,6 +48,43 @@ def test_a_form_goes_to_a_file(report, make_run, tmp_path):
     assert done.exit_code == 0
     assert "<testsuite " in out.read_text()
     assert "<testsuite " not in done.stdout
+
+
+@pytest.fixture
+def read_only(monkeypatch):
+    """A run's folder that lies on a file system that nobody may write to."""
+
+    def refuse(path, *_):
+        raise write_failed(path, OSError(errno.EROFS, os.strerror(errno.EROFS)), safe="nothing was changed")
+
+    monkeypatch.setattr("harness.report.write.write_atomic", refuse)
+
+
+@pytest.mark.parametrize("options", [(), ("--format", "md"), ("--format", "json")])
+def test_a_run_that_may_only_be_read_is_shown_and_it_is_said_that_nothing_was_written(
+    report, make_run, read_only, options
+):
+    run_dir = make_run("threshold")[1]
+    done = report(run_dir, *options)
+
+    assert done.exit_code == 0
+    assert "n_layers=5" in done.stdout
+    assert "Read-only file system" in done.stderr
+    assert "only shown" in done.stderr
+
+
+def test_the_report_of_a_run_that_may_only_be_read_goes_where_it_is_asked_to(report, make_run, read_only, tmp_path):
+    out = tmp_path / "report.md"
+
+    assert report(make_run("threshold")[1], "--format", "md", "-o", out).exit_code == 0
+    assert "n_layers=5" in out.read_text()
+
+
+def test_a_page_that_could_not_be_written_is_not_opened(report, make_run, read_only):
+    done = report(make_run("threshold")[1], "--open")
+
+    assert done.exit_code == 6
+    assert "Read-only file system" in done.stderr
 
 
 def test_a_pipe_is_written_into_and_a_link_stays_one(report, make_run, tmp_path):

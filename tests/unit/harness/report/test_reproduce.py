@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ast
 import json
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from harness.clock import WallClock
 from harness.core.errors import SpecError
+from harness.launch import procs
 from harness.reproduce import Expected, reproduce, script
 
 HANGS = Expected(sentence="hangs in wait", words=("wait",), by_limit=True, still_moving=False)
@@ -76,3 +79,28 @@ def test_nothing_is_made_of_a_run_that_did_not_fail(make_run):
     with pytest.raises(SpecError, match="nothing to reproduce"):
         reproduce(run, run_dir, python=sys.executable, env={}, clock=WallClock())
     assert not Path(run_dir / "repro.py").exists()
+
+
+TRYING = """
+import os, sys
+from pathlib import Path
+from harness import reproduce
+from harness.clock import WallClock
+code = "import os, time; print(os.getpid(), flush=True); time.sleep(1000)"
+reproduce._run((sys.executable, "-c", code), env=os.environ, limit_s=1000.0, clock=WallClock(), log=Path(sys.argv[1]))
+"""
+
+
+def test_a_script_that_is_tried_ends_with_whoever_tries_it_also_when_that_is_killed(tmp_path):
+    log = tmp_path / "log"
+    trying = subprocess.Popen([sys.executable, "-c", TRYING, str(log)])
+    until = time.monotonic() + 60
+    while not (log.exists() and log.read_text().endswith("\n")) and time.monotonic() < until:
+        time.sleep(0.02)
+    script = int(log.read_text())
+    trying.kill()
+    trying.wait()
+    while (seen := procs.read(script)) is not None and seen.state not in "ZX" and time.monotonic() < until:
+        time.sleep(0.02)
+
+    assert seen is None or seen.state in "ZX"

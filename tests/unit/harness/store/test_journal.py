@@ -155,6 +155,20 @@ def test_a_line_that_could_not_be_taken_back_is_taken_back_later(create, make_re
     assert read_run(store.run_dir).records == (make_record(2),)
 
 
+def test_a_journal_that_somebody_cuts_during_the_run_is_told_and_what_stands_can_be_read(create, make_record):
+    with create() as store:
+        store.add_record(make_record(1))
+        path = layout.journal(store.run_dir)
+        stood = path.read_bytes()
+        store.add_record(make_record(2))
+        path.write_bytes(stood)
+        with pytest.raises(StoreError, match="somebody else has cut it"):
+            store.add_record(make_record(3))
+
+    assert read_run(store.run_dir).records == (make_record(1),)
+    assert path.read_bytes() == stood
+
+
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
     path = tmp_path / "evidence.json"
     write_atomic(path, "old")

@@ -1,0 +1,30 @@
+"""The installed command's very first moments: Ctrl-C while it is still being imported."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+INTERRUPTS = """
+import os, signal, sys
+name = os.environ["INTERRUPTED_AT"]
+def at_import(event, arguments):
+    if event == "import" and arguments[0] == name:
+        os.kill(os.getpid(), signal.SIGINT)
+sys.addaudithook(at_import)
+"""
+"""Python runs this before anything of ours; the signal comes when the module of that name is imported."""
+
+
+@pytest.mark.parametrize("module", ["pathlib", "harness.__main__", "harness.cli.main", "click"])
+def test_ctrl_c_while_the_command_is_imported_is_130_and_no_traceback(tmp_path, module):
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTS)
+    env = {**os.environ, "PYTHONPATH": str(tmp_path), "INTERRUPTED_AT": module}
+    command = Path(sys.executable).with_name("nsa-harness")
+    done = subprocess.run([command, "--version"], env=env, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

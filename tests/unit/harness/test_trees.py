@@ -1,0 +1,26 @@
+"""A commit's worktree is taken out of the repository again, whoever made it."""
+
+from __future__ import annotations
+
+import subprocess
+
+from harness.trees import Worktrees
+
+
+def git(folder, *argv):
+    names = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    return subprocess.run(["git", "-C", folder, *names, *argv], capture_output=True, text=True, check=True).stdout
+
+
+def test_a_resumed_run_takes_out_the_worktrees_of_the_controller_that_was_killed(tmp_path):
+    repository, folder = tmp_path / "repository", tmp_path / "run" / "trees"
+    repository.mkdir()
+    git(repository, "init", "-q")
+    git(repository, "commit", "-q", "--allow-empty", "-m", "one")
+    killed = Worktrees(repository=repository, folder=folder)
+    killed.at("HEAD")
+    assert len(git(repository, "worktree", "list").splitlines()) == 2
+
+    Worktrees(repository=repository, folder=folder).close()
+
+    assert len(git(repository, "worktree", "list").splitlines()) == 1
