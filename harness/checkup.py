@@ -144,7 +144,7 @@ def _stacks() -> Finding:
 
 def _native() -> Finding:
     found = installed("pystack")
-    if found is None:
+    if found is None or find_tool("pystack") is None:
         return Finding(
             name="pystack",
             level="ok",

@@ -50,7 +50,7 @@ def typed_matrix(
 
 def _of_command(settings: Settings, options: Mapping[str, Any], command: Sequence[str], axes: Iterable[str]) -> Matrix:
     for name in OURS:
-        if options.get(name):
+        if options.get(name) is not None:  # also an empty text, of a shell variable that is not set
             raise CommandError(
                 f"{_option(name)} speaks of our own trainer and says nothing about the command behind --; leave it out"
             )

@@ -182,6 +182,8 @@ def _bundles(axis: Axis, apply: Any, target: str) -> tuple[Bundle, ...]:
         return tuple(Bundle(commit=_filled(apply.commit, value)) for value in axis.values)
     if axis.type is AxisType.FLAG:
         return tuple(bundle_of({}, {}, [apply.arg] if value else [], target=target) for value in axis.values)
+    if "{value}" in apply.arg:
+        return tuple(bundle_of({}, {}, [_filled(apply.arg, value)], target=target) for value in axis.values)
     return tuple(bundle_of({}, {}, [apply.arg, _text(value)], target=target) for value in axis.values)
 
 

@@ -30,7 +30,7 @@ class BundleKeys(Strict):
 class ApplyKeys(Strict):
     """How the values of an axis reach the program; one of these."""
 
-    arg: str | None = Field(default=None, description="append this argument and the value")
+    arg: str | None = Field(default=None, description="append this argument and the value; {value} in it is the value")
     env: str | None = Field(default=None, description="set this environment variable to the value")
     config: str | None = Field(default=None, description="set this dotted setting to the value")
     python: str | None = Field(default=None, description="run it in this interpreter; {value} is the value")

@@ -36,6 +36,7 @@ def test_a_missing_stack_dumper_is_a_warning_with_a_way_out(tmp_path, monkeypatc
     assert rows["py-spy"]["level"] == "warn"
     assert "faulthandler" in rows["py-spy"]["seen"]
     assert "pip install py-spy" in rows["py-spy"]["next"]
+    assert "not installed" in rows["pystack"]["seen"]  # its module without its script gives no stacks
 
 
 def test_refused_ptrace_is_a_warning_that_names_the_scope(tmp_path, monkeypatch):

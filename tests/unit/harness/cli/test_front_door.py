@@ -106,6 +106,10 @@ def test_an_option_beyond_its_bounds_is_refused(place, option):
     assert_refused(nsa_harness("bisect", "--dry-run", *option))
 
 
+def test_an_empty_fault_is_refused_beside_a_command_too(place):
+    assert_refused(nsa_harness("bisect", "--dry-run", "--axis", "x=1..2", "--fault", "", "--", "true", "{x}"))
+
+
 def test_a_folder_that_is_gone_is_no_reason_to_fall_over(tmp_path, monkeypatch):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")

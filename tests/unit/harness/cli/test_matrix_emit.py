@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,12 @@ def test_its_search_is_asked_as_the_file_says():
 
     assert (spec.axis, spec.bad_kinds, spec.matrix.space.bad.get("n_layers")) == ("n_layers", (Kind.HANG,), 12)
     assert dict(spec.matrix.base.config) == {"model.attention": "nsa"}
+
+
+def test_a_file_whose_name_a_shell_would_run_is_quoted(tmp_path):
+    hostile = tmp_path / "a $(id) b.yaml"
+    hostile.write_text(TEXT)
+    done = CliRunner().invoke(matrix, ["emit", str(hostile)])
+    args = [job["args"] for job in json.loads(done.stdout)["include"]]
+    assert args
+    assert all(shlex.split(text)[2] == str(hostile) for text in args)

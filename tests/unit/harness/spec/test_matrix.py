@@ -72,6 +72,18 @@ axes:
     assert matrix.bundle(matrix.space.good).args == ("--layers", "2", "--one")
 
 
+def test_an_argument_holds_its_value_where_it_says_so():
+    matrix = parse("""\
+version: 1
+name: m
+target: command
+command: [train]
+axes:
+  x: {type: ordered, values: [1, 2], apply: {arg: "--x={value}"}}
+""")
+    assert matrix.bundle(matrix.space.bad).args == ("--x=2",)
+
+
 def test_selectors_mean_the_values_they_allow():
     matrix = parse(HEAD + "exclude:\n  - {n_layers: '>=3', sdpa: [any, no-flash], share_kv: 1}\n")
     (rule,) = matrix.space.rules
