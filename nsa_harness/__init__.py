@@ -15,8 +15,11 @@ Each question is asked by the command ``nsa-harness`` in a process of its own, w
 
 from __future__ import annotations
 
-from nsa_harness.ask import Bisected, HarnessError, Ran, Result, UsageError, Watched, bisect, run, watch
-from nsa_harness.guard import Guard, expect_long, guard
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nsa_harness.ask import Bisected, HarnessError, Ran, Result, UsageError, Watched, bisect, run, watch
+    from nsa_harness.block import Guard, expect_long, guard
 
 __all__ = [
     "Bisected",
@@ -33,3 +36,20 @@ __all__ = [
     "watch",
 ]
 __version__ = "0.1.0"
+
+_IN_BLOCK = frozenset({"Guard", "expect_long", "guard"})
+
+
+def __getattr__(name: str) -> Any:
+    """A name of ``__all__``, imported when it is first asked for: the command line starts from here and needs none."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module("nsa_harness.block" if name in _IN_BLOCK else "nsa_harness.ask"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

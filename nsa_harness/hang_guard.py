@@ -19,7 +19,7 @@ def hidden_by() -> str:
     """The folder of another ``harness`` that ``import`` would find, empty when it finds ours."""
     found = find_spec("harness")
     places = [] if found is None else list(found.submodule_search_locations or ())
-    return "" if places and Path(places[0]).resolve() == ROOT / "harness" else ", ".join(places) or "nothing"
+    return "" if places and Path(places[0]).resolve() == Path(ROOT, "harness") else ", ".join(places) or "nothing"
 
 
 OTHER = hidden_by()

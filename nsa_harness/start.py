@@ -5,15 +5,15 @@ Many a project has a folder ``harness/`` or ``nsa/`` of its own, and PYTHONPATH=
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 """The folder that has this package and, beside it, ``harness``."""
 
-TRAINER = Path("nsa", "train", "probe.py")
+TRAINER = os.path.join("nsa", "train", "probe.py")
 """A file that a folder ``nsa`` has only when it is our trainer."""
 
 
@@ -28,15 +28,15 @@ def entry() -> None:
 def own_packages() -> None:
     """Make ``import harness`` and ``import nsa`` mean our packages; an ``nsa`` that is not ours is as if not there."""
     _take("harness", ROOT)
-    trainer = next((place for place in (ROOT, *map(Path, sys.path)) if (place / TRAINER).is_file()), None)
+    trainer = next((place for place in (ROOT, *sys.path) if os.path.isfile(os.path.join(place, TRAINER))), None)
     if trainer is None:
         sys.modules["nsa"] = None  # type: ignore[assignment]  # import gives ModuleNotFoundError, find_spec None
     else:
         _take("nsa", trainer)
 
 
-def _take(name: str, place: Path) -> None:
-    spec = PathFinder.find_spec(name, [str(place)])
+def _take(name: str, place: str) -> None:
+    spec = PathFinder.find_spec(name, [place])
     if spec is None or spec.loader is None:
         raise ModuleNotFoundError(f"nsa-harness is not whole: {place} has no package {name!r}; install it again")
     module = module_from_spec(spec)

@@ -213,7 +213,7 @@ def _reproduce(directory: Path) -> None:
 
 
 def _list(where: Path) -> ExitCode:
-    from harness.store.run_store import list_runs
+    from harness.store.shelf import list_runs
 
     rows = list_runs(where)
     for row in rows:

@@ -12,7 +12,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from harness.report.text import clean
+from harness.report.clean import clean
 from harness.settings import surroundings
 from harness.store.redact import redact_text, remember, secrets
 

@@ -20,7 +20,7 @@ from harness.store.history import History, Identity
 from harness.store.lock import hold
 from harness.store.recall import recalled
 from harness.store.redact import redact, redact_argv, redact_text, remember, secrets
-from harness.store.runs import find_latest, find_run, is_campaign, list_runs, read_any, read_campaign, read_run
+from harness.store.runs import find_latest, find_run, is_campaign, read_any, read_campaign, read_run
 from harness.store.same import differences
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from harness.store.history import Question
 
 __all__ = [
-    "RunStore", "find_latest", "find_run", "is_campaign", "list_runs", "read_any", "read_campaign", "read_evidence",
+    "RunStore", "find_latest", "find_run", "is_campaign", "read_any", "read_campaign", "read_evidence",
     "read_run",
 ]  # fmt: skip
 
