@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SPELLED = str.maketrans({
     "·": "*", "²": "^2", "×": "x", "–": "-", "—": "-", "…": "...", "→": "->", "≤": "<=", "≥": ">=", "µ": "u", "─": "-",
-    "│": "|", "├": "|", "└": "`",
+    "━": "=", "│": "|", "├": "|", "└": "`",
 })  # fmt: skip
 """Characters of ours where the locale has none of them."""
 
