@@ -235,9 +235,12 @@ class RunStore:
             raise write_failed(folder, error, safe="the journal and all finished trials") from error
         return folder
 
-    def add_record(self, record: TrialRecord) -> None:
-        """Journal a finished trial. When this returns, no crash can lose it."""
-        proof = self._proofs.get(record.trial.key)
+    def add_record(self, record: TrialRecord, *, proof: str | None = None) -> None:
+        """Journal a finished trial. When this returns, no crash can lose it.
+
+        ``proof`` is the checksum of its evidence where that was not written here.
+        """
+        proof = proof or self._proofs.get(record.trial.key)
         self._append("record", {"record": to_json(record), **({"evidence": proof} if proof else {})})
 
     def add_note(self, text: str) -> None:
