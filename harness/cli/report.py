@@ -35,10 +35,11 @@ Examples:
 Exit codes:
   0    written; with --verify: every number and sentence is the same again
   1    --verify: something is not as the evidence gives it;
+       merge: a cell did not end as expected;
        --lint: a word claims too much
   2    wrong use: unknown option or format, an error in the template
-  6    the run cannot be read, or the report cannot be written
-  merge ends as the run would have that nobody cut: nsa-harness matrix run --help
+  6    the run cannot be read, or the report cannot be written;
+       merge: a shard is missing
 """
 FORMATS = ("terminal", "md", "html", "json", "junit", "github", "short")
 FILE = click.Path(dir_okay=False, path_type=Path)
