@@ -59,7 +59,8 @@ class Door(io.TextIOBase):
 
     def flush(self) -> None:
         """Hand everything over that can be."""
-        self._try(self._stream.flush)
+        if not self._stream.closed:  # Python 3.13 tells of what a forgotten stream raises when it is flushed for good
+            self._try(self._stream.flush)
 
     def _try(self, act: Any) -> None:
         if self.failure is not None:
