@@ -1,5 +1,7 @@
 """``python -P -m harness`` is ``nsa-harness``."""
 
+import atexit
+import gc
 import signal
 from collections.abc import Callable
 from types import FrameType
@@ -12,8 +14,12 @@ Handler = Callable[[int, FrameType | None], object] | int | None
 def entry(before: Handler = signal.default_int_handler) -> None:
     """The command line; Ctrl-C ends it with 130 also while it is being imported, and then does what it did before."""
     signal.signal(signal.SIGINT, leave)
+    gc.disable()  # what is imported stays: walking it is a tenth of the start, and of the end
     from harness.cli.main import main
 
+    gc.freeze()
+    gc.enable()
+    atexit.register(gc.freeze)
     signal.signal(signal.SIGINT, before)
     try:
         main(prog_name="nsa-harness")

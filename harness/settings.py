@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import getpass
 import os
-import platform
-import socket
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-from harness.core.errors import NoFolderError, SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 KEPT = frozenset(
     {"PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "USER", "LD_LIBRARY_PATH", "VIRTUAL_ENV"}
@@ -50,8 +45,12 @@ class Settings:
     @classmethod
     def read(cls, *, runs: str | None = None, environ: Mapping[str, str] | None = None) -> Settings:
         """The settings: a flag wins over the environment, the environment over the default."""
+        from pathlib import Path
+
         env = dict(os.environ if environ is None else environ)
         if runs == "":
+            from harness.core.errors import SpecError
+
             raise SpecError("--runs is empty; leave it out for the default, ./runs or what NSA_HARNESS_RUNS says")
         where, source = (
             (runs, "flag --runs")
@@ -63,6 +62,8 @@ class Settings:
         try:
             runs_dir = Path(where).absolute()
         except FileNotFoundError:
+            from harness.core.errors import NoFolderError
+
             raise NoFolderError("the current folder was deleted, so nothing can be found from here") from None
         return cls(
             runs=runs_dir,
@@ -105,6 +106,11 @@ def surroundings() -> tuple[tuple[str, str], ...]:
 
 def identities() -> tuple[str, ...]:
     """Names that must not reach a report: this host, this user, the home directory, and those in the environment."""
+    import getpass
+    import platform
+    import socket
+    from pathlib import Path
+
     names = {socket.gethostname(), platform.node(), str(Path.home())}
     names |= {value for name in NAMING if not (value := os.environ.get(name, "")).startswith("127.")}
     try:
@@ -116,6 +122,8 @@ def identities() -> tuple[str, ...]:
 
 def processes_with(name: str) -> tuple[tuple[int, str], ...]:
     """Every process we may look at that carries the variable ``name``: (PID, its value)."""
+    from pathlib import Path
+
     found: list[tuple[int, str]] = []
     wanted = f"{name}=".encode()
     for environ in Path("/proc").glob("[0-9]*/environ"):

@@ -36,11 +36,19 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
+_IN_BLOCK = frozenset({"Guard", "expect_long", "guard"})
+
 
 def __getattr__(name: str) -> object:
-    """Any of these when it is first asked for: the command is a module of this package, and starts without them."""
+    """A name of ``__all__``, imported when it is first asked for: the command line starts from here and needs none."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from nsa_harness import ask, block
+    from importlib import import_module
 
-    return getattr(block if hasattr(block, name) else ask, name)
+    value = getattr(import_module("nsa_harness.block" if name in _IN_BLOCK else "nsa_harness.ask"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nsa_harness.start import root
+from nsa_harness.start import ROOT
 
 if TYPE_CHECKING:
     import pytest
@@ -19,7 +19,7 @@ def hidden_by() -> str:
     """The folder of another ``harness`` that ``import`` would find, empty when it finds ours."""
     found = find_spec("harness")
     places = [] if found is None else list(found.submodule_search_locations or ())
-    return "" if places and Path(places[0]).resolve() == root() / "harness" else ", ".join(places) or "nothing"
+    return "" if places and Path(places[0]).resolve() == Path(ROOT, "harness") else ", ".join(places) or "nothing"
 
 
 OTHER = hidden_by()

@@ -10,11 +10,10 @@ import os
 import signal
 import sys
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from pathlib import Path
+ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+"""The folder that has this package and, beside it, ``harness``."""
 
-TRAINER = "nsa/train/probe.py"
+TRAINER = os.path.join("nsa", "train", "probe.py")
 """A file that a folder ``nsa`` has only when it is our trainer."""
 
 
@@ -32,30 +31,21 @@ def leave(number: int, _: object) -> None:
     os._exit(128 + number)
 
 
-def root() -> Path:
-    """The folder that has this package and, beside it, ``harness``."""
-    from pathlib import Path
-
-    return Path(__file__).resolve().parents[1]
-
-
 def own_packages() -> None:
     """Make ``import harness`` and ``import nsa`` mean our packages; an ``nsa`` that is not ours is as if not there."""
-    from pathlib import Path
-
-    _take("harness", root())
-    trainer = next((place for place in (root(), *map(Path, sys.path)) if (place / TRAINER).is_file()), None)
+    _take("harness", ROOT)
+    trainer = next((place for place in (ROOT, *sys.path) if os.path.isfile(os.path.join(place, TRAINER))), None)
     if trainer is None:
         sys.modules["nsa"] = None  # type: ignore[assignment]  # import gives ModuleNotFoundError, find_spec None
     else:
         _take("nsa", trainer)
 
 
-def _take(name: str, place: Path) -> None:
+def _take(name: str, place: str) -> None:
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
 
-    spec = PathFinder.find_spec(name, [str(place)])
+    spec = PathFinder.find_spec(name, [place])
     if spec is None or spec.loader is None:
         raise ModuleNotFoundError(f"nsa-harness is not whole: {place} has no package {name!r}; install it again")
     module = module_from_spec(spec)

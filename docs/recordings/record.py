@@ -4,8 +4,8 @@
     python docs/recordings/record.py which      # one of them
 
 Each command runs for real in a pseudoterminal, on a program below that imports nothing of this project. What it writes
-goes through a terminal emulator (`pip install pyte`), and the screen is kept whenever it has changed. Waits longer than 0.7 s are
-shortened to that in the picture, and the time that really went by stands in its title bar; nothing else is altered.
+goes through a terminal emulator (`pip install pyte`), and the screen is kept whenever it has changed. Waits longer than
+0.7 s are shortened to that in the picture; its title bar has the time that really went by. Nothing else is altered.
 """
 
 from __future__ import annotations

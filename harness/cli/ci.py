@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 WORKFLOW = Path(".github/workflows/nsa-harness.yml")
 ACTION = Path(".github/actions/nsa-harness/action.yml")
+GITLAB = Path(".gitlab/nsa-harness.yml")
 
 MOST_ANNOTATIONS = 10
 """What GitHub shows of one step."""
@@ -35,6 +36,7 @@ INIT = """\b
 Examples:
   nsa-harness ci init matrices/*.yaml
   nsa-harness ci init nightly.yaml --install 'pip install nsa-harness ./mine'
+  nsa-harness ci init matrices/*.yaml --for gitlab
 \b
 Exit codes:
   0    written
@@ -55,16 +57,18 @@ def ci() -> None:
     """Run matrix files in a continuous integration."""
 
 
-@ci.command(epilog=INIT, short_help="Write a GitHub workflow that runs matrix files.")
+@ci.command(epilog=INIT, short_help="Write a workflow for GitHub or GitLab that runs matrix files.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--install", default="pip install nsa-harness", show_default=True, help="What installs all it needs.")
 @click.option("--python", default="3.12", show_default=True, metavar="VERSION", help="The Python of the jobs.")
 @click.option("--max-jobs", type=click.IntRange(1, 256), default=4, show_default=True, help="Jobs at most.")
+@click.option("--for", "service", type=click.Choice(["github", "gitlab"]), default="github", show_default=True)
 @click.option("--force", is_flag=True, help="Write over files that are there.")
-def init(files: tuple[Path, ...], *, install: str, python: str, max_jobs: int, force: bool) -> None:
-    """Write a workflow that plans the cells of FILES, runs them in jobs, and shows what was found.
+def init(files: tuple[Path, ...], *, install: str, python: str, max_jobs: int, service: str, force: bool) -> None:
+    """Write a workflow that plans the cells of FILES, runs them in jobs, and shows what was found as one report.
 
-    A second file is the action that its jobs share; other workflows can use it too. Run it where .github belongs.
+    For GitHub a second file is the action that its jobs share; other workflows can use it too. For GitLab it is one
+    file to include in .gitlab-ci.yml. Run it where .github or .gitlab-ci.yml belongs.
     """
     from harness.core.errors import SpecError
     from harness.spec.matrix import load_matrix
@@ -76,11 +80,18 @@ def init(files: tuple[Path, ...], *, install: str, python: str, max_jobs: int, f
         raise SpecError(f"--install {install!r} is no plain text in YAML; put it into a script, e.g. bash install.sh")
     paths = shlex.join(str(path) for path in files)
     texts = {
-        WORKFLOW: _packaged("workflow.yml").format(
-            command=f"nsa-harness ci init {paths}", python=python, install=install, files=paths, max_jobs=max_jobs
-        ),
-        ACTION: _packaged("action.yml"),
+        path: _packaged(name).format(
+            command=f"nsa-harness ci init {paths}" + (" --for gitlab" if service == "gitlab" else ""),
+            python=python,
+            install=install,
+            quoted=shlex.quote(install),
+            files=paths,
+            max_jobs=max_jobs,
+        )
+        for path, name in ({GITLAB: "gitlab.yml"} if service == "gitlab" else {WORKFLOW: "workflow.yml"}).items()
     }
+    if service == "github":
+        texts[ACTION] = _packaged("action.yml")
     for path, text in texts.items():
         if not force and path.exists() and path.read_text(encoding="utf-8") != text:
             raise SpecError(f"{path} is there and is not what would be written; look at it, then use --force")

@@ -1,22 +1,23 @@
 """What a person sees while a command runs: a live table on a terminal, plain lines elsewhere.
 
-Progress goes to standard error, results to standard output. This is the only module that imports rich or prints.
+Progress goes to standard error, results to standard output. This is the only module that prints.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
 import textwrap
-from typing import TYPE_CHECKING, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
+
+import click
 
 from harness.cli.streams import cleaned, uncleaned
 from harness.core.verdict import Kind
+from harness.settings import surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from rich.console import RenderableType
-    from rich.text import Text
 
     from harness.core.boundary import PlanEstimate
     from harness.core.ports import Screen
@@ -28,16 +29,20 @@ Label: TypeAlias = "Callable[[Trial], str]"
 
 WIDTH = 80
 
-STYLES = {
-    Kind.PASS: "green",
-    Kind.HANG: "bold red",
-    Kind.CRASH: "bold red",
-    Kind.OOM: "bold red",
-    Kind.NONFINITE: "bold red",
-    Kind.SLOW: "yellow",
-    Kind.BELOW_TARGET: "yellow",
-    Kind.INFRA: "magenta",
-    Kind.UNRESOLVED: "yellow",
+BAR = 24
+
+RED: dict[str, Any] = {"fg": "red", "bold": True}
+
+STYLES: dict[Kind, dict[str, Any]] = {
+    Kind.PASS: {"fg": "green"},
+    Kind.HANG: RED,
+    Kind.CRASH: RED,
+    Kind.OOM: RED,
+    Kind.NONFINITE: RED,
+    Kind.SLOW: {"fg": "yellow"},
+    Kind.BELOW_TARGET: {"fg": "yellow"},
+    Kind.INFRA: {"fg": "magenta"},
+    Kind.UNRESOLVED: {"fg": "yellow"},
 }
 
 
@@ -47,8 +52,9 @@ def screen(*, stream: TextIO | None = None, quiet: bool = False, label: Label | 
     ``label`` names a trial's place in a few words; the default is its whole point.
     """
     out = stream or sys.stderr
-    if not quiet and out.isatty():
-        return LiveScreen(out, label=label or point_of)
+    asked = dict(surroundings())
+    if not quiet and out.isatty() and asked.get("TERM") not in (None, "", "dumb"):
+        return LiveScreen(out, label=label or point_of, colours=not asked.get("NO_COLOR"))
     return PlainScreen(out, label=label or point_of)
 
 
@@ -121,35 +127,26 @@ class PlainScreen:
 
 
 class LiveScreen:
-    """A table of finished trials that scrolls away above, one moving line for the running one, a progress bar."""
+    """Finished trials scroll away above; below them one moving line for the running one, and a bar."""
 
-    def __init__(self, out: TextIO, *, label: Label = point_of) -> None:
-        from rich.console import Console
-        from rich.live import Live
-        from rich.progress import BarColumn, Progress, TextColumn
-
+    def __init__(self, out: TextIO, *, label: Label = point_of, colours: bool = True) -> None:
         self.label = label
-        self.console = Console(file=uncleaned(out), highlight=False, markup=False, emoji=False)
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[left]}"),
-            console=self.console,
-        )
-        self.task = self.bar.add_task("searching", total=None, left="")
-        self.current = ""
-        self.live = Live(console=self.console, refresh_per_second=8, get_renderable=self._render, transient=True)
+        self.out = uncleaned(out)
+        self.colours = colours
+        self.current, self.left = "", ""
+        self.done, self.total = 0, 0
+        self.drawn: list[str] = []  # the lines that move, as they stand on the screen
 
     def __enter__(self) -> LiveScreen:
-        self.live.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.live.__exit__(None, None, None)
+        self._clear()
+        self.out.flush()
 
     def opened(self, *, question: str, directory: str, resumed: int) -> None:
         """The question in bold, the place below."""
-        self._print(question, style="bold")
+        self._print(question, bold=True)
         self._print(f"run directory: {directory}" + _kept(resumed))
 
     def noted(self, text: str) -> None:
@@ -158,17 +155,18 @@ class LiveScreen:
 
     def planned(self, estimate: PlanEstimate) -> None:
         """Before the first trial a line, later the bar's total."""
-        done = self.bar.tasks[0].completed
-        if not done and not self.bar.tasks[0].total:
+        if not self.done and not self.total:
             self._print(f"plan: {estimate.text}")
         is_known = estimate.trials and estimate.is_measured
         left = f"{estimate.seconds_low:.0f}-{estimate.seconds_high:.0f} s left" if is_known else ""
-        total = done + estimate.trials
-        self.bar.update(self.task, total=total, left=f"{done:.0f} of about {total:.0f} trials  {left}")
+        self.total = self.done + estimate.trials
+        self.left = f"{self.done} of about {self.total} trials  {left}"
+        self._draw()
 
     def started(self, trial: Trial, *, number: int, reason: str) -> None:
         """The moving line."""
         self.current = f"{number:>3}  {where(trial, label=self.label):<34} starting: {reason}"
+        self._draw()
 
     def watched(self, facts: Mapping[str, object]) -> None:
         """The moving line: phase, step, time, silence."""
@@ -181,28 +179,44 @@ class LiveScreen:
             text += f"  silent {silence:.1f} s"
         self.current = head + text
         if facts.get("note"):
-            self._print(f"     {facts['note']}", style="dim")
+            self._print(f"     {facts['note']}", dim=True)
+        self._draw()
 
     def judged(self, record: TrialRecord, *, number: int) -> None:
         """The trial's line, coloured by its verdict, printed above the bar."""
         self.current = ""
-        self.console.print(self._coloured(record, number))
-        self.bar.advance(self.task)
+        self.done += 1
+        verdict = str(record.verdict)
+        line = cleaned(outcome_line(record, number=number, label=self.label))
+        self._above(line.replace(verdict, self._styled(verdict, **STYLES[record.verdict.kind]), 1))
 
-    def _coloured(self, record: TrialRecord, number: int) -> Text:
-        from rich.text import Text
+    def _print(self, text: str, **style: Any) -> None:
+        self._above(self._styled(cleaned(text), **style))
 
-        line = Text(cleaned(outcome_line(record, number=number, label=self.label)))
-        line.highlight_words([str(record.verdict)], style=STYLES[record.verdict.kind])
-        return line
+    def _styled(self, text: str, **style: Any) -> str:
+        return click.style(text, **style) if self.colours else text
 
-    def _render(self) -> RenderableType:
-        from rich.console import Group
+    def _above(self, text: str) -> None:
+        self._clear()
+        self.out.write(f"{text}\n")
+        self._draw()
 
-        return Group(cleaned(self.current), self.bar)
+    def _draw(self) -> None:
+        most = shutil.get_terminal_size().columns - 1
+        filled = min(BAR, BAR * self.done // self.total) if self.total else 0
+        bar = f"searching {'━' * filled}{'─' * (BAR - filled)} {self.left}"
+        lines = [cleaned(line)[:most] for line in (self.current, bar) if line]
+        if lines != self.drawn:
+            self._clear()
+            self.out.write("\n".join(lines))
+            self.out.flush()
+            self.drawn = lines
 
-    def _print(self, text: str, *, style: str | None = None) -> None:
-        self.console.print(cleaned(text), style=style)
+    def _clear(self) -> None:
+        if self.drawn:
+            up = f"\x1b[{len(self.drawn) - 1}A" if len(self.drawn) > 1 else ""
+            self.out.write(f"\r{up}\x1b[J")
+        self.drawn = []
 
 
 def result(text: str) -> None:

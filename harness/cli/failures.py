@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-import textwrap
-import traceback
-from pathlib import Path
 
 import click
 
@@ -50,12 +46,18 @@ def _meaning(error: BaseException) -> tuple[str, str, ExitCode]:
 
 def _place(error: BaseException) -> str:
     """Where ``error`` was raised, and on whose behalf: our own lines, the innermost first."""
+    import traceback
+    from pathlib import Path
+
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "harness" in frame.filename]
     return " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames[:-7:-1])
 
 
 def _fitting(text: str) -> str:
     """``text`` with its lines broken between words where a terminal would break words."""
+    import shutil
+    import textwrap
+
     columns = shutil.get_terminal_size().columns
     return "\n".join(
         textwrap.fill(line, columns, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)

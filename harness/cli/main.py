@@ -8,9 +8,7 @@ from typing import Any
 import click
 
 from harness import __version__
-from harness.cli.failures import short, tell
 from harness.cli.streams import doors
-from harness.core.errors import StoreError, suggestion
 
 COMMANDS = {
     "bisect": ("harness.cli.bisect:bisect", "Find from which value of an axis training fails."),
@@ -56,6 +54,8 @@ class LazyGroup(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """As click does, with the nearest command in the message."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from harness.core.errors import suggestion
+
             raise click.UsageError(f"no such command {args[0]!r}{suggestion(args[0], COMMANDS)}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -72,11 +72,16 @@ class LazyGroup(click.Group):
             finally:
                 out.flush()
                 if out.failure is not None and not isinstance(out.failure, BrokenPipeError):
+                    from harness.cli.failures import tell
+                    from harness.core.errors import StoreError
+
                     lost = f"standard output could not be written: {out.failure.strerror}"
                     raise SystemExit(tell(StoreError(lost)))
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; whatever ends it becomes a message, the next step, and an exit code that says so."""
+        from harness.cli.failures import short, tell  # before the command: when it fails, no file may be left to open
+
         try:
             return super().invoke(ctx)
         except click.UsageError as error:

@@ -48,11 +48,22 @@ Exit codes:
 
 @click.command("emit", epilog=EPILOG)
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--format", "form", type=click.Choice(["json", "gha"]), default="json", show_default=True)
+@click.option("--format", "form", type=click.Choice(["json", "gha", "gitlab"]), default="json", show_default=True)
 @click.option("--max-jobs", type=click.IntRange(1, MOST_JOBS), default=32, show_default=True, help="At most.")
+@click.option("--install", default="pip install nsa-harness", show_default=True, help="Of a GitLab job.")
+@click.option("--image", default="python:3.12", show_default=True, help="Of a GitLab job.")
 @click.option("--runs-on", multiple=True, metavar="GPUS=LABELS", help="Runner for so many GPUs, e.g. 2=gpu-x2.")
 @click.pass_context
-def emit(ctx: click.Context, *, files: tuple[Path, ...], form: str, max_jobs: int, runs_on: tuple[str, ...]) -> None:
+def emit(
+    ctx: click.Context,
+    *,
+    files: tuple[Path, ...],
+    form: str,
+    max_jobs: int,
+    install: str,
+    image: str,
+    runs_on: tuple[str, ...],
+) -> None:
     """Print the jobs that run FILES: one for each number of GPUs, cut into shards where there are jobs to spare.
 
     Not one job a cell: starting a machine costs more than most cells do.
@@ -64,6 +75,9 @@ def emit(ctx: click.Context, *, files: tuple[Path, ...], form: str, max_jobs: in
     if not rows:
         click.echo("no cell is planned in these files", err=True)
         ctx.exit(ExitCode.NOTHING)
+    if form == "gitlab":
+        click.echo(json.dumps(gitlab(rows, install=install, image=image), indent=1))
+        return
     matrix = {"include": rows}
     click.echo(f"matrix={json.dumps(matrix)}" if form == "gha" else json.dumps(matrix, indent=1))
 
@@ -108,6 +122,28 @@ def jobs(
                 }
             )
     return rows
+
+
+def gitlab(rows: list[dict[str, Any]], *, install: str, image: str) -> dict[str, Any]:
+    """The same jobs as a child pipeline of GitLab's (JSON is YAML), with one that merges them at its end."""
+    kept = {"when": "always", "paths": ["runs/", "nsa-harness.xml"], "reports": {"junit": "nsa-harness.xml"}}
+    after = ["nsa-harness report --format junit --output nsa-harness.xml", "nsa-harness report --format short"]
+    common = {"image": image, "before_script": [install], "after_script": after, "artifacts": kept}
+    pipeline: dict[str, Any] = {"stages": ["trials", "merge"]}
+    for row in rows:
+        runs = {"NSA_HARNESS_RUNS": f"runs/{row['name']}"}
+        tags = {} if row["runs_on"] == ["ubuntu-latest"] else {"tags": row["runs_on"]}
+        own = {"variables": runs, "timeout": f"{row['timeout_minutes']} minutes", **tags}
+        pipeline[row["name"]] = {**common, "stage": "trials", **own, "script": [f"nsa-harness {row['args']}"]}
+    pipeline["merge"] = {
+        **common,
+        "stage": "merge",
+        "when": "always",
+        "variables": {"NSA_HARNESS_RUNS": "merged"},
+        "script": ["nsa-harness report merge runs"],
+        "artifacts": {**kept, "paths": ["merged/", "nsa-harness.xml"]},
+    }
+    return pipeline
 
 
 def by_gpus(matrix: Matrix) -> dict[int, list[Point]]:

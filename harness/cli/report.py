@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from harness.report.apart import Draw
+    from harness.settings import Settings
 
 EXAMPLES = """\b
 Examples:
@@ -29,20 +30,23 @@ Examples:
   nsa-harness report --verify reports         compute everything in them again
   nsa-harness report --lint post-mortem.md     words that claim too much
   nsa-harness report --list
+  nsa-harness report merge runs/*-shard      the shards of a matrix as one run
 \b
 Exit codes:
   0    written; with --verify: every number and sentence is the same again
   1    --verify: something is not as the evidence gives it;
+       merge: a cell did not end as expected;
        --lint: a word claims too much
   2    wrong use: unknown option or format, an error in the template
-  6    the run cannot be read, or the report cannot be written
+  6    the run cannot be read, or the report cannot be written;
+       merge: a shard is missing
 """
 FORMATS = ("terminal", "md", "html", "json", "junit", "github", "short")
 FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("names", nargs=-1, metavar="[RUN]")
+@click.argument("names", nargs=-1, metavar="[[merge] RUN]..")
 @click.option("--runs", metavar="DIR", help="Where runs are (default: ./runs, or NSA_HARNESS_RUNS).")
 @click.option("--format", "form", type=click.Choice(FORMATS), help="Print it in this form (default: terminal).")
 @click.option("--compare", metavar="OTHER", help="Print what changed from run OTHER to RUN.")
@@ -71,6 +75,9 @@ def report(ctx: click.Context, *, names: tuple[str, ...], runs: str | None, **op
     --repro. Beside the journal it writes report.md, report.html, report.json and figures/, where it may.
 
     A report with its evidence beside it (--bundle) is a RUN too: its pages are written again from that evidence.
+    merge makes one new run of the runs of a matrix's shards (matrix run --shard), which it finds at or below each RUN:
+    its report is what it would have been if nobody had cut the matrix.
+
     --verify writes nothing: it makes them again and names every sentence that is not the same. It takes any number of
     bundles, or of folders with bundles in them.
     """
@@ -86,8 +93,10 @@ def report(ctx: click.Context, *, names: tuple[str, ...], runs: str | None, **op
         return
     if options["verified"]:
         ctx.exit(_verify(names or (".",)))
+    if names[:1] == ("merge",) and not Path("merge").is_dir():
+        ctx.exit(_merge(names[1:], Settings.read(runs=runs)))
     if len(names) > 1:
-        raise click.UsageError(f"one RUN at a time, not {len(names)}; only --verify takes several")
+        raise click.UsageError(f"one RUN at a time, not {len(names)}; only merge and --verify take several")
     run = names[0] if names else None
     where = Settings.read(runs=runs).runs
     if options["listed"]:
@@ -185,6 +194,31 @@ def _verify(names: tuple[str, ...]) -> ExitCode:
     return ExitCode.FINDINGS if wrong else ExitCode.OK
 
 
+def _merge(names: tuple[str, ...], settings: Settings) -> ExitCode:
+    """A run for each matrix that the shards are of, reported like any other; the worst of their ends."""
+    from harness.cli.campaigns import exit_code
+    from harness.cli.console import screen
+    from harness.cli.wiring import parts
+    from harness.clock import WallClock
+    from harness.merge import merge, missing, shards_at
+    from harness.report.write import campaign_text, write
+
+    if not names:
+        raise click.UsageError("name the runs to merge, or folders that have them: nsa-harness report merge RUN..")
+    codes: list[ExitCode] = []
+    for shards in shards_at([Path(name) if Path(name).exists() else settings.runs / name for name in names]):
+        spec = shards[0].campaign
+        with parts(settings, target=spec.matrix.target, executor="local", interrupted=lambda: False) as tools:
+            run = merge(shards, runs=settings.runs, parts=tools, screen=screen(quiet=True), clock=WallClock())
+        write(run, Path(run.directory))
+        click.echo(campaign_text(run))
+        lost = missing(shards)
+        for name in lost:
+            click.echo(f"shard {name} is missing", err=True)
+        codes += [exit_code(run), *([ExitCode.INFRA] if lost else [])]
+    return max(codes)
+
+
 def _put(path: Path, text: str) -> None:
     """``text`` as the file ``path``; into it where a device or a pipe is there, which must not be replaced."""
     from harness.store.files import write_atomic, write_failed
@@ -220,7 +254,7 @@ def _reproduce(directory: Path) -> None:
 
 
 def _list(where: Path) -> ExitCode:
-    from harness.store.run_store import list_runs
+    from harness.store.shelf import list_runs
 
     rows = list_runs(where)
     for row in rows:

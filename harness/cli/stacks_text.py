@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from harness.core.codec import SCHEMA, to_json
 from harness.reading.frames import is_noise, is_stdlib, python_frames, telling_frame
 from harness.reading.places import motion_of, sentence, short_file, subject, where
-from harness.report.text import clean, short_path, wrap
+from harness.report.clean import clean
+from harness.report.text import short_path, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -12,7 +12,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from harness.report.text import clean
+from harness.report.clean import clean
 from harness.settings import surroundings
 from harness.store.redact import redact_text, remember, secrets
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SPELLED = str.maketrans({
     "·": "*", "²": "^2", "×": "x", "–": "-", "—": "-", "…": "...", "→": "->", "≤": "<=", "≥": ">=", "µ": "u", "─": "-",
-    "│": "|", "├": "|", "└": "`",
+    "━": "=", "│": "|", "├": "|", "└": "`",
 })  # fmt: skip
 """Characters of ours where the locale has none of them."""
 
@@ -59,7 +59,8 @@ class Door(io.TextIOBase):
 
     def flush(self) -> None:
         """Hand everything over that can be."""
-        self._try(self._stream.flush)
+        if not self._stream.closed:  # Python 3.13 tells of what a forgotten stream raises when it is flushed for good
+            self._try(self._stream.flush)
 
     def _try(self, act: Any) -> None:
         if self.failure is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -129,6 +128,8 @@ MOST_LISTED = 30
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """``"; did you mean 'x'?"`` with the nearest known name, or an empty string when nothing is near."""
+    import difflib
+
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else ""
 

@@ -17,7 +17,7 @@ from harness.guard.policy import Look, Vigil, What, may_end
 from harness.guard.receivers import Delivery
 from harness.observe.job import ProcTree
 from harness.observe.proc import Proc
-from harness.report.text import clean
+from harness.report.clean import clean
 from harness.store.redact import redact_text
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from harness.report.text import clean
+from harness.report.clean import clean
 from harness.store.redact import hidden_arguments, redact_text
 
 if TYPE_CHECKING:

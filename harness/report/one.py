@@ -11,8 +11,9 @@ from harness.core.verdict import Confidence, Kind
 from harness.reading.frames import deciding_thread, is_noise, telling_frame
 from harness.reading.places import RankSeen, group_ranks, sentence
 from harness.report import seen
+from harness.report.clean import clean
 from harness.report.stacks import deciding_sample, place
-from harness.report.text import clean, command, seconds, size, wrap
+from harness.report.text import command, seconds, size, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

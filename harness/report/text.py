@@ -6,16 +6,11 @@ import re
 import textwrap
 from typing import TYPE_CHECKING
 
+from harness.report.clean import clean
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-_CONTROL = re.compile(
-    r"(?:\x1b\[|\x9b)[0-9;?]*[ -/]*[@-~]"  # colours, cursor, screen
-    r"|(?:\x1b[\]P^_X]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"  # titles, links, device commands
-    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
-    r"|[\u061c\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\U000e0000-\U000e007f]"
-    r"|[\ud800-\udfff]"
-)
 _MARKUP = re.compile(r"[\\`*|]|<(?=[A-Za-z/!?])|\[(?=[^\]]*\][(\[])")
 _LIBRARY = re.compile(r"^.*/(?:site-packages|dist-packages|python3\.\d+)/")
 _PACKAGE = re.compile(r"^.*/((?:harness|nsa)/.*)$")
@@ -70,11 +65,6 @@ def ranges(values: Sequence[object]) -> str:
         else:
             runs.append([value])
     return ", ".join(f"{run[0]}..{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
-
-
-def clean(text: str) -> str:
-    """``text`` without what repaints a screen, or shows letters in another order than they are in."""
-    return _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def md(text: object) -> str:

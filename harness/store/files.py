@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
-import shutil
 import stat
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
-from harness.core.errors import NotWritableError, StoreError
+from harness.core.errors import DamagedError, JournalError, NoRunError, NotWritableError, StoreError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,6 +36,28 @@ def read_text(path: Path, *, most: int = MOST_BYTES) -> str:
     if at.st_size > most or len(content) > most:
         raise OSError(errno.EFBIG, f"it has more than {most} bytes", str(path))
     return content.decode()
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in the file at ``path`` of a run directory.
+
+    Raises:
+        NoRunError: it is not there.
+        StoreError: it cannot be read.
+        DamagedError: it is not JSON.
+        JournalError: it is another JSON value.
+    """
+    try:
+        data: object = json.loads(read_text(path))
+    except FileNotFoundError as error:
+        raise NoRunError(f"{path.parent} is not a run directory, or was never begun: {path.name} is missing") from error
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}. Nothing was changed.") from error
+    except (ValueError, RecursionError) as error:
+        raise DamagedError(f"{path}: not JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise JournalError(f"{path}: expected an object, got {type(data).__name__} {data!r:.80}")
+    return cast("dict[str, Any]", data)
 
 
 def checksum(text: str) -> str:
@@ -80,6 +102,8 @@ def link_files(source: Path, folder: Path) -> None:
             try:
                 other.hardlink_to(file)
             except OSError:  # another file system, or one without links; a disk that fails will say so again
+                import shutil
+
                 shutil.copyfile(file, other)
     except OSError as error:
         raise write_failed(folder, error, safe="the run that is linked from is unchanged") from error

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from harness.core.campaign import CampaignAnswer, CampaignSpec, Said
 from harness.core.codec import from_json
-from harness.core.errors import DamagedError, JournalError, NoRunError, SpecError, StoreError
+from harness.core.errors import DamagedError, JournalError, SpecError, StoreError
 from harness.core.invocation import Invocation  # noqa: TC001 - read back by its type
 from harness.core.record import CampaignRun, Machine, Run, TrialRecord
 from harness.core.spec import BisectSpec
 from harness.core.trial import Trial
 from harness.store import journal, layout
-from harness.store.files import checksum, read_text
+from harness.store.files import read_object
+from harness.store.shelf import NOT_FINISHED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 Question: TypeAlias = "BisectSpec | CampaignSpec"
 """What a run may be about: one axis, or a matrix."""
-
-NOT_FINISHED = "not finished"
-"""``Run.ended`` of a run whose controller is still working, or was killed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +37,6 @@ class Identity:
     argv: tuple[str, ...]
     started_at: str
     invocation: Invocation | None = None
-
-
-_PROVED = frozenset({"spec.json", "machine.json"})
 
 
 class History:
@@ -63,7 +57,6 @@ class History:
         self._session: tuple[str, str] | None = None  # wall time of its first and last event
         self.torn: journal.Torn | None = None
         self.proofs: dict[str, str] = {}  # of evidence, by key
-        self._files: dict[str, str] = {}  # checksums of what was written when the run began
 
     @classmethod
     def read(cls, run_dir: Path) -> History:
@@ -77,9 +70,7 @@ class History:
         history = cls(run_dir, identity=identity, question=read_question(run_dir))
         lines, history.torn = journal.read(layout.journal(run_dir))
         history.extend(lines)
-        for name, proof in history._files.items():
-            if checksum(read_text(run_dir / name)) != proof:
-                raise DamagedError(f"{run_dir / name}: it is not as it was written: its checksum differs")
+        journal.prove_files(run_dir, lines)
         return history
 
     def extend(self, lines: Iterable[journal.Line]) -> None:
@@ -179,8 +170,6 @@ class History:
                 self._seconds += self._open_session_s()
                 self._session = (line.wall, line.wall)
                 self._end = None
-                files = cast("dict[str, object]", line.data.get("files") or {})
-                self._files |= {name: str(proof) for name, proof in files.items() if name in _PROVED}
             case "start":
                 trial = _trial(line.data["trial"])
                 self._pending[trial.key] = trial
@@ -259,18 +248,14 @@ def _keep_key(trial: Trial, data: Any) -> None:
 
 def _read_as(cls: type | None, path: Path) -> Any:
     """The ``cls`` that the file at ``path`` holds; None stands for a question."""
+    data = read_object(path)
+    kind: type[Any] = cls or (CampaignSpec if "task" in data else BisectSpec)
     try:
-        data: Any = json.loads(read_text(path))
-        kind: type[Any] = cls or (CampaignSpec if "task" in data else BisectSpec)
         return from_json(kind, data)
-    except FileNotFoundError as error:
-        raise NoRunError(f"{path.parent} is not a run directory, or was never begun: {path.name} is missing") from error
-    except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror}. Nothing was changed.") from error
     except (StoreError, SpecError) as error:
         raise JournalError(f"{path}: {error}") from error
     except (ValueError, TypeError, RecursionError) as error:
-        raise DamagedError(f"{path}: not JSON: {error}") from error
+        raise DamagedError(f"{path}: {error}") from error
 
 
 def _spoken(run_dir: Path) -> str:

@@ -19,10 +19,10 @@ from harness.core.errors import (
     StoreError,
     suggestion,
 )
-from harness.store.files import sync_folder, write_failed
+from harness.store.files import checksum, read_text, sync_folder, write_failed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 EVENTS = ("header", "plan", "start", "record", "reuse", "said", "undo", "decision", "note", "end")
@@ -79,6 +79,20 @@ def read(path: Path) -> tuple[tuple[Line, ...], Torn | None]:
             raise DamagedError(f"{path}:{found.number}: {found.damage}")
         lines.append(event_of(path, found))
     return tuple(lines), None
+
+
+def prove_files(run_dir: Path, lines: Iterable[Line]) -> None:
+    """DamagedError for a file that was written when the run began and is not what the journal's header says."""
+    proofs: dict[str, object] = {}
+    for line in lines:
+        if line.event == "header":
+            proofs |= cast("dict[str, object]", line.data.get("files") or {})
+    for name in sorted(_PROVED & proofs.keys()):
+        if checksum(read_text(run_dir / name)) != str(proofs[name]):
+            raise DamagedError(f"{run_dir / name}: it is not as it was written: its checksum differs")
+
+
+_PROVED = frozenset({"spec.json", "machine.json"})
 
 
 def content_of(path: Path) -> bytes:

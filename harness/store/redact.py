@@ -12,55 +12,15 @@ HIDDEN = "<hidden>"
 """What stands in the file where a secret was."""
 
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|(?:^|_)PASS(?:$|_)", re.IGNORECASE)
-_ASSIGNMENT = re.compile(r"(?:^|(?<==))([A-Z][A-Z0-9_]*)=(.+)", re.DOTALL)
 _SHORTEST = 6  # a shorter value would be found inside innocent text
 
-_VALUE = r"""[^\s'"`,;&\\]{6,}"""
-"""Ends where a quotation or an escape does, so that JSON stays JSON."""
-
-_QUOTE = r"""\\?["']?"""
-"""Also one that is escaped, as in JSON within JSON."""
-
-_ASSIGNED = re.compile(
-    r"\b([A-Z][A-Z0-9_]*(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|_PASS(?![A-Z]))[A-Z0-9_]*)"
-    rf"""(\s*[=:]\s*['"]?){_VALUE}"""
-)
-"""``HF_TOKEN=...`` in a log, a command or a message."""
-
-_WORD = (
-    r"(?:api[_-]?key|access[_-]?key|account[_-]?key|private[_-]?key|secret(?:[_-]?key)?|passw(?:or)?d|passphrase"
-    r"|(?:[a-z]+[_-])?token)"
-)
-_SAID = re.compile(rf"""(?i)(?<![\w])({_WORD}{_QUOTE}\s*[=:]\s*{_QUOTE})(?!\d+(?:\.\d+)?\b){_VALUE}""")
-"""``api_key=...``, ``"password": "..."``; a bare number behind such a word is a count."""
-
-_OPTION = re.compile(rf"""(?i)(--(?:[a-z]+-)*(?:{_WORD}|tok)["']?(?:=|,?\s+)["']?)(?!-)(?!\d+(?:\.\d+)?\b){_VALUE}""")
-"""``--token ...`` in a command line, also as Python shows a list of arguments."""
-
-_IS_OPTION = re.compile(rf"(?i)--(?:[a-z]+-)*(?:{_WORD}|tok)")
-_LOGIN = re.compile(
-    rf"""((?:(?<!\w)-u|--user(?:name)?)["']?(?:=|,?\s+)["']?[^\s'",]+["']?,?\s+["']?-p["']?,?\s+["']?){_VALUE}"""
-)
-"""``-u NAME -p VALUE``; without a name before it ``-p`` is as often a port or a path."""
-
-_BEARER = re.compile(r"(?i)(\bbearer\s+|\bauthorization:\s*basic\s+)[\w.~+/=-]{12,}")
-_BLOCK = re.compile(
-    r"(-----BEGIN [A-Z ]*PRIVATE KEY-----)(?:.*?(?=-----END [A-Z ]*PRIVATE KEY-----)|[\w+/=\s\\]*)", re.DOTALL
-)
-_SHAPES = re.compile(
-    r"\b(?:hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|sk-[A-Za-z0-9_-]{16,}|AKIA[0-9A-Z]{16}"
-    r"|xox[abps]-[A-Za-z0-9-]{10,}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,}|glpat-[\w-]{16,}|npm_[A-Za-z0-9]{20,}"
-    r"|pypi-[\w-]{16,}|[sr]k_live_[A-Za-z0-9]{16,}|AIza[\w-]{30,}|dop_v1_[a-f0-9]{32,}|SG\.[\w-]{16,}\.[\w-]{16,})"
-    r"|(?<=hooks\.slack\.com/services/)[\w/-]{16,}|(?<=discord\.com/api/webhooks/)[\w/-]{16,}"
-)
-"""Tokens that are known by their beginning, and addresses that are one."""
-
-_IN_URL = re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]+(?=@)")
-_HINT = re.compile(
-    r"(?i)key|token|secret|passw|passphrase|credential|_pass|bearer|basic|://|hf_|gh._|github_|sk-|akia|xox|eyj|glpat"
-    r"|npm_|pypi-|k_live|aiza|dop_v1|sg\.|hooks\.slack|discord|--tok|\s['\"]?-p\b"
-)
-"""Where none of these is, there is nothing to look for: nearly everywhere."""
+_HINTS = (
+    "key", "token", "secret", "passw", "passphrase", "credential", "_pass", "bearer", "basic", "://", "hf_", "ghp_",
+    "gho_", "ghu_", "ghs_", "ghr_", "github_", "sk-", "akia", "xox", "eyj", "glpat", "npm_", "pypi-", "k_live", "aiza",
+    "dop_v1", "sg.", "hooks.slack", "discord",
+    "--tok", "-p ", "-p'", '-p"', "-p,", "-p\t", "-p\n",
+)  # fmt: skip
+"""In lower case. Where none of these is, there is nothing to look for: nearly everywhere."""
 
 
 def looks_secret(name: str) -> bool:
@@ -96,18 +56,23 @@ def redact_text(text: str, *, values: Iterable[str] = (), word: str = HIDDEN) ->
     """``text`` without ``values``, what was remembered, and what looks like a secret by its name or its own form."""
     for value in sorted({*values, *_known}, key=len, reverse=True):
         text = text.replace(value, word)
-    if _HINT.search(text) is None:
+    lowered = text.casefold()
+    if not any(hint in lowered for hint in _HINTS):
         return text
-    text = _IN_URL.sub(word, _SHAPES.sub(word, text))
-    text = _ASSIGNED.sub(lambda match: f"{match[1]}{match[2]}{word}", text)
-    for pattern in (_SAID, _OPTION, _LOGIN, _BEARER, _BLOCK):
+    from harness.store import secret_forms as forms
+
+    text = forms.IN_URL.sub(word, forms.SHAPES.sub(word, text))
+    text = forms.ASSIGNED.sub(lambda match: f"{match[1]}{match[2]}{word}", text)
+    for pattern in (forms.SAID, forms.OPTION, forms.LOGIN, forms.BEARER, forms.BLOCK):
         text = pattern.sub(lambda match: f"{match[1]}{word}", text)
     return text
 
 
 def redact_argv(argv: Iterable[str]) -> tuple[str, ...]:
     """``argv`` without secrets: in ``NAME=value`` (also ``--env=NAME=value``), behind ``--token``, in a URL."""
-    words = [redact_text(_ASSIGNMENT.sub(_hide_assignment, argument)) for argument in argv]
+    from harness.store import secret_forms as forms
+
+    words = [redact_text(forms.ASSIGNMENT.sub(_hide_assignment, argument)) for argument in argv]
     return tuple(hidden_arguments(words))
 
 
@@ -124,7 +89,9 @@ def _is_before_secret(words: list[Any]) -> bool:
 
 
 def _is_secret_option(word: Any) -> bool:
-    return type(word) is str and word[:2] == "--" and _IS_OPTION.fullmatch(word) is not None
+    from harness.store import secret_forms as forms
+
+    return type(word) is str and word[:2] == "--" and forms.IS_OPTION.fullmatch(word) is not None
 
 
 def redact(data: Any, *, values: tuple[str, ...] = ()) -> Any:

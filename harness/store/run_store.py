@@ -20,7 +20,7 @@ from harness.store.history import History, Identity
 from harness.store.lock import hold
 from harness.store.recall import recalled
 from harness.store.redact import redact, redact_argv, redact_text, remember, secrets
-from harness.store.runs import find_latest, find_run, is_campaign, list_runs, read_any, read_campaign, read_run
+from harness.store.runs import find_latest, find_run, is_campaign, read_any, read_campaign, read_run
 from harness.store.same import differences
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from harness.store.history import Question
 
 __all__ = [
-    "RunStore", "find_latest", "find_run", "is_campaign", "list_runs", "read_any", "read_campaign", "read_evidence",
+    "RunStore", "find_latest", "find_run", "is_campaign", "read_any", "read_campaign", "read_evidence",
     "read_run",
 ]  # fmt: skip
 
@@ -235,9 +235,12 @@ class RunStore:
             raise write_failed(folder, error, safe="the journal and all finished trials") from error
         return folder
 
-    def add_record(self, record: TrialRecord) -> None:
-        """Journal a finished trial. When this returns, no crash can lose it."""
-        proof = self._proofs.get(record.trial.key)
+    def add_record(self, record: TrialRecord, *, proof: str | None = None) -> None:
+        """Journal a finished trial. When this returns, no crash can lose it.
+
+        ``proof`` is the checksum of its evidence where that was not written here.
+        """
+        proof = proof or self._proofs.get(record.trial.key)
         self._append("record", {"record": to_json(record), **({"evidence": proof} if proof else {})})
 
     def add_note(self, text: str) -> None:

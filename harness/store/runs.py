@@ -1,20 +1,19 @@
-"""Runs: the run directories in a folder, and what each of them holds, read without a lock."""
+"""Runs: where each of them is, and what it holds, read without a lock."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.core.campaign import CampaignSpec
 from harness.core.errors import DamagedError, NoRunError, StoreError
-from harness.core.record import CampaignRun
 from harness.store import layout
 from harness.store.archive import unpacked
 from harness.store.history import History, read_question
+from harness.store.shelf import list_runs
 
 if TYPE_CHECKING:
-    from harness.core.record import Run
+    from harness.core.record import CampaignRun, Run
 
 
 def read_run(run_dir: Path) -> Run:
@@ -38,31 +37,6 @@ def is_campaign(run_dir: Path) -> bool:
     return isinstance(read_question(run_dir), CampaignSpec)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSummary:
-    """A row in the list of runs; ``problem`` says why a run cannot be read (its other fields are then empty)."""
-
-    directory: Path
-    question: str = ""
-    started_at: str = ""
-    ended: str = ""
-    finding: str = ""
-    trials: int = 0
-    problem: str = ""
-
-    def __str__(self) -> str:
-        """One line: name, trials, finding or how it ended, question; or what is wrong with it."""
-        if self.problem:
-            return f"{self.directory.name}  cannot be read: {self.problem}"
-        return f"{self.directory.name}  {self.trials:>4} trials  {self.finding or self.ended}  {self.question}"
-
-
-def list_runs(runs_dir: Path) -> tuple[RunSummary, ...]:
-    """Every run in ``runs_dir``, newest first; those that cannot be read say why instead of hiding."""
-    folders = sorted(path.parent for path in runs_dir.glob("*/journal.jsonl"))
-    return tuple(sorted((_summary(folder) for folder in folders), key=lambda s: s.started_at, reverse=True))
-
-
 def find_latest(runs_dir: Path) -> Path:
     """The run that was begun last.
 
@@ -70,12 +44,18 @@ def find_latest(runs_dir: Path) -> Path:
         StoreError: there is none.
     """
     runs = list_runs(runs_dir)
-    readable = [summary for summary in runs if not summary.problem]
-    if runs and not readable:
-        raise DamagedError(f"none of the {len(runs)} runs in {runs_dir} can be read: {runs[0].problem}")
-    if not readable:
-        raise NoRunError(f"no run in {runs_dir}. Begin one with: nsa-harness bisect --axis n_layers")
-    return readable[0].directory
+    problems: list[str] = []
+    for row in runs:
+        try:
+            if not row.problem:
+                History.read(row.directory)
+                return row.directory
+            problems.append(row.problem)
+        except StoreError as error:
+            problems.append(str(error))
+    if runs:
+        raise DamagedError(f"none of the {len(runs)} runs in {runs_dir} can be read: {problems[0]}")
+    raise NoRunError(f"no run in {runs_dir}. Begin one with: nsa-harness bisect --axis n_layers")
 
 
 def find_run(runs_dir: Path, name: str | None) -> Path:
@@ -94,24 +74,3 @@ def find_run(runs_dir: Path, name: str | None) -> Path:
         return unpacked(directory) if layout.archive(directory).is_file() else directory
     except OSError as error:
         raise NoRunError(f"{name!r} cannot be the name of a run: {error.strerror}") from error
-
-
-def _summary(folder: Path) -> RunSummary:
-    try:
-        run = read_any(folder)
-    except StoreError as error:
-        return RunSummary(directory=folder, problem=str(error))
-    return RunSummary(
-        directory=folder,
-        question=run.spec.question,
-        started_at=run.started_at,
-        ended=run.ended,
-        finding=_finding(run),
-        trials=len(run.records),
-    )
-
-
-def _finding(run: Run | CampaignRun) -> str:
-    if isinstance(run, CampaignRun):
-        return run.answer.because if run.answer else ""
-    return run.boundary.finding.value if run.boundary else ""

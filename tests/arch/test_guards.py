@@ -32,7 +32,7 @@ HEADER = '"""A module."""\n\nfrom __future__ import annotations\n\n'
     ("code", "expected"),
     [
         ("import torch\n\nX = torch\n", "TID253"),
-        ("import rich\n\nX = rich\n", "TID253"),
+        ("import pydantic\n\nX = pydantic\n", "TID253"),
         ("import os\n\nX = os.environ\n", "TID251"),
         ("from os import environ\n\nX = environ\n", "TID251"),
         ('import os\n\nX = os.getenv("HOME")\n', "TID251"),

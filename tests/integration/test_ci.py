@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 from ruamel.yaml import YAML
 
-from harness.cli.ci import ACTION, WORKFLOW, annotations_of
+from harness.cli.ci import ACTION, GITLAB, WORKFLOW, annotations_of
 from harness.cli.main import main
 
 ROOT = Path(__file__).parents[2]
@@ -75,6 +75,7 @@ class Runner:
         self.clone, self.path, self.ran = clone, path, 0
         self.files = {name: clone.parent / name for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
         self.said = ""
+        self.variables: dict[str, str] = {}
 
     def job(self, steps: list[dict], values: dict[str, str]) -> bool:
         """Run the steps; whether none failed. After a failure only those that say always() are run."""
@@ -95,7 +96,7 @@ class Runner:
     def line(self, text: str) -> bool:
         self.ran += 1
         environ = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "NSA_", "VIRTUAL"))}
-        environ |= {"PATH": self.path} | {name: str(path) for name, path in self.files.items()}
+        environ |= {"PATH": self.path} | {name: str(path) for name, path in self.files.items()} | self.variables
         done = subprocess.run(
             ["bash", "-eo", "pipefail", "-c", text],
             cwd=self.clone, env=environ, capture_output=True, text=True, check=False,
@@ -108,18 +109,52 @@ def fill(text: str, values: dict[str, str]) -> str:
     return re.sub(r"\$\{\{ (.+?) \}\}", lambda found: values[found[1]], text)
 
 
-@pytest.mark.long
-def test_every_line_of_the_written_workflow_runs_in_a_fresh_clone(project, empty, tmp_path):
+@pytest.fixture
+def installs(tmp_path) -> str:
+    """The command that installs the instrument as it stands here."""
     out = tmp_path / "wheel"
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT)]
     subprocess.run(build, check=True, capture_output=True)
-    install = f"python -m pip install -q --no-deps --no-index {next(out.glob('*.whl'))}"
-    written = nsa_harness("ci", "init", "two.yaml", "--install", install)
-    assert written.exit_code == 0, written.output
+    return f"python -m pip install -q --no-deps --no-index {next(out.glob('*.whl'))}"
+
+
+def cloned(project: Path, tmp_path: Path) -> Path:
     git(project, "init", "-q")
     git(project, "add", ".")
     git(project, "commit", "-qm", "all")
     git(tmp_path, "clone", "-q", str(project), "clone")
+    return tmp_path / "clone"
+
+
+@pytest.mark.long
+def test_every_line_of_the_gitlab_pipeline_runs_in_a_fresh_clone(project, empty, installs, tmp_path):
+    written = nsa_harness("ci", "init", "two.yaml", "--for", "gitlab", "--install", installs)
+    assert written.exit_code == 0, written.output
+    assert written.stdout.split() == [str(GITLAB)]
+    clone = cloned(project, tmp_path)
+    runner = Runner(clone, f"{empty}:/usr/local/bin:/usr/bin:/bin")
+    plan = YAML(typ="safe").load((clone / GITLAB).read_text())["nsa-harness-plan"]
+    assert all(map(runner.line, plan["script"])), runner.said
+
+    pipeline = YAML(typ="safe").load((clone / "nsa-harness-jobs.yml").read_text())
+    stages = pipeline.pop("stages")
+    ended = {}
+    for name, job in sorted(pipeline.items(), key=lambda item: stages.index(item[1]["stage"])):
+        runner.variables = job["variables"]
+        ended[name] = all(map(runner.line, [*job["before_script"], *job["script"]]))
+        assert all(map(runner.line, job["after_script"])), runner.said
+
+    assert list(ended.values()) == [True, False, False]  # n=1 passes, n=2 crashes, and so they do together
+    assert list(ended)[-1] == "merge"
+    assert "2 cells: 1 PASS, 1 CRASH (ValueError)" in runner.said
+    assert (clone / "nsa-harness.xml").read_text().count("<testcase") == 2
+
+
+@pytest.mark.long
+def test_every_line_of_the_written_workflow_runs_in_a_fresh_clone(project, empty, installs, tmp_path):
+    written = nsa_harness("ci", "init", "two.yaml", "--install", installs)
+    assert written.exit_code == 0, written.output
+    cloned(project, tmp_path)
     workflow = YAML(typ="safe").load((tmp_path / "clone" / WORKFLOW).read_text())
     runner = Runner(tmp_path / "clone", f"{empty}:/usr/local/bin:/usr/bin:/bin")
 
@@ -127,14 +162,22 @@ def test_every_line_of_the_written_workflow_runs_in_a_fresh_clone(project, empty
     assert planned, runner.said
     name, _, matrix = runner.files["GITHUB_OUTPUT"].read_text().strip().partition("=")
     rows = json.loads(matrix)["include"]
-    ended = [
-        runner.job(workflow["jobs"]["trials"]["steps"], {f"matrix.{key}": str(row[key]) for key in row}) for row in rows
-    ]
+    ended: list[bool] = []
+    for row in rows:
+        values = {f"matrix.{key}": str(row[key]) for key in row}
+        ended.append(runner.job(workflow["jobs"]["trials"]["steps"], values))
+        artefact = tmp_path / "clone" / "shards" / f"nsa-harness-{row['name']}"
+        artefact.mkdir(parents=True)
+        (tmp_path / "clone" / "runs").rename(artefact / "runs")  # as upload- and download-artifact do
+    merged = runner.job(workflow["jobs"]["merge"]["steps"], {})
 
     assert name == "matrix"
     assert [row["runs_on"] for row in rows] == [["ubuntu-latest"]] * len(rows)
     assert not all(ended)  # n=2 crashes
-    assert runner.ran == 3 + 5 * len(rows)
+    assert len(rows) == 2
+    assert not merged
+    assert "2 cells: 1 PASS, 1 CRASH (ValueError)" in runner.said
+    assert runner.ran == 3 + 5 * len(rows) + 5
     summary = runner.files["GITHUB_STEP_SUMMARY"].read_text()
     assert "CRASH" in summary
     assert "::error title=n=2" in runner.said

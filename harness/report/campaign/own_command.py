@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.report.text import clean, fence, md, shell_lines, wrap
+from harness.report.clean import clean
+from harness.report.text import fence, md, shell_lines, wrap
 
 if TYPE_CHECKING:
     from harness.core.campaign import OwnCommand, Variant

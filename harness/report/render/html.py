@@ -8,7 +8,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from harness import __version__
-from harness.report.text import clean, command
+from harness.report.clean import clean
+from harness.report.text import command
 from harness.store.files import read_text
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from harness.core.campaign import Met
 from harness.core.record import Run
 from harness.core.verdict import Answer, Kind
 from harness.report.campaign.facts import by_cell, name_of, results
+from harness.report.clean import clean
 from harness.report.facts import cells
-from harness.report.text import clean, listed
+from harness.report.text import listed
 from harness.report.words import at
 
 if TYPE_CHECKING:

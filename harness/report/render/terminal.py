@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from harness.core.record import CampaignRun, Run
 from harness.report.campaign import own_command
 from harness.report.campaign.facts import along
+from harness.report.clean import clean
 from harness.report.facts import failing
 from harness.report.next_steps import next_steps
 from harness.report.sections import strip
-from harness.report.text import clean, command, wrap
+from harness.report.text import command, wrap
 from harness.report.words import at, certificate, claim, grows, headline, planted, taken_over, tally
 
 if TYPE_CHECKING:

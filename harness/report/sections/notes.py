@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from harness.core.ports import Block
 from harness.report.claims import lint
-from harness.report.text import clean, listed, md
+from harness.report.clean import clean
+from harness.report.text import listed, md
 from harness.store import layout
 
 if TYPE_CHECKING:

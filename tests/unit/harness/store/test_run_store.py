@@ -14,7 +14,8 @@ from harness.core.evidence import Evidence, LogTail
 from harness.core.ports import Request
 from harness.core.spec import Effort
 from harness.store import layout
-from harness.store.run_store import RunStore, find_latest, list_runs, read_evidence, read_run
+from harness.store.run_store import RunStore, find_latest, read_evidence, read_run
+from harness.store.shelf import list_runs
 
 
 def test_a_record_comes_back_as_it_was_written(create, make_record):

@@ -1,0 +1,132 @@
+"""Merge: the runs of a matrix's shards as one run, as if nobody had cut it. Runs nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from harness.campaign import Campaign
+from harness.core.campaign import CampaignSpec, Said, Task
+from harness.core.errors import NoRunError, SpecError
+from harness.search.cells import planned_cells
+from harness.store import layout
+from harness.store.files import link_files
+from harness.store.history import History
+from harness.store.run_store import RunStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from harness.conduct import Parts
+    from harness.core.invocation import Invocation
+    from harness.core.point import Point
+    from harness.core.ports import Clock, Screen
+    from harness.core.record import CampaignRun, TrialRecord
+
+
+def shards_at(places: Iterable[Path]) -> list[list[History]]:
+    """The runs at or below ``places``, those that ask the same of other cells together, in the order of their names.
+
+    Raises:
+        NoRunError: there is none.
+        SpecError: one is no run of cells, so that nothing could have been cut.
+    """
+    groups: list[list[History]] = []
+    for place in places:
+        folders = [place] if layout.journal(place).is_file() else sorted(p.parent for p in place.rglob("journal.jsonl"))
+        if not folders:
+            raise NoRunError(f"no run at or below {place}")
+        for history in map(History.read, folders):
+            spec = history.question
+            if not isinstance(spec, CampaignSpec) or spec.task is not Task.CELLS:
+                raise SpecError(f"{history.run_dir} is no run of cells; only shards of a matrix can be merged")
+            asked = replace(spec, cells=())
+            of_it = [group for group in groups if replace(group[0].campaign, cells=()) == asked]
+            if of_it:
+                of_it[0].append(history)
+            else:
+                groups.append([history])
+    return groups
+
+
+def merge(shards: Sequence[History], *, runs: Path, parts: Parts, screen: Screen, clock: Clock) -> CampaignRun:
+    """A new run in ``runs`` that has every trial of ``shards``, in the order of one run, and what they show together.
+
+    Raises:
+        SpecError: a trial is in two of them.
+        StoreError: it cannot be written.
+    """
+    first = shards[0]
+    cells = _in_order(first.campaign, {cell for shard in shards for cell in shard.campaign.cells})
+    records = _in_one_row(shards, cells)
+    whole = _invocation(first.identity.invocation)
+    with RunStore.create(
+        runs,
+        spec=replace(first.campaign, cells=cells),
+        machine=first.identity.machine,
+        code=first.identity.code,
+        argv=first.identity.argv,
+        invocation=whole,
+        clock=clock,
+    ) as store:
+        for shard, record in records:
+            link_files(shard.trial_dir(record.trial.key), layout.trial(store.run_dir, record.trial.key))
+            store.add_record(record, proof=shard.proofs.get(record.trial.key))
+        for shard in shards:
+            for fact in shard.facts():
+                if isinstance(fact, Said):
+                    store.add_said(fact)
+        for note in _notes(shards):
+            store.add_note(note)
+        seconds = sum(shard.campaign_run().seconds for shard in shards)
+        return Campaign(store=store, parts=parts, screen=screen).settle(seconds=seconds)
+
+
+def _in_order(spec: CampaignSpec, cells: set[Point]) -> tuple[Point, ...]:
+    """``cells`` as one run would have had them: planned ones first, in the plan's order."""
+    planned = [cell for cell in planned_cells(spec.matrix).cells if cell in cells]
+    named = sorted(cells - set(planned), key=spec.matrix.space.name_of)
+    return (*named, *planned)
+
+
+def _in_one_row(shards: Sequence[History], cells: Sequence[Point]) -> list[tuple[History, TrialRecord]]:
+    place = {cell: number for number, cell in enumerate(cells)}
+    found: dict[str, tuple[History, TrialRecord]] = {}
+    for shard in shards:
+        for record in (*shard.records(), *shard.reused()):
+            other, _ = found.setdefault(record.trial.key, (shard, record))
+            if other is not shard:
+                raise SpecError(f"{other.run_dir} and {shard.run_dir} have the same trial; leave one of them out")
+    return sorted(found.values(), key=lambda row: (row[1].trial.repeat, place[row[1].trial.point]))
+
+
+def _invocation(of_shard: Invocation | None) -> Invocation | None:
+    """The command of a shard without what made it one."""
+    if of_shard is None:
+        return None
+    return of_shard.without("--shard").without("--gpus").without("--runs")
+
+
+def missing(shards: Sequence[History]) -> list[str]:
+    """The shards that should be among ``shards`` and are not, as ``2/3``, with the GPUs that they were cut by."""
+    found: dict[tuple[str, str], set[int]] = {}
+    for shard in shards:
+        options = dict(shard.identity.invocation.options if shard.identity.invocation else ())
+        number, _, of = (options.get("--shard") or "1/1").partition("/")
+        found.setdefault((of, options.get("--gpus") or ""), set()).add(int(number))
+    return [
+        f"{number}/{of}" + (f" of the cells with {gpus} GPUs" if gpus else "")
+        for (of, gpus), numbers in found.items()
+        for number in range(1, int(of) + 1)
+        if number not in numbers
+    ]
+
+
+def _notes(shards: Sequence[History]) -> list[str]:
+    machines = {shard.identity.machine.fingerprint for shard in shards}
+    notes = list(dict.fromkeys(note for shard in shards for note in shard.campaign_run().notes))
+    notes += [f"shard {name} is missing: nothing is known of its cells" for name in missing(shards)]
+    if len(machines) > 1:
+        notes.append(f"its shards ran on {len(machines)} kinds of machines: times are not comparable between them")
+    return notes

@@ -1,0 +1,52 @@
+"""What a secret looks like in a text: by its name, by the option before it, or by its own form.
+
+Compiling these takes as long as importing a command, and nearly no text needs them: :mod:`harness.store.redact` loads
+them when a hint was found.
+"""
+
+from __future__ import annotations
+
+import re
+
+ASSIGNMENT = re.compile(r"(?:^|(?<==))([A-Z][A-Z0-9_]*)=(.+)", re.DOTALL)
+_VALUE = r"""[^\s'"`,;&\\]{6,}"""
+"""Ends where a quotation or an escape does, so that JSON stays JSON."""
+
+_QUOTE = r"""\\?["']?"""
+"""Also one that is escaped, as in JSON within JSON."""
+
+ASSIGNED = re.compile(
+    r"\b([A-Z][A-Z0-9_]*(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|_PASS(?![A-Z]))[A-Z0-9_]*)"
+    rf"""(\s*[=:]\s*['"]?){_VALUE}"""
+)
+"""``HF_TOKEN=...`` in a log, a command or a message."""
+
+_WORD = (
+    r"(?:api[_-]?key|access[_-]?key|account[_-]?key|private[_-]?key|secret(?:[_-]?key)?|passw(?:or)?d|passphrase"
+    r"|(?:[a-z]+[_-])?token)"
+)
+SAID = re.compile(rf"""(?i)(?<![\w])({_WORD}{_QUOTE}\s*[=:]\s*{_QUOTE})(?!\d+(?:\.\d+)?\b){_VALUE}""")
+"""``api_key=...``, ``"password": "..."``; a bare number behind such a word is a count."""
+
+OPTION = re.compile(rf"""(?i)(--(?:[a-z]+-)*(?:{_WORD}|tok)["']?(?:=|,?\s+)["']?)(?!-)(?!\d+(?:\.\d+)?\b){_VALUE}""")
+"""``--token ...`` in a command line, also as Python shows a list of arguments."""
+
+IS_OPTION = re.compile(rf"(?i)--(?:[a-z]+-)*(?:{_WORD}|tok)")
+LOGIN = re.compile(
+    rf"""((?:(?<!\w)-u|--user(?:name)?)["']?(?:=|,?\s+)["']?[^\s'",]+["']?,?\s+["']?-p["']?,?\s+["']?){_VALUE}"""
+)
+"""``-u NAME -p VALUE``; without a name before it ``-p`` is as often a port or a path."""
+
+BEARER = re.compile(r"(?i)(\bbearer\s+|\bauthorization:\s*basic\s+)[\w.~+/=-]{12,}")
+BLOCK = re.compile(
+    r"(-----BEGIN [A-Z ]*PRIVATE KEY-----)(?:.*?(?=-----END [A-Z ]*PRIVATE KEY-----)|[\w+/=\s\\]*)", re.DOTALL
+)
+SHAPES = re.compile(
+    r"\b(?:hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|sk-[A-Za-z0-9_-]{16,}|AKIA[0-9A-Z]{16}"
+    r"|xox[abps]-[A-Za-z0-9-]{10,}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,}|glpat-[\w-]{16,}|npm_[A-Za-z0-9]{20,}"
+    r"|pypi-[\w-]{16,}|[sr]k_live_[A-Za-z0-9]{16,}|AIza[\w-]{30,}|dop_v1_[a-f0-9]{32,}|SG\.[\w-]{16,}\.[\w-]{16,})"
+    r"|(?<=hooks\.slack\.com/services/)[\w/-]{16,}|(?<=discord\.com/api/webhooks/)[\w/-]{16,}"
+)
+"""Tokens that are known by their beginning, and addresses that are one."""
+
+IN_URL = re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]+(?=@)")

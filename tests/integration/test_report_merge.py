@@ -1,0 +1,129 @@
+"""``report merge``: the shards of a matrix as one run, whose report is that of a run which nobody cut."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from harness.cli.main import main
+from harness.clock import WallClock
+from harness.store import layout
+from harness.store.files import link_files
+from harness.store.history import History
+from harness.store.run_store import RunStore
+
+MATRIX = """\
+version: 1
+name: three
+target: command
+command: ["{python}", train.py]
+axes:
+  n: {{type: ordered, values: [1, 2, 3], apply: {{env: N}}}}
+strategy: full
+repeat: {{passes: 2}}
+"""
+TRAIN = "import os\nprint('step 1', flush=True)\nif os.environ['N'] == '3':\n    raise ValueError('planted')\n"
+
+
+def nsa_harness(*argv: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in argv], prog_name="nsa-harness")
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch) -> Path:
+    (tmp_path / "three.yaml").write_text(MATRIX.format(python=sys.executable))
+    (tmp_path / "train.py").write_text(TRAIN)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def ran(runs: Path, *options: object) -> History:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NSA_HARNESS_RUNS", str(runs))
+        done = nsa_harness("matrix", "run", "three.yaml", *options)
+    assert done.exit_code in (0, 1), done.output
+    return History.read(next(runs.iterdir()))
+
+
+def cut(whole: History, runs: Path, *, shard: int, of: int) -> None:
+    """The part of ``whole`` that a shard would have had: the very same trials, so that no time differs."""
+    spec = whole.campaign
+    cells = spec.cells[shard - 1 :: of]
+    with RunStore.create(
+        runs,
+        spec=replace(spec, cells=cells),
+        machine=whole.identity.machine,
+        code=whole.identity.code,
+        invocation=whole.identity.invocation.having("--shard", f"{shard}/{of}"),
+        clock=WallClock(),
+    ) as store:
+        for record in whole.records():
+            if record.trial.point in cells:
+                key = record.trial.key
+                link_files(layout.trial(whole.run_dir, key), layout.trial(store.run_dir, key))
+                store.add_record(record, proof=whole.proofs[key])
+        store.add_end(why="answered", seconds=whole.campaign_run().seconds / of)
+
+
+def said(run_dir: Path, form: str) -> str:
+    """A form of the report without the run's own name, its begin, and the times of its controller."""
+    done = nsa_harness("report", run_dir, "--format", form)
+    assert done.exit_code == 0, done.output
+    text = done.output.replace(str(run_dir.parent), "RUNS").replace(run_dir.name, "RUN")
+    text = re.sub(r"(RUNS|\b(whole|merged))/RUN", "RUN", text)
+    return re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?( UTC|Z)?", "THEN", text)
+
+
+@pytest.mark.parametrize("form", ["md", "junit", "github", "short", "terminal"])
+def test_the_merged_report_is_that_of_the_run_that_was_not_cut(project, form):
+    whole = ran(project / "whole")
+    for shard in (1, 2):
+        cut(whole, project / "artefacts" / str(shard) / "runs", shard=shard, of=2)
+
+    merged = nsa_harness("report", "merge", "artefacts", "--runs", project / "merged")
+
+    assert merged.exit_code == 1, merged.output  # as the run itself: n=3 crashes
+    run_dir = next((project / "merged").iterdir())
+    assert said(run_dir, form) == said(whole.run_dir, form)
+    assert len(said(run_dir, form)) > 80
+
+
+def test_shards_that_really_ran_give_every_cell_and_read_like_one_run(project):
+    for shard in (1, 2):
+        ran(project / "shards" / str(shard), "--shard", f"{shard}/2")
+
+    merged = nsa_harness("report", "merge", "shards", "--runs", project / "merged")
+
+    assert merged.exit_code == 1
+    assert "3 cells: 2 PASS, 1 CRASH (ValueError)" in merged.output
+    run_dir = next((project / "merged").iterdir())
+    assert [dict(cell)["n"] for cell in History.read(run_dir).campaign.cells] == [1, 2, 3]
+    assert nsa_harness("fsck", run_dir).exit_code == 0
+    assert "--shard" not in json.loads((run_dir / "machine.json").read_text())["argv"]
+
+
+def test_a_shard_that_is_missing_is_missed_and_one_given_twice_is_refused(project):
+    whole = ran(project / "whole")
+    cut(whole, project / "shards", shard=1, of=2)
+    (project / "again").mkdir()
+    (project / "again" / "copy").symlink_to(next((project / "shards").iterdir()))
+
+    alone = nsa_harness("report", "merge", "shards", "--runs", project / "alone")
+    twice = nsa_harness("report", "merge", "shards", project / "again" / "copy", "--runs", project / "merged")
+    nothing = nsa_harness("report", "merge", project / "train.py")
+    unnamed = nsa_harness("report", "merge")
+
+    assert alone.exit_code == 6
+    assert "shard 2/2 is missing" in alone.stderr
+    assert "shard 2/2 is missing" in next((project / "alone").glob("*/report.md")).read_text()
+    assert twice.exit_code == 2
+    assert "have the same trial" in twice.stderr
+    assert nothing.exit_code == 6
+    assert unnamed.exit_code == 2
+    assert not (project / "merged").exists() or not list((project / "merged").iterdir())

@@ -1,0 +1,78 @@
+"""What a person sees of a search on a terminal: read as the terminal shows it, not as it was written."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+
+from harness.cli.console import LiveScreen, PlainScreen, screen
+from harness.core.boundary import PlanEstimate
+
+
+class Terminal(io.StringIO):
+    """A stream that is a terminal; ``shown`` is what stands on its screen."""
+
+    def isatty(self) -> bool:
+        return True
+
+    @property
+    def shown(self) -> list[str]:
+        rows, row = [""], 0
+        for token in re.findall(r"\x1b\[\d*[A-Za-z]|\r|\n|[^\x1b\r\n]+", self.getvalue()):
+            if token == "\n":
+                row += 1
+                rows += [""] * (row + 1 - len(rows))
+            elif token.startswith("\x1b[") and token.endswith("A"):
+                row -= int(token[2:-1])
+            elif token == "\x1b[J":
+                rows = [*rows[:row], ""]
+            elif not token.startswith(("\x1b", "\r")):
+                rows[row] += token
+        return [line for line in rows if line]
+
+
+@pytest.fixture
+def terminal() -> Terminal:
+    return Terminal()
+
+
+def test_what_moves_stands_below_what_stays_and_leaves_nothing(terminal):
+    with LiveScreen(terminal, colours=False) as live:
+        live.opened(question="from when?", directory="runs/x", resumed=1)
+        live.planned(PlanEstimate(trials=4, hangs=1, seconds_low=1, seconds_high=2, text="about four"))
+        live.watched({"elapsed_s": 0.5, "phase": "forward", "step": 3})
+        live.watched({"elapsed_s": 9.5, "silence_s": 5.0, "note": "silent: looking"})
+        during = terminal.shown
+    assert during[:4] == ["from when?", "run directory: runs/x (resumed: 1 trial kept)", "plan: about four",
+                          "     silent: looking"]  # fmt: skip
+    assert during[4].endswith("running 9.5 s  start-up  silent 5.0 s")
+    assert during[5].startswith("searching ─")
+    assert during[5].endswith("0 of about 4 trials  1-2 s left")
+    assert len(during) == 6
+    assert terminal.shown == during[:4]
+
+
+def test_a_line_is_drawn_again_only_when_it_is_another(terminal):
+    with LiveScreen(terminal) as live:
+        live.watched({"elapsed_s": 0.5})
+        once = terminal.getvalue()
+        live.watched({"elapsed_s": 0.5})
+        assert terminal.getvalue() == once
+
+
+def test_a_moving_line_is_never_wider_than_the_terminal(terminal):
+    with LiveScreen(terminal) as live:
+        live.current = "  1  x"
+        live.watched({"phase": "p" * 500})
+        assert max(map(len, terminal.shown)) < 80
+
+
+@pytest.mark.parametrize(("term", "kind"), [("xterm", LiveScreen), ("dumb", PlainScreen), (None, PlainScreen)])
+def test_only_a_terminal_that_can_move_its_cursor_gets_lines_that_move(terminal, monkeypatch, term, kind):
+    monkeypatch.delenv("TERM", raising=False)
+    if term:
+        monkeypatch.setenv("TERM", term)
+    assert type(screen(stream=terminal)) is kind
+    assert type(screen(stream=io.StringIO())) is PlainScreen
