@@ -9,29 +9,42 @@ Both runs are printed, and the names of what passed only alone come last: one th
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 FEW = 5
 """So many failures may be the machine's; more are the code's, and are not tried again."""
 
 
+class Failures:
+    """The tests that failed, in whichever part, and whether all could be collected."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, None] = {}
+        self.is_whole = True
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.names[report.nodeid] = None
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self.is_whole = self.is_whole and not report.failed
+
+
 def main(argv: list[str]) -> int:
     """The exit status of pytest, of the second run where there was one."""
-    pytest = [sys.executable, "-m", "pytest"]
-    status = subprocess.run([*pytest, "--cache-clear", *argv], check=False).returncode
-    cache = Path(".pytest_cache/v/cache/lastfailed")
-    if status != 1 or not cache.is_file():
-        return status
-    failed = sorted(json.loads(cache.read_text()))
-    if not 0 < len(failed) <= FEW:
-        return status
-    print(f"{len(failed)} failed beside others; once more, alone:", *failed, sep="\n  ", flush=True)
-    status = subprocess.run([*pytest, *failed], check=False).returncode
+    sys.path[0] = str(Path.cwd())  # as ``python -m pytest`` has it
+    failures = Failures()
+    status = pytest.main(argv, plugins=[failures])
+    if status != pytest.ExitCode.TESTS_FAILED or not failures.is_whole or not 0 < len(failures.names) <= FEW:
+        return int(status)
+    print(f"{len(failures.names)} failed beside others; once more, alone:", *failures.names, sep="\n  ", flush=True)
+    status = subprocess.run([sys.executable, "-m", "pytest", *failures.names], check=False).returncode
     if status == 0:
-        print("passed only alone:", *failed, sep="\n  ")
+        print("passed only alone:", *failures.names, sep="\n  ", flush=True)
     return status
 
 

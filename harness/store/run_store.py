@@ -296,15 +296,17 @@ class RunStore:
         """
         for path, text in self._texts.items():
             write_atomic(path, text)
-        self._appender.put_back()
-        os.close(self._lock)
-        self._lock = hold(self.run_dir)
+        if self._appender.is_gone():
+            self._appender.put_back()
+            os.close(self._lock)
+            self._lock = hold(self.run_dir)
         note = f"{self.run_dir.name} was deleted while the run went on; what it held of finished trials is lost"
         if note not in self._history.notes:
             self.add_note(note)
 
     def _append(self, event: str, data: dict[str, Any]) -> None:
-        if self._appender.is_gone():
+        # A program that is still deleting takes from what was put back before; so all of it is looked for each time.
+        if self._appender.is_gone() or not all(path.exists() for path in self._texts):
             self._restore()
         wall = self._clock.wall()
         safe_data = redact(data, values=self._hidden)

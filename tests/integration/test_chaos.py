@@ -43,7 +43,12 @@ def test_what_must_hold_holds_at_these_calls():
         Fault(whom="controller", what="error=ENOSPC", call="fsync", number=9),
         Fault(whom="controller", what="signal=KILL", way="forkserver", call="rename", number=3),
     ]
-    assert strike(*placed) == ["[]"] * len(placed)
+    given = dict(zip(placed, strike(*placed), strict=True))
+    # Beside other work a search may be over before its process comes to the call: it is asked for once more.
+    missed = [fault for fault, said in given.items() if said == "None"]
+    given.update(zip(missed, strike(*missed), strict=True))
+
+    assert given == dict.fromkeys(placed, "[]")
 
 
 def test_a_guard_that_is_killed_at_any_moment_is_no_reason_to_end_anybody_else():
