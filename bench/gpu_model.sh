@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the model is held to on one GPU of compute capability 9.0, in under nine minutes:
+# What the model is held to on one GPU of compute capability 9.0, in about nine minutes:
 #     bench/gpu_model.sh RESULTS_FOLDER
 # Packed documents first, alone, because they are timed; then side by side every route against the fp64 oracle, the
 # examples as they stand, and every test marked gpu. Needs what bench/gpu_tests.sh needs, and transformers.

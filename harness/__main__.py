@@ -12,8 +12,13 @@ Handler = Callable[[int, FrameType | None], object] | int | None
 
 
 def entry(before: Handler = signal.default_int_handler) -> None:
-    """The command line; Ctrl-C ends it with 130 also while it is being imported, and then does what it did before."""
-    signal.signal(signal.SIGINT, leave)
+    """The command line; Ctrl-C ends it with 130 also while it is being imported, and then does what it did before.
+
+    SIGTERM and a closed terminal are as Ctrl-C is: what has begun is ended in order. What was ignored stays ignored.
+    """
+    asked = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
+    for number in (signal.SIGINT, *asked):
+        signal.signal(number, leave)
     gc.disable()  # what is imported stays: walking it is a tenth of the start, and of the end
     from harness.cli.main import main
 
@@ -21,6 +26,8 @@ def entry(before: Handler = signal.default_int_handler) -> None:
     gc.enable()
     atexit.register(gc.freeze)
     signal.signal(signal.SIGINT, before)
+    for number in asked:
+        signal.signal(number, signal.default_int_handler)
     try:
         main(prog_name="nsa-harness")
     except SystemExit as end:

@@ -117,15 +117,17 @@ def selftest(
 def scratch() -> Iterator[Path]:
     """A folder that is gone afterwards, and with it that of every selftest that was killed: nobody holds its lock."""
     import fcntl
+    import os
     import shutil
     import tempfile
     from pathlib import Path
 
     prefix = "nsa-harness-selftest-"
     for left in Path(tempfile.gettempdir()).glob(f"{prefix}*/lock"):
-        with suppress(OSError), left.open("r+") as lock:  # it is in use, or somebody else's
+        with suppress(OSError), left.open("r+") as lock:  # it is in use, or may not be opened
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(left.parent)
+            if left.parent.lstat().st_uid == os.getuid():  # root could remove anybody's
+                shutil.rmtree(left.parent)
     with tempfile.TemporaryDirectory(prefix=prefix) as place:
         folder = Path(place, "trials")
         folder.mkdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import os, signal, sys
 name = os.environ["INTERRUPTED_AT"]
 def at_import(event, arguments):
     if event == "import" and arguments[0] == name:
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), int(os.environ["SIGNAL"]))
 sys.addaudithook(at_import)
 """
 """Python runs this before anything of ours; the signal comes when the module of that name is imported."""
@@ -23,8 +24,18 @@ sys.addaudithook(at_import)
 @pytest.mark.parametrize("module", ["harness.__main__", "harness.cli.main", "click"])
 def test_ctrl_c_while_the_command_is_imported_is_130_and_no_traceback(tmp_path, module):
     (tmp_path / "sitecustomize.py").write_text(INTERRUPTS)
-    env = {**os.environ, "PYTHONPATH": str(tmp_path), "INTERRUPTED_AT": module}
+    assert signalled(tmp_path, module, signal.SIGINT) == (130, "", "")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_closed_terminal_and_sigterm_are_answered_then_too(tmp_path, number, code):
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTS)
+    assert signalled(tmp_path, "click", number) == (code, "", "")
+
+
+def signalled(place, module, number):
+    """Exit status, output and complaint of a command that gets this signal as it imports ``module``."""
+    env = {**os.environ, "PYTHONPATH": str(place), "INTERRUPTED_AT": module, "SIGNAL": str(int(number))}
     command = Path(sys.executable).with_name("nsa-harness")
     done = subprocess.run([command, "--version"], env=env, capture_output=True, text=True, check=False)
-
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+    return done.returncode, done.stdout, done.stderr
