@@ -36,6 +36,17 @@ def test_a_new_run_knows_its_question_machine_code_and_command(create, spec, mac
     assert (run.records, run.boundary, run.ended) == ((), None, "not finished")
 
 
+@pytest.mark.parametrize("name", ["machine.json", "spec.json", "journal.jsonl"])
+def test_what_a_program_that_is_still_deleting_takes_is_put_back_at_the_next_line(create, make_record, name):
+    with create() as store:
+        store.add_record(make_record(4))
+        (store.run_dir / name).unlink()
+        store.add_note("a line")
+    run = read_run(store.run_dir)
+    assert run.records == (make_record(4),)
+    assert any("was deleted while the run went on" in note for note in run.notes)
+
+
 def test_two_runs_in_the_same_second_get_two_folders(create):
     with create() as first, create() as second:
         assert second.run_dir.name == first.run_dir.name + "-2"
