@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -138,17 +140,28 @@ def test_a_second_ctrl_c_waits_for_nobody(place):
 
 def test_a_terminal_that_is_closed_interrupts_and_is_nothing_under_nohup(place):
     argv = [sys.executable, "-P", "-m", "harness", "run", "--", sys.executable, "steps.py"]
-    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as command:
+    with begun(argv) as command:
         wait_for_runs(place, 1)
         command.send_signal(signal.SIGHUP)
         assert command.wait(timeout=60) == 130
-    with subprocess.Popen(["nohup", *argv], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as command:
+    with begun(["nohup", *argv]) as command:
         wait_for_runs(place, 2)
         command.send_signal(signal.SIGHUP)
         time.sleep(0.5)
         assert command.poll() is None
         command.send_signal(signal.SIGTERM)
         assert command.wait(timeout=60) == 130
+
+
+@contextmanager
+def begun(argv):
+    """A command as a shell in a terminal begins it, whatever began the tests; it does not outlive the block."""
+    listening = partial(signal.signal, signal.SIGHUP, signal.SIG_DFL)
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=listening) as command:
+        try:
+            yield command
+        finally:
+            command.kill()
 
 
 def wait_for_runs(place, count):

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -34,8 +35,14 @@ def test_a_closed_terminal_and_sigterm_are_answered_then_too(tmp_path, number, c
 
 
 def signalled(place, module, number):
-    """Exit status, output and complaint of a command that gets this signal as it imports ``module``."""
+    """Exit status, output and complaint of a command that gets this signal as it imports ``module``.
+
+    It listens to it as a command in a terminal does, also where the tests were begun by ``nohup``.
+    """
+    listening = partial(signal.signal, number, signal.SIG_DFL)
     env = {**os.environ, "PYTHONPATH": str(place), "INTERRUPTED_AT": module, "SIGNAL": str(int(number))}
     command = Path(sys.executable).with_name("nsa-harness")
-    done = subprocess.run([command, "--version"], env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [command, "--version"], env=env, capture_output=True, text=True, check=False, preexec_fn=listening
+    )
     return done.returncode, done.stdout, done.stderr
