@@ -6,6 +6,7 @@ waiting for it: on a CPU the error comes at once, on a GPU as a device-side asse
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,7 +14,27 @@ import torch
 from nsa.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
+
+
+def lengths_between(cu_seqlens: Sequence[int], *, n_rows: int, n_tokens: int) -> tuple[int, ...]:
+    """How many tokens each document has, of boundaries that the host knows.
+
+    Args:
+        cu_seqlens: N + 1 numbers, as ``check_boundaries`` wants them.
+        n_rows: batch size; packed documents are one row.
+        n_tokens: tokens in the row.
+
+    Raises:
+        InputError: more rows than one, or numbers that do not divide the row.
+    """
+    _check_one_row(n_rows)
+    lengths = tuple(after - before for before, after in pairwise(cu_seqlens))
+    if not lengths or cu_seqlens[0] != 0 or cu_seqlens[-1] != n_tokens or min(lengths) < 0:
+        raise _no_division(cu_seqlens, n_tokens)
+    return lengths
 
 
 def check_boundaries(cu_seqlens: Tensor, *, n_rows: int, n_tokens: int, device: torch.device) -> None:
@@ -34,8 +55,7 @@ def check_boundaries(cu_seqlens: Tensor, *, n_rows: int, n_tokens: int, device: 
             f"cu_seqlens is {cu_seqlens.dtype} of shape {tuple(cu_seqlens.shape)}; it holds the boundaries of N packed "
             "documents, int32 or int64 of shape [N + 1]"
         )
-    if n_rows != 1:
-        raise InputError(f"cu_seqlens with {n_rows} rows; pack the documents into one row, batch size 1")
+    _check_one_row(n_rows)
     if cu_seqlens.device != device:
         raise InputError(f"cu_seqlens is on {cu_seqlens.device} and the tokens are on {device}; move it there")
     if cu_seqlens.is_meta or torch.compiler.is_compiling():
@@ -44,10 +64,17 @@ def check_boundaries(cu_seqlens: Tensor, *, n_rows: int, n_tokens: int, device: 
     if cu_seqlens.is_cuda:
         torch.ops.aten._assert_async.msg(is_division, f"cu_seqlens must rise from 0 to {n_tokens} without a step down")
     elif not is_division:
-        shown = (
-            cu_seqlens.tolist() if len(cu_seqlens) <= 8 else [*cu_seqlens[:4].tolist(), "...", cu_seqlens[-1].item()]
-        )
-        raise InputError(f"cu_seqlens = {shown} must rise from 0 to {n_tokens}, the row's tokens, without a step down")
+        raise _no_division(cu_seqlens.tolist(), n_tokens)
+
+
+def _check_one_row(n_rows: int) -> None:
+    if n_rows != 1:
+        raise InputError(f"cu_seqlens with {n_rows} rows; pack the documents into one row, batch size 1")
+
+
+def _no_division(cu_seqlens: Sequence[int], n_tokens: int) -> InputError:
+    shown = list(cu_seqlens) if len(cu_seqlens) <= 8 else [*cu_seqlens[:4], "...", cu_seqlens[-1]]
+    return InputError(f"cu_seqlens = {shown} must rise from 0 to {n_tokens}, the row's tokens, without a step down")
 
 
 def check_heads(q_BTHD: Tensor, k_BSGD: Tensor, v_BSGE: Tensor, *, name: str = "") -> None:

@@ -6,22 +6,22 @@ that is a row costs what a row costs, in every kernel. Boundaries on the device 
 
 from __future__ import annotations
 
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from nsa.attention.checks import check_boundaries
+from nsa.attention.checks import check_boundaries, lengths_between
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
 def boundaries(
     cu_seqlens: Tensor | Sequence[int], *, n_rows: int, n_tokens: int, device: torch.device
-) -> tuple[Tensor, tuple[int, ...] | None]:
-    """The boundaries on the rows' device, and the documents' lengths where the host was told.
+) -> tuple[Tensor | None, tuple[int, ...] | None]:
+    """The boundaries where only the rows' device knows them, or the documents' lengths where the host was told.
 
     Args:
         cu_seqlens: 0, the end of every document, the last of them ``n_tokens``: a tensor on ``device``, or numbers.
@@ -30,19 +30,17 @@ def boundaries(
         device: where the row is.
 
     Raises:
-        InputError: as ``nsa.attention.checks.check_boundaries`` says.
+        InputError: as ``nsa.attention.checks`` says.
     """
-    if isinstance(cu_seqlens, Tensor):
-        check_boundaries(cu_seqlens, n_rows=n_rows, n_tokens=n_tokens, device=device)
-        return cu_seqlens, None
-    on_host = torch.tensor(cu_seqlens)
-    check_boundaries(on_host, n_rows=n_rows, n_tokens=n_tokens, device=on_host.device)
-    return on_host.to(device, non_blocking=True), tuple(b - a for a, b in pairwise(cu_seqlens))
+    if not isinstance(cu_seqlens, Tensor):
+        return None, lengths_between(cu_seqlens, n_rows=n_rows, n_tokens=n_tokens)
+    check_boundaries(cu_seqlens, n_rows=n_rows, n_tokens=n_tokens, device=device)
+    return cu_seqlens, None
 
 
 def by_length(
-    lengths: Sequence[int], parts: Sequence[tuple[Tensor, Sequence[int]]], attend: Callable[..., dict[str, Tensor]]
-) -> dict[str, Tensor]:
+    lengths: Sequence[int], parts: Mapping[str, tuple[Tensor, Sequence[int]]], attend: Callable[..., Tensor]
+) -> Tensor:
     """``attend`` to every document as a row; documents of like length are rows of one call.
 
     A document that is shorter than the longest of its call is followed by copies of its own last row: those come after
@@ -50,32 +48,36 @@ def by_length(
 
     Args:
         lengths: tokens of every document; empty ones have no row.
-        parts: tensors [1, ...] that hold all documents one behind the other, and how many of their rows belong to
-            each document; what is left over belongs to none. Longer documents have no fewer rows.
-        attend: takes the parts of N documents, [N, rows of the longest, ...] each, and gives outputs
+        parts: by name, tensors [1, ...] that hold all documents one behind the other, and how many of their rows
+            belong to each document; what is left over belongs to none. Longer documents have no fewer rows.
+        attend: takes the parts of N documents by name, [N, rows of the longest, ...] each, and gives
             [N, tokens of the longest, ...].
 
     Returns:
-        The outputs of all documents one behind the other, [1, sum of lengths, ...].
+        What it gave for all documents, one behind the other, [1, sum of lengths, ...].
     """
     if len(set(lengths)) == 1:
-        whole = [x[0, : sum(sizes)].unflatten(0, (len(sizes), sizes[0])) for x, sizes in parts]
-        return {name: o_NT.flatten(0, 1)[None] for name, o_NT in attend(*whole).items()}
-    outputs: dict[str, list[Tensor]] = {}
+        return attend(**{name: _divided(x[0], sizes) for name, (x, sizes) in parts.items()}).flatten(0, 1)[None]
+    first = next(iter(parts.values()))[0]
+    outputs: list[Tensor] = []
     places = [0] * len(lengths)
     n_before = 0
-    for numbers in alike(lengths, more=MORE.get(parts[0][0].device.type, 1.0)):
-        rows = [x[0].index_select(0, at.flatten()).unflatten(0, at.shape) for x, at in _rows_of(numbers, parts)]
-        for name, o_NT in attend(*rows).items():
-            outputs.setdefault(name, []).append(o_NT.flatten(0, 1))
+    for numbers in alike(lengths, more=MORE.get(first.device.type, 1.0)):
+        at = _rows_of(numbers, {tuple(sizes) for _, sizes in parts.values()}, first.device)
+        rows = {name: x[0][at[tuple(sizes)]] for name, (x, sizes) in parts.items()}
+        outputs.append(attend(**rows).flatten(0, 1))
         longest = lengths[numbers[0]]
         for row, number in enumerate(numbers):
             places[number] = n_before + row * longest
         n_before += len(numbers) * longest
-    device = parts[0][0].device
     order = torch.cat([torch.arange(at, at + n) for at, n in zip(places, lengths, strict=True)])
-    order = order.to(device, non_blocking=True)
-    return {name: torch.cat(o).index_select(0, order)[None] for name, o in outputs.items()}
+    return torch.cat(outputs).index_select(0, order.to(first.device, non_blocking=True))[None]
+
+
+def _divided(x: Tensor, sizes: Sequence[int]) -> Tensor:
+    """The rows of documents of one length, [N, rows of each, ...]; a view."""
+    n_rows = sum(sizes)
+    return (x if len(x) == n_rows else x[:n_rows]).unflatten(0, (len(sizes), sizes[0]))
 
 
 MORE = {"cuda": 1.25}
@@ -98,14 +100,14 @@ def alike(lengths: Sequence[int], *, more: float) -> list[list[int]]:
     return groups
 
 
-def _rows_of(numbers: Sequence[int], parts: Sequence[tuple[Tensor, Sequence[int]]]) -> list[tuple[Tensor, Tensor]]:
-    """Every part, and where in it each row of these documents lies, [N, rows of the longest]."""
-    made: dict[tuple[int, ...], Tensor] = {}
-    for x, sizes in parts:
-        if (key := tuple(sizes)) not in made:
-            ends = list(accumulate(sizes))
-            bounds = torch.tensor([(ends[i] - sizes[i], max(ends[i] - 1, 0)) for i in numbers])
-            first_N1, last_N1 = bounds.to(x.device, non_blocking=True).unsqueeze(-1).unbind(1)
-            step_R = torch.arange(sizes[numbers[0]], device=x.device)
-            made[key] = (first_N1 + step_R).minimum(last_N1)
-    return [(x, made[tuple(sizes)]) for x, sizes in parts]
+def _rows_of(
+    numbers: Sequence[int], sizes: Iterable[tuple[int, ...]], device: torch.device
+) -> dict[tuple[int, ...], Tensor]:
+    """For tensors with so many rows a document: where each row of these documents lies, [N, rows of the longest]."""
+    found: dict[tuple[int, ...], Tensor] = {}
+    for of_each in sizes:
+        ends = list(accumulate(of_each))
+        bounds = torch.tensor([(ends[i] - of_each[i], max(ends[i] - 1, 0)) for i in numbers])
+        first_N1, last_N1 = bounds.to(device, non_blocking=True).unsqueeze(-1).unbind(1)
+        found[of_each] = (first_N1 + torch.arange(of_each[numbers[0]], device=device)).minimum(last_N1)
+    return found

@@ -5,6 +5,7 @@ Shape letters: B batch, T queries, S keys, H query heads, G key/value heads, D a
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +13,7 @@ import torch
 from nsa.attention.cache import Keys
 from nsa.attention.checks import check_heads
 from nsa.attention.compress import MeanPhi
-from nsa.attention.documents import boundaries
+from nsa.attention.documents import boundaries, by_length
 from nsa.attention.layer import branch_outputs
 from nsa.blocks import BlockLayout
 from nsa.config import KernelConfig, RunConfig
@@ -89,28 +90,59 @@ def nsa_attention(
         raise InputError(
             f"gates have shape {tuple(gate_BTHC.shape)}; they need {(B, T, H, 3)}, in the order cmp, slc, win"
         )
+    n_blocks = layout.n_cmp(S) if cu_seqlens is None else S // d
     lengths = None
     if cu_seqlens is not None:
         cu_seqlens, lengths = boundaries(cu_seqlens, n_rows=B, n_tokens=S, device=q_BTHD.device)
-    mean = MeanPhi()
-    kc_BCGD = mean(k_BSGD, layout, cu_seqlens) if k_cmp_BCGD is None else k_cmp_BCGD
-    vc_BCGE = mean(v_BSGE, layout, cu_seqlens) if v_cmp_BCGE is None else v_cmp_BCGE
-    k_win_BSGD = k_BSGD if k_win_BSGD is None else k_win_BSGD
-    v_win_BSGE = v_BSGE if v_win_BSGE is None else v_win_BSGE
-    n_blocks = layout.n_cmp(S) if cu_seqlens is None else S // d
-    for name, k, v, length in (("_cmp", kc_BCGD, vc_BCGE, n_blocks), ("_win", k_win_BSGD, v_win_BSGE, S)):
+    for name, k, v, length in (("_cmp", k_cmp_BCGD, v_cmp_BCGE, n_blocks), ("_win", k_win_BSGD, v_win_BSGE, S)):
+        # Rows of k and v stand in for what is not given: they have the shape of what takes its place.
+        k, v = (own[:, :length] if x is None else x for x, own in ((k, k_BSGD), (v, v_BSGE)))
         check_heads(q_BTHD, k, v, name=name)
         if k.shape[1] != length or k.shape[2] != G or v.shape[3] != E:
             raise InputError(
                 f"k{name} {tuple(k.shape)} and v{name} {tuple(v.shape)} do not fit; they need {length} rows of {G} "
                 f"heads, as wide as k's ({D}) and v's ({E})"
             )
-    keys = Keys(kc_BCGD=kc_BCGD, vc_BCGE=vc_BCGE, k_slc=k_BSGD, v_slc=v_BSGE, k_win=k_win_BSGD, v_win=v_win_BSGE)
     asked = tuple(sorted((kernels or {}).items()))
     number = _number(asked, q_BTHD.device, q_BTHD.dtype, up_to(S), H, G, D, E, l, d, l_slc, n, w)
+    of_tokens = {"q": q_BTHD, "k": k_BSGD, "v": v_BSGE, "gate": gate_BTHC, "k_win": k_win_BSGD, "v_win": v_win_BSGE}
+    of_blocks = {"k_cmp": k_cmp_BCGD, "v_cmp": v_cmp_BCGE}
+    given: dict[str, Tensor] = {name: x for name, x in (of_tokens | of_blocks).items() if x is not None}
     where: dict[str, Any] = {"offset": S - T, "cu_seqlens": cu_seqlens, "scale": scale}
-    outputs = branch_outputs(_PREPARED[number], layout, q_BTHD, keys, where, lengths=lengths)
-    return _PREPARED[number]["combine"](outputs["cmp"], outputs["slc"], outputs["win"], gate_BTHC)
+    attend = partial(_attended, _PREPARED[number], layout, where)
+    if lengths is None:
+        return attend(**given)
+    n_cmp = tuple(layout.n_cmp(n_tokens) for n_tokens in lengths)
+    parts = {name: (x, n_cmp if name in of_blocks else lengths) for name, x in given.items()}
+    return by_length(lengths, parts, attend)
+
+
+def _attended(
+    kernels: Mapping[str, KernelOnCall],
+    layout: BlockLayout,
+    where: Mapping[str, Any],
+    *,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    gate: Tensor,
+    k_cmp: Tensor | None = None,
+    v_cmp: Tensor | None = None,
+    k_win: Tensor | None = None,
+    v_win: Tensor | None = None,
+) -> Tensor:
+    """What ``nsa_attention`` gives, of input that was checked."""
+    mean, cu_seqlens = MeanPhi(), where["cu_seqlens"]
+    keys = Keys(
+        kc_BCGD=mean(k, layout, cu_seqlens) if k_cmp is None else k_cmp,
+        vc_BCGE=mean(v, layout, cu_seqlens) if v_cmp is None else v_cmp,
+        k_slc=k,
+        v_slc=v,
+        k_win=k if k_win is None else k_win,
+        v_win=v if v_win is None else v_win,
+    )
+    outputs = branch_outputs(kernels, layout, q, keys, where)
+    return kernels["combine"](outputs["cmp"], outputs["slc"], outputs["win"], gate)
 
 
 _PREPARED: list[dict[str, KernelOnCall]] = []

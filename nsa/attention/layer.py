@@ -104,10 +104,20 @@ class NsaAttention(nn.Module):
         if turn is None:
             first = 0 if cache is None else cache.n_tokens
             turn = turns(self.config, x_BTX, first=first, cu_seqlens=cu_seqlens, lengths=lengths)
+        if turn.lengths is None:
+            return self.attended(x_BTX, turn, cu_seqlens, cache)
+
+        def attend(x: Tensor) -> Tensor:
+            return self.attended(x, turn.of_row(x.shape[1], self.layout), None, None)
+
+        return by_length(turn.lengths, {"x": (x_BTX, turn.lengths)}, attend)
+
+    def attended(self, x_BTX: Tensor, turn: Turns, cu_seqlens: Tensor | None, cache: LayerCache | None) -> Tensor:
+        """What ``forward`` gives, of input that was checked."""
         heads = self.project(x_BTX, turn)
         keys = self._keys(heads, turn, cu_seqlens) if cache is None else self._cached_keys(heads, cache)
         where: dict[str, Any] = {"cu_seqlens": cu_seqlens, "offset": 0 if cache is None else cache.n_tokens}
-        outputs = branch_outputs(self.kernels, self.layout, heads.q_BTHD, keys, where, lengths=turn.lengths)
+        outputs = branch_outputs(self.kernels, self.layout, heads.q_BTHD, keys, where)
         if self.config.branches == "all":
             o_BTHE = self.kernels["combine"](outputs["cmp"], outputs["slc"], outputs["win"], self.gate(x_BTX))
         else:
@@ -222,8 +232,6 @@ def branch_outputs(
     q_BTHD: Tensor,
     keys: Keys,
     where: Mapping[str, Any],
-    *,
-    lengths: tuple[int, ...] | None = None,
 ) -> dict[str, Tensor]:
     """Each branch's output [B, T, H, E]; only the branches that have keys. Without queries, empty ones.
 
@@ -233,12 +241,9 @@ def branch_outputs(
         q_BTHD: queries.
         keys: what they attend to.
         where: ``offset``, ``cu_seqlens`` and perhaps ``scale``, as in the operators' contracts.
-        lengths: tokens of every packed document, where the host knows them: each is a row, then.
     """
     if q_BTHD.numel() == 0:
         return _no_outputs(q_BTHD, keys)
-    if lengths is not None:
-        return _of_documents(kernels, layout, q_BTHD, keys, where, lengths)
     outputs: dict[str, Tensor] = {}
     if keys.kc_BCGD is not None:
         # Without the cmp branch only the lse of its scores is needed, to rank blocks: keys stand in for values.
@@ -252,28 +257,6 @@ def branch_outputs(
     if keys.k_win is not None:
         outputs["win"] = kernels["window"](q_BTHD, keys.k_win, keys.v_win, w=layout.w, k_offset=keys.win_first, **where)
     return outputs
-
-
-def _of_documents(
-    kernels: Mapping[str, Any],
-    layout: BlockLayout,
-    q_BTHD: Tensor,
-    keys: Keys,
-    where: Mapping[str, Any],
-    lengths: tuple[int, ...],
-) -> dict[str, Tensor]:
-    """Every document as a row; its compressed blocks lie one behind the other, in the order of the documents."""
-    n_cmp = [layout.n_cmp(n) for n in lengths]
-    named = {name: getattr(keys, name) for name in ("kc_BCGD", "vc_BCGE", "k_slc", "v_slc", "k_win", "v_win")}
-    given = {name: x for name, x in named.items() if x is not None}
-    alone = {**where, "cu_seqlens": None}
-
-    def attend(q_NTHD: Tensor, *parts: Tensor) -> dict[str, Tensor]:
-        of_these: dict[str, Any] = dict(zip(given, parts, strict=True))
-        return branch_outputs(kernels, layout, q_NTHD, Keys(**of_these), alone)
-
-    sizes = [(x, n_cmp if name in ("kc_BCGD", "vc_BCGE") else lengths) for name, x in given.items()]
-    return by_length(lengths, [(q_BTHD, lengths), *sizes], attend)
 
 
 def _no_outputs(q_BTHD: Tensor, keys: Keys) -> dict[str, Tensor]:

@@ -16,6 +16,7 @@ from nsa.kernels.documents import block_documents, token_documents
 from nsa.kernels.rotary.op import rotate_heads
 
 if TYPE_CHECKING:
+    from nsa.blocks import BlockLayout
     from nsa.config import ModelConfig
 
 
@@ -38,13 +39,20 @@ class Angles:
 class Turns:
     """Angles of a pass's tokens, and of the compression blocks among them; behind a cache the latter are of no use.
 
+    Where the host was told the ``lengths`` of packed documents, these are the angles of the longest, whose rows all
+    documents begin with.
+
     Not a tuple or a mapping: what wraps a block, such as FSDP's mixed precision, must not find and round the tensors.
     """
 
     tokens: Angles
     blocks: Angles
     lengths: tuple[int, ...] | None = None
-    """Tokens of every packed document, where the host was told."""
+
+    def of_row(self, n_tokens: int, layout: BlockLayout) -> Turns:
+        """Those of a row of so many tokens; views."""
+        tokens = Angles(cos_T1D=self.tokens.cos_T1D[:n_tokens], sin_T1D=self.tokens.sin_T1D[:n_tokens])
+        return Turns(tokens=tokens, blocks=tokens.every(layout.d, first=layout.l - 1))
 
 
 def angles(position_T: Tensor, width: int, *, base: float, scale: float = 1.0, like: Tensor) -> Angles:
@@ -75,16 +83,17 @@ def turns(
 ) -> Turns:
     """Angles for the tokens of ``like_BTX``, the first of which stands at position ``first`` of its document.
 
-    With document boundaries (then ``first`` is 0) positions start anew in each; ``lengths`` is kept beside them.
+    With document boundaries or lengths (then ``first`` is 0) positions start anew in each.
     """
-    T, device, layout = like_BTX.shape[1], like_BTX.device, config.layout
+    T = like_BTX.shape[1] if lengths is None else max(lengths)
+    device, layout = like_BTX.device, config.layout
     how: dict[str, Any] = {"base": config.rope_base, "scale": config.rope_scale, "like": like_BTX}
     if cu_seqlens is None:
         tokens = angles(torch.arange(first, first + T, device=device), config.d_k, **how)
-        return Turns(tokens=tokens, blocks=tokens.every(layout.d, first=layout.l - 1))
+        return Turns(tokens=tokens, blocks=tokens.every(layout.d, first=layout.l - 1), lengths=lengths)
     tokens = angles(token_documents(cu_seqlens, T).position_S, config.d_k, **how)
     last_C = block_documents(cu_seqlens, T, layout).number_C * layout.d + layout.l - 1
-    return Turns(tokens=tokens, blocks=angles(last_C, config.d_k, **how), lengths=lengths)
+    return Turns(tokens=tokens, blocks=angles(last_C, config.d_k, **how))
 
 
 def rotate(x_BTHD: Tensor, by: Angles) -> Tensor:

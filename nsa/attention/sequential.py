@@ -17,8 +17,6 @@ from nsa.errors import ConfigError
 from nsa.kernels.scores.torch import block_scores
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from nsa.attention.cache import LayerCache
     from nsa.attention.rope import Turns
 
@@ -26,21 +24,12 @@ if TYPE_CHECKING:
 class SequentialAttention(NsaAttention):
     """Same parameters and same result as ``NsaAttention``, one token at a time."""
 
-    def forward(
-        self,
-        x_BTX: Tensor,
-        *,
-        cu_seqlens: Tensor | Sequence[int] | None = None,
-        cache: LayerCache | None = None,
-        turn: Turns | None = None,
-    ) -> Tensor:
-        """Attend token by token; one document, all branches, no cache."""
+    def attended(self, x_BTX: Tensor, turn: Turns, cu_seqlens: Tensor | None, cache: LayerCache | None) -> Tensor:
+        """Attend token by token; one document a row, all branches, no cache."""
         if cu_seqlens is not None or cache is not None or self.config.branches != "all":
             raise ConfigError(
                 "legacy-sequential attention takes one document, all branches and no cache; use model.attention = 'nsa'"
             )
-        if turn is None:
-            turn = self.turns(x_BTX)
         heads, gate_BTHC = self.project(x_BTX, turn), self.gate(x_BTX)
         compressed = self.compressed_keys(heads.k["cmp"], turn.blocks), self.compressed_values(heads.v["cmp"])
         rows = [

@@ -37,12 +37,23 @@ class DenseAttention(nn.Module):
         turn: Turns | None = None,
     ) -> Tensor:
         """Attend to everything before, within each document; with a cache, to what it holds as well."""
-        T, config = x_BTX.shape[1], self.config
         if cache is not None:
             cache.begin(x_BTX)
         first = 0 if cache is None else cache.n_tokens
         if turn is None:
-            turn = turns(config, x_BTX, first=first, cu_seqlens=cu_seqlens)
+            turn = turns(self.config, x_BTX, first=first, cu_seqlens=cu_seqlens)
+        if turn.lengths is None:
+            return self._attended(x_BTX, turn, cu_seqlens, cache, first)
+
+        def attend(x: Tensor) -> Tensor:
+            return self._attended(x, turn.of_row(x.shape[1], self.config.layout), None, None, 0)
+
+        return by_length(turn.lengths, {"x": (x_BTX, turn.lengths)}, attend)
+
+    def _attended(
+        self, x_BTX: Tensor, turn: Turns, cu_seqlens: Tensor | None, cache: LayerCache | None, first: int
+    ) -> Tensor:
+        T, config = x_BTX.shape[1], self.config
         q_BTHD = self.q_proj(x_BTX).unflatten(-1, (config.n_heads, config.d_k))
         k_BSGD = self.k_proj(x_BTX).unflatten(-1, (config.n_kv_groups, config.d_k))
         v_BSGE = self.v_proj(x_BTX).unflatten(-1, (config.n_kv_groups, config.d_v))
@@ -51,10 +62,6 @@ class DenseAttention(nn.Module):
             k_BSGD, v_BSGE = cache.extend_whole("k", k_BSGD), cache.extend_whole("v", v_BSGE)
             cache.advance(T)
         S = k_BSGD.shape[1]
-        if turn.lengths is not None and T:
-            parts = [(x, turn.lengths) for x in (q_BTHD, k_BSGD, v_BSGE)]
-            outputs = by_length(turn.lengths, parts, lambda q, k, v: {"o": _causal(q, k, v)})
-            return self.o_proj(outputs["o"].flatten(2))
         if S == T and cu_seqlens is None:
             return self.o_proj(_causal(q_BTHD, k_BSGD, v_BSGE).flatten(2))
         visible = win_visible(T, S, S, device=x_BTX.device, offset=first, k_offset=0, cu_seqlens=cu_seqlens)

@@ -155,7 +155,8 @@ class Decoder(nn.Module):
         layers = None if cache is None else cache.begin()
         first = 0 if layers is None else layers[0].n_tokens
         turn = self.turn
-        if turn is None or first or cu_seqlens is not None or len(turn.tokens.cos_T1D) != x_BTX.shape[1]:
+        is_packed = cu_seqlens is not None or lengths is not None
+        if turn is None or first or is_packed or len(turn.tokens.cos_T1D) != x_BTX.shape[1]:
             turn = turns(self.config, x_BTX, first=first, cu_seqlens=cu_seqlens, lengths=lengths)
         for i, block in enumerate(self.blocks):
             layer_cache = None if layers is None else layers[i]

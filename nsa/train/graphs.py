@@ -131,7 +131,8 @@ class _Replayed:
         self, x_BTX: Tensor, *, cu_seqlens: Tensor | None = None, cache: Any = None, turn: Turns | None = None
     ) -> Tensor:
         """The block's output; ``turn`` is what the graph has, because the model keeps it."""
-        if not torch.is_grad_enabled() or cu_seqlens is not None or cache is not None:
+        is_packed = cu_seqlens is not None or (turn is not None and turn.lengths is not None)
+        if not torch.is_grad_enabled() or is_packed or cache is not None:
             return self.forward(x_BTX, cu_seqlens=cu_seqlens, cache=cache, turn=turn)
         if tuple(x_BTX.shape) != self.shape:
             raise ValueError(
