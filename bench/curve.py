@@ -181,6 +181,9 @@ def draw(out: Path, found: list[dict]) -> None:
             axes.plot(xs, loss, color=COLOURS[arm["arm"]], linestyle=style, linewidth=1.6, label=label)
     both[0].set(xlabel="seconds of optimizer steps", ylabel="held-out loss, nats per byte")
     both[1].set(xlabel="million bytes read")
+    both[0].set_ylim(
+        top=1.1 * max(arm["held_out"][1][2] for arm in arms)
+    )  # the first, in the warm-up, can be twice that
     for axes in both:
         axes.spines[["top", "right"]].set_visible(False)
     both[1].legend(frameon=False)
