@@ -52,6 +52,12 @@ _PLAIN = re.compile(r"-?[\d.]+(e[-+]?\d+)?|True|False|None|\"[^\"]*\"|inf|-inf|n
 _HOLDS = '[({"'
 """How the text of a list, a tuple, a dictionary or a string begins."""
 
+ENDLESS = frozenset({"count", "cycle"})
+"""What gives items for ever, of ``itertools``."""
+
+ENDS = frozenset({"next", "exit", "_exit", "quit", "abort"})
+"""Functions that may leave the loop they are called in: by ``StopIteration``, or with the program."""
+
 _OVER = frozenset({"enumerate", "tqdm", "iter", "reversed", "track"})
 """Functions that give their first argument's items one by one."""
 
@@ -122,13 +128,12 @@ def _loop(node: ast.For | ast.While | ast.AsyncFor, texts: Sequence[str]) -> Loo
     for statement in node.body:
         reader.visit(statement)
     targets = [] if isinstance(node, ast.While) else [n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)]
-    forever = isinstance(node, ast.While) and isinstance(node.test, ast.Constant) and bool(node.test.value)
     return Loop(
         header_line=node.lineno,
         header=texts[node.lineno - 1].strip() if node.lineno <= len(texts) else "",
         target=tuple(targets),
         bound=() if isinstance(node, ast.While) else _bound(node.iter),
-        forever=forever,
+        forever=_is_forever(node),
         leaves=any(_leaves(statement) for statement in node.body),
         kind=reader.kind if isinstance(node, ast.While) else "",
         tested=frozenset(reader.tested - reader.computed - reader.held),
@@ -136,6 +141,13 @@ def _loop(node: ast.For | ast.While | ast.AsyncFor, texts: Sequence[str]) -> Loo
         computed=frozenset(reader.computed - reader.held),
         while_below=_while_below(node.test) if isinstance(node, ast.While) else None,
     )
+
+
+def _is_forever(node: ast.For | ast.While | ast.AsyncFor) -> bool:
+    """Whether it turns until something leaves it: ``while True``, ``for i in itertools.count()``."""
+    if isinstance(node, ast.While):
+        return isinstance(node.test, ast.Constant) and bool(node.test.value)
+    return isinstance(node.iter, ast.Call) and _called(node.iter) in ENDLESS
 
 
 def _while_below(test: ast.expr) -> tuple[str, str] | None:
@@ -171,6 +183,8 @@ def _leaves(statement: ast.AST, *, nested: bool = False) -> bool:
         return True
     if isinstance(statement, ast.Break):
         return not nested
+    if isinstance(statement, ast.Call) and _called(statement) in ENDS:
+        return True
     inside = nested or isinstance(statement, ast.For | ast.While | ast.AsyncFor)
     return any(_leaves(child, nested=inside) for child in ast.iter_child_nodes(statement))
 
@@ -324,6 +338,7 @@ def _seen(
         counter=counter,
         bound=bound,
         state=_fingerprint(values),
+        unending=loop.forever and not loop.leaves,
         endless=_endless(loop, values),
         needs=_needs(loop, values, shared),
     )
@@ -402,12 +417,14 @@ class Progress:
 def progress(samples: Sequence[StackSample]) -> tuple[Progress, ...]:
     """The loops of one process that get on by a counter which only grows, the outermost first.
 
-    A loop within one that turned began anew in between: that its counter grew, too, means nothing.
+    A loop within one that turned began anew in between: that its counter grew, too, means nothing. Nor does any within
+    one that turned and, by its source, has no end to get to.
     """
     found = [one for seen in _same_loop(samples) if (one := _grows(seen)) is not None]
     found.sort(key=lambda one: (one.loop.outer, one.loop.header_line))
     turned = next((i for i, one in enumerate(found) if one.bound is not None), len(found))
-    return tuple(found[: turned + 1])
+    unending = next((i for i, one in enumerate(found) if one.loop.unending), len(found))
+    return tuple(found[: min(turned + 1, unending)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

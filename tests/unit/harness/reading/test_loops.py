@@ -7,7 +7,15 @@ import sys
 import pytest
 
 from harness.core.evidence import Frame, StackSample, ThreadStack
-from harness.reading.loops import UNSEEN, Variables, lacks_variables, loop_samples, may_be_endless, with_variables
+from harness.reading.loops import (
+    UNSEEN,
+    Variables,
+    lacks_variables,
+    loop_samples,
+    may_be_endless,
+    progress,
+    with_variables,
+)
 from harness.shim.nsa_harness_shim import own_frames, text_of, values
 
 PID, FILE = 100, "/src/train.py"
@@ -100,3 +108,26 @@ def test_what_has_operators_of_its_own_is_told_by_its_type_alone():
     assert text_of(Whole(3)) == "<Whole>"
     assert text_of([Whole(3)]) == "<list>"
     assert text_of(1 << 70) == "<int>"
+
+
+@pytest.mark.parametrize(
+    ("header", "gets_on"),
+    [
+        ("for turn in range(10_000):\n", ["turn"]),
+        ("for turn in batches:\n", ["turn", "offset"]),
+        ("for turn in itertools.count():\n", []),
+        ("for turn in count(1):\n", []),
+        ("for turn in itertools.count():\n    if turn > last: break\n", ["turn", "offset"]),
+        ("for turn in itertools.count():\n    batch = next(batches)\n", ["turn", "offset"]),
+        ("for turn in itertools.count():\n    if turn > last: sys.exit()\n", ["turn", "offset"]),
+    ],
+    ids=lambda value: value.strip() if isinstance(value, str) else "",
+)
+def test_what_turns_for_ever_by_its_source_gets_nowhere_nor_does_what_is_within_it(header, gets_on):
+    source = header + "    for offset in range(4096):\n        pages[offset] = 1"
+    line = source.count("\n") + 1
+    seen = [
+        sample(source, {"turn": str(100 * t), "offset": str(10 * t), "last": "5"}, line=line, t_s=2.0 * t)
+        for t in range(1, 4)
+    ]
+    assert [one.name for one in progress(seen)] == gets_on
