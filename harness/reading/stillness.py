@@ -212,7 +212,12 @@ class Motion:
     @property
     def still(self) -> bool:
         """Whether every thread that counts was asleep at every look, and nothing of the process moved in any window."""
-        return len(self.windows) >= WINDOWS and self.states <= ASLEEP and all(window.still for window in self.windows)
+        return len(self.windows) >= WINDOWS and self.rested
+
+    @property
+    def rested(self) -> bool:
+        """The same of however few windows there are: one shows that something moves, and not that nothing does."""
+        return self.states <= ASLEEP and all(window.still for window in self.windows)
 
     @property
     def has_changed(self) -> bool:

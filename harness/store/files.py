@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
-import json
 import os
 import stat
 from contextlib import suppress
@@ -47,6 +45,8 @@ def read_object(path: Path) -> dict[str, Any]:
         DamagedError: it is not JSON.
         JournalError: it is another JSON value.
     """
+    import json
+
     try:
         data: object = json.loads(read_text(path))
     except FileNotFoundError as error:
@@ -62,6 +62,8 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def checksum(text: str) -> str:
     """What shows that ``text`` is as it was written."""
+    import hashlib
+
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
 
 

@@ -1360,6 +1360,21 @@ def test_a_gpu_that_is_at_work_is_never_a_hang(seen):
     assert classify(on_gpu(9 * LONG, **seen)).kind is not Kind.HANG
 
 
+@pytest.mark.parametrize(
+    ("seen", "cause"),
+    [
+        ({"pairs": 1, "wchan": "wait_for_partner"}, "may-go-on"),
+        ({"pairs": 1, "wchan": "wait_for_partner", "switches_per_s": 9.0, "cpu_share": 0.3}, "moving"),
+        ({"pairs": 3, "wchan": "wait_for_partner", "switches_per_s": 9.0, "cpu_share": 0.3}, "moving"),
+    ],
+    ids=["nothing moved in one window", "something moved in one window", "something moved in three"],
+)
+def test_of_what_was_seen_too_briefly_nobody_says_that_it_works(seen, cause):
+    verdict = classify(still_running(processes=looks(**seen), stacks=stacks([IN_LOCK] * 2)))
+    assert (verdict.kind, verdict.cause) == (Kind.UNRESOLVED, cause)
+    assert ("no hang was seen" in verdict.because) is (cause == "moving")
+
+
 @pytest.mark.parametrize("evidence", [LOOP, {"processes": looks(), "stacks": stacks([IN_LOCK] * 3)}])
 def test_full_utilisation_is_never_taken_for_progress(evidence):
     """A hang stays the hang that it is, whatever the GPU reads meanwhile."""

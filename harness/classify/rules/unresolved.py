@@ -311,7 +311,7 @@ def _watched(case: Case, views: Sequence[RankView]) -> Verdict:
     if not views:
         told = [f"it {_does(case, _leader(case))}"]
     live = job.alive(lambda one: _circles(one) is not None)
-    works = any(live[pid].moves or _moves(case, pid, live) for pid in job.leaders if pid in live)
+    works = any(_moved(job.stand[pid], live[pid]) or _moves(case, pid, live) for pid in job.leaders if pid in live)
     doubts = sorted({live[pid].how for pid in job.leaders if pid in live and live[pid].ender is not None})
     loops = [loop for one in job.stand.values() if (loop := _circles(one)) is not None]
     doubts += [
@@ -361,9 +361,15 @@ def _moves(case: Case, start: int, live: Mapping[int, Chance]) -> bool:
         following = [pid for at in frontier for c in stand[at].chances for pid in c.who if pid in live and pid in stand]
         frontier = [pid for pid in dict.fromkeys(following) if pid not in seen]
         seen.update(frontier)
-        if any(chance.moves for pid in frontier for chance in stand[pid].chances):
+        if any(_moved(stand[pid], chance) for pid in frontier for chance in stand[pid].chances):
             return True
     return False
+
+
+def _moved(one: Standing, chance: Chance) -> bool:
+    """Whether it was seen to go on by itself: what was seen too briefly to stand still did not, though it may."""
+    moved = one.motion
+    return chance.moves and (moved is None or moved.has_changed or moved.still or not moved.rested)
 
 
 def _does(case: Case, one: Standing | None) -> str:
@@ -371,6 +377,8 @@ def _does(case: Case, one: Standing | None) -> str:
     if one is None or one.motion is None:
         return f"could not be seen moving or not{where}"
     moved = one.motion
+    if moved.rested and not moved.still:
+        return f"was seen for {moved.seconds:.1f} s only{where}, in which nothing moved"
     if not moved.still:
         loops = "".join(f"; {loop}" for loop in progress(one.samples))
         used = f"{moved.cpu_s:.2f} s CPU in {moved.seconds:.1f} s, {moved.switches} switches"

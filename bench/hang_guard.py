@@ -1,0 +1,92 @@
+"""What the pytest plugin costs healthy tests, and that it fails none of them: the same tests with it and without.
+
+    python bench/hang_guard.py                         # 2,000 tests, three rounds of both, ten minutes
+    python bench/hang_guard.py --tests 200 --rounds 5 --xdist 2
+
+Of a hundred tests, ninety-four end at once, and each of the others takes 0.1 to 7 s at what looks like a hang: asleep,
+in a lock that a thread will release, in a queue, in a child process, in a loop. Seven seconds are longer than the guard
+waits before its first look. Exit status 1 where a test failed, or the guard took more than 30 ms a test or 2 % of the
+time, by pytest's own clock (medians; both ways take turns).
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+PAUSES = {
+    "sleeps": "time.sleep(SECONDS)",
+    "waits_for_a_thread": "event = threading.Event(); threading.Timer(SECONDS, event.set).start(); event.wait()",
+    "waits_in_a_lock": "lock = threading.Lock(); lock.acquire(); threading.Timer(SECONDS, lock.release).start(); "
+    "lock.acquire()",
+    "waits_in_a_queue": "q = queue.Queue(); threading.Timer(SECONDS, q.put, [1]).start(); q.get()",
+    "waits_for_a_child": "subprocess.run([sys.executable, '-c', 'import time; time.sleep(SECONDS)'], check=True)",
+    "computes": "end = time.monotonic() + SECONDS\n    while time.monotonic() < end: sum(range(1000))",
+}
+HEAD = "import queue, subprocess, sys, threading, time\nimport pytest\n"
+MOST_MS, MOST_SHARE = 30.0, 0.02
+
+
+def write_tests(folder: Path, *, n_tests: int, seed: int) -> None:
+    """Files of a hundred tests each."""
+    drawn = random.Random(seed)
+    for start in range(0, n_tests, 100):
+        n_here = min(100, n_tests - start)
+        slow = dict(zip(drawn.sample(range(n_here), min(len(PAUSES), n_here)), PAUSES, strict=False))
+        text = HEAD
+        for i in range(n_here):
+            name = slow.get(i, "ends_at_once")
+            seconds = drawn.choice([0.1, 0.3, 1.0]) if start or i % 2 else 7.0
+            text += f"def test_{start + i}_{name}():\n    {PAUSES.get(name, 'pass').replace('SECONDS', str(seconds))}\n"
+        (folder / f"test_{start}.py").write_text(text)
+
+
+def seconds(folder: Path, options: list[str]) -> tuple[float, str]:
+    """Pytest's own time for all tests, and what it says of them."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else done.stderr[-300:]
+    took = re.search(r" in ([0-9.]+)s", last)
+    return float(took[1]) if took else float("nan"), last.strip("= ")
+
+
+def main() -> None:
+    """Both ways in turns, and one table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tests", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--xdist", type=int, default=0, help="workers; 0 without pytest-xdist")
+    given = parser.parse_args()
+    ways = {"without": [], "with": ["--hang-guard"]}
+    workers = ["-n", str(given.xdist)] if given.xdist else ["-p", "no:xdist"]
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    said: dict[str, set[str]] = {way: set() for way in ways}
+    with tempfile.TemporaryDirectory() as name:
+        write_tests(Path(name), n_tests=given.tests, seed=given.seed)
+        for turn in range(given.rounds):
+            for way in list(ways)[:: 1 if turn % 2 else -1]:
+                took, last = seconds(Path(name), [*workers, *ways[way]])
+                times[way].append(took)
+                said[way].add(re.sub(r" in .*", "", last))
+                print(f"{way}: {last}", file=sys.stderr, flush=True)
+    middle = {way: statistics.median(values) for way, values in times.items()}
+    more_ms = 1e3 * (middle["with"] - middle["without"]) / given.tests
+    share = middle["with"] / middle["without"] - 1
+    print(f"| {given.tests} healthy tests, {given.rounds} rounds in turns | seconds, median | least, most | said |")
+    print("|:--|--:|--:|:--|")
+    for way, values in times.items():
+        print(f"| {way} --hang-guard | {middle[way]:.2f} | {min(values):.2f}, {max(values):.2f} | {said[way]} |")
+    print(f"\n{more_ms:.2f} ms a test more, {100 * share:.1f} % of the time")
+    failed = said["with"] != {f"{given.tests} passed"}
+    sys.exit(1 if failed or more_ms > MOST_MS or share > MOST_SHARE else 0)
+
+
+if __name__ == "__main__":
+    main()
