@@ -1,6 +1,6 @@
 """What the pytest plugin costs healthy tests, and that it fails none of them: the same tests with it and without.
 
-    python bench/hang_guard.py                         # 2,000 tests, three rounds of both, ten minutes
+    python bench/hang_guard.py                         # 2,000 tests, three rounds of both, eight minutes
     python bench/hang_guard.py --tests 200 --rounds 5 --xdist 2
 
 Of a hundred tests, ninety-four end at once, and each of the others takes 0.1 to 7 s at what looks like a hang: asleep,

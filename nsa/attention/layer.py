@@ -148,10 +148,6 @@ class NsaAttention(nn.Module):
             raise InputError("a cache continues whole rows: hand in either cu_seqlens or cache")
         return boundaries(cu_seqlens, n_rows=x_BTX.shape[0], n_tokens=x_BTX.shape[1], device=x_BTX.device)
 
-    def turns(self, x_BTX: Tensor, cu_seqlens: Tensor | None = None, cache: LayerCache | None = None) -> Turns:
-        """Angles of these tokens with this model's base and scale."""
-        return turns(self.config, x_BTX, first=0 if cache is None else cache.n_tokens, cu_seqlens=cu_seqlens)
-
     def project(self, x_BTX: Tensor, turn: Turns) -> Heads:
         """Queries, and keys and values per branch; slc and win keys rotated, cmp keys raw for phi."""
         q_BTHD = self.q_proj(x_BTX).unflatten(-1, (self.config.n_heads, -1))

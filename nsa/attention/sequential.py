@@ -28,7 +28,8 @@ class SequentialAttention(NsaAttention):
         """Attend token by token; one document a row, all branches, no cache."""
         if cu_seqlens is not None or cache is not None or self.config.branches != "all":
             raise ConfigError(
-                "legacy-sequential attention takes one document, all branches and no cache; use model.attention = 'nsa'"
+                "legacy-sequential attention takes one document a row (or boundaries as numbers), all branches and no "
+                "cache; use model.attention = 'nsa'"
             )
         heads, gate_BTHC = self.project(x_BTX, turn), self.gate(x_BTX)
         compressed = self.compressed_keys(heads.k["cmp"], turn.blocks), self.compressed_values(heads.v["cmp"])

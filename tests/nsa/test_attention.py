@@ -353,7 +353,7 @@ def test_the_product_of_rotated_query_and_key_depends_on_their_distance_only(a, 
 def test_scores_of_the_layer_depend_on_distance_only_for_every_head(branch):
     layer = layer_of(configured(), dtype=torch.float64)
     x = torch.randn(1, 1, 24, dtype=torch.float64).expand(1, 30, 24)
-    heads = layer.project(x, layer.turns(x))
+    heads = layer.project(x, turns(layer.config, x))
     k_BSHD = heads.k[branch].repeat_interleave(2, dim=2)
     score_HTS = torch.einsum("bthd,bshd->hts", heads.q_BTHD, k_BSHD)
     for distance in (0, 1, 5, 17):
@@ -364,7 +364,7 @@ def test_scores_of_the_layer_depend_on_distance_only_for_every_head(branch):
 def test_a_compressed_key_scores_by_its_distance_only():
     layer = layer_of(configured(), dtype=torch.float64)
     x = torch.randn(1, 1, 24, dtype=torch.float64).expand(1, 48, 24)
-    turn = layer.turns(x)
+    turn = turns(layer.config, x)
     heads = layer.project(x, turn)
     kc_BCHD = layer.compressed_keys(heads.k["cmp"], turn.blocks).repeat_interleave(2, dim=2)
     score_HTC = torch.einsum("bthd,bchd->htc", heads.q_BTHD, kc_BCHD)

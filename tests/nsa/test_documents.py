@@ -11,7 +11,7 @@ from nsa import NSAAttention, nsa_attention
 from nsa.attention import documents
 from nsa.attention.documents import alike
 from nsa.config import RunConfig
-from nsa.errors import InputError
+from nsa.errors import ConfigError, InputError
 from nsa.model.build import build_model
 
 SIZES = {
@@ -101,6 +101,14 @@ def test_every_document_is_in_one_call_whose_rows_have_no_more_tokens_than_allow
         held = [lengths[i] for i in group]
         assert held == sorted(held, reverse=True)
         assert len(group) == 1 or len(held) * held[0] <= more * sum(held)
+
+
+def test_the_token_loop_takes_documents_as_numbers_and_refuses_a_mask():
+    model, ids = model_of(model__attention="legacy-sequential"), torch.randint(256, (1, 90))
+    alone = torch.cat([model(ids[:, a:b]) for a, b in pairwise(CU) if a < b], 1)
+    torch.testing.assert_close(model(ids, cu_seqlens=CU), alone, rtol=1e-9, atol=1e-9)
+    with pytest.raises(ConfigError, match="one document"):
+        model(ids, cu_seqlens=torch.tensor(CU))
 
 
 def test_the_function_and_the_layer_take_numbers_too():

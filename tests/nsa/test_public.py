@@ -10,6 +10,7 @@ import torch
 import nsa
 from nsa import NSAAttention, nsa_attention
 from nsa.attention.compress import MeanPhi
+from nsa.attention.rope import turns
 from nsa.blocks import BlockLayout
 from nsa.errors import ConfigError, InputError, KernelUnavailable
 from nsa.kernels.combine.reference import combine
@@ -149,7 +150,7 @@ def test_the_layer_is_the_function_between_its_projections():
         p.copy_(torch.randn_like(p) * 0.2)
     x = torch.randn(1, 50, 32, dtype=torch.float64)
     cu = torch.tensor([0, 20, 50])
-    turn = layer.turns(x, cu)
+    turn = turns(layer.config, x, cu_seqlens=cu)
     heads = layer.project(x, turn)
     o = nsa_attention(
         heads.q_BTHD,

@@ -135,6 +135,7 @@ def test_only_whole_sequences_of_the_captured_shape_are_replayed(model):
     with torch.no_grad():
         model(ids)
     model(ids[:1], cu_seqlens=torch.tensor([0, 20, 50], dtype=torch.int32))
+    model(ids[:1], cu_seqlens=[0, 20, 50])
     model(ids, cache=model.new_cache(50))
     assert captures.n_replays == 0
     with pytest.raises(ValueError, match=r"captured for \(4, 96, 32\) and got \(2, 50, 32\) to train on"):
