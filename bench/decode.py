@@ -3,9 +3,9 @@
     python bench/decode.py OUT                      # one GPU, under 150 s
     python bench/decode.py OUT --smoke              # tiny, on a CPU: does every part run?
 
-A step takes new queries, keys and values of every row to the output of the attention, rotation and memory included.
-Sparse: ``nsa.kernels.decode`` on pages. Dense: one launch of the same rotation, the new key and value written where they
-belong, and the fastest kernel of torch for one query per row (its flash kernel and cuDNN's, the heads of a group as they
+A step takes new queries, keys and values of every row to the output of the attention, rotation included.
+Sparse: ``nsa.kernels.decode`` on pages. Dense: one launch of the same rotation, the new key and value put where they
+belong, and the fastest kernel of torch for one query per row (its flash kernel and cuDNN's, heads of a group as they
 are or as rows of one head), over a contiguous cache that is exactly full, so that it needs no mask.
 Each graph goes through several layers with memory of their own, more than the GPU's cache holds, where that fits.
 Every 16th token ends a compression block; both kinds of step are timed, and the mean counts one in ``d``.
