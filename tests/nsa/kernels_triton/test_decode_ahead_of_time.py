@@ -8,7 +8,7 @@ import torch
 pytest.importorskip("triton")
 
 import triton
-from test_ahead_of_time import SMEM_BYTES, stack_bytes
+from on_chip import SMEM_BYTES, stack_bytes
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
