@@ -100,7 +100,9 @@ def report(ctx: click.Context, *, names: tuple[str, ...], runs: str | None, **op
     run = names[0] if names else None
     where = Settings.read(runs=runs).runs
     if options["listed"]:
-        ctx.exit(_list(where))
+        from harness.cli.front import list_runs
+
+        ctx.exit(list_runs(where))
     from harness.report.apart import apart
 
     with _uncollected(), apart() as draw:
@@ -251,17 +253,6 @@ def _reproduce(directory: Path) -> None:
         read_any(directory), directory, python=settings.python, env=dict(settings.child_env), clock=WallClock()
     )
     click.echo(f"{tried.sentence}", err=True)
-
-
-def _list(where: Path) -> ExitCode:
-    from harness.store.shelf import list_runs
-
-    rows = list_runs(where)
-    for row in rows:
-        click.echo(str(row))
-    if not rows:
-        click.echo(f"no runs in {where}", err=True)
-    return ExitCode.OK if rows else ExitCode.NOTHING
 
 
 def _lint(paths: tuple[Path, ...]) -> ExitCode:

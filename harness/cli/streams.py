@@ -110,6 +110,26 @@ def doors() -> Iterator[Door]:
         sys.stdout, sys.stderr = before
 
 
+@contextmanager
+def standing() -> Iterator[None]:
+    """Doors, around a whole command; what it said and nobody could be given becomes its end.
+
+    Raises:
+        SystemExit: standard output is on a full disk, say. A reader that went away is no failure.
+    """
+    with doors() as out:
+        try:
+            yield
+        finally:
+            out.flush()
+            if out.failure is not None and not isinstance(out.failure, BrokenPipeError):
+                from harness.cli.failures import tell
+                from harness.core.errors import StoreError
+
+                lost = f"standard output could not be written: {out.failure.strerror}"
+                raise SystemExit(tell(StoreError(lost)))
+
+
 def _open_all() -> None:
     """A standard descriptor that is closed would be given to the next file that is opened, and that be printed into."""
     for fd in (0, 1, 2):
