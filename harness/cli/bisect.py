@@ -34,6 +34,8 @@ Examples:
   nsa-harness bisect --axis commit=v1..HEAD -- python train.py
   nsa-harness bisect --axis env:torch=/venv/a/bin/python,/venv/b/bin/python \\
                      -- {python} train.py
+  nsa-harness bisect --from-run latest --cell n_layers=8,share=1 \\
+                     --axis n_layers
   nsa-harness bisect --resume
 
 """
@@ -53,6 +55,8 @@ Examples:
 )
 @click.option("--check-above", type=click.IntRange(min=0), help="Look at so many values above the first failing one.")
 @click.option("--control", "controls", multiple=True, help="no-fault, dense or none (default: what fits the question).")
+@click.option("--from-run", metavar="RUN", help="Ask about a cell of this run of a matrix; with --cell.")
+@click.option("--cell", metavar="AXIS=V,..", help="From the good cell to this one, along --axis or what differs.")
 @asking
 @click.option("--list-axes", is_flag=True, help="Every axis there is.")
 @click.option("--list-faults", is_flag=True, help="Every fault that can be planted.")
