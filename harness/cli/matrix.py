@@ -156,6 +156,10 @@ def _plan(matrix: Matrix) -> dict[str, Any]:
             for f in space.factors
         ],
         "rules": [str(rule) for rule in space.rules],
+        "constraints": [
+            {"when": dict(rule.when.terms), "require": None if rule.require is None else dict(rule.require.terms)}
+            for rule in space.rules
+        ],
         "product": product_size(space),
         "valid": number,
         "valid_is_exact": exact,
