@@ -47,6 +47,11 @@ class Door(io.TextIOBase):
         """What the stream's reader expects."""
         return self._stream.encoding or "ascii"
 
+    @property
+    def buffer(self) -> Any:
+        """The stream of bytes below it, for what is written for a shell and not for people."""
+        return self._stream.buffer
+
     def write(self, text: str) -> int:
         """Take ``text``, whatever becomes of it."""
         shown = cleaned(text) if self._cleans else text
