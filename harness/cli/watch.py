@@ -10,6 +10,7 @@ from harness.cli.options import DURATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from harness.core.record import TrialRecord
     from harness.core.verdict import Verdict
@@ -38,8 +39,18 @@ Exit codes:
 @click.option("--every", type=DURATION, default="30s", show_default=True, help="Rest between two looks of --follow.")
 @click.option("--runs", metavar="DIR", help="Where the report goes (default: ./runs, or NSA_HARNESS_RUNS).")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@click.option("--no-report", "bare", is_flag=True, help="Keep the evidence only; nsa-harness report RUN writes it up.")
 @click.pass_context
-def watch(ctx: click.Context, *, pid: int, follow: bool, every: float, runs: str | None, as_json: bool) -> None:
+def watch(
+    ctx: click.Context,
+    *,
+    pid: int,
+    follow: bool,
+    every: float,
+    runs: str | None,
+    as_json: bool,
+    bare: bool,
+) -> None:
     """Say what the running job around PID does, whether it hangs, where, and which rank keeps the others waiting.
 
     PID is any process of the job; it need not have been started by nsa-harness and is not ended, signalled or slowed.
@@ -51,6 +62,7 @@ def watch(ctx: click.Context, *, pid: int, follow: bool, every: float, runs: str
     from harness.clock import WallClock
     from harness.observe.job import NoJobError, ProcTree, find_job
     from harness.settings import Settings
+    from harness.store import layout
 
     clock = WallClock()
 
@@ -82,7 +94,12 @@ def watch(ctx: click.Context, *, pid: int, follow: bool, every: float, runs: str
             store.add_end(why="interrupted", seconds=0.0)
             click.echo("interrupted; the job was not touched", err=True)
             ctx.exit(ExitCode.INTERRUPTED)
-        _tell(store, record, job, as_json=as_json)
+        where = store.run_dir if bare else layout.report(store.run_dir)
+        _tell(store, record, job, as_json=as_json, where=where)
+        if not bare:
+            from harness.report.write import write
+
+            write(store.campaign_run(), store.run_dir)
         ctx.exit(exit_code(record.verdict, seen=_seen(store, record)))
 
 
@@ -209,15 +226,13 @@ def _seen(store: RunStore, record: TrialRecord) -> bool:
     return evidence is not None and bool(evidence.stacks)
 
 
-def _tell(store: RunStore, record: TrialRecord, job: Job, *, as_json: bool) -> None:
-    """The answer first, because somebody waits for it, then the report."""
+def _tell(store: RunStore, record: TrialRecord, job: Job, *, as_json: bool, where: Path) -> None:
+    """The answer, before the report, because somebody waits for it."""
     import json
 
     from harness.core.campaign import CampaignAnswer
     from harness.core.codec import to_json
     from harness.report import one
-    from harness.report.write import write
-    from harness.store import layout
 
     evidence = store.read_evidence(record.trial.key)
     kept = {record.trial.key: evidence} if evidence is not None else {}
@@ -226,5 +241,4 @@ def _tell(store: RunStore, record: TrialRecord, job: Job, *, as_json: bool) -> N
     if as_json:
         click.echo(json.dumps({"run": str(store.run_dir), "verdict": to_json(record.verdict)}, indent=1))
     else:
-        click.echo(one.watched(record, kept, launcher=job.launcher.pid, where=layout.report(store.run_dir), argv=argv))
-    write(store.campaign_run(), store.run_dir)
+        click.echo(one.watched(record, kept, launcher=job.launcher.pid, where=where, argv=argv))

@@ -20,6 +20,12 @@ LONGEST_S = 1800.0
 ROUTINE_S = 900.0
 """And a job that computes this often, unless the user says otherwise."""
 
+AGAIN_S = 60.0
+"""A look that failed is tried again after this time, then after twice as long, and so on."""
+
+SHARE = 0.001
+"""What the routine looks of all jobs together may cost, CPU seconds a second, unless the user says how often."""
+
 ACTS = frozenset({"high", "proof"})
 """Confidences of a hang by which a job may be ended."""
 
@@ -106,8 +112,17 @@ class Vigil:
         self.hang, self.suspect, self.patience_s = self.hangs, None, CONFIRM_S
         return What.HANG
 
+    def failed(self, now_s: float) -> None:
+        """Take note of a look that could not be taken: again soon, since what it would have said is not known."""
+        self.looked_s, self.patience_s = now_s, min(max(2.0 * self.patience_s, AGAIN_S), self.routine_s)
+
     def _longer(self) -> float:
-        return min(max(2.0 * self.patience_s, QUIET_S), LONGEST_S)
+        return min(max(2.0 * self.patience_s, QUIET_S), max(LONGEST_S, self.routine_s))
+
+
+def routine(*, cost_s: float, jobs: int) -> float:
+    """How often each of ``jobs`` is looked into while it computes, if one look costs ``cost_s`` of a CPU, seconds."""
+    return max(ROUTINE_S, cost_s * jobs / SHARE)
 
 
 def may_end(look: Look) -> bool:

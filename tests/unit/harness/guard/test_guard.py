@@ -124,7 +124,7 @@ def guarding(folder, process, *, look, heard, end=False):
     ledger = Ledger.open(folder)
     guard = Guard(
         ledger=ledger, receivers=[heard], metrics=Metrics(), clock=Clock(), look=lambda job: look,
-        say=lambda text: None, end=end, routine_s=900.0,
+        report=lambda look: None, say=lambda text: None, end=end, routine_s=900.0,
     )  # fmt: skip
     guard.remember()
     if process is not None:
