@@ -148,7 +148,7 @@ def program(name: str, silent_s: float) -> None:
         "deadlocked-child": lambda: subprocess.run(
             [sys.executable, "-c", "import threading; l = threading.Lock(); l.acquire(); l.acquire()"], check=False
         ),
-        "twice": lambda: (hang_until_released(), steps(30.0), hang_until_released()),
+        "twice": lambda: (hang_until_released(), steps(150.0), hang_until_released()),
         "idle-pool": lambda: idle_pool(silent_s),
         "waits-for-child": lambda: subprocess.run(["sleep", f"{silent_s}"], check=False),
         "other-holds-file": lambda: other_holds_file(silent_s),

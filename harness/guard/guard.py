@@ -187,6 +187,8 @@ class Guard:
             self.report(look)
             self.hangs += 1
             lines += [f"confidence: {look.confidence}; two looks agree", look.because, f"report: {look.run}/report.md"]
+        elif look is not None:
+            lines.append(look.because)
         body = "\n".join([*lines, f"incident {id}"])
         written = self.ledger.add(
             event=what, id=id, job=job.key, number=number, at=self.clock.wall(), title=titles[what], body=body

@@ -53,6 +53,11 @@ class Look:
         """Whether it said HANG."""
         return self.kind == "HANG"
 
+    @property
+    def moves(self) -> bool:
+        """Whether it saw the job get on, rather than too little to tell."""
+        return self.kind in ("PASS", "SLOW") or self.cause == "moving"
+
 
 @dataclass(slots=True, kw_only=True)
 class Vigil:
@@ -61,6 +66,7 @@ class Vigil:
     ``quiet_since_s`` is since when it has not computed (None: it computes), ``looked_s`` when it was last looked into,
     ``patience_s`` how long until it is again. ``suspect`` is a look that said HANG and waits for the one that agrees;
     ``hang`` the number of the incident that is told, 0 while there is none; ``hangs`` how many there were.
+    ``doubted`` says that the last look at a hang that is told did not call it one, though it saw nothing move either.
     """
 
     routine_s: float = ROUTINE_S
@@ -71,6 +77,7 @@ class Vigil:
     suspect: Look | None = None
     hang: int = 0
     hangs: int = 0
+    doubted: bool = False
     cpu_s: dict[int, tuple[float, float]] = field(default_factory=dict[int, tuple[float, float]])
 
     def pulse(self, now_s: float, cpu_s: dict[int, float]) -> None:
@@ -98,6 +105,10 @@ class Vigil:
     def looked(self, now_s: float, look: Look) -> What | None:
         """Take note of what a look said; what is to be told of it."""
         self.looked_s = now_s
+        if self.hang and not look.hangs and not look.moves and not self.doubted:
+            self.doubted, self.patience_s = True, CONFIRM_S  # on a busy machine a look may see too little
+            return None
+        self.doubted = False
         if not look.hangs:
             told, self.suspect, self.hang = self.hang, None, 0
             self.patience_s = self._longer() if self.quiet_since_s is not None else self.routine_s

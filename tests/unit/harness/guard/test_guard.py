@@ -22,6 +22,7 @@ from harness.observe.proc import Proc
 
 TICK = 10.0
 WORKS = Look(kind="UNRESOLVED", cause="moving", confidence="low", because="it works")
+UNSEEN = Look(kind="UNRESOLVED", cause="may-go-on", confidence="low", because="too little was seen")
 HANGS = Look(kind="HANG", cause="deadlock", confidence="high", because="nothing moves", run="")
 
 
@@ -57,6 +58,12 @@ def test_a_job_that_goes_on_is_told_of_and_may_hang_again():
     once = [(True, WORKS)] * 20 + [(False, HANGS)] * 200
     _, events = played(once + once + [(True, WORKS)] * 20)
     assert [what for _, what in events] == [What.HANG, What.GOES_ON, What.HANG, What.GOES_ON]
+
+
+def test_one_look_that_saw_too_little_does_not_end_a_hang_and_two_do():
+    hang = [(True, WORKS)] * 20 + [(False, HANGS)] * 20
+    assert [what for _, what in played([*hang, *[(False, UNSEEN)] * 2, *[(False, HANGS)] * 200])[1]] == [What.HANG]
+    assert [what for _, what in played([*hang, *[(False, UNSEEN)] * 200])[1]] == [What.HANG, What.GOES_ON]
 
 
 def test_a_hang_that_computes_is_found_by_the_routine():
