@@ -99,7 +99,8 @@ def other_holds_file(silent_s: float) -> None:
     import fcntl
 
     with tempfile.NamedTemporaryFile() as file:
-        code = f"import fcntl, time; f = open({file.name!r}); fcntl.flock(f, 2); print(1, flush=True); time.sleep({silent_s})"
+        hold = f"import fcntl, time; f = open({file.name!r}); fcntl.flock(f, 2); print(1, flush=True)"
+        code = f"{hold}; time.sleep({silent_s})"
         with subprocess.Popen([sys.executable, "-S", "-c", code], stdout=subprocess.PIPE) as holder:
             assert holder.stdout is not None
             holder.stdout.readline()
@@ -365,6 +366,10 @@ def soak(out: Path, *, minutes: float, seed: int) -> None:
             else:
                 one.start_receiver()
                 due["receiver"] = age_s + one.random.uniform(200.0, 600.0)
+        if one.guard is not None and one.guard.poll() is not None:
+            one.log("guard ended by itself", code=one.guard.returncode)
+            one.cpu_before_s += one.guard_cpu_s
+            one.guard_cpu_s, one.guard = 0.0, None
         if age_s >= due["guard"]:
             if one.guard is not None:
                 one.kill_guard()
@@ -409,7 +414,7 @@ def finish(
             os.killpg(each.process.pid, signal.SIGKILL)
         each.process.wait()
         one.log("program ended", key=each.key, code=each.process.returncode)
-    time.sleep(90.0)
+    time.sleep(75.0)
     one.sample()
     one.log("ended")
     for process in (one.guard, idle, one.receiver, *idle_jobs):
@@ -447,6 +452,7 @@ def read(out: Path) -> int:
         if wanted and key in over and not ends:
             wrong.append(f"{facts['name']} {key}: its end was not told")
     wrong += [f"a message about nobody: {id}" for id in ids if "-".join(id.split("-")[:2]) not in programs]
+    wrong += [f"the guard ended by itself, exit code {e['code']}" for e in log if e["event"] == "guard ended by itself"]
     doubled = [id for id, number in ids.items() if number > 1]
     for id in doubled:
         at = sorted(float(str(m["at"])) for m in messages if str(m["body"]).endswith(id))
@@ -456,12 +462,9 @@ def read(out: Path) -> int:
     names = Counter(str(facts["name"]) for facts in programs.values())
     began, last = float(str(log[0]["at"])), float(str(log[-1]["at"]))
     print(f"{(last - began) / 60:.0f} minutes, seed {log[0]['seed']}, {'ended' if said['ended'] else 'still running'}")
-    print(
-        f"programs: {len(programs)}, of which {sum(n for name, n in names.items() if name in HANGS)} hang: {dict(names)}"
-    )
-    print(
-        f"hangs told: {sum(hangs.values())}; messages: {sum(ids.values())}; the same twice around a kill: {len(doubled)}"
-    )
+    hang = sum(number for name, number in names.items() if name in HANGS)
+    print(f"programs: {len(programs)}, of which {hang} hang: {dict(names)}")
+    print(f"hangs told: {sum(hangs.values())}; messages: {sum(ids.values())}, {len(doubled)} twice around a kill")
     print(
         f"killed: guard {said['guard killed']}, receiver {said['receiver killed']}; disk full {said['disk full']} times"
     )

@@ -233,12 +233,14 @@ def look_into(job: Guarded, *, looks: Path, runs: Path) -> Look | None:
     looks, runs = _with_room(looks), _with_room(runs)
     try:
         said = json.loads(_by_ourselves("watch", str(job.pid), "--json", "--no-report", "--runs", str(looks)))
+        if not (said.get("run") and said.get("verdict")):  # an error, said as JSON
+            return None
+        run, verdict = Path(said["run"]), said["verdict"]
+        if verdict["kind"] == "HANG":
+            runs.mkdir(parents=True, exist_ok=True)
+            run = Path(shutil.move(run, runs / run.name))
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return None
-    run, verdict = Path(said["run"]), said["verdict"]
-    if verdict["kind"] == "HANG":
-        runs.mkdir(parents=True, exist_ok=True)
-        run = Path(shutil.move(run, runs / run.name))
     return Look(
         kind=verdict["kind"],
         cause=verdict.get("cause") or "",

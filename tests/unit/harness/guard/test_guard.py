@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.guard import jobs
-from harness.guard.guard import Guard
+from harness.guard.guard import Guard, look_into
 from harness.guard.jobs import Guarded
 from harness.guard.ledger import GuardedError, Ledger
 from harness.guard.policy import CONFIRM_S, LONGEST_S, QUIET_S, Look, Vigil, What, may_end
@@ -237,3 +237,11 @@ def test_the_ledger_is_one_json_object_a_line(tmp_path):
     ledger.add(event="hang", body="two\nlines \x1b")
     (line,) = ledger.path.read_text().splitlines()
     assert json.loads(line)["body"] == "two\nlines \x1b"
+
+
+@pytest.mark.parametrize(
+    "said", ["", "{", '{"error": "no such process", "run": null}', '{"run": "x", "verdict": null}']
+)
+def test_a_look_that_fails_is_no_look_and_no_end_of_the_guard(tmp_path, asleep, monkeypatch, said):
+    monkeypatch.setattr("harness.guard.guard._by_ourselves", lambda *argv: said)
+    assert look_into(jobs.named(asleep.pid), looks=tmp_path / "looks", runs=tmp_path) is None
