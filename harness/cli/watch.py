@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from harness.core.evidence import Evidence
     from harness.core.record import TrialRecord
     from harness.core.verdict import Verdict
     from harness.observe.job import Job, Member
@@ -238,7 +239,21 @@ def _tell(store: RunStore, record: TrialRecord, job: Job, *, as_json: bool, wher
     kept = {record.trial.key: evidence} if evidence is not None else {}
     store.add_end(why="answered", seconds=record.outcome.duration_s, answer=CampaignAnswer())
     argv = store.campaign_run().argv
+    stuck = _stuck(record, evidence)
     if as_json:
-        click.echo(json.dumps({"run": str(store.run_dir), "verdict": to_json(record.verdict)}, indent=1))
+        told = {"run": str(store.run_dir), "verdict": to_json(record.verdict), "stuck": to_json(stuck)}
+        click.echo(json.dumps(told, indent=1))
     else:
         click.echo(one.watched(record, kept, launcher=job.launcher.pid, where=where, argv=argv))
+        for part in stuck:
+            click.echo(f"A part of it can never go on: {part.because}.")
+
+
+def _stuck(record: TrialRecord, evidence: Evidence | None) -> tuple[Verdict, ...]:
+    """Processes that hang for certain in a job that does not."""
+    from harness.classify.rules.stalled import stuck_parts
+    from harness.core.verdict import Case, Kind
+
+    if evidence is None or record.verdict.kind is Kind.HANG or not evidence.stacks:
+        return ()
+    return stuck_parts(Case(trial=record.trial, outcome=record.outcome, evidence=evidence))

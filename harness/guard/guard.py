@@ -235,7 +235,7 @@ def look_into(job: Guarded, *, looks: Path, runs: Path) -> Look | None:
         said = json.loads(_by_ourselves("watch", str(job.pid), "--json", "--no-report", "--runs", str(looks)))
         if not (said.get("run") and said.get("verdict")):  # an error, said as JSON
             return None
-        run, verdict = Path(said["run"]), said["verdict"]
+        run, verdict = Path(said["run"]), _told(said, job)
         if verdict["kind"] == "HANG":
             runs.mkdir(parents=True, exist_ok=True)
             run = Path(shutil.move(run, runs / run.name))
@@ -248,6 +248,15 @@ def look_into(job: Guarded, *, looks: Path, runs: Path) -> Look | None:
         because=verdict["because"],
         run=str(run),
     )
+
+
+def _told(said: dict[str, Any], job: Guarded) -> dict[str, Any]:
+    """What a look said of the job; of one that merely sleeps between looks at a child that hangs, that it hangs."""
+    if said["verdict"]["kind"] == "HANG" or not said.get("stuck"):
+        return said["verdict"]
+    part = said["stuck"][0]
+    who = f"process {job.pid}, or what it has started, may only see that and end it: it sleeps, and looks again"
+    return {**part, "confidence": "medium", "because": f"{part['because']}; {who}"}
 
 
 def write_up(look: Look) -> None:
