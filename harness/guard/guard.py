@@ -236,7 +236,7 @@ def look_into(job: Guarded, *, looks: Path, runs: Path) -> Look | None:
         if not (said.get("run") and said.get("verdict")):  # an error, said as JSON
             return None
         run, verdict = Path(said["run"]), _told(said, job)
-        if verdict["kind"] == "HANG":
+        if verdict["kind"] == "HANG" and runs != looks:  # on a full disk both are the same folder
             runs.mkdir(parents=True, exist_ok=True)
             run = Path(shutil.move(run, runs / run.name))
     except (OSError, subprocess.TimeoutExpired, ValueError):

@@ -245,3 +245,15 @@ def test_the_ledger_is_one_json_object_a_line(tmp_path):
 def test_a_look_that_fails_is_no_look_and_no_end_of_the_guard(tmp_path, asleep, monkeypatch, said):
     monkeypatch.setattr("harness.guard.guard._by_ourselves", lambda *argv: said)
     assert look_into(jobs.named(asleep.pid), looks=tmp_path / "looks", runs=tmp_path) is None
+
+
+def test_on_a_full_disk_a_hang_is_kept_where_it_was_seen(tmp_path, asleep, monkeypatch):
+    run = tmp_path / "20260101-watch"
+    run.mkdir()
+    verdict = {"kind": "HANG", "cause": "deadlock", "confidence": "high", "because": "nothing moves"}
+    said = json.dumps({"run": str(run), "verdict": verdict})
+    monkeypatch.setattr("harness.guard.guard._by_ourselves", lambda *argv: said)
+    monkeypatch.setattr("harness.guard.guard._with_room", lambda folder: tmp_path)
+    look = look_into(jobs.named(asleep.pid), looks=tmp_path / "looks", runs=tmp_path)
+    assert look is not None
+    assert look.run == str(run)
