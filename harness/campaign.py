@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from harness.core.record import CampaignRun, TrialRecord
     from harness.core.trial import Trial
     from harness.core.verdict import Verdict
+    from harness.launch.claims import Claims
     from harness.plan.cells import Trees
     from harness.search.strategies import Search
     from harness.store.run_store import RunStore
@@ -76,6 +77,7 @@ class Campaign:
         parts: Parts | Sequence[Parts],
         screen: Screen,
         gpus: Sequence[str] = (),
+        claims: Claims | None = None,
         interrupted: Callable[[], bool] = lambda: False,
         trees: Trees | None = None,
     ) -> None:
@@ -93,7 +95,11 @@ class Campaign:
             self.spec, target=parts.target, code=store.code, machine=store.machine.fingerprint, trees=trees
         )
         self.lanes = Lanes(
-            attempts=self.attempts, parts=lanes, gpus=gpus, label=lambda b: self.matrix.space.name_of(b.trial.point)
+            attempts=self.attempts,
+            parts=lanes,
+            gpus=gpus,
+            claims=claims,
+            label=lambda b: self.matrix.space.name_of(b.trial.point),
         )
         self.queue = Queue(Leases(gpus=len(gpus), cpus=len(lanes)), gpus_at=self.matrix.gpus_at)
         self.hides_gpus = any(row.gpus for row in self.matrix.resources)
@@ -195,14 +201,19 @@ class Campaign:
         self.queue.want(self._asked())
         while (granted := self.queue.grant()) is not None:
             request, lease = granted
+            claim = self.lanes.claim(lease)
+            if claim is None:
+                self.queue.put_back(lease)
+                return False
             trial = self._planned(request)
             if trial is None:
+                claim.release()
                 self.queue.release(lease)
                 return True
             left = self.search.estimate()
             self.screen.planned(left)
-            self.store.add_decision(request, left=left, gpus=[self.lanes.gpus[i] for i in lease.gpus])
-            self.lanes.start(self.attempts.begin(trial, reason=request.reason), lease, hide=self.hides_gpus)
+            self.store.add_decision(request, left=left, gpus=claim.names)
+            self.lanes.start(self.attempts.begin(trial, reason=request.reason), lease, claim, hide=self.hides_gpus)
             self.queue.want(self._asked())
         return False
 

@@ -1,4 +1,4 @@
-"""Lanes: trials side by side, each in a thread under a lease. Journal and screen stay with the caller's thread."""
+"""Lanes: trials side by side, each in a thread on GPUs of its own. Journal and screen stay with the caller's thread."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from harness.conduct import Conducted
 from harness.core.evidence import Evidence
 from harness.core.outcome import Ending, Outcome
 from harness.core.verdict import Confidence, Kind, Verdict
+from harness.launch.claims import Claim, Stopped
 from harness.observe.answers import steps_wanted
 from harness.observe.neighbours import VISIBLE, Neighbours
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from harness.attempts import Attempts, Begun
     from harness.conduct import Parts
     from harness.core.record import TrialRecord
+    from harness.launch.claims import Claims
     from harness.plan.leases import Lease
 
 
@@ -43,14 +45,15 @@ class Running:
 
     begun: Begun
     lease: Lease
+    claim: Claim
     parts: Parts
 
 
 class Lanes:
     """Runs at most ``len(parts)`` trials at once; parts are not shared, since executors belong to one thread.
 
-    A trial with GPUs sees exactly those of its lease. A stranger's process on one of them, before or after, makes the
-    trial INFRA. With a single lane everything happens in the caller's thread.
+    A trial with GPUs sees exactly those that it has claimed. A stranger's process on one of them, before or after,
+    makes the trial INFRA. With a single lane everything happens in the caller's thread.
     """
 
     def __init__(
@@ -59,11 +62,13 @@ class Lanes:
         attempts: Attempts,
         parts: Sequence[Parts],
         gpus: Sequence[str] = (),
+        claims: Claims | None = None,
         neighbours: Neighbours | None = None,
         label: Callable[[Begun], str] = lambda begun: str(begun.trial.point),
     ) -> None:
         self.attempts = attempts
         self.gpus = tuple(gpus)
+        self.claims = claims
         self.neighbours = neighbours or Neighbours()
         self.label = label
         self._free = list(parts)
@@ -76,12 +81,33 @@ class Lanes:
         """How many trials run."""
         return len(self._running)
 
-    def start(self, begun: Begun, lease: Lease, *, hide: bool) -> None:
-        """Run a trial that the journal knows; ``hide`` hides every GPU that is not in its lease."""
+    def claim(self, lease: Lease) -> Claim | None:
+        """GPUs for a trial that nobody else on this machine has; None while others have them and trials of ours run.
+
+        Where none of ours runs, there is nothing to do but to wait for them.
+
+        Raises:
+            Interrupted: the user asked to stop while others had them.
+        """
+        n = len(lease.gpus)
+        if self.claims is None or n == 0:
+            return Claim(tuple(self.gpus[i] for i in lease.gpus))
+        if self.busy:
+            return self.claims.try_gpus(n, among=self.gpus)
+        try:
+            return self.claims.gpus(n, among=self.gpus, stop=self.attempts.interrupted, waits=self._waits)
+        except Stopped:
+            raise Interrupted("stopped by the user while others had the GPUs") from None
+
+    def _waits(self, who: str) -> None:
+        self.attempts.screen.noted(f"waiting for GPUs that {who or 'others'} of this machine use")
+
+    def start(self, begun: Begun, lease: Lease, claim: Claim, *, hide: bool) -> None:
+        """Run a trial that the journal knows on the GPUs of ``claim``; ``hide`` hides every other."""
         parts = self._free.pop()
-        names = [self.gpus[i] for i in lease.gpus]
+        names = claim.names
         seen = replace(parts, child_env={**parts.child_env, VISIBLE: ",".join(names)}) if hide else parts
-        running = Running(begun=begun, lease=lease, parts=parts)
+        running = Running(begun=begun, lease=lease, claim=claim, parts=parts)
         if self._pool is None:
             self._events.put((running, self._conduct(begun, seen, names)))
             self._running.append(running)
@@ -101,6 +127,7 @@ class Lanes:
             self.attempts.screen.watched(event.facts)
         running, done = event
         self._running.remove(running)
+        running.claim.release()
         self._free.append(running.parts)
         conducted = done if isinstance(done, Conducted) else done.result()
         return self.attempts.keep(running.begun, conducted), running.lease

@@ -32,6 +32,7 @@ MARK = "NSA_HARNESS_RUN"
 class Settings:
     """Where runs go, which interpreter runs trials, and what a trial inherits.
 
+    ``leases`` is where all processes of this machine meet that share its GPUs and ports, whatever their TMPDIR.
     ``whole_env`` is everything that the command was started with: what a stranger's program is given.
     """
 
@@ -40,6 +41,7 @@ class Settings:
     child_env: tuple[tuple[str, str], ...]
     patient_env: tuple[tuple[str, str], ...]
     runs_source: str
+    leases: Path
     whole_env: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @classmethod
@@ -73,6 +75,7 @@ class Settings:
                 sorted((k, v) for k, v in env.items() if k.startswith("NSA_") and not k.startswith(OWN_PREFIX))
             ),
             runs_source=source,
+            leases=Path(env.get("NSA_HARNESS_LEASES") or "/tmp/nsa-harness-leases"),
             whole_env=tuple(sorted(env.items())),
         )
 

@@ -69,7 +69,7 @@ def conduct(settings: Settings, store: RunStore, *, jobs: int | None) -> Campaig
     """Run what is left of the run in ``store`` and write its report."""
     from harness.campaign import Campaign
     from harness.cli.console import screen
-    from harness.cli.wiring import Interrupt, parts
+    from harness.cli.wiring import Interrupt, claims, parts
     from harness.observe.neighbours import visible_gpus
     from harness.report.write import write
     from harness.trees import trees_for
@@ -93,7 +93,15 @@ def conduct(settings: Settings, store: RunStore, *, jobs: int | None) -> Campaig
             )
             for _ in range(lanes)
         ]
-        run = Campaign(store=store, parts=tools, screen=view, gpus=gpus, interrupted=interrupted, trees=trees).run()
+        run = Campaign(
+            store=store,
+            parts=tools,
+            screen=view,
+            gpus=gpus,
+            claims=claims(settings),
+            interrupted=interrupted,
+            trees=trees,
+        ).run()
     write(run, store.run_dir)
     return run
 

@@ -44,7 +44,11 @@ Exit codes:
     "--notify", "urls", metavar="URL", multiple=True, help="Tell this apprise address: json://, slack://, ..."
 )
 @click.option("--metrics", metavar="PORT", type=click.IntRange(1, 65535), help="Serve Prometheus metrics on 127.0.0.1.")
-@click.option("--every", type=DURATION, default="15m", show_default=True, help="Look into what computes this often.")
+@click.option(
+    "--every",
+    type=DURATION,
+    help="Look into what computes this often (default: each 15m, or less often where that takes 0.1% of a CPU).",
+)
 @click.option("--runs", metavar="DIR", help="Where reports and events go (default: ./runs, or NSA_HARNESS_RUNS).")
 @click.pass_context
 def guard(
@@ -55,7 +59,7 @@ def guard(
     on_hang: str,
     urls: tuple[str, ...],
     metrics: int | None,
-    every: float,
+    every: float | None,
     runs: str | None,
 ) -> None:
     """Watch running jobs for weeks, and tell once of each hang, with its report.
@@ -63,10 +67,11 @@ def guard(
     PID is any process of a job. Jobs are not signalled, ended or slowed, unless --on-hang term says so.
     """
     from functools import partial
+    from shutil import rmtree
 
     from harness.cli.exit_codes import ExitCode
     from harness.clock import WallClock
-    from harness.guard.guard import Guard, look_into
+    from harness.guard.guard import Guard, look_into, write_up
     from harness.guard.jobs import named
     from harness.guard.ledger import Ledger
     from harness.guard.receivers import Metrics, address
@@ -79,12 +84,14 @@ def guard(
     receivers: list[Receiver] = [address(url) for url in urls]
     folder = Settings.read(runs=runs).runs
     ledger = Ledger.open(folder)
+    rmtree(folder / "looks", ignore_errors=True)  # a guard that was killed may have left a look half done
     one = Guard(
         ledger=ledger,
         receivers=receivers,
         metrics=Metrics(port=metrics),
         clock=WallClock(),
         look=partial(look_into, looks=folder / "looks", runs=folder),
+        report=write_up,
         say=partial(click.echo, err=True),
         pattern=pattern,
         end=on_hang == "term",

@@ -10,7 +10,9 @@ from harness.cli.options import DURATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
+    from harness.core.evidence import Evidence
     from harness.core.record import TrialRecord
     from harness.core.verdict import Verdict
     from harness.observe.job import Job, Member
@@ -39,9 +41,18 @@ Exit codes:
 @click.option("--locals", "keeps_locals", is_flag=True, help="Keep and show the variables of its own stuck frames.")
 @click.option("--runs", metavar="DIR", help="Where the report goes (default: ./runs, or NSA_HARNESS_RUNS).")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@click.option("--no-report", "bare", is_flag=True, help="Keep the evidence only; nsa-harness report RUN writes it up.")
 @click.pass_context
 def watch(
-    ctx: click.Context, *, pid: int, follow: bool, every: float, keeps_locals: bool, runs: str | None, as_json: bool
+    ctx: click.Context,
+    *,
+    pid: int,
+    follow: bool,
+    every: float,
+    keeps_locals: bool,
+    runs: str | None,
+    as_json: bool,
+    bare: bool,
 ) -> None:
     """Say what the running job around PID does, whether it hangs, where, and which rank keeps the others waiting.
 
@@ -54,6 +65,7 @@ def watch(
     from harness.clock import WallClock
     from harness.observe.job import NoJobError, ProcTree, find_job
     from harness.settings import Settings
+    from harness.store import layout
 
     clock = WallClock()
 
@@ -86,7 +98,12 @@ def watch(
             store.add_end(why="interrupted", seconds=0.0)
             click.echo("interrupted; the job was not touched", err=True)
             ctx.exit(ExitCode.INTERRUPTED)
-        _tell(store, record, job, as_json=as_json)
+        where = store.run_dir if bare else layout.report(store.run_dir)
+        _tell(store, record, job, as_json=as_json, where=where)
+        if not bare:
+            from harness.report.write import write
+
+            write(store.campaign_run(), store.run_dir)
         ctx.exit(exit_code(record.verdict, seen=_seen(store, record)))
 
 
@@ -215,23 +232,34 @@ def _seen(store: RunStore, record: TrialRecord) -> bool:
     return evidence is not None and bool(evidence.stacks)
 
 
-def _tell(store: RunStore, record: TrialRecord, job: Job, *, as_json: bool) -> None:
-    """The answer first, because somebody waits for it, then the report."""
+def _tell(store: RunStore, record: TrialRecord, job: Job, *, as_json: bool, where: Path) -> None:
+    """The answer, before the report, because somebody waits for it."""
     import json
 
     from harness.cli.console import result
     from harness.core.campaign import CampaignAnswer
     from harness.core.codec import to_json
     from harness.report import one
-    from harness.report.write import write
-    from harness.store import layout
 
     evidence = store.read_evidence(record.trial.key)
     kept = {record.trial.key: evidence} if evidence is not None else {}
     store.add_end(why="answered", seconds=record.outcome.duration_s, answer=CampaignAnswer())
     argv = store.campaign_run().argv
+    stuck = _stuck(record, evidence)
     if as_json:
-        click.echo(json.dumps({"run": str(store.run_dir), "verdict": to_json(record.verdict)}, indent=1))
+        told = {"run": str(store.run_dir), "verdict": to_json(record.verdict), "stuck": to_json(stuck)}
+        click.echo(json.dumps(told, indent=1))
     else:
-        result(one.watched(record, kept, launcher=job.launcher.pid, where=layout.report(store.run_dir), argv=argv))
-    write(store.campaign_run(), store.run_dir)
+        result(one.watched(record, kept, launcher=job.launcher.pid, where=where, argv=argv))
+        for part in stuck:
+            click.echo(f"A part of it can never go on: {part.because}.")
+
+
+def _stuck(record: TrialRecord, evidence: Evidence | None) -> tuple[Verdict, ...]:
+    """Processes that hang for certain in a job that does not."""
+    from harness.classify.rules.stalled import stuck_parts
+    from harness.core.verdict import Case, Kind
+
+    if evidence is None or record.verdict.kind is Kind.HANG or not evidence.stacks:
+        return ()
+    return stuck_parts(Case(trial=record.trial, outcome=record.outcome, evidence=evidence))

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 from harness.clock import WallClock
 from harness.conduct import Parts
+from harness.launch.claims import Claims
 from harness.launch.table import EXECUTORS
+from harness.observe.devices.nvml import Nvml
+from harness.observe.neighbours import identity
 from harness.observe.stacks.table import load_sources
 from harness.targets import TARGETS
 
@@ -34,6 +37,12 @@ def parts(
         yield Parts(target=program, executor=runner, sources=sources, clock=clock, child_env=dict(env))
     finally:
         runner.close()
+
+
+def claims(settings: Settings) -> Claims:
+    """The GPUs and ports that all processes of this machine share."""
+    uuids = Nvml().uuids()
+    return Claims(settings.leases, identity=lambda name: identity(name, uuids), sleep=WallClock().sleep)
 
 
 class Interrupt:

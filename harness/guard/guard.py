@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.guard import jobs
-from harness.guard.policy import Look, Vigil, What, may_end
+from harness.guard.jobs import Guarded
+from harness.guard.policy import Look, Vigil, What, may_end, routine
 from harness.guard.receivers import Delivery
-from harness.observe.job import ProcTree
 from harness.observe.proc import Proc
 from harness.report.clean import clean
 from harness.store.redact import redact_text
@@ -25,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from harness.core.ports import Clock
-    from harness.guard.jobs import Guarded
     from harness.guard.ledger import Ledger
     from harness.guard.receivers import Metrics, Receiver
 
@@ -41,12 +43,17 @@ START = Path(__file__).resolve().parents[2] / "nsa_harness" / "start.py"
 LOOK_LIMIT_S = 300.0
 """A look that takes longer is ended: it must not keep the guard from the other jobs."""
 
+ROOM_BYTES = 16 << 20
+"""What a look and its report need on the disk; where there is less, they go to the folder for temporary files."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Guard:
     """Guards the job of ``pid``, or all that match ``pattern``, until they have ended or ``stop`` says so.
 
-    ``look`` looks into a job. ``end`` says that a job is to be sent SIGTERM once its hang is certain.
+    ``look`` looks into a job, ``report`` writes up a look that is told. ``end`` says that a job is to be sent SIGTERM
+    once its hang is certain. ``routine_s`` is how often a job that computes is looked into; None looks as often as
+    may be had for a thousandth of a CPU, and not more than every quarter of an hour.
     """
 
     ledger: Ledger
@@ -54,35 +61,44 @@ class Guard:
     metrics: Metrics
     clock: Clock
     look: Callable[[Guarded], Look | None]
+    report: Callable[[Look], None]
     say: Callable[[str], None]
     pattern: re.Pattern[str] | None = None
     end: bool = False
-    routine_s: float
+    routine_s: float | None = None
     proc: Proc = field(default_factory=Proc)
-    vigils: dict[Guarded, Vigil] = field(default_factory=dict["Guarded", Vigil])
+    vigils: dict[Guarded, Vigil] = field(default_factory=dict[Guarded, Vigil])
     deliveries: list[Delivery] = field(default_factory=list[Delivery])
-    counts: dict[str, int] = field(default_factory=lambda: {"looks_total": 0, "hangs_total": 0})
+    looks: int = 0
+    looks_cpu_s: float = 0.0
+    hangs: int = 0
+    families: dict[Guarded, list[int]] = field(default_factory=dict[Guarded, list[int]])
     searched_s: float | None = None
 
     def remember(self) -> None:
-        """Take up what an earlier guard has left in the ledger: open incidents, and messages not yet delivered."""
+        """Take up what an earlier guard has left in the ledger: messages not yet delivered, and ends that it missed."""
         delivered: set[tuple[str, str]] = set()
         told: dict[str, dict[str, Any]] = {}
+        hanging: dict[str, dict[str, Any]] = {}
         for event in self.ledger.events():
             if event.get("event") == "delivered":
                 delivered.add((event["id"], event["receiver"]))
             elif event.get("event") in set(What):
                 told[event["id"]] = event
+                hanging[event["job"]] = event
         for event in told.values():
             for receiver in self.receivers:
                 if (event["id"], receiver.name) not in delivered:
                     self.deliveries.append(Delivery(event["id"], receiver, event["title"], event["body"]))
+        for event in hanging.values():
+            if event["event"] == What.HANG and not jobs.lives(job := Guarded.of(event["job"], event["body"])):
+                self._tell(job, Vigil(began_s=self.clock.now(), hangs=event["number"]), What.ENDED, None)
 
     def guard(self, job: Guarded) -> None:
         """Guard this job, too; an incident that is already told is not told again."""
         if job in self.vigils:
             return
-        vigil = Vigil(routine_s=self.routine_s, began_s=self.clock.now())
+        vigil = Vigil(routine_s=self._routine_s(), began_s=self.clock.now())
         for event in self.ledger.events():
             if event.get("job") != job.key:
                 continue
@@ -102,16 +118,14 @@ class Guard:
     def tick(self) -> None:
         """Search, take every pulse, look into what is due, deliver what is not delivered."""
         now_s = self.clock.now()
-        if self.pattern is not None and (self.searched_s is None or now_s - self.searched_s >= SEARCH_S):
+        if self.searched_s is None or now_s - self.searched_s >= SEARCH_S:
             self.searched_s = now_s
-            for job in jobs.matching(self.pattern):
-                self.guard(job)
+            self._search()
         for job, vigil in list(self.vigils.items()):
-            found = jobs.pids(job, proc=self.proc)
-            if not found:
+            if not jobs.lives(job):
                 self._ended(job, vigil)
                 continue
-            vigil.pulse(now_s, jobs.cpu_s(found, proc=self.proc))
+            vigil.pulse(now_s, jobs.cpu_s(self.families.get(job, [job.pid]), proc=self.proc))
             if vigil.is_due(now_s):
                 self._look_into(job, vigil)
         self.ledger.flush()
@@ -120,14 +134,31 @@ class Guard:
             jobs=len(self.vigils),
             hanging=sum(vigil.hang > 0 for vigil in self.vigils.values()),
             undelivered=len(self.deliveries),
-            **self.counts,
+            looks_total=self.looks,
+            looks_cpu_seconds_total=self.looks_cpu_s,
+            hangs_total=self.hangs,
         )
 
+    def _search(self) -> None:
+        """Find what is new: jobs that match, and processes of the jobs that are guarded."""
+        if self.pattern is not None:
+            for job in jobs.matching(self.pattern):
+                self.guard(job)
+        self.families = {job: jobs.pids(job, proc=self.proc) for job in self.vigils}
+
+    def _routine_s(self) -> float:
+        if self.routine_s is not None:
+            return self.routine_s
+        return routine(cost_s=self.looks_cpu_s / max(self.looks, 1), jobs=len(self.vigils))
+
     def _look_into(self, job: Guarded, vigil: Vigil) -> None:
+        before_s = _children_cpu_s()
         look = self.look(job)
-        self.counts["looks_total"] += 1
-        if look is None:  # it could not be looked at now: again after the usual time
-            vigil.looked_s, vigil.patience_s = self.clock.now(), self.routine_s
+        self.looks += 1
+        self.looks_cpu_s += _children_cpu_s() - before_s
+        vigil.routine_s = self._routine_s()
+        if look is None:
+            vigil.failed(self.clock.now())
             return
         what = vigil.looked(self.clock.now(), look)
         if what is not What.HANG:
@@ -153,8 +184,11 @@ class Guard:
         id = f"{job.key}-{number}-{what}"
         lines = [redact_text(clean(job.command))[:500]]
         if look is not None and what is What.HANG:
-            self.counts["hangs_total"] += 1
+            self.report(look)
+            self.hangs += 1
             lines += [f"confidence: {look.confidence}; two looks agree", look.because, f"report: {look.run}/report.md"]
+        elif look is not None:
+            lines.append(look.because)
         body = "\n".join([*lines, f"incident {id}"])
         written = self.ledger.add(
             event=what, id=id, job=job.key, number=number, at=self.clock.wall(), title=titles[what], body=body
@@ -191,21 +225,22 @@ class Guard:
 def look_into(job: Guarded, *, looks: Path, runs: Path) -> Look | None:
     """A full look by ``nsa-harness watch``, in a process of its own: what it costs, it gives back.
 
-    The run of a look that says HANG is moved from ``looks`` to ``runs``. None where the look said nothing.
+    The run of a look that says HANG is moved from ``looks`` to ``runs``; on a full disk it is kept in the folder for
+    temporary files. None where the look said nothing.
     """
-    member = ProcTree().get(job.pid)
-    if member is None or member.started != job.started:
+    if not jobs.lives(job):
         return None
-    argv = [sys.executable, "-P", str(START), "watch", str(job.pid), "--json", "--runs", str(looks)]
+    looks, runs = _with_room(looks), _with_room(runs)
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=LOOK_LIMIT_S, check=False)
-        said = json.loads(done.stdout)
-    except (subprocess.TimeoutExpired, ValueError):
+        said = json.loads(_by_ourselves("watch", str(job.pid), "--json", "--no-report", "--runs", str(looks)))
+        if not (said.get("run") and said.get("verdict")):  # an error, said as JSON
+            return None
+        run, verdict = Path(said["run"]), _told(said, job)
+        if verdict["kind"] == "HANG" and runs != looks:  # on a full disk both are the same folder
+            runs.mkdir(parents=True, exist_ok=True)
+            run = Path(shutil.move(run, runs / run.name))
+    except (OSError, subprocess.TimeoutExpired, ValueError):
         return None
-    run, verdict = Path(said["run"]), said["verdict"]
-    if verdict["kind"] == "HANG":
-        runs.mkdir(parents=True, exist_ok=True)
-        run = Path(shutil.move(run, runs / run.name))
     return Look(
         kind=verdict["kind"],
         cause=verdict.get("cause") or "",
@@ -215,7 +250,38 @@ def look_into(job: Guarded, *, looks: Path, runs: Path) -> Look | None:
     )
 
 
+def _told(said: dict[str, Any], job: Guarded) -> dict[str, Any]:
+    """What a look said of the job; of one that merely sleeps between looks at a child that hangs, that it hangs."""
+    if said["verdict"]["kind"] == "HANG" or not said.get("stuck"):
+        return said["verdict"]
+    part = said["stuck"][0]
+    who = f"process {job.pid}, or what it has started, may only see that and end it: it sleeps, and looks again"
+    return {**part, "confidence": "medium", "because": f"{part['because']}; {who}"}
+
+
+def write_up(look: Look) -> None:
+    """Write the report of a look that is told: it costs three times as much as the look."""
+    with suppress(OSError, subprocess.TimeoutExpired):  # the evidence is there, and the report can be written later
+        _by_ourselves("report", look.run)
+
+
 def discard(look: Look) -> None:
     """Remove the run of a look that told nothing new: weeks of them would fill the disk."""
     if look.run:
         shutil.rmtree(look.run, ignore_errors=True)
+
+
+def _by_ourselves(*argv: str) -> str:
+    """What ``nsa-harness`` writes to standard output, started anew."""
+    command = [sys.executable, "-P", str(START), *argv]
+    return subprocess.run(command, capture_output=True, text=True, timeout=LOOK_LIMIT_S, check=False).stdout
+
+
+def _with_room(folder: Path) -> Path:
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return folder if shutil.disk_usage(there).free >= ROOM_BYTES else Path(tempfile.gettempdir()) / "nsa-harness-guard"
+
+
+def _children_cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

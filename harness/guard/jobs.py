@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING
 from harness.observe.job import NoJobError, ProcTree, find_job, read_member
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Sequence
 
     from harness.observe.job import Member
     from harness.observe.proc import Proc
+
+_OURS = re.compile(r"(^|/| -m )(nsa-harness|nsa_harness(/start\.py)?|harness)( |$)")
+"""The command line of a harness, which may have the pattern in it as another guard's has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +33,12 @@ class Guarded:
     def key(self) -> str:
         """What names it in the ledger."""
         return f"{self.pid}-{self.started}"
+
+    @classmethod
+    def of(cls, key: str, told: str) -> Guarded:
+        """The job of that key; its command is the first line of what was told of it."""
+        pid, started = key.split("-")
+        return cls(pid=int(pid), started=int(started), command=told.partition("\n")[0])
 
 
 def named(pid: int) -> Guarded:
@@ -60,7 +69,7 @@ def matching(pattern: re.Pattern[str]) -> list[Guarded]:
         member = read_member(pid)
         if member is not None and not member.ended and pattern.search(member.argv):
             found[pid] = member
-    tops = [m for m in found.values() if m.parent not in found and "harness" not in m.argv.split(" -- ")[0]]
+    tops = [m for m in found.values() if m.parent not in found and not _OURS.search(m.argv.split(" -- ")[0])]
     jobs: list[Guarded] = []
     for member in tops:
         with suppress(NoJobError):  # a shell, an editor: nothing of it runs Python
@@ -69,10 +78,15 @@ def matching(pattern: re.Pattern[str]) -> list[Guarded]:
     return jobs
 
 
+def lives(job: Guarded) -> bool:
+    """Whether the process that was named is there, and is no other one that got its number."""
+    member = read_member(job.pid)
+    return member is not None and not member.ended and member.started == job.started
+
+
 def pids(job: Guarded, *, proc: Proc) -> list[int]:
     """Every process of the job now, the named one first; empty once that has ended."""
-    member = read_member(job.pid)
-    if member is None or member.ended or member.started != job.started:
+    if not lives(job):
         return []
     tree = ProcTree()
     found, frontier = [job.pid], [job.pid]

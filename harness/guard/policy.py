@@ -20,6 +20,12 @@ LONGEST_S = 1800.0
 ROUTINE_S = 900.0
 """And a job that computes this often, unless the user says otherwise."""
 
+AGAIN_S = 60.0
+"""A look that failed is tried again after this time, then after twice as long, and so on."""
+
+SHARE = 0.001
+"""What the routine looks of all jobs together may cost, CPU seconds a second, unless the user says how often."""
+
 ACTS = frozenset({"high", "proof"})
 """Confidences of a hang by which a job may be ended."""
 
@@ -47,6 +53,11 @@ class Look:
         """Whether it said HANG."""
         return self.kind == "HANG"
 
+    @property
+    def moves(self) -> bool:
+        """Whether it saw the job get on, rather than too little to tell."""
+        return self.kind in ("PASS", "SLOW") or self.cause == "moving"
+
 
 @dataclass(slots=True, kw_only=True)
 class Vigil:
@@ -55,6 +66,7 @@ class Vigil:
     ``quiet_since_s`` is since when it has not computed (None: it computes), ``looked_s`` when it was last looked into,
     ``patience_s`` how long until it is again. ``suspect`` is a look that said HANG and waits for the one that agrees;
     ``hang`` the number of the incident that is told, 0 while there is none; ``hangs`` how many there were.
+    ``doubted`` says that the last look at a hang that is told did not call it one, though it saw nothing move either.
     """
 
     routine_s: float = ROUTINE_S
@@ -65,6 +77,7 @@ class Vigil:
     suspect: Look | None = None
     hang: int = 0
     hangs: int = 0
+    doubted: bool = False
     cpu_s: dict[int, tuple[float, float]] = field(default_factory=dict[int, tuple[float, float]])
 
     def pulse(self, now_s: float, cpu_s: dict[int, float]) -> None:
@@ -92,6 +105,10 @@ class Vigil:
     def looked(self, now_s: float, look: Look) -> What | None:
         """Take note of what a look said; what is to be told of it."""
         self.looked_s = now_s
+        if self.hang and not look.hangs and not look.moves and not self.doubted:
+            self.doubted, self.patience_s = True, CONFIRM_S  # on a busy machine a look may see too little
+            return None
+        self.doubted = False
         if not look.hangs:
             told, self.suspect, self.hang = self.hang, None, 0
             self.patience_s = self._longer() if self.quiet_since_s is not None else self.routine_s
@@ -106,8 +123,17 @@ class Vigil:
         self.hang, self.suspect, self.patience_s = self.hangs, None, CONFIRM_S
         return What.HANG
 
+    def failed(self, now_s: float) -> None:
+        """Take note of a look that could not be taken: again soon, since what it would have said is not known."""
+        self.looked_s, self.patience_s = now_s, min(max(2.0 * self.patience_s, AGAIN_S), self.routine_s)
+
     def _longer(self) -> float:
-        return min(max(2.0 * self.patience_s, QUIET_S), LONGEST_S)
+        return min(max(2.0 * self.patience_s, QUIET_S), max(LONGEST_S, self.routine_s))
+
+
+def routine(*, cost_s: float, jobs: int) -> float:
+    """How often each of ``jobs`` is looked into while it computes, if one look costs ``cost_s`` of a CPU, seconds."""
+    return max(ROUTINE_S, cost_s * jobs / SHARE)
 
 
 def may_end(look: Look) -> bool:

@@ -107,6 +107,7 @@ class Metrics:
             ("jobs", "Jobs that are guarded."),
             ("hanging", "Jobs of which a hang was told and that have not gone on."),
             ("looks_total", "Full looks since the guard began."),
+            ("looks_cpu_seconds_total", "CPU seconds that they have cost."),
             ("hangs_total", "Hangs told since the guard began."),
             ("undelivered", "Messages that a receiver has not taken yet."),
         ):

@@ -30,6 +30,14 @@ def visible_gpus(env: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(names)
 
 
+def identity(name: str, uuids: Sequence[str]) -> str:
+    """What a GPU's name in CUDA_VISIBLE_DEVICES stands for: its UUID where the driver tells ``uuids``, by number."""
+    if name.isdigit() and int(name) < len(uuids):
+        return uuids[int(name)] or name
+    known = [uuid for uuid in uuids if name.startswith("GPU-") and uuid.startswith(name)]
+    return known[0] if len(known) == 1 else name
+
+
 class Neighbours:
     """Looks for processes on GPUs of which nothing of ours should run now."""
 

@@ -63,3 +63,9 @@ class Queue:
         """A question no longer runs."""
         self.leases.release(lease)
         del self._running[lease.need.id]
+
+    def put_back(self, lease: Lease) -> None:
+        """A question that was granted cannot run now: it waits again, in its old place."""
+        self.leases.release(lease)
+        self.leases.offer(lease.need)
+        self._waiting[lease.need.id] = self._running.pop(lease.need.id)

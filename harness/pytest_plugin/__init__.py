@@ -5,7 +5,8 @@ keeps the interpreter's lock. It does nothing until a test has taken some second
 asked (``look``), and only a HANG of high confidence ends anything. ``guarded`` is the part in the process that runs the
 tests, ``controller`` the part in the one that xdist's workers report to.
 
-pytest loads this module in every session: it imports nothing until the guard is asked for.
+pytest loads this module in every session: it imports nothing until the guard is asked for, but the fixtures ``gpus``
+and ``ports`` (``leases``).
 """
 
 from __future__ import annotations
@@ -55,7 +56,10 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 def pytest_configure(config: pytest.Config) -> None:
     """Put the guard's part into this process: into one that runs tests, or into the one that xdist reports to."""
+    from harness.pytest_plugin import leases
+
     config.addinivalue_line("markers", MARKER)
+    config.pluginmanager.register(leases, "gpu-leases")
     if config.getoption("usepdb", default=False):
         return  # whoever debugs wants nobody ended
     if config.getoption("dist", default="no") != "no" and not hasattr(config, "workerinput"):

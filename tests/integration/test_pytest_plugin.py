@@ -210,7 +210,7 @@ def sessions(tmp_path_factory):
     }
     with ThreadPoolExecutor() as pool:
         runs = {name: pool.submit(Session, folder / name, *given) for name, given in asked.items()}
-        documented = pool.submit(Session, folder / "documented", *blocks("python"), ini=blocks("ini")[0])
+        documented = pool.submit(Session, folder / "documented", blocks("python")[0], ini=blocks("ini")[0])
         return {name: run.result() for name, run in runs.items()} | {"documented": documented.result()}
 
 

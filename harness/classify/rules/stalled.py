@@ -85,6 +85,23 @@ def stalled(case: Case) -> Verdict | None:
     return found or _patience(case, job, live)
 
 
+def stuck_parts(case: Case) -> tuple[Verdict, ...]:
+    """Processes of a job that can never go on, though the job may: whoever started them sleeps between two looks.
+
+    What sleeps on a timer is never called a hang: it may see what has happened, and end it. That its child will not go
+    on by itself is certain all the same.
+    """
+    job = job_of_case(case)
+    live = job.alive()
+    ends = {culprit(job.stand, pid).pid for pid in job.stand if pid not in live and pid not in job.leaders}
+    stuck = (job.stand[pid] for pid in sorted(ends - live.keys()) if job.stand[pid].samples)
+    return tuple(
+        _waiting_verdict(case, one, _cause(case, job, one.pid, one), Confidence.HIGH)
+        for one in stuck
+        if _seen_enough(one, job)
+    )
+
+
 def _endless(case: Case, job: Job, one: Standing) -> LoopSample | None:
     """The loop that a process burns its CPU in and that can never end; None where it may."""
     if one.motion is None or one.motion.busiest == 0 or not one.motion.counters_still or one.motion.still:

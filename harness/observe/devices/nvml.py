@@ -62,6 +62,21 @@ class Nvml:
                 return DevicesSeen(gpus=samples, failures=self._failures(self._why_no_xids))
         return DevicesSeen(failures=self._failures(self._why))
 
+    def uuids(self) -> tuple[str, ...]:
+        """The UUID of every GPU, by number; empty where no driver tells."""
+        if not self._has_driver or self._why:
+            return ()
+        try:
+            return _bounded(self._uuids, limit_s=self._limit_s)
+        except Exception:  # noqa: BLE001 - the library's errors are made at run time, one class per code
+            return ()
+
+    def _uuids(self) -> tuple[str, ...]:
+        if not self._handles:
+            self._open()
+        told = [self._ask(self._library.nvmlDeviceGetUUID, handle) or "" for handle in self._handles]
+        return tuple(text.decode() if isinstance(text, bytes) else text for text in told)
+
     def close(self) -> None:
         """Give the library's descriptors back; a driver that does not answer keeps them."""
         if not self._handles or self._why:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from harness import __version__
 from harness.report.clean import clean
+from harness.report.hide import HIDDEN
 from harness.report.text import command
 from harness.store.files import read_text
+from harness.store.redact import hidden_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -139,7 +141,7 @@ def _hidden(summary: Any, hide: Callable[[str], str]) -> Any:
     if isinstance(summary, str):
         return hide(clean(summary))
     if isinstance(summary, tuple):
-        return tuple(_hidden(item, hide) for item in summary)
+        return tuple(hidden_arguments([_hidden(item, hide) for item in summary], word=HIDDEN))
     if is_dataclass(summary) and not isinstance(summary, type):
         return replace(summary, **{f.name: _hidden(getattr(summary, f.name), hide) for f in fields(summary)})
     return summary

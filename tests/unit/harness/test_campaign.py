@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
+import os
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +27,7 @@ from harness.core.space import Bundle, Factor, Selector, Space
 from harness.core.spec import Effort, Limits
 from harness.core.trial import Trial
 from harness.core.verdict import Answer, Confidence, Kind, Verdict
+from harness.launch.claims import Claims
 from harness.store.run_store import RunStore
 from harness.targets.nsa import NsaTarget
 from harness.testing.clock import FakeClock
@@ -485,7 +489,9 @@ class Gate:
         return ended(Kind.PASS)
 
 
-def side_by_side(world: World, matrix: Matrix, *, lanes: int, gpus: tuple[str, ...], n: int, strangers: str = ""):
+def side_by_side(
+    world: World, matrix: Matrix, *, lanes: int, gpus: tuple[str, ...], n: int, strangers: str = "", **more: object
+):
     class Alone:
         def on(self, names: tuple[str, ...]) -> str:
             return strangers
@@ -494,7 +500,7 @@ def side_by_side(world: World, matrix: Matrix, *, lanes: int, gpus: tuple[str, .
         question="?", task=Task.CELLS, matrix=matrix, cells=cells(*({"n_layers": n} for n in (1, 2, 3, 4)[:n]))
     )
     with RunStore.create(world.runs, spec=question, machine=MACHINE, code="c", argv=(), clock=world.clock) as store:
-        campaign = Campaign(store=store, parts=[world.parts] * lanes, screen=Silent(), gpus=gpus)  # pyright: ignore[reportArgumentType]
+        campaign = Campaign(store=store, parts=[world.parts] * lanes, screen=Silent(), gpus=gpus, **more)  # pyright: ignore[reportArgumentType]
         campaign.lanes.neighbours = Alone()  # pyright: ignore[reportAttributeAccessIssue]
         return campaign.run()
 
@@ -508,6 +514,48 @@ def test_cells_run_side_by_side_on_gpus_of_their_own_among_those_inherited(
     run = side_by_side(world, matrix, lanes=2, gpus=("3", "5", "6", "7"), n=4)
     assert sorted(gate.seen) == [("3", "5"), ("3", "5"), ("6", "7"), ("6", "7")]
     assert [result.met for result in run.answer.cells] == [Met.EXPECTED] * 4
+
+
+def test_gpus_that_another_controller_has_are_left_to_it(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    def claims() -> Claims:
+        return Claims(tmp_path / "leases", identity=str, sleep=time.sleep)
+
+    gate = Gate(together=1)
+    monkeypatch.setattr(attempts, "conduct", gate.conduct)
+    matrix = replace(MATRIX, resources=(Resources(gpus=1),))
+    with claims().gpus(1, among=("3",)):
+        run = side_by_side(world, matrix, lanes=2, gpus=("3", "5"), n=3, claims=claims())
+    assert gate.seen == [("5",)] * 3, "one lane had nothing to run on"
+    assert [result.met for result in run.answer.cells] == [Met.EXPECTED] * 3
+    (journal,) = world.runs.glob("*/journal.jsonl")
+    events = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert [event["data"]["gpus"] for event in events if event["event"] == "decision"] == [["5"]] * 3
+    free = claims().try_gpus(2, among=("3", "5"))
+    assert free is not None, "everything was given back"
+    free.release()
+
+
+def test_a_controller_waits_for_gpus_until_the_user_stops_it(world: World, tmp_path: Path):
+    told: list[str] = []
+    claims = Claims(tmp_path / "leases", identity=str, sleep=time.sleep)
+    matrix = replace(MATRIX, resources=(Resources(gpus=2),))
+
+    class Listening(Silent):
+        def noted(self, text: str) -> None:
+            told.append(text)
+
+    question = CampaignSpec(question="?", task=Task.CELLS, matrix=matrix, cells=cells({"n_layers": 1}))
+    with (
+        claims.gpus(1, among=("0",)),
+        RunStore.create(world.runs, spec=question, machine=MACHINE, code="c", argv=(), clock=world.clock) as store,
+    ):
+        run = Campaign(
+            store=store, parts=world.parts, screen=Listening(), gpus=("0", "1"), claims=claims,  # pyright: ignore[reportArgumentType]
+            interrupted=lambda: bool(told),
+        ).run()  # fmt: skip
+    assert run.ended == "interrupted"
+    assert told == [f"waiting for GPUs that process {os.getpid()} of this machine use"]
+    assert run.records == ()
 
 
 def test_a_stranger_on_the_gpu_spoils_the_trial(world: World):

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.guard import jobs
-from harness.guard.guard import Guard
+from harness.guard.guard import Guard, look_into
 from harness.guard.jobs import Guarded
 from harness.guard.ledger import GuardedError, Ledger
 from harness.guard.policy import CONFIRM_S, LONGEST_S, QUIET_S, Look, Vigil, What, may_end
@@ -22,6 +22,7 @@ from harness.observe.proc import Proc
 
 TICK = 10.0
 WORKS = Look(kind="UNRESOLVED", cause="moving", confidence="low", because="it works")
+UNSEEN = Look(kind="UNRESOLVED", cause="may-go-on", confidence="low", because="too little was seen")
 HANGS = Look(kind="HANG", cause="deadlock", confidence="high", because="nothing moves", run="")
 
 
@@ -57,6 +58,12 @@ def test_a_job_that_goes_on_is_told_of_and_may_hang_again():
     once = [(True, WORKS)] * 20 + [(False, HANGS)] * 200
     _, events = played(once + once + [(True, WORKS)] * 20)
     assert [what for _, what in events] == [What.HANG, What.GOES_ON, What.HANG, What.GOES_ON]
+
+
+def test_one_look_that_saw_too_little_does_not_end_a_hang_and_two_do():
+    hang = [(True, WORKS)] * 20 + [(False, HANGS)] * 20
+    assert [what for _, what in played([*hang, *[(False, UNSEEN)] * 2, *[(False, HANGS)] * 200])[1]] == [What.HANG]
+    assert [what for _, what in played([*hang, *[(False, UNSEEN)] * 200])[1]] == [What.HANG, What.GOES_ON]
 
 
 def test_a_hang_that_computes_is_found_by_the_routine():
@@ -124,7 +131,7 @@ def guarding(folder, process, *, look, heard, end=False):
     ledger = Ledger.open(folder)
     guard = Guard(
         ledger=ledger, receivers=[heard], metrics=Metrics(), clock=Clock(), look=lambda job: look,
-        say=lambda text: None, end=end, routine_s=900.0,
+        report=lambda look: None, say=lambda text: None, end=end, routine_s=900.0,
     )  # fmt: skip
     guard.remember()
     if process is not None:
@@ -230,3 +237,23 @@ def test_the_ledger_is_one_json_object_a_line(tmp_path):
     ledger.add(event="hang", body="two\nlines \x1b")
     (line,) = ledger.path.read_text().splitlines()
     assert json.loads(line)["body"] == "two\nlines \x1b"
+
+
+@pytest.mark.parametrize(
+    "said", ["", "{", '{"error": "no such process", "run": null}', '{"run": "x", "verdict": null}']
+)
+def test_a_look_that_fails_is_no_look_and_no_end_of_the_guard(tmp_path, asleep, monkeypatch, said):
+    monkeypatch.setattr("harness.guard.guard._by_ourselves", lambda *argv: said)
+    assert look_into(jobs.named(asleep.pid), looks=tmp_path / "looks", runs=tmp_path) is None
+
+
+def test_on_a_full_disk_a_hang_is_kept_where_it_was_seen(tmp_path, asleep, monkeypatch):
+    run = tmp_path / "20260101-watch"
+    run.mkdir()
+    verdict = {"kind": "HANG", "cause": "deadlock", "confidence": "high", "because": "nothing moves"}
+    said = json.dumps({"run": str(run), "verdict": verdict})
+    monkeypatch.setattr("harness.guard.guard._by_ourselves", lambda *argv: said)
+    monkeypatch.setattr("harness.guard.guard._with_room", lambda folder: tmp_path)
+    look = look_into(jobs.named(asleep.pid), looks=tmp_path / "looks", runs=tmp_path)
+    assert look is not None
+    assert look.run == str(run)
