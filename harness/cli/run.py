@@ -67,6 +67,7 @@ Exit codes:
 @click.option("--repeat", type=click.IntRange(1, MOST_RUNS), default=1, show_default=True, help="Run it this often.")
 @click.option("--until-fail", is_flag=True, help="Run it until it fails, at most --repeat times (then 1000).")
 @click.option("--echo", is_flag=True, help="Show the program's own output while it runs.")
+@click.option("--locals", "keeps_locals", is_flag=True, help="Keep and show the variables of its own stuck frames.")
 @click.option("--runs", metavar="DIR", help="Where runs go (default: ./runs, or NSA_HARNESS_RUNS).")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 @click.pass_context
@@ -124,7 +125,9 @@ def _conduct(settings: Settings, store: RunStore, config: Mapping[str, object], 
     with (
         Interrupt() as interrupted,
         RunScreen(folder=store.run_dir, repeats=options["repeat"], echo=options["echo"]) as screen,
-        parts(settings, target="command", executor="local", interrupted=interrupted) as tools,
+        parts(
+            settings, target="command", executor="local", interrupted=interrupted, keeps_locals=options["keeps_locals"]
+        ) as tools,
     ):
         return Solo(
             store=store,
@@ -141,6 +144,7 @@ def _conduct(settings: Settings, store: RunStore, config: Mapping[str, object], 
 def _conclude(store: RunStore, *, as_json: bool) -> None:
     import json
 
+    from harness.cli.console import result
     from harness.core.codec import to_json
     from harness.report import one
     from harness.report.write import write
@@ -156,7 +160,7 @@ def _conclude(store: RunStore, *, as_json: bool) -> None:
         rate = {"how_often": one.how_often(records)} if len(records) > 1 else {}
         click.echo(json.dumps({"run": str(store.run_dir), "trials": to_json(records), **rate}, indent=1))
     else:
-        click.echo(one.text(records, evidence, where=layout.report(store.run_dir), argv=argv))
+        result(one.text(records, evidence, where=layout.report(store.run_dir), argv=argv))
     write(store.campaign_run(), store.run_dir)
 
 

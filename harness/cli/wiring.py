@@ -21,14 +21,17 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def parts(settings: Settings, *, target: str, executor: str, interrupted: Callable[[], bool]) -> Iterator[Parts]:
+def parts(
+    settings: Settings, *, target: str, executor: str, interrupted: Callable[[], bool], keeps_locals: bool = False
+) -> Iterator[Parts]:
     """The parts for trials of ``target``; everything the executor started is gone when the block is left."""
     clock = WallClock()
     runner: Executor = EXECUTORS.load(executor)(python=settings.python, clock=clock, interrupted=interrupted)
     program: Target = TARGETS.load(target)(python=settings.python)
     try:
         env = settings.whole_env if getattr(program, "whole_environment", False) else settings.child_env
-        yield Parts(target=program, executor=runner, sources=load_sources(), clock=clock, child_env=dict(env))
+        sources = load_sources(keeps_locals=keeps_locals)
+        yield Parts(target=program, executor=runner, sources=sources, clock=clock, child_env=dict(env))
     finally:
         runner.close()
 
