@@ -95,8 +95,11 @@ class Campaign:
         self.lanes = Lanes(
             attempts=self.attempts, parts=lanes, gpus=gpus, label=lambda b: self.matrix.space.name_of(b.trial.point)
         )
-        self.queue = Queue(Leases(gpus=len(gpus), cpus=len(lanes)), gpus_at=self.matrix.gpus_at)
-        self.hides_gpus = any(row.gpus for row in self.matrix.resources)
+        # Elsewhere GPUs are the engine's to lease: a node has those that it was asked for.
+        leased = parts.elsewhere is None
+        gpus_at = self.matrix.gpus_at if leased else lambda _: 0
+        self.queue = Queue(Leases(gpus=len(gpus), cpus=len(lanes)), gpus_at=gpus_at)
+        self.hides_gpus = leased and any(row.gpus for row in self.matrix.resources)
         self.earlier = Earlier()
         self.names: dict[str, tuple[str, ...]] = {}
         self.ran: dict[str, str] = {}
