@@ -139,7 +139,7 @@ os.waitpid(child, 0)
         "flock-self",
         "import fcntl\np = os.path.join(HERE, 'l' + str(os.getpid()))\na = open(p, 'w'); b = open(p, 'w')\nfcntl.flock(a, 2)\nfcntl.flock(b, 2)",
     ),
-    _hang("pause", "import signal\nsignal.pause()", outside=True),
+    _hang("pause", "import signal\nsignal.pause()"),
     _hang("fifo", "p = os.path.join(HERE, 'f' + str(os.getpid()))\nos.mkfifo(p)\nopen(p).read()", outside=True),
     _hang(
         "mute-server",

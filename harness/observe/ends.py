@@ -14,6 +14,8 @@ import struct
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from harness.reading.waits import may_be_let_on
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -73,6 +75,8 @@ class Ends:
             return self._descriptor(pid, first, name)
         if name in ("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2"):
             return self._several(pid, call)
+        if name in ("pause", "rt_sigsuspend"):
+            return self._signal(pid, name)
         return End(name)
 
     # -- memory and children
@@ -119,6 +123,14 @@ class Ends:
         if call.name == "waitid" and call.arguments[0] == 1 and wanted in children:
             return End(call.name, f"child {wanted}", (wanted,), outside=False)
         return End(call.name, "any child", children, outside=False)
+
+    def _signal(self, pid: int, name: str) -> End:
+        handled = next((line.split()[1] for line in self._lines(f"{pid}/status") if line.startswith("SigCgt:")), None)
+        if handled is None:
+            return End(name)
+        if may_be_let_on(int(handled, 16)):
+            return End(name, outside=True)
+        return End(name, "a signal, of which it handles none that would let it go on", outside=False)
 
     # -- files
 

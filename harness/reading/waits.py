@@ -13,6 +13,7 @@ kernel may hide where a thread sleeps (``/proc/PID/wchan``), and a poll looks al
 from __future__ import annotations
 
 import re
+import signal
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -92,7 +93,7 @@ ROWS = (
     Row(what="another machine", cause="blocked-io", ender=Ender.MACHINE, kernel=r"sk_wait|wait_woken|inet_|tcp_|udp_", calls=_calls("socket-inet connect"), shared=True),
     Row(what="a socket of this machine", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"skb_wait|unix_", calls=_calls("socket-unix accept recvfrom recvmsg sendto sendmsg"), shared=True),
     Row(what="one of several descriptors", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"poll|select", calls=_calls("poll ppoll select pselect6 epoll_wait epoll_pwait epoll_pwait2"), shared=True),
-    Row(what="a signal", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"sys_pause|sigtimedwait|sigsuspend", calls=_calls("pause rt_sigtimedwait rt_sigsuspend")),
+    Row(what="a signal", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"sys_pause|sigtimedwait|sigsuspend", calls=_calls("pause rt_sigtimedwait rt_sigsuspend"), shared=True),
     Row(what="a semaphore or message between programs", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"semtimedop|msgrcv|msgsnd|mq_", calls=_calls("semop semtimedop msgrcv msgsnd mq_timedreceive mq_timedsend")),
     Row(what="somebody at a terminal", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"n_tty_read|tty_"),
     Row(what="the kernel's own queue", cause="blocked-io", ender=Ender.DEVICE, kernel=r"io_cqring|io_schedule|folio_wait|wait_on_page", calls=_calls("io_uring_enter io_getevents")),
@@ -177,6 +178,25 @@ def is_ended_by_a_signal(kernel_function: str) -> bool:
         re.search(r"sys_pause|sigsuspend|sigtimedwait|semtimedop|msgrcv|msgsnd|io_getevents", kernel_function)
         is not None
     )
+
+
+ASKED_BY = (60, 61)
+"""The signals by which we ask a program that carries our shim for its stacks, gently and at once; nobody else uses them."""
+
+_LETS_NOBODY_ON = (
+    signal.SIGINT, signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV,
+    32, 33, *ASKED_BY,
+)  # fmt: skip
+"""Signals whose handler does not let a program that waits for a signal go on: the interrupt from the keyboard (Python
+handles it in every program, to raise), those of a thread's own mistakes, the two that the C library keeps, and ours."""
+
+
+def may_be_let_on(handled: int) -> bool:
+    """Whether a program that handles these signals (``SigCgt``, a bit mask) may go on after a wait for any signal.
+
+    ``pause`` returns when a handler has run. A signal without one ends the program, or is nothing to it.
+    """
+    return bool(handled & ~sum(1 << (number - 1) for number in _LETS_NOBODY_ON))
 
 
 def sleeps(kernel_function: str) -> bool:

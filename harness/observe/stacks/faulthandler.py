@@ -23,7 +23,7 @@ from harness.observe.proc import Proc
 from harness.observe.stacks.dumper import gone, in_a_write
 from harness.observe.stacks.parse import parse_faulthandler
 from harness.reading.loops import Variables
-from harness.reading.waits import is_ended_by_a_signal
+from harness.reading.waits import ASKED_BY, is_ended_by_a_signal
 from harness.store import layout
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _ANSWER_LIMIT_S = 3.0
 _LOOK_EVERY_S = 0.02
-PAIRS = ((60, 61), (signal.SIGUSR1, signal.SIGUSR2))
+PAIRS = (ASKED_BY, (signal.SIGUSR1, signal.SIGUSR2))
 """The signals that ask gently, and at once: those of programs that carry the shim, and those of our own trainer."""
 
 _GENTLE = " (a thread of it runs, so it was asked for when its main thread next runs Python)"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -66,3 +68,23 @@ def test_a_listener_at_the_same_port_of_another_machine_is_no_listener_here():
     assert not _serves("00000000:733C", local="0300000A:9999", to="0900000A:733C")
     assert _serves("00000000:733C", local="0300000A:9999", to="0300000A:733C")
     assert not _serves("00000000:733C", local="0100007F:9999", to="0100007F:733D")
+
+
+@pytest.mark.parametrize(
+    ("handles", "outside"),
+    [
+        ("", False),  # Python's own handler of the interrupt, and nothing else
+        ("faulthandler.enable(); faulthandler.register(60); faulthandler.register(61)", False),
+        ("signal.signal(signal.SIGUSR1, print)", True),
+        ("signal.signal(signal.SIGTERM, print)", True),
+        ("signal.signal(signal.SIGCHLD, print)", True),
+    ],
+)
+def test_a_wait_for_any_signal_is_ended_by_nobody_where_no_handler_lets_the_program_go_on(handles, outside):
+    program = f"import faulthandler, signal\n{handles}\nprint(flush=True)\nsignal.pause()"
+    with subprocess.Popen([sys.executable, "-S", "-c", program], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        end = Ends({child.pid: ME}).of(child.pid, Call("pause", (0,) * 6, timed=False))
+        child.kill()
+    assert (end.holders, end.outside) == ((), outside)
