@@ -66,6 +66,10 @@ def of_use(spec: CampaignSpec, search: Search, counted: Sequence[TrialRecord]) -
     return [r for r in ordered if is_known or r.verdict.kind not in FAILURES]
 
 
+def _no_gpus(cell: Point) -> int:
+    return 0
+
+
 class Campaign:
     """One question about a matrix, on one machine. What was recorded before is not run again."""
 
@@ -97,8 +101,7 @@ class Campaign:
         )
         # Elsewhere GPUs are the engine's to lease: a node has those that it was asked for.
         leased = parts.elsewhere is None
-        gpus_at = self.matrix.gpus_at if leased else lambda _: 0
-        self.queue = Queue(Leases(gpus=len(gpus), cpus=len(lanes)), gpus_at=gpus_at)
+        self.queue = Queue(Leases(gpus=len(gpus), cpus=len(lanes)), gpus_at=self.matrix.gpus_at if leased else _no_gpus)
         self.hides_gpus = leased and any(row.gpus for row in self.matrix.resources)
         self.earlier = Earlier()
         self.names: dict[str, tuple[str, ...]] = {}

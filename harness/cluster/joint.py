@@ -249,6 +249,8 @@ class Joint:
             part.member.send(id=self.id, go=self.began_s + part.node.offset_s)
 
     def _hear(self, part: Part, facts: Mapping[str, Any]) -> None:
+        if self.ended_s is not None:
+            return  # what a rank does after another one's end is our doing
         part.facts, part.told_s, self.facts = facts, time.monotonic(), facts
         if facts.get("looks") and self.several and self._silence_s() > pace.SUSPICIOUS_S - 0.5:
             self._look()

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 
 @contextmanager
-def scratch(prefix: str) -> Iterator[Path]:
+def scratch(prefix: str) -> Generator[Path]:
     """A folder that is gone afterwards, and with it every other one of this prefix whose lock nobody holds."""
     for left in Path(tempfile.gettempdir()).glob(f"{prefix}*/lock"):
         with suppress(OSError), left.open("r+") as lock:  # it is in use, or may not be opened
