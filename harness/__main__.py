@@ -3,6 +3,7 @@
 import atexit
 import gc
 import signal
+import sys
 from collections.abc import Callable
 from types import FrameType
 
@@ -20,6 +21,11 @@ def entry(before: Handler = signal.default_int_handler) -> None:
     for number in (signal.SIGINT, *asked):
         signal.signal(number, leave)
     gc.disable()  # what is imported stays: walking it is a tenth of the start, and of the end
+    from harness.cli.front import answered
+
+    status = answered(sys.argv[1:])
+    if status is not None:
+        raise SystemExit(status)
     from harness.cli.main import main
 
     gc.freeze()

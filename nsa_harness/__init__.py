@@ -19,6 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nsa_harness.ask import Bisected, HarnessError, Ran, Result, UsageError, Watched, bisect, run, watch
     from nsa_harness.block import Guard, expect_long, guard
+    from nsa_harness.draw import configs
 
 __all__ = [
     "Bisected",
@@ -29,6 +30,7 @@ __all__ = [
     "UsageError",
     "Watched",
     "bisect",
+    "configs",
     "expect_long",
     "guard",
     "run",
@@ -36,7 +38,7 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-_IN_BLOCK = frozenset({"Guard", "expect_long", "guard"})
+_PLACES = {"Guard": "block", "expect_long": "block", "guard": "block", "configs": "draw"}
 
 
 def __getattr__(name: str) -> object:
@@ -45,7 +47,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module("nsa_harness.block" if name in _IN_BLOCK else "nsa_harness.ask"), name)
+    value = getattr(import_module(f"nsa_harness.{_PLACES.get(name, 'ask')}"), name)
     globals()[name] = value
     return value
 

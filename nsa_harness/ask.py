@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
-USAGE, INFRA, INTERNAL, INTERRUPTED = 2, 6, 70, 130
+USAGE, BUDGET, NOTHING, INFRA, INTERNAL, INTERRUPTED = 2, 3, 5, 6, 70, 130
 """Exit statuses of a command that has no answer; ``nsa-harness COMMAND --help`` lists all."""
 
 LAST_LINES = 20

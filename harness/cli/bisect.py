@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harness.cli import complete
 from harness.cli.exit_codes import SEARCH, ExitCode, of_boundary
 from harness.cli.foreign import COMMAND, INVOCATION, WithCommand
 from harness.cli.matrix_options import asking
@@ -35,7 +36,12 @@ Examples:
   nsa-harness bisect --axis commit=v1..HEAD -- python train.py
   nsa-harness bisect --axis env:torch=/venv/a/bin/python,/venv/b/bin/python \\
                      -- {python} train.py
+<<<<<<< HEAD
   nsa-harness bisect --axis n_layers --on slurm:gpu --nodes 4 --gres gpu:1
+=======
+  nsa-harness bisect --from-run latest --cell n_layers=8,share=1 \\
+                     --axis n_layers
+>>>>>>> main
   nsa-harness bisect --resume
 
 """
@@ -43,10 +49,21 @@ Examples:
 
 @click.command(cls=WithCommand, epilog=EXAMPLES + SEARCH, options_metavar="[OPTIONS] [-- COMMAND...]")
 @click.argument("file", required=False, metavar="[FILE[::SEARCH]]", type=click.Path(path_type=Path))
-@click.option("--axis", metavar="NAME[=VALUES]", help="What to vary: n_layers, n_layers=1..24, mode=single,ddp,fsdp.")
+@click.option(
+    "--axis",
+    metavar="NAME[=VALUES]",
+    shell_complete=complete.axes,
+    help="What to vary: n_layers, n_layers=1..24, mode=single,ddp,fsdp.",
+)
 @click.option("--attention", type=click.Choice(["nsa", "dense", "legacy-sequential"]), help="Attention of the model.")
 @click.option("--seq-len", type=click.IntRange(min=1), help="Tokens in a sequence.")
-@click.option("--bad", multiple=True, metavar="KIND", help="What counts as failing: hang, crash, oom, nonfinite.")
+@click.option(
+    "--bad",
+    multiple=True,
+    metavar="KIND",
+    shell_complete=complete.kinds,
+    help="What counts as failing: hang, crash, oom, nonfinite.",
+)
 @click.option("--certify", type=click.IntRange(min=1), help="Passes asked of the last good value (default: by cost).")
 @click.option(
     "--soft-limit/--no-soft-limit",
@@ -55,6 +72,18 @@ Examples:
 )
 @click.option("--check-above", type=click.IntRange(min=0), help="Look at so many values above the first failing one.")
 @click.option("--control", "controls", multiple=True, help="no-fault, dense or none (default: what fits the question).")
+@click.option(
+    "--from-run",
+    metavar="RUN",
+    shell_complete=complete.runs,
+    help="Ask about a cell of this run of a matrix; with --cell.",
+)
+@click.option(
+    "--cell",
+    metavar="AXIS=V,..",
+    shell_complete=complete.cells,
+    help="From the good cell to this one, along --axis or what differs.",
+)
 @asking
 @click.option("--list-axes", is_flag=True, help="Every axis there is.")
 @click.option("--list-faults", is_flag=True, help="Every fault that can be planted.")

@@ -6,10 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from harness.cli.foreign import INVOCATION
 from harness.core.campaign import CampaignSpec, Task
 from harness.core.command_line import placeholders
 from harness.core.errors import CommandError, SpecError
+from harness.core.point import Point
 from harness.core.space import Space
 from harness.spec.elsewhere import is_elsewhere
 from harness.spec.inline import has_words
@@ -19,8 +22,6 @@ from harness.store.files import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    import click
 
     from harness.core.space import Factor
     from harness.settings import Settings
@@ -33,6 +34,10 @@ def is_about_a_matrix(settings: Settings, options: Mapping[str, Any], command: S
 
     if options["resume"]:
         return is_campaign(find(settings, str(options["resume"])))
+    if options["cell"] and not options["from_run"]:
+        raise click.UsageError("--cell needs --from-run RUN, the run of a matrix that has it")
+    if options["from_run"]:
+        return True
     if command or (options["axis"] and (is_elsewhere(options["axis"]) or has_words(options["axis"]))):
         return True
     path, named, _ = str(options["file"] or "").partition("::")
@@ -62,7 +67,12 @@ def question_of(settings: Settings, options: Mapping[str, Any], command: Sequenc
     from harness.cli.matrix_run import how, reuses, with_effort
     from harness.spec.load import kind_of
 
-    spec = _beside_file(options, command) if options["file"] else _along_program(settings, options, command)
+    if options["from_run"]:
+        spec = _from_run(settings, options, command)
+    elif options["file"]:
+        spec = _beside_file(options, command)
+    else:
+        spec = _along_program(settings, options, command)
     matrix = with_effort(spec.matrix, options)
     return replace(
         spec,
@@ -77,7 +87,7 @@ def question_of(settings: Settings, options: Mapping[str, Any], command: Sequenc
 def _beside_file(options: Mapping[str, Any], command: Sequence[str]) -> CampaignSpec:
     from harness.cli.matrix_run import existing
     from harness.cli.typed_matrix import no_file_with
-    from harness.spec.searches import search_spec
+    from harness.spec.searches import ordered, search_spec
 
     no_file_with(options, command)
     path, _, search = str(options["file"]).partition("::")
@@ -86,13 +96,47 @@ def _beside_file(options: Mapping[str, Any], command: Sequence[str]) -> Campaign
     if search:
         return search_spec(matrix, search, file=path)
     if options["axis"]:
-        matrix.space.factor(options["axis"])
         question = f"From which {options['axis']} on does it fail?"
+        matrix = ordered(matrix, options["axis"])
         return CampaignSpec(question=question, task=Task.BISECT, matrix=matrix, file=path, axis=options["axis"])
     if len(beside) == 1:
         return search_spec(matrix, beside[0].name, file=path)
     names = ", ".join(f"{path}::{entry.name}" for entry in beside) or "none"
     raise SpecError(f"name an axis of {path} with --axis, or one of its searches: {names}")
+
+
+def _from_run(settings: Settings, options: Mapping[str, Any], command: Sequence[str]) -> CampaignSpec:
+    """The way from the good cell to a cell of an earlier run of a matrix, along one axis."""
+    from harness.cli.campaigns import find
+    from harness.cli.typed_matrix import no_file_with
+    from harness.spec.cells import parse_cell
+    from harness.spec.searches import ordered
+    from harness.store.history import History
+    from harness.store.recall import recalled
+
+    no_file_with({**options, "fault": options["fault"] or options["file"]}, command)
+    if not options["cell"]:
+        raise click.UsageError("--from-run needs --cell CELL, the cell of that run that failed")
+    question = recalled(History.read(find(settings, options["from_run"])).question, dict(settings.whole_env))
+    if not isinstance(question, CampaignSpec):
+        raise SpecError(f"{options['from_run']} is no run of a matrix: it has no cells")
+    space = question.matrix.space
+    cell = parse_cell(options["cell"], space)
+    moved = [name for name, value in cell if value != space.factor(name).good]
+    axis = options["axis"] or (moved[0] if len(moved) == 1 else None)
+    if axis not in moved:
+        told = f"one of {', '.join(moved)}" if moved else "another cell: this is the good one"
+        others = "" if axis is None or not moved else f"; {axis} is at its good value there"
+        raise SpecError(f"{space.name_of(cell)} differs from the good cell in {len(moved)} axes; give {told}{others}")
+    held = Point.of({**dict(cell), axis: space.factor(axis).good})
+    return CampaignSpec(
+        question=f"From which {axis} on does {space.name_of(cell)} of {question.matrix.name} fail?",
+        task=Task.BISECT,
+        matrix=ordered(question.matrix, axis),
+        file=question.file,
+        axis=axis,
+        good=held,
+    )
 
 
 def _along_program(settings: Settings, options: Mapping[str, Any], command: Sequence[str]) -> CampaignSpec:

@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 
 import click
 
+from harness.cli import complete
 from harness.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def init(files: tuple[Path, ...], *, install: str, python: str, max_jobs: int, s
 
 
 @ci.command(epilog=ANNOTATE, short_help="Print a run's failures as annotations of a GitHub step.")
-@click.argument("run", required=False, metavar="[RUN]")
+@click.argument("run", required=False, metavar="[RUN]", shell_complete=complete.runs)
 @click.option("--runs", metavar="DIR", help="Where runs are (default: ./runs, or NSA_HARNESS_RUNS).")
 @click.pass_context
 def annotate(ctx: click.Context, *, run: str | None, runs: str | None) -> None:

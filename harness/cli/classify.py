@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harness.cli import complete
 from harness.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ COLUMNS = ("kind", "cause", "rank", "phase")
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("run", required=False, metavar="[RUN]")
+@click.argument("run", required=False, metavar="[RUN]", shell_complete=complete.runs)
 @click.option("--runs", metavar="DIR", help="Where runs are (default: ./runs, or NSA_HARNESS_RUNS).")
 @click.option("--differing", is_flag=True, help="Only trials that get another verdict now.")
 @click.pass_context

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-import click
-
 from harness.cli.exit_codes import ExitCode
 from harness.core.errors import CleanupError, HarnessError, LaunchError, StoreError
 
@@ -27,7 +25,7 @@ def tell(error: BaseException) -> ExitCode:
     said = [short(line) for line in what.splitlines() if line.strip()]
     more = [f"and {len(said) - MOST_LINES} more"] if len(said) > MOST_LINES else []
     lines = "\n".join((f"nsa-harness: {said[0] if said else ''}", *said[1:MOST_LINES], *more, f"  next: {then}"))
-    click.echo(lines if not sys.stderr.isatty() else _fitting(lines), err=True)
+    sys.stderr.write(f"{lines if not sys.stderr.isatty() else _fitting(lines)}\n")
     return code
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from harness.cli import complete
 from harness.cli.exit_codes import JOURNAL, ExitCode
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from harness.core.spec import BisectSpec
     from harness.core.verdict import Answer
 
-RUN = click.argument("run", required=False, metavar="[RUN]")
+RUN = click.argument("run", required=False, metavar="[RUN]", shell_complete=complete.runs)
 RUNS = click.option("--runs", metavar="DIR", help="Where runs are (default: ./runs, or NSA_HARNESS_RUNS).")
 WORDS = ("pass", "fail", "hang", "crash", "skip")
 NEXT = "continue with --resume"

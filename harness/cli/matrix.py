@@ -108,23 +108,23 @@ def schema() -> None:
     Put this into the first line of a matrix file:
       # yaml-language-server: $schema=matrix.schema.json
     """
-    from harness.spec.matrix_schema import matrix_model
+    from harness.spec.matrix_schema import matrix_schema
 
-    click.echo(json.dumps(matrix_model().model_json_schema(), indent=1))
+    click.echo(matrix_schema(), nl=False)
 
 
 @matrix.command(epilog=COPY + CODES, short_help="Write the example files that come with nsa-harness.")
 @click.argument("folder", default="matrices", type=click.Path(file_okay=False, path_type=Path))
 def copy(folder: Path) -> None:
-    """Write the matrix and question files that come with nsa-harness to FOLDER (default: matrices).
+    """Write the matrix files that come with nsa-harness, and their schema for editors, to FOLDER (default: matrices).
 
     A file that is there already stays as it is.
     """
-    from harness.spec.examples import examples
+    from harness.spec.examples import examples, schema_file
     from harness.store.files import write_atomic
 
     folder.mkdir(parents=True, exist_ok=True)
-    for source in examples():
+    for source in (*examples(), schema_file()):
         place = folder / source.name
         kept = place.exists()
         if not kept:
@@ -156,6 +156,10 @@ def _plan(matrix: Matrix) -> dict[str, Any]:
             for f in space.factors
         ],
         "rules": [str(rule) for rule in space.rules],
+        "constraints": [
+            {"when": dict(rule.when.terms), "require": None if rule.require is None else dict(rule.require.terms)}
+            for rule in space.rules
+        ],
         "product": product_size(space),
         "valid": number,
         "valid_is_exact": exact,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from harness.cli import complete
 from harness.cli.options import ASSIGNMENT, DURATION, ON, PER_TRIAL, SEED
 
 if TYPE_CHECKING:
@@ -22,11 +23,14 @@ AXES = click.option(
     "axes",
     multiple=True,
     metavar="NAME[=V,..]",
+    shell_complete=complete.axes,
     help="What to vary, the good value first: mode=single,ddp. A flag {amp:--amp} of a command needs none.",
 )
 
 ASKED = (
-    click.option("--fault", metavar="NAME[@COND,..]", help="Plant a known fault in our trainer."),
+    click.option(
+        "--fault", metavar="NAME[@COND,..]", shell_complete=complete.faults, help="Plant a known fault in our trainer."
+    ),
     click.option(
         "--set",
         "settings",
@@ -48,7 +52,13 @@ ASKED = (
 )
 
 SOUGHT = (
-    click.option("--bad", multiple=True, metavar="KIND", help="What counts as failing: hang, crash, oom, nonfinite."),
+    click.option(
+        "--bad",
+        multiple=True,
+        metavar="KIND",
+        shell_complete=complete.kinds,
+        help="What counts as failing: hang, crash, oom, nonfinite.",
+    ),
     click.option("--certify", type=click.IntRange(min=1), help="Passes of a certificate (default: by cost, 18 to 44)."),
 )
 
@@ -56,12 +66,22 @@ SHARED = (
     click.option("--budget", type=DURATION, help="End after this time, with a partial report."),
     click.option("--max-trials", type=click.IntRange(min=1), help="End after this many (default: 200)."),
     click.option("--jobs", type=click.IntRange(min=1), help="Trials at once (default: what the GPUs allow, else 1)."),
-    click.option("--executor", metavar="NAME", help="How trials start: forkserver (default) or local."),
+    click.option(
+        "--executor",
+        metavar="NAME",
+        shell_complete=complete.executors,
+        help="How trials start: forkserver (default) or local.",
+    ),
     *ON,
     PER_TRIAL,
     click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of everything random."),
     click.option(
-        "--resume", is_flag=False, flag_value="latest", metavar="[RUN]", help="Continue the last run, or RUN."
+        "--resume",
+        is_flag=False,
+        flag_value="latest",
+        metavar="[RUN]",
+        shell_complete=complete.runs,
+        help="Continue the last run, or RUN.",
     ),
     click.option("--reuse/--fresh", default=None, help=REUSE),
     click.option("--runs", metavar="DIR", help="Where runs go (default: ./runs, or NSA_HARNESS_RUNS)."),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from harness.cli import complete
 from harness.cli.exit_codes import ExitCode
 from harness.cli.foreign import COMMAND, INVOCATION, WithCommand
 from harness.cli.matrix_emit import shard_of
@@ -56,7 +57,14 @@ Exit codes:
     help="Which cells (default: the file's, or full).",
 )
 @click.option("--only", multiple=True, metavar="AXIS=VALUE", help="Only planned cells where this holds.")
-@click.option("--cell", "cells", multiple=True, metavar="AXIS=V,..", help="This cell, also one that is not planned.")
+@click.option(
+    "--cell",
+    "cells",
+    multiple=True,
+    metavar="AXIS=V,..",
+    shell_complete=complete.cells,
+    help="This cell, also one that is not planned.",
+)
 @click.option("--gpus", type=click.IntRange(min=0), help="Only cells that occupy so many GPUs.")
 @click.option("--shard", metavar="K/N", help="Only the K-th of N equal parts of them.")
 @click.option("--tag", "tags", multiple=True, help="Run nothing unless the file has this tag.")

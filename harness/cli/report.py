@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harness.cli import complete
 from harness.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
@@ -46,10 +47,12 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("names", nargs=-1, metavar="[[merge] RUN]..")
+@click.argument("names", nargs=-1, metavar="[[merge] RUN]..", shell_complete=complete.runs)
 @click.option("--runs", metavar="DIR", help="Where runs are (default: ./runs, or NSA_HARNESS_RUNS).")
 @click.option("--format", "form", type=click.Choice(FORMATS), help="Print it in this form (default: terminal).")
-@click.option("--compare", metavar="OTHER", help="Print what changed from run OTHER to RUN.")
+@click.option(
+    "--compare", metavar="OTHER", shell_complete=complete.runs, help="Print what changed from run OTHER to RUN."
+)
 @click.option("--template", type=FILE, help="A Jinja2 file that lays out the page instead of ours.")
 @click.option("--output", "-o", type=FILE, help="Write there instead of printing.")
 @click.option("--open", "opened", is_flag=True, help="Show the page in a browser.")
@@ -100,7 +103,9 @@ def report(ctx: click.Context, *, names: tuple[str, ...], runs: str | None, **op
     run = names[0] if names else None
     where = Settings.read(runs=runs).runs
     if options["listed"]:
-        ctx.exit(_list(where))
+        from harness.cli.front import list_runs
+
+        ctx.exit(list_runs(where))
     from harness.report.apart import apart
 
     with _uncollected(), apart() as draw:
@@ -251,17 +256,6 @@ def _reproduce(directory: Path) -> None:
         read_any(directory), directory, python=settings.python, env=dict(settings.child_env), clock=WallClock()
     )
     click.echo(f"{tried.sentence}", err=True)
-
-
-def _list(where: Path) -> ExitCode:
-    from harness.store.shelf import list_runs
-
-    rows = list_runs(where)
-    for row in rows:
-        click.echo(str(row))
-    if not rows:
-        click.echo(f"no runs in {where}", err=True)
-    return ExitCode.OK if rows else ExitCode.NOTHING
 
 
 def _lint(paths: tuple[Path, ...]) -> ExitCode:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from harness.cli import complete
 from harness.cli.exit_codes import ExitCode
 from harness.cli.matrix_options import placed
 from harness.cli.options import PER_TRIAL, SEED
@@ -43,7 +44,7 @@ GROUPS = ("cpu", "gloo", "gpu", "nccl", "fault", "look-alike", *KINDS)
 
 
 @click.command(epilog=EPILOG)
-@click.argument("names", nargs=-1, metavar="[SPECIMEN]...")
+@click.argument("names", nargs=-1, metavar="[SPECIMEN]...", shell_complete=complete.faults)
 @click.option(
     "--only",
     multiple=True,

@@ -47,6 +47,11 @@ class Door(io.TextIOBase):
         """What the stream's reader expects."""
         return self._stream.encoding or "ascii"
 
+    @property
+    def buffer(self) -> Any:
+        """The stream of bytes below it, for what is written for a shell and not for people."""
+        return self._stream.buffer
+
     def write(self, text: str) -> int:
         """Take ``text``, whatever becomes of it."""
         shown = cleaned(text) if self._cleans else text
@@ -108,6 +113,26 @@ def doors() -> Iterator[Door]:
         out.flush()
         err.flush()
         sys.stdout, sys.stderr = before
+
+
+@contextmanager
+def standing() -> Iterator[None]:
+    """Doors, around a whole command; what it said and nobody could be given becomes its end.
+
+    Raises:
+        SystemExit: standard output is on a full disk, say. A reader that went away is no failure.
+    """
+    with doors() as out:
+        try:
+            yield
+        finally:
+            out.flush()
+            if out.failure is not None and not isinstance(out.failure, BrokenPipeError):
+                from harness.cli.failures import tell
+                from harness.core.errors import StoreError
+
+                lost = f"standard output could not be written: {out.failure.strerror}"
+                raise SystemExit(tell(StoreError(lost)))
 
 
 def _open_all() -> None:

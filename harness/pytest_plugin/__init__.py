@@ -13,6 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
 
 AFTER_S = 5.0
@@ -40,6 +42,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addini("hang_guard", "Name and end tests that hang; never those that are slow.", type="bool", default=False)
     parser.addini("hang_guard_after", "Seconds after which a test is first looked at.", default=str(AFTER_S))
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """The cells of a matrix file that was named, or whose folder was: ``pytest matrices/``."""
+    if file_path.suffix not in (".yaml", ".yml"):
+        return None
+    from harness.pytest_plugin.cells import MatrixFile, is_asked_for
+
+    return MatrixFile.from_parent(parent, path=file_path) if is_asked_for(file_path, parent.config) else None
 
 
 def pytest_configure(config: pytest.Config) -> None:

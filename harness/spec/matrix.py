@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -364,8 +364,7 @@ def _check_axis(kind: SearchKind, axis: str | None, axes: Mapping[str, Axis], fi
         return
     if axis not in axes:
         raise SpecError(f"unknown axis {axis!r}{suggestion(axis, axes)}; there are {', '.join(axes)}")
-    if axes[axis].type is not AxisType.ORDERED:
-        raise SpecError(f"axis {axis!r} is {axes[axis].type}; a threshold needs an ordered axis")
+    replace(axes[axis], type=AxisType.ORDERED)  # words are in order as they stand; numbers ascend, or it raises
     if axis in fixed:
         raise SpecError(f"axis {axis!r} is searched and also held fixed; take one of them out")
 

@@ -41,8 +41,10 @@ class ApplyKeys(Strict):
 class AxisKeys(Strict):
     """One thing that is varied."""
 
-    type: Literal["ordered", "categorical", "flag"]
-    values: list[Any] | None = None
+    type: Literal["ordered", "categorical", "flag"] = Field(
+        description="ordered has thresholds; categorical is words; flag is false and true"
+    )
+    values: list[Any] | None = Field(default=None, description="its values; of an ordered axis they ascend")
     range: list[int] | None = Field(default=None, min_length=2, max_length=2, description="both ends included")
     good: Any = Field(default=None, description="the known-good value (default: the first)")
     bad: Any = Field(default=None, description="the known-bad value (default: the last)")
@@ -54,104 +56,116 @@ class AxisKeys(Strict):
 class ConstraintKeys(Strict):
     """Where ``when`` holds, ``require`` must hold too."""
 
-    when: dict[str, Any]
-    require: dict[str, Any]
-    because: str = ""
+    when: dict[str, Any] = Field(
+        description="cells: an axis and its value, several values, or a comparison such as '>=5'"
+    )
+    require: dict[str, Any] = Field(description="what must hold there, written like when")
+    because: str = Field(default="", description="why, shown beside cells that it leaves out")
 
 
 class LimitKeys(Strict):
     """Longest silence before the first step, after it, and longest trial."""
 
-    startup: float | str | None = None
-    stall: float | str | None = None
-    total: float | str | None = None
+    startup: float | str | None = Field(
+        default=None, description="longest silence before the first step: seconds, or 90s, 1.5m, 2h; default: 120s"
+    )
+    stall: float | str | None = Field(
+        default=None, description="longest silence after it; default: learned from trials that passed"
+    )
+    total: float | str | None = Field(default=None, description="longest trial; default: learned")
 
 
 class LimitsWhenKeys(LimitKeys):
     """Other limits where ``when`` holds."""
 
-    when: dict[str, Any]
+    when: dict[str, Any] = Field(description="the cells that have these limits")
 
 
 class ResourceKeys(Strict):
     """What a cell occupies."""
 
-    gpus: int = Field(default=0, ge=0)
+    gpus: int = Field(default=0, ge=0, description="GPUs that a cell needs for itself")
 
 
 class ResourcesWhenKeys(ResourceKeys):
     """More of it where ``when`` holds."""
 
-    when: dict[str, Any]
+    when: dict[str, Any] = Field(description="the cells that need so much")
 
 
 class SuccessKeys(Strict):
     """What a trial must show, beyond ending, to pass."""
 
-    steps: int | None = Field(default=None, ge=1)
-    max_memory_gb: float | None = Field(default=None, gt=0)
-    min_tokens_per_s: float | None = Field(default=None, gt=0)
-    loss: Literal["finite", "decreasing"] | None = None
-    gradients: Literal["true"] | None = None
-    require: list[str] = Field(default_factory=list)
-    forbid: list[str] = Field(default_factory=list)
+    steps: int | None = Field(default=None, ge=1, description="optimizer steps that must be done")
+    max_memory_gb: float | None = Field(default=None, gt=0, description="most memory of the trial")
+    min_tokens_per_s: float | None = Field(default=None, gt=0, description="least speed")
+    loss: Literal["finite", "decreasing"] | None = Field(default=None, description="finite, or decreasing too")
+    gradients: Literal["true"] | None = Field(
+        default=None, description="true: those of the first step are those of a plain pass"
+    )
+    require: list[str] = Field(default_factory=list, description="regular expressions that the output must show")
+    forbid: list[str] = Field(default_factory=list, description="regular expressions that it must not show")
 
 
 class SignatureKeys(Strict):
     """A failure with a name."""
 
-    verdict: str
-    log: str | None = None
-    stack: str | None = None
+    verdict: str = Field(description="how a trial ends that shows it: hang, crash, oom, nonfinite, ..")
+    log: str | None = Field(default=None, description="a regular expression of its output")
+    stack: str | None = Field(default=None, description="a regular expression of a function or file in its stacks")
 
 
 class ExpectKeys(Strict):
     """How the cells where ``when`` holds are expected to end."""
 
-    when: dict[str, Any]
-    verdict: str
-    signature: str | None = None
-    issue: str = ""
-    since: dt.date | None = None
-    until: dt.date | None = None
-    strict: bool = False
-    rate: float = Field(default=1.0, gt=0, le=1)
-    seconds: float | str | None = None
+    when: dict[str, Any] = Field(description="the cells that this is about; of several entries the last counts")
+    verdict: str = Field(description="pass, hang, crash, oom, nonfinite, slow, below_target")
+    signature: str | None = Field(default=None, description="the name of the failure, from signatures")
+    issue: str = Field(default="", description="where it is known, e.g. '#12'")
+    since: dt.date | None = Field(default=None, description="counts from this day on")
+    until: dt.date | None = Field(default=None, description="counts until this day")
+    strict: bool = Field(default=False, description="a pass is a surprise too")
+    rate: float = Field(default=1.0, gt=0, le=1, description="how often it fails, when that is not always")
+    seconds: float | str | None = Field(default=None, description="how long a trial takes")
 
 
 class RuleOutKeys(Strict):
     """What a certificate asks for."""
 
     passes: int | None = Field(default=None, ge=1, description="passes of a certificate; default: by cost")
-    confidence: float = Field(default=0.95, gt=0, lt=1)
+    confidence: float = Field(default=0.95, gt=0, lt=1, description="how sure a certificate is")
 
 
 class RepeatKeys(Strict):
     """How often a cell is run."""
 
-    passes: int = Field(default=1, ge=1)
-    infra_retries: int = Field(default=2, ge=0)
-    certify: RuleOutKeys = Field(default_factory=RuleOutKeys)
+    passes: int = Field(default=1, ge=1, description="trials of each cell")
+    infra_retries: int = Field(default=2, ge=0, description="how often a trial that the machine spoiled is run again")
+    certify: RuleOutKeys = Field(default_factory=RuleOutKeys, description="what a search asks of its last good value")
 
 
 class BudgetKeys(Strict):
     """After how much a run ends."""
 
-    wall: float | str | None = None
-    trials: int | None = Field(default=None, ge=1)
-    gpu_seconds: float | None = Field(default=None, gt=0)
+    wall: float | str | None = Field(default=None, description="end after this time, with a partial report")
+    trials: int | None = Field(default=None, ge=1, description="end after so many")
+    gpu_seconds: float | None = Field(default=None, gt=0, description="end after so many seconds of GPUs")
 
 
 class SearchKeys(Strict):
     """A search beside the matrix."""
 
-    name: str = Field(min_length=1)
-    kind: Literal["bisect", "minimise", "explore"]
-    axis: str | None = None
-    fixed: dict[str, Any] = Field(default_factory=dict)
-    signature: str | None = None
-    strength: int = Field(default=2, ge=1)
-    causes: int = Field(default=1, ge=1)
+    name: str = Field(min_length=1, description="its name: nsa-harness bisect FILE::NAME")
+    kind: Literal["bisect", "minimise", "explore"] = Field(
+        description="bisect: from which value of axis; minimise: which settings; explore: every combination"
+    )
+    axis: str | None = Field(default=None, description="what bisect follows")
+    fixed: dict[str, Any] = Field(
+        default_factory=dict, description="values that it holds; every other axis is at its good one"
+    )
+    signature: str | None = Field(default=None, description="the failure that it follows, from signatures")
+    strength: int = Field(default=2, ge=1, description="explore: of how many axes every combination is tried")
+    causes: int = Field(default=1, ge=1, description="minimise: look for so many causes")
 
 
 class AskedKeys(Strict):
@@ -161,39 +175,51 @@ class AskedKeys(Strict):
     always: list[str] | None = Field(default=None, description="verdicts: did every cell end so?")
     matters: str | None = Field(default=None, description="an axis: do cells that differ in it alone end differently?")
     when: dict[str, Any] = Field(default_factory=dict, description="only these cells")
-    cause: str = ""
+    cause: str = Field(default="", description="only failures with this cause")
     phase: str = Field(default="", description="only in this phase, which a trial must have reached to say no")
-    yes: str = Field(min_length=1)
-    no: str = Field(min_length=1)
+    yes: str = Field(min_length=1, description="the sentence for yes")
+    no: str = Field(min_length=1, description="the sentence for no")
 
 
 class MatrixKeys(Strict):
     """A matrix file."""
 
-    version: Literal[1]
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    description: str = ""
-    incident: list[str] = Field(default_factory=list)
-    asks: list[AskedKeys] = Field(default_factory=list)
-    target: Literal["nsa", "command"] = "nsa"
+    version: Literal[1] = Field(description="of this dialect: 1")
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="its name, and that of its runs")
+    description: str = Field(default="", description="the question in a sentence")
+    incident: list[str] = Field(default_factory=list, description="the reports that it asks about again")
+    asks: list[AskedKeys] = Field(
+        default_factory=list, description="questions with an answer in words, at the head of the report"
+    )
+    target: Literal["nsa", "command"] = Field(default="nsa", description="nsa: our own trainer; command: any program")
     command: list[str] = Field(default_factory=list, description="what to run, for target: command")
     base: dict[str, Any] = Field(default_factory=dict, description="settings held in every cell")
-    env: dict[str, Any] = Field(default_factory=dict)
+    env: dict[str, Any] = Field(default_factory=dict, description="environment variables of every trial")
     fault: str | None = Field(default=None, description="plant a known fault, e.g. backward-deadlock@n_layers>=5")
-    axes: dict[str, AxisKeys] = Field(min_length=1)
-    strategy: Literal["full", "one-factor", "pairwise", "list"] = "list"
-    strength: int = Field(default=2, ge=1)
-    include: list[dict[str, Any]] = Field(default_factory=list)
-    exclude: list[dict[str, Any]] = Field(default_factory=list)
-    constraints: list[ConstraintKeys] = Field(default_factory=list)
-    limits: LimitKeys = Field(default_factory=LimitKeys)
-    limits_when: list[LimitsWhenKeys] = Field(default_factory=list)
-    resources: ResourceKeys = Field(default_factory=ResourceKeys)
-    resources_when: list[ResourcesWhenKeys] = Field(default_factory=list)
-    success: SuccessKeys = Field(default_factory=SuccessKeys)
-    signatures: dict[str, SignatureKeys] = Field(default_factory=dict)
-    expect: list[ExpectKeys] = Field(default_factory=list)
-    repeat: RepeatKeys = Field(default_factory=RepeatKeys)
-    budget: BudgetKeys = Field(default_factory=BudgetKeys)
-    searches: list[SearchKeys] = Field(default_factory=list)
-    tags: list[str] = Field(default_factory=list)
+    axes: dict[str, AxisKeys] = Field(min_length=1, description="what is varied, by name")
+    strategy: Literal["full", "one-factor", "pairwise", "list"] = Field(
+        default="list",
+        description="which cells: full, one-factor (from the good one), pairwise, or list (include alone)",
+    )
+    strength: int = Field(default=2, ge=1, description="pairwise: of how many axes every combination is covered")
+    include: list[dict[str, Any]] = Field(
+        default_factory=list,
+        description="cells that are run whatever the strategy; axes left out are at their good value",
+    )
+    exclude: list[dict[str, Any]] = Field(default_factory=list, description="cells that are not run")
+    constraints: list[ConstraintKeys] = Field(
+        default_factory=list, description="what must hold where something else does"
+    )
+    limits: LimitKeys = Field(default_factory=LimitKeys, description="when a trial has taken too long")
+    limits_when: list[LimitsWhenKeys] = Field(default_factory=list, description="other limits for some cells")
+    resources: ResourceKeys = Field(default_factory=ResourceKeys, description="what a cell needs of the machine")
+    resources_when: list[ResourcesWhenKeys] = Field(default_factory=list, description="other needs of some cells")
+    success: SuccessKeys = Field(
+        default_factory=SuccessKeys, description="what a trial must show to pass, beside its end"
+    )
+    signatures: dict[str, SignatureKeys] = Field(default_factory=dict, description="failures by name")
+    expect: list[ExpectKeys] = Field(default_factory=list, description="how cells are expected to end; default: pass")
+    repeat: RepeatKeys = Field(default_factory=RepeatKeys, description="how often")
+    budget: BudgetKeys = Field(default_factory=BudgetKeys, description="when the whole run ends")
+    searches: list[SearchKeys] = Field(default_factory=list, description="searches beside the matrix")
+    tags: list[str] = Field(default_factory=list, description="words to choose files by: nsa-harness matrix run --tag")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import typing
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,12 @@ def validated_matrix(data: Mapping[str, Any], lines: Lines) -> Any:
     except ValidationError as error:
         found = dict.fromkeys(_explain(e, model, lines) for e in error.errors())
         raise FileError("\n".join(found)) from error
+
+
+def matrix_schema() -> str:
+    """The JSON Schema of matrix files as it is shipped, ``matrices/matrix.schema.json``: what an editor completes."""
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "urn:nsa-harness:matrix:1"}
+    return json.dumps(head | matrix_model().model_json_schema(), indent=1) + "\n"
 
 
 def matrix_model() -> type[BaseModel]:

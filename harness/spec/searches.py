@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.core.campaign import CampaignSpec, Task
 from harness.core.errors import NoSearchError, choices
 from harness.core.matrix import SearchKind
+from harness.core.point import AxisType
+from harness.core.space import Space
 
 if TYPE_CHECKING:
     from harness.core.matrix import Matrix, SearchEntry
@@ -29,7 +32,7 @@ def search_spec(matrix: Matrix, name: str, *, file: str) -> CampaignSpec:
     return CampaignSpec(
         question=_question(entry),
         task=TASKS[entry.kind],
-        matrix=matrix,
+        matrix=matrix if entry.axis is None else ordered(matrix, entry.axis),
         file=file,
         search=entry.name,
         good=space.cell(fixed),
@@ -40,6 +43,19 @@ def search_spec(matrix: Matrix, name: str, *, file: str) -> CampaignSpec:
         strength=entry.strength,
         causes=entry.causes,
     )
+
+
+def ordered(matrix: Matrix, axis: str) -> Matrix:
+    """``matrix`` for a threshold along ``axis``: words and flags are in the order in which they stand there.
+
+    Raises:
+        UnknownNameError: it has no such axis.
+        SpecError: its values are numbers that do not ascend.
+    """
+    factor = matrix.space.factor(axis)
+    along = replace(factor, axis=replace(factor.axis, type=AxisType.ORDERED))
+    factors = tuple(along if each is factor else each for each in matrix.space.factors)
+    return replace(matrix, space=Space(factors=factors, rules=matrix.space.rules))
 
 
 def _question(entry: SearchEntry) -> str:

@@ -32,6 +32,7 @@ None' = None, env: 'Mapping[str, str] | None' = None, bad: 'Sequence[str]' = (),
 startup_s: 'float | None' = None, stall_s: 'float | None' = None, total_s: 'float | None' = None, certify: 'int | \
 None' = None, max_trials: 'int | None' = None, budget_s: 'float | None' = None, runs: 'str | os.PathLike[str] | \
 None' = None, quiet: 'bool' = False) -> 'Bisected'
+configs(file: 'str | os.PathLike[str]') -> 'SearchStrategy[dict[str, Any]]'
 expect_long(name: 'str', seconds: 'float') -> 'Iterator[None]'
 guard(*, after_s: 'float' = 60.0, runs: 'str | os.PathLike[str] | None' = None) -> 'Guard'
 run(command: 'Sequence[str]', *, env: 'Mapping[str, str] | None' = None, success: 'Sequence[str]' = (), startup_s: \

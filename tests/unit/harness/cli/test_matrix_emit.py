@@ -13,7 +13,6 @@ from harness.cli.matrix import matrix
 from harness.cli.matrix_emit import jobs
 from harness.cli.matrix_run import question_of
 from harness.core.errors import SpecError
-from harness.core.verdict import Kind
 from harness.settings import Settings
 from harness.spec.matrix import load_matrix
 from harness.spec.searches import search_spec
@@ -92,7 +91,7 @@ def test_its_search_is_asked_as_the_file_says():
     path = Path(__file__).parents[4] / "matrices" / "layers.yaml"
     spec = search_spec(load_matrix(path).matrix, "n_layers", file=str(path))
 
-    assert (spec.axis, spec.bad_kinds, spec.matrix.space.bad.get("n_layers")) == ("n_layers", (Kind.HANG,), 12)
+    assert (spec.axis, spec.signature, spec.matrix.space.bad.get("n_layers")) == ("n_layers", "hang", 12)
     assert dict(spec.matrix.base.config) == {"model.attention": "nsa"}
 
 

@@ -6,41 +6,13 @@ import pytest
 
 from harness.core.errors import SpecError
 from harness.core.point import Point
-from harness.core.spec import BisectSpec, Effort, Limits
-from harness.core.verdict import Kind
+from harness.core.spec import BisectSpec
 from harness.spec.axes import AXES
-from harness.spec.fault import parse_fault
 from harness.spec.load import load, parse
 from harness.spec.schema import question_model
 
 MATRICES = Path(__file__).parents[4] / "matrices"
 HEAD = "question: why?\naxis: n_layers\n"
-
-
-def test_layers_yaml_asks_about_depth_alone():
-    assert load(MATRICES / "layers.yaml") == BisectSpec(
-        question="From how many layers does training fail?",
-        target="nsa",
-        axis=AXES["n_layers"],
-        fixed=Point.of({"model.attention": "nsa"}),
-        bad=(Kind.HANG,),
-        controls=("dense",),
-    )
-
-
-def test_seq_len_yaml_plants_a_deadlock_and_controls_without_it():
-    spec = load(MATRICES / "seq_len.yaml")
-    assert spec.axis.values == (64, 128, 256, 512, 1024, 2048)
-    assert spec.fault == parse_fault("backward-deadlock@seq_len>=512")
-    assert spec.controls == ("no-fault",)
-    assert spec.limits == Limits(total_s=120.0)
-    assert spec.effort == Effort(certify=18)
-
-
-def test_legacy_sequential_yaml_holds_length_and_sets_a_total_limit():
-    spec = load(MATRICES / "legacy_sequential.yaml")
-    assert dict(spec.fixed) == {"model.attention": "legacy-sequential", "train.seq_len": 512}
-    assert spec.limits == Limits(total_s=30.0)
 
 
 def test_the_smallest_question_takes_every_default():

@@ -13,6 +13,7 @@ from harness.core.verdict import Kind
 from harness.spec.matrix import load_matrix, parse_matrix
 from harness.spec.matrix_lint import lint
 from harness.spec.matrix_schema import matrix_model
+from harness.spec.searches import search_spec
 
 MATRICES = Path(__file__).parents[4] / "matrices"
 FILES = ("backward_layers", "ddp_checkpoint", "safe_mode")
@@ -200,7 +201,6 @@ def test_repeats_budget_and_certificate_become_effort():
         ),
         (HEAD + "expect:\n  - {when: {n_layers: 3}, verdict: oom, since: soon}\n", 8, "valid date"),
         (HEAD + "searches:\n  - {name: a, kind: bisect}\n", 8, "needs axis"),
-        (HEAD + "searches:\n  - {name: a, kind: bisect, axis: sdpa}\n", 8, "is categorical"),
         (HEAD + "searches:\n  - {name: a, kind: bisect, axis: n_layer}\n", 8, "did you mean 'n_layers'"),
         (HEAD + "searches:\n  - {name: a, kind: bisect, axis: n_layers, fixed: {n_layers: 3}}\n", 8, "also held fixed"),
         (HEAD + "searches:\n  - {name: a, kind: minimise, fixed: {sdpa: flashonly}}\n", 8, "did you mean 'flash-only'"),
@@ -302,3 +302,11 @@ def test_the_schema_for_editors_describes_every_key_of_a_matrix():
     assert {"axes", "exclude", "constraints", "searches", "expect", "signatures", "budget"} <= set(schema["properties"])
     assert schema["additionalProperties"] is False
     assert "requires" in schema["$defs"]["AxisKeys"]["properties"]
+
+
+def test_a_search_follows_words_in_the_order_in_which_they_stand():
+    matrix = parse(HEAD + "searches:\n  - {name: a, kind: bisect, axis: sdpa}\n")
+    factor = search_spec(matrix, "a", file="m.yaml").matrix.space.factor("sdpa")
+
+    assert factor.axis.type is AxisType.ORDERED
+    assert factor.axis.values == matrix.space.factor("sdpa").axis.values
