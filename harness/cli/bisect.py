@@ -36,12 +36,9 @@ Examples:
   nsa-harness bisect --axis commit=v1..HEAD -- python train.py
   nsa-harness bisect --axis env:torch=/venv/a/bin/python,/venv/b/bin/python \\
                      -- {python} train.py
-<<<<<<< HEAD
   nsa-harness bisect --axis n_layers --on slurm:gpu --nodes 4 --gres gpu:1
-=======
   nsa-harness bisect --from-run latest --cell n_layers=8,share=1 \\
                      --axis n_layers
->>>>>>> main
   nsa-harness bisect --resume
 
 """
