@@ -1,10 +1,14 @@
-"""What a person sees while a command runs: a live table on a terminal, plain lines elsewhere.
+"""What a person sees: while a command runs a live table on a terminal, plain lines elsewhere; at its end the answer.
 
-Progress goes to standard error, results to standard output. This is the only module that prints.
+Progress goes to standard error, results to standard output. One theme for all commands: the answer is bold, verdicts
+have their colour wherever they stand, the frame to look at and the next step stand out, labels step back. It is laid
+over finished text by its shape, so a result is the same text without colours, in a file and in a pipe; it decides
+nothing.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import textwrap
@@ -46,15 +50,62 @@ STYLES: dict[Kind, dict[str, Any]] = {
 }
 
 
+VERDICT = re.compile(rf"\b({'|'.join(STYLES)})\b(?: \([a-z][\w-]*\))?")
+LABEL = re.compile(r"^(?:[a-z][a-z ]*:|run directory:|last lines of \w+:)(?= |$)")
+NEXT = re.compile(r"^( *)(next:|to decide:)")
+FRAME = re.compile(r"^ *=> ")
+COMMAND_AFTER = ("again:", "reproduce:", "the program's own command line")
+
+
+def has_colours(stream: TextIO) -> bool:
+    """Whether a person looks at ``stream``, and has not asked for none."""
+    asked = dict(surroundings())
+    return stream.isatty() and asked.get("TERM") not in (None, "", "dumb") and not asked.get("NO_COLOR")
+
+
+def themed(text: str) -> str:
+    """``text``, which is clean, with what matters most standing out; without the colours it is the same text."""
+    found: list[str] = []
+    is_answer, is_command = True, False
+    for line in text.split("\n"):
+        is_answer = is_answer and bool(line) and not line.startswith(" ")
+        found.append(_themed(line, is_answer=is_answer, is_command=is_command))
+        is_command = line.startswith(COMMAND_AFTER) or (is_command and line.startswith("  "))
+    return "\n".join(found)
+
+
+def _themed(line: str, *, is_answer: bool, is_command: bool) -> str:
+    if is_command and line.startswith("  "):
+        return click.style(line, fg="cyan")
+    if FRAME.match(line):
+        return click.style(line, bold=True)
+    step = NEXT.match(line)
+    if step:
+        return f"{step[1]}{click.style(step[2], fg='cyan', bold=True)}{line[step.end() :]}"
+    label = None if is_answer else LABEL.match(line)
+    if label:
+        return f"{click.style(label[0], dim=True)}{line[label.end() :]}"
+    base: dict[str, Any] = {"bold": True} if is_answer else {}
+    parts: list[str] = []
+    at = 0
+    for verdict in VERDICT.finditer(line):
+        parts += [_plain(line[at : verdict.start()], base), click.style(verdict[0], **base | STYLES[Kind(verdict[1])])]
+        at = verdict.end()
+    return "".join([*parts, _plain(line[at:], base)])
+
+
+def _plain(text: str, style: dict[str, Any]) -> str:
+    return click.style(text, **style) if text and style else text
+
+
 def screen(*, stream: TextIO | None = None, quiet: bool = False, label: Label | None = None) -> Screen:
     """The screen that fits ``stream`` (standard error): live on a terminal, plain lines elsewhere.
 
     ``label`` names a trial's place in a few words; the default is its whole point.
     """
     out = stream or sys.stderr
-    asked = dict(surroundings())
-    if not quiet and out.isatty() and asked.get("TERM") not in (None, "", "dumb"):
-        return LiveScreen(out, label=label or point_of, colours=not asked.get("NO_COLOR"))
+    if not quiet and out.isatty() and dict(surroundings()).get("TERM") not in (None, "", "dumb"):
+        return LiveScreen(out, label=label or point_of, colours=has_colours(out))
     return PlainScreen(out, label=label or point_of)
 
 
@@ -151,12 +202,12 @@ class LiveScreen:
 
     def noted(self, text: str) -> None:
         """The note, wrapped."""
-        self._print("\n".join(textwrap.wrap(text, WIDTH, break_on_hyphens=False)))
+        self._print("\n".join(textwrap.wrap(text, _columns(), break_on_hyphens=False)))
 
     def planned(self, estimate: PlanEstimate) -> None:
         """Before the first trial a line, later the bar's total."""
         if not self.done and not self.total:
-            self._print(f"plan: {estimate.text}")
+            self.noted(f"plan: {estimate.text}")
         is_known = estimate.trials and estimate.is_measured
         left = f"{estimate.seconds_low:.0f}-{estimate.seconds_high:.0f} s left" if is_known else ""
         self.total = self.done + estimate.trials
@@ -187,8 +238,11 @@ class LiveScreen:
         self.current = ""
         self.done += 1
         verdict = str(record.verdict)
-        line = cleaned(outcome_line(record, number=number, label=self.label))
-        self._above(line.replace(verdict, self._styled(verdict, **STYLES[record.verdict.kind]), 1))
+        head, *because = cleaned(outcome_line(record, number=number, label=self.label)).split("\n")
+        lines = [head.replace(verdict, self._styled(verdict, **STYLES[record.verdict.kind]), 1)]
+        for text in because:
+            lines += textwrap.wrap(text, _columns(), subsequent_indent=" " * 7, break_on_hyphens=False)
+        self._above("\n".join(lines))
 
     def _print(self, text: str, **style: Any) -> None:
         self._above(self._styled(cleaned(text), **style))
@@ -202,7 +256,7 @@ class LiveScreen:
         self._draw()
 
     def _draw(self) -> None:
-        most = shutil.get_terminal_size().columns - 1
+        most = _columns()
         filled = min(BAR, BAR * self.done // self.total) if self.total else 0
         bar = f"searching {'━' * filled}{'─' * (BAR - filled)} {self.left}"
         lines = [cleaned(line)[:most] for line in (self.current, bar) if line]
@@ -219,9 +273,17 @@ class LiveScreen:
         self.drawn = []
 
 
+def _columns() -> int:
+    """The columns that a line may fill: one less than there are, or a terminal may begin another."""
+    return shutil.get_terminal_size().columns - 1
+
+
 def result(text: str) -> None:
-    """A result on standard output."""
-    print(text)
+    """A result on standard output, in the theme where a person looks at it."""
+    if not has_colours(sys.stdout):
+        print(text)
+        return
+    print(themed(cleaned(text)), file=uncleaned(sys.stdout), flush=True)
 
 
 def progress(*, now: Callable[[], float], after_s: float = 2.0) -> Callable[[str], None]:

@@ -26,11 +26,17 @@ Examples:
   nsa-harness report runs/20261121-130501-n_layers --format md
   nsa-harness report --format github >> "$GITHUB_STEP_SUMMARY"
   nsa-harness report --format junit --output results.xml
+  nsa-harness report --viewer --open   a page to look into it: filter, sort,
+                                       every trial's time, stacks by rank
   nsa-harness report AFTER --compare BEFORE
+  nsa-harness report AFTER --compare BEFORE --viewer --open    side by side
+  nsa-harness report --format perfetto -o trace.json    for ui.perfetto.dev
+  nsa-harness report --format speedscope -o stacks.json for speedscope.app
   nsa-harness report latest --bundle out      with its evidence, to pass on
   nsa-harness report --verify reports         compute everything in them again
   nsa-harness report --lint post-mortem.md     words that claim too much
   nsa-harness report --list
+  nsa-harness report --index --open    the same as a page, with links
   nsa-harness report merge runs/*-shard      the shards of a matrix as one run
 \b
 Exit codes:
@@ -42,7 +48,10 @@ Exit codes:
   6    the run cannot be read, or the report cannot be written;
        merge: a shard is missing
 """
-FORMATS = ("terminal", "md", "html", "json", "junit", "github", "short")
+FORMATS = ("terminal", "md", "html", "json", "junit", "github", "short", "viewer", "perfetto", "speedscope")
+TO_LOOK_INTO = frozenset({"viewer", "perfetto", "speedscope"})
+"""Forms that no figure is drawn for, and no report written."""
+
 FILE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -68,6 +77,8 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of --format json.")
 @click.option("--hide", multiple=True, metavar="TEXT", help="Hide this name or path too; may be repeated.")
 @click.option("--list", "listed", is_flag=True, help="List the runs, newest first.")
+@click.option("--viewer", is_flag=True, help="Write viewer.html beside the report: a page to look into the run with.")
+@click.option("--index", "indexed", is_flag=True, help="Write index.html: every run in a folder (RUN, or the runs).")
 @click.option("--markdown", is_flag=True, help="As --format md.")
 @click.option("--json", "as_json", is_flag=True, help="As --format json.")
 @click.pass_context
@@ -106,6 +117,13 @@ def report(ctx: click.Context, *, names: tuple[str, ...], runs: str | None, **op
         from harness.cli.front import list_runs
 
         ctx.exit(list_runs(where))
+    if options["indexed"]:
+        _index(Path(run) if run else where, options)
+        return
+    if options["viewer"] or options["form"] in TO_LOOK_INTO:
+        with _uncollected():
+            _look_into(where, run, options)
+        return
     from harness.report.apart import apart
 
     with _uncollected(), apart() as draw:
@@ -128,6 +146,7 @@ def _uncollected() -> Iterator[None]:
 def _report(where: Path, name: str | None, options: dict[str, object], draw: Draw) -> None:
     from dataclasses import replace
 
+    from harness.cli.console import result
     from harness.core.errors import NotWritableError
     from harness.report.bundle import bundle, is_bundle, write_pages
     from harness.report.write import compared, form, hider_of, publish
@@ -164,7 +183,7 @@ def _report(where: Path, name: str | None, options: dict[str, object], draw: Dra
     chosen = "md" if options["markdown"] else "json" if options["as_json"] else str(options["form"] or "terminal")
     if options["compare"]:
         other = find_run(where, str(options["compare"]))
-        text = compared(read_any(other), found, directory, "md" if chosen == "terminal" else chosen, hide=hide)
+        text = compared(other, directory, "md" if chosen == "terminal" else chosen, hide=hide)
     elif template is not None and chosen in ("terminal", "html"):
         text = form(found, directory, chosen, hide=hide, report=report, template=template)
     else:
@@ -172,8 +191,54 @@ def _report(where: Path, name: str | None, options: dict[str, object], draw: Dra
     if isinstance(options["output"], Path):
         _put(options["output"], text)
         click.echo(f"written: {options['output']}", err=True)
+    elif chosen == "terminal":
+        result(text.rstrip("\n"))
     else:
         click.echo(text, nl=not text.endswith("\n"))
+
+
+def _look_into(where: Path, name: str | None, options: dict[str, object]) -> None:
+    """The page to look into a run with, or its traces: printed, or written where it was asked for."""
+    from harness.report.write import compared, form
+    from harness.store import layout
+    from harness.store.run_store import find_run, read_any
+
+    directory = find_run(where, name)
+    hide = _hidden(options["hide"])
+    chosen = "viewer" if options["viewer"] else str(options["form"])
+    if options["compare"]:
+        text = compared(find_run(where, str(options["compare"])), directory, chosen, hide=hide)
+    else:
+        text = form(read_any(directory), directory, chosen, hide=hide)
+    folder = _named(where, name) or directory
+    beside = layout.viewer(folder)
+    if options["compare"]:
+        beside = folder / f"compared-with-{Path(str(options['compare'])).name}.html"
+    _given(text, beside if options["viewer"] else None, options)
+
+
+def _index(folder: Path, options: dict[str, object]) -> None:
+    from harness.core.errors import NoRunError
+    from harness.report.viewer.index import index
+    from harness.report.write import hider_of
+
+    if not folder.is_dir():
+        raise NoRunError(f"{folder}: no folder with runs in it")
+    _given(index(folder, hide=hider_of(_hidden(options["hide"])).text), folder / "index.html", options)
+
+
+def _given(text: str, beside: Path | None, options: dict[str, object]) -> None:
+    """``text`` as the file that was asked for, else as ``beside``, else printed; shown in a browser if asked."""
+    path = options["output"] if isinstance(options["output"], Path) else beside
+    if path is None:
+        if options["opened"]:
+            raise click.UsageError("--open shows a page; add --viewer, or -o FILE")
+        click.echo(text, nl=False)
+        return
+    _put(path, text)
+    click.echo(f"written: {path}", err=True)
+    if options["opened"]:
+        click.launch(path.absolute().as_uri())
 
 
 def _named(where: Path, name: str | None) -> Path | None:
@@ -202,7 +267,7 @@ def _verify(names: tuple[str, ...]) -> ExitCode:
 def _merge(names: tuple[str, ...], settings: Settings) -> ExitCode:
     """A run for each matrix that the shards are of, reported like any other; the worst of their ends."""
     from harness.cli.campaigns import exit_code
-    from harness.cli.console import screen
+    from harness.cli.console import result, screen
     from harness.cli.wiring import parts
     from harness.clock import WallClock
     from harness.merge import merge, missing, shards_at
@@ -216,7 +281,7 @@ def _merge(names: tuple[str, ...], settings: Settings) -> ExitCode:
         with parts(settings, target=spec.matrix.target, executor="local", interrupted=lambda: False) as tools:
             run = merge(shards, runs=settings.runs, parts=tools, screen=screen(quiet=True), clock=WallClock())
         write(run, Path(run.directory))
-        click.echo(campaign_text(run))
+        result(campaign_text(run))
         lost = missing(shards)
         for name in lost:
             click.echo(f"shard {name} is missing", err=True)

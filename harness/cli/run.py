@@ -71,6 +71,7 @@ Exit codes:
 @click.option("--until-fail", is_flag=True, help="Run it until it fails, at most --repeat times (then 1000).")
 @placed
 @click.option("--echo", is_flag=True, help="Show the program's own output while it runs.")
+@click.option("--locals", "keeps_locals", is_flag=True, help="Keep and show the variables of its own stuck frames.")
 @click.option("--runs", metavar="DIR", help="Where runs go (default: ./runs, or NSA_HARNESS_RUNS).")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 @click.pass_context
@@ -87,6 +88,8 @@ def run(ctx: click.Context, *, command: tuple[str, ...], **options: Any) -> None
     from harness.store.run_store import RunStore
     from harness.targets.script import ScriptTarget
 
+    if options["keeps_locals"] and options["on"]:
+        raise click.UsageError("--locals shows what this machine sees; it cannot be had with --on")
     if options["until_fail"] and options["repeat"] == 1:
         options["repeat"] = MOST_RUNS
     settings = Settings.read(runs=options["runs"])
@@ -130,7 +133,12 @@ def _conduct(settings: Settings, store: RunStore, config: Mapping[str, object], 
         Interrupt() as interrupted,
         RunScreen(folder=store.run_dir, repeats=options["repeat"], echo=options["echo"]) as screen,
         lanes(
-            settings, target="command", executor="local", interrupted=interrupted, on=On.of(options, whole=True)
+            settings,
+            target="command",
+            executor="local",
+            interrupted=interrupted,
+            on=On.of(options, whole=True),
+            keeps_locals=options["keeps_locals"],
         ) as tools,
     ):
         return Solo(
@@ -148,6 +156,7 @@ def _conduct(settings: Settings, store: RunStore, config: Mapping[str, object], 
 def _conclude(store: RunStore, *, as_json: bool) -> None:
     import json
 
+    from harness.cli.console import result
     from harness.core.codec import to_json
     from harness.report import one
     from harness.report.write import write
@@ -163,7 +172,7 @@ def _conclude(store: RunStore, *, as_json: bool) -> None:
         rate = {"how_often": one.how_often(records)} if len(records) > 1 else {}
         click.echo(json.dumps({"run": str(store.run_dir), "trials": to_json(records), **rate}, indent=1))
     else:
-        click.echo(one.text(records, evidence, where=layout.report(store.run_dir), argv=argv))
+        result(one.text(records, evidence, where=layout.report(store.run_dir), argv=argv))
     write(store.campaign_run(), store.run_dir)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import codecs
+import shutil
 import sys
+import textwrap
 from typing import TYPE_CHECKING
 
 import click
@@ -24,6 +26,7 @@ WIDTH = 79
 EVERY_S = 10.0
 """How often a line is written where nothing can move."""
 
+INDENT = " " * 7
 LATER = 1.5
 """Each such line comes this many times later than the one before: a run of a day needs few."""
 
@@ -90,7 +93,10 @@ class RunScreen:
 
     def _line(self, text: str) -> None:
         self._clear()
-        click.echo(text, err=True)
+        columns = shutil.get_terminal_size().columns - 1
+        lines = textwrap.wrap(text, columns, subsequent_indent=INDENT) if self.moves else [text]
+        for line in lines or [""]:
+            click.echo(line, err=True)
 
     def _clear(self) -> None:
         if self.shown:
@@ -99,8 +105,8 @@ class RunScreen:
 
     def _move(self, text: str, *, then: str = "") -> None:
         """``text`` over what stands in the line."""
-        out = uncleaned(sys.stderr)
-        out.write(f"\r{text[:WIDTH]:<{WIDTH}}{then}")
+        out, width = uncleaned(sys.stderr), min(WIDTH, shutil.get_terminal_size().columns - 1)
+        out.write(f"\r{text[:width]:<{width}}{then}")
         out.flush()
 
 

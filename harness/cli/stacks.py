@@ -79,9 +79,10 @@ def stacks(ctx: click.Context, *, pid: int, native: bool, samples: int, all_thre
 
         click.echo(json.dumps(as_data(job, seen, groups), indent=1))
     else:
+        from harness.cli.console import result
         from harness.cli.stacks_text import as_text
 
-        click.echo(as_text(job, seen, groups, all_threads=all_threads))
+        result(as_text(job, seen, groups, all_threads=all_threads))
     ctx.exit(_exit_code(seen))
 
 

@@ -36,10 +36,13 @@ Exit codes:
 @click.argument("pid", type=click.IntRange(min=1))
 @click.option("--follow", is_flag=True, help="Watch on until the verdict changes, the job ends, or Ctrl-C.")
 @click.option("--every", type=DURATION, default="30s", show_default=True, help="Rest between two looks of --follow.")
+@click.option("--locals", "keeps_locals", is_flag=True, help="Keep and show the variables of its own stuck frames.")
 @click.option("--runs", metavar="DIR", help="Where the report goes (default: ./runs, or NSA_HARNESS_RUNS).")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 @click.pass_context
-def watch(ctx: click.Context, *, pid: int, follow: bool, every: float, runs: str | None, as_json: bool) -> None:
+def watch(
+    ctx: click.Context, *, pid: int, follow: bool, every: float, keeps_locals: bool, runs: str | None, as_json: bool
+) -> None:
     """Say what the running job around PID does, whether it hangs, where, and which rank keeps the others waiting.
 
     PID is any process of the job; it need not have been started by nsa-harness and is not ended, signalled or slowed.
@@ -67,14 +70,15 @@ def watch(ctx: click.Context, *, pid: int, follow: bool, every: float, runs: str
     job = present()
     with _store(Settings.read(runs=runs), pid, job) as store:
         try:
-            record = _look(store, job, repeat=0, note=progress(now=clock.now))
+            record = _look(store, job, repeat=0, keeps_locals=keeps_locals, note=progress(now=clock.now))
             while follow and _same(first := store.records()[0].verdict, record.verdict) and _alive(job):
                 click.echo(f"watching on every {every:g} s: {first}", err=True)
                 clock.sleep(every)
                 if (now := present_still()) is None:
                     break
                 job = now
-                look = _look(store, job, repeat=len(store.records()), note=progress(now=clock.now))
+                number = len(store.records())
+                look = _look(store, job, repeat=number, keeps_locals=keeps_locals, note=progress(now=clock.now))
                 if not _alive(job):
                     break  # it ended under our eyes: the look before stands
                 record = look
@@ -143,7 +147,7 @@ def _store(settings: Any, pid: int, job: Job) -> RunStore:
     )
 
 
-def _look(store: RunStore, job: Job, *, repeat: int, note: Callable[[str], None]) -> TrialRecord:
+def _look(store: RunStore, job: Job, *, repeat: int, keeps_locals: bool, note: Callable[[str], None]) -> TrialRecord:
     """The job watched for some seconds, judged and kept."""
     from harness.classify.engine import classify
     from harness.clock import WallClock
@@ -162,7 +166,9 @@ def _look(store: RunStore, job: Job, *, repeat: int, note: Callable[[str], None]
         trial=trial,
         folder=store.add_start(trial),
         clock=clock,
-        eyes=Eyes(sources=load_sources(("py-spy", "pystack")), devices=load_devices(), view=Proc()),
+        eyes=Eyes(
+            sources=load_sources(("py-spy", "pystack"), keeps_locals=keeps_locals), devices=load_devices(), view=Proc()
+        ),
         is_same=is_same,
         judge=lambda outcome, evidence: classify(Case(trial=trial, outcome=outcome, evidence=evidence)),
         note=note,
@@ -213,6 +219,7 @@ def _tell(store: RunStore, record: TrialRecord, job: Job, *, as_json: bool) -> N
     """The answer first, because somebody waits for it, then the report."""
     import json
 
+    from harness.cli.console import result
     from harness.core.campaign import CampaignAnswer
     from harness.core.codec import to_json
     from harness.report import one
@@ -226,5 +233,5 @@ def _tell(store: RunStore, record: TrialRecord, job: Job, *, as_json: bool) -> N
     if as_json:
         click.echo(json.dumps({"run": str(store.run_dir), "verdict": to_json(record.verdict)}, indent=1))
     else:
-        click.echo(one.watched(record, kept, launcher=job.launcher.pid, where=layout.report(store.run_dir), argv=argv))
+        result(one.watched(record, kept, launcher=job.launcher.pid, where=layout.report(store.run_dir), argv=argv))
     write(store.campaign_run(), store.run_dir)

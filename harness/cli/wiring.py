@@ -28,15 +28,20 @@ if TYPE_CHECKING:
 
 @contextmanager
 def lanes(
-    settings: Settings, *, target: str, executor: str, interrupted: Callable[[], bool], on: On, count: int = 1
+    settings: Settings,
+    *,
+    target: str,
+    executor: str,
+    interrupted: Callable[[], bool],
+    on: On,
+    count: int = 1,
+    keeps_locals: bool = False,
 ) -> Iterator[list[Parts]]:
     """Parts for trials side by side: ``count`` on this machine, or as many as fit on the nodes of an engine."""
     with ExitStack() as stack:
         if not on.engine:
-            yield [
-                stack.enter_context(parts(settings, target=target, executor=executor, interrupted=interrupted))
-                for _ in range(count)
-            ]
+            ways = {"target": target, "executor": executor, "interrupted": interrupted, "keeps_locals": keeps_locals}
+            yield [stack.enter_context(parts(settings, **ways)) for _ in range(count)]
             return
         head = stack.enter_context(placed(on, note=lambda text: click.echo(text, err=True)))
         crew = Crew(head, executor=executor, nodes=on.per_trial, clock=WallClock())
@@ -45,14 +50,17 @@ def lanes(
 
 
 @contextmanager
-def parts(settings: Settings, *, target: str, executor: str, interrupted: Callable[[], bool]) -> Iterator[Parts]:
+def parts(
+    settings: Settings, *, target: str, executor: str, interrupted: Callable[[], bool], keeps_locals: bool = False
+) -> Iterator[Parts]:
     """The parts for trials of ``target``; everything the executor started is gone when the block is left."""
     clock = WallClock()
     runner: Executor = EXECUTORS.load(executor)(python=settings.python, clock=clock, interrupted=interrupted)
     program: Target = TARGETS.load(target)(python=settings.python)
     try:
         env = settings.whole_env if getattr(program, "whole_environment", False) else settings.child_env
-        yield Parts(target=program, executor=runner, sources=load_sources(), clock=clock, child_env=dict(env))
+        sources = load_sources(keeps_locals=keeps_locals)
+        yield Parts(target=program, executor=runner, sources=sources, clock=clock, child_env=dict(env))
     finally:
         runner.close()
 

@@ -72,6 +72,12 @@ class NoRunError(StoreError):
     help = "See which runs there are with: nsa-harness report --list (--runs DIR looks elsewhere)."
 
 
+class NothingToShowError(StoreError):
+    """A run without anything that a form of its report could show."""
+
+    help = "See what it has with: nsa-harness report RUN --viewer"
+
+
 class JournalError(StoreError):
     """A journal that contradicts itself or belongs to another question."""
 

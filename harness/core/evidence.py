@@ -11,6 +11,9 @@ from harness.core.outcome import Exit
 
 EvidenceId: TypeAlias = str
 
+FIRST_MARKS, LAST_MARKS = 50, 200
+"""How many marks and step times are kept of the beginning and of the end of a trial."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
@@ -115,10 +118,20 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FrameLocals:
+    """The local variables of one frame, as text, where they were asked for; ``depth`` counts from the innermost."""
+
+    tid: int
+    depth: int
+    locals: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StackSample:
     """The stacks of one process at one moment, from one source; ``loops`` are those that its frames were in.
 
     ``positions`` are what the process itself said of the lists that its loops go through, the innermost first.
+    ``variables`` are those of the program's own frames, kept only where the user asked for them.
     ``stopped_s`` is how long the process was stopped for it, seconds.
     """
 
@@ -131,6 +144,7 @@ class StackSample:
     threads: tuple[ThreadStack, ...]
     loops: tuple[LoopSample, ...] = ()
     positions: tuple[Position, ...] = ()
+    variables: tuple[FrameLocals, ...] = ()
     stopped_s: float = 0.0
 
 

@@ -15,16 +15,13 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from harness.core.devices import MemoryMark
-from harness.core.evidence import Heartbeat, Pace
+from harness.core.evidence import FIRST_MARKS, LAST_MARKS, Heartbeat, Pace
 from harness.observe.bounded import Bounded
 from harness.reading.pace import RECURS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
-
-FIRST_MARKS, LAST_MARKS = 50, 200
-"""How many marks and step times are kept of the beginning and of the end of a trial."""
 
 PLACE = struct.Struct("<QdQdQQQ")
 PLACES = (("step", "begin"), ("data", "begin"), ("data", "end"), ("backward", "begin"), ("backward", "end"))

@@ -27,14 +27,17 @@ if TYPE_CHECKING:
 class Report:
     """The one model that every form is rendered from: a run, its first screen, its sections and figures, in order.
 
-    ``wait`` gives the figures, which may still be being drawn.
+    ``run_dir`` is where its evidence lies, ``before`` the report that it is compared with, if it is. ``wait`` gives the
+    figures, which may still be being drawn.
     """
 
     run: Run | CampaignRun
+    run_dir: Path
     title: str
     summary: Summary
     blocks: tuple[tuple[str, Block], ...]
     wait: Callable[[], tuple[Figure, ...]] = tuple
+    before: Report | None = None
 
     @property
     def figures(self) -> tuple[Figure, ...]:
@@ -61,7 +64,7 @@ def build(run: Run | CampaignRun, run_dir: Path) -> Report:
         if block is not None:
             blocks.append((name, block))
     summary = summarise(run, run_dir) if isinstance(run, Run) else summarise_campaign(run, run_dir)
-    return Report(run=run, title=run.spec.question, summary=summary, blocks=tuple(blocks))
+    return Report(run=run, run_dir=run_dir, title=run.spec.question, summary=summary, blocks=tuple(blocks))
 
 
 def with_figures(report: Report, wait: Callable[[], tuple[Figure, ...]]) -> Report:

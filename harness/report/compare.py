@@ -53,8 +53,13 @@ class Pair:
         return len(self.changed) == 1
 
 
-def compare(before: Run | CampaignRun, after: Run | CampaignRun, after_dir: Path) -> Report:
-    """The report of what changed from ``before`` to ``after``; every form renders it."""
+def compare(
+    before: Run | CampaignRun, after: Run | CampaignRun, after_dir: Path, *, before_dir: Path | None = None
+) -> Report:
+    """The report of what changed from ``before`` to ``after``; every form renders it.
+
+    ``before_dir`` is where the evidence of ``before`` lies, for those forms that show it.
+    """
     found = pairs(before, after)
     told = build(after, after_dir).summary
     moved = [pair for pair in found if pair.change in ("fixed", "broken", "other failure")]
@@ -78,7 +83,14 @@ def compare(before: Run | CampaignRun, after: Run | CampaignRun, after_dir: Path
         ("fixed", Block(title="What else differs", markdown=_else(before, after))),
         ("runs", Block(title="Runs", markdown=_runs(before, after))),
     )
-    return Report(run=after, title=f"From {before.id} to {after.id}: what changed?", summary=summary, blocks=blocks)
+    return Report(
+        run=after,
+        run_dir=after_dir,
+        title=f"From {before.id} to {after.id}: what changed?",
+        summary=summary,
+        blocks=blocks,
+        before=build(before, before_dir) if before_dir else None,
+    )
 
 
 def pairs(before: Run | CampaignRun, after: Run | CampaignRun) -> tuple[Pair, ...]:

@@ -14,6 +14,9 @@ FORMS = Registry(
         "junit": "harness.report.render.junit:render",
         "github": "harness.report.render.short:step_summary",
         "short": "harness.report.render.short:short",
+        "viewer": "harness.report.viewer.page:render",
+        "perfetto": "harness.report.viewer.traces:perfetto",
+        "speedscope": "harness.report.viewer.traces:speedscope",
     },
 )
 """Each is called as ``render(report, hide=..)`` and gives the whole text."""

@@ -13,7 +13,7 @@ from harness.reading.frames import deciding_thread, is_noise, telling_frame
 from harness.reading.places import RankSeen, group_ranks, sentence
 from harness.report import seen
 from harness.report.clean import clean
-from harness.report.stacks import deciding_sample, place
+from harness.report.stacks import deciding_sample, place, variables
 from harness.report.text import command, seconds, size, wrap
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 WIDTH = 80
 FRAMES = 8
 LOG_LINES = 6
+LONGEST = 1200
+"""Characters of one line of output that are shown; the report has all of it."""
 RIVALS = 2
 UNTOLD = frozenset({Kind.SLOW, Kind.UNRESOLVED, Kind.INFRA})
 """Verdicts that do not say whether a program fails."""
@@ -182,6 +184,7 @@ def _shown(record: TrialRecord, evidence: Evidence) -> list[str]:
             first, *rest = wrap(clean(sentence_), width=WIDTH - 4)
             out += [f"  {first}", *(f"    {line}" for line in rest)]
         out += _stack(record, evidence)
+        out += _variables(evidence)
     if record.verdict.kind in (Kind.CRASH, Kind.OOM, Kind.NONFINITE, Kind.INFRA, Kind.BELOW_TARGET):
         out += _last_words(evidence)
     for other in _rivals(record):
@@ -208,21 +211,47 @@ def _stack(record: TrialRecord, evidence: Evidence) -> list[str]:
         name = f"DataLoader worker {in_words(sample.pid)} of {name or 'it, '}"
     out = ["", f"  {name}thread {clean(thread.name) or thread.tid}, innermost frame first, by {sample.source}:"]
     for frame in kept[:FRAMES]:
-        line = f"  {'=>' if frame is telling else '  '} {clean(place(frame))}"
-        out.append(line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}...")
+        first, *rest = _broken(clean(place(frame)), room=WIDTH - 5)
+        out += [f"  {'=>' if frame is telling else '  '} {first}", *(f"       {line}" for line in rest)]
     return out + ([f"     ... {len(kept) - FRAMES} more in the report"] if len(kept) > FRAMES else [])
+
+
+def _variables(evidence: Evidence) -> list[str]:
+    """The locals that the user asked for, by frame, each value in as many lines as it needs."""
+    out: list[str] = []
+    for at, values in variables(evidence):
+        out += ["", *_indented(f"in {clean(at)}:")]
+        for value in values:
+            text_ = " ".join(clean(value).split())
+            out += [f"    {text_[i : i + WIDTH - 4]}" for i in range(0, len(text_), WIDTH - 4)]
+    return out
+
+
+def _broken(text_: str, *, room: int) -> list[str]:
+    """``function (a/long/path.py:3)`` as it is, or with its place in lines of its own."""
+    if len(text_) <= room:
+        return [text_]
+    function, _, at = text_.rpartition(" (")
+    pieces = [function[i : i + room] for i in range(0, len(function), room)]
+    return [*pieces, *(f"({at}"[i : i + room - 2] for i in range(0, len(at) + 1, room - 2))]
 
 
 def _last_words(evidence: Evidence) -> list[str]:
     """The traceback that ended it, or else the last lines that it printed."""
     if evidence.result is not None and evidence.result.traceback:
-        told = [line for line in clean(evidence.result.traceback).splitlines() if line.strip()][-LOG_LINES:]
-        return ["", "raised:", *(f"  | {line[: WIDTH - 4]}" for line in told)]
+        return ["", "raised:", *_quoted(evidence.result.traceback)]
     log = next((log for log in reversed(evidence.logs) if log.text.strip()), None)
     if log is None:
         return []
-    shown = [line for line in clean(log.text).splitlines() if line.strip()][-LOG_LINES:]
-    return ["", f"last lines of {log.stream}:", *(f"  | {line[: WIDTH - 4]}" for line in shown)]
+    return ["", f"last lines of {log.stream}:", *_quoted(log.text)]
+
+
+def _quoted(said: str) -> list[str]:
+    """The last lines of what a program said; long ones go on in the next line, and are never cut."""
+    kept = [line.rstrip() for line in clean(said).splitlines() if line.strip()][-LOG_LINES:]
+    kept = [line if len(line) <= LONGEST else f"{line[:LONGEST]} .. (the report has all of it)" for line in kept]
+    room = WIDTH - 4
+    return [f"  | {line[at : at + room]}" for line in kept for at in range(0, len(line), room)]
 
 
 def _numbers(record: TrialRecord, evidence: Evidence | None) -> str:

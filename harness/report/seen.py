@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from harness.reading.frames import deciding_thread, telling_frame
 from harness.reading.stillness import STILL_CPU_S, between
 from harness.report.stacks import deciding_sample, lines, place, same_in
+from harness.report.stacks import variables as kept_variables
 from harness.report.text import code, count, details, fence, md, seconds, short_path, size, table
 
 if TYPE_CHECKING:
@@ -39,6 +40,12 @@ def where(evidence: Evidence, record: TrialRecord) -> str:
     )
     others = _others(sample, thread.tid)
     return "\n\n".join(part for part in (f"{title}: {how}", fence(lines(thread)), others) if part)
+
+
+def variables(evidence: Evidence) -> str:
+    """The locals that the user asked for, a block for each frame."""
+    blocks = [f"{code(at)}\n\n{fence(chr(10).join(values))}" for at, values in kept_variables(evidence)]
+    return f"**Its variables there:**\n\n{chr(10).join(blocks)}" if blocks else ""
 
 
 def _others(sample: StackSample, tid: int) -> str:

@@ -38,17 +38,34 @@ def place(frame: Frame) -> str:
     return f"{frame.function} ({at})" if at else frame.function
 
 
+def variables(evidence: Evidence) -> list[tuple[str, list[str]]]:
+    """The locals that were kept, of the last sample of each process: a frame's place, then ``name = value`` each."""
+    last = {sample.pid: sample for sample in sorted(evidence.stacks, key=lambda one: one.t_s) if sample.variables}
+    ranks = {facts.pid: f"rank {facts.rank}, " for facts in evidence.ranks}
+    found: list[tuple[str, list[str]]] = []
+    for pid, sample in last.items():
+        frames = {thread.tid: thread.frames for thread in sample.threads}
+        found += [
+            (
+                f"{ranks.get(pid, '')}{place(frames[known.tid][known.depth])}",
+                [f"{name} = {value}" for name, value in known.locals],
+            )
+            for known in sample.variables
+        ]
+    return found
+
+
 def lines(thread: ThreadStack, *, most: int = 40) -> str:
     """A thread's stack, innermost first; native frames are marked, the telling one is pointed at."""
     telling = telling_frame(thread)
     shown = thread.frames[:most]
-    text = [f"{_mark(frame, telling)} {_short(place(frame))}" for frame in shown]
+    text = [f"{_mark(frame, telling)} {shortened(place(frame))}" for frame in shown]
     if len(thread.frames) > most:
         text.append(f"   ... {len(thread.frames) - most} more frames")
     return "\n".join(text) or "   (no frames)"
 
 
-def _short(text: str) -> str:
+def shortened(text: str) -> str:
     """A C++ template can fill a page with its own name; its ends say what it is."""
     return text if len(text) <= WIDEST else f"{text[: WIDEST - 41]} .. {text[-37:]}"
 

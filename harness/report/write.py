@@ -124,17 +124,10 @@ def hider_of(hide: Iterable[str] | None) -> Hider:
     return Hider(tuple(identities() if hide is None else hide), secrets=secrets(surroundings()))
 
 
-def compared(
-    before: Run | CampaignRun,
-    after: Run | CampaignRun,
-    after_dir: Path,
-    name: str,
-    *,
-    hide: Iterable[str] | None = None,
-) -> str:
-    """What changed from ``before`` to ``after``, in one of FORMS."""
+def compared(before_dir: Path, after_dir: Path, name: str, *, hide: Iterable[str] | None = None) -> str:
+    """What changed from the run in ``before_dir`` to that in ``after_dir``, in one of FORMS."""
     from harness.report.compare import compare
+    from harness.store.run_store import read_any
 
-    hider = hider_of(hide)
-    report = compare(before, after, after_dir)
-    return FORMS.load("md" if name == "terminal" else name)(report, hide=hider.text)
+    report = compare(read_any(before_dir), read_any(after_dir), after_dir, before_dir=before_dir)
+    return FORMS.load("md" if name == "terminal" else name)(report, hide=hider_of(hide).text)

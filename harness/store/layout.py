@@ -7,6 +7,7 @@ runs/<id>/
     lock                  held by the controller that works here
     report.md report.html report.json report.claims.json figures/*.svg (controller)
     repro.py repro.json   the failure without the harness, and how it was tried (controller)
+    viewer.html           the page to look into the run with (report --viewer)
     notes.md              what people say about the run (people)
     trials/<key>/
         trial.json        the trial as asked (controller, before the start)
@@ -54,6 +55,11 @@ def lock(run: Path) -> Path:
 def report(run: Path, kind: str = "md") -> Path:
     """The rendered report (``md`` or ``json``)."""
     return run / f"report.{kind}"
+
+
+def viewer(run: Path) -> Path:
+    """The page to look into the run with, where one was asked for."""
+    return run / "viewer.html"
 
 
 def archive(bundle: Path) -> Path:

@@ -98,8 +98,8 @@ def _is_secret_option(word: Any) -> bool:
 def redact(data: Any, *, values: tuple[str, ...] = ()) -> Any:
     """JSON-ready ``data`` without secrets.
 
-    Hidden are the values of secret-looking names below every key ``env`` (an object, or a list of pairs), what looks
-    like a secret in any text, and each of ``values`` wherever it occurs in one.
+    Hidden are the values of secret-looking names below every key ``env`` (an object, or a list of pairs) and ``locals``
+    (pairs), what looks like a secret in any text, and each of ``values`` wherever it occurs in one.
     """
     if isinstance(data, dict):
         return {key: _redact_member(key, item, values) for key, item in cast("dict[str, Any]", data).items()}
@@ -112,7 +112,7 @@ def _redact_member(key: str, item: Any, values: tuple[str, ...]) -> Any:
     if key == "env" and isinstance(item, dict):
         env = cast("dict[str, Any]", item)
         item = {name: HIDDEN if looks_secret(name) else value for name, value in env.items()}
-    elif key == "env" and isinstance(item, list | tuple):
+    elif key in ("env", "locals") and isinstance(item, list | tuple):
         pairs = cast("list[Any]", item)
         item = [[pair[0], HIDDEN] if _is_secret_pair(pair) else pair for pair in pairs]
     elif key in {"argv", "command"} and isinstance(item, list | tuple):

@@ -234,3 +234,30 @@ def test_a_program_that_deletes_its_own_folder_is_no_traceback(place):
     assert done.exit_code == 6, done.output
     assert "its folder was deleted while it ran" in " ".join(done.stdout.split())
     assert "INFRA" in (folder(place) / "report.md").read_text()
+
+
+KEEPS = """
+import threading
+def load_batch(number, db_password):
+    lock = threading.Lock()
+    shards = ["a", "b"]
+    lock.acquire()
+    lock.acquire()
+print("step 1", flush=True)
+load_batch(7, "swordfish-of-the-test")
+"""
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_locals_are_shown_where_they_were_asked_for_without_what_is_secret_by_its_name(place, asked):
+    (place / "keeps.py").write_text(KEEPS)
+    done = run("keeps.py", options=("--locals",) if asked else ())
+
+    assert done.exit_code == 1, done.output
+    report = (folder(place) / "report.md").read_text()
+    for text in (done.stdout, report):
+        assert ("number = 7" in text) == asked
+        assert ('shards = ["a", "b"]' in text) == asked
+        assert ("db_password = <hidden>" in text) == asked
+    kept = [path for path in folder(place).rglob("*") if path.is_file()]
+    assert not [path for path in kept if "swordfish" in path.read_text(errors="replace")]

@@ -144,7 +144,12 @@ def seen(place: Path) -> dict[str, str]:
     found = {"bisect, stdout": search.stdout, "bisect, live": search.stderr, "run, stdout": once.stdout,
              "run, live": once.stderr, "run --echo": echo.stdout + echo.stderr}  # fmt: skip
     runs = sorted((place / "runs").iterdir())
+    found["report --index"] = ask("report", "--index").stdout
+    found["index.html"] = (place / "runs" / "index.html").read_text()
+    both = ["report", str(runs[-1]), "--compare", str(runs[0]), "--viewer", "-o", str(runs[-1] / "both.html")]
+    assert subprocess.run(nsa_harness(*both), cwd=place, env=environment(), check=False).returncode == 0
     for run in runs:
+        found["report --viewer"] = ask("report", str(run), "--viewer").stdout
         assert stat.S_IMODE(run.stat().st_mode) == 0o700
         for form in FORMS:
             found[f"report --format {form}"] = ask("report", str(run), "--format", form).stdout
@@ -182,9 +187,10 @@ def test_no_control_is_shown_or_written(seen, control):
 
 
 def test_a_page_holds_no_script_of_a_strangers(seen):
-    pages = [text for where, text in seen.items() if where.endswith("report.html")]
+    kinds = ("report.html", "viewer.html", "both.html", "index.html")
+    pages = [text for where, text in seen.items() if where.endswith(kinds)]
 
-    assert pages
+    assert len(pages) >= 2 * len(kinds)
     assert all("<script>document" not in page for page in pages)
 
 
@@ -241,11 +247,12 @@ def title_in_a_browser(page: Path, profile: Path) -> str:
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome on PATH")
 def test_a_browser_runs_nothing_of_a_strangers(seen, place, tmp_path):
     pages = [*sorted(place.glob("runs/*/report.html"))[:2], *sorted(place.glob("bundle of */report.html"))[:1]]
+    pages += [*sorted(place.glob("runs/*/viewer.html"))[:2], *place.glob("runs/*/both.html")]
     naked = tmp_path / "naked.html"
     naked.write_text("<title>A page</title><img src=x onerror=document.title='PWNED'>")
 
     assert title_in_a_browser(naked, tmp_path / "profile") == "PWNED"  # such a thing is seen when it happens
-    assert len(pages) == 3
+    assert len(pages) == 6
     for page in pages:
         assert "PWNED" in page.read_text()
         assert "PWNED" not in title_in_a_browser(page, tmp_path / "profile")

@@ -7,24 +7,27 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from harness.core.evidence import SourceFailure, StackSample
+from harness.core.evidence import FrameLocals, SourceFailure, StackSample
 from harness.observe.proc import Proc
 from harness.observe.stacks.dumper import DUMP_LIMIT_S, Dump, find_tool, gone, run_dumper, unstoppable
 from harness.observe.stacks.parse import parse_pyspy, pyspy_locals
-from harness.reading.frames import is_stdlib, package
+from harness.reading.frames import is_own, is_stdlib, package
 from harness.reading.loops import loop_samples
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from harness.core.evidence import Frame
+    from harness.core.evidence import Frame, ThreadStack
 
 MAX_SOURCE_BYTES = 1 << 20
 """A longer file of source is not read for its loops."""
 
 TRIES = 3
 """Locals are read while the process runs on, and may change under py-spy's hands: it says so, and is asked again."""
+
+MOST_FRAMES, MOST_LOCALS, LONGEST_LOCAL = 6, 24, 160
+"""Of one thread's own frames, the innermost first; of one frame's locals; characters of one value."""
 
 _TORCH = frozenset({"torch"})
 _CONTAINERS = "/torch/nn/modules/container.py"
@@ -34,13 +37,21 @@ _CONTAINERS = "/torch/nn/modules/container.py"
 class PySpy:
     """Reads the process's memory without stopping it; with ``native`` it stops it (0.1 to 3 s with torch loaded).
 
-    Without native frames the locals come along, and with them the loops that the frames are in.
+    Without native frames the locals come along, and with them the loops that the frames are in. ``keeps_locals``: the
+    values themselves are evidence, too.
     """
 
     name = "py-spy"
 
-    def __init__(self, *, tool: str | None = None, proc: Proc | None = None, limit_s: float = DUMP_LIMIT_S) -> None:
-        self._tool = tool
+    def __init__(
+        self,
+        *,
+        tool: str | None = None,
+        proc: Proc | None = None,
+        limit_s: float = DUMP_LIMIT_S,
+        keeps_locals: bool = False,
+    ) -> None:
+        self._tool, self._keeps_locals = tool, keeps_locals
         self._proc = proc or Proc()
         self._limit_s = limit_s
 
@@ -79,7 +90,8 @@ class PySpy:
         if not values:
             return sample
         frames = (frame for thread in threads for frame in thread.frames)
-        return replace(sample, loops=loop_samples(sample, values, sources(pid, frames)))
+        kept = _own_locals(threads, values) if self._keeps_locals else ()
+        return replace(sample, loops=loop_samples(sample, values, sources(pid, frames)), variables=kept)
 
     def _dump(self, tool: str, pid: int, *, native: bool) -> tuple[Dump, bool]:
         """What py-spy prints, and whether locals are among it."""
@@ -91,6 +103,21 @@ class PySpy:
             if dump.failure is None or "local variable" not in dump.failure:
                 return dump, dump.failure is None
         return run_dumper(argv, pid=pid, proc=self._proc, limit_s=self._limit_s), False
+
+
+def _own_locals(
+    threads: Iterable[ThreadStack], values: Mapping[tuple[int, int], Mapping[str, str]]
+) -> tuple[FrameLocals, ...]:
+    """The locals of each thread's innermost frames that are the program's own, without what every module has."""
+    found: list[FrameLocals] = []
+    for thread in threads:
+        own = [depth for depth, frame in enumerate(thread.frames) if is_own(frame) and values.get((thread.tid, depth))]
+        for depth in own[:MOST_FRAMES]:
+            known = [(name, value) for name, value in values[thread.tid, depth].items() if not name.startswith("__")]
+            shown = tuple((name, value[:LONGEST_LOCAL]) for name, value in known[:MOST_LOCALS])
+            if shown:
+                found.append(FrameLocals(tid=thread.tid, depth=depth, locals=shown))
+    return tuple(found)
 
 
 def sources(pid: int, frames: Iterable[Frame]) -> dict[str, str]:

@@ -22,10 +22,11 @@ STACK_SOURCES = Registry(
 """Neutral and cheap first; faulthandler last, because it sends a signal."""
 
 
-def load_sources(names: Sequence[str] = ()) -> tuple[StackSource, ...]:
-    """The sources called ``names``, or all of them, in table order.
+def load_sources(names: Sequence[str] = (), *, keeps_locals: bool = False) -> tuple[StackSource, ...]:
+    """The sources called ``names``, or all of them, in table order; with the values of locals where one can see them.
 
     Raises:
         UnknownNameError: a name that is not in the table.
     """
-    return tuple(STACK_SOURCES.load(name)() for name in (names or STACK_SOURCES.names()))
+    asked = {"py-spy": {"keeps_locals": True}} if keeps_locals else {}
+    return tuple(STACK_SOURCES.load(name)(**asked.get(name, {})) for name in (names or STACK_SOURCES.names()))

@@ -27,12 +27,12 @@ def render(
     report: Report, *, hide: Callable[[str], str] = lambda text: text, begun: dict[str, Any] | None = None
 ) -> str:
     """The report as one JSON document; ``begun`` is :func:`begin` of it, where that was made before."""
-    return dump((begun or begin(report, hide=hide)) | _hidden(_figures(report), hide))
+    return dump((begun or begin(report, hide=hide)) | hidden(_figures(report), hide))
 
 
 def begin(report: Report, *, hide: Callable[[str], str]) -> dict[str, Any]:
     """The document without its figures, which may still be being drawn."""
-    return _hidden(_told(report), hide)
+    return hidden(_told(report), hide)
 
 
 def data(report: Report) -> dict[str, Any]:
@@ -40,7 +40,8 @@ def data(report: Report) -> dict[str, Any]:
     return _told(report) | _figures(report)
 
 
-def _hidden(document: dict[str, Any], hide: Callable[[str], str]) -> dict[str, Any]:
+def hidden(document: dict[str, Any], hide: Callable[[str], str]) -> dict[str, Any]:
+    """``document`` without names, secrets and controls; ``hide`` is a :class:`Hider`'s ``text``, or hides nothing."""
     hider: Hider | None = getattr(hide, "__self__", None)
     return hider.data(document) if hider else document
 

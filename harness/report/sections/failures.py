@@ -51,6 +51,7 @@ def in_full(run_dir: Path, group: Group, *, name: str, total: int) -> str:
         return "\n\n".join(parts)
     parts += [
         seen.where(evidence, trial.record) if verdict.kind in (Kind.HANG, Kind.SLOW, Kind.UNRESOLVED) else "",
+        seen.variables(evidence),
         seen.raised(evidence),
         ranks(evidence),
         devices(evidence),

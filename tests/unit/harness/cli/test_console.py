@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import re
 
+import click
 import pytest
 
-from harness.cli.console import LiveScreen, PlainScreen, screen
+from harness.cli.console import LiveScreen, PlainScreen, result, screen, themed
 from harness.core.boundary import PlanEstimate
 
 
@@ -76,3 +77,53 @@ def test_only_a_terminal_that_can_move_its_cursor_gets_lines_that_move(terminal,
         monkeypatch.setenv("TERM", term)
     assert type(screen(stream=terminal)) is kind
     assert type(screen(stream=io.StringIO())) is PlainScreen
+
+
+SCREEN = """HANG (deadlock), rank 0  (confidence: high; after 7.4 s)
+  rank 0 silent for 6.1 s in backward of step 1
+
+where it was:
+  => acquire_forever (train.py:26)
+     backward (train.py:40)
+
+  12 trials in 3 min: 10 PASS, 1 SLOW, 1 HANG (deadlock)
+  next: Look at acquire_forever.
+
+report: runs/x/report.md
+again:
+  nsa-harness run -- python train.py"""
+
+
+def test_the_theme_changes_no_word_and_makes_answer_verdict_frame_and_next_step_stand_out():
+    shown = themed(SCREEN).split("\n")
+
+    assert click.unstyle("\n".join(shown)) == SCREEN
+    assert shown[0].startswith(click.style("HANG (deadlock)", fg="red", bold=True))
+    assert shown[4] == click.style("  => acquire_forever (train.py:26)", bold=True)
+    assert click.style("PASS", fg="green") in shown[7]
+    assert shown[8].startswith("  " + click.style("next:", fg="cyan", bold=True))
+    assert shown[10].startswith(click.style("report:", dim=True))
+    assert shown[12] == click.style("  nsa-harness run -- python train.py", fg="cyan")
+    assert shown[5] == "     backward (train.py:40)"
+
+
+@pytest.mark.parametrize("asked", [{"NO_COLOR": "1", "TERM": "xterm"}, {"TERM": "dumb"}])
+def test_a_result_has_no_colours_where_nobody_wants_them(terminal, monkeypatch, asked):
+    for name in ("NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in asked.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.stdout", terminal)
+    result(SCREEN)
+
+    assert terminal.getvalue() == f"{SCREEN}\n"
+
+
+def test_a_result_has_colours_on_a_terminal_and_none_in_a_file(terminal, monkeypatch, capsys):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    result(SCREEN)
+    assert capsys.readouterr().out == f"{SCREEN}\n"
+    monkeypatch.setattr("sys.stdout", terminal)
+    result(SCREEN)
+    assert "\x1b[31m" in terminal.getvalue()

@@ -1,0 +1,235 @@
+"""Data: a run as the page has it: sentences and counts of its report, cells, trials, tracks and stacks."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from harness.core.errors import StoreError
+from harness.core.record import Run
+from harness.core.verdict import Answer, Kind
+from harness.reading.frames import deciding_thread, telling_frame
+from harness.report.facts import steps_of
+from harness.report.render.json import answered
+from harness.report.sections.trials import ended, why
+from harness.report.seen import LOG_LINES
+from harness.report.stacks import deciding_sample, place, shortened
+from harness.report.subject import subject
+from harness.report.text import listed
+from harness.report.viewer.tracks import tracks
+from harness.store.run_store import read_evidence
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from harness.core.evidence import Evidence, Frame, ThreadStack
+    from harness.core.record import CampaignRun, TrialRecord
+    from harness.report.build import Report
+    from harness.report.viewer.tracks import Stretch, Track
+
+DETAILED = 300
+"""Trials with tracks and stacks on the page, those that did not pass first; a page of more would be slow to open."""
+
+DEEPEST = 60
+"""Frames of a thread that are kept, from the innermost."""
+
+
+class Table:
+    """Values that occur often, each once; a value's number stands for it."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self._numbers: dict[Any, int] = {}
+
+    def number(self, key: Any, value: Any) -> int:
+        """The number of ``value``, which ``key`` tells from others."""
+        if key not in self._numbers:
+            self._numbers[key] = len(self.values)
+            self.values.append(value)
+        return self._numbers[key]
+
+
+def of_run(report: Report) -> dict[str, Any]:
+    """One run as JSON-ready data; nothing is hidden yet."""
+    run, frames, stacks = report.run, Table(), Table()
+    records = (*run.records, *getattr(run, "reused", ()))
+    names = axes(run)
+    detailed = _detailed(records)
+    trials = [
+        _trial(record, names=names) | (_seen(record, report.run_dir, frames, stacks) if i in detailed else {})
+        for i, record in enumerate(records)
+    ]
+    return {
+        **answered(report),
+        "id": run.id,
+        "code": run.code,
+        "started": run.started_at[:16].replace("T", " "),
+        "ended": run.ended,
+        "tally": report.summary.tally,
+        "sure": list(report.summary.sure),
+        "notes": list(report.summary.notes),
+        "axes": list(names),
+        "cells": _cells(run, records, names),
+        "trials": trials,
+        "frames": frames.values,
+        "stacks": stacks.values,
+        "detailed": len(detailed),
+        "subject": _subject(run),
+    }
+
+
+def _subject(run: Run | CampaignRun) -> int | None:
+    """The place among the trials of the one that the report looks at closely."""
+    found = subject(run)
+    return None if found is None else next(i for i, record in enumerate(run.records) if record is found)
+
+
+def axes(run: Run | CampaignRun) -> tuple[str, ...]:
+    """The names of the settings that are varied, in their order."""
+    if isinstance(run, Run):
+        return (run.spec.axis.name,)
+    return tuple(factor.name for factor in run.spec.matrix.space.factors if len(factor.axis.values) > 1)
+
+
+def _detailed(records: Sequence[TrialRecord]) -> set[int]:
+    order = sorted(range(len(records)), key=lambda i: (records[i].verdict.kind is Kind.PASS, i))
+    return set(order[:DETAILED])
+
+
+def _place_of(record: TrialRecord, names: Sequence[str]) -> list[Any]:
+    """The values of the axes, and what was changed beside them for a control."""
+    control = record.trial.role if record.trial.is_control else ""
+    return [*(record.trial.point.get(name) for name in names), control]
+
+
+def _cells(run: Run | CampaignRun, records: Sequence[TrialRecord], names: Sequence[str]) -> list[dict[str, Any]]:
+    """A row for each place that was tried, in the order of its axes; and those that were asked for and not tried."""
+    found: dict[tuple[Any, ...], list[int]] = {}
+    for number, record in enumerate(records):
+        found.setdefault(tuple(_place_of(record, names)), []).append(number)
+    answer = getattr(run, "answer", None)
+    results = {(*(one.cell.get(name) for name in names), ""): one for one in (answer.cells if answer else ())}
+    rows: list[dict[str, Any]] = []
+    for at in sorted({*found, *results}, key=_order(run, names)):
+        numbers, result = found.get(at, []), results.get(at)
+        because = result.because if result and not numbers else ""
+        rows.append({"at": list(at), "trials": numbers, "because": because, **_counts([records[i] for i in numbers])})
+    return rows
+
+
+def _order(run: Run | CampaignRun, names: Sequence[str]) -> Any:
+    """Along each axis by its own order; a control behind the place that it belongs to."""
+    every = [run.spec.axis] if isinstance(run, Run) else [factor.axis for factor in run.spec.matrix.space.factors]
+    known = {axis.name: {value: i for i, value in enumerate(axis.values)} for axis in every}
+
+    def key(at: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (
+            *(known[name].get(value, len(known[name])) for name, value in zip(names, at[:-1], strict=True)),
+            at[-1],
+        )
+
+    return key
+
+
+def _counts(records: Sequence[TrialRecord]) -> dict[str, Any]:
+    words: dict[str, int] = {}
+    for record in records:
+        words[str(record.verdict)] = words.get(str(record.verdict), 0) + 1
+    passes = [record.outcome.duration_s for record in records if record.verdict.kind is Kind.PASS]
+    peaks = [record.measurement.peak_rss_bytes for record in records]
+    return {
+        "seen": listed(f"{n} {word}" for word, n in sorted(words.items(), key=lambda item: -item[1])),
+        "kinds": sorted({record.verdict.kind.value for record in records}),
+        "good": sum(record.answer is Answer.GOOD for record in records),
+        "bad": sum(record.answer is Answer.BAD for record in records),
+        "pass_s": round(median(passes), 3) if passes else None,
+        "all_s": round(sum(record.outcome.duration_s for record in records), 2),
+        "peak": max(peaks, default=0),
+    }
+
+
+def _trial(record: TrialRecord, *, names: Sequence[str]) -> dict[str, Any]:
+    """What is known of a trial without its evidence."""
+    verdict, outcome = record.verdict, record.outcome
+    return {
+        "at": _place_of(record, names),
+        "role": why(record).replace("`", ""),
+        "verdict": str(verdict),
+        "kind": verdict.kind.value,
+        "answer": record.answer.value,
+        "because": verdict.because,
+        "judged": f"{verdict} by rule {verdict.rule}, confidence {verdict.confidence}",
+        "seconds": round(outcome.duration_s, 3),
+        "limit": round(record.trial.budget.total.seconds, 3),
+        "steps": steps_of(record),
+        "silent": round(record.measurement.longest_silence_s, 3),
+        "peak": record.measurement.peak_rss_bytes,
+        "ended": ended(outcome),
+        "started": record.started_at,
+        "rank": verdict.rank,
+        "signals": [[round(t_s, 3), name] for t_s, name, _ in outcome.cleanup.signals],
+    }
+
+
+def _seen(record: TrialRecord, run_dir: Path, frames: Table, stacks: Table) -> dict[str, Any]:
+    """What its evidence adds: tracks, stacks, the end of its output; or why there is none."""
+    try:
+        evidence = read_evidence(run_dir, record.trial.key)
+    except StoreError as error:
+        return {"missing": f"Its evidence cannot be read: {error}"}
+    if evidence is None:
+        return {"missing": "Its evidence was not kept."}
+    decides = deciding_sample(evidence, record.verdict)
+    return {
+        "tracks": [_track(track) for track in tracks(evidence, end_s=record.outcome.duration_s)],
+        "samples": _samples(evidence, frames, stacks),
+        "decides": decides.id if decides else "",
+        "output": [[log.stream, "\n".join(log.text.splitlines()[-LOG_LINES:])] for log in evidence.logs if log.text],
+        "no_stacks": [f"{failure.source}: {failure.reason}" for failure in evidence.failures],
+    }
+
+
+def _track(track: Track) -> dict[str, Any]:
+    return {
+        "rank": track.rank,
+        "stretches": [_stretch(stretch) for stretch in track.stretches],
+        "parts": [[round(p.start_s, 4), round(p.end_s, 4), p.name, p.phase] for p in track.parts],
+        "ended": None if track.ended_s is None else round(track.ended_s, 3),
+        "how": track.how,
+    }
+
+
+def _stretch(stretch: Stretch) -> list[Any]:
+    what = stretch.phase or (str(stretch.marks) if stretch.marks else "")
+    return [round(stretch.start_s, 4), round(stretch.end_s, 4), stretch.known.value, what, stretch.step]
+
+
+def _samples(evidence: Evidence, frames: Table, stacks: Table) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    ranks = {facts.pid: f"rank {facts.rank}" for facts in evidence.ranks}
+    for sample in sorted(evidence.stacks, key=lambda one: (one.t_s, one.rank)):
+        main = deciding_thread(sample)
+        threads = [_stack(thread, frames, stacks) for thread in sample.threads]
+        found.append(
+            {
+                "id": sample.id,
+                "t": round(sample.t_s, 3),
+                "who": ranks.get(sample.pid, f"process {sample.pid}"),
+                "pid": sample.pid,
+                "source": sample.source,
+                "threads": threads,
+                "names": [thread.name or str(thread.tid) for thread in sample.threads],
+                "main": next((i for i, thread in enumerate(sample.threads) if thread is main), 0),
+            }
+        )
+    return found
+
+
+def _stack(thread: ThreadStack, frames: Table, stacks: Table) -> int:
+    """The number of a thread's stack: its frames' numbers from the innermost on, and which of them tells."""
+    telling = telling_frame(thread)
+    shown: Iterable[Frame] = thread.frames[:DEEPEST]
+    numbers = tuple(frames.number(frame, [shortened(place(frame)), int(frame.native)]) for frame in shown)
+    tells = next((i for i, frame in enumerate(thread.frames[:DEEPEST]) if frame is telling), -1)
+    return stacks.number((numbers, tells), [list(numbers), tells, max(len(thread.frames) - DEEPEST, 0)])

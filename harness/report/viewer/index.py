@@ -1,0 +1,83 @@
+"""Index: every run in a folder as one page that can be filtered and sorted, with links to what lies beside each."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from harness.report.render.json import hidden
+from harness.report.viewer.page import page
+from harness.store import layout
+from harness.store.shelf import list_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def index(folder: Path, *, hide: Callable[[str], str]) -> str:
+    """The page for the runs and bundles in ``folder``, newest first; links are relative to it."""
+    rows = sorted((*_runs(folder), *_bundles(folder)), key=lambda row: str(row["started"]), reverse=True)
+    document = {
+        "title": f"Runs in {folder.name or folder}",
+        "verdict": "",
+        "tone": "unsure",
+        "answer": f"{len(rows)} {'run' if len(rows) == 1 else 'runs'}, newest first.",
+        "planted": "",
+        "index": rows,
+    }
+    return page(hidden(document, hide))
+
+
+def _runs(folder: Path) -> list[dict[str, Any]]:
+    return [
+        _row(
+            row.directory,
+            started=row.started_at,
+            question=row.question,
+            answer=row.problem or str(_read(layout.report(row.directory, "claims.json")).get("answer") or row.finding),
+            trials=row.trials,
+            ended="cannot be read" if row.problem else row.ended,
+        )
+        for row in list_runs(folder)
+    ]
+
+
+def _bundles(folder: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for path in sorted(folder.glob(f"*/{layout.findings(folder).name}")):
+        said = _read(path)
+        found.append(
+            _row(
+                path.parent,
+                started=str(said.get("started_at", "")),
+                question=str(said.get("title", "")),
+                answer=str(said.get("verdict", "")),
+                trials=len(said.get("trials") or ()),
+                ended=str(said.get("ended", "cannot be read")),
+            )
+        )
+    return found
+
+
+def _row(run: Path, *, started: str, question: str, answer: str, trials: int, ended: str) -> dict[str, Any]:
+    pages = (("report", layout.report(run, "html")), ("viewer", layout.viewer(run)))
+    links = [[name, f"{run.name}/{path.name}"] for name, path in pages if path.is_file()]
+    return {
+        "name": run.name,
+        "started": started[:16].replace("T", " "),
+        "question": question,
+        "answer": answer,
+        "trials": trials,
+        "ended": ended,
+        "links": links,
+    }
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What a file of ours says; one that is not there or cannot be read says nothing."""
+    data: object = None
+    with suppress(OSError, ValueError):
+        data = json.loads(path.read_text(encoding="utf-8"))
+    return data if isinstance(data, dict) else {}

@@ -1,0 +1,98 @@
+"""Page: the viewer as one file: data, style and script inside, no request, and no script but ours."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from harness import __version__
+from harness.core.verdict import Answer
+from harness.report.build import build
+from harness.report.compare import pairs
+from harness.report.render.json import dump, hidden
+from harness.report.text import listed
+from harness.report.viewer.data import of_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from harness.core.record import CampaignRun, Run, TrialRecord
+    from harness.report.build import Report
+
+
+def render(report: Report, *, hide: Callable[[str], str]) -> str:
+    """The run as a page to look into; of a comparison both runs side by side."""
+    summary = report.summary
+    document = {
+        "title": report.title,
+        "verdict": summary.verdict,
+        "tone": summary.tone,
+        "answer": summary.answer,
+        "planted": summary.planted,
+        "runs": [of_run(one) for one in _runs(report)],
+        "pairs": _pairs(report.before.run, report.run) if report.before else [],
+    }
+    return page(hidden(document, hide))
+
+
+def _runs(report: Report) -> tuple[Report, ...]:
+    """The run itself, or the two of a comparison, each with what its own report says."""
+    return (report.before, build(report.run, report.run_dir)) if report.before else (report,)
+
+
+def _pairs(before: Run | CampaignRun, after: Run | CampaignRun) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": pair.name,
+            "change": pair.change,
+            "changed": list(pair.changed),
+            "before": _words(pair.before),
+            "after": _words(pair.after),
+            "trials": [_worst(pair.before, before), _worst(pair.after, after)],
+        }
+        for pair in pairs(before, after)
+    ]
+
+
+def _words(records: tuple[TrialRecord, ...]) -> str:
+    words: dict[str, int] = {}
+    for record in records:
+        words[str(record.verdict)] = words.get(str(record.verdict), 0) + 1
+    return listed(f"{n} {word}" for word, n in words.items())
+
+
+def _worst(records: tuple[TrialRecord, ...], run: Run | CampaignRun) -> int | None:
+    """The place in the run of the trial to look at: the first that did not pass, else the first; None without one."""
+    chosen = next((record for record in records if record.answer is not Answer.GOOD), next(iter(records), None))
+    return next((i for i, record in enumerate(run.records) if record is chosen), None)
+
+
+def page(document: dict[str, Any]) -> str:
+    """``document``, of which nothing needs to be hidden any more, as the page."""
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+    own = files("harness.report") / "templates"
+    script = own.joinpath("viewer.js").read_text(encoding="utf-8")
+    style = own.joinpath("report.css").read_text(encoding="utf-8") + own.joinpath("viewer.css").read_text(
+        encoding="utf-8"
+    )
+    template = Environment(autoescape=True, trim_blocks=True, keep_trailing_newline=True).from_string(
+        own.joinpath("viewer.html.j2").read_text(encoding="utf-8")
+    )
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return template.render(
+        version=__version__,
+        document=document,
+        data=Markup(_inside_script(dump(document))),
+        script=Markup(script),
+        style=Markup(style),
+        digest=digest,
+    )
+
+
+def _inside_script(text: str) -> str:
+    """JSON that no parser of HTML finds the end of a script in."""
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,0 +1,133 @@
+"""Tracks: what each rank of a trial was doing from 0 to its end, as far as the marks that were kept tell it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from harness.core.evidence import FIRST_MARKS
+from harness.report.figures.timeline import by_rank
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.core.evidence import Evidence, Heartbeat, RankFacts
+
+
+class Known(StrEnum):
+    """What is known of a stretch of time."""
+
+    PHASE = "phase"
+    BETWEEN = "between"
+    STARTING = "starting"
+    NOT_KEPT = "not kept"
+    NO_MARK = "no mark"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """A rank from ``start_s`` to ``end_s`` seconds after the trial's start.
+
+    ``phase`` is the one that it had begun and not ended, or empty; ``marks`` counts those that were not kept.
+    """
+
+    start_s: float
+    end_s: float
+    known: Known
+    phase: str = ""
+    step: int | None = None
+    marks: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part of a phase that said when it was done, such as ``blocks.3``; it began where the part before it was."""
+
+    start_s: float
+    end_s: float
+    name: str
+    phase: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Track:
+    """One rank: ``ended_s`` is when its process ended by itself, ``how`` with what."""
+
+    rank: int
+    stretches: tuple[Stretch, ...]
+    parts: tuple[Part, ...]
+    ended_s: float | None = None
+    how: str = ""
+
+
+def tracks(evidence: Evidence, *, end_s: float) -> tuple[Track, ...]:
+    """A track for each rank that left a mark or is known by its process, in the order of ranks."""
+    marks = by_rank(evidence)
+    known = {facts.rank: facts for facts in evidence.ranks}
+    every = evidence.heartbeats_total  # of a single process
+    return tuple(
+        _track(rank, marks.get(rank, []), facts=known.get(rank), every=every, end_s=end_s)
+        for rank in sorted({*marks, *known})
+    )
+
+
+def _track(rank: int, marks: list[Heartbeat], *, facts: RankFacts | None, every: int, end_s: float) -> Track:
+    total = facts.heartbeats_total if facts else every
+    ended_s = facts.ended_s if facts else None
+    until_s = end_s if ended_s is None else min(ended_s, end_s)
+    return Track(
+        rank=rank,
+        stretches=_stretches(marks, not_kept=max(total - len(marks), 0), until_s=until_s),
+        parts=_parts(marks, has_gap=total > len(marks)),
+        ended_s=ended_s,
+        how=_how(facts),
+    )
+
+
+def _how(facts: RankFacts | None) -> str:
+    if facts is None or facts.ended_s is None or facts.exit is None:
+        return ""
+    exit_ = facts.exit
+    return f"signal {exit_.signal}" if exit_.signal else f"exit code {exit_.code}"
+
+
+def _stretches(marks: Sequence[Heartbeat], *, not_kept: int, until_s: float) -> tuple[Stretch, ...]:
+    if not marks:
+        return (Stretch(start_s=0.0, end_s=until_s, known=Known.STARTING),)
+    found = [Stretch(start_s=0.0, end_s=marks[0].t_s, known=Known.STARTING)]
+    for number, (mark, after) in enumerate(pairwise(marks), start=1):
+        if not_kept and number == FIRST_MARKS:
+            found.append(Stretch(start_s=mark.t_s, end_s=after.t_s, known=Known.NOT_KEPT, marks=not_kept))
+            continue
+        stretch = _after(mark, end_s=after.t_s)
+        last = found[-1]
+        if (last.known, last.phase, last.step) == (stretch.known, stretch.phase, stretch.step):
+            found[-1] = Stretch(
+                start_s=last.start_s, end_s=after.t_s, known=last.known, phase=last.phase, step=last.step
+            )
+        else:
+            found.append(stretch)
+    last = marks[-1]
+    phase = "" if last.edge == "end" else last.phase
+    found.append(
+        Stretch(start_s=last.t_s, end_s=max(until_s, last.t_s), known=Known.NO_MARK, phase=phase, step=last.step)
+    )
+    return tuple(stretch for stretch in found if stretch.end_s > stretch.start_s)
+
+
+def _after(mark: Heartbeat, *, end_s: float) -> Stretch:
+    """From a mark to the next one: inside a phase, or between two."""
+    if mark.edge == "end":
+        return Stretch(start_s=mark.t_s, end_s=end_s, known=Known.BETWEEN)
+    return Stretch(start_s=mark.t_s, end_s=end_s, known=Known.PHASE, phase=mark.phase, step=mark.step)
+
+
+def _parts(marks: Sequence[Heartbeat], *, has_gap: bool) -> tuple[Part, ...]:
+    """What said that it was done inside a phase, each from the mark before it."""
+    return tuple(
+        Part(start_s=before.t_s, end_s=mark.t_s, name=mark.detail, phase=mark.phase)
+        for number, (before, mark) in enumerate(pairwise(marks), start=1)
+        if mark.edge == "progress" and mark.detail and not (has_gap and number == FIRST_MARKS)
+    )
