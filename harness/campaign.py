@@ -67,6 +67,10 @@ def of_use(spec: CampaignSpec, search: Search, counted: Sequence[TrialRecord]) -
     return [r for r in ordered if is_known or r.verdict.kind not in FAILURES]
 
 
+def _no_gpus(cell: Point) -> int:
+    return 0
+
+
 class Campaign:
     """One question about a matrix, on one machine. What was recorded before is not run again."""
 
@@ -101,8 +105,10 @@ class Campaign:
             claims=claims,
             label=lambda b: self.matrix.space.name_of(b.trial.point),
         )
-        self.queue = Queue(Leases(gpus=len(gpus), cpus=len(lanes)), gpus_at=self.matrix.gpus_at)
-        self.hides_gpus = any(row.gpus for row in self.matrix.resources)
+        # Elsewhere GPUs are the engine's to lease: a node has those that it was asked for.
+        leased = parts.elsewhere is None
+        self.queue = Queue(Leases(gpus=len(gpus), cpus=len(lanes)), gpus_at=self.matrix.gpus_at if leased else _no_gpus)
+        self.hides_gpus = leased and any(row.gpus for row in self.matrix.resources)
         self.earlier = Earlier()
         self.names: dict[str, tuple[str, ...]] = {}
         self.ran: dict[str, str] = {}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from harness.core.ports import Clock, Executor, StackSources, Target, Watched
+    from harness.core.ports import Clock, Elsewhere, Executor, Judge, StackSources, Target, Watched
     from harness.core.trial import Trial
 
 GRACE_S = 2.0
@@ -33,13 +33,14 @@ TIMED = frozenset({StopReason.STARTUP, StopReason.STALL, StopReason.TOTAL})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The interchangeable parts that a trial needs."""
+    """The interchangeable parts that a trial needs. With ``elsewhere`` it runs there, and the others are not asked."""
 
     target: Target
     executor: Executor
     sources: StackSources
     clock: Clock
     child_env: Mapping[str, str]
+    elsewhere: Elsewhere | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,20 +61,33 @@ def conduct(
     watched: Watched | None = None,
     interrupted: Callable[[], bool] = lambda: False,
     examine: bool = False,
+    judge: Judge | None = None,
+    begin: Callable[[], float] | None = None,
+    called: Callable[[], bool] = lambda: False,
 ) -> Conducted:
     """Run ``trial`` to its end, whatever that is; nothing of it is left when this returns.
 
     With ``examine`` (one program, not a search) a silent trial that the user interrupts is looked into before it is
     ended. What the harness did not watch, because it stood still itself, says nothing in a search, and of one program
     nothing about limits.
+
+    Of a trial that runs on several nodes an agent conducts its part: ``judge`` is then who judges the whole, ``begin``
+    waits until all parts are prepared and gives the time at which they begin, and ``called`` says once that another
+    part is being looked into.
     A trial that cannot be started is an Outcome too (``never started``), not an exception.
     """
     trial_dir.mkdir(parents=True, exist_ok=True)
+    if parts.elsewhere is not None:
+        outcome, evidence, started_at = parts.elsewhere.conduct(
+            trial, trial_dir=trial_dir, env=parts.child_env, watched=watched, interrupted=interrupted, examine=examine
+        )
+        verdict = classify(Case(trial=trial, outcome=outcome, evidence=evidence))
+        return Conducted(outcome=outcome, evidence=evidence, verdict=verdict, started_at=started_at)
     command = parts.target.command(trial, trial_dir=trial_dir, env=parts.child_env)
     started_at, started_s = parts.clock.wall(), parts.clock.now()
     try:
         parts.executor.prepare(command)
-        started_at, started_s = parts.clock.wall(), parts.clock.now()
+        started_at, started_s = parts.clock.wall(), begin() if begin is not None else parts.clock.now()
         handle = parts.executor.start(command)
     except LaunchError as error:
         stopped_by = StopReason.INTERRUPT if interrupted() else None
@@ -93,7 +107,9 @@ def conduct(
                 interrupted=interrupted,
                 examine=examine,
                 devices=devices,
-                judge=lambda outcome, evidence: classify(Case(trial=trial, outcome=outcome, evidence=evidence)),
+                judge=judge
+                or (lambda outcome, evidence: classify(Case(trial=trial, outcome=outcome, evidence=evidence))),
+                called=called,
             )
             if clock.still_s and (outcome.stopped_by in TIMED if examine else not interrupted()):
                 why = f"the harness itself stood still for {clock.still_s:.1f} s, suspended or without a CPU"

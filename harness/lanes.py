@@ -71,6 +71,7 @@ class Lanes:
         self.claims = claims
         self.neighbours = neighbours or Neighbours()
         self.label = label
+        self.most = len(parts)
         self._free = list(parts)
         self._pool = ThreadPoolExecutor(max_workers=len(parts)) if len(parts) > 1 else None
         self._events: SimpleQueue[_Note | tuple[Running, Future[Conducted] | Conducted]] = SimpleQueue()

@@ -6,11 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.attempts import Attempts, Interrupted
+from harness.conduct import Parts
 from harness.core.boundary import Claim, Finding
 from harness.core.campaign import Said
 from harness.core.verdict import Answer, Kind
 from harness.earlier import earlier_along, words
+from harness.lanes import Lanes
 from harness.plan.budget import budget
+from harness.plan.leases import Lease, Need
 from harness.plan.predict import predict
 from harness.plan.trials import Planner
 from harness.search.oracle import Oracle, not_followed
@@ -20,8 +23,8 @@ from harness.search.threshold import ThresholdSearch
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from harness.conduct import Parts
     from harness.core.boundary import Boundary
+    from harness.core.point import Value
     from harness.core.ports import Screen
     from harness.core.record import Run, TrialRecord
     from harness.core.trial import Trial
@@ -41,8 +44,15 @@ class Session:
     """One question, asked of one target on one machine."""
 
     def __init__(
-        self, *, store: RunStore, parts: Parts, screen: Screen, interrupted: Callable[[], bool] = lambda: False
+        self,
+        *,
+        store: RunStore,
+        parts: Parts | Sequence[Parts],
+        screen: Screen,
+        interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
+        lanes = (parts,) if isinstance(parts, Parts) else tuple(parts)
+        parts = lanes[0]
         self.store = store
         self.spec = store.spec
         self.screen = screen
@@ -52,6 +62,8 @@ class Session:
         self.attempts = Attempts(
             store=store, parts=parts, screen=screen, interrupted=interrupted, answer=lambda v, _: self.oracle.answer(v)
         )
+        self.lanes = Lanes(attempts=self.attempts, parts=lanes)
+        self.running: list[tuple[Value, str]] = []
         self.spoiled = 0
 
     def bisect(self) -> Run:
@@ -108,11 +120,34 @@ class Session:
 
     def _search(self) -> None:
         self.store.add_plan(self.search.estimate())
-        while (request := self.search.ask()) is not None and not self.attempts.spent(self.spec.effort):
+        try:
+            while self._start() or self.lanes.busy:
+                record, _ = self.lanes.finish_one()
+                self.running.remove((record.trial.point.get(self.spec.axis.name), record.trial.role))
+                self._learn(record)
+        finally:
+            self.lanes.close()
+
+    def _start(self) -> bool:
+        """Start what may run now, a question for each lane, and say whether anything runs."""
+        runs = list(self.running)
+        for request in self.search.ask_many(self.lanes.most):
+            asked = (request.value, request.role)
+            if asked in runs:
+                runs.remove(asked)
+                continue
+            if self.lanes.busy == self.lanes.most:
+                break
+            if self.attempts.spent(self.spec.effort, running=self.lanes.busy):
+                break
             left = self.search.estimate()
             self.screen.planned(left)
             self.store.add_decision(request, left=left)
-            self._learn(self._run(self.planner.search(request), reason=request.reason, soft=request.soft))
+            trial = self._with_budget(self.planner.search(request), soft=request.soft)
+            self.running.append(asked)
+            lease = Lease(need=Need(id=len(self.running)))
+            self.lanes.start(self.attempts.begin(trial, reason=request.reason), lease, hide=False)
+        return bool(self.running)
 
     def _learn(self, record: TrialRecord) -> None:
         """Tell the search, except of a trial that the machine spoiled: its question is then simply asked again."""

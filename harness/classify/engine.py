@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.classify.competing import competing
+from harness.core.node import PIDS
 from harness.registry import Registry
 
 if TYPE_CHECKING:
@@ -89,4 +90,14 @@ def classify(case: Case) -> Verdict:
     if case.evidence.ranks and name in WHOLE:
         first = replace(first, rank=None)
     also = tuple(name for name, _ in rest if name not in ALWAYS)
-    return replace(first, also=also, alternatives=competing(case, first))
+    because = f"{first.because}{_whereabouts(case, first.rank)}"
+    return replace(first, because=because, also=also, alternatives=competing(case, first))
+
+
+def _whereabouts(case: Case, rank: int | None) -> str:
+    """Of a trial on several nodes, on which of them the rank that a verdict names ran, and its PID there."""
+    nodes = {node.number: node.host for node in case.evidence.nodes}
+    pid = next((facts.pid for facts in case.evidence.ranks if facts.rank == rank), None)
+    if len(nodes) < 2 or pid is None or pid // PIDS not in nodes:
+        return ""
+    return f"; rank {rank} ran on {nodes[pid // PIDS]} (PID {pid % PIDS} there)"

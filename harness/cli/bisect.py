@@ -13,6 +13,7 @@ from harness.cli.foreign import COMMAND, INVOCATION, WithCommand
 from harness.cli.matrix_options import asking
 
 if TYPE_CHECKING:
+    from harness.cluster.placed import On
     from harness.core.invocation import Invocation
     from harness.core.record import Run
     from harness.core.spec import BisectSpec
@@ -35,6 +36,7 @@ Examples:
   nsa-harness bisect --axis commit=v1..HEAD -- python train.py
   nsa-harness bisect --axis env:torch=/venv/a/bin/python,/venv/b/bin/python \\
                      -- {python} train.py
+  nsa-harness bisect --axis n_layers --on slurm:gpu --nodes 4 --gres gpu:1
   nsa-harness bisect --from-run latest --cell n_layers=8,share=1 \\
                      --axis n_layers
   nsa-harness bisect --resume
@@ -109,10 +111,12 @@ def bisect(ctx: click.Context, **options: object) -> None:
     if is_about_a_matrix(settings, options, ctx.meta[COMMAND]):
         bisect_matrix(ctx, settings, options, ctx.meta[COMMAND])
         return
+    from harness.cluster.placed import On
+
     if options["jobs"]:
         raise click.UsageError("a search along one axis of our own trainer runs one trial at a time; leave --jobs out")
     if options["resume"]:
-        run = _resume(settings, name=str(options["resume"]))
+        run = _resume(settings, name=str(options["resume"]), on=On.of(options))
     else:
         spec = _spec(settings, options)
         if options["dry_run"]:
@@ -120,7 +124,7 @@ def bisect(ctx: click.Context, **options: object) -> None:
 
             print_plan(settings, spec)
             return
-        run = _begin(settings, spec, invocation=ctx.meta[INVOCATION])
+        run = _begin(settings, spec, invocation=ctx.meta[INVOCATION], on=On.of(options))
     _finish(ctx, run, as_json=bool(options["as_json"]))
 
 
@@ -138,7 +142,7 @@ def _spec(settings: Settings, options: dict[str, object]) -> BisectSpec:
     return question_of(settings, options)
 
 
-def _begin(settings: Settings, spec: BisectSpec, *, invocation: Invocation) -> Run:
+def _begin(settings: Settings, spec: BisectSpec, *, invocation: Invocation, on: On) -> Run:
     from harness.clock import WallClock
     from harness.machine import code_fingerprint, describe
     from harness.store.run_store import RunStore
@@ -151,10 +155,10 @@ def _begin(settings: Settings, spec: BisectSpec, *, invocation: Invocation) -> R
         invocation=invocation,
         clock=WallClock(),
     ) as store:
-        return _search(settings, store)
+        return _search(settings, store, on=on)
 
 
-def _resume(settings: Settings, *, name: str) -> Run:
+def _resume(settings: Settings, *, name: str, on: On) -> Run:
     from harness.cli.foreign import command_line
     from harness.clock import WallClock
     from harness.machine import code_fingerprint, describe
@@ -168,12 +172,12 @@ def _resume(settings: Settings, *, name: str) -> Run:
         argv=command_line(),
     ) as store:
         store.recall(dict(settings.whole_env))
-        return _search(settings, store)
+        return _search(settings, store, on=on)
 
 
-def _search(settings: Settings, store: RunStore) -> Run:
+def _search(settings: Settings, store: RunStore, *, on: On) -> Run:
     from harness.cli.console import screen
-    from harness.cli.wiring import Interrupt, parts
+    from harness.cli.wiring import Interrupt, lanes
     from harness.report.write import write
     from harness.session import Session
 
@@ -181,7 +185,7 @@ def _search(settings: Settings, store: RunStore) -> Run:
     with (
         Interrupt() as interrupted,
         screen(label=lambda trial: _place(spec, trial)) as view,
-        parts(settings, target=spec.target, executor=spec.executor, interrupted=interrupted) as tools,
+        lanes(settings, target=spec.target, executor=spec.executor, interrupted=interrupted, on=on) as tools,
     ):
         view.opened(question=spec.question, directory=str(store.run_dir), resumed=len(store.records()))
         run = Session(store=store, parts=tools, screen=view, interrupted=interrupted).bisect()

@@ -47,9 +47,10 @@ def is_about_a_matrix(settings: Settings, options: Mapping[str, Any], command: S
 def bisect_matrix(ctx: click.Context, settings: Settings, options: Mapping[str, Any], command: Sequence[str]) -> None:
     """Run the search, or go on with it."""
     from harness.cli.campaigns import begin, finish, resume
+    from harness.cluster.placed import On
 
     if options["resume"]:
-        run = resume(settings, name=str(options["resume"]), jobs=options["jobs"])
+        run = resume(settings, name=str(options["resume"]), jobs=options["jobs"], on=On.of(options))
     else:
         spec = question_of(settings, options, command)
         if options["dry_run"]:
@@ -57,7 +58,7 @@ def bisect_matrix(ctx: click.Context, settings: Settings, options: Mapping[str, 
 
             print_plan(settings, spec)
             return
-        run = begin(settings, spec, invocation=ctx.meta[INVOCATION], jobs=options["jobs"])
+        run = begin(settings, spec, invocation=ctx.meta[INVOCATION], jobs=options["jobs"], on=On.of(options))
     finish(ctx, run, as_json=bool(options["as_json"]))
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from harness.cli.exit_codes import ExitCode, of_boundary
+from harness.cluster.placed import HERE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import click
 
+    from harness.cluster.placed import On
     from harness.core.campaign import CampaignSpec
     from harness.core.invocation import Invocation
     from harness.core.record import CampaignRun
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
     from harness.store.run_store import RunStore
 
 
-def begin(settings: Settings, spec: CampaignSpec, *, invocation: Invocation, jobs: int | None = None) -> CampaignRun:
+def begin(
+    settings: Settings, spec: CampaignSpec, *, invocation: Invocation, jobs: int | None = None, on: On = HERE
+) -> CampaignRun:
     """A new run of ``spec``, to its end; ``jobs`` trials at once (None: as many as the GPUs allow, else one).
 
-    ``invocation`` is the command that asks it.
+    ``invocation`` is the command that asks it; ``on`` are the nodes that trials run on, and says how many at once.
     """
     from harness.clock import WallClock
     from harness.machine import code_fingerprint, describe
@@ -38,10 +41,10 @@ def begin(settings: Settings, spec: CampaignSpec, *, invocation: Invocation, job
         invocation=invocation,
         clock=WallClock(),
     ) as store:
-        return conduct(settings, store, jobs=jobs)
+        return conduct(settings, store, jobs=jobs, on=on)
 
 
-def resume(settings: Settings, *, name: str, jobs: int | None = None) -> CampaignRun:
+def resume(settings: Settings, *, name: str, jobs: int | None = None, on: On = HERE) -> CampaignRun:
     """An earlier run, taken up where it was left; ``latest`` is the last one."""
     from harness.clock import WallClock
     from harness.machine import code_fingerprint, describe
@@ -55,7 +58,7 @@ def resume(settings: Settings, *, name: str, jobs: int | None = None) -> Campaig
         argv=("nsa-harness", *sys.argv[1:]),
     ) as store:
         store.recall(dict(settings.whole_env))
-        return conduct(settings, store, jobs=jobs)
+        return conduct(settings, store, jobs=jobs, on=on)
 
 
 def find(settings: Settings, name: str | None) -> Path:
@@ -65,17 +68,17 @@ def find(settings: Settings, name: str | None) -> Path:
     return find_run(settings.runs, name)
 
 
-def conduct(settings: Settings, store: RunStore, *, jobs: int | None) -> CampaignRun:
+def conduct(settings: Settings, store: RunStore, *, jobs: int | None, on: On = HERE) -> CampaignRun:
     """Run what is left of the run in ``store`` and write its report."""
     from harness.campaign import Campaign
     from harness.cli.console import screen
-    from harness.cli.wiring import Interrupt, claims, parts
+    from harness.cli.wiring import Interrupt, claims, lanes
     from harness.observe.neighbours import visible_gpus
     from harness.report.write import write
     from harness.trees import trees_for
 
-    spec, gpus = store.campaign, visible_gpus(dict(settings.child_env))
-    lanes = jobs or jobs_for(spec, gpus=len(gpus))
+    spec, gpus = store.campaign, () if on.engine else visible_gpus(dict(settings.child_env))
+    count = jobs or jobs_for(spec, gpus=len(gpus))
 
     def label(trial: Trial) -> str:
         return spec.matrix.space.name_of(trial.point)
@@ -83,25 +86,21 @@ def conduct(settings: Settings, store: RunStore, *, jobs: int | None) -> Campaig
     with (
         Interrupt() as interrupted,
         screen(label=label) as view,
-        ExitStack() as stack,
         trees_for(spec, store.run_dir) as trees,
     ):
         view.opened(question=spec.question, directory=str(store.run_dir), resumed=len(store.records()))
-        tools = [
-            stack.enter_context(
-                parts(settings, target=spec.matrix.target, executor=spec.executor, interrupted=interrupted)
-            )
-            for _ in range(lanes)
-        ]
-        run = Campaign(
-            store=store,
-            parts=tools,
-            screen=view,
-            gpus=gpus,
-            claims=claims(settings),
-            interrupted=interrupted,
-            trees=trees,
-        ).run()
+        with lanes(
+            settings, target=spec.matrix.target, executor=spec.executor, interrupted=interrupted, on=on, count=count
+        ) as tools:
+            run = Campaign(
+                store=store,
+                parts=tools,
+                screen=view,
+                gpus=gpus,
+                claims=None if on.engine else claims(settings),
+                interrupted=interrupted,
+                trees=trees,
+            ).run()
     write(run, store.run_dir)
     return run
 

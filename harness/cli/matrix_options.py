@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from harness.cli import complete
-from harness.cli.options import ASSIGNMENT, DURATION, SEED
+from harness.cli.options import ASSIGNMENT, DURATION, ON, PER_TRIAL, SEED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,6 +72,8 @@ SHARED = (
         shell_complete=complete.executors,
         help="How trials start: forkserver (default) or local.",
     ),
+    *ON,
+    PER_TRIAL,
     click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of everything random."),
     click.option(
         "--resume",
@@ -92,20 +94,26 @@ SIGNATURE = click.option("--signature", metavar="NAME", help="Follow only the fa
 
 def shared(command: F) -> F:
     """``command`` with the options that say how trials are run."""
-    return _with(command, SHARED)
+    return with_options(command, SHARED)
+
+
+def placed(command: F) -> F:
+    """``command`` with the options that say where a trial runs."""
+    return with_options(command, ON)
 
 
 def asking(command: F) -> F:
     """``command`` with the options that say what is asked, of our trainer or of a program, and how trials are run."""
-    return _with(command, (*ASKED, *SHARED, DRY_RUN))
+    return with_options(command, (*ASKED, *SHARED, DRY_RUN))
 
 
 def searching(command: F) -> F:
     """As :func:`asking`, for a search for what several axes do together."""
-    return _with(command, (AXES, *ASKED, SIGNATURE, *SOUGHT, *SHARED, DRY_RUN))
+    return with_options(command, (AXES, *ASKED, SIGNATURE, *SOUGHT, *SHARED, DRY_RUN))
 
 
-def _with(command: F, options: tuple[Callable[[F], F], ...]) -> F:
+def with_options(command: F, options: tuple[Callable[[F], F], ...]) -> F:
+    """``command`` with ``options``, in their order."""
     for option in reversed(options):
         command = option(command)
     return command

@@ -80,11 +80,12 @@ def run(ctx: click.Context, *, file: str | None, runs: str | None, resume: str |
     """
     from harness.cli.campaigns import begin, finish
     from harness.cli.campaigns import resume as take_up
+    from harness.cluster.placed import On
     from harness.settings import Settings
 
     settings = Settings.read(runs=runs)
     if resume:
-        found = take_up(settings, name=resume, jobs=options["jobs"])
+        found = take_up(settings, name=resume, jobs=options["jobs"], on=On.of(options))
     else:
         spec = question_of(settings, file, options, command=ctx.meta[COMMAND])
         if spec is None:
@@ -95,7 +96,7 @@ def run(ctx: click.Context, *, file: str | None, runs: str | None, resume: str |
 
             print_plan(settings, spec)
             return
-        found = begin(settings, spec, invocation=ctx.meta[INVOCATION], jobs=options["jobs"])
+        found = begin(settings, spec, invocation=ctx.meta[INVOCATION], jobs=options["jobs"], on=On.of(options))
     finish(ctx, found, as_json=bool(options["as_json"]))
 
 

@@ -39,6 +39,21 @@ class Assignment(click.ParamType):
         return path.strip(), text.strip()
 
 
+ON = (
+    click.option(
+        "--on", metavar="ENGINE[:WHERE]", help="Run trials on nodes of an engine: slurm, slurm:PARTITION, local."
+    ),
+    click.option("--nodes", type=click.IntRange(min=1), help="How many nodes to ask it for (default: 1)."),
+    click.option("--gres", metavar="TEXT", help="What each node must have, in the engine's words: gpu:2."),
+)
+"""Options of commands that can run trials elsewhere."""
+
+PER_TRIAL = click.option(
+    "--nodes-per-trial",
+    type=click.IntRange(min=1),
+    help="Nodes that one trial spans (default: 1; the others run more).",
+)
+
 SEED = click.IntRange(0, 2**63 - 1)
 DURATION = Duration()
 ASSIGNMENT = Assignment()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.foreign import INVOCATION, RepeatableCommand
+from harness.cli.matrix_options import placed
 from harness.cli.options import ASSIGNMENT, DURATION
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ Examples:
   nsa-harness run --until-fail -- python train.py --steps 100
   nsa-harness run --progress 'step (\\d+)' --steps 100 -- ./train.sh
   nsa-harness run --set n_layers=4 -- python train.py --layers {n_layers}
+  nsa-harness run --on slurm:gpu --nodes 2 --gres gpu:8 \\
+                  -- torchrun --nproc-per-node 8 train.py
 \b
 Progress is seen without a change to the program: optimizer steps, backward
 passes and data loaders of any Python that imports torch. Where there is no
@@ -66,6 +69,7 @@ Exit codes:
 @click.option("--limit", type=DURATION, help="Longest run (default: none).")
 @click.option("--repeat", type=click.IntRange(1, MOST_RUNS), default=1, show_default=True, help="Run it this often.")
 @click.option("--until-fail", is_flag=True, help="Run it until it fails, at most --repeat times (then 1000).")
+@placed
 @click.option("--echo", is_flag=True, help="Show the program's own output while it runs.")
 @click.option("--locals", "keeps_locals", is_flag=True, help="Keep and show the variables of its own stuck frames.")
 @click.option("--runs", metavar="DIR", help="Where runs go (default: ./runs, or NSA_HARNESS_RUNS).")
@@ -84,6 +88,8 @@ def run(ctx: click.Context, *, command: tuple[str, ...], **options: Any) -> None
     from harness.store.run_store import RunStore
     from harness.targets.script import ScriptTarget
 
+    if options["keeps_locals"] and options["on"]:
+        raise click.UsageError("--locals shows what this machine sees; it cannot be had with --on")
     if options["until_fail"] and options["repeat"] == 1:
         options["repeat"] = MOST_RUNS
     settings = Settings.read(runs=options["runs"])
@@ -118,20 +124,26 @@ def _question(command: tuple[str, ...], options: Mapping[str, Any]) -> CampaignS
 def _conduct(settings: Settings, store: RunStore, config: Mapping[str, object], options: Mapping[str, Any]) -> str:
     from harness.cli.foreign import pairs, variables
     from harness.cli.run_screen import RunScreen
-    from harness.cli.wiring import Interrupt, parts
+    from harness.cli.wiring import Interrupt, lanes
+    from harness.cluster.placed import On
     from harness.core.point import Point
     from harness.solo import Solo
 
     with (
         Interrupt() as interrupted,
         RunScreen(folder=store.run_dir, repeats=options["repeat"], echo=options["echo"]) as screen,
-        parts(
-            settings, target="command", executor="local", interrupted=interrupted, keeps_locals=options["keeps_locals"]
+        lanes(
+            settings,
+            target="command",
+            executor="local",
+            interrupted=interrupted,
+            on=On.of(options, whole=True),
+            keeps_locals=options["keeps_locals"],
         ) as tools,
     ):
         return Solo(
             store=store,
-            parts=tools,
+            parts=tools[0],
             screen=screen,
             interrupted=interrupted,
             config=config,

@@ -10,6 +10,7 @@ from harness.cli.foreign import COMMAND, INVOCATION
 from harness.cli.matrix_run import existing, how, reuses, with_effort
 from harness.cli.plan_text import print_plan
 from harness.cli.typed_matrix import no_file_with, typed_matrix
+from harness.cluster.placed import On
 from harness.core.campaign import CampaignSpec, Task
 from harness.core.errors import SpecError, suggestion
 from harness.core.matrix import SearchKind
@@ -38,13 +39,13 @@ def run_search(ctx: click.Context, file: str | None, task: Task, options: dict[s
     """Run the search that the command line asks for, or go on with an earlier one."""
     settings = Settings.read(runs=options["runs"])
     if options["resume"]:
-        run = resume(settings, name=options["resume"], jobs=options["jobs"])
+        run = resume(settings, name=options["resume"], jobs=options["jobs"], on=On.of(options))
     else:
         spec = question_of(settings, file, task, options, command=ctx.meta[COMMAND])
         if options["dry_run"]:
             print_plan(settings, spec)
             return
-        run = begin(settings, spec, invocation=ctx.meta[INVOCATION], jobs=options["jobs"])
+        run = begin(settings, spec, invocation=ctx.meta[INVOCATION], jobs=options["jobs"], on=On.of(options))
     finish(ctx, run, as_json=options["as_json"])
 
 

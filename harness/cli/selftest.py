@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness.cli import complete
 from harness.cli.exit_codes import ExitCode
-from harness.cli.options import SEED
+from harness.cli.matrix_options import placed
+from harness.cli.options import PER_TRIAL, SEED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+    from harness.cluster.placed import On
     from harness.conduct import Parts
     from harness.selftest import Row
     from harness.settings import Settings
@@ -26,6 +28,7 @@ Examples:
   nsa-harness selftest lock-deadlock gil-wait --rounds 10
   nsa-harness selftest --only look-alike --load --jobs 4 --rounds 20
   nsa-harness selftest --gpu --only nccl
+  nsa-harness selftest --only gloo --on slurm --nodes 2 --nodes-per-trial 2
   nsa-harness selftest --keep seen && nsa-harness classify seen
 \b
 Exit codes:
@@ -54,6 +57,8 @@ GROUPS = ("cpu", "gloo", "gpu", "nccl", "fault", "look-alike", *KINDS)
 @click.option("--load", is_flag=True, help="Keep every core of this machine busy meanwhile.")
 @click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="Trials at the same time.")
 @click.option("--executor", default="forkserver", show_default=True, help="How trials start: forkserver or local.")
+@placed
+@PER_TRIAL
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of everything random.")
 @click.option(
     "--no-limits",
@@ -80,6 +85,7 @@ def selftest(
     keep: str | None,
     as_list: bool,
     as_json: bool,
+    **where: Any,
 ) -> None:
     """Run programs with a known fault on this machine: expected verdict against got.
 
@@ -92,11 +98,14 @@ def selftest(
     """
     from pathlib import Path
 
+    from harness.cluster.placed import On
+    from harness.store.scratch import scratch
+
     chosen = _chosen(names, only=frozenset(only), gpu=gpu, blind=blind, to_run=not as_list)
     if as_list:
         _list(chosen)
         return
-    with scratch() as folder:
+    with scratch("nsa-harness-selftest-") as folder:
         directory = _fresh(Path(keep)) if keep else folder
         code = _run(
             directory,
@@ -108,34 +117,11 @@ def selftest(
             seed=seed,
             blind=blind,
             as_json=as_json,
+            on=On.of(where),
         )
     if keep:
         click.echo(f"evidence: {directory}", err=True)
     ctx.exit(code)
-
-
-@contextmanager
-def scratch() -> Iterator[Path]:
-    """A folder that is gone afterwards, and with it that of every selftest that was killed: nobody holds its lock."""
-    import fcntl
-    import os
-    import shutil
-    import tempfile
-    from pathlib import Path
-
-    prefix = "nsa-harness-selftest-"
-    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*/lock"):
-        with suppress(OSError), left.open("r+") as lock:  # it is in use, or may not be opened
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if left.parent.lstat().st_uid == os.getuid():  # root could remove anybody's
-                shutil.rmtree(left.parent)
-    with tempfile.TemporaryDirectory(prefix=prefix) as place:
-        folder = Path(place, "trials")
-        folder.mkdir()
-        with Path(place, "lock.new").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            Path(lock.name).rename(Path(place, "lock"))  # it is held before anybody can find it
-            yield folder
 
 
 def _chosen(
@@ -212,6 +198,7 @@ def _run(
     seed: int,
     blind: bool,
     as_json: bool,
+    on: On,
 ) -> int:
     import os
     import uuid
@@ -230,7 +217,7 @@ def _run(
     cores = len(os.sched_getaffinity(0))
     with (
         Interrupt() as interrupted,
-        _parts(settings, executor=executor, chosen=chosen, interrupted=interrupted) as tools,
+        _parts(settings, executor=executor, chosen=chosen, interrupted=interrupted, on=on) as tools,
         busy_cores(cores) if load else nullcontext(),
     ):
         test = SelfTest(
@@ -243,7 +230,7 @@ def _run(
             blind=blind,
             told=lambda text: None if as_json else click.echo(text, err=True),
         )
-        for row in test.rows([specimen.name for specimen in chosen], rounds=rounds, jobs=jobs):
+        for row in test.rows([specimen.name for specimen in chosen], rounds=rounds, jobs=max(jobs, on.lanes)):
             rows.append(row)
             _tell(row, number=len(rows), total=total, as_json=as_json)
     left = [pid for pid, value in processes_with(MARK) if value == mark]
@@ -265,12 +252,12 @@ def _run(
 
 @contextmanager
 def _parts(
-    settings: Settings, *, executor: str, chosen: tuple[Specimen, ...], interrupted: Callable[[], bool]
+    settings: Settings, *, executor: str, chosen: tuple[Specimen, ...], interrupted: Callable[[], bool], on: On
 ) -> Iterator[Mapping[Needs, Parts]]:
     """The parts for each need. A server that forks must never have touched a GPU, so those trials start afresh."""
     from contextlib import ExitStack
 
-    from harness.cli.wiring import parts
+    from harness.cli.wiring import lanes
     from harness.specimens.catalog import Needs
 
     needs = {specimen.needs for specimen in chosen}
@@ -278,8 +265,8 @@ def _parts(
         found: dict[Needs, Parts] = {}
         for ways, group in ((executor, {Needs.CPU, Needs.GLOO}), ("local", {Needs.GPU, Needs.NCCL})):
             if needs & group:
-                tools = stack.enter_context(parts(settings, target="nsa", executor=ways, interrupted=interrupted))
-                found |= dict.fromkeys(needs & group, tools)
+                tools = lanes(settings, target="nsa", executor=ways, interrupted=interrupted, on=on)
+                found |= dict.fromkeys(needs & group, stack.enter_context(tools)[0])
         yield found
 
 

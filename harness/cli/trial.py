@@ -80,15 +80,16 @@ def trial(ctx: click.Context, *, cell: str, signature: str | None, repeat: int, 
     """
     from harness.cli.campaigns import begin, resume
     from harness.cli.console import result
+    from harness.cluster.placed import On
     from harness.settings import Settings
 
     settings = Settings.read(runs=options["runs"])
     name = options["resume"]
     if name:
-        run = resume(settings, name=name, jobs=options["jobs"])
+        run = resume(settings, name=name, jobs=options["jobs"], on=On.of(options))
     else:
         question = _question(cell, signature, repeat, options)
-        run = begin(settings, question, invocation=ctx.meta[INVOCATION], jobs=options["jobs"])
+        run = begin(settings, question, invocation=ctx.meta[INVOCATION], jobs=options["jobs"], on=On.of(options))
     code = exit_code(run)
     for record in run.records:
         result(f"{record.verdict}: {record.verdict.because}")

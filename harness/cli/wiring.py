@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import signal
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import click
+
 from harness.clock import WallClock
+from harness.cluster.joint import Crew
+from harness.cluster.placed import placed
 from harness.conduct import Parts
 from harness.launch.claims import Claims
 from harness.launch.table import EXECUTORS
@@ -19,8 +24,32 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
+    from harness.cluster.placed import On
     from harness.core.ports import Executor, Target
     from harness.settings import Settings
+
+
+@contextmanager
+def lanes(
+    settings: Settings,
+    *,
+    target: str,
+    executor: str,
+    interrupted: Callable[[], bool],
+    on: On,
+    count: int = 1,
+    keeps_locals: bool = False,
+) -> Iterator[list[Parts]]:
+    """Parts for trials side by side: ``count`` on this machine, or as many as fit on the nodes of an engine."""
+    with ExitStack() as stack:
+        if not on.engine:
+            ways = {"target": target, "executor": executor, "interrupted": interrupted, "keeps_locals": keeps_locals}
+            yield [stack.enter_context(parts(settings, **ways)) for _ in range(count)]
+            return
+        head = stack.enter_context(placed(on, note=lambda text: click.echo(text, err=True)))
+        crew = Crew(head, executor=executor, nodes=on.per_trial, clock=WallClock())
+        tools = stack.enter_context(parts(settings, target=target, executor="local", interrupted=interrupted))
+        yield [replace(tools, elsewhere=crew)] * on.lanes
 
 
 @contextmanager

@@ -239,6 +239,7 @@ def _hints(cls: type) -> dict[str, Any]:
     import harness.core.devices as devices
     import harness.core.evidence as evidence
     import harness.core.matrix as matrix
+    import harness.core.node as node
     import harness.core.outcome as outcome
     import harness.core.point as point
     import harness.core.record as record
@@ -248,7 +249,9 @@ def _hints(cls: type) -> dict[str, Any]:
     import harness.core.verdict as verdict
 
     names: dict[str, Any] = {}
-    core = (boundary, campaign, cause, devices, evidence, matrix, outcome, point, record, space, spec, trial, verdict)
+    core = (
+        boundary, campaign, cause, devices, evidence, matrix, node, outcome, point, record, space, spec, trial, verdict,
+    )  # fmt: skip
     for module in core:
         names.update(vars(module))
     return typing.get_type_hints(cls, localns=names)

@@ -130,6 +130,12 @@ class NoAnswerError(LaunchError):
     """What starts trials does not answer; nothing is known to be wrong with the trial itself."""
 
 
+class NodesLostError(LaunchError):
+    """No node is left to run trials on, and the engine gives no other."""
+
+    help = "What was recorded is safe: go on with --resume and --on once the engine has nodes again."
+
+
 class SpoiledError(HarnessError):
     """A trial that cannot be watched: what lies in its folder would stop the instrument."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from harness.core.devices import CollectiveState, GpuSample, MemoryMark, RasReport
+from harness.core.node import Node
 from harness.core.outcome import Exit
 
 EvidenceId: TypeAlias = str
@@ -324,6 +325,7 @@ class Evidence:
     ``config_differences`` lists requested settings that the worker's own echo contradicts. ``pace`` is taken from all
     marks, also those that were not kept. ``world`` is how many ranks there are by what they say themselves, 0 where
     none said so. ``main`` is the PID of the process that trains, or of the program itself; 0 where it is not known.
+    ``nodes`` are those whose agents saw it, empty for a trial that this machine watched itself.
     """
 
     steps_wanted: int
@@ -349,6 +351,7 @@ class Evidence:
     pace: Pace = NO_PACE
     world: int = 0
     main: int = 0
+    nodes: tuple[Node, ...] = ()
 
     @property
     def last(self) -> Heartbeat | None:

@@ -97,6 +97,60 @@ class Executor(Protocol):
         ...
 
 
+class Placement(Protocol):
+    """Agents that an engine was asked to start, and what it says of them. See :class:`Engine`."""
+
+    def waits_for(self) -> str:
+        """What the engine says they still wait for (``job 12 is pending: Resources``); empty once it has begun them.
+
+        Asked about once a second while agents are missing, so it answers at once.
+        """
+        ...
+
+    def over(self) -> str:
+        """Why no agent of it runs any more, in the engine's words; empty while one may still run or begin."""
+        ...
+
+    def stop(self) -> None:
+        """Give everything back: no process of it is left on any node 30 s later. A second call does nothing."""
+        ...
+
+
+class Engine(Protocol):
+    """Something that has machines and gives them: Slurm, Ray, this machine. A row of ``harness.cluster.ENGINES``.
+
+    All that an engine does is to start one program, the agent, once on each of so many nodes, and to end it. The agent
+    (``python -m harness.cluster.agent``, torch-free) connects to the head by itself, over TCP, with what stands in
+    ``env``; trials, evidence, stacks and the end of a trial's processes are between the two of them and no business of
+    the engine. So an engine carries no messages, knows no trial, and learns nothing from an agent's exit status.
+
+    Built as ``factory(where: str, resources: str)``: ``where`` is what stands behind the colon of ``--on NAME:WHERE``
+    (a partition, an address; empty without), ``resources`` what each node must have in the engine's own words
+    (``--gres``). It raises LaunchError, saying what to do, where the engine cannot be had on this machine.
+
+    Held by tests/contract/test_engines.py:
+
+    - ``place`` starts ``argv`` on ``nodes`` different nodes, one copy a node, with ``env`` added to the environment
+      that the engine gives, in this process's folder; NSA_HARNESS_NODE, if the engine sets it, numbers the nodes from
+      0 in the order that ranks shall have. It may return before any of them runs; waiting for their turn in
+      a queue is not an error. LaunchError where the engine refuses.
+    - The engine leases: a node's GPUs are those that it lets the agent see (CUDA_VISIBLE_DEVICES and the like). The
+      harness neither counts nor hides any.
+    - When one node goes, the agents of the others live on, and nothing is started again by itself.
+    - When this process is killed, the agents end by themselves within 30 s, because they lose the head. Whatever the
+      engine itself runs here (a client, a watcher) ends too; a reservation that outlives it is ended by the engine.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name it is registered under."""
+        ...
+
+    def place(self, argv: Sequence[str], *, env: Mapping[str, str], nodes: int) -> Placement:
+        """Have ``argv`` started once on each of ``nodes`` nodes."""
+        ...
+
+
 class StackSource(Protocol):
     """A way to see the stacks of a process. It never raises: what it cannot do is a SourceFailure with a reason."""
 
@@ -235,6 +289,27 @@ class Screen(Protocol):
 
     def judged(self, record: TrialRecord, *, number: int) -> None:
         """A trial has its verdict."""
+        ...
+
+
+class Elsewhere(Protocol):
+    """Runs trials on other machines; asked from several threads, and each call takes the nodes that it needs."""
+
+    def conduct(
+        self,
+        trial: Trial,
+        *,
+        trial_dir: Path,
+        env: Mapping[str, str],
+        watched: Watched | None,
+        interrupted: Callable[[], bool],
+        examine: bool,
+    ) -> tuple[Outcome, Evidence, str]:
+        """How it ended, what was seen, and when it began (UTC); nothing of it is left when this returns.
+
+        Raises:
+            NodesLostError: no node is left, and none will come.
+        """
         ...
 
 

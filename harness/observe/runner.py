@@ -66,19 +66,21 @@ def watch(
     view: ProcessView | None = None,
     devices: Devices | None = None,
     examine: bool = False,
+    called: Callable[[], bool] = lambda: False,
 ) -> tuple[Outcome, Evidence]:
     """Watch ``trial`` to its end and leave nothing of it running.
 
     ``started_s`` is ``clock.now()`` at its start. ``progress`` is told at every look how the trial stands:
-    ``elapsed_s silence_s steps_done steps_wanted phase step``, and a ``note`` when there is news. ``judge`` gives the
-    verdict on what was seen so far, as if the trial had been ended now. ``view`` stands for /proc in tests. ``devices``
-    see GPUs and communicators; None sees none. With ``examine`` a silent trial that the user interrupts is looked into
-    before it is ended.
+    ``elapsed_s silence_s steps_done steps_wanted phase step looks``, and a ``note`` when there is news. ``judge`` gives
+    the verdict on what was seen so far, as if the trial had been ended now. ``view`` stands for /proc in tests.
+    ``devices`` see GPUs and communicators; None sees none. With ``examine`` a silent trial that the user interrupts is
+    looked into before it is ended. ``called`` says once that another part of the same trial is being looked into.
     """
     eyes = Eyes(sources=sources, devices=devices or Devices(), view=view or Proc())
     return Runner(
         handle=handle, trial=trial, trial_dir=trial_dir, clock=clock, eyes=eyes, progress=progress,
         started_s=started_s, interrupted=interrupted, judge=judge, examine=examine,
+        called=called,
     ).run()  # fmt: skip
 
 
@@ -106,8 +108,9 @@ class Runner:
         interrupted: Callable[[], bool],
         judge: Judge,
         examine: bool = False,
+        called: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.examine = examine
+        self.examine, self.called = examine, called
         self.handle, self.trial, self.trial_dir, self.clock, self.eyes = handle, trial, trial_dir, clock, eyes
         self.progress, self.started_s, self.interrupted, self.judge = progress, started_s, interrupted, judge
         self.census = Census(handle=handle, clock=clock, read=eyes.view.member)
@@ -231,6 +234,7 @@ class Runner:
             examine=self.examine,
             failed_s=self._failed_s(),
             time_is_up=self.time_is_up,
+            called=self.called(),
         )
 
     def _failed_s(self) -> float | None:
@@ -368,5 +372,6 @@ class Runner:
             "steps_wanted": self.steps_wanted,
             "phase": last.phase if last else None,
             "step": last.step if last else None,
+            "looks": self.round_began_s is not None and self.position < len(ROUND),
         }
         self.progress(facts | {"note": note} if note else facts)

@@ -94,6 +94,7 @@ class State:
     GPUs take part; ``hang`` is why the rules call what was seen a hang, or empty; ``works`` that they say it gets on.
     ``failed_s`` is how long ago a rank failed while others are left; ``asked_s`` the silence at which the rules were
     asked last; ``time_is_up`` says that the total limit has run out, or the user has, and the last round is under way.
+    ``called`` says that another part of the trial, on another node, is being looked into at this moment.
     ``examine`` says that a user who interrupts a silent trial wants to know where it is before it is ended.
     """
 
@@ -116,6 +117,7 @@ class State:
     examine: bool = False
     failed_s: float | None = None
     time_is_up: bool = False
+    called: bool = False
 
     @property
     def round_is_over(self) -> bool:
@@ -144,7 +146,7 @@ def next_step(state: State) -> Step:
         return _begin() if _is_unexamined(state) else Step(act=Act.END, reason=StopReason.TOTAL)
     if state.failed_s is not None:
         return _after_a_failure(state)
-    if _round_is_due(state):
+    if state.called or _round_is_due(state):
         return _begin()
     if any(state.asked_s < due_s <= state.silence_s for due_s in _decisions(state)):
         return Step(act=Act.LOOK)

@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from harness.core.node import PIDS
 from harness.reading.frames import best_thread, native_samples, python_frames, same_stacks
 from harness.reading.meeting import Meeting, agreed_meeting
 from harness.reading.stillness import SAMPLES, Motion, dump_times, is_ticker, motion, stopped_s
@@ -114,8 +115,11 @@ def standings(evidence: Evidence, *, since_s: float) -> dict[int, Standing]:
     for sample in evidence.stacks:
         if sample.t_s > since_s and sample.threads:
             samples.setdefault(sample.pid, []).append(sample)
-    round_before_s = max((seen[-2].t_s for seen in looks.values() if len(seen) > 1), default=0.0)
-    known = frozenset(pid for pid, seen in looks.items() if _still_there(seen, round_before_s))
+    round_before_s: dict[int, float] = {}  # of each node: every one is looked at in rounds of its own
+    for pid, seen in looks.items():
+        if len(seen) > 1:
+            round_before_s[pid // PIDS] = max(round_before_s.get(pid // PIDS, 0.0), seen[-2].t_s)
+    known = frozenset(pid for pid, seen in looks.items() if _still_there(seen, round_before_s.get(pid // PIDS, 0.0)))
     return {
         pid: standing(looks[pid], samples.get(pid, []), known=known, children=_below(pid, looks, known))
         for pid in sorted(known)

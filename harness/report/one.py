@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
+from harness.core.node import in_words
 from harness.core.outcome import Ending
 from harness.core.rates import SURE, interval, passes_that_show
 from harness.core.verdict import Confidence, Kind
@@ -207,7 +208,7 @@ def _stack(record: TrialRecord, evidence: Evidence) -> list[str]:
     kept = [frame for frame in thread.frames if not is_noise(frame) and not frame.native]
     name = f"rank {sample.rank}, " if evidence.ranks else ""
     if sample.pid not in {rank.pid for rank in ranks_seen(evidence)}:
-        name = f"DataLoader worker {sample.pid} of {name or 'it, '}"
+        name = f"DataLoader worker {in_words(sample.pid)} of {name or 'it, '}"
     out = ["", f"  {name}thread {clean(thread.name) or thread.tid}, innermost frame first, by {sample.source}:"]
     for frame in kept[:FRAMES]:
         first, *rest = _broken(clean(place(frame)), room=WIDTH - 5)

@@ -6,6 +6,8 @@ import ctypes
 import os
 from typing import TYPE_CHECKING
 
+from harness.worker.world import Share
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -27,12 +29,25 @@ def set_launch(place: Place) -> None:
     """Tell this process, and whatever it starts, which rank it is, in the variables that torchrun uses."""
     os.environ |= {
         "RANK": str(place.rank),
-        "LOCAL_RANK": str(place.rank),
+        "LOCAL_RANK": str(place.rank - place.first),
         "WORLD_SIZE": str(place.world),
-        "LOCAL_WORLD_SIZE": str(place.world),
-        "MASTER_ADDR": "127.0.0.1",
+        "LOCAL_WORLD_SIZE": str(place.local or place.world),
+        "MASTER_ADDR": place.host,
         "MASTER_PORT": str(place.port),
     }
+
+
+def share() -> Share:
+    """Which part of the ranks is this node's, as its agent told; all of them without one."""
+    nodes = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
+    if nodes == 1:
+        return Share()
+    return Share(
+        node=int(os.environ["GROUP_RANK"]),
+        nodes=nodes,
+        host=os.environ["MASTER_ADDR"],
+        port=int(os.environ["MASTER_PORT"]),
+    )
 
 
 _PLACES: dict[str, int | None] = {}

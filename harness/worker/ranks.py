@@ -25,27 +25,31 @@ if TYPE_CHECKING:
 RANK_FAILED = 1
 """The launcher's exit code when a rank did not end with 0."""
 
-HOST = "127.0.0.1"
-
 
 def launch(folder: Path, *, world: int) -> Place | int:
-    """Start ``world`` ranks: in each of them its Place, in the launcher the exit code when all have ended."""
-    meeting = socket.create_server((HOST, 0), backlog=world)
-    port = meeting.getsockname()[1]
+    """Start this node's share of ``world`` ranks: in each its Place, in the launcher the exit code when all have ended.
+
+    The meeting place is on the first node, where rank 0 is; of several nodes an agent has chosen the port.
+    """
+    share = environment.share()
+    ranks = share.ranks(world)
+    meeting = socket.create_server((share.host, share.port), backlog=world) if share.node == 0 else None
+    port = share.port if meeting is None else meeting.getsockname()[1]
     journal = os.open(layout.ranks(folder), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     pids: dict[int, int] = {}
     sys.stdout.flush()
     sys.stderr.flush()
-    for rank in range(world):
+    for rank in ranks:
         pid = os.fork()
         if pid == 0:
             os.close(journal)
-            place = Place(rank=rank, world=world, port=port)
+            place = Place(rank=rank, world=world, port=port, host=share.host, first=ranks.start, local=len(ranks))
             _take(place, meeting)
             return place
         pids[pid] = rank
-        _say(journal, "started", rank=rank, pid=pid)
-    meeting.close()
+        _say(journal, "started", rank=rank, pid=pid, world=world)
+    if meeting is not None:
+        meeting.close()
     return _wait_for(pids, journal)
 
 
@@ -54,7 +58,7 @@ def host_meeting(meeting_fd: int, place: Place) -> object:
     from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
     return TCPStore(
-        HOST, place.port, place.world, is_master=True, wait_for_workers=False, multi_tenant=True,
+        place.host, place.port, place.world, is_master=True, wait_for_workers=False, multi_tenant=True,
         master_listen_fd=meeting_fd,
     )  # fmt: skip
 
@@ -63,16 +67,16 @@ _kept: list[object] = []
 """What must live as long as the rank does."""
 
 
-def _take(place: Place, meeting: socket.socket) -> None:
+def _take(place: Place, meeting: socket.socket | None) -> None:
     """Become a rank, as a process that torchrun starts would be: with one thread unless the environment says more."""
     environment.set_launch(place)
     if not environment.seen("OMP_NUM_THREADS"):
         import torch
 
         torch.set_num_threads(1)
-    if place.rank:
+    if meeting is not None and place.rank:
         meeting.close()
-    else:
+    elif meeting is not None:
         _kept.append(host_meeting(meeting.detach(), place))
 
 

@@ -11,11 +11,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """One process among those that train together; ``port`` is where they meet on this machine, 0 when alone."""
+    """One process among those that train together; they meet at ``host`` and ``port``, which is 0 when alone.
+
+    ``first`` is the first rank on this node and ``local`` how many there are here; 0 means all of them.
+    """
 
     rank: int = 0
     world: int = 1
     port: int = 0
+    host: str = "127.0.0.1"
+    first: int = 0
+    local: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """The part of a trial's ranks that this node has: number ``node`` of ``nodes``, which meet at ``host:port``."""
+
+    node: int = 0
+    nodes: int = 1
+    host: str = "127.0.0.1"
+    port: int = 0
+
+    def ranks(self, world: int) -> range:
+        """Its ranks among ``world``."""
+        return range(self.node * world // self.nodes, (self.node + 1) * world // self.nodes)
 
 
 def world_of(config: Mapping[str, Any]) -> int:

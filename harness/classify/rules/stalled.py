@@ -30,6 +30,7 @@ from harness.classify.facts import (
 from harness.classify.rules.desync import desync
 from harness.classify.signature import signature, stack_names
 from harness.classify.views import alike, cited, names, views_of, waiting
+from harness.core.node import in_words
 from harness.core.outcome import Ending
 from harness.core.verdict import Confidence, Kind
 from harness.reading.desync import Parting
@@ -275,7 +276,7 @@ def _whereabouts(view: RankView, one: Standing, verdict: Verdict) -> str:
 
 
 def _name(one: Standing) -> str:
-    return f"process {one.pid} ({one.command})" if one.command else f"process {one.pid}"
+    return f"process {in_words(one.pid)} ({one.command})" if one.command else f"process {in_words(one.pid)}"
 
 
 def _at(one: Standing) -> str:

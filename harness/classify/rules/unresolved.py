@@ -21,6 +21,7 @@ from harness.classify.facts import (
 from harness.classify.rules.busy import LONGER, healthy_silence_s
 from harness.classify.rules.stalled import stalled
 from harness.classify.views import alike, cited, views_of, waiting, who
+from harness.core.node import in_words
 from harness.core.outcome import Ending, StopReason
 from harness.core.verdict import COMPUTES, TOO_EARLY, Alternative, Confidence, Kind
 from harness.reading.frames import different_stacks, spell, telling_frame
@@ -174,7 +175,7 @@ def _for_slow(case: Case, one: Standing | None) -> list[str]:
     stand = job_of_case(case).stand
     for pid in sorted({pid for chance in one.chances for pid in chance.who if pid in stand}):
         other = stand[pid]
-        found += [f"process {pid} ({other.command}): {chance.how}" for chance in other.chances[:1]]
+        found += [f"process {in_words(pid)} ({other.command}): {chance.how}" for chance in other.chances[:1]]
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 
-from harness.cli.selftest import scratch
+from harness.store.scratch import scratch
 
 
 def test_the_folder_of_a_killed_selftest_is_removed_and_that_of_a_running_one_stays(tmp_path, monkeypatch):
@@ -14,9 +14,9 @@ def test_the_folder_of_a_killed_selftest_is_removed_and_that_of_a_running_one_st
         folder.mkdir()
         (folder / "kept").write_text("")
     (killed / "lock").write_text("")
-    with scratch() as running:
+    with scratch("nsa-harness-selftest-") as running:
         assert not killed.exists()
-        with scratch():
+        with scratch("nsa-harness-selftest-"):
             assert running.is_dir()
 
     assert list(tmp_path.iterdir()) == [strangers]

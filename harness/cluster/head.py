@@ -1,0 +1,201 @@
+"""The head: meets agents, keeps their clocks in step with its own, and gives nodes to trials."""
+
+from __future__ import annotations
+
+import fcntl
+import secrets
+import socket
+import struct
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from threading import Condition, Thread
+from typing import TYPE_CHECKING, Any
+
+from harness.cluster.wire import PING_S, LostError, Wire, meet, welcome
+from harness.core.codec import from_json
+from harness.core.errors import NodesLostError
+from harness.core.node import Node
+from harness.observe.identity import here, same_clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from queue import SimpleQueue
+
+    from harness.core.ports import Placement
+
+_SIOCGIFADDR = 0x8915
+NOTE_S = 5.0
+"""How often somebody who waits for nodes is told why."""
+
+MOST_PINGS = 100
+CALM_S = 30.0
+"""How long a head without any agent waits for lost ones to come back when its engine still runs them."""
+
+
+@dataclass(eq=False, slots=True)
+class Member:
+    """One agent. ``node`` is who it is; its offset is the quickest answer's so far, ``timed`` that there was one."""
+
+    wire: Wire
+    node: Node
+    address: str = ""
+    order: int = 0
+    lost: str = ""
+    busy: bool = False
+    timed: bool = False
+    inbox: SimpleQueue[tuple[Member, dict[str, Any]]] | None = None
+    pings: dict[int, float] = field(default_factory=dict[int, float])
+
+    def send(self, **message: Any) -> None:
+        """Hand it a message; one that is lost by now is its receiver's business."""
+        try:
+            self.wire.send(**message)
+        except LostError as error:
+            self.lost = self.lost or str(error)
+
+
+class Head:
+    """Listens for agents that know ``token``. ``placement`` is asked why none comes; ``note`` tells the user."""
+
+    def __init__(self, *, note: Callable[[str], None] = lambda _: None) -> None:
+        self.token = secrets.token_hex(16)
+        self.members: list[Member] = []
+        self.placement: Placement | None = None
+        self.note = note
+        self.number = 0
+        self._changed = Condition()
+        self._closed = False
+        self._listener = socket.create_server(("", 0), backlog=128)
+        self._own = here()
+        for work in (self._accept, self._ping):
+            Thread(target=work, daemon=True).start()
+
+    @property
+    def addresses(self) -> str:
+        """Where agents find it: every address of this machine, the loopback's last."""
+        port = self._listener.getsockname()[1]
+        return ",".join(f"{address}:{port}" for address in addresses())
+
+    def close(self) -> None:
+        """Let all agents go; they end what they run."""
+        self._closed = True
+        self._listener.close()
+        for member in list(self.members):
+            member.wire.close()
+
+    def take(self, count: int, *, interrupted: Callable[[], bool]) -> list[Member] | None:
+        """``count`` free nodes, waited for, in the engine's order; None when the user interrupts.
+
+        Raises:
+            NodesLostError: so many will never come.
+        """
+        alone_s, noted_s = time.monotonic(), time.monotonic()
+        with self._changed:
+            while not interrupted():
+                free = [member for member in self.members if member.timed and not member.busy and not member.lost]
+                if len(free) >= count:
+                    taken = sorted(free, key=lambda member: member.order)[:count]
+                    for member in taken:
+                        member.busy = True
+                    return taken
+                over = self.placement.over() if self.placement is not None else ""
+                if over and len(self.members) < count:
+                    raise NodesLostError(f"{count} node(s) are needed and {len(self.members)} are here: {over}")
+                if len(self.members) >= count or self._is_waited_for():
+                    alone_s = time.monotonic()
+                elif time.monotonic() - alone_s > CALM_S:
+                    raise NodesLostError(
+                        f"{count} node(s) are needed, and {len(self.members)} are here after {CALM_S:g} s"
+                    )
+                if time.monotonic() - noted_s >= NOTE_S:
+                    noted_s = time.monotonic()
+                    why = self.placement.waits_for() if self.placement is not None else ""
+                    self.note(f"waiting for {count} node(s), {len(self.members)} are here{f': {why}' if why else ''}")
+                self._changed.wait(0.25)
+        return None
+
+    def give(self, members: list[Member]) -> None:
+        """Take nodes back."""
+        with self._changed:
+            for member in members:
+                member.busy, member.inbox = False, None
+            self._changed.notify_all()
+
+    def _is_waited_for(self) -> bool:
+        return self.placement is not None and bool(self.placement.waits_for())
+
+    def _accept(self) -> None:
+        while not self._closed:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            Thread(target=self._hear, args=(Wire(connection),), daemon=True).start()
+
+    def _hear(self, wire: Wire) -> None:
+        try:
+            hello = meet(wire, self.token)
+            with self._changed:
+                number, self.number = self.number, self.number + 1
+            member = Member(
+                wire=wire, node=replace(from_json(Node, hello["node"]), number=number), address=str(hello["address"])
+            )
+            welcome(wire, self.token, hello, number=number)
+        except (LostError, KeyError):
+            wire.close()
+            return
+        with self._changed:
+            self.members.append(member)
+        try:
+            while True:
+                self._take(member, wire.receive())
+        except LostError as error:
+            member.lost = member.lost or str(error)
+        wire.close()
+        with self._changed:
+            self.members.remove(member)
+            self._changed.notify_all()
+        inbox = member.inbox
+        if inbox is not None:
+            inbox.put((member, {"lost": member.lost}))
+
+    def _take(self, member: Member, message: dict[str, Any]) -> None:
+        inbox = member.inbox
+        if "pong" in message:
+            self._compare(member, int(message["pong"]), float(message["t"]))
+        elif inbox is not None:
+            inbox.put((member, message))
+
+    def _compare(self, member: Member, number: int, theirs_s: float) -> None:
+        """Keep the offset of the quickest answer: nothing else bounds how far it may be off."""
+        sent_s, now_s = member.pings.pop(number, None), time.monotonic()
+        if sent_s is None:
+            return
+        error_s = (now_s - sent_s) / 2
+        if same_clock(member.node, self._own):
+            member.timed = True
+        elif not member.node.error_s or error_s < member.node.error_s:
+            member.node = replace(member.node, offset_s=theirs_s - (sent_s + now_s) / 2, error_s=error_s)
+            member.timed = True
+
+    def _ping(self) -> None:
+        number = 0
+        while not self._closed:
+            number += 1
+            for member in list(self.members):
+                member.pings[number] = time.monotonic()
+                member.pings.pop(number - MOST_PINGS, None)
+                member.send(ping=number)
+            time.sleep(PING_S if all(m.timed for m in self.members) else PING_S / 10)  # noqa: TID251 - real time
+
+
+def addresses() -> list[str]:
+    """Every IPv4 address of this machine, the loopback's last."""
+    found: list[str] = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):  # an interface without one
+                answer = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                found.append(socket.inet_ntoa(answer[20:24]))
+    return sorted(dict.fromkeys(found), key=lambda address: address.startswith("127."))

@@ -1,0 +1,407 @@
+"""One trial on the nodes that it was given: the parts are begun together, judged together, and ended together."""
+
+from __future__ import annotations
+
+import base64
+import io
+import secrets
+import tarfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from harness.classify.engine import classify
+from harness.core.codec import from_json, to_json
+from harness.core.evidence import Evidence
+from harness.core.outcome import Cleanup, Ending, Exit, Outcome, StopReason
+from harness.core.verdict import Case
+from harness.observe.answers import steps_wanted
+from harness.observe.runner import never_ends
+from harness.observe.watch import AFTERMATH_S, CLOSING_S
+from harness.reading import pace
+from harness.reading.join import CUT_S, cut_s, join
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from harness.cluster.head import Head, Member
+    from harness.core.node import Node
+    from harness.core.ports import Clock, Watched
+    from harness.core.trial import Trial
+
+ENDING_S = 25.0
+"""How long a part may take to end; then its agent is given up, which ends what it runs."""
+
+READY_S = 300.0
+"""How long parts may take until all of them can begin: importing torch from a shared disk is slow."""
+
+PORT_S = 5.0
+SAME_S = 0.05
+"""Two tellings of the time of one mark differ by less."""
+
+NEVER_S = 30 * 86400.0
+
+
+@dataclass(slots=True)
+class Part:
+    """What is known of one node's part: ``facts`` as its agent told last, ``seen`` and ``done`` with evidence.
+
+    ``by_itself`` says whether it was done before anybody was told to end.
+    """
+
+    member: Member
+    node: Node
+    ready: bool = False
+    facts: Mapping[str, Any] | None = None
+    told_s: float = 0.0
+    seen: tuple[Outcome, Evidence] | None = None
+    done: tuple[Outcome, Evidence] | None = None
+    by_itself: bool = True
+    started_at: str = ""
+
+    @property
+    def last(self) -> tuple[Node, Outcome, Evidence] | None:
+        """The last that was seen of it."""
+        shown = self.done or self.seen
+        return None if shown is None else (self.node, *shown)
+
+    def at_the_end(self, age_s: float, reason: StopReason) -> tuple[Node, Outcome, Evidence]:
+        """Its part when the trial was ended at ``age_s``: as it was last seen, if it made no mark after that.
+
+        The parts do not end in one moment: what a rank says because another node's was ended before it is our doing.
+        """
+        assert self.done is not None, "asked when all is over"
+        outcome, evidence = self.done
+        stopped = replace(outcome, ending=Ending.STOPPED_BY_US, exit=None, stopped_by=reason, duration_s=age_s)
+        if self.by_itself:
+            return self.node, outcome, evidence
+        if self.seen is None or self._has_moved(*self.seen):
+            return self.node, stopped, evidence
+        then, seen = self.seen
+        return self.node, stopped, replace(seen, silence_s=seen.silence_s + age_s - then.duration_s)
+
+    def _has_moved(self, then: Outcome, seen: Evidence) -> bool:
+        told = self.facts or {"elapsed_s": 0.0, "silence_s": 0.0}
+        return told["elapsed_s"] - told["silence_s"] > then.duration_s - seen.silence_s + SAME_S
+
+
+class Crew:
+    """Runs trials on the nodes of ``head``, ``nodes`` of them for each; started by ``executor`` there."""
+
+    def __init__(self, head: Head, *, executor: str, nodes: int, clock: Clock) -> None:
+        self.head, self.executor, self.nodes, self.clock = head, executor, nodes, clock
+
+    def conduct(
+        self,
+        trial: Trial,
+        *,
+        trial_dir: Path,
+        env: Mapping[str, str],
+        watched: Watched | None,
+        interrupted: Callable[[], bool],
+        examine: bool,
+    ) -> tuple[Outcome, Evidence, str]:
+        """See :class:`harness.core.ports.Elsewhere`."""
+        members = self.head.take(self._wanted(trial), interrupted=interrupted)
+        if members is None:
+            outcome = Outcome(
+                ending=Ending.NEVER_STARTED, stopped_by=StopReason.INTERRUPT, why="the user asked to stop"
+            )
+            return outcome, Evidence(steps_wanted=steps_wanted(trial)), self.clock.wall()
+        try:
+            joint = Joint(
+                trial, members, trial_dir=trial_dir, executor=self.executor, env=env, watched=watched,
+                interrupted=interrupted, examine=examine, clock=self.clock,
+            )  # fmt: skip
+            return joint.run()
+        finally:
+            self.head.give(members)
+
+    def _wanted(self, trial: Trial) -> int:
+        """Of our own trainer no more nodes than it has ranks."""
+        if trial.target != "nsa":
+            return self.nodes
+        section = trial.config.get("parallel")
+        world = section.get("world", 1) if isinstance(section, dict) else 1
+        return max(min(self.nodes, world if isinstance(world, int) else 1), 1)
+
+
+class Joint:
+    """One trial. ``members`` are its nodes, in the order of their ranks."""
+
+    def __init__(
+        self,
+        trial: Trial,
+        members: list[Member],
+        *,
+        trial_dir: Path,
+        executor: str,
+        env: Mapping[str, str],
+        watched: Watched | None,
+        interrupted: Callable[[], bool],
+        examine: bool,
+        clock: Clock,
+    ) -> None:
+        self.trial, self.trial_dir, self.executor, self.env = trial, trial_dir, executor, env
+        self.watched, self.interrupted, self.examine, self.clock = watched, interrupted, examine, clock
+        self.id = secrets.token_hex(8)
+        self.inbox: SimpleQueue[tuple[Member, dict[str, Any]]] = SimpleQueue()
+        self.parts = {m: Part(member=m, node=replace(m.node, number=i)) for i, m in enumerate(members)}
+        for member in members:
+            member.inbox = self.inbox
+        self.began_s: float | None = None
+        self.asked_s = time.monotonic()
+        self.looked_s = 0.0
+        self.ended_s: float | None = None
+        self.reason: StopReason | None = None
+        self.why = ""
+        self.lost = ""
+        self.asked_to_stop = False
+        self.gets_on = False
+        self.failed_s: float | None = None
+        self.facts: Mapping[str, Any] = {}
+
+    @property
+    def several(self) -> bool:
+        """Whether the trial spans nodes."""
+        return len(self.parts) > 1
+
+    def run(self) -> tuple[Outcome, Evidence, str]:
+        """Follow the trial to its end, whatever that is."""
+        master = self._meeting_place()
+        for part in self.parts.values():
+            part.member.send(id=self.id, order=self._order(part, master))
+        while not all(part.done for part in self.parts.values()):
+            with suppress(Empty):
+                self._take(*self.inbox.get(timeout=0.1))
+            self._decide()
+        outcome, evidence = self._whole()
+        started_at = min((p.started_at for p in self.parts.values() if p.started_at), default=self.clock.wall())
+        return outcome, evidence, started_at
+
+    def _order(self, part: Part, master: tuple[str, int] | None) -> dict[str, Any]:
+        budget = self.trial.budget
+        if self.several:  # only the whole is silent, or too late
+            budget = replace(
+                budget,
+                **{name: replace(getattr(budget, name), seconds=NEVER_S) for name in ("startup", "stall", "total")},
+            )
+        return {
+            "trial": to_json(replace(self.trial, budget=budget)),
+            "env": dict(self.env),
+            "executor": self.executor,
+            "examine": self.examine and not self.several,
+            "node": part.node.number,
+            "nodes": len(self.parts),
+            "master": master,
+            "cwd": str(Path.cwd()),
+        }
+
+    def _meeting_place(self) -> tuple[str, int] | None:
+        """Where the ranks meet: a free port of the first node, at the address by which it found this head."""
+        if not self.several:
+            return None
+        first = next(iter(self.parts))
+        first.send(id=self.id, port=True)
+        until_s = time.monotonic() + PORT_S
+        while time.monotonic() < until_s:
+            try:
+                member, message = self.inbox.get(timeout=PORT_S)
+            except Empty:
+                break
+            if "port" in message:
+                return first.address, int(message["port"])
+            self._take(member, message)
+        return first.address, 29500
+
+    # -- what agents say
+
+    def _take(self, member: Member, message: dict[str, Any]) -> None:
+        part = self.parts[member]
+        if "lost" in message:
+            self._gone(part, f"node {member.node.host} was lost: {message['lost']}")
+        elif message.get("id") != self.id:
+            return  # of a trial before this one
+        elif "ready" in message:
+            part.ready = True
+            if all(p.ready or p.done for p in self.parts.values()):
+                self._go()
+        elif "facts" in message:
+            self._hear(part, message["facts"])
+        elif "seen" in message:
+            part.seen = _read(message["seen"])
+            self._judge()
+        elif "done" in message:
+            self._is_done(part, message)
+        elif "failed" in message:
+            self._gone(part, f"node {member.node.host}: {message['failed']}")
+
+    def _go(self) -> None:
+        """All parts are prepared: they begin at one moment, each by its own clock."""
+        if self.began_s is not None:
+            return
+        self.began_s = time.monotonic()
+        for part in self.parts.values():
+            part.node = replace(part.member.node, number=part.node.number)
+            part.member.send(id=self.id, go=self.began_s + part.node.offset_s)
+
+    def _hear(self, part: Part, facts: Mapping[str, Any]) -> None:
+        if self.ended_s is not None:
+            return  # what a rank does after another one's end is our doing
+        part.facts, part.told_s, self.facts = facts, time.monotonic(), facts
+        if facts.get("looks") and self.several and self._silence_s() > pace.SUSPICIOUS_S - 0.5:
+            self._look()
+        if self.watched is not None:
+            self.watched(self._of_whole(part, facts) if self.several else facts)
+
+    def _of_whole(self, part: Part, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+        """How the whole trial stands, told when ``part`` did."""
+        whole = {**facts, "silence_s": self._silence_s()}
+        note = whole.pop("note", None)
+        if note is None or self.ended_s is not None:  # a part ends because the whole does, and that was told
+            return whole
+        return {**whole, "note": f"node {part.node.number} ({part.node.host}): {note}"}
+
+    def _is_done(self, part: Part, message: dict[str, Any]) -> None:
+        part.by_itself = self.ended_s is None
+        part.done, part.started_at = _read(message["done"]), str(message["started_at"])
+        folder = self.trial_dir if part.node.number == 0 else self.trial_dir / f"node{part.node.number}"
+        unpack(message["files"], folder)
+        outcome, _ = part.done
+        failed = outcome.stopped_by is None and outcome.exit != Exit(code=0)
+        if failed and self.failed_s is None:
+            self.failed_s = time.monotonic()
+            self._look()
+        if failed and outcome.ending is Ending.NEVER_STARTED:
+            self._end(None, outcome.why)
+
+    def _gone(self, part: Part, why: str) -> None:
+        """A part of which nothing will be heard any more: what the others do now says nothing."""
+        if part.done is None:
+            ending = Ending.EXITED if self.began_s is not None else Ending.NEVER_STARTED
+            part.done = part.seen or (Outcome(ending=ending), Evidence(steps_wanted=steps_wanted(self.trial)))
+            self.lost = self.lost or why
+            self._end(None, why)
+
+    # -- what follows
+
+    def _decide(self) -> None:
+        now_s = time.monotonic()
+        if self.interrupted() and not self.asked_to_stop:
+            self.asked_to_stop = True
+            self._end(StopReason.INTERRUPT, "the user asked to stop")
+        if self.ended_s is not None:
+            allowed_s = ENDING_S + (CLOSING_S * 2 if self.examine else 0.0)
+            for part in self.parts.values():
+                if part.done is None and now_s - self.ended_s > allowed_s:
+                    part.member.wire.close()
+                    self._gone(part, f"node {part.node.host} did not end its part in {allowed_s:g} s")
+            return
+        if self.began_s is None:
+            if now_s - self.asked_s > READY_S:
+                self._end(None, f"not every node was ready to begin within {READY_S:g} s")
+            return
+        if self.several:
+            self._hold_to_limits(now_s)
+
+    def _hold_to_limits(self, now_s: float) -> None:
+        """The limits of the whole trial, as a watch on one machine holds them."""
+        budget, silence_s, age_s = self.trial.budget, self._silence_s(), now_s - (self.began_s or now_s)
+        steps = [int(p.facts["steps_done"]) for p in self.parts.values() if p.facts is not None]
+        training = any(p.facts is not None and p.facts.get("step") is not None for p in self.parts.values())
+        training = training and not 0 < steps_wanted(self.trial) <= min(steps, default=0)
+        limit_s = pace.silence_limit(budget, training=training).seconds
+        name = StopReason.STALL if training else StopReason.STARTUP
+        if self.failed_s is not None and now_s - self.failed_s > 2 * AFTERMATH_S:
+            self._end(StopReason.CERTAIN, "a rank failed, and the others did not move on")
+        elif age_s >= budget.total.seconds:
+            self._end(StopReason.TOTAL, f"it ran for {age_s:.1f} s (limit {budget.total.seconds:g} s)")
+        elif silence_s >= pace.WATCHED * limit_s and not self.gets_on:
+            self._end(name, f"silent for {silence_s:.1f} s ({pace.WATCHED:g} times the limit of {limit_s:g} s)")
+        elif min(limit_s, budget.total.seconds - age_s) - silence_s < 2 * CLOSING_S < silence_s:
+            self._look()
+
+    def _silence_s(self) -> float:
+        """Seconds since the last mark of any part, as far as was told."""
+        told = [p for p in self.parts.values() if p.facts is not None and p.done is None]
+        now_s = time.monotonic()
+        return min((float((p.facts or {})["silence_s"]) + now_s - p.told_s for p in told), default=0.0)
+
+    def _look(self) -> None:
+        """Have all parts looked into at one time, so that there is a moment at which all were seen."""
+        now_s = time.monotonic()
+        if now_s - self.looked_s > 2 * CLOSING_S:
+            self.looked_s = now_s
+            for part in self.parts.values():
+                part.member.send(id=self.id, look=True)
+
+    def _judge(self) -> None:
+        """Ask the rules what the parts show together; a hang needs a moment at which all of them stood still."""
+        seen = [last for part in self.parts.values() if (last := part.last) is not None]
+        if len(seen) < len(self.parts) or self.ended_s is not None:
+            return
+        outcome = Outcome(
+            ending=Ending.STOPPED_BY_US,
+            stopped_by=StopReason.CERTAIN,
+            duration_s=max(outcome.duration_s for _, outcome, _ in seen),
+        )
+        verdict = classify(Case(trial=self.trial, outcome=outcome, evidence=join(seen)))
+        self.gets_on = verdict.gets_on
+        if never_ends(verdict) and cut_s((node, e) for node, o, e in seen if o.exit is None) >= CUT_S:
+            self._end(StopReason.CERTAIN, verdict.because)
+
+    def _end(self, reason: StopReason | None, why: str) -> None:
+        if self.ended_s is None:
+            if self.watched is not None and self.facts:
+                self.watched({**self.facts, "note": f"ending it: {why}"})
+            self.ended_s, self.reason, self.why = time.monotonic(), reason, why
+            for part in self.parts.values():
+                part.member.send(id=self.id, end=True)
+
+    # -- the end
+
+    def _whole(self) -> tuple[Outcome, Evidence]:
+        rows = [last for part in self.parts.values() if (last := part.last) is not None]
+        if not self.several and not self.lost:
+            return rows[0][1], join(rows)
+        if self.reason is not None:
+            age_s = (self.ended_s or 0.0) - (self.began_s or self.ended_s or 0.0)
+            rows = [part.at_the_end(age_s, self.reason) for part in self.parts.values()]
+        evidence = join(rows)
+        outcomes = [outcome for _, outcome, _ in rows]
+        cleanup = Cleanup(
+            signals=tuple(sorted(signal for o in outcomes for signal in o.cleanup.signals)),
+            ended=sum(o.cleanup.ended for o in outcomes),
+            survivors=tuple(s for o in outcomes for s in o.cleanup.survivors),
+            removed=tuple(name for o in outcomes for name in o.cleanup.removed),
+            kept=tuple(name for o in outcomes for name in o.cleanup.kept),
+        )
+        lasted_s = max(outcome.duration_s for outcome in outcomes)
+        if self.reason is not None:
+            ending, exit_ = Ending.STOPPED_BY_US, None
+        elif self.lost:
+            ending = Ending.NEVER_STARTED if self.began_s is None else Ending.EXITED
+            exit_ = None
+        else:
+            bad = [o for o in outcomes if o.exit != Exit(code=0)]
+            worst = (bad or outcomes)[0]
+            return replace(worst, duration_s=lasted_s, cleanup=cleanup), evidence
+        outcome = Outcome(
+            ending=ending, exit=exit_, stopped_by=self.reason, duration_s=lasted_s, cleanup=cleanup,
+            why=self.lost or self.why,
+        )  # fmt: skip
+        return outcome, evidence
+
+
+def _read(message: Mapping[str, Any]) -> tuple[Outcome, Evidence]:
+    return from_json(Outcome, message["outcome"]), from_json(Evidence, message["evidence"])
+
+
+def unpack(files: str, folder: Path) -> None:
+    """The files of a trial's folder where they belong; what leads out of it is refused by tarfile."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(fileobj=io.BytesIO(base64.b64decode(files)), mode="r:gz") as archive:
+        archive.extractall(folder, filter="data")

@@ -1,0 +1,88 @@
+"""LocalEngine: agents on this machine, each as a node of its own; for trying things out, and for tests."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from typing import TYPE_CHECKING
+
+from harness.cluster.wire import ORDER
+from harness.core.errors import LaunchError
+from harness.settings import surroundings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+STOP_S = 20.0
+
+
+class LocalEngine:
+    """Starts agents as processes of this machine. See :class:`harness.core.ports.Engine`."""
+
+    name = "local"
+
+    def __init__(self, where: str = "", resources: str = "") -> None:
+        """``resources`` are not asked for.
+
+        Raises:
+            LaunchError: ``where`` names something; there is only this machine.
+        """
+        if where or resources:
+            raise LaunchError("--on local takes neither a place nor --gres: it has this machine and all that is in it")
+
+    def place(self, argv: Sequence[str], *, env: Mapping[str, str], nodes: int) -> LocalPlacement:
+        """See :class:`harness.core.ports.Engine`."""
+        return LocalPlacement([self.wrapped(argv, number) for number in range(nodes)], env=env)
+
+    def wrapped(self, argv: Sequence[str], number: int) -> Sequence[str]:
+        """How the agent of node ``number`` is started; tests put it into namespaces of its own."""
+        return argv
+
+
+class LocalPlacement:
+    """Processes of this machine. See :class:`harness.core.ports.Placement`."""
+
+    def __init__(self, commands: Sequence[Sequence[str]], *, env: Mapping[str, str]) -> None:
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in stop()
+        self.processes: list[subprocess.Popen[bytes]] = []
+        try:
+            for number, argv in enumerate(commands):
+                self.processes.append(
+                    subprocess.Popen(
+                        list(argv),
+                        env={**dict(surroundings()), **env, ORDER: str(number)},
+                        stdin=subprocess.DEVNULL,
+                        stdout=self.log,
+                        stderr=self.log,
+                        start_new_session=True,
+                    )
+                )
+        except OSError as error:
+            self.stop()
+            raise LaunchError(f"an agent cannot be started: {error}") from error
+
+    def waits_for(self) -> str:
+        """Nothing: they run at once."""
+        return ""
+
+    def over(self) -> str:
+        """Why none runs any more, by the last line that they wrote."""
+        if self.log.closed or any(process.poll() is None for process in self.processes):
+            return ""
+        self.log.seek(0)
+        said = [line for line in self.log.read().decode(errors="replace").splitlines() if line.strip()]
+        return f"the agents have ended{f': {said[-1]}' if said else ''}"
+
+    def stop(self) -> None:
+        """End all that still run."""
+        if self.log.closed:
+            return
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.log.close()
