@@ -41,7 +41,9 @@ class Assignment(click.ParamType):
 
 ON = (
     click.option(
-        "--on", metavar="ENGINE[:WHERE]", help="Run trials on nodes of an engine: slurm, slurm:PARTITION, local."
+        "--on",
+        metavar="ENGINE[:WHERE]",
+        help="Run trials on nodes of an engine: slurm, slurm:PARTITION, local (experimental).",
     ),
     click.option("--nodes", type=click.IntRange(min=1), help="How many nodes to ask it for (default: 1)."),
     click.option("--gres", metavar="TEXT", help="What each node must have, in the engine's words: gpu:2."),
