@@ -76,6 +76,14 @@ def alone(attention: str) -> list[Row]:
     return [*rows, *graphed(rows)]
 
 
+def on_one() -> list[Row]:
+    """Sparse beside dense on one GPU that batches fill, row after row, with blocks replayed and without."""
+    wide = Row(gpus=1, mode="single", steps=40, batch_per_gpu=16)
+    rows = [wide, replace(wide, batch_per_gpu=2, seq_len=16384)]
+    rows = [way for row in rows for way in (row, replace(row, attention="dense"))]
+    return [*graphed(rows), *rows]
+
+
 def graphs() -> list[Row]:
     """The production configuration as it is shipped, one sequence per GPU, with blocks replayed and without."""
     row = Row(gpus=2, mode="ddp", steps=100)
@@ -113,6 +121,7 @@ PARTS = {
     "production": lambda: [(production("ddp", "fsdp"), None), (production("fsdp", "ddp"), None)],
     "compare": lambda: [([*compare(), *graphed(compare())], None)],
     "alone": lambda: [(alone("nsa"), 0), (alone("dense"), 1)],
+    "one": lambda: [(on_one(), 0)],
     "graphs": lambda: [(graphs(), None)],
     "more": lambda: [(more(), None)],
     "compiled": lambda: [([replace(row, compile="inductor") for row in compare()], None)],

@@ -7,6 +7,7 @@ Public names, each loaded when it is asked for, so that ``nsa.config`` can be re
 ``NSAForCausalLM``, ``NSAConfig``: the language model for Hugging Face's transformers (the extra ``hf``).
 ``TinyLM``: the model of the original reports.
 ``generate``: text from any decoder of this package.
+``Decoding``: memory and a CUDA graph for a batch, to continue one text after another token by token.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
     from nsa.attention.module import NSAAttention as NSAAttention
     from nsa.hf.configuration import NSAConfig as NSAConfig
     from nsa.hf.modeling import NSAForCausalLM as NSAForCausalLM
+    from nsa.model.decoding import Decoding as Decoding
     from nsa.model.generate import generate as generate
     from nsa.model.tinylm import TinyLM as TinyLM
 
 __version__ = "0.1.0"
-__all__ = ["NSAAttention", "NSAConfig", "NSAForCausalLM", "TinyLM", "generate", "nsa_attention"]
+__all__ = ["Decoding", "NSAAttention", "NSAConfig", "NSAForCausalLM", "TinyLM", "generate", "nsa_attention"]
 
 _HOMES = {
     "nsa_attention": "nsa.attention.functional",
@@ -32,6 +34,7 @@ _HOMES = {
     "NSAForCausalLM": "nsa.hf.modeling",
     "TinyLM": "nsa.model.tinylm",
     "generate": "nsa.model.generate",
+    "Decoding": "nsa.model.decoding",
 }
 
 

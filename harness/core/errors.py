@@ -54,6 +54,18 @@ class StoreError(HarnessError):
     help = "What was written before is safe. Free some space or choose another place with --runs, then --resume."
 
 
+class NotBegunError(StoreError):
+    """A new run that could not be written, and of which nothing is left."""
+
+    help = "Nothing was begun. Free some space or choose another place with --runs, and say it again."
+
+
+class FailingDiskError(StoreError):
+    """A disk that reports an error of its own."""
+
+    help = "What was written before is safe. Copy the run directory elsewhere and --resume the copy."
+
+
 class NotWritableError(StoreError):
     """A place that may be read and not written to."""
 

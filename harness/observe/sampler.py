@@ -188,11 +188,6 @@ class Sampler:
         """Something else asked the processes for an answer: no window reaches across it."""
         self._openings.clear()
 
-    def stands_still(self) -> bool:
-        """Whether nothing moves in those that train, as far as it was seen; one of several may poll for another."""
-        pids = list(self._ranks().values())
-        return bool(pids) and all(self._stands_still(pid) for pid in pids)
-
     def progress(self) -> None:
         """The silence is over: keep what was taken during it if it was examined, and begin anew."""
         if self.stacks:

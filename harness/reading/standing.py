@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from harness.reading.frames import best_thread, is_own, native_samples, package, python_frames, same_stacks
+from harness.reading.frames import best_thread, native_samples, python_frames, same_stacks
 from harness.reading.meeting import Meeting, agreed_meeting
 from harness.reading.stillness import SAMPLES, Motion, dump_times, is_ticker, motion, stopped_s
 from harness.reading.waits import (
@@ -337,8 +337,3 @@ def culprit(stand: Mapping[int, Standing], start: int) -> Standing:
         # Of several the one that waits for nobody: a loader's idle workers wait for the rank in their turn.
         at = min((stand[pid] for pid in others), key=lambda one: (bool(one.chances), one.pid))
     return at
-
-
-def concerns_own_code(one: Standing) -> bool:
-    """Whether the program's own code, or that of an installed package, is on the deciding thread's stack."""
-    return one.thread is not None and any(is_own(frame) or package(frame) for frame in python_frames(one.thread))

@@ -8,11 +8,16 @@ import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from harness.core.errors import DamagedError, JournalError, NoRunError, NotWritableError, StoreError
+from harness.core.errors import DamagedError, FailingDiskError, JournalError, NoRunError, NotWritableError, StoreError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+
+_KINDS = {
+    errno.EACCES: NotWritableError, errno.EPERM: NotWritableError, errno.EROFS: NotWritableError,
+    errno.EIO: FailingDiskError,
+}  # fmt: skip
 
 MOST_BYTES = 1 << 28
 """What is read whole: nothing of ours is a hundredth of it, and a file without end must not fill the memory."""
@@ -121,13 +126,12 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_failed(path: Path, error: OSError, *, safe: str) -> StoreError:
-    """The error for a failed write: what and where, what is safe, what to do."""
+    """The error for a failed write: what and where, what is safe; its class says what to do."""
     what = f"cannot write {path}: {error.strerror or error}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         what += f" ({_free(path)})"
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return NotWritableError(f"{what}. Safe: {safe}.")
-    return StoreError(f"{what}. Safe: {safe}. {_advice(error)}")
+    kind = _KINDS.get(error.errno or 0, StoreError)
+    return kind(f"{what}. Safe: {safe}.")
 
 
 def _free(path: Path) -> str:
@@ -136,11 +140,3 @@ def _free(path: Path) -> str:
     except OSError as error:
         return f"free space unknown: {error.strerror}"
     return f"{at.f_bavail * at.f_frsize / 1e6:.1f} MB and {at.f_favail} files free there"
-
-
-def _advice(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "Free some space, then continue with --resume."
-    if error.errno == errno.EIO:
-        return "The disk reports an error: copy the run directory elsewhere and --resume the copy."
-    return "Put that right, then continue with --resume."

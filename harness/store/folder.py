@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import shutil
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from harness.core.campaign import CampaignSpec
-from harness.core.errors import StoreError
+from harness.core.errors import NotBegunError, NotWritableError, StoreError
 from harness.store.files import write_failed
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from pathlib import Path
 
     from harness.store.history import Question
@@ -26,6 +29,21 @@ def name_of(wall: str, about: str) -> str:
     """``20260102-030405-n_layers``: when a run was begun, in UTC, and what it is about."""
     digits = re.sub(r"\D", "", wall)[:14].ljust(14, "0")
     return f"{digits[:8]}-{digits[8:]}-{re.sub(r'[^A-Za-z0-9_]+', '-', about).strip('-')}"
+
+
+@contextmanager
+def begun(runs_dir: Path, *, name: str) -> Generator[Path]:
+    """A new run's folder (``new_folder``), which is taken away again where what comes first cannot be written into it.
+
+    Raises:
+        NotBegunError: something could not be written, by a full disk for example.
+    """
+    run_dir = new_folder(runs_dir, name=name)
+    try:
+        yield run_dir
+    except StoreError as error:
+        shutil.rmtree(run_dir, ignore_errors=True)
+        raise NotBegunError(str(error)) from error
 
 
 def new_folder(runs_dir: Path, *, name: str) -> Path:
@@ -45,6 +63,7 @@ def new_folder(runs_dir: Path, *, name: str) -> Path:
                 raise StoreError(f"{runs_dir} is a file; choose a folder with --runs") from None
             number += 1
         except OSError as error:
-            raise write_failed(run_dir, error, safe="nothing was begun") from error
+            failed = write_failed(run_dir, error, safe="nothing was begun")
+            raise failed if isinstance(failed, NotWritableError) else NotBegunError(str(failed)) from error
         else:
             return run_dir

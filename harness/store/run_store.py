@@ -15,7 +15,7 @@ from harness.settings import surroundings
 from harness.store import journal, layout
 from harness.store.evidence import evidence_at, read_evidence
 from harness.store.files import checksum, link_files, read_text, write_atomic, write_failed
-from harness.store.folder import name_of, new_folder, subject
+from harness.store.folder import begun, name_of, subject
 from harness.store.history import History, Identity
 from harness.store.lock import hold
 from harness.store.recall import recalled
@@ -78,26 +78,31 @@ class RunStore:
         ``invocation`` is the command that asks it, ``argv`` its words where it is not known in parts.
 
         Raises:
-            StoreError: it cannot be written.
+            NotBegunError: it cannot be written, and nothing is left of it.
+            NotWritableError: its folder may not be made.
         """
         wall = clock.wall()
-        run_dir = new_folder(runs_dir, name=name_of(wall, subject(spec)))
         hidden = secrets(_environment(spec))
         words = redact_argv(argv if invocation is None else invocation.argv)
-        identity = Identity(
-            id=run_dir.name, machine=machine, code=code, argv=words, started_at=wall, invocation=invocation
-        )
-        files = {
-            layout.spec(run_dir): _json(redact(to_json(spec), values=hidden)),
-            layout.machine(run_dir): _json(redact(to_json(identity), values=hidden)),
-        }
-        for path, text in files.items():
-            write_atomic(path, text)
-        journal.Appender(layout.journal(run_dir)).close()
-        store = cls(run_dir, clock=clock, hidden=hidden, asked=spec)
-        proofs = {path.name: checksum(text) for path, text in files.items()}
-        header = {"argv": list(identity.argv), "pid": os.getpid(), "resumed": False, "files": proofs}
-        store._append("header", header)
+        with begun(runs_dir, name=name_of(wall, subject(spec))) as run_dir:
+            identity = Identity(
+                id=run_dir.name, machine=machine, code=code, argv=words, started_at=wall, invocation=invocation
+            )
+            files = {
+                layout.spec(run_dir): _json(redact(to_json(spec), values=hidden)),
+                layout.machine(run_dir): _json(redact(to_json(identity), values=hidden)),
+            }
+            for path, text in files.items():
+                write_atomic(path, text)
+            journal.Appender(layout.journal(run_dir)).close()
+            store = cls(run_dir, clock=clock, hidden=hidden, asked=spec)
+            proofs = {path.name: checksum(text) for path, text in files.items()}
+            header = {"argv": list(identity.argv), "pid": os.getpid(), "resumed": False, "files": proofs}
+            try:
+                store._append("header", header)
+            except BaseException:
+                store.close()
+                raise
         return store
 
     @classmethod

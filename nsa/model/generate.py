@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from nsa.errors import ConfigError, InputError
+from nsa.model.decoding import Decoding, refuses
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from nsa.model.transformer import Decoder
@@ -46,19 +49,11 @@ def generate(
         InputError: a prompt without tokens.
     """
     _check(ids_BT, n_new=n_new, temperature=temperature, top_k=top_k, prefill_chunk=prefill_chunk)
-    has_cache = model.config.attention != "legacy-sequential"
-    cache = model.new_cache(ids_BT.shape[1] + n_new) if has_cache else None
+    next_logits = _reader(model, ids_BT, n_new, prefill_chunk)
     unread = ids_BT
     has_ended_B1 = torch.zeros_like(ids_BT[:, :1], dtype=torch.bool)
     for _ in range(n_new):
-        if cache is None:
-            logits_BV = model(ids_BT, n_last=1)[:, -1]
-        else:
-            *earlier, last = unread.split(prefill_chunk or unread.shape[1], dim=1)
-            for piece in earlier:
-                model(piece, cache=cache, n_last=1)
-            logits_BV = model(last, cache=cache, n_last=1)[:, -1]
-        unread = sample(logits_BV, temperature=temperature, top_k=top_k, generator=generator)
+        unread = sample(next_logits(unread), temperature=temperature, top_k=top_k, generator=generator)
         if stop is not None:
             unread = unread.masked_fill(has_ended_B1, stop)
             has_ended_B1 |= unread == stop
@@ -66,6 +61,36 @@ def generate(
         if stop is not None and has_ended_B1.all():
             break
     return ids_BT
+
+
+def _reader(model: Decoder, ids_BT: Tensor, n_new: int, prefill_chunk: int | None) -> Callable[[Tensor], Tensor]:
+    """A function that reads the prompt, then token after token, and gives the logits [B, V] of the next one."""
+    B, T = ids_BT.shape
+    if model.config.attention == "legacy-sequential":
+        read = [ids_BT[:, :0]]
+
+        def whole(unread_BT: Tensor) -> Tensor:
+            read[0] = torch.cat((read[0], unread_BT), 1)
+            return model(read[0], n_last=1)[:, -1]
+
+        return whole
+    if n_new > 1 and B and refuses(model) is None:
+        decoding = Decoding(model, n_rows=B, max_tokens=T + n_new)
+
+        def paged(unread_BT: Tensor) -> Tensor:
+            is_prompt = not any(decoding.lengths)
+            return decoding.prefill(unread_BT, chunk=prefill_chunk) if is_prompt else decoding.step(unread_BT)
+
+        return paged
+    cache = model.new_cache(T + n_new)
+
+    def cached(unread_BT: Tensor) -> Tensor:
+        *earlier, last = unread_BT.split(prefill_chunk or unread_BT.shape[1], dim=1)
+        for piece in earlier:
+            model(piece, cache=cache, n_last=1)
+        return model(last, cache=cache, n_last=1)[:, -1]
+
+    return cached
 
 
 def _check(ids_BT: Tensor, *, n_new: int, temperature: float, top_k: int | None, prefill_chunk: int | None) -> None:

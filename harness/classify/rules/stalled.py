@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harness.classify.views import RankView
-    from harness.core.evidence import LoopSample, StackSample
+    from harness.core.evidence import EvidenceId, LoopSample, StackSample
     from harness.core.verdict import Case, Verdict
     from harness.reading.gpus import GpuView
     from harness.reading.ranks import Job
@@ -54,6 +54,9 @@ if TYPE_CHECKING:
 
 LATE_EXIT = "late-exit"
 """All steps are done, but the process does not end."""
+
+STOPPED = "stopped"
+"""By a signal: where it stood then says nothing."""
 
 LEAST_S = 2.0
 """No silence shorter than this is looked into: two undisturbed windows take longer."""
@@ -87,17 +90,17 @@ def stalled(case: Case) -> Verdict | None:
 
 def _endless(case: Case, job: Job, one: Standing) -> LoopSample | None:
     """The loop that a process burns its CPU in and that can never end; None where it may."""
-    if one.motion is None or one.motion.busiest == 0 or not one.motion.counters_still or one.motion.still:
+    moved = one.motion
+    if moved is None or moved.busiest == 0 or not moved.counters_still or moved.still:
         return None
     if ALARMS.intersection(one.looks[-1].handles):
         return None  # the handler of a timer's signal may raise in it, or change what it asks
-    others = [t for t in one.motion.threads if t.tid != one.motion.busiest]
-    alone = all(t.state in "SI" and t.timed is False for t in others)
     told = MESSAGES.intersection(one.looks[-1].handles)
-    alone = alone and not told and not job.alive(lambda other: other.pid == one.pid)
+    awake = {t.tid for t in moved.threads if t.state not in "SI" or t.timed is not False} - {moved.busiest}
     runs_python = {t.tid for sample in one.samples for t in sample.threads if python_frames(t)}
-    alone_in_python = not told and all(t.state in "SI" and t.timed is False for t in others if t.tid in runs_python)
-    return goes_nowhere(one.samples, tid=one.motion.busiest, alone=alone, alone_in_python=alone_in_python)
+    alone = not told and not awake and not job.alive(lambda other: other.pid == one.pid)
+    alone_in_python = not told and not awake & runs_python
+    return goes_nowhere(one.samples, tid=moved.busiest, alone=alone, alone_in_python=alone_in_python)
 
 
 # -- who holds the others up
@@ -205,9 +208,11 @@ def _about(case: Case, job: Job, leader: int, one: Standing, verdict: Verdict, a
         because=f"{verdict.because}{behind}",
         cites=tuple(dict.fromkeys((*verdict.cites, *(id for before in chain for id in before.ids)))),
     )
-    if not job.several:
-        return verdict
-    rank = job.stand[leader].rank
+    return _about_ranks(case, job.stand[leader].rank, one, verdict, also) if job.several else verdict
+
+
+def _about_ranks(case: Case, rank: int, one: Standing, verdict: Verdict, also: Sequence[int]) -> Verdict:
+    """The same of a job of several ranks: which of them, and where the others wait."""
     views = views_of(case)
     view = next(v for v in views if v.rank == rank)
     stuck = [v for v in views if v.facts.pid in also]
@@ -267,18 +272,34 @@ def _case_of(case: Case, one: Standing) -> Case:
 
 
 def _waiting_verdict(case: Case, one: Standing, cause: str, confidence: Confidence) -> Verdict:
+    at_exit = cause == LATE_EXIT
+    because = f"{_standstill(case, one)}{_kept_by(one) if at_exit else ''}"
+    sure = confidence if one.native or one.wait is not None else Confidence.MEDIUM
+    return _hang(case, one, cause, because, confidence=sure, phase="exit" if at_exit else None)
+
+
+def _hang(
+    case: Case,
+    one: Standing,
+    cause: str,
+    because: str,
+    *,
+    confidence: Confidence,
+    cites: Sequence[EvidenceId] | None = None,
+    phase: str | None = None,
+) -> Verdict:
+    """That ``one`` hangs, after the silence of its own rank; all that was seen of it is cited unless said otherwise."""
     own = _case_of(case, one)
-    native = one.native
-    phase = "exit" if cause == LATE_EXIT else None
+    names = stack_names(one.thread) if one.thread is not None and cause != STOPPED else ()
     return conclude(
         own,
         Kind.HANG,
         rule="stalled",
         cause=cause,
-        because=f"{silence(own)}; {_standstill(case, one)}{_kept_by(one) if cause == LATE_EXIT else ''}",
-        cites=(*one.ids, "progress"),
-        confidence=confidence if native or one.wait is not None else Confidence.MEDIUM,
-        signature=signature(Kind.HANG, cause, stack_names(one.thread) if one.thread is not None else ()),
+        because=f"{silence(own)}; {because}",
+        cites=(*(one.ids if cites is None else cites), "progress"),
+        confidence=confidence,
+        signature=signature(Kind.HANG, cause, names),
         phase=phase,
     )
 
@@ -321,48 +342,27 @@ def _kept_by(one: Standing) -> str:
 
 
 def _loop_verdict(case: Case, one: Standing, loop: LoopSample) -> Verdict:
-    own = _case_of(case, one)
     moved = one.motion
     assert moved is not None, "a loop that burns CPU was seen to move"
     why = loop.endless or WHOSE[loop.needs]
     file = loop.file.rpartition("/")[2]
+    same = "" if loop.endless else f"its variables are the same in {SAMPLES} of {SAMPLES} samples, "
     because = (
-        f"{silence(own)}; {moved.cpu_s:.1f} s CPU in {moved.seconds:.1f} s in `{loop.header}` of {loop.function} "
-        f"({file}:{loop.header_line}), which never ends: {why}; its variables are the same in {SAMPLES} of {SAMPLES} "
-        "samples, memory, page faults and I/O do not move"
+        f"{moved.cpu_s:.1f} s CPU in {moved.seconds:.1f} s in `{loop.header}` of {loop.function} "
+        f"({file}:{loop.header_line}), which never ends: {why}; {same}memory, page faults and I/O do not move"
     )
-    if loop.endless:
-        because = because.replace(f"; its variables are the same in {SAMPLES} of {SAMPLES} samples, memory", "; memory")
-    return conclude(
-        own,
-        Kind.HANG,
-        rule="stalled",
-        cause="infinite-loop",
-        because=because,
-        cites=(*one.ids, "progress"),
-        confidence=Confidence.HIGH,
-        signature=signature(Kind.HANG, "infinite-loop", stack_names(one.thread) if one.thread is not None else ()),
-    )
+    return _hang(case, one, "infinite-loop", because, confidence=Confidence.HIGH)
 
 
 def _gpu_verdict(case: Case, one: Standing) -> Verdict:
-    own = _case_of(case, one)
     gpus = gpus_of_pids(case.evidence, {one.pid}, since_s=one.looks[0].t_s - 1.0)
     frame = one.meeting.frame if one.meeting is not None else None
     because = (
-        f"{silence(own)}; in {len(one.samples)} of {len(one.samples)} samples the host waits for its GPU in "
+        f"in {len(one.samples)} of {len(one.samples)} samples the host waits for its GPU in "
         f"{spell(frame)}, and {'; '.join(map(str, gpus))}: a kernel is there and works on nothing"
     )
-    return conclude(
-        own,
-        Kind.HANG,
-        rule="stalled",
-        cause="gpu-spin",
-        because=because,
-        cites=(*one.ids, *(id for gpu in gpus for id in gpu.ids), "progress"),
-        confidence=Confidence.MEDIUM,
-        signature=signature(Kind.HANG, "gpu-spin", stack_names(one.thread) if one.thread is not None else ()),
-    )
+    cites = (*one.ids, *(id for gpu in gpus for id in gpu.ids))
+    return _hang(case, one, "gpu-spin", because, confidence=Confidence.MEDIUM, cites=cites)
 
 
 # -- what the outside may end
@@ -384,27 +384,33 @@ def _patience(case: Case, job: Job, live: dict[int, Chance]) -> Verdict | None:
     if all(job.stand[pid].meeting is not None for pid in job.leaders) and job.several:
         return _never_over(case, job) if watched_out(case) else None
     leader = next(pid for pid in job.leaders if job.stand[pid].meeting is None or not job.several)
-    one, chance = ends[leader]
-    cause = _cause(case, job, leader, one)
-    waits = job.stand[leader].wait
+    return _outlasted(case, job, leader, *ends[leader])
+
+
+def _outlasted(case: Case, job: Job, leader: int, one: Standing, chance: Chance) -> Verdict | None:
+    """The process that holds ``leader`` up, which ``chance`` may let go on, once more than patience has passed."""
+    if not one.stays or len(one.samples) < SAMPLES:
+        return None
+    if _keeps_the_lock(one) and case.evidence.silence_s >= ASKED_S:
+        verdict = _waiting_verdict(case, one, "gil-held", Confidence.MEDIUM)
+        return _about(case, job, leader, one, verdict, [leader])
+    if not watched_out(case) or _may_be_healthy(case, job, one, chance):
+        return None
+    cause, waits = _cause(case, job, leader, one), job.stand[leader].wait
     if one.pid != leader and cause == "blocked-io" and waits is not None:
         cause = waits.cause
-    if _keeps_the_lock(one) and case.evidence.silence_s >= ASKED_S and one.stays and len(one.samples) >= SAMPLES:
-        verdict = _waiting_verdict(case, one, "gil-held", Confidence.MEDIUM)
-        return _about(case, job, leader, one, replace(verdict, confidence=Confidence.MEDIUM), [leader])
-    if chance.ender in NEVER_ENDS or not watched_out(case):
-        return None
-    if one.wait is not None and one.wait.cause == UNSEEN.cause:
-        return None  # nothing of it was seen: it may sleep
-    if chance.ender is Ender.DEVICE and any(gpu.works for gpu in _gpus_of(case, job)):
-        return None
-    if not one.stays or len(one.samples) < SAMPLES or _unseen_children(job, one):
-        return None
     verdict = _waiting_verdict(case, one, cause, Confidence.MEDIUM)
-    verdict = replace(
-        verdict, because=f"{verdict.because}; only {chance.ender} could end it", confidence=Confidence.MEDIUM
-    )
+    verdict = replace(verdict, because=f"{verdict.because}; only {chance.ender} could end it")
     return _about(case, job, leader, one, verdict, [leader])
+
+
+def _may_be_healthy(case: Case, job: Job, one: Standing, chance: Chance) -> bool:
+    """Whether the wait is one that is never called a hang: on a timer, on a GPU that works, or not seen at all."""
+    if chance.ender in NEVER_ENDS or (one.wait is not None and one.wait.cause == UNSEEN.cause):
+        return True
+    if chance.ender is Ender.DEVICE and any(gpu.works for gpu in _gpus_of(case, job)):
+        return True
+    return _unseen_children(job, one)
 
 
 def _never_over(case: Case, job: Job) -> Verdict | None:
@@ -456,18 +462,8 @@ def _stopped(case: Case, job: Job, one: Standing, *, alone: bool) -> Verdict | N
     """State T at every look of five seconds or more. All of a job may be stopped by who means to go on with it."""
     if one.looks[-1].state != "T" or one.stopped_s < STOPPED_S or (alone and not beyond_limit(case)):
         return None
-    own = _case_of(case, one)
-    in_state_t = [look for look in one.looks if look.state == "T"]
-    verdict = conclude(
-        own,
-        Kind.HANG,
-        rule="stalled",
-        cause="stopped",
-        because=f"{silence(own)}; state T (stopped by a signal) at {len(in_state_t)} of {len(one.looks)} looks, for "
-        f"{one.stopped_s:.1f} s",
-        cites=(*(look.id for look in in_state_t), "progress"),
-        confidence=Confidence.PROOF,
-        signature=signature(Kind.HANG, "stopped", ()),
-    )
+    in_state_t = [look.id for look in one.looks if look.state == "T"]
+    because = f"state T (stopped by a signal) at {len(in_state_t)} of {len(one.looks)} looks, for {one.stopped_s:.1f} s"
+    verdict = _hang(case, one, STOPPED, because, confidence=Confidence.PROOF, cites=in_state_t)
     leader = next((pid for pid in job.leaders if job.stand[pid].rank == one.rank), one.pid)
     return _about(case, job, leader, one, verdict, [leader])

@@ -303,31 +303,15 @@ def _place(one: Standing | None) -> str:
 
 def _watched(case: Case, views: Sequence[RankView]) -> Verdict:
     """Where every rank is, and what it does or waits for; MOVING when something of the job was seen to work."""
-    job = job_of_case(case)
     there = [view for view in views if view.there]
-    told = [waiting(group) for group in alike([v for v in there if v.meeting is not None])]
     absent = [view for view in there if view.meeting is None]
-    told += [f"rank {view.rank} {_does(case, view.standing)}" for view in absent]
-    if not views:
-        told = [f"it {_does(case, _leader(case))}"]
-    live = job.alive(lambda one: _circles(one) is not None)
-    works = any(_moved(job.stand[pid], live[pid]) or _moves(case, pid, live) for pid in job.leaders if pid in live)
-    doubts = sorted({live[pid].how for pid in job.leaders if pid in live and live[pid].ender is not None})
-    loops = [loop for one in job.stand.values() if (loop := _circles(one)) is not None]
-    doubts += [
-        f"nothing that could be seen of `{loop.header}` ({loop.file.rpartition('/')[2]}:{loop.header_line}) changes, "
-        "and it calls nothing: it may never end"
-        for loop in loops
-    ]
-    cause = MOVING if works else MAY_BE_ENDLESS if loops else MAY_GO_ON
-    if not works and not loops and _falls_due(case):
-        cause, doubts = TOO_EARLY, [f"nothing moves; if that is so for {ASKED_S:g} s, it hangs"]
-    end = (
-        "no hang was seen"
-        if works
-        else f"whether it goes on cannot be told: {'; '.join(doubts) or 'too little was seen'}"
-    )
-    ids = cited(there) if views else (_leader(case).ids if _leader(case) else ())  # pyright: ignore[reportOptionalMemberAccess]
+    leader = _leader(case)
+    told, ids = [f"it {_does(leader)}"], leader.ids if leader is not None else ()
+    if views:
+        told = [waiting(group) for group in alike([v for v in there if v.meeting is not None])]
+        told += [f"rank {view.rank} {_does(view.standing)}" for view in absent]
+        ids = cited(there)
+    cause, end = _outlook(case)
     verdict = conclude(
         case,
         Kind.UNRESOLVED,
@@ -338,6 +322,26 @@ def _watched(case: Case, views: Sequence[RankView]) -> Verdict:
         confidence=Confidence.LOW,
     )
     return replace(verdict, rank=absent[0].rank if len(absent) == 1 and len(there) > 1 else None)
+
+
+def _outlook(case: Case) -> tuple[str, str]:
+    """What the whole job is called, and why: it works, it may never end, it is too early to tell, it may go on."""
+    job = job_of_case(case)
+    live = job.alive(lambda one: _circles(one) is not None)
+    if any(_moved(job.stand[pid], live[pid]) or _moves(case, pid, live) for pid in job.leaders if pid in live):
+        return MOVING, "no hang was seen"
+    loops = [loop for one in job.stand.values() if (loop := _circles(one)) is not None]
+    if not loops and _falls_due(case):
+        cause, doubts = TOO_EARLY, [f"nothing moves; if that is so for {ASKED_S:g} s, it hangs"]
+    else:
+        cause = MAY_BE_ENDLESS if loops else MAY_GO_ON
+        doubts = sorted({live[pid].how for pid in job.leaders if pid in live and live[pid].ender is not None})
+    doubts += [
+        f"nothing that could be seen of `{loop.header}` ({loop.file.rpartition('/')[2]}:{loop.header_line}) changes, "
+        "and it calls nothing: it may never end"
+        for loop in loops
+    ]
+    return cause, f"whether it goes on cannot be told: {'; '.join(doubts) or 'too little was seen'}"
 
 
 def _circles(one: Standing) -> LoopSample | None:
@@ -372,7 +376,7 @@ def _moved(one: Standing, chance: Chance) -> bool:
     return chance.moves and (moved is None or moved.has_changed or moved.still or not moved.rested)
 
 
-def _does(case: Case, one: Standing | None) -> str:
+def _does(one: Standing | None) -> str:
     where = f" in {spell(telling_frame(one.thread))}" if one is not None and one.thread is not None else ""
     if one is None or one.motion is None:
         return f"could not be seen moving or not{where}"

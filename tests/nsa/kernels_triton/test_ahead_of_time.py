@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("triton")
 
 import triton
 import triton.language as tl
+from on_chip import SMEM_BYTES, stack_bytes
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -25,8 +22,6 @@ from nsa.kernels.selected import triton_kernels as kernels
 from nsa.kernels.tiled import triton as tiled
 from nsa.kernels.tiled import triton_kernels as tile_kernels
 
-SMEM_BYTES = {80: 163 << 10, 90: 227 << 10}
-CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 FLOATS = {"scale", "qk_scale"}
 FP32 = {
     "lse_ptr", "lse_slot_ptr", "v_scale_ptr", "delta_ptr", "dlse_ptr", "dk_part_ptr", "dv_part_ptr", "part_ptr",
@@ -70,14 +65,6 @@ def compiled(kernel, capability, tile, constants, element="bf16"):
         target=GPUTarget("cuda", capability, 32),
         options={"num_warps": tile.num_warps, "num_stages": tile.num_stages},
     )
-
-
-def stack_bytes(binary, tmp_path):
-    """Bytes per thread that did not fit in registers."""
-    file = tmp_path / "kernel.cubin"
-    file.write_bytes(binary.asm["cubin"])
-    report = subprocess.run([CUOBJDUMP, "-res-usage", file], capture_output=True, text=True, check=True).stdout
-    return int(re.search(r"STACK:(\d+)", report).group(1))
 
 
 def constants(D, E, L, group, tile, **others):

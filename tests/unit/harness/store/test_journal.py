@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from harness.core.errors import DamagedError, JournalError, StoreError
+from harness.core.errors import DamagedError, JournalError, NotBegunError, StoreError
 from harness.core.evidence import Evidence
 from harness.store import fsck, journal, layout
 from harness.store.evidence import read_evidence
@@ -134,10 +134,32 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_line_loses_only_that_event(crea
         assert "No space left on device" in message
         assert "MB and" in message
         assert "with every event before this one" in message
-        assert "--resume" in message
+        assert "--resume" in caught.value.help
         assert store.records() == (make_record(1),)
         store.add_record(make_record(2))  # space again
     assert len(read_run(store.run_dir).records) == 2
+
+
+@pytest.mark.parametrize("allowed", range(4), ids=["spec", "machine", "name of the journal", "journal"])
+def test_a_disk_that_is_full_before_anything_was_begun_leaves_nothing_and_does_not_speak_of_resuming(
+    create, tmp_path, monkeypatch, allowed
+):
+    real_fsync, done = os.fsync, []
+
+    def full(descriptor):
+        done.append(descriptor)
+        if len(done) > 2 * allowed:  # the file's, and its folder's
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real_fsync(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(NotBegunError) as caught:
+            create()
+    assert "--resume" not in f"{caught.value} {caught.value.help}"
+    assert "Nothing was begun" in caught.value.help
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    create().close()  # space again
 
 
 def test_a_line_that_could_not_be_taken_back_is_taken_back_later(create, make_record, monkeypatch):
@@ -148,8 +170,9 @@ def test_a_line_that_could_not_be_taken_back_is_taken_back_later(create, make_re
         with monkeypatch.context() as patch:
             patch.setattr(journal.os, "fsync", broken)
             patch.setattr(journal.os, "ftruncate", broken)
-            with pytest.raises(StoreError, match=r"Input/output error.*cut off on --resume.*copy the run directory"):
+            with pytest.raises(StoreError, match=r"Input/output error.*cut off on --resume") as caught:
                 store.add_record(make_record(1))
+        assert "Copy the run directory elsewhere" in caught.value.help
         assert store.records() == ()
         store.add_record(make_record(2))
     assert read_run(store.run_dir).records == (make_record(2),)

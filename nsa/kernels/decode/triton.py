@@ -1,0 +1,174 @@
+"""A decoding step in four Triton kernels; ``triton_kernels`` says what each does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from nsa.attention.compress import MeanPhi, MlpPhi
+from nsa.blocks import N_INITIAL, N_LOCAL
+from nsa.kernels.decode.triton_kernels import append_kernel, compressed_kernel, rank_kernel, selected_kernel
+from nsa.kernels.sizes import cdiv, pow2
+
+if TYPE_CHECKING:
+    from nsa.blocks import BlockLayout
+    from nsa.kernels.decode.op import LayerPages, Place
+
+LOG2E = 1.4426950408889634
+HIDDEN = 16
+"""Hidden units of phi per program; a matrix product has no fewer columns."""
+RING = 128
+"""The window's ring is a multiple of this, and this of a tile."""
+RANKED = 1024
+"""Blocks that are ranked at once, at least: 64k tokens of 64, so that shorter memory needs no kernel of its own."""
+COLUMNS = 32
+"""Columns of the other branches' outputs that a program adds."""
+ROWS = 16
+"""Rows of phi, and heads that are turned, per program."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How many programs share a row's kv head, and what each is made of.
+
+    Attributes:
+        splits: programs for the compressed keys.
+        windows: for the window.
+        selects: for the selected blocks; a power of two.
+        keys: compressed keys per tile.
+        warps: of a program over compressed keys and the window.
+        stages: tiles of theirs on the way at a time.
+        select_warps: of a program over selected blocks.
+        select_stages: tiles of theirs on the way at a time.
+    """
+
+    splits: int
+    windows: int
+    selects: int
+    keys: int = 64
+    warps: int = 4
+    stages: int = 3
+    select_warps: int = 4
+    select_stages: int = 3
+
+
+def plan(n_heads: int, n_processors: int) -> Plan:
+    """For ``n_heads`` kv heads of all rows together: enough programs to fill the GPU, and no more parts to add.
+
+    Args:
+        n_heads: rows times kv heads.
+        n_processors: of the GPU.
+    """
+    per_head = max(1, cdiv(2 * n_processors, n_heads))
+    return Plan(splits=min(16, pow2(per_head)), windows=max(1, min(4, per_head // 2)), selects=min(8, pow2(per_head)))
+
+
+def refuses(layout: BlockLayout, *, dtype: torch.dtype, device: torch.device, d_k: int, group: int) -> str | None:
+    """Why these kernels cannot take a decoding step there, if they cannot."""
+    if device.type != "cuda":
+        return f"Triton compiles for a GPU, and this is a {device.type}"
+    if dtype not in (torch.bfloat16, torch.float16, torch.float32):
+        return f"the kernels take bf16, fp16 or fp32, not {dtype}"
+    per_page = layout.l_slc // layout.d
+    if per_page & (per_page - 1) or per_page > 64:
+        return f"l_slc / d = {per_page} must be a power of two up to 64"
+    if layout.l_slc > 128 or d_k > 256 or group > 64:
+        return "the kernels take l_slc up to 128, heads up to 256 wide and up to 64 query heads per kv head"
+    return None
+
+
+def decode(
+    q_BHD: Tensor,
+    k_BKD: Tensor,
+    v_BKE: Tensor,
+    gate_BHC: Tensor,
+    pages: LayerPages,
+    place: Place,
+    phi_k: MeanPhi | MlpPhi,
+    phi_v: MeanPhi | MlpPhi,
+    layout: BlockLayout,
+    *,
+    how: Plan | None = None,
+) -> Tensor:
+    """Contract: ``nsa.kernels.decode.op.DecodeStep``; in bf16, fp16 or fp32, divided as ``how`` says or ``plan``."""
+    B, H, D = q_BHD.shape
+    G, E = pages.k_slc.shape[1], pages.v_slc.shape[3]
+    group = H // G
+    if how is None:
+        how = plan(B * G, _processors(q_BHD.device))
+    q, k, v, gate = (x.contiguous() for x in (q_BHD, k_BKD, v_BKE, gate_BHC))
+    is_mlp = isinstance(phi_k, MlpPhi)
+    chunks_k, chunks_v = cdiv(D, HIDDEN), cdiv(E, HIDDEN)
+    n_row_pages, per_page = place.table_BM.shape[1], layout.l_slc // layout.d
+    tile = max(how.keys, per_page)
+    n_splits, n_windows, n_selects = how.splits, how.windows, how.selects
+    n_parts, rows_of_group = n_splits + n_windows + n_selects, max(16, pow2(group))
+    max_tiles = cdiv(pages.kc.shape[2], tile)
+    spills = (per_page - 2 + layout.l // layout.d) // per_page
+    real = {"dtype": torch.float32}
+    q_turned = torch.empty_like(q)
+    part_k = q.new_empty(chunks_k * is_mlp + 1, B * G, D, **real)
+    part_v = q.new_empty(chunks_v * is_mlp + 1, B * G, E, **real)
+    acc = q.new_empty(B * G, n_parts, rows_of_group, E, **real)
+    m, total = q.new_empty(2, B * G, n_parts, rows_of_group, **real)
+    sums = q.new_empty(spills + 1, B * G, max_tiles, rows_of_group, tile // per_page, **real)
+    bases = q.new_empty(B * G, max_tiles, rows_of_group, **real)
+    score = q.new_empty(spills + 1, B * G, max_tiles, tile // per_page, **real)
+    index, page = q.new_empty(2, B * G, layout.n, dtype=torch.int32)
+    both = q.new_empty(B * G, rows_of_group, E, **real)
+    o = q.new_empty(B, H, E)
+    values: dict[str, Any] = {"G": G, "E": E, "BE": max(16, pow2(E))}
+    keys: dict[str, Any] = {"D": D, "BD": max(16, pow2(D))}
+    halves: dict[str, Any] = {"HALF": D // 2, "BHALF": pow2(D // 2)}
+    heads: dict[str, Any] = {"GROUP": group, "GP": rows_of_group}
+    phi: dict[str, Any] = {"CHUNKS_K": chunks_k, "CHUNKS_V": chunks_v, "MLP": is_mlp}
+    blocks: dict[str, Any] = {"L": layout.l, "STRIDE": layout.d}
+    ring, l_slc, scale = pages.k_win.shape[2], layout.l_slc, D**-0.5 * LOG2E
+    append_kernel[(B * (cdiv(H, ROWS) + 1) + cdiv(B * G, ROWS) * (chunks_k + chunks_v),)](
+        q, k, v, place.turn.cos_T1D, place.turn.sin_T1D, place.position_B, place.table_BM, q_turned,
+        pages.k_slc, pages.v_slc, pages.k_win, pages.v_win, pages.k_raw, pages.v_raw,
+        *_weights(phi_k, q), *_weights(phi_v, q), part_k, part_v, B, n_row_pages,
+        SHARED=k.shape[1] == G, H=H, GB=pow2(G), BM=ROWS, BL=pow2(layout.l), L_SLC=l_slc, RW=ring,
+        RU=pages.k_raw.shape[2], BR=ROWS, HC=HIDDEN, BK=256 if q.element_size() == 2 else 64,
+        **values, **keys, **halves, **phi, **blocks, num_warps=4, num_stages=3,
+    )  # fmt: skip
+    parts: dict[str, Any] = {"SPLITS": n_splits, "WINDOWS": n_windows, "PARTS": n_parts}
+    sums_of: dict[str, Any] = {"R": per_page, "BC": tile, "SPILLS": spills}
+    wide = q.element_size() * max(D, E) > 256  # tiles of which fewer fit
+    compressed_kernel[(n_splits + n_windows, B * G)](
+        q_turned, pages.kc, pages.vc, pages.k_win, pages.v_win, part_k, part_v, place.turn.cos_T1D,
+        place.turn.sin_T1D, place.position_B, acc, m, total, sums, bases, pages.kc.shape[2], max_tiles,
+        sums.stride(0), scale, WIDTH=layout.w, RW=ring, CB=pow2(max(chunks_k, chunks_v)),
+        **values, **keys, **halves, **heads, **phi, **blocks, **parts, **sums_of,
+        num_warps=how.warps, num_stages=2 if wide else how.stages,
+    )  # fmt: skip
+    n_merges = max(1, values["BE"] // COLUMNS)
+    rank_kernel[(1 + n_merges, B * G)](
+        place.position_B, place.table_BM, gate, acc, m, total, sums, bases, score, index, page, both,
+        n_row_pages, max_tiles, sums.stride(0), L_SLC=l_slc, N=layout.n, BN=pow2(layout.n),
+        NT=max(1, 16384 // (rows_of_group * (tile // per_page))), JB=max(RANKED, pow2(n_row_pages)),
+        INITIAL=N_INITIAL, LOCAL=N_LOCAL, SB=pow2(n_splits), WB=pow2(n_windows), MERGES=n_merges,
+        **values, **heads, **blocks, **parts, **sums_of, num_warps=8, num_stages=1,
+    )  # fmt: skip
+    selected_kernel[(n_selects, B * G)](
+        q_turned, pages.k_slc, pages.v_slc, place.position_B, index, page, gate, acc, m, total, both, o,
+        place.arrived, scale, L_SLC=l_slc, BL=max(16, pow2(l_slc)), N=layout.n, BN=pow2(layout.n), SELECTS=n_selects,
+        PARTS=n_parts, **values, **keys, **heads, num_warps=how.select_warps,
+        num_stages=2 if wide else how.select_stages,
+    )  # fmt: skip
+    return o
+
+
+def _weights(phi: MeanPhi | MlpPhi, unused: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The weights of phi as the kernel takes them; ``unused`` where it has none."""
+    return (phi.pe, phi.fc1.weight, phi.fc2.weight) if isinstance(phi, MlpPhi) else (unused, unused, unused)
+
+
+@cache
+def _processors(device: torch.device) -> int:
+    """Multiprocessors of the GPU; as many as an H100 has where there is none, as under the interpreter."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 132
