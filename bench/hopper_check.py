@@ -29,10 +29,13 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from nsa.attention.cache import Keys
 from nsa.attention.compress import MeanPhi
+from nsa.attention.layer import gated_output
 from nsa.blocks import BlockLayout
 from nsa.config import KernelConfig
 from nsa.kernels import registry
+from nsa.kernels.on_call import KernelOnCall
 from nsa.kernels.registry import Site
 from nsa.kernels.scores import torch as exact
 from nsa.kernels.visibility import cmp_visible
@@ -272,15 +275,13 @@ def branch(op, name, x):
 def whole(x, **names):
     """Pooling, three branches, choice and gated sum; ``names`` in place of what ``auto`` takes."""
     config = KernelConfig(**names, policy="auto")
-    kernels = {op: r.call for op, r in registry.resolve_all(config, site(x)).items()}
+    kernels = {op: KernelOnCall(r) for op, r in registry.resolve_all(config, site(x)).items()}
+    where = {"offset": 0, "cu_seqlens": None}
 
     def call():
         kc, vc = (MeanPhi()(t, LAYOUT) for t in (x.k["cmp"], x.v["cmp"]))
-        o_cmp, lse = kernels["compressed"](x.q, kc, vc, LAYOUT)
-        index = kernels["scores"](x.q, kc, lse, LAYOUT)
-        o_slc, _ = kernels["selected"](x.q, x.k["slc"], x.v["slc"], index, l_slc=LAYOUT.l_slc)
-        o_win = kernels["window"](x.q, x.k["win"], x.v["win"], w=LAYOUT.w)
-        return kernels["combine"](o_cmp, o_slc, o_win, x.gate)
+        own = {f"{kind}_{name}": t[name] for kind, t in (("k", x.k), ("v", x.v)) for name in ("slc", "win")}
+        return gated_output(kernels, LAYOUT, x.q, Keys(kc_BCGD=kc, vc_BCGE=vc, **own), x.gate, where)
 
     return call, (x.q, *x.k.values(), *x.v.values(), x.gate)
 
@@ -384,6 +385,86 @@ def times_of_selected(H, G, D, sizes):
             torch.cuda.empty_cache()
 
 
+def times_of_whole(H, G, D, sizes):
+    """All branches as one operator and one by one, the selected branch alone, and a profile of both passes."""
+    parts = dict.fromkeys(("compressed", "window"), "hopper")
+    for T, B in sizes:
+        x = Inputs(T, H, G, D, B)
+        head = {"heads": f"{H}/{G}, d {D}", "T": T, "B": B}
+        taken = {op: r.kernel for op, r in registry.resolve_all(KernelConfig(), site(x)).items()}
+        yield head | {"row": "full, fused", "auto": taken} | or_why(lambda x=x: whole(x, **parts, combine="fused"))
+        yield (
+            head
+            | {"row": "full, fused, scores hopper"}
+            | or_why(lambda x=x: whole(x, **parts, scores="hopper", combine="fused"))
+        )
+        yield head | {"row": "full, one by one"} | or_why(lambda x=x: whole(x, **parts, combine="triton"))
+        for name in ("triton", "hopper") if H // G % 16 == 0 else ("triton",):
+            yield head | {"row": f"selected, {name}"} | or_why(lambda name=name, x=x: listed(name, x))
+        yield head | {"profile": profiled(*whole(x, **parts, combine="fused"))}
+        del x
+        torch.cuda.empty_cache()
+
+
+def profiled(call, leaves, n=5):
+    """Microseconds of every kernel of a forward and backward, and of the time between kernels."""
+    from torch.profiler import ProfilerActivity, profile
+
+    o = call()
+    do = torch.randn_like(o)
+    for _ in range(2):
+        torch.autograd.grad(call(), leaves, do)
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(n):
+            torch.autograd.grad(call(), leaves, do)
+        end.record()
+        torch.cuda.synchronize()
+    rows = {e.key: [e.device_time_total / n, e.count / n] for e in seen.key_averages()}
+    busy = sum(us for us, _ in rows.values())
+    rows["between kernels"] = [1e3 * begin.elapsed_time(end) / n - busy, 0]
+    return dict(sorted(rows.items(), key=lambda row: -row[1][0]))
+
+
+def sizes_of_items():
+    """Other cuts of the selected branch's backward, and other pipes of its forward, at 64/4 heads of 128."""
+    from nsa.kernels.selected import triton as launches
+    from nsa.kernels.selected import triton_hopper as selected
+
+    rows_chosen, pipe_chosen = launches.ROWS_PER_ITEM, selected.PIPE
+    for T in LENGTHS:
+        x = Inputs(T, 64, 4, 128)
+        for rows, pipe in ((rows_chosen, pipe_chosen), (16384, (1, 2)), (32768, (2, 2)), (16384, (1, 3))):
+            launches.ROWS_PER_ITEM = rows
+            selected.PIPE = pipe if pipe == pipe_chosen else selected.Pipe(warps=pipe[0], stages=pipe[1])
+            row = {"row": f"{T}: items of {rows} rows, forward {selected.PIPE}", "T": T}
+            yield row | or_why(lambda x=x: listed("hopper", x))
+    launches.ROWS_PER_ITEM, selected.PIPE = rows_chosen, pipe_chosen
+
+
+def tiles_of_small_groups():
+    """Other tiles of the selected branch's KV-major kernels, at 16/4 heads of 128."""
+    from nsa.kernels.selected import triton as launches
+
+    forward, backward, rows_chosen = launches.forward_tile, launches.backward_tile, launches.ROWS_PER_ITEM
+    choices = (
+        (None, None, 8192), ((64, 4, 2), (64, 8, 2), 8192), ((64, 4, 3), (64, 4, 1), 8192),
+        ((128, 8, 1), (32, 4, 2), 8192), ((32, 4, 2), (128, 8, 1), 8192), (None, None, 16384),
+    )  # fmt: skip
+    for T in (8192, 32768):
+        x = Inputs(T, 16, 4, 128)
+        for first, second, rows in choices:
+            made = [c and launches.Tile(rows=c[0], num_warps=c[1], num_stages=c[2]) for c in (first, second)]
+            launches.forward_tile = forward if first is None else lambda tile=made[0], **_: tile
+            launches.backward_tile = backward if second is None else lambda tile=made[1], **_: tile
+            launches.ROWS_PER_ITEM = rows
+            row = {"row": f"{T}: forward {first}, backward {second}, items of {rows} rows", "T": T}
+            yield row | or_why(lambda x=x: listed("triton", x))
+    launches.forward_tile, launches.backward_tile, launches.ROWS_PER_ITEM = forward, backward, rows_chosen
+
+
 def variants_of_selected():
     """Other ways to compile the forward of the selected branch, at 64/4 heads of 128 and 32,768 tokens."""
     from nsa.kernels.selected import triton_hopper as selected
@@ -436,6 +517,10 @@ PARTS = {
     "times selected 64/4": (lambda: times_of_selected(64, 4, 128, [(T, 1) for T in LENGTHS]), 60),
     "times selected 16/4": (lambda: times_of_selected(16, 4, 128, [(T, 1) for T in LENGTHS]), 40),
     "variants of selected": (variants_of_selected, 40),
+    "times whole 64/4": (lambda: times_of_whole(64, 4, 128, [(T, 1) for T in LENGTHS]), 70),
+    "times whole 16/4": (lambda: times_of_whole(16, 4, 128, [(T, 1) for T in LENGTHS]), 50),
+    "variants of items": (sizes_of_items, 60),
+    "variants of small groups": (tiles_of_small_groups, 60),
     "times 64/4": (lambda: times(64, 4, 128, [(T, 1) for T in LENGTHS]), 130),
     "times 16/4": (lambda: times(16, 4, 128, [(T, 1) for T in LENGTHS]), 100),
     "times 12/2 of 64": (lambda: times(12, 2, 64, [(2048, 16), (16384, 2)]), 60),
@@ -506,7 +591,8 @@ def best_routes(rows, sizes):
 def markdown(results, machine):
     lines = [f"{machine}", "", "Times: forward / backward in ms (peak memory of both above the inputs in GB).", ""]
     for result in results:
-        rows = [row for row in result["rows"] if "failed" not in row]
+        profiles = [row for row in result["rows"] if "profile" in row]
+        rows = [row for row in result["rows"] if "failed" not in row and "profile" not in row]
         lines += [f"## {result['part']}", ""]
         if result["part"].startswith("parity"):
             bad = [row for row in rows if not row["ok"]]
@@ -531,6 +617,9 @@ def markdown(results, machine):
             taken = next((row["auto"] for row in rows if "auto" in row), None)
             if taken:
                 lines += ["", "auto: " + ", ".join(f"{op} {name}" for op, name in taken.items())]
+        for row in profiles:
+            lines += ["", f"Profile at {row['T']} x {row['B']}, microseconds (launches), what takes 5 or more:", ""]
+            lines += [f"- {us:.0f} ({n:.0f}): {name[:90]}" for name, (us, n) in row["profile"].items() if us >= 5]
         if result["why"]:
             failed = next((row for row in result["rows"] if "failed" in row), {})
             lines += ["", f"FAILED: {result['why']}. {failed.get('failed', '')}"]

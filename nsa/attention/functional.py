@@ -14,7 +14,7 @@ from nsa.attention.cache import Keys
 from nsa.attention.checks import check_heads
 from nsa.attention.compress import MeanPhi
 from nsa.attention.documents import boundaries, by_length
-from nsa.attention.layer import branch_outputs
+from nsa.attention.layer import gated_output
 from nsa.blocks import BlockLayout
 from nsa.config import KernelConfig, RunConfig
 from nsa.errors import InputError
@@ -141,8 +141,7 @@ def _attended(
         k_win=k if k_win is None else k_win,
         v_win=v if v_win is None else v_win,
     )
-    outputs = branch_outputs(kernels, layout, q, keys, where)
-    return kernels["combine"](outputs["cmp"], outputs["slc"], outputs["win"], gate)
+    return gated_output(kernels, layout, q, keys, gate, where)
 
 
 _PREPARED: list[dict[str, KernelOnCall]] = []

@@ -29,6 +29,7 @@ class KernelOnCall:
     def __init__(self, built: Resolution) -> None:
         self.built = built
         self._calls = [built.call]
+        self._names = [built.kernel]
         self._found: dict[tuple[torch.device, torch.dtype, int], tuple[int, Resolution]] = {}
 
     def __call__(self, x_BTHX: torch.Tensor, *args: Any, **where: Any) -> Any:
@@ -37,6 +38,12 @@ class KernelOnCall:
         if self._is_built_for(x_BTHX.device, x_BTHX.dtype, n_tokens):
             return self._calls[0](x_BTHX, *args, **where)
         return self._calls[self._number(x_BTHX.device, x_BTHX.dtype, up_to(n_tokens))](x_BTHX, *args, **where)
+
+    def name_for(self, x_BTHX: torch.Tensor) -> str:
+        """The backend that serves a whole sequence of such tensors; what a call with ``x_BTHX`` and no offset runs."""
+        if self._is_built_for(x_BTHX.device, x_BTHX.dtype, x_BTHX.shape[1]):
+            return self._names[0]
+        return self._names[self._number(x_BTHX.device, x_BTHX.dtype, up_to(x_BTHX.shape[1]))]
 
     def at(self, device: torch.device, dtype: torch.dtype, n_tokens: int) -> Resolution:
         """Which kernel runs there, and why.
@@ -70,11 +77,12 @@ class KernelOnCall:
                 dataclasses.replace(self.built.site, device=device, dtype=dtype, seq_len=longest)
             )
             self._calls.append(resolution.call)
+            self._names.append(resolution.kernel)
             self._found[place] = (len(self._calls) - 1, resolution)
         return self._found[place][0]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"built": self.built, "_calls": [self.built.call], "_found": {}}
+        return {"built": self.built, "_calls": [self.built.call], "_names": [self.built.kernel], "_found": {}}
 
 
 def up_to(n_tokens: int) -> int:

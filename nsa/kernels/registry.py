@@ -63,6 +63,7 @@ KERNELS: dict[str, dict[str, str]] = {
     "combine": {
         "torch": "nsa.kernels.combine.torch:combine",
         "triton": "nsa.kernels.combine.triton:combine",
+        "fused": "nsa.kernels.combine.fused:combine",
     },
 }
 """Operator, backend name, and where its function lives (loaded on use)."""
@@ -80,7 +81,7 @@ PREFERENCE: dict[str, dict[str, tuple[str, ...]]] = {
         "scores": ("hopper", "triton", "torch"),
         "selected": ("hopper", "tiles", "triton", "gather"),
         "window": ("hopper", "tiles", "flash", "sdpa", "masked"),
-        "combine": ("triton", "torch"),
+        "combine": ("fused", "triton", "torch"),
     },
 }
 """What ``auto`` tries, best first, per device type."""

@@ -15,21 +15,25 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ROWS = 32  # (batch, token, head) rows per program of the backward
+ELEMENTS = 16384  # that a program of the forward reads
 
 
 @triton.jit
 def means_kernel(
     x_ptr, y_ptr, C, stride_b, stride_s, stride_g,
     G: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, L: tl.constexpr, BL: tl.constexpr, STRIDE: tl.constexpr,
-    REAL: tl.constexpr,
+    BC: tl.constexpr, REAL: tl.constexpr,
 ):  # fmt: skip
-    """One block of one head: y = sum of rows c STRIDE to c STRIDE + L - 1, divided by L."""
-    program = tl.program_id(0).to(tl.int64)
-    g, c, b = program % G, program // G % C, program // G // C
-    i, e = tl.arange(0, BL)[:, None], tl.arange(0, BD)
-    at = x_ptr + b * stride_b + (c * STRIDE + i) * stride_s + g * stride_g + e[None, :]
-    x = tl.load(at, mask=(i < L) & (e < D)[None, :], other=0.0).to(REAL)
-    tl.store(y_ptr + program * D + e, (tl.sum(x, 0) / L).to(y_ptr.dtype.element_ty), mask=e < D)
+    """BC blocks of one head: y = sum of rows c STRIDE to c STRIDE + L - 1, divided by L."""
+    g, b = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    c = tl.program_id(0) * BC + tl.arange(0, BC)
+    i, e = tl.arange(0, BL)[None, :, None], tl.arange(0, BD)
+    row = (c * STRIDE).to(tl.int64)[:, None, None] + i
+    live = (c < C)[:, None]
+    x_ptr += b * stride_b + g * stride_g
+    x = tl.load(x_ptr + row * stride_s + e, mask=live[:, :, None] & (i < L) & (e < D), other=0.0).to(REAL)
+    at = y_ptr + ((b * C + c)[:, None] * G + g) * D + e[None, :]
+    tl.store(at, (tl.sum(x, 1) / L).to(y_ptr.dtype.element_ty), mask=live & (e < D)[None, :])
 
 
 @triton.jit
@@ -59,9 +63,10 @@ def means(x_BSGD: Tensor, length: int, stride: int) -> Tensor:
     C = max(0, (S - length) // stride + 1)
     y = x.new_empty(B, C, G, D)
     if y.numel():
-        means_kernel[(B * C * G,)](
+        many = max(1, ELEMENTS // (pow2(length) * pow2(D)))  # a power of two, as all three are
+        means_kernel[(cdiv(C, many), G, B)](
             x, y, C, *x.stride()[:3], G=G, D=D, BD=pow2(D), L=length,
-            BL=pow2(length), STRIDE=stride, REAL=_real(x), num_warps=4,
+            BL=pow2(length), STRIDE=stride, BC=many, REAL=_real(x), num_warps=8,
         )  # fmt: skip
     return y
 

@@ -138,17 +138,42 @@ def _forward_op(
     o, lse = q.new_empty(q.shape), q.new_empty(B, T, H, dtype=torch.float32)
     if S == 0 or o.numel() == 0:
         return o.zero_(), lse.fill_(-torch.inf)
+    run_forward(q, k, v, o, lse, kind=kind, sizes=(p1, p2), scale=scale, offset=offset)
+    return o, lse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sum:
+    """The gated sum (Eq. 5) that the window's kernel makes with its own o: what it adds, by which gates, and where."""
+
+    o_cmp: Tensor
+    o_slc: Tensor
+    gate: Tensor
+    out: Tensor
+
+
+def run_forward(
+    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
+    *, kind: int, sizes: tuple[int, int], scale: float, offset: int, added: Sum | None = None,
+) -> None:  # fmt: skip
+    """Launch the forward of one branch into o and lse; none of the tensors is empty."""
+    B, T, H, D = q.shape
+    S, G = k.shape[1:3]
     q = _for_copies(q)
     k, v = quarantined(k, v, is_marked=True)
     keys, pack = streams(width=D, kind=kind)[0], heads_of_tile(H // G)
     rows = (1, ROWS // 2 // pack, pack, D)
     n_tiles = cdiv(T * pack, ROWS)
+    out = _boxes(o, rows)
+    given = (out, out, out, lse)
+    if added is not None:
+        given = (_boxes(added.o_cmp, rows), _boxes(added.o_slc, rows), _boxes(added.out, rows), added.gate)
     triton_forward.forward_kernel[(n_tiles * B * (H // pack),)](
-        _boxes(q, rows), _boxes(k, (1, keys.size, 1, D)), _boxes(v, (1, keys.size, 1, D)), _boxes(o, rows), lse,
+        _boxes(q, rows), _boxes(k, (1, keys.size, 1, D)), _boxes(v, (1, keys.size, 1, D)), out, lse, *given,
         n_tiles, T, S, offset, scale * LOG2E.value,
-        H=H, GROUP=H // G, PACK=pack, D=D, BN=keys.size, KIND=kind, P1=p1, P2=p2, STAGES=keys.stages, num_warps=4,
+        H=H, GROUP=H // G, PACK=pack, D=D, BN=keys.size, KIND=kind, P1=sizes[0], P2=sizes[1], STAGES=keys.stages,
+        GATED=added is not None, num_warps=4,
     )  # fmt: skip
-    return o, lse
 
 
 @operator(
@@ -160,32 +185,71 @@ def _backward_op(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
     kind: int, p1: int, p2: int, scale: float, offset: int,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    if k.shape[1] == 0 or o.numel() == 0:
+        return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+    return run_backward(do, q, k, v, o, lse, kind=kind, sizes=(p1, p2), scale=scale, offset=offset)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gates:
+    """The gates [B, T, H, 3] of a sum whose gradient arrives, where their own go, and which branch this one is."""
+
+    gate: Tensor
+    dgate: Tensor
+    branch: int
+
+
+def run_backward(
+    do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
+    *, kind: int, sizes: tuple[int, int], scale: float, offset: int,
+    gates: Gates | None = None, add_to: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The gradients of one branch; none of the tensors is empty.
+
+    Args:
+        do: the gradient of o, or with ``gates`` of the gated sum.
+        q: as in the forward, as are k and v.
+        k: see q.
+        v: see q.
+        o: what the forward gave.
+        lse: likewise.
+        kind: as in ``attend``, as are sizes, scale and offset.
+        sizes: see kind.
+        scale: see kind.
+        offset: see kind.
+        gates: of the gated sum, whose gradient for this branch is then written, too.
+        add_to: the gradient of q that other branches left; this branch's is added in its place.
+
+    Returns:
+        dq, dk and dv.
+    """
     B, T, H, D = q.shape
     S, G = k.shape[1:3]
-    dq, dk, dv = q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
-    if S == 0 or o.numel() == 0:
-        return dq.zero_(), dk.zero_(), dv.zero_()
+    dq = q.new_empty(q.shape) if add_to is None else add_to
+    dk, dv = k.new_empty(k.shape), v.new_empty(v.shape)
     q, do = _for_copies(q), _for_copies(do)
     k, v = quarantined(k, v, is_marked=False)
     _, keys, rows = streams(width=D, kind=kind)
     pack = heads_of_tile(H // G)
-    same = {"GROUP": H // G, "PACK": pack, "D": D, "KIND": kind, "P1": p1, "P2": p2, "num_warps": 4}
+    same = {"GROUP": H // G, "PACK": pack, "D": D, "KIND": kind, "P1": sizes[0], "P2": sizes[1], "num_warps": 4}
     box, keys_box = (1, ROWS // 2 // pack, pack, D), (1, keys.size, 1, D)
     n_tiles = cdiv(T * pack, ROWS)
-    starts = q.new_empty(2, B * (H // pack) * n_tiles * ROWS, dtype=torch.float32)
+    n_starts = 2 if gates is None else 3
+    starts = q.new_empty(n_starts, B * (H // pack) * n_tiles * ROWS, dtype=torch.float32)
+    gate, dgate, branch = (lse, lse, -1) if gates is None else (gates.gate, gates.dgate, gates.branch)
     triton_backward.dq_kernel[(n_tiles * B * (H // pack),)](
         _boxes(q, box), _boxes(do, box), _boxes(o, box), _boxes(k, keys_box), _boxes(v, keys_box), _boxes(dq, box),
-        lse, *starts, n_tiles, T, S, offset, scale,
-        **same, H=H, BN=keys.size, STAGES=keys.stages,
+        lse, starts[0], starts[1], gate, dgate, starts[-1], n_tiles, T, S, offset, scale,
+        **same, H=H, BN=keys.size, STAGES=keys.stages, BRANCH=branch, ADDS=add_to is not None,
     )  # fmt: skip
     n_rows, n_tiles = n_tiles * ROWS, cdiv(S, ROWS)
     parts = n_parts(n_programs=n_tiles * B * G, n_steps=cdiv(T * (H // G), rows.size))
     dk_part, dv_part = (dk, dv) if parts == 1 else (x.new_empty(parts, *x.shape, dtype=torch.float32) for x in (k, v))
     box, keys_box = (1, rows.size // pack, pack, D), (1, ROWS // 2, 1, D)
     triton_backward.dkdv_kernel[(n_tiles * B * G, parts)](
-        _boxes(q, box), _boxes(do, box), _boxes(k, keys_box), _boxes(v, keys_box), dk_part, dv_part, *starts,
-        B * G, T, S, offset, scale, n_rows, k.numel(),
-        **same, G=G, BR=rows.size, STAGES=rows.stages,
+        _boxes(q, box), _boxes(do, box), _boxes(k, keys_box), _boxes(v, keys_box), dk_part, dv_part,
+        starts[0], starts[1], starts[-1], B * G, T, S, offset, scale, n_rows, k.numel(),
+        **same, G=G, BR=rows.size, STAGES=rows.stages, GATED=gates is not None,
     )  # fmt: skip
     if parts > 1:
         for part, total in ((dk_part, dk), (dv_part, dv)):

@@ -66,10 +66,11 @@ def _load_for_dq(
 
 @gluon.jit
 def _dq_of_rows(
-    WHO: gl.constexpr, desc_dq, lse_ptr, s_start_ptr, dp_start_ptr, q_smem, do_smem, o_smem, k_smem, v_smem, rows_full,
-    keys_full, keys_empty, n_tiles, T, S, offset, scale,
+    WHO: gl.constexpr, desc_dq, lse_ptr, s_start_ptr, dp_start_ptr, gate_ptr, dgate_ptr, g_start_ptr,
+    q_smem, do_smem, o_smem, k_smem, v_smem, rows_full, keys_full, keys_empty, before_full,
+    n_tiles, T, S, offset, scale,
     H: gl.constexpr, PACK: gl.constexpr, D: gl.constexpr, BN: gl.constexpr, KIND: gl.constexpr,
-    P1: gl.constexpr, P2: gl.constexpr, STAGES: gl.constexpr,
+    P1: gl.constexpr, P2: gl.constexpr, STAGES: gl.constexpr, BRANCH: gl.constexpr, ADDS: gl.constexpr,
 ):  # fmt: skip
     """A computing group: dq of its 64 rows, and what their sums begin with in the other pass."""
     BT: gl.constexpr = 128 // PACK
@@ -86,7 +87,8 @@ def _dq_of_rows(
     last = last_key(t, offset, P1, P2, KIND)
     open_lo = first_open_tile(t0 + MINE - 1, offset, lo, P1, P2, KIND, BN)
     open_hi = past_open_tiles(t0, S, offset, P1, P2, KIND, BN)
-    lse = gl.load(lse_ptr + (b.to(gl.int64) * T + t) * H + head + row % PACK, mask=t < T, other=float("inf"))
+    at = (b.to(gl.int64) * T + t) * H + head + row % PACK
+    lse = gl.load(lse_ptr + at, mask=t < T, other=float("inf"))
     start = (b * (H // PACK) + head // PACK).to(gl.int64) * (n_tiles * 128) + t0 * PACK + row
     gl.store(s_start_ptr + start, lse * (-1.0 / scale))
     lse = lse * LOG2E
@@ -97,8 +99,20 @@ def _dq_of_rows(
     do = do_smem.index(WHO).reshape([64, D])
     o = o_smem.index(WHO).reshape([64, D])
     delta = gl.sum(o.load(LO).to(gl.float32) * do.load(LO).to(gl.float32), 1)
-    delta = gl.convert_layout(gl.where(delta == delta, delta, 0.0), ROWS)
+    delta = gl.convert_layout(delta, ROWS)
+    factor = gl.full([64], scale, gl.float32, ROWS)
+    if BRANCH >= 0:
+        gl.store(dgate_ptr + at * 3 + BRANCH, delta.to(dgate_ptr.dtype.element_ty), mask=t < T)
+        gate = gl.load(gate_ptr + at * 3 + BRANCH, mask=t < T, other=0.0).to(gl.float32)
+        gl.store(g_start_ptr + start, gate)
+        factor = gate * scale
+    delta = gl.where(delta == delta, delta, 0.0)
     gl.store(dp_start_ptr + start, -delta)
+    if ADDS:
+        fence_async_shared()
+        barrier()  # o has been read: what dq is added to takes its place while the keys pass by
+        mbarrier.expect(before_full.index(WHO), desc_dq.block_type.nbytes)
+        copy_in(desc_dq, [b, t0, head, 0], before_full.index(WHO), o_smem.index(WHO))
     for i in range(hi - lo):
         stage = i % STAGES
         n = hi - 1 - i
@@ -117,7 +131,11 @@ def _dq_of_rows(
         pending_dq = warpgroup_mma(ds, k, dq, is_async=True)
         dq = warpgroup_mma_wait(0, [pending_dq])
         mbarrier.arrive(keys_empty.index(stage), count=1)
-    q.store((dq * scale).to(desc_dq.dtype))  # all products with the queries are done, and their place is as large
+    dq = dq * gl.convert_layout(factor, gl.SliceLayout(1, LO))[:, None]
+    if ADDS:
+        mbarrier.wait(before_full.index(WHO), 0)
+        dq += o.load(LO).to(gl.float32)
+    q.store(dq.to(desc_dq.dtype))  # all products with the queries are done, and their place is as large
     fence_async_shared()
     barrier()
     copy_out(desc_dq, [b, t0, head, 0], q_smem.index(WHO))
@@ -126,15 +144,20 @@ def _dq_of_rows(
 
 @gluon.jit(do_not_specialize=SIZES)
 def dq_kernel(
-    desc_q, desc_do, desc_o, desc_k, desc_v, desc_dq, lse_ptr, s_start_ptr, dp_start_ptr, n_tiles, T, S, offset, scale,
+    desc_q, desc_do, desc_o, desc_k, desc_v, desc_dq, lse_ptr, s_start_ptr, dp_start_ptr, gate_ptr, dgate_ptr,
+    g_start_ptr, n_tiles, T, S, offset, scale,
     H: gl.constexpr, GROUP: gl.constexpr, PACK: gl.constexpr, D: gl.constexpr, BN: gl.constexpr, KIND: gl.constexpr,
-    P1: gl.constexpr, P2: gl.constexpr, STAGES: gl.constexpr,
+    P1: gl.constexpr, P2: gl.constexpr, STAGES: gl.constexpr, BRANCH: gl.constexpr, ADDS: gl.constexpr,
 ):  # fmt: skip
     """DQ of 128 rows; tiles, boxes and order are the forward's.
 
     For the other pass it leaves each row's -lse / scale and -delta, delta = sum(do * o), in the order of its tiles,
     which are whole: [B, H / PACK, n_tiles * 128]; a row that is not there has -inf and 0, and so no weight. The sums
     of scores and of dp begin with them there, so that neither is held while the products run.
+
+    With BRANCH >= 0 do is the gradient of the gated sum (Eq. 5): gates and their gradients are [B, T, H, 3], delta is
+    the gradient of this branch's gate, and the gates are left in the tiles' order, too. They multiply dq here and the
+    weights there, so that no gradient is rounded before. With ADDS dq is added to what is there.
     """
     MINE: gl.constexpr = 64 // PACK
     q_smem = gl.allocate_shared_memory(desc_q.dtype, [2, 1, MINE, PACK, D], desc_q.layout)
@@ -145,19 +168,24 @@ def dq_kernel(
     rows_full = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
     keys_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     keys_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    before_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     mbarrier.init(rows_full, count=1)
+    mbarrier.init(before_full.index(0), count=1)
+    mbarrier.init(before_full.index(1), count=1)
     for i in gl.static_range(STAGES):
         mbarrier.init(keys_full.index(i), count=1)
         mbarrier.init(keys_empty.index(i), count=2)
     gl.warp_specialize(
         [
             (_dq_of_rows, (
-                0, desc_dq, lse_ptr, s_start_ptr, dp_start_ptr, q_smem, do_smem, o_smem, k_smem, v_smem, rows_full,
-                keys_full, keys_empty, n_tiles, T, S, offset, scale, H, PACK, D, BN, KIND, P1, P2, STAGES,
+                0, desc_dq, lse_ptr, s_start_ptr, dp_start_ptr, gate_ptr, dgate_ptr, g_start_ptr, q_smem, do_smem,
+                o_smem, k_smem, v_smem, rows_full, keys_full, keys_empty, before_full, n_tiles, T, S, offset, scale,
+                H, PACK, D, BN, KIND, P1, P2, STAGES, BRANCH, ADDS,
             )),
             (_dq_of_rows, (
-                1, desc_dq, lse_ptr, s_start_ptr, dp_start_ptr, q_smem, do_smem, o_smem, k_smem, v_smem, rows_full,
-                keys_full, keys_empty, n_tiles, T, S, offset, scale, H, PACK, D, BN, KIND, P1, P2, STAGES,
+                1, desc_dq, lse_ptr, s_start_ptr, dp_start_ptr, gate_ptr, dgate_ptr, g_start_ptr, q_smem, do_smem,
+                o_smem, k_smem, v_smem, rows_full, keys_full, keys_empty, before_full, n_tiles, T, S, offset, scale,
+                H, PACK, D, BN, KIND, P1, P2, STAGES, BRANCH, ADDS,
             )),
             (_load_for_dq, (
                 desc_q, desc_do, desc_o, desc_k, desc_v, q_smem, do_smem, o_smem, k_smem, v_smem, rows_full, keys_full,
@@ -230,23 +258,31 @@ def _apart(x):
 
 
 @gluon.jit
+def _rows_of_step(
+    b, g, tile_lo, step, n_rows, G: gl.constexpr, GROUP: gl.constexpr, PACK: gl.constexpr, BR: gl.constexpr
+):  # fmt: skip
+    """Where the rows of one step begin in what the first pass left."""
+    PACKS: gl.constexpr = GROUP // PACK
+    first = (b * G + g) * PACKS + step % PACKS
+    return first.to(gl.int64) * n_rows + gl.minimum((tile_lo + step // PACKS) * BR, n_rows - BR)
+
+
+@gluon.jit
 def _starts_of_products(
     s_start_ptr, dp_start_ptr, b, g, tile_lo, step, row, n_rows,
     G: gl.constexpr, GROUP: gl.constexpr, PACK: gl.constexpr, BR: gl.constexpr,
 ):  # fmt: skip
     """What the sums of scores and of dp begin with in one step's rows; past the last tile, that of the last one."""
-    PACKS: gl.constexpr = GROUP // PACK
-    first = (b * G + g) * PACKS + step % PACKS
-    at = first.to(gl.int64) * n_rows + gl.minimum((tile_lo + step // PACKS) * BR, n_rows - BR)
+    at = _rows_of_step(b, g, tile_lo, step, n_rows, G, GROUP, PACK, BR)
     return gl.load(s_start_ptr + at + row), gl.load(dp_start_ptr + at + row)
 
 
 @gluon.jit
 def _dkdv_of_keys(
-    WHO: gl.constexpr, dk_ptr, dv_ptr, s_start_ptr, dp_start_ptr, q_smem, do_smem, k_smem, v_smem, keys_full, rows_full,
-    rows_empty, n_bg, T, S, offset, scale, n_rows, part_size,
+    WHO: gl.constexpr, dk_ptr, dv_ptr, s_start_ptr, dp_start_ptr, g_start_ptr, q_smem, do_smem, k_smem, v_smem,
+    keys_full, rows_full, rows_empty, n_bg, T, S, offset, scale, n_rows, part_size,
     G: gl.constexpr, GROUP: gl.constexpr, PACK: gl.constexpr, D: gl.constexpr, BR: gl.constexpr, KIND: gl.constexpr,
-    P1: gl.constexpr, P2: gl.constexpr, STAGES: gl.constexpr,
+    P1: gl.constexpr, P2: gl.constexpr, STAGES: gl.constexpr, GATED: gl.constexpr,
 ):  # fmt: skip
     """A computing group: dk and dv of its 64 keys; they are the rows of all products, and nothing is transposed."""
     PACKS: gl.constexpr = GROUP // PACK
@@ -269,6 +305,8 @@ def _dkdv_of_keys(
         stage = i % STAGES
         step = start + i
         t0 = (tile_lo + step // PACKS) * (BR // PACK)
+        if GATED:
+            gate = gl.load(g_start_ptr + _rows_of_step(b, g, tile_lo, step, n_rows, G, GROUP, PACK, BR) + row)
         mbarrier.wait(rows_full.index(stage), (i // STAGES) & 1)
         q = q_smem.index(stage).reshape([BR, D])
         do = do_smem.index(stage).reshape([BR, D])
@@ -278,6 +316,8 @@ def _dkdv_of_keys(
         pending_dp = warpgroup_mma(v, do.permute((1, 0)), dp_begin, is_async=True)
         s = warpgroup_mma_wait(1, [pending_s])
         p = gl.exp2(s * (scale * LOG2E))
+        if GATED:
+            p = p * gate[None, :]
         t_last = t0 + BR // PACK - 1
         is_edge = (n0 + 63 > last_key(t0, offset, P1, P2, KIND)) | (n0 + 64 > S) | (t_last >= T)
         if KIND == WINDOW:
@@ -305,10 +345,10 @@ def _dkdv_of_keys(
 
 @gluon.jit(do_not_specialize=SIZES)
 def dkdv_kernel(
-    desc_q, desc_do, desc_k, desc_v, dk_ptr, dv_ptr, s_start_ptr, dp_start_ptr, n_bg, T, S, offset, scale, n_rows,
-    part_size,
+    desc_q, desc_do, desc_k, desc_v, dk_ptr, dv_ptr, s_start_ptr, dp_start_ptr, g_start_ptr, n_bg, T, S, offset, scale,
+    n_rows, part_size,
     G: gl.constexpr, GROUP: gl.constexpr, PACK: gl.constexpr, D: gl.constexpr, BR: gl.constexpr, KIND: gl.constexpr,
-    P1: gl.constexpr, P2: gl.constexpr, STAGES: gl.constexpr,
+    P1: gl.constexpr, P2: gl.constexpr, STAGES: gl.constexpr, GATED: gl.constexpr,
 ):  # fmt: skip
     """DK and dV of 128 keys of one kv head, from all its queries and heads, or from one of several runs of them.
 
@@ -329,12 +369,14 @@ def dkdv_kernel(
     gl.warp_specialize(
         [
             (_dkdv_of_keys, (
-                0, dk_ptr, dv_ptr, s_start_ptr, dp_start_ptr, q_smem, do_smem, k_smem, v_smem, keys_full, rows_full,
-                rows_empty, n_bg, T, S, offset, scale, n_rows, part_size, G, GROUP, PACK, D, BR, KIND, P1, P2, STAGES,
+                0, dk_ptr, dv_ptr, s_start_ptr, dp_start_ptr, g_start_ptr, q_smem, do_smem, k_smem, v_smem, keys_full,
+                rows_full, rows_empty, n_bg, T, S, offset, scale, n_rows, part_size,
+                G, GROUP, PACK, D, BR, KIND, P1, P2, STAGES, GATED,
             )),
             (_dkdv_of_keys, (
-                1, dk_ptr, dv_ptr, s_start_ptr, dp_start_ptr, q_smem, do_smem, k_smem, v_smem, keys_full, rows_full,
-                rows_empty, n_bg, T, S, offset, scale, n_rows, part_size, G, GROUP, PACK, D, BR, KIND, P1, P2, STAGES,
+                1, dk_ptr, dv_ptr, s_start_ptr, dp_start_ptr, g_start_ptr, q_smem, do_smem, k_smem, v_smem, keys_full,
+                rows_full, rows_empty, n_bg, T, S, offset, scale, n_rows, part_size,
+                G, GROUP, PACK, D, BR, KIND, P1, P2, STAGES, GATED,
             )),
             (_load_for_keys, (
                 desc_q, desc_do, desc_k, desc_v, q_smem, do_smem, k_smem, v_smem, keys_full, rows_full,

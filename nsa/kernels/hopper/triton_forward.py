@@ -51,11 +51,12 @@ def tile_of_program(n_tiles, H: gl.constexpr, PACK: gl.constexpr, ROWS: gl.const
 
 @gluon.jit
 def _load(
-    desc_q, desc_k, desc_v, q_smem, k_smem, v_smem, q_full, k_full, k_empty, v_full, v_empty, n_tiles, T, S, offset,
+    desc_q, desc_k, desc_v, desc_cmp, desc_slc, q_smem, k_smem, v_smem, others_smem, q_full, k_full, k_empty, v_full,
+    v_empty, others_full, n_tiles, T, S, offset,
     H: gl.constexpr, GROUP: gl.constexpr, PACK: gl.constexpr, BN: gl.constexpr, KIND: gl.constexpr,
-    P1: gl.constexpr, P2: gl.constexpr, STAGES: gl.constexpr,
+    P1: gl.constexpr, P2: gl.constexpr, STAGES: gl.constexpr, GATED: gl.constexpr,
 ):  # fmt: skip
-    """The loading group: queries once, then keys and values from the newest tile to the oldest."""
+    """The loading group: queries once, then keys and values from the newest tile to the oldest, then what is added."""
     BT: gl.constexpr = 128 // PACK
     b, head, t0 = tile_of_program(n_tiles, H, PACK, 128, KIND)
     g = head // GROUP
@@ -73,6 +74,11 @@ def _load(
         mbarrier.wait(v_empty.index(stage), phase ^ 1)
         mbarrier.expect(v_full.index(stage), desc_v.block_type.nbytes)
         copy_in(desc_v, [b, n0, g, 0], v_full.index(stage), v_smem.index(stage))
+    if GATED:
+        mbarrier.expect(others_full, 4 * desc_q.block_type.nbytes)
+        for who in gl.static_range(2):
+            copy_in(desc_cmp, [b, t0 + who * (BT // 2), head, 0], others_full, others_smem.index(who))
+            copy_in(desc_slc, [b, t0 + who * (BT // 2), head, 0], others_full, others_smem.index(2 + who))
 
 
 @gluon.jit
@@ -88,10 +94,10 @@ def _masked(
 
 @gluon.jit
 def _attend(
-    WHO: gl.constexpr, desc_o, lse_ptr, q_smem, k_smem, v_smem, q_full, k_full, k_empty, v_full, v_empty,
-    n_tiles, T, S, offset, qk_scale,
+    WHO: gl.constexpr, desc_o, desc_sum, lse_ptr, gate_ptr, q_smem, k_smem, v_smem, others_smem, q_full, k_full,
+    k_empty, v_full, v_empty, others_full, n_tiles, T, S, offset, qk_scale,
     H: gl.constexpr, PACK: gl.constexpr, D: gl.constexpr, BN: gl.constexpr, KIND: gl.constexpr,
-    P1: gl.constexpr, P2: gl.constexpr, STAGES: gl.constexpr,
+    P1: gl.constexpr, P2: gl.constexpr, STAGES: gl.constexpr, GATED: gl.constexpr,
 ):  # fmt: skip
     """A computing group: o and lse of its 64 rows; a row without a key gets o = 0, lse = -inf."""
     BT: gl.constexpr = 128 // PACK
@@ -165,30 +171,54 @@ def _attend(
     copy_out(desc_o, [b, t0, head, 0], q_smem.index(WHO))
     lse = gl.where(is_empty, float("-inf"), (m + gl.log2(total)) * LN2)
     gl.store(lse_ptr + (b.to(gl.int64) * T + t) * H + head + row % PACK, lse, mask=t < T)
+    if GATED:
+        mine = gl.arange(0, 64, O_ROWS)
+        at = gate_ptr + ((b.to(gl.int64) * T + t0 + mine // PACK) * H + head + mine % PACK) * 3
+        live = t0 + mine // PACK < T
+        g_cmp = gl.load(at, mask=live, other=0.0).to(gl.float32)
+        g_slc = gl.load(at + 1, mask=live, other=0.0).to(gl.float32)
+        g_win = gl.load(at + 2, mask=live, other=0.0).to(gl.float32)
+        mbarrier.wait(others_full, 0)
+        o_cmp = others_smem.index(WHO).reshape([64, D])
+        o_slc = others_smem.index(2 + WHO).reshape([64, D])
+        o = o * g_win[:, None] + o_cmp.load(LO).to(gl.float32) * g_cmp[:, None]
+        o += o_slc.load(LO).to(gl.float32) * g_slc[:, None]
+        o_cmp.store(o.to(desc_o.dtype))
+        fence_async_shared()
+        barrier()
+        copy_out(desc_sum, [b, t0, head, 0], others_smem.index(WHO))
     tma.store_wait(0)
 
 
 @gluon.jit(do_not_specialize=SIZES)
 def forward_kernel(
-    desc_q, desc_k, desc_v, desc_o, lse_ptr, n_tiles, T, S, offset, qk_scale,
+    desc_q, desc_k, desc_v, desc_o, lse_ptr, desc_cmp, desc_slc, desc_sum, gate_ptr, n_tiles, T, S, offset, qk_scale,
     H: gl.constexpr, GROUP: gl.constexpr, PACK: gl.constexpr, D: gl.constexpr, BN: gl.constexpr, KIND: gl.constexpr,
-    P1: gl.constexpr, P2: gl.constexpr, STAGES: gl.constexpr,
+    P1: gl.constexpr, P2: gl.constexpr, STAGES: gl.constexpr, GATED: gl.constexpr,
 ):  # fmt: skip
     """O and lse of 128 rows of PACK heads; ``qk_scale``, positive, is the scores' factor times log2(e).
 
     Queries and o are [B, T, H, D] in boxes (1, 64 / PACK, PACK, D), keys and values [B, S, G, D] in (1, BN, 1, D).
     What of a box lies beyond an axis' end reads zeros and writes nothing.
+
+    With GATED o is the win branch's, and the gated sum of Eq. 5 leaves, too: o of the branches cmp and slc come in
+    q's boxes, gates as [B, T, H, 3]. Otherwise these arguments are not looked at.
     """
     MINE: gl.constexpr = 64 // PACK
     q_smem = gl.allocate_shared_memory(desc_q.dtype, [2, 1, MINE, PACK, D], desc_q.layout)
     k_smem = gl.allocate_shared_memory(desc_q.dtype, [STAGES, 1, BN, 1, D], desc_k.layout)
     v_smem = gl.allocate_shared_memory(desc_q.dtype, [STAGES, 1, BN, 1, D], desc_v.layout)
+    others_smem = q_smem
+    if GATED:
+        others_smem = gl.allocate_shared_memory(desc_q.dtype, [4, 1, MINE, PACK, D], desc_q.layout)
     q_full = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    others_full = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
     k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     k_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     v_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     mbarrier.init(q_full, count=1)
+    mbarrier.init(others_full, count=1)
     for i in gl.static_range(STAGES):
         mbarrier.init(k_full.index(i), count=1)
         mbarrier.init(k_empty.index(i), count=2)
@@ -197,16 +227,19 @@ def forward_kernel(
     gl.warp_specialize(
         [
             (_attend, (
-                0, desc_o, lse_ptr, q_smem, k_smem, v_smem, q_full, k_full, k_empty, v_full, v_empty,
-                n_tiles, T, S, offset, qk_scale, H, PACK, D, BN, KIND, P1, P2, STAGES,
+                0, desc_o, desc_sum, lse_ptr, gate_ptr, q_smem, k_smem, v_smem, others_smem, q_full, k_full, k_empty,
+                v_full, v_empty, others_full, n_tiles, T, S, offset, qk_scale,
+                H, PACK, D, BN, KIND, P1, P2, STAGES, GATED,
             )),
             (_attend, (
-                1, desc_o, lse_ptr, q_smem, k_smem, v_smem, q_full, k_full, k_empty, v_full, v_empty,
-                n_tiles, T, S, offset, qk_scale, H, PACK, D, BN, KIND, P1, P2, STAGES,
+                1, desc_o, desc_sum, lse_ptr, gate_ptr, q_smem, k_smem, v_smem, others_smem, q_full, k_full, k_empty,
+                v_full, v_empty, others_full, n_tiles, T, S, offset, qk_scale,
+                H, PACK, D, BN, KIND, P1, P2, STAGES, GATED,
             )),
             (_load, (
-                desc_q, desc_k, desc_v, q_smem, k_smem, v_smem, q_full, k_full, k_empty, v_full, v_empty,
-                n_tiles, T, S, offset, H, GROUP, PACK, BN, KIND, P1, P2, STAGES,
+                desc_q, desc_k, desc_v, desc_cmp, desc_slc, q_smem, k_smem, v_smem, others_smem, q_full, k_full,
+                k_empty, v_full, v_empty, others_full, n_tiles, T, S, offset,
+                H, GROUP, PACK, BN, KIND, P1, P2, STAGES, GATED,
             )),
         ],
         [4, 4],

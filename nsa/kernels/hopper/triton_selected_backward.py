@@ -46,35 +46,64 @@ def _item(item_bucket, item_start, start, launch, n_buckets, max_items, SEG: gl.
 
 
 @gluon.jit
+def _pairs_of_rows(pairs, tile, row, n_pairs, GROUP: gl.constexpr):
+    """The pair of every row of a tile; past the last one, that one."""
+    return gl.load(pairs + gl.minimum((tile * 64 + row) // GROUP, gl.maximum(n_pairs - 1, 0)))
+
+
+@gluon.jit
 def _load(
-    desc_q, desc_do, desc_k, desc_v, q_smem, do_smem, k_smem, v_smem, keys_full, rows_full, rows_empty,
-    pairs, start, item_start, item_bucket, launch, bg0, n_buckets, max_items, n_blocks, S,
+    desc_q, desc_do, desc_k, desc_v, lse_ptr, delta_ptr, gate_ptr, q_smem, do_smem, k_smem, v_smem, start_smem,
+    keys_full, rows_full, rows_empty, pairs, start, item_start, item_bucket, launch, bg0, n_buckets, max_items,
+    n_blocks, S, scale,
     G: gl.constexpr, GROUP: gl.constexpr, PACK: gl.constexpr, N: gl.constexpr, SEG: gl.constexpr, STAGES: gl.constexpr,
+    GATED: gl.constexpr,
 ):  # fmt: skip
-    """The loading group: the block's keys and values once, then queries and do of one tile of rows after the other."""
+    """The loading group: the block's keys and values once, then queries, do and what goes with them, tile by tile.
+
+    Where a tile's rows lie its pairs say. They are read a tile ahead, whose cache line serves the copies' addresses,
+    and what goes with the rows is read before their copies begin: nobody waits for two loads one after the other.
+    """
     UNITS: gl.constexpr = 64 // PACK
     PACKS: gl.constexpr = GROUP // PACK
+    ROWS: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
     bucket, lo, hi = _item(item_bucket, item_start, start, launch, n_buckets, max_items, SEG)
     bg = bg0 + bucket // n_blocks
     key = bg // G * S + bucket % n_blocks * 64
-    n_units = (hi - lo) * PACKS
+    n_pairs = hi - lo
+    n_units = n_pairs * PACKS
+    pairs += lo
     if n_units > 0:
         mbarrier.expect(keys_full, 4 * desc_k.block_type.nbytes)
         for h in gl.static_range(2):
             copy_in(desc_k, [key, bg % G * 128 + h * 64], keys_full, k_smem.index(h))
             copy_in(desc_v, [key, bg % G * 128 + h * 64], keys_full, v_smem.index(h))
+    row = gl.arange(0, 64, ROWS)
+    pair_of_row = _pairs_of_rows(pairs, 0, row, n_pairs, GROUP)
     for i in range((n_units + UNITS - 1) // UNITS):
         stage = i % STAGES
+        q_row = pair_of_row // N * GROUP + (i * 64 + row) % GROUP
+        lse = gl.load(lse_ptr + q_row)
+        delta = gl.load(delta_ptr + q_row)
+        if GATED:
+            gate = gl.load(gate_ptr + q_row.to(gl.int64) * 3 + 1).to(gl.float32)
+        pair_of_row = _pairs_of_rows(pairs, i + 1, row, n_pairs, GROUP)
         mbarrier.wait(rows_empty.index(stage), ((i // STAGES) & 1) ^ 1)
         mbarrier.expect(rows_full.index(stage), 4 * UNITS * desc_q.block_type.nbytes)
         for j in gl.static_range(UNITS):
             unit = gl.minimum(i * UNITS + j, n_units - 1)
-            row = gl.load(pairs + lo + unit // PACKS) // N * GROUP + unit % PACKS * PACK
+            at = gl.load(pairs + unit // PACKS) // N * GROUP + unit % PACKS * PACK
             for h in gl.static_range(2):
                 into_q = q_smem.index(stage * 2 + h).slice(j * PACK, PACK, 0)
                 into_do = do_smem.index(stage * 2 + h).slice(j * PACK, PACK, 0)
-                copy_in(desc_q, [row, h * 64], rows_full.index(stage), into_q)
-                copy_in(desc_do, [row, h * 64], rows_full.index(stage), into_do)
+                copy_in(desc_q, [at, h * 64], rows_full.index(stage), into_q)
+                copy_in(desc_do, [at, h * 64], rows_full.index(stage), into_do)
+        start_smem.index(stage * 3).store(lse * (-1.0 / scale))
+        start_smem.index(stage * 3 + 1).store(-delta)
+        if GATED:
+            start_smem.index(stage * 3 + 2).store(gate)
+        barrier()
+        mbarrier.arrive(rows_full.index(stage), count=1)
 
 
 @gluon.jit
@@ -85,10 +114,11 @@ def _apart(x):
 
 @gluon.jit
 def _gradients(
-    WHO: gl.constexpr, desc_slot, dk_part_ptr, dv_part_ptr, lse_ptr, delta_ptr, q_smem, do_smem, k_smem, v_smem,
+    WHO: gl.constexpr, desc_slot, dk_part_ptr, dv_part_ptr, q_smem, do_smem, k_smem, v_smem, start_smem,
     ds_smem, dq_smem, keys_full, rows_full, rows_empty, pairs, start, item_start, item_bucket,
     launch, bg0, t0, n_buckets, max_items, n_blocks, bg_chunk, T, S, offset, scale,
     G: gl.constexpr, GROUP: gl.constexpr, PACK: gl.constexpr, N: gl.constexpr, SEG: gl.constexpr, STAGES: gl.constexpr,
+    GATED: gl.constexpr,
 ):  # fmt: skip
     """A computing group: every second tile's dq to the slots of its pairs, and this group's part of dk and dv."""
     UNITS: gl.constexpr = 64 // PACK
@@ -103,7 +133,8 @@ def _gradients(
     pairs += lo
     key_0 = bucket % n_blocks * 64
     key = key_0 + gl.arange(0, 64, gl.SliceLayout(1, LS))
-    column = gl.arange(0, 64, gl.SliceLayout(0, LS))
+    COLUMNS: gl.constexpr = gl.SliceLayout(0, LS)
+    column = gl.arange(0, 64, COLUMNS)
     n_pairs = hi - lo
     n_units = n_pairs * PACKS
     none = gl.zeros([64, 64], gl.float32, LS)
@@ -115,10 +146,6 @@ def _gradients(
         mbarrier.wait(keys_full, 0)
     for i in range(WHO, (n_units + UNITS - 1) // UNITS, 2):
         stage = i % STAGES
-        pair = gl.load(pairs + gl.minimum((i * 64 + column) // GROUP, n_pairs - 1))
-        q_row = pair // N * GROUP + (i * 64 + column) % GROUP
-        s_start = gl.load(lse_ptr + q_row) * (-1.0 / scale)
-        dp_start = -gl.load(delta_ptr + q_row)
         # The queries of an item ascend, so its first tiles alone have one that does not see the whole block.
         oldest = gl.load(pairs + i * 64 // GROUP) // (N * G) + shift
         mbarrier.wait(rows_full.index(stage), (i // STAGES) & 1)
@@ -126,14 +153,16 @@ def _gradients(
         q_1 = q_smem.index(stage * 2 + 1)
         do_0 = do_smem.index(stage * 2)
         do_1 = do_smem.index(stage * 2 + 1)
-        s = _apart(none + s_start[None, :])
-        dp = _apart(none + dp_start[None, :])
+        s = _apart(none + start_smem.index(stage * 3).load(COLUMNS)[None, :])
+        dp = _apart(none + start_smem.index(stage * 3 + 1).load(COLUMNS)[None, :])
         s = warpgroup_mma(k_smem.index(0), q_0.permute((1, 0)), s, is_async=True)
         s = warpgroup_mma(k_smem.index(1), q_1.permute((1, 0)), s, is_async=True)
         dp = warpgroup_mma(v_smem.index(0), do_0.permute((1, 0)), dp, is_async=True)
         dp = warpgroup_mma(v_smem.index(1), do_1.permute((1, 0)), dp, is_async=True)
         s, dp = warpgroup_mma_wait(0, [s, dp])
         p = gl.exp2(s * (scale * LOG2E))
+        if GATED:
+            p = p * start_smem.index(stage * 3 + 2).load(COLUMNS)[None, :]
         ds = p * dp
         if (key_0 + 63 > gl.minimum(oldest, S - 1)) | ((i + 1) * UNITS > n_units):
             row = i * 64 + column
@@ -184,20 +213,24 @@ def _gradients(
 
 @gluon.jit(do_not_specialize=LAUNCH)
 def backward_kernel(
-    desc_q, desc_do, desc_k, desc_v, desc_slot, dk_part_ptr, dv_part_ptr, lse_ptr, delta_ptr,
+    desc_q, desc_do, desc_k, desc_v, desc_slot, dk_part_ptr, dv_part_ptr, lse_ptr, delta_ptr, gate_ptr,
     pairs, start, item_start, item_bucket,
     launch, bg0, t0, n_buckets, max_items, n_blocks, bg_chunk, T, S, offset, scale,
     G: gl.constexpr, GROUP: gl.constexpr, PACK: gl.constexpr, N: gl.constexpr, SEG: gl.constexpr, STAGES: gl.constexpr,
+    GATED: gl.constexpr,
 ):  # fmt: skip
     """DQ of one item's pairs to their slots, and dk and dv of the item in fp32, as two parts of 64 keys.
 
     Queries and do are [B * T * H, 128], slots [slots * GROUP, 128], all three in boxes (PACK, 64); keys and values
     [B * S, G * 128] in (64, 64). ``lse_ptr`` holds natural logarithms, ``delta_ptr`` what ``delta_kernel`` writes.
+    With GATED do is the gradient of the gated sum (Eq. 5), ``gate_ptr`` are its gates [B, T, H, 3], and the slc
+    branch's multiply the weights, so that do is not rounded once more.
     """
     q_smem = gl.allocate_shared_memory(desc_q.dtype, [STAGES * 2, 64, 64], desc_q.layout)
     do_smem = gl.allocate_shared_memory(desc_q.dtype, [STAGES * 2, 64, 64], desc_q.layout)
     k_smem = gl.allocate_shared_memory(desc_q.dtype, [2, 64, 64], desc_k.layout)
     v_smem = gl.allocate_shared_memory(desc_q.dtype, [2, 64, 64], desc_v.layout)
+    start_smem = gl.allocate_shared_memory(gl.float32, [STAGES * 3, 64], gl.SwizzledSharedLayout(1, 1, 1, [0]))
     ds_smem = gl.allocate_shared_memory(desc_q.dtype, [2, 64, 64], desc_q.layout)
     dq_smem = gl.allocate_shared_memory(desc_q.dtype, [4, 64, 64], desc_slot.layout)
     keys_full = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
@@ -205,24 +238,24 @@ def backward_kernel(
     rows_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     mbarrier.init(keys_full, count=1)
     for i in gl.static_range(STAGES):
-        mbarrier.init(rows_full.index(i), count=1)
+        mbarrier.init(rows_full.index(i), count=2)  # copies, and what goes with the rows
         mbarrier.init(rows_empty.index(i), count=1)
     gl.warp_specialize(
         [
             (_gradients, (
-                0, desc_slot, dk_part_ptr, dv_part_ptr, lse_ptr, delta_ptr, q_smem, do_smem, k_smem, v_smem, ds_smem,
+                0, desc_slot, dk_part_ptr, dv_part_ptr, q_smem, do_smem, k_smem, v_smem, start_smem, ds_smem,
                 dq_smem, keys_full, rows_full, rows_empty, pairs, start, item_start, item_bucket, launch, bg0, t0,
-                n_buckets, max_items, n_blocks, bg_chunk, T, S, offset, scale, G, GROUP, PACK, N, SEG, STAGES,
+                n_buckets, max_items, n_blocks, bg_chunk, T, S, offset, scale, G, GROUP, PACK, N, SEG, STAGES, GATED,
             )),
             (_gradients, (
-                1, desc_slot, dk_part_ptr, dv_part_ptr, lse_ptr, delta_ptr, q_smem, do_smem, k_smem, v_smem, ds_smem,
+                1, desc_slot, dk_part_ptr, dv_part_ptr, q_smem, do_smem, k_smem, v_smem, start_smem, ds_smem,
                 dq_smem, keys_full, rows_full, rows_empty, pairs, start, item_start, item_bucket, launch, bg0, t0,
-                n_buckets, max_items, n_blocks, bg_chunk, T, S, offset, scale, G, GROUP, PACK, N, SEG, STAGES,
+                n_buckets, max_items, n_blocks, bg_chunk, T, S, offset, scale, G, GROUP, PACK, N, SEG, STAGES, GATED,
             )),
             (_load, (
-                desc_q, desc_do, desc_k, desc_v, q_smem, do_smem, k_smem, v_smem, keys_full, rows_full, rows_empty,
-                pairs, start, item_start, item_bucket, launch, bg0, n_buckets, max_items, n_blocks, S,
-                G, GROUP, PACK, N, SEG, STAGES,
+                desc_q, desc_do, desc_k, desc_v, lse_ptr, delta_ptr, gate_ptr, q_smem, do_smem, k_smem, v_smem,
+                start_smem, keys_full, rows_full, rows_empty, pairs, start, item_start, item_bucket, launch, bg0,
+                n_buckets, max_items, n_blocks, S, scale, G, GROUP, PACK, N, SEG, STAGES, GATED,
             )),
         ],
         [4, 4],

@@ -313,6 +313,7 @@ class Pass:
     do: Tensor
     lse: Tensor
     delta: Tensor
+    gate: Tensor | None
     dq_slot: Tensor
     dk_part: Tensor
     dv_part: Tensor
@@ -331,12 +332,14 @@ def run_items(given: Pass, at: Launch) -> None:
     tile = backward_tile(d=D, e=E, l_slc=given.l_slc, itemsize=q.element_size(), smem_bytes=_smem_bytes(q.device))
     lo, hi = (docs.block_lo, docs.block_hi) if docs else (csr.pairs, csr.pairs)
     kernels.kv_major_backward_kernel[(work.items,)](
-        q, given.k, v, given.do, given.lse, given.delta, given.dq_slot, given.dk_part, given.dv_part,
+        q, given.k, v, given.do, given.lse, given.delta, given.lse if given.gate is None else given.gate,
+        given.dq_slot, given.dk_part, given.dv_part,
         csr.pairs, csr.start, csr.item_start, csr.item_bucket, lo, hi,
         at.number, at.bg0, at.t0, work.buckets, work.items, work.n_blocks, work.bg_chunk, work.T, work.S, given.offset,
         given.scale,
         D=D, E=E, BD=_pow2(D), BE=_pow2(E), L=given.l_slc, BL=_pow2(given.l_slc), G=work.G, GROUP=group, N=work.N,
-        SEG=work.seg, BM=tile.rows, VARLEN=docs is not None, num_warps=tile.num_warps, num_stages=tile.num_stages,
+        SEG=work.seg, BM=tile.rows, VARLEN=docs is not None, GATED=given.gate is not None,
+        num_warps=tile.num_warps, num_stages=tile.num_stages,
     )  # fmt: skip
 
 
@@ -344,13 +347,18 @@ def gradients(
     q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, flat: Tensor, do: Tensor, dlse: Tensor | None,
     index: Tensor, l_slc: int, scale: float, offset: int, cu_seqlens: Tensor | None,
     run: Callable[[Pass, Launch], None] = run_items, parts: int = 1,
+    gates: tuple[Tensor, Tensor] | None = None, add_to: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """The gradients of q, k and v, one launch after the other; ``run`` writes ``parts`` sums of dK and dV per item."""
+    """The gradients of q, k and v, one launch after the other; ``run`` writes ``parts`` sums of dK and dV per item.
+
+    With ``gates``, the [B, T, H, 3] of a gated sum and where their gradients go, ``do`` is the sum's gradient. With
+    ``add_to`` dq is added to that tensor, in its place.
+    """
     T, H, D = q.shape[1:]
     S, G, E = v.shape[1:]
     group, N = H // G, index.shape[3]
     q, k, v, o, lse, do, index = (x.contiguous() for x in (q, k, v, o, lse, do, index))
-    dq = torch.empty_like(q)
+    dq = torch.empty_like(q) if add_to is None else add_to
     dk, dv = torch.empty_like(k), torch.empty_like(v)
     if q.numel() == 0 or S == 0 or N == 0:
         return dq.zero_(), dk.zero_(), dv.zero_()
@@ -363,8 +371,8 @@ def gradients(
     csr = views(flat if flat.numel() else build(index, work, docs, l_slc=l_slc, offset=offset), work)
     delta = torch.empty_like(lse)
     kernels.delta_kernel[(triton.cdiv(lse.numel(), 32),)](
-        o, do, lse if dlse is None else dlse.contiguous(), delta, lse.numel(),
-        E=E, BE=_pow2(E), BM=32, HAS_DLSE=dlse is not None, num_warps=4,
+        o, do, lse if dlse is None else dlse.contiguous(), delta, delta if gates is None else gates[1], lse.numel(),
+        E=E, BE=_pow2(E), BM=32, HAS_DLSE=dlse is not None, GATED=gates is not None, num_warps=4,
     )  # fmt: skip
     dq_slot = q.new_empty(work.t_chunk * work.bg_chunk * N * group, D, dtype=_slot_dtype(q.dtype, is_gradient=True))
     dk_part = q.new_empty(work.items * parts, l_slc, D, dtype=torch.float32)
@@ -376,13 +384,13 @@ def gradients(
     heads = min(_pow2(group, 1), 16)
     varlen = docs is not None
     given = Pass(
-        q=q, k=k, v=v, do=do, lse=lse, delta=delta, dq_slot=dq_slot, dk_part=dk_part, dv_part=dv_part, csr=csr,
-        plan=work, docs=docs, l_slc=l_slc, scale=scale, offset=offset,
+        q=q, k=k, v=v, do=do, lse=lse, delta=delta, gate=None if gates is None else gates[0], dq_slot=dq_slot,
+        dk_part=dk_part, dv_part=dv_part, csr=csr, plan=work, docs=docs, l_slc=l_slc, scale=scale, offset=offset,
     )  # fmt: skip
     for at in _launches(work):
         run(given, at)
         for part, total, out, width in ((dk_part, dk_sum, dk, D), (dv_part, dv_sum, dv, E)):
-            wide = min(_pow2(width), 64)
+            wide = min(_pow2(width), 16)
             kernels.sum_items_kernel[(at.n_bg * work.n_blocks, triton.cdiv(width, wide))](
                 part, total, out, csr.item_start, lo, hi,
                 at.number, at.bg0, work.buckets, work.n_blocks, S,
@@ -391,7 +399,7 @@ def gradients(
             )  # fmt: skip
         kernels.sum_slots_kernel[(at.n_t, at.n_bg, triton.cdiv(group, heads))](
             index, dq_slot, dq, doc_start, doc_block, at.bg0, at.t0, work.bg_chunk, T, S, offset,
-            D=D, BD=_pow2(D), L=l_slc, G=G, GROUP=group, BG=heads, N=N, VARLEN=varlen,
+            D=D, BD=_pow2(D), L=l_slc, G=G, GROUP=group, BG=heads, N=N, VARLEN=varlen, ADDS=add_to is not None,
             num_warps=4 if heads >= 8 else 1,
         )  # fmt: skip
     return dq, dk, dv

@@ -41,12 +41,16 @@ class Pipe:
     stages: int
 
 
-PIPE = Pipe(warps=1, stages=1)
-"""The fastest of what a prototype was timed with on an H200 at 32,768 tokens: other programs hide the copies."""
+PIPE = Pipe(warps=1, stages=2)
+"""The fastest for 16 heads of those timed on an H200 at 8,192, 32,768 and 65,536 tokens (stages=1 takes 2 to 5 % more).
+
+Six programs of 16 heads of 128 still fit a processor and hide each other's copies. Of 64 heads two would, and with one
+block under way six: there it stays at one.
+"""
 
 
-BACKWARD_STAGES = 3
-"""Tiles of 64 rows of q and do under way at a time."""
+BACKWARD_STAGES = 4
+"""Tiles of 64 rows of q and do under way at a time, as many as have room: at 32,768 tokens 11.9 ms, with three 13.1."""
 BY_WGMMA = True
 """Whether the backward of 128 wide heads runs on wgmma; False asks for today's of ``triton``, to compare with."""
 
@@ -72,6 +76,11 @@ def attend(
         ValueError: shapes, types or sizes that do not fit together or the kernels.
     """
     return _attention(q_BTHD, k_BSGD, v_BSGD, index_BTGN, l_slc, scale, offset)
+
+
+def stages(pack: int) -> int:
+    """Blocks of keys that the forward has under way at a time for so many heads in a program."""
+    return PIPE.stages if pack == HEADS else 1
 
 
 def uneven(*, group: int, l_slc: int) -> str | None:
@@ -113,7 +122,7 @@ def _forward_op(
         plain_boxes(k.view(B * S, G * D), keys), plain_boxes(v.view(B * S, G * D), keys), index,
         plain_boxes(o.view(B * T * H, D), rows), lse, T, S, offset, scale * LOG2E.value,
         D=D, G=G, GROUP=H // G, PACK=pack, L=l_slc, N=N, BN=pow2(N),
-        num_warps=PIPE.warps * pack // HEADS, num_stages=PIPE.stages,
+        num_warps=PIPE.warps * pack // HEADS, num_stages=stages(pack),
     )  # fmt: skip
     return o, lse
 
@@ -134,12 +143,22 @@ def _backward_op(
     do: Tensor, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, index: Tensor, o: Tensor, lse: Tensor,
     l_slc: int, scale: float, offset: int,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    return run_backward(do, dlse, q, k, v, index, o, lse, l_slc=l_slc, scale=scale, offset=offset)
+
+
+def run_backward(
+    do: Tensor, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, index: Tensor, o: Tensor, lse: Tensor,
+    *, l_slc: int, scale: float, offset: int,
+    gates: tuple[Tensor, Tensor] | None = None, add_to: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """``nsa.kernels.selected.triton.gradients``, by wgmma where its tiles fit."""
     given = (o, lse, index.new_empty(0), for_copies(do.contiguous()), dlse, index, l_slc, scale, offset, None)
     is_empty = k.numel() == 0 or q.numel() == 0
     if is_empty or not BY_WGMMA or not fits_wgmma(width=q.shape[3], l_slc=l_slc, scale=scale):
-        return gradients(q, k, v, *given)
+        return gradients(q, k, v, *given, gates=gates, add_to=add_to)
     k, v = quarantined(k, v, is_marked=False)
-    return gradients(for_copies(q.contiguous()), k, v, *given, run=_run_items, parts=2)
+    q = for_copies(q.contiguous())
+    return gradients(q, k, v, *given, run=_run_items, parts=2, gates=gates, add_to=add_to)
 
 
 def fits_wgmma(*, width: int, l_slc: int, scale: float) -> bool:
@@ -157,10 +176,12 @@ def _run_items(given: Pass, at: Launch) -> None:
         boxes(q.view(-1, D), rows), boxes(given.do.view(-1, D), rows),
         boxes(given.k.view(-1, work.G * D), keys), boxes(given.v.view(-1, work.G * D), keys),
         boxes(given.dq_slot, rows), given.dk_part, given.dv_part, given.lse, given.delta,
+        given.lse if given.gate is None else given.gate,
         csr.pairs, csr.start, csr.item_start, csr.item_bucket,
         at.number, at.bg0, at.t0, work.buckets, work.items, work.n_blocks, work.bg_chunk, work.T, work.S, given.offset,
         given.scale,
-        G=work.G, GROUP=group, PACK=pack, N=work.N, SEG=work.seg, STAGES=BACKWARD_STAGES, num_warps=4,
+        G=work.G, GROUP=group, PACK=pack, N=work.N, SEG=work.seg, STAGES=BACKWARD_STAGES,
+        GATED=given.gate is not None, num_warps=4,
     )  # fmt: skip
 
 

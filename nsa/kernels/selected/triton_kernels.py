@@ -244,10 +244,13 @@ def query_major_forward_kernel(
 
 @triton.jit
 def delta_kernel(
-    o_ptr, do_ptr, dlse_ptr, delta_ptr, n_rows,
-    E: tl.constexpr, BE: tl.constexpr, BM: tl.constexpr, HAS_DLSE: tl.constexpr,
+    o_ptr, do_ptr, dlse_ptr, delta_ptr, dgate_ptr, n_rows,
+    E: tl.constexpr, BE: tl.constexpr, BM: tl.constexpr, HAS_DLSE: tl.constexpr, GATED: tl.constexpr,
 ):  # fmt: skip
-    """Write delta = sum(do * o) - dlse per (token, head); with it dS = P * (dP - delta)."""
+    """Write delta = sum(do * o) - dlse per (token, head); with it dS = P * (dP - delta).
+
+    With GATED do is the gradient of the gated sum, and delta that of the slc branch's gate, the second of three.
+    """
     row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
     e = tl.arange(0, BE)
     mask = (row < n_rows)[:, None] & (e < E)[None, :]
@@ -257,18 +260,23 @@ def delta_kernel(
     if HAS_DLSE:
         delta -= tl.load(dlse_ptr + row, mask=row < n_rows, other=0.0)
     tl.store(delta_ptr + row, delta, mask=row < n_rows)
+    if GATED:
+        tl.store(dgate_ptr + row * 3 + 1, delta.to(dgate_ptr.dtype.element_ty), mask=row < n_rows)
 
 
 @triton.jit
 def kv_major_backward_kernel(
-    q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, dq_slot_ptr, dk_part_ptr, dv_part_ptr,
+    q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, gate_ptr, dq_slot_ptr, dk_part_ptr, dv_part_ptr,
     pairs, start, item_start, item_bucket, block_lo, block_hi,
     launch, bg0, t0, n_buckets, max_items, n_blocks, bg_chunk, T, S, offset, scale,
     D: tl.constexpr, E: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, L: tl.constexpr, BL: tl.constexpr,
     G: tl.constexpr, GROUP: tl.constexpr, N: tl.constexpr, SEG: tl.constexpr, BM: tl.constexpr,
-    VARLEN: tl.constexpr,
+    VARLEN: tl.constexpr, GATED: tl.constexpr,
 ):  # fmt: skip
-    """One block, the queries of one item: dQ per pair to its slot, dK and dV of the item in fp32."""
+    """One block, the queries of one item: dQ per pair to its slot, dK and dV of the item in fp32.
+
+    With GATED do is the gradient of the gated sum, and the slc branch's gates, the second of three, weigh its rows.
+    """
     bucket, lo, hi = _item(item_bucket, item_start, start, launch, n_buckets, max_items, SEG)
     if bucket >= n_buckets:
         return
@@ -301,7 +309,10 @@ def kv_major_backward_kernel(
         delta = tl.load(delta_ptr + q_row, mask=live, other=0.0)
         s = tl.dot(q, kt, input_precision="ieee") * (scale * LOG2E) + taint[None, :]
         visible = (key[None, :] <= pos[:, None]) & (key < key_hi)[None, :]
-        p = tl.where(visible, tl.exp2(s - lse[:, None]), 0.0)
+        p = tl.exp2(s - lse[:, None])
+        if GATED:
+            p *= tl.load(gate_ptr + q_row * 3 + 1, mask=live, other=0.0).to(tl.float32)[:, None]
+        p = tl.where(visible, p, 0.0)
         dp = tl.dot(do, vt, input_precision="ieee")
         ds = tl.where(visible, p * (dp - delta[:, None]), 0.0).to(q.dtype)
         dv += tl.dot(tl.trans(p.to(do.dtype)), do, input_precision="ieee")
@@ -324,7 +335,10 @@ def sum_items_kernel(
     D: tl.constexpr, BD: tl.constexpr, L: tl.constexpr, BL: tl.constexpr, G: tl.constexpr,
     FIRST: tl.constexpr, LAST: tl.constexpr, VARLEN: tl.constexpr, PARTS: tl.constexpr = 1,
 ):  # fmt: skip
-    """Sum a block's items, each of PARTS, in order onto what earlier launches left; the last writes the gradient."""
+    """Sum a block's items, each of PARTS, in order onto what earlier launches left; the last writes the gradient.
+
+    Four at a time, so that they are on their way together: every query chooses the first block, and its items are many.
+    """
     bucket = tl.program_id(0)
     bg = bg0 + bucket // n_blocks
     key_lo, key_hi = _block_rows(bucket % n_blocks, S, block_lo, block_hi, L, VARLEN)
@@ -337,9 +351,15 @@ def sum_items_kernel(
     if not FIRST:
         acc += tl.load(acc_ptr + row, mask=mask, other=0.0)
     at = item_start + launch * (n_buckets + 1) + bucket
-    for i in range(tl.load(at) * PARTS, tl.load(at + 1) * PARTS):
-        part = (key_in.to(tl.int64) + i * L)[:, None] * D + d[None, :]
-        acc += tl.load(part_ptr + part, mask=(key_in < L)[:, None] & (d < D)[None, :], other=0.0)
+    end = tl.load(at + 1) * PARTS
+    mine = (key_in < L)[:, None] & (d < D)[None, :]
+    for i in range(tl.load(at) * PARTS, end, 4):
+        part = part_ptr + (key_in.to(tl.int64) + i * L)[:, None] * D + d[None, :]
+        first = tl.load(part, mask=mine, other=0.0)
+        second = tl.load(part + L * D, mask=mine & (i + 1 < end), other=0.0)
+        third = tl.load(part + 2 * L * D, mask=mine & (i + 2 < end), other=0.0)
+        fourth = tl.load(part + 3 * L * D, mask=mine & (i + 3 < end), other=0.0)
+        acc = acc + first + second + third + fourth
     if LAST:
         tl.store(out_ptr + row, acc.to(out_ptr.dtype.element_ty), mask=mask)
     else:
@@ -350,9 +370,12 @@ def sum_items_kernel(
 def sum_slots_kernel(
     index_ptr, slot_ptr, out_ptr, doc_start, doc_block, bg0, t0, bg_chunk, T, S, offset,
     D: tl.constexpr, BD: tl.constexpr, L: tl.constexpr, G: tl.constexpr, GROUP: tl.constexpr, BG: tl.constexpr,
-    N: tl.constexpr, VARLEN: tl.constexpr,
+    N: tl.constexpr, VARLEN: tl.constexpr, ADDS: tl.constexpr,
 ):  # fmt: skip
-    """Sum a query's dQ slots in slot order; a query without a key gives zero."""
+    """Sum a query's dQ slots in slot order; a query without a key gives zero. With ADDS onto what is there.
+
+    Unrolled, so that the slots of a query are on their way together.
+    """
     t_local = tl.program_id(0)
     bg_local = tl.program_id(1)
     t = t0 + t_local
@@ -363,14 +386,12 @@ def sum_slots_kernel(
     head = tl.program_id(2) * BG + tl.arange(0, BG)
     d = tl.arange(0, BD)
     acc = tl.zeros([BG, BD], tl.float32)
-    for i in range(N):
+    mine = (head < GROUP)[:, None] & (d < D)[None, :]
+    out_ptr += (bt * (G * GROUP) + (bg % G) * GROUP + head)[:, None] * D + d[None, :]
+    if ADDS:
+        acc += tl.load(out_ptr, mask=mine, other=0.0).to(tl.float32)
+    for i in tl.static_range(N):
         seen, _ = _seen(index_ptr, pair0 + i, t_local >= 0, t, S, offset, doc_start, doc_block, L, VARLEN)
         row = (slot0 + i) * GROUP + head
-        mask = seen & (head < GROUP)[:, None] & (d < D)[None, :]
-        acc += tl.load(slot_ptr + row[:, None] * D + d[None, :], mask=mask, other=0.0).to(tl.float32)
-    row = bt * (G * GROUP) + (bg % G) * GROUP + head
-    tl.store(
-        out_ptr + row[:, None] * D + d[None, :],
-        acc.to(out_ptr.dtype.element_ty),
-        mask=(head < GROUP)[:, None] & (d < D)[None, :],
-    )
+        acc += tl.load(slot_ptr + row[:, None] * D + d[None, :], mask=mine & seen, other=0.0).to(tl.float32)
+    tl.store(out_ptr, acc.to(out_ptr.dtype.element_ty), mask=mine)

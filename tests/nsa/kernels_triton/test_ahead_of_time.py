@@ -72,6 +72,7 @@ def constants(D, E, L, group, tile, **others):
     return {
         "D": D, "E": E, "BD": max(16, pow2(D)), "BE": max(16, pow2(E)), "L": L, "BL": max(16, pow2(L)), "G": 4,
         "GROUP": group, "N": 16, "BN": 16, "SEG": 256, "BM": tile.rows, "BG": tile.rows, "VARLEN": True,
+        "GATED": False, "ADDS": False,
     } | others  # fmt: skip
 
 
@@ -127,16 +128,16 @@ def small_kernels():
         "starts of items": (csr.item_starts_kernel, both | {"BLOCK": 1024}),
         "buckets of items": (csr.item_buckets_kernel, both | {"BLOCK": 256}),
         "combine slots": (kernels.combine_slots_kernel, both),
-        "delta": (kernels.delta_kernel, both | {"HAS_DLSE": True}),
-        "sum items": (kernels.sum_items_kernel, both),
-        "sum slots": (kernels.sum_slots_kernel, both),
+        "delta": (kernels.delta_kernel, both | {"HAS_DLSE": True, "GATED": True}),
+        "sum items": (kernels.sum_items_kernel, both | {"BD": 16}),
+        "sum slots": (kernels.sum_slots_kernel, both | {"ADDS": True}),
         "block scores": (scores.block_scores_kernel, score),
         "top blocks": (scores.top_blocks_kernel, score | {"BJ": 1024}),
         "gated sum": (combine.combine_kernel, both),
         "gated sum backward": (combine.combine_backward_kernel, both),
         "clean keys": (tile_kernels.clean_kernel, both | {"BM": 32}),
         "bits of blocks": (tile_kernels.bits_kernel, both | {"BM": 64}),
-        "block means": (block_mean.means_kernel, both | {"STRIDE": 16, "L": 32, "BL": 32, "REAL": tl.float32}),
+        "block means": (block_mean.means_kernel, both | {"STRIDE": 16, "L": 32, "BL": 32, "BC": 4, "REAL": tl.float32}),
         "block means backward": (
             block_mean.spread_kernel,
             both | {"STRIDE": 16, "L": 32, "BM": 32, "REAL": tl.float32},
