@@ -14,7 +14,7 @@ import struct
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from harness.reading.waits import may_be_let_on
+from harness.reading.waits import SIGNAL_CALLS, may_be_let_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -75,7 +75,7 @@ class Ends:
             return self._descriptor(pid, first, name)
         if name in ("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2"):
             return self._several(pid, call)
-        if name in ("pause", "rt_sigsuspend"):
+        if name in SIGNAL_CALLS:
             return self._signal(pid, name)
         return End(name)
 

@@ -107,6 +107,11 @@ class Proc:
         texts = (self._text(f"{pid}/task/{tid}/wchan") for tid in self._tids(pid))
         return tuple(text.strip() for text in texts if text and text.strip() != "0")
 
+    def calls(self, pid: int) -> tuple[str, ...]:
+        """The system calls that its threads are blocked in, one of each thread that is and may be seen."""
+        calls = (blocked_call(self._text(f"{pid}/task/{tid}/syscall") or "") for tid in self._tids(pid))
+        return tuple(call.name for call in calls if call is not None)
+
     def cpu_s(self, pid: int) -> float:
         """CPU time of all its threads that are alive, seconds; 0 when the process is gone."""
         ats = (f"{pid}/task/{tid}" for tid in self._tids(pid))

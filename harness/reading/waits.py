@@ -191,6 +191,10 @@ _LETS_NOBODY_ON = (
 handles it in every program, to raise), those of a thread's own mistakes, the two that the C library keeps, and ours."""
 
 
+SIGNAL_CALLS = frozenset({"pause", "rt_sigsuspend"})
+"""Calls that wait for a handler to run in the very thread that made them."""
+
+
 def may_be_let_on(handled: int) -> bool:
     """Whether a program that handles these signals (``SigCgt``, a bit mask) may go on after a wait for any signal.
 

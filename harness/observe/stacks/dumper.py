@@ -20,7 +20,7 @@ from pathlib import Path
 
 import harness
 from harness.observe.proc import BLOCKS_DUMPERS, Proc
-from harness.reading.waits import is_cut_short_by_a_stop
+from harness.reading.waits import SIGNAL_CALLS, is_cut_short_by_a_stop, may_be_let_on
 
 DUMP_LIMIT_S = 10.0
 EXTENSIONS = 2
@@ -70,7 +70,9 @@ def unstoppable(pid: int, *, proc: Proc) -> str:
     """Why ``pid`` must not be stopped by a dumper; empty when it may be.
 
     A dumper hangs on a process in state D, and is refused by one that is stopped or traced already. A write that is
-    half done would end short (``harness.reading.waits``).
+    half done would end short (``harness.reading.waits``). While a thread is stopped the kernel gives the process's
+    signals to its other threads: one that waits for a signal would never hear of it, and the program would hang by our
+    hand.
     """
     if why := gone(pid, proc=proc):
         return why
@@ -78,8 +80,17 @@ def unstoppable(pid: int, *, proc: Proc) -> str:
         return f"no native frames: a thread is in state {min(blocked)}, and stopping it would fail or hang"
     if half_done := in_a_write(pid, proc=proc):
         return f"no native frames: {half_done}"
+    if loses_a_signal(pid, proc=proc):
+        return "no native frames: a thread waits for a signal, which another would get while this one is stopped"
     tracer = proc.tracer(pid)
     return f"no native frames: process {tracer} traces it already" if tracer else ""
+
+
+def loses_a_signal(pid: int, *, proc: Proc) -> bool:
+    """Whether a thread of ``pid`` waits for a signal that the process handles, and has others that would get it."""
+    if len(proc.states(pid)) < 2 or not SIGNAL_CALLS.intersection(proc.calls(pid)):
+        return False
+    return may_be_let_on(proc.signal_mask(pid, "SigCgt"))
 
 
 def in_a_write(pid: int, *, proc: Proc) -> str:

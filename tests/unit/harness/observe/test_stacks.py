@@ -368,6 +368,31 @@ def test_native_frames_are_not_asked_of_a_traced_process(tool, child, tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("handles", "threads", "stopped"),
+    [
+        ("signal.signal(signal.SIGALRM, print)", 1, False),  # the kernel would give the alarm to the thread that runs
+        ("signal.signal(signal.SIGALRM, print)", 0, True),  # nobody else could get it: it waits for the end of the stop
+        ("", 1, True),  # nothing handles a signal, so none is missed
+    ],
+)
+def test_a_thread_that_waits_for_a_signal_is_not_stopped_where_another_would_get_it(handles, threads, stopped):
+    program = (
+        f"import signal, threading\n{handles}\nstay = threading.Event()\n"
+        f"for _ in range({threads}): threading.Thread(target=stay.wait, daemon=True).start()\n"
+        "print(flush=True)\nsignal.pause()"
+    )
+    with subprocess.Popen([sys.executable, "-S", "-c", program], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        proc = Proc()
+        while "pause" not in proc.calls(child.pid):
+            WallClock().sleep(0.01)
+        why = dumper.unstoppable(child.pid, proc=proc)
+        child.kill()
+    assert (why == "") == stopped, why
+
+
 def test_faulthandler_never_signals_a_process_that_would_die_of_it(child, tmp_path):
     failure = sample(Faulthandler(), child, tmp_path)
     assert "no handler for SIGUSR" in failure.reason
