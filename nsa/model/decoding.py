@@ -9,7 +9,7 @@ A step counts once the host has counted it: whatever ends it before, the same ca
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from nsa.attention.cache import DecoderCache
     from nsa.kernels.decode.op import DecodeStep, LayerPages, Place
-    from nsa.model.transformer import Decoder
+    from nsa.model.transformer import Block, Decoder
 
 WARM_STEPS = 2
 """Steps before a capture: the first compiles kernels, and libraries take their workspaces."""
@@ -170,7 +170,7 @@ def decode_token(
 ) -> Tensor:
     """Logits [B, V] after one more token in every row; the layers' memory takes it in."""
     x_BX = model.embed(ids_B)
-    for block, pages in zip(model.blocks, layers, strict=True):
+    for block, pages in zip(cast("Sequence[Block]", model.blocks), layers, strict=True):
         h_BX = block.norm1(x_BX)
         x_BX = x_BX + attention_of_token(block.attn, h_BX, pages, place, attend)
         x_BX = x_BX + block.mlp(block.norm2(x_BX))
