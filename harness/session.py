@@ -146,7 +146,9 @@ class Session:
             trial = self._with_budget(self.planner.search(request), soft=request.soft)
             self.running.append(asked)
             lease = Lease(need=Need(id=len(self.running)))
-            self.lanes.start(self.attempts.begin(trial, reason=request.reason), lease, hide=False)
+            claim = self.lanes.claim(lease)
+            assert claim is not None, "a trial that asks for no GPU waits for none"
+            self.lanes.start(self.attempts.begin(trial, reason=request.reason), lease, claim, hide=False)
         return bool(self.running)
 
     def _learn(self, record: TrialRecord) -> None:
