@@ -88,10 +88,18 @@ class Loop:
     while_below: tuple[str, str] | None = None
 
 
+def _tree(source: str) -> ast.Module:
+    """The tree of ``source``. Python 3.11 miscounts its depth now and then, a SystemError: it is asked again."""
+    try:
+        return ast.parse(source)
+    except SystemError:
+        return ast.parse(source)
+
+
 @lru_cache(maxsize=16)
 def _parsed(source: str) -> ast.Module | None:
     try:
-        return ast.parse(source)
+        return _tree(source)
     except (SyntaxError, ValueError, RecursionError):
         return None
 
@@ -537,7 +545,7 @@ def changes(samples: Sequence[StackSample]) -> LoopSample | None:
 def _comes_nearer(seen: Sequence[_Moment]) -> bool:
     """Whether ``while x > n`` was seen with ever smaller x, or with one whose values are not kept; so for ``<``."""
     try:
-        (statement,) = ast.parse(f"{seen[-1].loop.header} pass").body
+        (statement,) = _tree(f"{seen[-1].loop.header} pass").body
     except (SyntaxError, ValueError):
         return True
     test = statement.test if isinstance(statement, ast.While) else None
