@@ -68,6 +68,9 @@ OF_THE_NODE = ("SLURM_", "CUDA_VISIBLE", "ROCR_VISIBLE", "HIP_VISIBLE", "NVIDIA_
 OF_THE_AGENT = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP")
 """Of those the ones that speak of the agent as a task of its own, and not of the trial."""
 
+PART, PARTS = "NSA_HARNESS_PART", "NSA_HARNESS_PARTS"
+"""Which part of how many a node has, as our own trainer reads it; torchrun's names may be those of the caller's job."""
+
 LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed")
 """Programs that give ranks themselves, and read their share from PET_* or the command line."""
 
@@ -105,7 +108,7 @@ def environment(order: Mapping[str, Any], *, command: str, own: Mapping[str, str
     address, port = order["master"]
     env |= {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
     if target == "nsa":
-        return env | {"GROUP_RANK": node, "GROUP_WORLD_SIZE": nodes}
+        return env | {PART: node, PARTS: nodes}
     env |= {"PET_NNODES": nodes, "PET_NODE_RANK": node, "PET_MASTER_ADDR": address, "PET_MASTER_PORT": str(port)}
     if any(word in command for word in LAUNCHERS):
         return env

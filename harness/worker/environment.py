@@ -39,11 +39,11 @@ def set_launch(place: Place) -> None:
 
 def share() -> Share:
     """Which part of the ranks is this node's, as its agent told; all of them without one."""
-    nodes = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
+    nodes = int(os.environ.get("NSA_HARNESS_PARTS", "1"))
     if nodes == 1:
         return Share()
     return Share(
-        node=int(os.environ["GROUP_RANK"]),
+        node=int(os.environ["NSA_HARNESS_PART"]),
         nodes=nodes,
         host=os.environ["MASTER_ADDR"],
         port=int(os.environ["MASTER_PORT"]),
