@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from harness.core.evidence import Evidence, Measurement, Pace, RankFacts
+from harness.core.evidence import FIRST_MARKS, LAST_MARKS, Evidence, Measurement, Pace, RankFacts
 from harness.core.node import PIDS
 
 if TYPE_CHECKING:
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 CUT_S = 1.0
 """How long all nodes must have been looked at together: one undisturbed window."""
-
-FIRST_MARKS, LAST_MARKS = 50, 200
-"""How many marks of all ranks are kept."""
 
 _PID_KEYS = frozenset({"pid", "tid", "parent", "main"})
 _ID_KEYS = frozenset({"id", "undisturbed_since"})
