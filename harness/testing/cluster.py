@@ -28,7 +28,7 @@ from harness.settings import surroundings
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-PROGRAMS = ("slurmctld", "slurmd", "munged", "srun", "scontrol", "ip", "unshare", "nsenter")
+PROGRAMS = ("slurmctld", "slurmd", "munged", "srun", "sinfo", "ip", "unshare")
 UP_S = 30.0
 INSTALL = "apt-get update && apt-get install -y --no-install-recommends slurm-wlm munge iproute2"
 
@@ -99,20 +99,6 @@ class Cluster:
     def bridge(self) -> str:
         """The bridge that all nodes are on."""
         return f"nsab{self.net}"
-
-    def link(self, node: str, *, up: bool) -> None:
-        """Cut a node off the network, or put it back."""
-        _run("ip", "link", "set", f"nsav{self.net}{node}", "up" if up else "down")
-
-    def kill_slurmd(self, node: str) -> None:
-        """SIGKILL to the daemon of a node, and to nothing else of it."""
-        # The PID file holds the PID of its own namespace; from here it is a child of the namespace's init.
-        pid = int((self.place / f"{node}.pid").read_text())
-        _run("nsenter", f"--target={_inside(self.inits[node])}", "--pid", "--mount", "kill", "-9", str(pid))
-
-    def kill_node(self, node: str) -> None:
-        """The node's power is gone: everything in its namespaces is killed at once."""
-        os.kill(_inside(self.inits[node]), signal.SIGKILL)
 
     def start_node(self, node: str, number: int) -> None:
         """Boot a node: namespaces, an address, a name, slurmd."""
