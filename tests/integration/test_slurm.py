@@ -1,4 +1,4 @@
-"""A real Slurm of two nodes in namespaces of their own runs trials; where there is none the tests say what is missing."""
+"""A real Slurm of two nodes in namespaces of their own runs trials; where there is none, it is said what is missing."""
 
 from __future__ import annotations
 
