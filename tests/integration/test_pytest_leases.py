@@ -5,6 +5,7 @@ No driver is asked: the GPUs are names in CUDA_VISIBLE_DEVICES, which is all tha
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -78,6 +79,21 @@ def session(folder: Path, text: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(argv, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
+def wait_for_a_waiter(tmp_path: Path) -> None:
+    """Return when somebody has taken his turn on a GPU and waits for it."""
+    ends_s = time.monotonic() + 60.0
+    turn = tmp_path / "leases" / "turn-gpu-7"
+    while time.monotonic() < ends_s:
+        if turn.exists():
+            with turn.open() as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return
+        time.sleep(0.05)
+    raise AssertionError("nobody waits")
+
+
 def place(tmp_path: Path, name: str) -> Path:
     (tmp_path / name).mkdir()
     return tmp_path / name
@@ -117,8 +133,7 @@ def test_a_session_that_is_killed_leaves_its_gpus_to_the_next_one(tmp_path):
         while time.monotonic() < ends_s and not (tmp_path / "log").exists():
             time.sleep(0.02)
         with session(place(tmp_path, "b"), OTHERS, "-k", "gets") as second:
-            time.sleep(3.0)
-            assert second.poll() is None, "it waits"
+            wait_for_a_waiter(tmp_path)
             first.kill()
             first.communicate()
             assert "1 passed" in second.communicate(timeout=60)[0]
@@ -146,7 +161,6 @@ def test_a_controller_and_a_session_share(tmp_path):
     with controller:
         controller.stdout.readline()
         with session(place(tmp_path, "a"), OTHERS, "-k", "gets") as waits:
-            time.sleep(3.0)
-            assert waits.poll() is None
+            wait_for_a_waiter(tmp_path)
             controller.kill()
             assert "1 passed" in waits.communicate(timeout=60)[0]
