@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -132,14 +133,16 @@ def _order(run: Run | CampaignRun, names: Sequence[str]) -> Any:
     return key
 
 
+def counted(records: Iterable[TrialRecord]) -> str:
+    """``3 PASS, 1 HANG (deadlock)``: how often each verdict was given, the most frequent first."""
+    return listed(f"{n} {word}" for word, n in Counter(str(record.verdict) for record in records).most_common())
+
+
 def _counts(records: Sequence[TrialRecord]) -> dict[str, Any]:
-    words: dict[str, int] = {}
-    for record in records:
-        words[str(record.verdict)] = words.get(str(record.verdict), 0) + 1
     passes = [record.outcome.duration_s for record in records if record.verdict.kind is Kind.PASS]
     peaks = [record.measurement.peak_rss_bytes for record in records]
     return {
-        "seen": listed(f"{n} {word}" for word, n in sorted(words.items(), key=lambda item: -item[1])),
+        "seen": counted(records),
         "kinds": sorted({record.verdict.kind.value for record in records}),
         "good": sum(record.answer is Answer.GOOD for record in records),
         "bad": sum(record.answer is Answer.BAD for record in records),

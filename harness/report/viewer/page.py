@@ -12,8 +12,7 @@ from harness.core.verdict import Answer
 from harness.report.build import build
 from harness.report.compare import pairs
 from harness.report.render.json import dump, hidden
-from harness.report.text import listed
-from harness.report.viewer.data import of_run
+from harness.report.viewer.data import counted, of_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,19 +47,12 @@ def _pairs(before: Run | CampaignRun, after: Run | CampaignRun) -> list[dict[str
             "name": pair.name,
             "change": pair.change,
             "changed": list(pair.changed),
-            "before": _words(pair.before),
-            "after": _words(pair.after),
+            "before": counted(pair.before),
+            "after": counted(pair.after),
             "trials": [_worst(pair.before, before), _worst(pair.after, after)],
         }
         for pair in pairs(before, after)
     ]
-
-
-def _words(records: tuple[TrialRecord, ...]) -> str:
-    words: dict[str, int] = {}
-    for record in records:
-        words[str(record.verdict)] = words.get(str(record.verdict), 0) + 1
-    return listed(f"{n} {word}" for word, n in words.items())
 
 
 def _worst(records: tuple[TrialRecord, ...], run: Run | CampaignRun) -> int | None:
