@@ -17,7 +17,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     return ENGINES.load(request.param)()
 
 
-# HANG is right each time; the rank was named in 2 of 4 runs on a busy machine, and why not in the others is not known.
+# HANG is right each time; the rank is named in two or three of four runs, and why not in the others is not known.
 OPEN = {check_a_trial_that_spans_nodes}
 
 
