@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -52,9 +54,7 @@ def started(tmp_path):
 
     yield start
     for process in running:
-        for child in ProcTree().children(process.pid):
-            subprocess.run(["kill", "-9", str(child)], check=False)
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)  # a session of its own: its children are in it
         process.wait()
         process.stdout.close()
 
