@@ -139,10 +139,13 @@ class Head:
             with self._changed:
                 number, self.number = self.number, self.number + 1
             member = Member(
-                wire=wire, node=replace(from_json(Node, hello["node"]), number=number), address=str(hello["address"])
+                wire=wire,
+                node=replace(from_json(Node, hello["node"]), number=number),
+                address=str(hello["address"]),
+                order=int(hello["order"]),
             )
             welcome(wire, self.token, hello, number=number)
-        except (LostError, KeyError):
+        except (LostError, KeyError, ValueError):
             wire.close()
             return
         with self._changed:
