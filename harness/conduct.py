@@ -13,6 +13,7 @@ from harness.core.outcome import Ending, Outcome, StopReason
 from harness.core.verdict import Case, Verdict
 from harness.observe.answers import steps_wanted
 from harness.observe.devices.table import load_devices
+from harness.observe.job import rank_told
 from harness.observe.runner import watch
 from harness.store import layout
 
@@ -110,6 +111,7 @@ def conduct(
                 judge=judge
                 or (lambda outcome, evidence: classify(Case(trial=trial, outcome=outcome, evidence=evidence))),
                 called=called,
+                rank=rank_told(dict(command.env)),
             )
             if clock.still_s and (outcome.stopped_by in TIMED if examine else not interrupted()):
                 why = f"the harness itself stood still for {clock.still_s:.1f} s, suspended or without a CPU"

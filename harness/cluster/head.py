@@ -80,7 +80,7 @@ class Head:
     def close(self) -> None:
         """Let all agents go; they end what they run."""
         self._closed = True
-        self._listener.close()
+        no_more(self._listener)
         for member in list(self.members):
             member.wire.close()
 
@@ -139,10 +139,13 @@ class Head:
             with self._changed:
                 number, self.number = self.number, self.number + 1
             member = Member(
-                wire=wire, node=replace(from_json(Node, hello["node"]), number=number), address=str(hello["address"])
+                wire=wire,
+                node=replace(from_json(Node, hello["node"]), number=number),
+                address=str(hello["address"]),
+                order=int(hello["order"]),
             )
             welcome(wire, self.token, hello, number=number)
-        except (LostError, KeyError):
+        except (LostError, KeyError, ValueError):
             wire.close()
             return
         with self._changed:
@@ -188,6 +191,13 @@ class Head:
                 member.pings.pop(number - MOST_PINGS, None)
                 member.send(ping=number)
             time.sleep(PING_S if all(m.timed for m in self.members) else PING_S / 10)  # noqa: TID251 - real time
+
+
+def no_more(listener: socket.socket) -> None:
+    """Close ``listener``. Closed alone, it would still let in one who comes while somebody waits in ``accept``."""
+    with suppress(OSError):
+        listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
 
 
 def addresses() -> list[str]:

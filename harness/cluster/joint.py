@@ -232,8 +232,7 @@ class Joint:
         elif "facts" in message:
             self._hear(part, message["facts"])
         elif "seen" in message:
-            part.seen = _read(message["seen"])
-            self._judge()
+            self._see(part, message["seen"])
         elif "done" in message:
             self._is_done(part, message)
         elif "failed" in message:
@@ -256,6 +255,11 @@ class Joint:
             self._look()
         if self.watched is not None:
             self.watched(self._of_whole(part, facts) if self.several else facts)
+
+    def _see(self, part: Part, seen: Mapping[str, Any]) -> None:
+        if self.ended_s is None:  # afterwards a rank may show, or say, that it has lost the one that we ended first
+            part.seen = _read(seen)
+            self._judge()
 
     def _of_whole(self, part: Part, facts: Mapping[str, Any]) -> Mapping[str, Any]:
         """How the whole trial stands, told when ``part`` did."""
@@ -341,7 +345,7 @@ class Joint:
     def _judge(self) -> None:
         """Ask the rules what the parts show together; a hang needs a moment at which all of them stood still."""
         seen = [last for part in self.parts.values() if (last := part.last) is not None]
-        if len(seen) < len(self.parts) or self.ended_s is not None:
+        if len(seen) < len(self.parts):
             return
         outcome = Outcome(
             ending=Ending.STOPPED_BY_US,

@@ -42,6 +42,12 @@ class NoJobError(HarnessError):
     help = "Give the PID of a rank, of torchrun, or of the shell that started it: ps -ef --forest | grep python"
 
 
+def rank_told(env: Mapping[str, str]) -> int | None:
+    """The rank that a launcher set in an environment; None without."""
+    texts = (env.get(name, "") for name in (*RANKS, "LOCAL_RANK"))
+    return next((int(text) for text in texts if text.isdecimal()), None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """One process: ``started`` (clock ticks since boot) tells it from a later one with its PID.
@@ -63,8 +69,7 @@ class Member:
     @property
     def rank(self) -> int | None:
         """The rank that its launcher gave it (LOCAL_RANK where that is all there is), None without."""
-        texts = (self.env.get(name, "") for name in (*RANKS, "LOCAL_RANK"))
-        return next((int(text) for text in texts if text.isdecimal()), None)
+        return rank_told(self.env)
 
     @property
     def world(self) -> int:

@@ -1,7 +1,8 @@
 """Progress of a program that tells none by marks: what it prints, or a file that it lets grow.
 
-What is seen is appended to ``heartbeat_rank0_seen.jsonl`` in the trial's folder, in the form of the worker's own
-marks, so that everything downstream reads one kind of progress. The time is that of the look, at most 0.2 s late.
+What is seen is appended to ``heartbeat_rank{r}_seen.jsonl`` in the trial's folder, in the form of the worker's own
+marks, so that everything downstream reads one kind of progress. r is the rank that the program was told, which on a
+second node is not 0, or the first of those that it started. The time is that of the look, at most 0.2 s late.
 """
 
 from __future__ import annotations
@@ -95,10 +96,12 @@ class Taps:
 
     With a pattern, a line of its output (or of the file) that matches is progress, and the first group, when it is a
     number, counts steps done. With a file alone, its growth is. With neither, any output is, but only until the
-    program's own marks begin.
+    program's own marks begin. ``rank`` is the rank that the program was told by its environment, None without.
     """
 
-    def __init__(self, trial: Trial, *, trial_dir: Path, clock: Clock, pid: int, census: Census) -> None:
+    def __init__(
+        self, trial: Trial, *, trial_dir: Path, clock: Clock, pid: int, census: Census, rank: int | None = None
+    ) -> None:
         config = trial.config.get("progress")
         progress = cast("Mapping[str, object]", config) if isinstance(config, dict) else {}
         pattern, file = progress.get("pattern"), progress.get("file")
@@ -109,7 +112,9 @@ class Taps:
         self._output = [OutputReader(trial_dir, stream) for stream in STREAMS]
         self._rests = [b"" for _ in (*self._output, self._file)]
         self._seq = 0
+        self._rank = rank
         self._fd: int | None = None
+        self._census = census
         self._search = RankSearch(trial_dir, pid=pid, clock=clock, census=census)
 
     def poll(self) -> None:
@@ -160,10 +165,12 @@ class Taps:
 
     def _write(self, facts: Mapping[str, object]) -> None:
         if self._fd is None:
-            path = self._trial_dir / "heartbeat_rank0_seen.jsonl"
+            if self._rank is None:
+                self._rank = min(self._census.ranks(), default=0)
+            path = self._trial_dir / f"heartbeat_rank{self._rank}_seen.jsonl"
             self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._seq += 1
-        head = {"seq": self._seq, "t": self._clock.now(), "rank": 0, "pid": self._pid}
+        head = {"seq": self._seq, "t": self._clock.now(), "rank": self._rank, "pid": self._pid}
         os.write(self._fd, json.dumps({**head, **facts}).encode() + b"\n")
 
 

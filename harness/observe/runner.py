@@ -67,6 +67,7 @@ def watch(
     devices: Devices | None = None,
     examine: bool = False,
     called: Callable[[], bool] = lambda: False,
+    rank: int | None = None,
 ) -> tuple[Outcome, Evidence]:
     """Watch ``trial`` to its end and leave nothing of it running.
 
@@ -75,12 +76,13 @@ def watch(
     the verdict on what was seen so far, as if the trial had been ended now. ``view`` stands for /proc in tests.
     ``devices`` see GPUs and communicators; None sees none. With ``examine`` a silent trial that the user interrupts is
     looked into before it is ended. ``called`` says once that another part of the same trial is being looked into.
+    ``rank`` is the rank that the program was told by its environment.
     """
     eyes = Eyes(sources=sources, devices=devices or Devices(), view=view or Proc())
     return Runner(
         handle=handle, trial=trial, trial_dir=trial_dir, clock=clock, eyes=eyes, progress=progress,
         started_s=started_s, interrupted=interrupted, judge=judge, examine=examine,
-        called=called,
+        called=called, rank=rank,
     ).run()  # fmt: skip
 
 
@@ -109,6 +111,7 @@ class Runner:
         judge: Judge,
         examine: bool = False,
         called: Callable[[], bool] = lambda: False,
+        rank: int | None = None,
     ) -> None:
         self.examine, self.called = examine, called
         self.handle, self.trial, self.trial_dir, self.clock, self.eyes = handle, trial, trial_dir, clock, eyes
@@ -116,7 +119,7 @@ class Runner:
         self.census = Census(handle=handle, clock=clock, read=eyes.view.member)
         self.beats = Heartbeats(trial_dir, started_s=started_s, outer=self.census.outer)
         self.ranks = Ranks(trial_dir, started_s=started_s, outer=self.census.outer)
-        self.taps = Taps(trial, trial_dir=trial_dir, clock=clock, pid=handle.pid, census=self.census)
+        self.taps = Taps(trial, trial_dir=trial_dir, clock=clock, pid=handle.pid, census=self.census, rank=rank)
         self.sampler = Sampler(
             census=self.census, trial_dir=trial_dir, clock=clock, started_s=started_s, sources=eyes.sources,
             view=eyes.view, ranks=self.living,

@@ -22,7 +22,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from harness.clock import WallClock
-from harness.cluster.head import Head
+from harness.cluster.head import Head, no_more
 from harness.cluster.joint import Crew
 from harness.cluster.placed import AGENT
 from harness.cluster.wire import HEADS, TOKEN
@@ -108,12 +108,11 @@ class Relay:
         with suppress(OSError):
             while True:
                 near, _ = self._listener.accept()
-                far = socket.create_connection(("127.0.0.1", self._port))
-                Thread(target=self._pass_on, args=(near, far), daemon=True).start()
+                Thread(target=self._pass_on, args=(near,), daemon=True).start()
 
-    def _pass_on(self, near: socket.socket, far: socket.socket) -> None:
-        other = {near: far, far: near}
-        with near, far, suppress(OSError):
+    def _pass_on(self, near: socket.socket) -> None:
+        with near, suppress(OSError), socket.create_connection(("127.0.0.1", self._port)) as far:
+            other = {near: far, far: near}
             while not self._closed:
                 if self.cut.is_set():
                     time.sleep(0.05)  # noqa: TID251 - nothing passes meanwhile
@@ -127,7 +126,7 @@ class Relay:
     def close(self) -> None:
         """Let nobody through any more."""
         self._closed = True
-        self._listener.close()
+        no_more(self._listener)
 
 
 class Stage:

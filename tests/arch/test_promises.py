@@ -1,4 +1,4 @@
-"""Every promise of docs/promises.md names tests that hold it, and they are there."""
+"""Every promise of docs/promises.md, and every finding of the reliability campaigns, names tests that are there."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ ROWS = [
     for line in (ROOT / "docs" / "promises.md").read_text().splitlines()
     if line.startswith("| ") and not line.startswith("| promise")
 ]
+NEWEST = max((ROOT / "bench" / "results").glob("reliability-*.md"))
+FINDINGS = [line for line in NEWEST.read_text().splitlines() if line.startswith("|") and "::test_" in line]
 PROMISES = {row[0].strip(): re.findall(r"`([^`]+)`", row[1]) for row in ROWS}
 
 
@@ -28,7 +30,18 @@ def test_there_are_promises():
 @pytest.mark.parametrize("promise", PROMISES)
 def test_a_promise_is_held_by_tests_that_exist(promise):
     assert PROMISES[promise], "it names no test"
-    for name in PROMISES[promise]:
-        path, _, function = name.partition("::")
+    are_there(PROMISES[promise])
+
+
+@pytest.mark.parametrize("finding", FINDINGS, ids=lambda line: line.split("|")[1].strip())
+def test_a_finding_is_answered_by_tests_that_exist(finding):
+    are_there(re.findall(r"`(tests/[^`]+|::[^`]+)`", finding))
+
+
+def are_there(names: list[str]) -> None:
+    """Each test is there; one that begins with ``::`` is in the file of the one before it."""
+    path = ""
+    for name in names:
+        path, _, function = name.rpartition("::") if not name.startswith("::") else (path, "", name[2:])
         assert function.startswith("test_"), name
         assert function in names_in(ROOT / path), name

@@ -179,6 +179,7 @@ def wait_for_runs(place, count):
         (RecursionError("deep"), 70, "internal error: RecursionError"),
         (KeyboardInterrupt(), 130, "interrupted"),
         (PermissionError(13, "Permission denied", "/a"), 6, "the machine is in the way"),
+        (FileNotFoundError(2, "No such file or directory", "/proc/cpuinfo"), 6, "the machine is in the way"),
     ],
 )
 @pytest.mark.parametrize("command", ["report", "trial"])

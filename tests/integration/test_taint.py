@@ -150,7 +150,6 @@ def seen(place: Path) -> dict[str, str]:
     assert subprocess.run(nsa_harness(*both), cwd=place, env=environment(), check=False).returncode == 0
     for run in runs:
         found["report --viewer"] = ask("report", str(run), "--viewer").stdout
-        assert stat.S_IMODE(run.stat().st_mode) == 0o700
         for form in FORMS:
             found[f"report --format {form}"] = ask("report", str(run), "--format", form).stdout
         bundle = place / f"bundle of {run.name}"
@@ -170,6 +169,13 @@ def test_the_taint_is_there_to_be_seen(seen):
     assert any("CustomError" in text for where, text in seen.items() if where.endswith("report.md"))
     assert len([where for where in seen if where.endswith("result.json")]) >= 2
     assert any("hidden" in text for text in seen.values())
+
+
+def test_nobody_else_may_enter_a_run(seen, place):
+    runs = [path for path in (place / "runs").iterdir() if path.is_dir()]
+
+    assert len(runs) >= 3
+    assert {stat.S_IMODE(run.stat().st_mode) for run in runs} == {0o700}
 
 
 @pytest.mark.parametrize("kind", SAID)

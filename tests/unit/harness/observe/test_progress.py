@@ -19,7 +19,7 @@ from harness.testing.handles import ScriptedHandle
 class Program:
     """A trial's folder with an output stream that the supervisor would keep."""
 
-    def __init__(self, folder, *, bound=1000, **progress):
+    def __init__(self, folder, *, bound=1000, rank=None, **progress):
         self.folder, self.clock = folder, FakeClock(0.0)
         self.out = BoundedFile(
             head=str(layout.output(folder, "stdout")), tail=str(layout.output_tail(folder, "stdout")), bound=bound
@@ -28,7 +28,7 @@ class Program:
         census = Census(
             handle=ScriptedHandle(clock=self.clock, trial_dir=folder), clock=self.clock, read=lambda _: None
         )
-        self.taps = Taps(trial, trial_dir=folder, clock=self.clock, pid=7, census=census)
+        self.taps = Taps(trial, trial_dir=folder, clock=self.clock, pid=7, census=census, rank=rank)
         self.beats = Heartbeats(folder, started_s=0.0)
 
     def prints(self, text, *, at=0.0):
@@ -133,6 +133,14 @@ def test_a_pattern_looks_into_the_file_too(program, tmp_path):
     log.write_text("starting\niter 12\n")
     assert it.progresses()
     assert it.beats.steps_done == 12
+
+
+def test_what_a_second_node_prints_is_its_own_ranks_progress_and_not_rank_0s(program):
+    it = program(rank=1)
+
+    it.prints("step 1\n")
+    assert it.progresses()
+    assert (it.beats.last.rank, list(it.beats.ranks)) == (1, [1])
 
 
 def test_any_output_counts_until_the_programs_own_marks_begin(program, tmp_path):

@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from harness.core.errors import DamagedError, JournalError, NotBegunError, StoreError
+from harness.core.errors import DamagedError, JournalError, NewerError, NotBegunError, StoreError
 from harness.core.evidence import Evidence
 from harness.store import fsck, journal, layout
 from harness.store.evidence import read_evidence
@@ -111,6 +111,20 @@ def test_a_last_line_that_is_whole_but_wrong_is_not_dropped(three, change, messa
     path.write_bytes(b"".join(lines) + journal.sealed({**said, **change}, number=3, before=None))
     with pytest.raises(JournalError, match=message):
         read_run(three)
+
+
+def test_a_journal_of_a_newer_version_is_left_alone_and_nobody_is_told_to_begin_again(three, clock):
+    path = layout.journal(three)
+    *lines, last = path.read_bytes().splitlines(keepends=True)
+    said = {key: value for key, value in json.loads(last).items() if key not in ("seq", "sum")}
+    path.write_bytes(b"".join(lines) + journal.sealed({**said, "schema": 2}, number=3, before=None))
+    before = path.read_bytes()
+    for use in (lambda: read_run(three), lambda: RunStore.open(three, clock=clock)):
+        with pytest.raises(NewerError) as told:
+            use()
+        assert "newer" in told.value.help
+        assert "afresh" not in told.value.help
+    assert path.read_bytes() == before
 
 
 def test_a_disk_that_fills_up_in_the_middle_of_a_line_loses_only_that_event(create, make_record, monkeypatch):

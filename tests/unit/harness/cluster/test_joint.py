@@ -1,0 +1,72 @@
+"""One trial on several nodes, with agents that say what is written here."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+
+import pytest
+
+from harness.cluster.agent import packed
+from harness.cluster.head import Head, Member
+from harness.cluster.joint import Joint
+from harness.core.codec import to_json
+from harness.core.evidence import Evidence, RankFacts, WorkerResult
+from harness.core.node import Node
+from harness.core.outcome import Ending, Exit, Outcome, StopReason
+from harness.testing.clock import FakeClock
+from harness.testing.engines import trial
+
+
+class Silent:
+    """A connection over which nothing is heard."""
+
+    def send(self, **message):
+        pass
+
+
+def part(outcome, *, rank, result=None):
+    facts = RankFacts(id=f"rank-{rank}", rank=rank, pid=7, steps_done=0, result=result)
+    evidence = Evidence(steps_wanted=0, silence_s=9.0, ranks=(facts,))
+    return {"outcome": to_json(outcome), "evidence": to_json(evidence)}
+
+
+def test_what_a_rank_says_after_the_whole_was_ended_is_not_held_against_it(tmp_path):
+    members = [Member(wire=Silent(), node=Node(number=n, host=f"n{n}")) for n in range(2)]
+    joint = Joint(
+        trial("pass"), members, trial_dir=tmp_path, executor="local", env={}, watched=None, examine=False,
+        clock=FakeClock(0.0), interrupted=lambda: joint.inbox.qsize() <= 3,
+    )  # fmt: skip
+    then = Outcome(ending=Ending.STOPPED_BY_US, stopped_by=StopReason.CERTAIN, duration_s=9.0)
+    after = replace(then, ending=Ending.EXITED, stopped_by=None, exit=Exit(code=1))
+    lost = WorkerResult(
+        id="result-0", status="raised", steps_done=0, exception="ConnectionResetError", message="reset by peer"
+    )
+    rest = {"started_at": "", "files": packed(tmp_path), "id": joint.id}
+    for n, message in (
+        (0, {"port": 1}),
+        (0, {"ready": True}),
+        (1, {"ready": True}),
+        (0, {"seen": part(then, rank=0)}),  # it is ended after this one
+        (0, {"seen": part(then, rank=0, result=lost)}),
+        (1, {"done": part(then, rank=1), **rest}),
+        (0, {"done": part(after, rank=0, result=lost), **rest}),
+    ):
+        joint.inbox.put((members[n], {"id": joint.id, **message}))
+
+    outcome, evidence, _ = joint.run()
+
+    assert outcome.stopped_by is StopReason.INTERRUPT
+    assert [facts.result for facts in evidence.ranks] == [None, None]
+
+
+def test_a_head_that_has_closed_lets_in_nobody():
+    head = Head()
+    port = int(head.addresses.rpartition(":")[2])
+    for _ in range(2):
+        with socket.create_connection(("127.0.0.1", port)) as agent:
+            assert agent.recv(1)
+    head.close()  # while it waits for the next one
+
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
