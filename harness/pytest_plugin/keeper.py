@@ -144,20 +144,21 @@ def _fail(folder: Path, state: State, *, text: str, seconds: float, properties: 
     """Keep the failure of the test that ran, as it would have reported it."""
     from _pytest.reports import TestReport, pytest_report_to_serializable
 
-    location = next((report["location"] for report in read_reports(folder) if report["nodeid"] == state.nodeid), None)
+    told = (report["location"] for report in read_reports(folder) if report["nodeid"] == state.nodeid)
+    file, line, name = next(told, (state.nodeid.partition("::")[0], None, state.nodeid))
     when = "teardown" if state.phase == EXIT else state.phase
     failed: dict[str, Any] = {"outcome": "failed", "longrepr": text, "when": when, "duration": seconds}
     ended: dict[str, Any] = {"outcome": "passed", "longrepr": None, "when": "teardown"}
-    with (folder / f"{NAME}.reports").open("a") as file:
+    with (folder / f"{NAME}.reports").open("a") as reports:
         for more in [failed] if when == "teardown" else [failed, ended]:
             report = TestReport(
                 nodeid=state.nodeid,
-                location=tuple(location or (state.nodeid.partition("::")[0], None, state.nodeid)),
+                location=(file, line, name),
                 keywords={},
                 user_properties=properties,
                 **more,
             )
-            file.write(json.dumps(pytest_report_to_serializable(report)) + "\n")
+            reports.write(json.dumps(pytest_report_to_serializable(report)) + "\n")
 
 
 def read_reports(folder: Path) -> list[dict[str, Any]]:
