@@ -6,8 +6,8 @@
 
 A specimen is called as it strikes the trainer, in the test's own process, between a test before and a test after.
 ``named``: the test failed with a verdict HANG of the guard's; ``mentioned``: the guard said where it stands and left it
-alone, since a process outside of the session could still end it, and pytest-timeout ended it. Exit status 1 where
-neither is so, or a later test was not run.
+alone, since what computes may only be slow, and pytest-timeout ended it. What somebody outside could end is waited for
+four times ``--stall``. Exit status 1 where neither is so, or a later test was not run.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def hanging() -> list[str]:
     return [name for name, one in loaded.items() if one.needs is Needs.CPU and one.expect is Kind.HANG]
 
 
-def session(names: list[str], folder: Path, workers: list[str]) -> tuple[dict[str, ET.Element], str, int]:
+def session(names: list[str], folder: Path, options: list[str]) -> tuple[dict[str, ET.Element], str, int]:
     """Test cases by name, what was printed, and the status of one pytest session with these specimens."""
     words = {name: name.replace("-", "_") for name in names}
     tests = "".join(TESTS.format(name=name, word=word) for name, word in words.items())
     (folder / "test_specimens.py").write_text(HEAD + tests)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *workers, "--hang-guard"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, "--hang-guard"]
     command += ["--timeout", str(LIMIT_S), "--junitxml", "seen.xml", "test_specimens.py"]
     status = -1
     with (folder / "said.txt").open("w") as out, suppress(subprocess.TimeoutExpired):
@@ -93,14 +93,16 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="SPECIMEN")
     parser.add_argument("--xdist", type=int, default=0, help="workers; 0 without pytest-xdist, a session for each")
     parser.add_argument("--jobs", type=int, default=3, help="sessions at once")
+    parser.add_argument("--stall", default="10", help="seconds of the longest healthy wait for somebody outside")
     given = parser.parse_args()
     names = given.names or hanging()
-    workers = ["-n", str(given.xdist)] if given.xdist else ["-p", "no:xdist"]
+    options = ["-n", str(given.xdist)] if given.xdist else ["-p", "no:xdist"]
+    options += ["--hang-guard-stall", given.stall]
     print("| specimen | declared | the test is | verdict | the tests around it | seconds |\n|:--|:--|:--|:--|:--|--:|")
     wrong = 0
     groups = [names] if given.xdist else [[name] for name in names]
     with ThreadPoolExecutor(given.jobs) as pool:
-        for group, (cases, said, status, took) in zip(groups, pool.map(partial(timed, workers), groups), strict=True):
+        for group, (cases, said, status, took) in zip(groups, pool.map(partial(timed, options), groups), strict=True):
             for name in group:
                 how, around, verdict = row(name, cases, said)
                 wrong += how.isupper() or around == "LOST"
@@ -111,11 +113,11 @@ def main() -> None:
     sys.exit(1 if wrong else 0)
 
 
-def timed(workers: list[str], names: list[str]) -> tuple[dict[str, ET.Element], str, int, float]:
+def timed(options: list[str], names: list[str]) -> tuple[dict[str, ET.Element], str, int, float]:
     """A session in a folder of its own, and how many seconds it took."""
     with tempfile.TemporaryDirectory() as place:
         began = time.monotonic()
-        return *session(names, Path(place), workers), time.monotonic() - began
+        return *session(names, Path(place), options), time.monotonic() - began
 
 
 if __name__ == "__main__":

@@ -37,14 +37,19 @@ ROUNDS = 2
 
 
 class Attached:
-    """The processes of ``job`` as a handle that can be asked, and that neither signals nor ends anybody."""
+    """The processes of ``job`` as a handle that can be asked, and that neither signals nor ends anybody.
 
-    def __init__(self, job: Job, *, tree: Tree, is_same: Callable[[Member], bool]) -> None:
-        self._job, self._tree, self._is_same = job, tree, is_same
+    ``over`` says that what is watched has ended though its processes go on: one test of a session.
+    """
+
+    def __init__(self, job: Job, *, tree: Tree, is_same: Callable[[Member], bool], over: Callable[[], bool]) -> None:
+        self._job, self._tree, self._is_same, self._over = job, tree, is_same, over
         self.pid = job.workers[0].member.pid
 
     def poll(self) -> Exit | None:
         """How it ended is for whoever started it to know: an Exit without code once nobody is left."""
+        if self._over():
+            return Exit()
         return None if any(self._is_same(worker.member) for worker in self._job.workers) else Exit()
 
     def processes(self) -> tuple[ProcessRef, ...]:
@@ -84,9 +89,10 @@ class Looker(Runner):
         judge: Judge,
         note: Callable[[str], None],
         tree: Tree | None = None,
+        over: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__(
-            handle=Attached(job, tree=tree or ProcTree(), is_same=is_same),
+            handle=Attached(job, tree=tree or ProcTree(), is_same=is_same, over=over),
             trial=trial,
             trial_dir=folder,
             clock=clock,

@@ -3,10 +3,11 @@
 A small process beside pytest (``waiter``) watches from outside, because nothing inside can be relied on while C code
 keeps the interpreter's lock. It does nothing until a test has taken some seconds; then the rules of the instrument are
 asked (``look``), and only a HANG of high confidence ends anything. ``guarded`` is the part in the process that runs the
-tests, ``controller`` the part in the one that xdist's workers report to.
+tests, ``controller`` the part in the one that xdist's workers report to, ``keeper`` what goes on with the session when
+the process that runs the tests cannot.
 
-pytest loads this module in every session: it imports nothing until the guard is asked for, but the fixtures ``gpus``
-and ``ports`` (``leases``).
+pytest loads this module in every session: it imports nothing of ours until the guard is asked for, but the fixtures
+``gpus`` and ``ports`` (``leases``).
 """
 
 from __future__ import annotations
@@ -21,13 +22,20 @@ if TYPE_CHECKING:
 AFTER_S = 5.0
 """Seconds that a test has before anybody looks at it."""
 
+STALL_S = 120.0
+"""Longest time that a healthy test stands still in a wait which somebody outside may end, as in ``nsa-harness run``:
+four times that is waited for."""
+
 MARKER = """\
-hang_guard(after=SECONDS, off=False): guard this test, also without --hang-guard; look after so many seconds for the \
-first time; off=True leaves it alone."""
+hang_guard(after=SECONDS, stall=SECONDS, off=False): guard this test, also without --hang-guard; look after so many \
+seconds for the first time; stall is the longest healthy wait for somebody outside; off=True leaves it alone."""
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     """The options, and the same as ini options."""
+    from harness.pytest_plugin import early
+
+    pluginmanager.register(early, "hang-guard-early")
     group = parser.getgroup("hang guard", "nsa-harness")
     group.addoption(
         "--hang-guard",
@@ -41,8 +49,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="SECONDS",
         help=f"When a test is first looked at (default {AFTER_S:g}).",
     )
+    group.addoption(
+        "--hang-guard-stall",
+        type=float,
+        metavar="SECONDS",
+        help=f"Longest healthy wait for somebody outside; a hang after four times that (default {STALL_S:g}).",
+    )
     parser.addini("hang_guard", "Name and end tests that hang; never those that are slow.", type="bool", default=False)
     parser.addini("hang_guard_after", "Seconds after which a test is first looked at.", default=str(AFTER_S))
+    parser.addini("hang_guard_stall", "Seconds of the longest healthy wait for somebody outside.", default=str(STALL_S))
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

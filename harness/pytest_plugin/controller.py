@@ -36,7 +36,7 @@ class Controller:
             file, _, test = crashitem.partition("::")
             report.location = (file, None, test.replace("::", "."))
             report.duration = told.seconds
-            report.user_properties += [("hang_guard_verdict", told.verdict), ("hang_guard_report", told.report)]
+            report.user_properties += told.properties
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Name what took long and was looked at."""

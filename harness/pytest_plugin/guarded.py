@@ -15,9 +15,11 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import pytest
 
+from harness.pytest_plugin import keeper
 from harness.pytest_plugin.place import EXIT, SIGNAL, State, StateFile, read_told, ticks_now
 from harness.pytest_plugin.start import python
 
@@ -34,48 +36,55 @@ class Guarded:
         self.worker: dict[str, Any] | None = getattr(config, "workerinput", None)
         given = config.getoption("hang_guard")
         self.all = bool(config.getini("hang_guard") if given is None else given)
-        after = config.getoption("hang_guard_after")
-        self.after_s = float(config.getini("hang_guard_after") if after is None else after)
+        self.after_s, self.stall_s = _seconds(config, "hang_guard_after"), _seconds(config, "hang_guard_stall")
+        self.kept = None if self.worker else keeper.take()
         self.folder: Path | None = None
-        self.name = str(self.worker["workerid"]) if self.worker else "main"
+        self.name = str(self.worker["workerid"]) if self.worker else keeper.NAME
         self.file: StateFile | None = None
         self.waiter: subprocess.Popen[bytes] | None = None
         self.before: Any = None
         self.item: pytest.Item | None = None
-        self.item_after_s = 0.0
+        self.item_limits = (0.0, 0.0)
         self.dumps_later = float(config.getini("faulthandler_timeout") or 0.0) > 0.0
         self.threads: frozenset[int] = frozenset()
+        self.started = WeakKeyDictionary(dict.fromkeys(threading.enumerate(), ""))
         self.watchdog = 0
         self.now = State()
         self.seq = self.answered = self.failed = 0
         self.status = 0
         self.reports: Any = None
+        self.earlier: set[str] = set()
 
     # -- its waiter
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Start the waiter, if any test is guarded."""
-        if self.file is None and not self.config.getoption("collectonly") and any(map(self._after, session.items)):
+        if self.file is not None or self.config.getoption("collectonly"):
+            return
+        if any(after_s for after_s, _ in map(self._limits, session.items)):
             self._start()
 
     def _start(self) -> None:
-        shared = self.worker.get("nsa_hang_guard") if self.worker else None
+        shared = self.worker.get("nsa_hang_guard") if self.worker else self.kept
         self.folder = Path(shared or tempfile.mkdtemp(prefix="nsa-hang-guard-"))
         self.file = StateFile(self.folder / f"{self.name}.state")
         self.file.write(self.now)
         if threading.current_thread() is threading.main_thread():
             self.before = signal.signal(SIGNAL, self._told)
-        junit = self._junit()
         settings = {
             "pid": os.getpid(),
             "worker": self.worker is not None,
+            "kept": self.kept is not None,
             "cwd": str(self.config.invocation_params.dir),
-            "junit": junit,
             "again": ["python", "-m", "pytest", "--hang-guard"],
         }
         (self.folder / f"{self.name}.json").write_text(json.dumps(settings))
-        if junit is not None:
-            self.reports = (self.folder / f"{self.name}.reports").open("w")
+        if self.kept is not None:
+            if reports := keeper.read_reports(self.kept):
+                earlier = keeper.Earlier(self.config, reports)
+                self.earlier = set(earlier.reports)
+                self.config.pluginmanager.register(earlier, "hang-guard-earlier")
+            self.reports = (self.kept / f"{self.name}.reports").open("a")
         # Of a worker, standard output is xdist's own channel.
         out = subprocess.DEVNULL if self.worker else None
         self.waiter = subprocess.Popen(
@@ -86,49 +95,39 @@ class Guarded:
             start_new_session=True,  # Ctrl-C is for pytest
         )
 
-    def _junit(self) -> dict[str, Any] | None:
-        """How pytest would write its JUnit file, for when somebody else has to."""
-        path = self.config.getoption("xmlpath", default=None)
-        if not path or self.worker:
-            return None
-        return {
-            "logfile": str(Path(os.path.expandvars(path)).expanduser().absolute()),
-            "prefix": self.config.getoption("junitprefix", default=None),
-            "suite_name": self.config.getini("junit_suite_name"),
-            "logging": self.config.getini("junit_logging"),
-            "report_duration": self.config.getini("junit_duration_report"),
-            "family": self.config.getini("junit_family"),
-            "log_passing_tests": self.config.getini("junit_log_passing_tests"),
-            "time": time.time(),
-            "perf_count": time.perf_counter(),
-        }
-
     # -- what runs
 
-    def _after(self, item: pytest.Item) -> float:
-        """Seconds before ``item`` is looked at; 0 where it is not guarded."""
+    def _limits(self, item: pytest.Item) -> tuple[float, float]:
+        """Seconds before ``item`` is looked at, 0 where it is not guarded; of its longest wait for somebody outside."""
         mark = item.get_closest_marker("hang_guard")
         if mark is None:
-            return self.after_s if self.all else 0.0
-        unknown = mark.kwargs.keys() - {"after", "off"}
-        if mark.args or unknown:
-            raise pytest.UsageError(f"{item.nodeid}: hang_guard takes after=SECONDS and off=True, not {mark!r}")
-        return 0.0 if mark.kwargs.get("off") else float(mark.kwargs.get("after", self.after_s))
+            return (self.after_s if self.all else 0.0), self.stall_s
+        if mark.args or mark.kwargs.keys() - {"after", "stall", "off"}:
+            raise pytest.UsageError(
+                f"{item.nodeid}: hang_guard takes after=SECONDS, stall=SECONDS and off=True, not {mark!r}"
+            )
+        after_s = 0.0 if mark.kwargs.get("off") else float(mark.kwargs.get("after", self.after_s))
+        return after_s, float(mark.kwargs.get("stall", self.stall_s))
 
-    def _begin(self, phase: str, *, nodeid: str, path: str, after_s: float) -> None:
+    def _begin(self, phase: str, *, nodeid: str, path: str, after_s: float, stall_s: float) -> None:
         self.seq += 1
-        handler = signal.getsignal(signal.SIGALRM)
+        rings_s = (
+            signal.getitimer(signal.ITIMER_REAL)[0] if _is_pytest_timeout(signal.getsignal(signal.SIGALRM)) else 0.0
+        )
+        began_s = time.monotonic()
         self.now = State(
             seq=self.seq,
             phase=phase,
             nodeid=nodeid,
             path=path,
-            began_s=time.monotonic(),
+            began_s=began_s,
             began_ticks=ticks_now(),
             after_s=after_s,
             answered=self.answered,
-            alarm=_is_pytest_timeout(handler),
+            alarm_s=began_s + rings_s if rings_s else 0.0,
             watchdog=self.watchdog,
+            stall_s=stall_s,
+            status=self.status,
         )
         self._say()
 
@@ -137,20 +136,22 @@ class Guarded:
             self.file.write(self.now)
 
     def _phase(self, item: pytest.Item, phase: str) -> Generator[None, Any, Any]:
+        if self.file is None:
+            return (yield)
         if item is not self.item:
-            self.item, self.item_after_s = item, self._after(item) if self.file is not None else 0.0
-            if self.dumps_later and self.item_after_s > 0.0:
+            self.item, self.item_limits = item, self._limits(item)
+            if self.dumps_later and self.item_limits[0] > 0.0:
                 of_python = {thread.native_id for thread in threading.enumerate()}
                 self.watchdog = next(iter(_threads() - self.threads - of_python), 0)
-        after_s = self.item_after_s
-        if after_s <= 0.0:
-            return (yield)
-        self._begin(phase, nodeid=item.nodeid, path=str(item.path), after_s=after_s)
+        after_s, stall_s = self.item_limits
+        self._begin(phase, nodeid=item.nodeid, path=str(item.path), after_s=after_s, stall_s=stall_s)
         try:
             return (yield)
         finally:
             self.now = State(answered=self.answered)
             self._say()
+            for thread in threading.enumerate():
+                self.started.setdefault(thread, item.nodeid)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
@@ -175,16 +176,8 @@ class Guarded:
         return (yield from self._phase(item, "teardown"))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep what a JUnit file needs, for the case that this process cannot write it."""
-        self._keep(report)
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """A module that could not be collected is in the file too."""
-        if not report.passed:
-            self._keep(report)
-
-    def _keep(self, report: Any) -> None:
-        if self.reports is not None:
+        """Keep what a test says, for the case that another process goes on."""
+        if self.reports is not None and report.nodeid not in self.earlier:
             data = self.config.hook.pytest_report_to_serializable(config=self.config, report=report)
             self.reports.write(json.dumps(data, default=str) + "\n")
             self.reports.flush()
@@ -204,7 +197,7 @@ class Guarded:
             sys.__stderr__.write(f"\n{told.text}\n") if sys.__stderr__ else None
             _flush()
             os._exit(self.status)
-        if self.now.alarm and not _is_pytest_timeout(signal.getsignal(signal.SIGALRM)):
+        if self.now.alarm_s and not _is_pytest_timeout(signal.getsignal(signal.SIGALRM)):
             return  # the test has set an alarm of its own since: it may wake by that
         self.failed += 1
         pytest.fail(told.text, pytrace=False)
@@ -214,7 +207,7 @@ class Guarded:
         """The verdict and the report of a test that hung are properties of it."""
         told = read_told(self.folder / f"{self.name}.told") if self.failed and self.folder else None
         if told is not None and told.nodeid == item.nodeid and told.phase == call.when and call.excinfo:
-            item.user_properties += [("hang_guard_verdict", told.verdict), ("hang_guard_report", told.report)]
+            item.user_properties += told.properties
         return (yield)
 
     # -- the end
@@ -230,13 +223,15 @@ class Guarded:
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
-        """End the waiter; after a hang it stays until this process is gone, for that may hang on its way out."""
+        """Have the end of the process guarded too, where that may hang; else end the waiter."""
         if self.waiter is None or self.folder is None or self.file is None:
             return
         if self.reports is not None:
             self.reports.close()
-        if self.failed and not self.worker:
-            self._begin(EXIT, nodeid="the end of the session", path="", after_s=2.0)
+        left = [thread for thread in threading.enumerate() if not thread.daemon and self.started.get(thread)]
+        if self.kept is not None or self.failed or (self.worker and left):
+            nodeid = self.started[left[0]] if left else keeper.END
+            self._begin(EXIT, nodeid=nodeid, path="", after_s=min(self.after_s, 2.0), stall_s=self.stall_s)
             self.waiter.returncode = 0  # it goes after us: nobody here is to wait for it
             return
         self.waiter.terminate()
@@ -247,6 +242,11 @@ class Guarded:
         self.file = None
         if not (self.worker and self.worker.get("nsa_hang_guard")):
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _seconds(config: pytest.Config, name: str) -> float:
+    given = config.getoption(name)
+    return float(config.getini(name) if given is None else given)
 
 
 def summarise(folder: Path, terminalreporter: pytest.TerminalReporter) -> None:

@@ -17,23 +17,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.classify.engine import classify
+from harness.classify.rules.stalled import STOPPED
 from harness.cli.watch import is_same
 from harness.clock import WallClock
 from harness.core.errors import HarnessError
+from harness.core.outcome import StopReason
 from harness.core.verdict import Case, Confidence, Kind
-from harness.observe.attach import Looker
+from harness.observe.attach import Looker, job_logs
 from harness.observe.job import Job, ProcTree, Worker, find_job
-from harness.pytest_plugin.place import State, StateFile
+from harness.observe.watch import Act, Step, next_look, next_step
+from harness.pytest_plugin.keeper import END
+from harness.pytest_plugin.place import EXIT, State, StateFile
 from harness.reading.frames import is_noise, telling_frame
+from harness.reading.pace import WATCHED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from harness.core.evidence import Evidence, Frame, StackSample, ThreadStack
     from harness.core.outcome import Outcome
     from harness.core.trial import Trial
     from harness.core.verdict import Verdict
     from harness.observe.job import Member
+    from harness.observe.watch import State as Watched
 
 SURE = (Confidence.PROOF, Confidence.HIGH)
 """How sure the rules must be before anything is ended."""
@@ -68,17 +74,39 @@ class Below(ProcTree):
 
 
 class TestLooker(Looker):
-    """Looks at a session's processes, less what serves pytest and not the test."""
+    """Watches a test as ``run`` watches a program, less what serves pytest and not the test.
+
+    Until the rules call it a hang, the test goes on, or all patience is over. A hang that is not certain counts once
+    it has been watched for as long as ``run`` would: a test may wait for somebody with a time limit of its own.
+    """
 
     __test__ = False
 
-    def __init__(self, *, alarm: bool, watchdog: int, **given: Any) -> None:
-        self._alarm, self._watchdog = alarm, watchdog
+    def __init__(self, *, alarm: bool, watchdog: int, others: Callable[[], bool], **given: Any) -> None:
+        self._alarm, self._watchdog, self._others = alarm, watchdog, others
+        self.met_others = False
         super().__init__(**given)
 
     def evidence(self, **facts: object) -> Evidence:
         """What was seen of the test."""
         return of_the_test(super().evidence(**facts), alarm=self._alarm, watchdog=self._watchdog)
+
+    def next(self, state: Watched) -> Step:
+        """What to do next about a test; other processes than at the beginning are for another look."""
+        if state.round_began_s is None:
+            return next_look(state, rounds_left=1)
+        if state.hang and self.verdict is not None and not is_sure(self.verdict, self.trial, state.asked_s):
+            state = replace(state, hang="")
+        if state.round_is_over and state.asked_s >= WATCHED * state.limit_s:
+            return Step(act=Act.END, reason=StopReason.CERTAIN)
+        step = next_step(state)
+        self.met_others = step.begins and self._others()
+        return Step(act=Act.END, reason=StopReason.CERTAIN) if self.met_others else step
+
+
+def is_sure(verdict: Verdict, trial: Trial, silence_s: float) -> bool:
+    """Whether a hang may be acted on: the rules are sure, or it has lasted beyond all patience."""
+    return verdict.confidence in SURE or silence_s >= WATCHED * trial.budget.stall.seconds
 
 
 def of_the_test(evidence: Evidence, *, alarm: bool, watchdog: int = 0) -> Evidence:
@@ -116,23 +144,25 @@ def _serves(thread: ThreadStack) -> bool:
 class Look:
     """One look at the session's process ``pid``."""
 
-    def __init__(self, *, pid: int, without: int, state: State) -> None:
+    def __init__(self, *, pid: int, without: int, state: State, now: Callable[[], State]) -> None:
         from harness.machine import code_fingerprint, describe
 
-        self.state, self.clock = state, WallClock()
+        self.state, self.now, self.clock = state, now, WallClock()
         self.tree = Below(pid, without=without)
         self.machine, self.code = describe(), code_fingerprint()
-        self.job = find_job(pid, tree=self.tree)
-        self.root = self.tree.get(pid)
-        self.started_at = self.clock.wall()
+        self.pid, self.job = pid, find_job(pid, tree=self.tree)
+        self.root, self.printed = self.tree.get(pid), _printed(pid)
+        self.started_at, self.met_others = self.clock.wall(), False
 
     def trial(self) -> Trial:
-        """What is watched, as a trial without limits."""
+        """What is watched, as a trial with the patience of ``run`` and without a limit of time."""
         from harness.core.point import Point
         from harness.core.trial import Budget, Limit, Trial
+        from harness.plan.budget import LEAST_STALL_S
         from harness.solo import NEVER_S
 
         none = Limit(seconds=NEVER_S, source="none: a slow test is not ended")
+        stall = Limit(seconds=max(self.state.stall_s, LEAST_STALL_S), source="hang_guard_stall")
         return Trial(
             target="foreign",
             point=Point(),
@@ -142,7 +172,7 @@ class Look:
             seed=0,
             code=self.code,
             machine=self.machine.fingerprint,
-            budget=Budget(startup=none, stall=none, total=none),
+            budget=Budget(startup=stall, stall=stall, total=none),
         )
 
     def judge(self, outcome: Outcome, evidence: Evidence) -> Verdict:
@@ -157,9 +187,11 @@ class Look:
         from harness.observe.stacks.table import load_sources
 
         with tempfile.TemporaryDirectory(prefix="nsa-hang-guard-look-") as folder:
-            outcome, evidence = TestLooker(
-                alarm=self.state.alarm,
+            looker = TestLooker(
+                alarm=bool(self.state.alarm_s),
                 watchdog=self.state.watchdog,
+                others=lambda: _workers(find_job(job.launcher.pid, tree=self.tree)) != _workers(self.job),
+                over=self.is_over,
                 job=job,
                 trial=self.trial(),
                 folder=Path(folder),
@@ -169,13 +201,19 @@ class Look:
                 judge=self.judge,
                 note=lambda _: None,
                 tree=self.tree,
-            ).run()
+            )
+            outcome, evidence = looker.run()
+        self.met_others = looker.met_others
         return outcome, evidence, self.judge(outcome, evidence)
+
+    def is_over(self) -> bool:
+        """Whether the test is over, or gets on: it has printed something."""
+        return self.now().seq != self.state.seq or _printed(self.pid) > self.printed
 
     def see(self) -> tuple[Outcome, Evidence, Verdict, bool]:
         """The look, and whether it is a hang of the test that is certain."""
         outcome, evidence, verdict = self.watch(self.job)
-        hangs = verdict.kind is Kind.HANG and verdict.confidence in SURE
+        hangs = verdict.kind is Kind.HANG and is_sure(verdict, self.trial(), evidence.silence_s)
         if hangs and self.root is not None and self.root.pid not in [w.member.pid for w in self.job.workers]:
             # Ranks below the test hang; the test itself may be about to end them, or have nothing to do with them.
             alone = Job(launcher=self.root, workers=(Worker(member=self.root),))
@@ -226,6 +264,15 @@ class Look:
             return layout.report(store.run_dir).absolute()
 
 
+def _workers(job: Job) -> list[int]:
+    return [worker.member.pid for worker in job.workers]
+
+
+def _printed(pid: int) -> int:
+    """Bytes that pytest has captured of the test's output; 0 where it goes elsewhere."""
+    return sum(log.size_bytes for log in job_logs([pid]))
+
+
 # -- in words
 
 
@@ -233,7 +280,12 @@ def text(state: State, verdict: Verdict, evidence: Evidence, *, seconds: float, 
     """The failure of the test: the verdict, its line, the stacks of all its processes, the path of the report."""
     from harness.report.text import wrap
 
-    out = [f"{verdict}: the test hangs in its {state.phase}, after {seconds:.0f} s (confidence: {verdict.confidence})"]
+    where = f"the test hangs in its {state.phase}"
+    if state.phase == EXIT:
+        where = "the session hangs at its end" + (
+            f", for a thread that {state.nodeid} left" if state.nodeid != END else ""
+        )
+    out = [f"{verdict}: {where}, after {seconds:.0f} s (confidence: {verdict.confidence})"]
     out += wrap(verdict.because, width=80, indent="  ")
     line = own_line(evidence, state.path)
     if line is not None:
@@ -270,7 +322,7 @@ def _stacks(sample: StackSample) -> list[str]:
     out: list[str] = []
     for thread in sample.threads:
         kept = [frame for frame in thread.frames if not is_noise(frame) and not frame.native and not _of_pytest(frame)]
-        name = thread.name or ("MainThread" if thread.tid == sample.pid else str(thread.tid))
+        name = "MainThread" if thread.tid == sample.pid else thread.name or str(thread.tid)
         out.append(f"  process {sample.pid}, thread {name}:")
         out += [f"    {line}" for line in lines(replace(thread, frames=tuple(kept))).splitlines()]
     return out
@@ -294,21 +346,25 @@ def main(arguments: Sequence[str]) -> None:
     folder, name, waiter, seq = Path(arguments[0]), arguments[1], int(arguments[2]), int(arguments[3])
     settings = json.loads((folder / f"{name}.json").read_text())
     with _reading(folder / f"{name}.state") as file:
-        state = file.read()
+        _look(file, settings, waiter=waiter, seq=seq)
+
+
+def _look(file: StateFile, settings: dict[str, Any], *, waiter: int, seq: int) -> None:
+    state = file.read()
     if state.seq != seq:
         _say(hang=False, why="it went on")
         return
     try:
-        look = Look(pid=int(settings["pid"]), without=waiter, state=state)
+        look = Look(pid=int(settings["pid"]), without=waiter, state=state, now=file.read)
         outcome, evidence, verdict, hangs = look.see()
         if not hangs:
             kind = "" if verdict.kind is Kind.UNRESOLVED else f"{verdict} ({verdict.confidence} confidence): "
-            _say(hang=False, why=f"{kind}{verdict.because}")
+            _say(hang=False, why=f"{kind}{verdict.because}", soon=look.met_others)
             return
         report = look.keep(outcome, evidence, verdict, again=settings["again"])
         seconds = look.clock.now() - state.began_s
         said = text(state, verdict, evidence, seconds=seconds, report=report)
-        _say(hang=True, verdict=str(verdict), report=str(report), text=said)
+        _say(hang=True, verdict=str(verdict), report=str(report), text=said, stopped=verdict.cause == STOPPED)
     except HarnessError as error:
         _say(hang=False, why=f"nobody could look at it: {error}")
 

@@ -28,11 +28,13 @@ RECORD_BYTES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """What runs now. ``seq`` counts phases (0: nothing is guarded), ``began_s`` is on the machine's monotonic clock.
+    """What runs now. ``seq`` counts phases (0: no test runs), ``began_s`` is on the machine's monotonic clock.
 
-    ``began_ticks`` is the same in the kernel's clock ticks since boot, as processes are dated. ``answered`` counts the
-    signals of the waiter that Python has answered. ``alarm`` says that the handler of SIGALRM is pytest-timeout's,
-    ``watchdog`` which thread is that of pytest's faulthandler_timeout (0: none).
+    ``began_ticks`` is the same in the kernel's clock ticks since boot, as processes are dated. ``after_s`` is when it
+    is first looked at, seconds (0: never), ``stall_s`` the longest healthy wait for somebody outside. ``answered``
+    counts the signals of the waiter that Python has answered. ``alarm_s`` is when pytest-timeout's alarm rings,
+    on the same clock as ``began_s`` (0: SIGALRM is not its), ``watchdog`` which thread is that of pytest's
+    faulthandler_timeout (0: none). ``status`` is the exit status of a session that has only to end.
     """
 
     seq: int = 0
@@ -43,8 +45,10 @@ class State:
     began_ticks: int = 0
     after_s: float = 0.0
     answered: int = 0
-    alarm: bool = False
+    alarm_s: float = 0.0
     watchdog: int = 0
+    stall_s: float = 0.0
+    status: int = 0
 
 
 FIELDS = tuple(State.__slots__)
@@ -52,7 +56,7 @@ FIELDS = tuple(State.__slots__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """A hang as it was told: for the failure of the test ``nodeid``."""
+    """A hang as it was told: for the failure of the test ``nodeid``. Without ``verdict``, a limit that it outran."""
 
     seq: int
     nodeid: str
@@ -61,6 +65,11 @@ class Told:
     verdict: str
     report: str
     text: str
+
+    @property
+    def properties(self) -> list[tuple[str, str]]:
+        """What JUnit is told beside the text; nothing where there is no verdict."""
+        return [("hang_guard_verdict", self.verdict), ("hang_guard_report", self.report)] if self.verdict else []
 
 
 class StateFile:

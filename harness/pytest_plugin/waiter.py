@@ -21,6 +21,7 @@ from harness.clock import WallClock
 from harness.launch import procs
 from harness.pytest_plugin.place import EXIT, SIGNAL, State, StateFile, Told, tell
 from harness.pytest_plugin.start import python
+from harness.reading.pace import WATCHED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +38,13 @@ RAISES = 3
 """How often a test is failed from inside before its process is ended: what it does on its way out may hang too."""
 
 LOOK_S = 180.0
-"""How long one look may take on a machine that is very busy."""
+"""How much longer than it watches one look may take on a machine that is very busy."""
+
+LATE_S = 10.0
+"""So long after pytest-timeout's limit Python is asked whether it answers at all, and has as long for it."""
+
+ENDS_S = 3.0
+"""A worker of xdist that has not ended by then is mentioned: xdist ends it after ten seconds."""
 
 
 class Waiter:
@@ -53,7 +60,7 @@ class Waiter:
         if found is None or found.pid != os.getppid():
             raise ProcessLookupError(f"process {pid} is gone")
         self.process: Process = found
-        self.seq, self.due_s, self.raises = 0, 0.0, 0
+        self.seq, self.due_s, self.raises, self.asked = 0, 0.0, 0, 0
         self.left: list[Process] = []
         self.looks: list[str] = []
 
@@ -67,7 +74,14 @@ class Waiter:
                     procs.send(process, signal.SIGKILL)
                 self.left = []
             elapsed_s = self.clock.now() - state.began_s
-            if state.seq and elapsed_s >= self.due_s:
+            if self.is_overdue(state):
+                self.enforce(state)
+            if not state.seq or state.after_s <= 0.0:
+                continue
+            if state.phase == EXIT and self.settings["worker"]:
+                if elapsed_s >= ENDS_S:
+                    self.mention(state, elapsed_s, "its worker has not ended: it left a thread, which Python waits for")
+            elif elapsed_s >= self.due_s:
                 self.examine(state)
 
     def ended(self, seconds: float) -> bool:
@@ -77,17 +91,23 @@ class Waiter:
         return bool(poll.poll(seconds * 1000.0))
 
     def examine(self, state: State) -> None:
-        """Have it looked at, and act on a hang that is certain; look again when it has taken twice as long."""
+        """Have it looked at, and act on a hang that is certain; look again when it has taken twice as long.
+
+        Sooner where it has started processes since, which that look did not watch.
+        """
         answer = self.look(state)
         now = self.file.read()
         seconds = self.clock.now() - state.began_s
-        self.due_s = 2.0 * seconds
+        self.due_s = seconds + state.after_s if answer and answer.get("soon") else 2.0 * seconds
         if now.seq != state.seq:
             if answer and not answer["hang"]:
                 self.mention(state, seconds, "it went on")
             return
         if answer is None or not answer["hang"]:
             self.mention(state, seconds, answer["why"] if answer else "nobody could look at it")
+            return
+        if answer["stopped"] and self.is_suspended():
+            self.mention(state, seconds, "the session is suspended")
             return
         told = Told(
             seq=state.seq,
@@ -102,19 +122,30 @@ class Waiter:
         self.end(now, told)
 
     def look(self, state: State) -> dict[str, Any] | None:
-        """The answer of the rules; None when nobody could look."""
+        """The answer of the rules, as soon as they have one or the test goes on; None when nobody could look."""
         command = python("look", self.folder, self.name, os.getpid(), state.seq)
+        most_s = self.clock.now() + (WATCHED + 1.0) * state.stall_s + LOOK_S
+        path = self.folder / f"{self.name}.answer"
         try:
-            done = subprocess.run(
-                ["nice", "-n", "5", *command] if shutil.which("nice") else command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                timeout=LOOK_S,
-                check=False,
-            )
-            return json.loads(done.stdout)
-        except (subprocess.TimeoutExpired, ValueError):
+            with path.open("w") as file:
+                looking = subprocess.Popen(
+                    ["nice", "-n", "5", *command] if shutil.which("nice") else command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                )
+            while looking.poll() is None:
+                if self.ended(POLL_S) or self.clock.now() > most_s or self.is_overdue(state):
+                    looking.kill()
+            return json.loads(path.read_text())
+        except (OSError, ValueError):
             return None
+
+    def is_suspended(self) -> bool:
+        """Whether somebody stopped all of the session, as Ctrl-Z does, and not one process of it."""
+        if not (self.settings["worker"] or self.settings["kept"]):
+            return True  # nobody can tell: above is the user's shell, which is never stopped
+        above = procs.read(self.process.parent)
+        return above is not None and above.state in "Tt"
 
     def mention(self, state: State, seconds: float, why: str) -> None:
         """Keep for the summary that a test took long: the last word on each."""
@@ -127,27 +158,63 @@ class Waiter:
     # -- ending
 
     def end(self, state: State, told: Told) -> None:
-        """End the test: a worker of xdist with its process; else from inside, or with its process if none answers."""
-        if not self.settings["worker"] and self.raises < RAISES:
+        """End the test: a worker of xdist with its process; else from inside, or with its process if none answers.
+
+        Where the session is kept another process goes on; so too where the session is over and does not end.
+        """
+        from_inside = not self.settings["worker"] and not (self.settings["kept"] and state.phase == EXIT)
+        if from_inside and self.raises < RAISES:
             self.raises += 1
             # Before it goes on: what is started later is another test's.
             left = [p for p in self.below() if p.started >= state.began_ticks and not _serves(p)]
-            procs.send(self.process, SIGNAL)
-            until_s = self.clock.now() + ANSWER_S
-            while self.clock.now() < until_s and not self.ended(0.02):
-                now = self.file.read()
-                if now.answered > state.answered or (now.seq and now.seq != state.seq):
-                    self.left = left
-                    self.due_s = self.clock.now() - state.began_s + state.after_s
-                    return
+            if self.answers(state, ANSWER_S):
+                self.left = left
+                self.due_s = self.clock.now() - state.began_s + state.after_s
+                return
             if self.ended(0.0):
                 return
+        self.give_up(told)
+
+    def answers(self, state: State, seconds: float) -> bool:
+        """Whether Python answers our signal within ``seconds``."""
+        procs.send(self.process, SIGNAL)
+        until_s = self.clock.now() + seconds
+        while self.clock.now() < until_s and not self.ended(0.02):
+            now = self.file.read()
+            if now.answered > state.answered or (now.seq and now.seq != state.seq):
+                return True
+        return False
+
+    def give_up(self, told: Told) -> None:
+        """End the process, and say what that means where no other goes on."""
         self.kill()
-        if not self.settings["worker"] and state.phase != EXIT:
-            self.write_junit(state, told)
-        if not self.settings["worker"]:
+        if not (self.settings["worker"] or self.settings["kept"]):
             sys.stdout.write(f"\n\n{told.nodeid}\n{told.text}\n\n{_LAST_WORDS}\n")
             sys.stdout.flush()
+
+    def is_overdue(self, state: State) -> bool:
+        """Whether pytest-timeout's limit has run out, and nobody has asked yet why the test goes on."""
+        return state.seq != self.asked and 0.0 < state.alarm_s < self.clock.now() - LATE_S
+
+    def enforce(self, state: State) -> None:
+        """End a test that outran pytest-timeout's limit, where C code keeps Python from hearing of it."""
+        self.asked = state.seq
+        path = self.folder / f"{self.name}.told"
+        path.unlink(missing_ok=True)  # the signal is a question
+        if self.file.read().seq != state.seq or self.answers(state, LATE_S) or self.ended(0.0):
+            return
+        seconds = self.clock.now() - state.began_s
+        seen = [line for line in self.looks if line.startswith(f"{state.nodeid} (")]
+        text = (
+            f"Timeout: pytest-timeout's limit ran out, and Python did not answer: the main thread does not come back "
+            f"from C code. Ended from outside after {seconds:.0f} s."
+        )
+        told = Told(
+            seq=state.seq, nodeid=state.nodeid, phase=state.phase, seconds=seconds, verdict="", report="",
+            text="\n".join([text, *seen]),
+        )  # fmt: skip
+        tell(path, told)
+        self.give_up(told)
 
     def below(self) -> list[Process]:
         """The processes below the one that runs the tests, without ourselves."""
@@ -161,15 +228,10 @@ class Waiter:
             for one in (process, *procs.below(process.pid)):
                 procs.send(one, signal.SIGKILL)
 
-    def write_junit(self, state: State, told: Told) -> None:
-        """The JUnit file that pytest can no longer write."""
-        if self.settings["junit"] is not None:
-            subprocess.run(python("junit", self.folder, self.name), stdin=subprocess.DEVNULL, check=False)
-
 
 _LAST_WORDS = (
     "hang guard: Python did not answer, so the whole session was ended here; later tests were not run. "
-    "Under pytest-xdist (-n 1) they are."
+    "With the option --hang-guard, or under pytest-xdist, they are."
 )
 
 
@@ -182,11 +244,12 @@ def _serves(process: Process) -> bool:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """``waiter FOLDER NAME``."""
+    """``waiter FOLDER NAME``. When the session ends, so does a look that is under way: it has the session's output."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     folder = Path(arguments[0])
     waiter = None
     with suppress(ProcessLookupError, FileNotFoundError):
         waiter = Waiter(folder, arguments[1])
         waiter.run()
-    if waiter is not None and not waiter.settings["worker"]:
+    if waiter is not None and not (waiter.settings["worker"] or waiter.settings["kept"]):
         shutil.rmtree(folder, ignore_errors=True)  # pytest did not get to it

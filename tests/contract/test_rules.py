@@ -728,6 +728,18 @@ def test_a_wait_for_a_device_is_given_four_limits(row, seen, reached):
     assert is_hang(reached({**seen, "state": "D"}, LONG))
 
 
+@pytest.mark.parametrize(("switched", "hangs"), [(0, True), (1, False)])
+def test_a_wait_that_ended_and_was_begun_anew_is_given_its_four_limits_again(switched, hangs):
+    """As a read of one answer after the other: each round of looks finds it in the same place, at rest."""
+    first, *others = looks(wchan="wait_woken", start_s=LAST_MARK_S + 3 * STALL_S)
+    main, side = first.threads
+    before = replace(main, voluntary_switches=main.voluntary_switches - switched)
+    early = replace(first, id="early", t_s=LAST_MARK_S + STALL_S, threads=(before, side))
+    seen = (early, replace(first, undisturbed_since="early"), *others)
+    taken = stacks([BLOCKED] * 3)
+    assert is_hang(silent(times=LONG, processes=seen, stacks=taken)) == hangs
+
+
 SHARED = [(row, seen) for row, seen in SHOWN if row.shared]
 SHARED_IDS = [name for name, (row, _) in zip(SHOWN_IDS, SHOWN, strict=True) if row.shared]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -54,17 +55,58 @@ def test_after():
     pass
 """
 
+LOST = (
+    HELD
+    + """
+import os, signal, pytest
+
+@pytest.fixture(scope="module")
+def made():
+    return os.getpid()
+
+def test_crash(made):
+    os.abort()
+
+@pytest.mark.hang_guard(stall=1)
+def test_stop(made):
+    os.kill(made, signal.SIGSTOP)
+
+@pytest.mark.hang_guard(stall=1)
+def test_pipe(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "pipe").read_bytes()  # of test_pipe
+
+def test_last(made):
+    assert made == os.getpid()
+"""
+)
+
+OUTRUN = """
+import ctypes, threading, pytest
+
+@pytest.mark.timeout(4)
+@pytest.mark.hang_guard(off=True)
+def test_loop():
+    many, stride = ctypes.c_size_t(2**64 - 1), ctypes.c_size_t(0)
+    libc = ctypes.CDLL(None)
+    libc.lfind(b"not there", b"what is there", ctypes.byref(many), stride, libc.strcmp)
+
+def test_leaves():
+    threading.Thread(target=threading.Event().wait).start()
+"""
+
 VERDICTS = {
     "test_lock": "HANG (deadlock)",
     "test_child": "HANG (deadlock)",
     "test_loop": "HANG (infinite-loop)",
     "test_mutex": "HANG (gil-held)",
+    "test_pipe": "HANG (blocked-io)",
 }
 
 HEALTHY = """
 import signal, threading, time
 
-SECONDS = 12.0
+SECONDS = 24.0
 
 def test_sleep():
     time.sleep(SECONDS)
@@ -87,6 +129,13 @@ def test_alarm():
     lock.acquire()
 """
 
+
+SHORT = """
+import time
+
+def test_ends_while_it_is_looked_at():
+    time.sleep(4.0)
+"""
 
 BESIDE = """
 import threading, pytest
@@ -150,11 +199,13 @@ class Session:
             env={**os.environ, "PYTHONPATH": str(ROOT), "NSA_HARNESS_RUNS": str(folder / "runs"), "COLUMNS": "200"},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
         self.code, self.out = done.returncode, done.stdout + done.stderr
-        self.cases = {case.get("name"): case for case in ET.parse(folder / "junit.xml").getroot().iter("testcase")}
+        file = folder / "junit.xml"  # missing where the whole session was ended
+        cases = ET.parse(file).getroot().iter("testcase") if file.exists() else ()
+        self.cases = {case.get("name"): case for case in cases}
 
     def failure(self, test: str) -> str:
         """The failure text of ``test`` in JUnit; empty when it passed."""
@@ -202,10 +253,13 @@ def sessions(tmp_path_factory):
     guard = ("--hang-guard", "--hang-guard-after=2")
     asked = {
         "alone": (HUNG, *guard),
-        "held": (HELD, *guard),
+        "lost": (LOST, *guard),
+        "outrun": (OUTRUN, *guard),
+        "marked": ("import pytest\npytestmark = pytest.mark.hang_guard(after=2)\n" + HELD,),
         "workers": (HUNG + HELD, *guard, "-n2"),
         "beside": (BESIDE, *guard, "--timeout=100", "-ofaulthandler_timeout=100"),
         "exit": (EXIT,),
+        "short": (SHORT, "--hang-guard", "--hang-guard-after=0.5"),
         "healthy": (HEALTHY, *guard, "-n4", "-pno:timeout"),
     }
     with ThreadPoolExecutor() as pool:
@@ -226,17 +280,54 @@ def test_a_hung_test_is_named_and_the_next_one_runs(sessions, test):
 
 
 @pytest.mark.slow
-def test_where_python_does_not_answer_the_session_ends_with_its_junit_written(sessions):
-    session = sessions["held"]
+def test_a_test_that_takes_its_process_with_it_takes_no_other(sessions):
+    session = sessions["lost"]
     session.check_hang("test_mutex")
-    assert session.code == -9
-    assert "later tests were not run" in session.out
-    assert "test_after" not in session.cases
+    session.check_hang("test_pipe")
     assert session.properties("test_mutex")["hang_guard_verdict"] == "HANG (gil-held)"
+    assert session.failure("test_crash") == "the process of the test ended: signal SIGABRT"
+    assert session.failure("test_stop").startswith("HANG (stopped): the test hangs in its call")
+    assert [session.failure(f"test_{name}") for name in ("earlier", "after", "last")] == [""] * 3
+    assert "4 failed, 3 passed" in session.out
+    assert session.code == 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("test", VERDICTS)
+def test_a_limit_that_python_does_not_hear_of_is_enforced_and_a_thread_left_behind_is_an_error_of_its_test(sessions):
+    session = sessions["outrun"]
+    assert session.failure("test_loop").startswith("Timeout: pytest-timeout's limit ran out, and Python did not answer")
+    (error,) = session.cases["test_leaves"].iter("error")
+    assert "the session hangs at its end, for a thread that test_it.py::test_leaves left" in error.text
+    assert "1 failed, 1 passed, 1 error" in session.out
+    assert session.code == 1
+
+
+@pytest.mark.slow
+def test_without_the_option_a_test_that_does_not_answer_ends_the_session_and_says_so(sessions):
+    session = sessions["marked"]
+    assert session.code == -9
+    assert "HANG (gil-held): the test hangs in its call" in session.out
+    assert "later tests were not run" in session.out
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 2), (signal.SIGTERM, -signal.SIGTERM)])
+def test_a_kept_session_is_ended_by_the_signals_that_end_any(tmp_path, number, code):
+    (tmp_path / "test_it.py").write_text("def test_it():\n print('up', flush=True)\n input()\ndef test_next(): pass\n")
+    command = [sys.executable, "-m", "pytest", "-p", "harness.pytest_plugin", "-s", "--hang-guard", "test_it.py"]
+    session = subprocess.Popen(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, stdin=-1, stdout=-1
+    )
+    assert session.stdout is not None
+    while "up" not in session.stdout.readline():
+        pass
+    session.send_signal(number)
+    out, _ = session.communicate(timeout=60)
+    assert session.returncode == code
+    assert "goes on" not in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("test", ["test_lock", "test_child", "test_loop", "test_mutex"])
 def test_under_xdist_a_worker_that_hangs_is_replaced_and_no_test_is_lost(sessions, test):
     session = sessions["workers"]
     session.check_hang(test)
@@ -250,8 +341,8 @@ def test_what_is_slow_is_mentioned_and_passes(sessions, tmp_path):
     session = sessions["healthy"]
     assert session.code == 0, session.out
     assert "4 passed" in session.out
-    if not mentioned(session):  # where every core has other work, no look may be over within twelve seconds
-        longer = HEALTHY.replace("SECONDS = 12.0", "SECONDS = 60.0")
+    if not mentioned(session):  # where every core has other work, no look may be over within that time
+        longer = HEALTHY.replace("SECONDS = 24.0", "SECONDS = 60.0")
         session = Session(tmp_path / "longer", longer, "--hang-guard", "--hang-guard-after=2", "-n4", "-pno:timeout")
         assert session.code == 0, session.out
     assert mentioned(session), session.out
@@ -266,6 +357,13 @@ def mentioned(session):
 
 
 @pytest.mark.slow
+def test_a_look_ends_with_the_session_that_it_was_for(sessions):
+    session = sessions["short"]
+    assert session.code == 0
+    assert session.out.rstrip().endswith("="), session.out  # nobody speaks after pytest's last line
+
+
+@pytest.mark.slow
 def test_beside_other_time_limits_each_does_its_own(sessions):
     session = sessions["beside"]
     session.check_hang("test_lock")
@@ -277,7 +375,7 @@ def test_a_mark_guards_without_the_option_and_a_session_that_cannot_end_is_ended
     session = sessions["exit"]
     session.check_hang("test_lock")
     assert session.code == 1
-    assert "HANG (deadlock): the test hangs in its exit" in session.out
+    assert "HANG (deadlock): the session hangs at its end, for a thread that test_it.py::test_leaves_a" in session.out
     assert session.failure("test_leaves_a_thread") == ""
 
 

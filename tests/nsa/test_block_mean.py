@@ -23,7 +23,7 @@ def test_means_and_gradients_equal_the_reference(S, length, stride, dtype):
 
 
 @pytest.mark.parametrize("S", [29, 7])
-def test_the_operators_pass_torchs_own_check(S):
+def test_the_operators_pass_torchs_own_check(S, opcheck):
     x = torch.randn(2, S, 2, 6, requires_grad=True)
-    torch.library.opcheck(torch.ops.nsa.block_mean.default, (x, 8, 4))
-    torch.library.opcheck(torch.ops.nsa.block_spread.default, (torch.randn(2, max(0, (S - 4) // 4), 2, 6), 8, 4, S))
+    opcheck(torch.ops.nsa.block_mean.default, (x, 8, 4))
+    opcheck(torch.ops.nsa.block_spread.default, (torch.randn(2, max(0, (S - 4) // 4), 2, 6), 8, 4, S))

@@ -45,16 +45,16 @@ def test_a_block_compiles_as_one_graph_with_the_same_numbers(route):
         torch.testing.assert_close(eager, compiled, rtol=1e-5, atol=1e-7)
 
 
-def test_custom_operators_pass_torchs_own_check():
+def test_custom_operators_pass_torchs_own_check(opcheck):
     case = BY_NAME["plain"]
     x, index = tensors(case), random_index(case)
     visible = torch.ones(case.T, case.T, dtype=torch.bool).tril()[None, None]
-    torch.library.opcheck(masked_attention.overload, (x["q"], x["k"], x["v"], visible, 0.3))
+    opcheck(masked_attention.overload, (x["q"], x["k"], x["v"], visible, 0.3))
     keys = listed_keys(index, case.S, l_slc=case.l_slc, offset=0, cu_seqlens=None)
-    torch.library.opcheck(gather_attention.overload, (x["q"], x["k"], x["v"], *keys, 0.3))
+    opcheck(gather_attention.overload, (x["q"], x["k"], x["v"], *keys, 0.3))
     sizes = [case.l, case.d, case.l_slc, case.n, case.w]
     lse = torch.zeros(case.B, case.T, case.H)
-    torch.library.opcheck(_select_blocks.overload, (x["q"].detach(), x["kc"].detach(), lse, None, sizes, 0.3, 0))
+    opcheck(_select_blocks.overload, (x["q"].detach(), x["kc"].detach(), lse, None, sizes, 0.3, 0))
 
 
 @pytest.mark.parametrize("op", [masked_attention, _select_blocks, gather_attention])

@@ -32,15 +32,16 @@ def commands(program):
 
 @pytest.fixture
 def as_on_the_readmes_installation(tmp_path):
-    """The environment of ``pip install .``: no datasets, no network, no GPU; nsa-train and python on the path."""
+    """The environment of ``pip install .``: no datasets, network or GPU; nsa-train, python and torchrun on the path."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "lib").mkdir()
     program = tmp_path / "bin" / "nsa-train"
     program.write_text(f"#!{sys.executable}\nimport sys\nfrom nsa.train.__main__ import main\nsys.exit(main())\n")
     program.chmod(0o755)
-    python = tmp_path / "bin" / "python"  # a link would not find its virtual environment
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)
+    for name, module in (("python", ""), ("torchrun", "-m torch.distributed.run")):
+        program = tmp_path / "bin" / name  # a link would not find its virtual environment
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} {module} "$@"\n')
+        program.chmod(0o755)
     (tmp_path / "lib" / "datasets.py").write_text("raise ModuleNotFoundError(name='datasets')\n")
     paths = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": f"{tmp_path / 'lib'}:{ROOT}"}
     more = {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import (
+    PATIENCE,
     beyond_limit,
     conclude,
     ended,
@@ -24,6 +25,7 @@ from harness.classify.facts import (
     place,
     silence,
     silence_began_s,
+    silence_limit,
     stopped_by_limit,
     watched_out,
 )
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harness.classify.views import RankView
-    from harness.core.evidence import EvidenceId, LoopSample, StackSample
+    from harness.core.evidence import EvidenceId, LoopSample, ProcessState, StackSample
     from harness.core.verdict import Case, Verdict
     from harness.reading.gpus import GpuView
     from harness.reading.ranks import Job
@@ -412,7 +414,7 @@ def _outlasted(case: Case, job: Job, leader: int, one: Standing, chance: Chance)
     if _keeps_the_lock(one) and case.evidence.silence_s >= ASKED_S:
         verdict = _waiting_verdict(case, one, "gil-held", Confidence.MEDIUM)
         return _about(case, job, leader, one, verdict, [leader])
-    if not watched_out(case) or _may_be_healthy(case, job, one, chance):
+    if not watched_out(case) or not _stood_throughout(case, one) or _may_be_healthy(case, job, one, chance):
         return None
     cause, waits = _cause(case, job, leader, one), job.stand[leader].wait
     if one.pid != leader and cause == "blocked-io" and waits is not None:
@@ -420,6 +422,26 @@ def _outlasted(case: Case, job: Job, leader: int, one: Standing, chance: Chance)
     verdict = _waiting_verdict(case, one, cause, Confidence.MEDIUM)
     verdict = replace(verdict, because=f"{verdict.because}; only {chance.ender} could end it")
     return _about(case, job, leader, one, verdict, [leader])
+
+
+def _stood_throughout(case: Case, one: Standing) -> bool:
+    """Whether the thread that decides was in one and the same wait for all that patience.
+
+    One that was let go on and waits anew gets on, though every round of looks finds it in the same place: the looks
+    between which no dumper ran tell that.
+    """
+    began_s, tid = silence_began_s(case), one.state.tid if one.state is not None else one.pid
+    by_id = {look.id: look for look in one.looks}
+    let_go_s = began_s
+    for look in one.looks:
+        opening = by_id.get(look.undisturbed_since or "")
+        if opening is not None and _switches(opening, tid) != _switches(look, tid):
+            let_go_s = max(let_go_s, look.t_s)
+    return case.evidence.silence_s - (let_go_s - began_s) >= PATIENCE * silence_limit(case).seconds
+
+
+def _switches(look: ProcessState, tid: int) -> int:
+    return sum(thread.voluntary_switches for thread in look.threads if thread.tid == tid)
 
 
 def _may_be_healthy(case: Case, job: Job, one: Standing, chance: Chance) -> bool:

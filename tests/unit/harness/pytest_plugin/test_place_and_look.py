@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[4]
 def test_the_last_state_written_is_the_one_read(tmp_path):
     file = StateFile(tmp_path / "a.state")
     assert file.read() == State()
-    long = State(seq=1, phase="call", nodeid="test_it.py::test_a", path="/a", began_s=1.5, after_s=5.0, alarm=True)
+    long = State(seq=1, phase="call", nodeid="test_it.py::test_a", path="/a", began_s=1.5, after_s=5.0, alarm_s=9.5)
     file.write(long)
     assert file.read() == long
     file.write(State(answered=2))

@@ -1,0 +1,221 @@
+"""A guarded session in a process of its own, and another one that goes on where that one could not.
+
+A test that keeps the interpreter's lock in C, that is stopped, or that crashes takes its process with it, and all tests
+after it. So a guarded session runs in a child, forked before anything heavy is loaded, and this process only waits for
+it. Where the child ends in the middle of a test, that test has failed: another child is forked from the same beginning.
+It tells pytest what the tests so far have reported, as they reported it, and runs the others; so the summary, JUnit,
+``-x``, ``--lf`` and the exit status are those of one session.
+
+What does not work: a process for every test (the fixtures of a module are made for each of them, and what is forked
+below torch's threads stands still), and starting pytest anew by its command line (a program may have called it).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.pytest_plugin.place import EXIT, StateFile, read_told
+
+if TYPE_CHECKING:
+    import pytest
+
+    from harness.pytest_plugin.place import State
+
+KEPT: Path | None = None
+"""In the process that runs a kept session: the folder of the session. None in all others."""
+
+TAKEN = False
+"""Whether the session of this process has begun."""
+
+NAME = "main"
+"""The name of the files of a process that runs tests and is not a worker of xdist."""
+
+END = "the end of the session"
+"""What is said to hang when the session does not end and no test is known to be at fault."""
+
+MEANT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Signals that are for the whole session, and not for the test that runs: handed on, and not gone on from."""
+
+HEARD = (*MEANT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD)
+
+
+def can_keep(config: pytest.Config) -> bool:
+    """Whether this process is pytest's own, has one thread, and is to run the tests itself."""
+    known = config.known_args_namespace
+    elsewhere = getattr(known, "numprocesses", None) or getattr(known, "tx", None)
+    shows = known.usepdb or known.collectonly or known.help or known.version
+    of_pytest = list(config.invocation_params.args) == sys.argv[1:] and not _is_of_xdist()
+    alone = len(list(Path("/proc/self/task").iterdir())) == 1 and threading.active_count() == 1
+    return KEPT is None and of_pytest and alone and not elsewhere and not shows
+
+
+def take() -> Path | None:
+    """The folder of the session that this process was forked for; None for a session that a test begins in it."""
+    global TAKEN
+    folder, TAKEN = None if TAKEN else KEPT, True
+    return folder
+
+
+def _is_of_xdist() -> bool:
+    frame: Any = sys._getframe()  # pyright: ignore[reportPrivateUsage] - no other way to see who called pytest
+    while frame is not None and frame.f_globals.get("__name__") != "__channelexec__":
+        frame = frame.f_back
+    return frame is not None
+
+
+def keep() -> None:
+    """Come back in a process that is to run the session; this one ends as that one does, or as the last after it."""
+    from harness.launch.prctl import die_with_parent
+
+    global KEPT
+    folder, keeper = Path(tempfile.mkdtemp(prefix="nsa-hang-guard-")), os.getpid()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
+    while True:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        pid = os.fork()
+        if pid == 0:
+            die_with_parent(signal.SIGKILL, parent=keeper)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            KEPT = folder
+            return
+        status = _wait(pid)
+        if not _goes_on(folder, status):
+            _end_as(status, folder)
+
+
+def _wait(pid: int) -> int:
+    """How the process ends; meanwhile it is handed the signals that are for it."""
+    while True:
+        told = signal.sigwaitinfo(HEARD)
+        if told.si_signo == signal.SIGCHLD:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                return status
+        elif told.si_code <= 0:  # a process sent it: what a terminal sends, all of its processes are sent
+            with suppress(ProcessLookupError):
+                os.kill(pid, told.si_signo)
+
+
+def _goes_on(folder: Path, status: int) -> bool:
+    """Whether tests may be left; the one that its process ended in is failed then, for the next to tell."""
+    state, told = _state(folder), read_told(folder / f"{NAME}.told")
+    told = told if told is not None and told.seq == state.seq else None
+    meant = os.WIFSIGNALED(status) and os.WTERMSIG(status) in MEANT
+    if not state.seq or meant or (state.phase == EXIT and (told is None or told.nodeid == END)):
+        return False
+    if told is not None:
+        _fail(folder, state, text=told.text, seconds=told.seconds, properties=told.properties)
+        how = told.text.partition("\n")[0]
+    else:
+        how = f"the process of the test ended: {_ending(status)}"
+        _fail(folder, state, text=how, seconds=0.0, properties=[])
+    (folder / f"{NAME}.told").unlink(missing_ok=True)
+    (folder / f"{NAME}.state").unlink(missing_ok=True)
+    sys.stdout.write(f"\n\n{state.nodeid}: {how}\nhang guard: another process goes on with what is left.\n\n")
+    return True
+
+
+def _state(folder: Path) -> State:
+    file = StateFile(folder / f"{NAME}.state")
+    try:
+        return file.read()
+    finally:
+        file.close()
+
+
+def _ending(status: int) -> str:
+    if os.WIFSIGNALED(status):
+        return f"signal {signal.Signals(os.WTERMSIG(status)).name}"
+    return f"exit status {os.waitstatus_to_exitcode(status)}"
+
+
+def _fail(folder: Path, state: State, *, text: str, seconds: float, properties: list[tuple[str, str]]) -> None:
+    """Keep the failure of the test that ran, as it would have reported it."""
+    from _pytest.reports import TestReport, pytest_report_to_serializable
+
+    told = (report["location"] for report in read_reports(folder) if report["nodeid"] == state.nodeid)
+    file, line, name = next(told, (state.nodeid.partition("::")[0], None, state.nodeid))
+    when = "teardown" if state.phase == EXIT else state.phase
+    failed: dict[str, Any] = {"outcome": "failed", "longrepr": text, "when": when, "duration": seconds}
+    ended: dict[str, Any] = {"outcome": "passed", "longrepr": None, "when": "teardown"}
+    with (folder / f"{NAME}.reports").open("a") as reports:
+        for more in [failed] if when == "teardown" else [failed, ended]:
+            report = TestReport(
+                nodeid=state.nodeid,
+                location=(file, line, name),
+                keywords={},
+                user_properties=properties,
+                **more,
+            )
+            reports.write(json.dumps(pytest_report_to_serializable(report)) + "\n")
+
+
+def read_reports(folder: Path) -> list[dict[str, Any]]:
+    """What the tests so far have reported; of what the last process was just writing, nothing."""
+    found: list[dict[str, Any]] = []
+    with suppress(FileNotFoundError):
+        for line in (folder / f"{NAME}.reports").read_text().splitlines():
+            with suppress(ValueError):
+                found.append(json.loads(line))
+    return found
+
+
+def _end_as(status: int, folder: Path) -> None:
+    """End as the session did; one that could not end, with its own exit status, or 1 where all tests had passed."""
+    state, told = _state(folder), read_told(folder / f"{NAME}.told")
+    code = os.waitstatus_to_exitcode(status)
+    if told is not None and told.seq == state.seq and told.nodeid == END:
+        sys.stdout.write(f"\n{told.text}\n")
+        code = max(state.status, 1)
+    sys.stdout.flush()
+    shutil.rmtree(folder, ignore_errors=True)
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # there is one of the process that it happened to
+        with suppress(OSError):  # SIGKILL has no other
+            signal.signal(-code, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+class Earlier:
+    """Tells pytest what the tests reported that an earlier process of the session has run."""
+
+    def __init__(self, config: pytest.Config, reports: list[dict[str, Any]]) -> None:
+        self.config = config
+        self.reports: dict[str, list[dict[str, Any]]] = {}
+        for report in reports:
+            of_test = self.reports.setdefault(report["nodeid"], [])
+            if report.get("when") == "teardown":  # of a session that could not end: the later one counts
+                of_test[:] = [other for other in of_test if other.get("when") != "teardown"]
+            of_test.append(report)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Each of them must be found again, or a test that ends its process would be run again and again."""
+        import pytest
+
+        lost = sorted(self.reports.keys() - {item.nodeid for item in session.items})
+        if lost:
+            pytest.exit(f"hang guard: {lost[0]} was run and is not found again; later tests were not run", returncode=1)
+
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        """Its reports in place of running it."""
+        if item.nodeid not in self.reports:
+            return None
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for data in self.reports[item.nodeid]:
+            report = self.config.hook.pytest_report_from_serializable(config=self.config, data=data)
+            item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
