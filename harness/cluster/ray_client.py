@@ -19,6 +19,9 @@ from harness.settings import surroundings
 ASK_S = 1.0
 """How often is looked whether the nodes are there."""
 
+START_S = 60.0
+"""How long Ray may take to start its tasks' processes before it is said that they run."""
+
 
 def run_agent(argv: list[str], env: dict[str, str], cwd: str, wrapper: str) -> str:
     """Run an agent on the node that this task was given, to its end: its last line. Carried to the node by value."""
@@ -54,6 +57,7 @@ def hold(wanted: dict[str, Any]) -> str:
     strategy: Any = import_module("ray.util.scheduling_strategies").PlacementGroupSchedulingStrategy
     given = dict(surroundings())
     env = {name: given[name] for name in wanted["names"]}
+    say("waits for Ray to answer")
     ray.init(address=wanted["address"] or "auto", log_to_driver=False, logging_level="ERROR")
     resources = wanted["resources"]
     group = util.placement_group([resources] * wanted["nodes"], strategy="STRICT_SPREAD")
@@ -69,6 +73,9 @@ def hold(wanted: dict[str, Any]) -> str:
         .remote(wanted["argv"], {**env, ORDER: str(number)}, wanted["cwd"], DIE_WITH_US)
         for number in range(wanted["nodes"])
     ]
+    say("waits for its tasks to begin")
+    ray.wait(tasks, timeout=START_S)
+    say("its tasks run")
     last = ""
     while tasks:
         (done,), tasks = ray.wait(tasks)

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 PROGRAMS = {"slurm": ("slurmctld", "slurmd", "munged", "srun", "sinfo"), "ray": ()}
 NAMESPACES = ("ip", "unshare", "nsenter")
-UP_S = 120.0
-"""Quiet cores need 1 s for a Slurm and 15 s for a Ray."""
+UP_S = 300.0
+"""Quiet cores need 1 s for a Slurm and 20 s for a Ray; busy ones much more."""
 
 INSTALL = "apt-get update && apt-get install -y --no-install-recommends slurm-wlm munge iproute2"
 RAY = (sys.executable, "-m", "ray.scripts.scripts")
@@ -249,12 +249,13 @@ def _start_munge(cluster: Cluster) -> None:
 
 @contextmanager
 def ray(names: Sequence[str] = ("n1", "n2")) -> Iterator[Cluster]:
-    """A Ray that is up: two nodes of eight CPUs, and a head without any on this machine; ended as a Slurm is.
+    """A Ray that is up: two nodes of two CPUs, and a head without any on this machine; ended as a Slurm is.
 
     Raises:
         RuntimeError: it did not come up; the message ends with its log.
     """
-    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1"}
+    # Else each node starts a Python for each of its CPUs before anybody asks.
+    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_enable_worker_prestart": "0"}
     with _network("ray", quiet) as cluster:
         address = f"{cluster.gateway}:{6400 + cluster.net}"
         cluster.environment["RAY_ADDRESS"] = address
@@ -268,7 +269,7 @@ def ray(names: Sequence[str] = ("n1", "n2")) -> Iterator[Cluster]:
         init = ["sh", "-c", until.format(f"{start} {head}")]
         cluster.start_daemon("unshare", "-pf", "--mount-proc", "--kill-child", *init)
         _await(cluster, lambda: RAY_IS_UP in (cluster.place / "daemon0.out").read_text())
-        node = f"--num-cpus=8 --node-ip-address=$address --resources='{{\"token\": 8}}' --address={address}"
+        node = f"--num-cpus=2 --node-ip-address=$address --resources='{{\"token\": 8}}' --address={address}"
         # Nodes share no folder of Ray's.
         cluster.serves = f"{{ mount -t tmpfs none {cluster.place}/ray; {until.format(f'{start} {node}')}; }}"
         cluster.start_nodes(names)
@@ -331,6 +332,7 @@ def main() -> int:
     if why:
         sys.stderr.write(f"no {engine} can be started here: {why}\n")
         return 6
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the cluster is ended with us
     with CLUSTERS[engine]() as cluster:
         env = {**dict(surroundings()), **cluster.environment}
         return subprocess.call(command or [env.get("SHELL", "sh")], env=env)

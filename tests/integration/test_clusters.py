@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,11 @@ import pytest
 
 from harness.cluster import ENGINES
 from harness.testing import cluster
-from harness.testing.engines import CHECKS, CLUSTER_CHECKS
+from harness.testing.engines import CHECKS, CLUSTER_CHECKS, await_
+
+ROOT = Path(__file__).parents[2]
+COOKBOOK = ROOT / "docs" / "cookbook.md"
+PROLOG = ROOT / "examples" / "slurm_task_prolog.sh"
 
 PROGRAM = """
 import os, sys
@@ -59,6 +64,38 @@ def test_a_rank_that_fails_on_the_other_node_is_the_trials_crash(engine, tmp_pat
 
     assert verdict["kind"] == "CRASH"
     assert "3" in verdict["because"]
+
+
+def blocks(name):
+    """The blocks of the cookbook that are held here, of one engine."""
+    (section,) = re.findall(rf"(?ms)^## {name}\n(.*?)^## ", COOKBOOK.read_text(), re.IGNORECASE)
+    return re.findall(r"(?ms)^<!-- held by: tests/integration/test_clusters.py -->\n```bash\n(.*?)^```$", section)
+
+
+@pytest.mark.long
+def test_every_block_of_the_cookbook_runs(engine, tmp_path):
+    name, env, _ = engine
+    (tmp_path / "train.py").write_text("for step in range(3): print('step', step, flush=True)\n")
+    assert blocks(name)
+    for block in blocks(name):
+        done = subprocess.run(["bash", "-e", "-c", block], env=env, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.long
+def test_a_guard_started_by_a_prolog_tells_of_a_hang_and_ends_with_the_job(engine, tmp_path):
+    name, env, _ = engine
+    if name != "slurm":
+        pytest.skip("a prolog is Slurm's")
+    (tmp_path / "hang.py").write_text("import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()\n")
+    job = subprocess.Popen(["srun", "-N1", "--task-prolog", PROLOG, "python", "hang.py"], env=env, cwd=tmp_path)
+    try:
+        await_(lambda: any("HANG" in p.read_text() for p in tmp_path.glob("*/*/guard.jsonl")), "no hang", limit_s=400)
+    finally:
+        job.terminate()
+        job.wait()
+    (log,) = tmp_path.glob("*/*/guard.log")
+    await_(lambda: "no longer guarded" in log.read_text(), "the guard outlived the job")
 
 
 @pytest.mark.long
