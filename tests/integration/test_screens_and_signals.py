@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.cli.main import main
+from harness.cli.wiring import Interrupt
 from harness.store.run_store import read_campaign
 
 SEARCH = ["bisect", "--axis", "x=1..3", "--certify", "3", "--progress", "step"]
@@ -123,6 +124,14 @@ def test_ctrl_c_is_130_within_two_seconds_at_any_moment(place, argv, after_s):
     assert code == 130 or (code == -signal.SIGINT and after_s < 0.2), said
     assert seconds < (2.0 if os.getloadavg()[0] < os.cpu_count() else 6.0)
     assert code != 130 or "Traceback" not in said
+
+
+def test_a_ctrl_c_that_comes_too_late_for_anybody_to_ask_is_not_lost():
+    with pytest.raises(KeyboardInterrupt), Interrupt():
+        signal.raise_signal(signal.SIGINT)
+    with Interrupt() as interrupted:
+        signal.raise_signal(signal.SIGINT)
+        assert interrupted()  # whoever asked ends what there is to end, and says so
 
 
 def test_a_second_ctrl_c_waits_for_nobody(place):
