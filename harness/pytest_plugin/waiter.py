@@ -244,7 +244,8 @@ def _serves(process: Process) -> bool:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """``waiter FOLDER NAME``."""
+    """``waiter FOLDER NAME``. When the session ends, so does a look that is under way: it has the session's output."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     folder = Path(arguments[0])
     waiter = None
     with suppress(ProcessLookupError, FileNotFoundError):

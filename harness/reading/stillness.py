@@ -358,23 +358,24 @@ def background(looks: Sequence[ProcessState], samples: Sequence[StackSample]) ->
     in: a progress bar's monitor has nothing to do with the lock that training waits for. Without a sample of a source
     that sees every thread, only names count.
     """
-    named = {thread.tid for look in looks for thread in look.threads if is_ticker(thread)}
-    if not any(sample.source.startswith(SEES_ALL) for sample in samples):
-        return frozenset(named)
     pid = looks[-1].pid if looks else 0
+    named: set[int] = set()
+    states: dict[int, list[tuple[float, ThreadState]]] = {}
+    for look in looks:
+        for thread in look.threads:
+            if is_ticker(thread):
+                named.add(thread.tid)
+            if thread.tid != pid:
+                states.setdefault(thread.tid, []).append((look.t_s, thread))
+    if not states or not any(sample.source.startswith(SEES_ALL) for sample in samples):
+        return frozenset(named)
     stacks: dict[int, list[ThreadStack]] = {}
     for sample in samples:
         for thread in sample.threads:
             if python_frames(thread):
                 stacks.setdefault(thread.tid, []).append(thread)
     mains = {package(frame) for stack in stacks.get(pid, ()) for frame in python_frames(stack)}
-    states: dict[int, list[tuple[float, ThreadState]]] = {}
-    for look in looks:
-        for thread in look.threads:
-            states.setdefault(thread.tid, []).append((look.t_s, thread))
     for tid, seen in states.items():
-        if tid == pid:
-            continue
         if _is_service(stacks[tid]) or _housekeeping(stacks[tid], mains, seen) if tid in stacks else _only_polls(seen):
             named.add(tid)
     return frozenset(named)

@@ -16,6 +16,7 @@ import re
 import signal
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from harness.reading.frames import bare, is_stdlib, native_leaf, python_frames
@@ -142,6 +143,8 @@ def with_calls(looks: Sequence[ProcessState]) -> tuple[ProcessState, ...]:
     Then the call is that of an earlier look, in the same place of the kernel. Only waits with a limit are gone on with
     in a futex; a poll is in any case.
     """
+    if all(thread.call != RESTART for thread in looks[-1].threads):
+        return tuple(looks)
     known: dict[tuple[int, str], ThreadState] = {}
     for look in looks:
         known.update({(t.tid, t.wchan): t for t in look.threads if t.call != RESTART})
@@ -215,7 +218,7 @@ def wait_of(thread: ThreadState) -> Wait | None:
     if thread.state in "Tt":
         what = "to be continued" if thread.state == "T" else "its debugger"
         return Wait(cause="stopped", what=what, enders=frozenset({Ender.SOMEBODY}))
-    row = _row(thread)
+    row = _row(thread.wchan, thread.call, looked_at=thread.outside is not None)
     if thread.timed and row.cause != "waiting-for-child":
         return Wait(cause="timed-wait", what="a time limit", enders=frozenset({Ender.TIMER}), holders=thread.holders)
     if thread.state == "D" and row.ender not in (Ender.MACHINE, Ender.PROGRAM):
@@ -230,15 +233,14 @@ def wait_of(thread: ThreadState) -> Wait | None:
     return Wait(cause=row.cause, what=what, enders=frozenset(enders), holders=thread.holders)
 
 
-def _row(thread: ThreadState) -> Row:
-    if thread.outside is not None:
-        looked_at = next((row for row in ROWS if thread.call in row.calls), None)
-        if looked_at is not None:
-            return looked_at
-    for row in ROWS:
-        if thread.wchan and re.search(row.kernel, thread.wchan):
-            return row
-    return next((row for row in ROWS if thread.call in row.calls), UNSEEN)
+@lru_cache(maxsize=4096)
+def _row(wchan: str, call: str, *, looked_at: bool) -> Row:
+    """By the call where somebody has looked who holds its other end, else by the kernel's function where that is known."""
+    by_call = next((row for row in ROWS if call in row.calls), None)
+    if looked_at and by_call is not None:
+        return by_call
+    by_kernel = next((row for row in ROWS if wchan and re.search(row.kernel, wchan)), None)
+    return by_kernel or by_call or UNSEEN
 
 
 def describe(thread: ThreadState) -> str:

@@ -106,7 +106,7 @@ VERDICTS = {
 HEALTHY = """
 import signal, threading, time
 
-SECONDS = 12.0
+SECONDS = 24.0
 
 def test_sleep():
     time.sleep(SECONDS)
@@ -129,6 +129,13 @@ def test_alarm():
     lock.acquire()
 """
 
+
+SHORT = """
+import time
+
+def test_ends_while_it_is_looked_at():
+    time.sleep(4.0)
+"""
 
 BESIDE = """
 import threading, pytest
@@ -252,6 +259,7 @@ def sessions(tmp_path_factory):
         "workers": (HUNG + HELD, *guard, "-n2"),
         "beside": (BESIDE, *guard, "--timeout=100", "-ofaulthandler_timeout=100"),
         "exit": (EXIT,),
+        "short": (SHORT, "--hang-guard", "--hang-guard-after=0.5"),
         "healthy": (HEALTHY, *guard, "-n4", "-pno:timeout"),
     }
     with ThreadPoolExecutor() as pool:
@@ -333,8 +341,8 @@ def test_what_is_slow_is_mentioned_and_passes(sessions, tmp_path):
     session = sessions["healthy"]
     assert session.code == 0, session.out
     assert "4 passed" in session.out
-    if not mentioned(session):  # where every core has other work, no look may be over within twelve seconds
-        longer = HEALTHY.replace("SECONDS = 12.0", "SECONDS = 60.0")
+    if not mentioned(session):  # where every core has other work, no look may be over within that time
+        longer = HEALTHY.replace("SECONDS = 24.0", "SECONDS = 60.0")
         session = Session(tmp_path / "longer", longer, "--hang-guard", "--hang-guard-after=2", "-n4", "-pno:timeout")
         assert session.code == 0, session.out
     assert mentioned(session), session.out
@@ -346,6 +354,13 @@ def mentioned(session):
     return [
         name for name in ("sleep", "compute", "thread", "alarm") if f"test_it.py::test_{name} (call): after " in said
     ]
+
+
+@pytest.mark.slow
+def test_a_look_ends_with_the_session_that_it_was_for(sessions):
+    session = sessions["short"]
+    assert session.code == 0
+    assert session.out.rstrip().endswith("="), session.out  # nobody speaks after pytest's last line
 
 
 @pytest.mark.slow

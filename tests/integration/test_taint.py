@@ -21,7 +21,9 @@ import threading
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from harness.cli.main import main
 from harness.report.forms import FORMS
 
 SAID = {
@@ -132,6 +134,11 @@ def seen(place: Path) -> dict[str, str]:
         command = nsa_harness(*argv)
         return subprocess.run(command, cwd=place, env=environment(), capture_output=True, text=True, check=False)
 
+    def shown(*argv: str) -> str:
+        done = CliRunner(env=environment()).invoke(main, argv, prog_name="nsa-harness")
+        assert done.output, argv
+        return done.output
+
     program = words(place)
     progress = ["--progress", r"step (\d+)"]
     search = ask("bisect", "--axis", "x=1..2", "--certify", "2", *progress, *program, "{x}", *ARGV)
@@ -149,16 +156,16 @@ def seen(place: Path) -> dict[str, str]:
     both = ["report", str(runs[-1]), "--compare", str(runs[0]), "--viewer", "-o", str(runs[-1] / "both.html")]
     assert subprocess.run(nsa_harness(*both), cwd=place, env=environment(), check=False).returncode == 0
     for run in runs:
-        found["report --viewer"] = ask("report", str(run), "--viewer").stdout
+        found["report --viewer"] = shown("report", str(run), "--viewer")
         for form in FORMS:
-            found[f"report --format {form}"] = ask("report", str(run), "--format", form).stdout
+            found[f"report --format {form}"] = shown("report", str(run), "--format", form)
         bundle = place / f"bundle of {run.name}"
-        found[f"report --bundle of {run.name}"] = ask("report", str(run), "--bundle", str(bundle)).stdout
+        found[f"report --bundle of {run.name}"] = shown("report", str(run), "--bundle", str(bundle))
         for path in bundle.rglob("*"):
             if path.is_file():
                 found.update(texts_of(path, f"{bundle.name}/{path.relative_to(bundle)}"))
         for verb in ("status", "log", "graph", "classify", "replay", "fsck"):
-            found[verb] = ask(verb, str(run)).stdout
+            found[verb] = shown(verb, str(run))
         for path in run.rglob("*"):
             if path.is_file() and path.name not in OWN_WORDS:
                 found[f"{run.name}/{path.relative_to(run)}"] = path.read_text(errors="replace")

@@ -289,12 +289,14 @@ class Player:
         last = self.marks[-1]
         training = len(self.life.steps) > 0
         limit_s = pace.silence_limit(TRIAL.budget, training=training).seconds
+        suspicious_s = pace.suspicious_s(self.pace)
+        due_s = (pace.busy_patience_s(self.pace, last, TRIAL, training=training),)
         while at_s < over_s:
             step = next_step(
                 State(
-                    age_s=self.began_s + at_s, silence_s=at_s, suspicious_s=pace.suspicious_s(self.pace),
+                    age_s=self.began_s + at_s, silence_s=at_s, suspicious_s=suspicious_s,
                     limit_s=limit_s, limited=StopReason.STALL, total_s=TRIAL.budget.total.seconds,
-                    due_s=(pace.busy_patience_s(self.pace, last, TRIAL, training=training),),
+                    due_s=due_s,
                     round_began_s=began_s, position=position, rested_s=rested_s, several=several, asked_s=asked_s,
                     hang=verdict.because if verdict is not None and never_ends(verdict) else "",
                 )

@@ -133,7 +133,7 @@ REST = [
 
 
 @pytest.mark.parametrize(
-    ("D", "kind", "group", "element"), [*CHEAP, *(pytest.param(*shape, marks=pytest.mark.slow) for shape in REST)]
+    ("D", "kind", "group", "element"), [*CHEAP, *(pytest.param(*shape, marks=pytest.mark.long) for shape in REST)]
 )
 @pytest.mark.parametrize("gated", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["forward", "dq", "dk and dv"])
