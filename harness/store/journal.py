@@ -22,8 +22,10 @@ from harness.core.errors import (
 from harness.store.files import checksum, read_text, sync_folder, write_failed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
+
+    Skim = Callable[[bytes], dict[str, Any] | None]
 
 EVENTS = ("header", "plan", "start", "record", "reuse", "said", "undo", "decision", "note", "end")
 
@@ -63,8 +65,10 @@ class Found:
     is_torn: bool = False
 
 
-def read(path: Path) -> tuple[tuple[Line, ...], Torn | None]:
+def read(path: Path, *, skim: Skim | None = None) -> tuple[tuple[Line, ...], Torn | None]:
     """Every event of the journal, and its last line if that one is torn.
+
+    ``skim`` reads what a reader needs of a line without parsing it, or gives None; all lines are proved alike.
 
     Raises:
         JournalError: a line is damaged, lost, double or not in its place, or says something this version cannot read.
@@ -72,7 +76,7 @@ def read(path: Path) -> tuple[tuple[Line, ...], Torn | None]:
     """
     content = content_of(path)
     lines: list[Line] = []
-    for found in scan(content):
+    for found in scan(content, skim=skim):
         if found.is_torn:
             return tuple(lines), Torn(found.number, found.offset, len(content) - found.offset, found.damage)
         if found.damage:
@@ -105,7 +109,7 @@ def content_of(path: Path) -> bytes:
         raise StoreError(f"cannot read {path}: {error.strerror}. Nothing was changed.") from error
 
 
-def scan(content: bytes) -> Iterator[Found]:
+def scan(content: bytes, *, skim: Skim | None = None) -> Iterator[Found]:
     """Every line of a journal, proved as far as it goes.
 
     A line ends with a checksum of itself and has a number; the first that has one also has the checksum of all that is
@@ -121,16 +125,19 @@ def scan(content: bytes) -> Iterator[Found]:
         if not raw.strip():
             continue
         count += 1
-        parsed, damage, is_whole = _parse(raw), "", False
+        damage, is_whole = "", False
+        seal = _SEALED.fullmatch(raw)
+        holds = seal is not None and _sum(seal[1] + b"}") == seal[2]
+        skimmed = skim(raw) if skim is not None and holds else None
+        parsed = _parse(raw) if skimmed is None else skimmed
         if isinstance(parsed, str):
             yield Found(number=index + 1, offset=at, damage=parsed, is_torn=index == last)
             continue
-        seal = _SEALED.fullmatch(raw)
         number = parsed.get("seq")
         if seal is None:
             is_old = not proved and not parsed.keys() & _PROOF
             damage = "" if is_old else "it is not as it was written: it lacks its checksum"
-        elif _sum(seal[1] + b"}") != seal[2] or not isinstance(number, int):
+        elif not holds or not isinstance(number, int):
             damage = "it is not as it was written: its checksum differs"
         elif number != count:
             damage, is_whole = f"it was written as line {number}: lines are lost, doubled or moved", number > count

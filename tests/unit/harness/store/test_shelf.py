@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,25 @@ def test_a_run_of_which_only_the_whole_reading_finds_what_is_wrong_is_not_the_la
         new._appender.append(event="record", wall=clock.wall(), data={"record": {"trial": {"key": "k"}, "x": 1}})
     assert [row.directory for row in list_runs(new.run_dir.parent)] == [new.run_dir, old.run_dir]
     assert find_latest(new.run_dir.parent) == old.run_dir
+
+
+def test_a_line_that_is_not_parsed_is_proved_and_its_trial_is_told_beyond_doubt(create, make_record):
+    decoy = '"key":"0123456789abcdef"},"outcome":{"ending":'
+    with create() as store:
+        for number in (1, 2, 2):
+            record = make_record(number)
+            config = {
+                **record.trial.config,
+                "watched": decoy,
+                "as": {"key": "0123456789abcdef"},
+                "outcome": {"ending": 1},
+            }
+            store.add_record(replace(record, trial=replace(record.trial, config=config)))
+        assert in_the_list(store.run_dir) == in_full(store.run_dir)
+        assert in_the_list(store.run_dir)[-1] == 2
+    path = layout.journal(store.run_dir)
+    path.write_bytes(path.read_bytes().replace(b"0123456789abcdef", b"0123456789abcdee", 1))
+    assert "its checksum differs" in summary(store.run_dir).problem
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"question": 1}', "null"])
