@@ -192,6 +192,8 @@ def _by_stacks(case: Case, there: Sequence[RankView]) -> Verdict:
     calls = {(view.meeting.kind, view.meeting.name) for view in there if view.meeting is not None}
     if len(calls) == 1:
         return _together(case, there)
+    if {name for _, name in calls} == {"the store for a key", "init_process_group"}:
+        return None  # who joins waits for the store too: whoever makes it, or its network, may merely be slow
     on_its_way = any(name in ROOTED for _, name in calls)
     fault, how = _fault(groups)
     unused = _past_gradients(groups)
