@@ -183,7 +183,7 @@ def _gone(case: Case, there: Sequence[RankView], gone: Sequence[int]) -> Verdict
     return replace(verdict, rank=gone[0])
 
 
-def _by_stacks(case: Case, there: Sequence[RankView]) -> Verdict:
+def _by_stacks(case: Case, there: Sequence[RankView]) -> Verdict | None:
     """Which rank is at fault: the one that is alone, or else the one that went past the call the others wait in.
 
     With DDP, a rank that is past the backward in which the others wait for gradients had parameters without one.
