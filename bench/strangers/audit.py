@@ -9,7 +9,9 @@ each situation is also run without it, where the verdict, and the stacks that it
 
 The situations force what goes wrong with bare numbers: PIDs inside a PID namespace that innocent processes outside have
 too (``ns_last_pid``), as root and as a user; a PID that is given to a stranger once its process of the trial has ended;
-strangers by the hundred that come and go beside the trial. Needs root, strace and unshare.
+strangers by the hundred that come and go beside the trial. The last is a trial on two nodes, each in a PID namespace
+of its own, on one disk: a thousand processes of the one have the numbers of a thousand of the other, and there strace
+itself is process 1. Needs root, strace and unshare.
 """
 
 from __future__ import annotations
@@ -28,8 +30,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.cluster.local import LocalEngine
+from harness.testing.engines import staged
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 CALLS = (
     "open,openat,openat2,readlink,readlinkat,kill,tgkill,tkill,rt_sigqueueinfo,rt_tgsigqueueinfo,ptrace,"
@@ -99,6 +104,69 @@ SITUATIONS = (
 )
 
 
+FORKS = 1000
+ON_TWO_NODES = f"""
+import os, socket, threading
+rank, where = int(os.environ["RANK"]), (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+if rank == 0:
+    peer = socket.create_server(("", where[1])).accept()[0]
+else:
+    import time
+    for _ in range(600):
+        try:
+            peer = socket.create_connection(where)
+            break
+        except OSError:
+            time.sleep(0.1)
+with open(f"numbers{{rank}}", "w") as numbers:
+    for step in range({FORKS}):
+        if (child := os.fork()) == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+        print(child, file=numbers)
+        if step % 20 == 0:
+            print("step", step // 20, flush=True)
+def own():
+    lock = threading.Lock(); lock.acquire(); lock.acquire()
+def waits():
+    peer.recv(1)
+own() if rank == 1 else waits()
+"""
+"""Both ranks have a thousand children; then rank 1 takes a lock twice, and rank 0 waits for it."""
+
+
+class Apart(LocalEngine):
+    """Agents of this machine, each in a PID namespace of its own; below strace, which writes ``calls0``, ``calls1``."""
+
+    traced = False
+
+    def wrapped(self, argv: Sequence[str], number: int) -> Sequence[str]:
+        """How the agent of a node is started."""
+        return [*shlex.split(ROOT), *(strace(f"calls{number}") if self.traced else []), *argv]
+
+
+def strace(path: str) -> list[str]:
+    """The command that writes down every system call by which one process can look at another."""
+    return ["strace", "-f", "-q", "-s", "200", "-o", path, "-e", f"trace={CALLS}"]
+
+
+def apart(folder: Path, *, traced: bool) -> tuple[str, str, list[str], int]:
+    """A trial on two nodes of one disk: verdict, reason, looks at strangers, numbers that both nodes had."""
+    folder.mkdir()
+    engine = Apart()
+    engine.traced = traced
+    with contextlib.chdir(folder), staged(engine, folder, nodes=2) as stage:
+        done = stage.run(ON_TWO_NODES, spans=2)
+    shown = {frame.function for stack in done.evidence.stacks for thread in stack.threads for frame in thread.frames}
+    if not traced and not {"own", "waits"} <= shown:
+        raise RuntimeError(f"the ranks' own functions were not seen, but {sorted(shown)}")
+    numbers = [set((folder / f"numbers{rank}").read_text().split()) for rank in range(2)]
+    calls = [(folder / f"calls{number}").read_text() for number in range(2)] if traced else []
+    looks = [look for each in calls for look in strangers_seen(each)]
+    said = f"{done.verdict.kind}, rank {done.verdict.rank}"
+    return said, done.verdict.because, looks, len(numbers[0] & numbers[1])
+
+
 @contextlib.contextmanager
 def innocent() -> Iterator[int]:
     """The PID of a process that is not the trial's."""
@@ -155,10 +223,10 @@ def tried(one: Situation, folder: Path, *, traced: bool) -> tuple[str, str, list
             inside = FIND_ITS_NUMBER.format(pid=pid, python=shlex.quote(python))
             program = [*shlex.split(one.space), "sh", "-c", inside]
         harness = [str(Path(sys.executable).with_name("nsa-harness")), "run", "--json", "--runs", "runs"]
-        strace = ["strace", "-f", "-q", "-s", "200", "-o", "calls", "-e", f"trace={CALLS}"] if traced else []
+        below = strace("calls") if traced else []
         with (folder / "said").open("w") as said, (folder / "errors").open("w") as errors:
             process = subprocess.Popen(
-                [*strace, *harness, "--limit", "60s", "--", *program], cwd=folder, stdout=said, stderr=errors
+                [*below, *harness, "--limit", "60s", "--", *program], cwd=folder, stdout=said, stderr=errors
             )
             if one.reuses:
                 take_its_number(folder, time.monotonic() + 60.0)
@@ -202,6 +270,14 @@ def main() -> int:
         wrong += not right
         lines.append(f"| {one.name} | {kind} | {below} | {len(looks)}{'' if right else ' **WRONG**'} |")
         print("\n".join(lines if number == 0 else lines[-1:]), *looks[:5], sep="\n", flush=True)
+    if asked.only in (name := "two namespaces, one disk"):
+        with tempfile.TemporaryDirectory() as top:
+            said, _, _, equal = apart(Path(top) / "plain", traced=False)
+            below, _, looks, _ = apart(Path(top) / "traced", traced=True)
+        right = said == "HANG, rank 1" and not looks
+        wrong += not right
+        lines.append(f"| {name}, {equal} equal PIDs | {said} | {below} | {len(looks)}{'' if right else ' **WRONG**'} |")
+        print(lines[-1], *looks[:5], sep="\n", flush=True)
     if asked.md:
         asked.md.write_text("\n".join(lines) + "\n")
     return 1 if wrong else 0

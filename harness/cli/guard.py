@@ -41,7 +41,11 @@ Exit codes:
 @click.option("--match", metavar="REGEX", help="Guard this user's jobs whose command line fits, now and later.")
 @click.option("--on-hang", type=click.Choice(["tell", "term"]), default="tell", show_default=True)
 @click.option(
-    "--notify", "urls", metavar="URL", multiple=True, help="Tell this apprise address: json://, slack://, ..."
+    "--notify",
+    "urls",
+    metavar="URL",
+    multiple=True,
+    help="Tell an apprise address (slack://, ...), otlp:URL or tensorboard:FOLDER.",
 )
 @click.option("--metrics", metavar="PORT", type=click.IntRange(1, 65535), help="Serve Prometheus metrics on 127.0.0.1.")
 @click.option(

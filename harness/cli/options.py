@@ -43,7 +43,7 @@ ON = (
     click.option(
         "--on",
         metavar="ENGINE[:WHERE]",
-        help="Run trials on nodes of an engine: slurm, slurm:PARTITION, local (experimental).",
+        help="Run trials on nodes: slurm, slurm:PARTITION, ray, ray:ADDRESS, local (experimental).",
     ),
     click.option("--nodes", type=click.IntRange(min=1), help="How many nodes to ask it for (default: 1)."),
     click.option("--gres", metavar="TEXT", help="What each node must have, in the engine's words: gpu:2."),

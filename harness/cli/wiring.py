@@ -77,25 +77,29 @@ def claims(settings: Settings) -> Claims:
 class Interrupt:
     """Ctrl-C, SIGTERM and a closed terminal as a flag: the running trial is ended properly, the journal is whole.
 
-    The second one does not wait for anything: it is raised where the command stands. Under ``nohup`` a closed
-    terminal is nothing.
+    The second one does not wait for anything: it is raised where the command stands; so is, at the end of the block,
+    one that came too late for anybody to ask for it. Under ``nohup`` a closed terminal is nothing.
     """
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self._is_known = False
 
     def __call__(self) -> bool:
         """Whether the user asked to stop."""
-        return self.signal is not None
+        self._is_known = self.signal is not None
+        return self._is_known
 
     def __enter__(self) -> Interrupt:
         asked = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
         self._before = {number: signal.signal(number, self._note) for number in asked}
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if kind is None and self.signal is not None and not self._is_known:
+            raise KeyboardInterrupt
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None:

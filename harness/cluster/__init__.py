@@ -31,6 +31,7 @@ ENGINES = Registry(
     "engine",
     {
         "local": "harness.cluster.local:LocalEngine",
+        "ray": "harness.cluster.ray:RayEngine",
         "slurm": "harness.cluster.slurm:SlurmEngine",
     },
     group="nsa_harness.engines",

@@ -56,7 +56,6 @@ class Part:
     node: Node
     ready: bool = False
     facts: Mapping[str, Any] | None = None
-    told_s: float = 0.0
     seen: tuple[Outcome, Evidence] | None = None
     done: tuple[Outcome, Evidence] | None = None
     by_itself: bool = True
@@ -154,7 +153,8 @@ class Joint:
             member.inbox = self.inbox
         self.began_s: float | None = None
         self.asked_s = time.monotonic()
-        self.looked_s = 0.0
+        self.looked_s = self.marked_s = 0.0
+        self.is_news = False
         self.ended_s: float | None = None
         self.reason: StopReason | None = None
         self.why = ""
@@ -177,6 +177,8 @@ class Joint:
         while not all(part.done for part in self.parts.values()):
             with suppress(Empty):
                 self._take(*self.inbox.get(timeout=0.1))
+                while True:  # whatever has come, before anything is asked of the whole
+                    self._take(*self.inbox.get_nowait())
             self._decide()
         outcome, evidence = self._whole()
         started_at = min((p.started_at for p in self.parts.values() if p.started_at), default=self.clock.wall())
@@ -227,8 +229,6 @@ class Joint:
             return  # of a trial before this one
         elif "ready" in message:
             part.ready = True
-            if all(p.ready or p.done for p in self.parts.values()):
-                self._go()
         elif "facts" in message:
             self._hear(part, message["facts"])
         elif "seen" in message:
@@ -240,8 +240,6 @@ class Joint:
 
     def _go(self) -> None:
         """All parts are prepared: they begin at one moment, each by its own clock."""
-        if self.began_s is not None:
-            return
         self.began_s = time.monotonic()
         for part in self.parts.values():
             part.node = replace(part.member.node, number=part.node.number)
@@ -250,7 +248,8 @@ class Joint:
     def _hear(self, part: Part, facts: Mapping[str, Any]) -> None:
         if self.ended_s is not None:
             return  # what a rank does after another one's end is our doing
-        part.facts, part.told_s, self.facts = facts, time.monotonic(), facts
+        part.facts, self.facts = facts, facts
+        self.marked_s = max(self.marked_s, facts["elapsed_s"] - facts["silence_s"])
         if facts.get("looks") and self.several and self._silence_s() > pace.SUSPICIOUS_S - 0.5:
             self._look()
         if self.watched is not None:
@@ -258,8 +257,7 @@ class Joint:
 
     def _see(self, part: Part, seen: Mapping[str, Any]) -> None:
         if self.ended_s is None:  # afterwards a rank may show, or say, that it has lost the one that we ended first
-            part.seen = _read(seen)
-            self._judge()
+            part.seen, self.is_news = _read(seen), True
 
     def _of_whole(self, part: Part, facts: Mapping[str, Any]) -> Mapping[str, Any]:
         """How the whole trial stands, told when ``part`` did."""
@@ -305,10 +303,15 @@ class Joint:
                     self._gone(part, f"node {part.node.host} did not end its part in {allowed_s:g} s")
             return
         if self.began_s is None:
-            if now_s - self.asked_s > READY_S:
+            if all(part.ready or part.done for part in self.parts.values()):
+                self._go()
+            elif now_s - self.asked_s > READY_S:
                 self._end(None, f"not every node was ready to begin within {READY_S:g} s")
             return
-        if self.several:
+        if self.is_news:
+            self.is_news = False
+            self._judge()
+        if self.several and self.ended_s is None:
             self._hold_to_limits(now_s)
 
     def _hold_to_limits(self, now_s: float) -> None:
@@ -330,9 +333,7 @@ class Joint:
 
     def _silence_s(self) -> float:
         """Seconds since the last mark of any part, as far as was told."""
-        told = [p for p in self.parts.values() if p.facts is not None and p.done is None]
-        now_s = time.monotonic()
-        return min((float((p.facts or {})["silence_s"]) + now_s - p.told_s for p in told), default=0.0)
+        return 0.0 if self.began_s is None else max(time.monotonic() - self.began_s - self.marked_s, 0.0)
 
     def _look(self) -> None:
         """Have all parts looked into at one time, so that there is a moment at which all were seen."""

@@ -7,23 +7,15 @@ defaults. It is a child of this process and dies with it; Slurm then ends the st
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import tempfile
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from harness.cluster.child import ChildPlacement
 from harness.core.errors import LaunchError
 from harness.settings import surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-STOP_S = 20.0
-"""How long srun may take to end its step after SIGTERM; then it is killed, and the agents end for want of a head."""
 
 PENDING = ("queued and waiting", "job is pending", "Requested nodes are busy", "step creation temporarily disabled")
 """What srun writes while it waits for its turn."""
@@ -33,14 +25,6 @@ OPTIONS = (
     "--kill-on-bad-exit=0", "--wait=0", "--no-kill", "--mpi=none",
 )  # fmt: skip
 """One agent a node; the others live on when one goes."""
-
-
-DIE_WITH_US = """import ctypes, os, sys
-ctypes.CDLL(None).prctl(1, 15)
-if os.getppid() == int(sys.argv[1]):
-    os.execvp(sys.argv[2], sys.argv[2:])
-"""
-"""Srun gets SIGTERM when this process dies, however it does."""
 
 
 class SlurmEngine:
@@ -65,53 +49,7 @@ class SlurmEngine:
             *([f"--jobid={job}"] if job else []),
         ]
 
-    def place(self, argv: Sequence[str], *, env: Mapping[str, str], nodes: int) -> SlurmPlacement:
+    def place(self, argv: Sequence[str], *, env: Mapping[str, str], nodes: int) -> ChildPlacement:
         """See :class:`harness.core.ports.Engine`."""
-        return SlurmPlacement(["srun", f"--nodes={nodes}", f"--ntasks={nodes}", *self.options, *argv], env=env)
-
-
-class SlurmPlacement:
-    """A step of agents, by its srun. See :class:`harness.core.ports.Placement`."""
-
-    def __init__(self, argv: Sequence[str], *, env: Mapping[str, str]) -> None:
-        self.log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in stop()
-        self.srun = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", DIE_WITH_US, str(os.getpid()), *argv],
-            env={**dict(surroundings()), **env},
-            stdin=subprocess.DEVNULL,
-            stdout=self.log,
-            stderr=self.log,
-            start_new_session=True,
-        )
-
-    def waits_for(self) -> str:
-        """Srun's own last word while the job waits for its turn."""
-        said = self._said()
-        is_pending = said and any(word in said[-1] for word in PENDING)
-        return said[-1].removeprefix("srun: ") if is_pending and self.srun.poll() is None else ""
-
-    def over(self) -> str:
-        """How srun ended, with its last line."""
-        if self.srun.poll() is None:
-            return ""
-        said = self._said()
-        return f"srun ended with {self.srun.returncode}{f': {said[-1]}' if said else ''}"
-
-    def stop(self) -> None:
-        """End the step, and the job where it is ours."""
-        if self.log.closed:
-            return
-        with suppress(ProcessLookupError):
-            self.srun.send_signal(signal.SIGTERM)
-        try:
-            self.srun.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self.srun.kill()
-            self.srun.wait()
-        self.log.close()
-
-    def _said(self) -> list[str]:
-        if self.log.closed:
-            return []
-        self.log.seek(0)
-        return [line for line in self.log.read().decode(errors="replace").splitlines() if line.strip()]
+        command = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", *self.options, *argv]
+        return ChildPlacement(command, env=env, name="srun", pending=PENDING)

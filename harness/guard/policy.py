@@ -96,8 +96,8 @@ class Vigil:
 
     def is_due(self, now_s: float) -> bool:
         """Whether the job is to be looked into now."""
-        if self.looked_s is None:
-            return now_s - self.began_s >= QUIET_S
+        if self.looked_s is None:  # of a hang that an earlier guard told nobody knows whether it is over meanwhile
+            return bool(self.hang) or now_s - self.began_s >= QUIET_S
         if self.quiet_since_s is not None and self.looked_s < self.quiet_since_s <= now_s - QUIET_S:
             return True  # it has come to rest since the last look
         return now_s - self.looked_s >= self.patience_s

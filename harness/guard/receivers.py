@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.core.errors import HarnessError
+from harness.guard.events import Collector, Marks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,18 +49,27 @@ class Address:
         return self.told(title, body)
 
 
-def address(url: str) -> Address:
-    """The receiver at ``url``.
+def address(url: str) -> Receiver:
+    """The receiver at ``url``: ``tensorboard:FOLDER``, ``otlp:http://HOST:4318``, or whatever apprise knows.
 
     Raises:
-        ReceiverError: apprise is not installed, or does not know such an address.
+        ReceiverError: the library that it needs is not installed, or none knows such an address.
     """
+    scheme, _, rest = url.partition(":")
+    name = f"{scheme}-{hashlib.sha256(url.encode()).hexdigest()[:8]}"
+    if scheme == "otlp":
+        if not rest.startswith(("http://", "https://")):
+            raise ReceiverError(f"--notify: otlp:{rest} is no address; write for example otlp:http://127.0.0.1:4318")
+        return Collector(name, rest)
+    if scheme == "tensorboard":
+        if find_spec("tensorboard") is None:
+            raise ReceiverError("--notify tensorboard: needs tensorboard, which is not installed")
+        return Marks(name, Path(rest))
     try:
         import apprise
     except ImportError:
         raise ReceiverError(f"--notify needs apprise, which is not installed: {EXTRA}") from None
     one: Any = apprise.Apprise()
-    scheme = url.partition(":")[0]
     if not one.add(url):
         raise ReceiverError(f"--notify: apprise does not understand this {scheme} address")
 
@@ -67,7 +79,7 @@ def address(url: str) -> Address:
         except Exception:  # noqa: BLE001 - whatever a plug-in raises, the message was not taken
             return False
 
-    return Address(f"{scheme}-{hashlib.sha256(url.encode()).hexdigest()[:8]}", told)
+    return Address(name, told)
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import product
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -77,16 +78,18 @@ def crossed(states: Sequence[CollectiveState]) -> str:
     for state in states:
         for op in state.pending:
             open_.setdefault(state.rank, {}).setdefault(op.group, op.state)
+    begun: dict[tuple[str, str], int] = {}
+    """By the group that has begun and the one that waits behind it: a rank of which that is so."""
     for rank, mine in open_.items():
-        for other, theirs in open_.items():
-            for first in mine.keys() & theirs.keys():
-                for second in mine.keys() & theirs.keys():
-                    runs_here = mine[first] == "started" and mine[second] == "scheduled"
-                    if other > rank and runs_here and (theirs[first], theirs[second]) == ("scheduled", "started"):
-                        return (
-                            f"rank {rank} has begun the operation of group {first} and rank {other} that of group "
-                            f"{second}, each in front of the one that the other waits in"
-                        )
+        first = [group for group, state in mine.items() if state == "started"]
+        second = [group for group, state in mine.items() if state == "scheduled"]
+        for here, behind in product(first, second):
+            begun.setdefault((here, behind), rank)
+            if (behind, here) in begun:
+                return (
+                    f"rank {begun[behind, here]} has begun the operation of group {behind} and rank {rank} that of "
+                    f"group {here}, each in front of the one that the other waits in"
+                )
     return ""
 
 

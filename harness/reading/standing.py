@@ -120,8 +120,11 @@ def standings(evidence: Evidence, *, since_s: float) -> dict[int, Standing]:
         if len(seen) > 1:
             round_before_s[pid // PIDS] = max(round_before_s.get(pid // PIDS, 0.0), seen[-2].t_s)
     known = frozenset(pid for pid, seen in looks.items() if _still_there(seen, round_before_s.get(pid // PIDS, 0.0)))
+    below: dict[int, set[int]] = {}
+    for pid in known:
+        below.setdefault(looks[pid][-1].parent, set()).add(pid)
     return {
-        pid: standing(looks[pid], samples.get(pid, []), known=known, children=_below(pid, looks, known))
+        pid: standing(looks[pid], samples.get(pid, []), known=known, children=frozenset(below.get(pid, ())))
         for pid in sorted(known)
     }
 
@@ -129,10 +132,6 @@ def standings(evidence: Evidence, *, since_s: float) -> dict[int, Standing]:
 def _still_there(looks: Sequence[ProcessState], round_before_s: float) -> bool:
     """Whether a process was still there at the last round of looks, the one after ``round_before_s``."""
     return looks[-1].state not in "ZX" and (looks[-1].t_s > round_before_s or len(looks) == 1)
-
-
-def _below(pid: int, looks: Mapping[int, Sequence[ProcessState]], known: frozenset[int]) -> frozenset[int]:
-    return frozenset(other for other in known if looks[other][-1].parent == pid)
 
 
 def standing(

@@ -3,6 +3,8 @@
 Faults are made from this machine: an agent and what it runs are found by the run's token in their environment, also in
 namespaces of their own; the network is a relay between agents and head that can be cut and healed. So the checks need
 an engine whose nodes are processes of this machine, as the clusters of ``harness.testing.cluster`` are.
+``CLUSTER_CHECKS``, each ``check(engine, tmp_path, cluster)``, are faults of such a cluster's nodes: the engine's daemon
+is killed, the node is, its cable is pulled out and plugged in again.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from harness.core.ports import Engine
+    from harness.testing.cluster import Cluster
 
 GONE_S = 30.0
 """How long anything may be left after anybody's end."""
@@ -158,7 +161,7 @@ class Stage:
     def agents(self) -> list[int]:
         """The PIDs of the agents themselves, here."""
         found = [pid for pid, token in processes_with(TOKEN) if token == self.head.token]
-        return [pid for pid in found if b"harness.cluster.agent" in _command(pid) and b"srun" not in _command(pid)]
+        return [pid for pid in found if _is_agent(pid)]
 
     def of_trials(self) -> list[int]:
         """The live processes of trials."""
@@ -190,10 +193,12 @@ def await_(holds: Callable[[], Any], what: str, *, limit_s: float = PATIENCE_S) 
         time.sleep(0.1)  # noqa: TID251 - a deadline
 
 
-def _command(pid: int) -> bytes:
+def _is_agent(pid: int) -> bool:
+    """Whether it is an agent, and not the client that holds it or what becomes one."""
     with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    return b""
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+        return tuple(word.decode() for word in words) == AGENT
+    return False
 
 
 def check_exits_and_signals(engine: Engine, tmp_path: Path) -> None:
@@ -308,6 +313,46 @@ def check_a_long_cut_ends_the_trial_and_heals(engine: Engine, tmp_path: Path) ->
         assert stage.run("print('done')").verdict.kind is Kind.PASS
 
 
+def _lose(engine: Engine, tmp_path: Path, cluster: Cluster, *, how: Callable[[str], None], goes_on: bool) -> None:
+    """Do something to the node that runs a trial: it says nothing of the program, or passes once where it ``goes_on``.
+
+    Nothing is left of it, and the other node runs the next trial.
+    """
+    marks = tmp_path / "began"
+    code = f"open({str(marks)!r}, 'a').write('x')\n" + PROGRAMS["works"].replace("{n}", "120")
+    with staged(engine, tmp_path, nodes=2) as stage, ThreadPoolExecutor(1) as pool:
+        await_(lambda: len(stage.head.members) == 2, "an agent is missing")
+        running = pool.submit(stage.run, code)
+        await_(stage.of_trials, "the trial did not begin")
+        await_(marks.exists, "the program did not begin")
+        how(next(m for m in stage.head.members if m.busy).node.host)
+        if not goes_on:
+            await_(lambda: not stage.of_trials(), "the trial outlived its node", limit_s=GONE_S)
+        done = running.result(PATIENCE_S)
+        assert done.verdict.kind in ({Kind.PASS, Kind.INFRA} if goes_on else {Kind.INFRA}), done.verdict.because
+        assert marks.read_text() == "x", "it ran twice"
+        assert stage.run("print('done')").verdict.kind is Kind.PASS
+
+
+def check_daemon_killed(engine: Engine, tmp_path: Path, cluster: Cluster) -> None:
+    """SIGKILL to slurmd or the raylet: a trial below it ends with it, or goes on under its agent, and ran once."""
+    _lose(engine, tmp_path, cluster, how=cluster.kill_daemon, goes_on=True)
+
+
+def check_cable_pulled(engine: Engine, tmp_path: Path, cluster: Cluster) -> None:
+    """A node without its network ends its trial, which says nothing; plugged in again it is a node as before."""
+    try:
+        _lose(engine, tmp_path, cluster, how=cluster.cut, goes_on=False)
+    finally:
+        for node in cluster.inits:
+            cluster.heal(node)
+
+
+def check_node_killed(engine: Engine, tmp_path: Path, cluster: Cluster) -> None:
+    """A node that is gone takes its trial with it, which says nothing. It stays gone: the cluster's last check."""
+    _lose(engine, tmp_path, cluster, how=cluster.kill_node, goes_on=False)
+
+
 def _is_above(pid: int, others: list[int]) -> bool:
     """Whether ``pid`` is an ancestor of one of ``others``."""
     from harness.launch import procs
@@ -332,3 +377,5 @@ CHECKS = (
     check_a_short_cut_loses_nothing,
     check_a_long_cut_ends_the_trial_and_heals,
 )
+
+CLUSTER_CHECKS = (check_daemon_killed, check_cable_pulled, check_node_killed)

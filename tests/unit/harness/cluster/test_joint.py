@@ -18,11 +18,15 @@ from harness.testing.clock import FakeClock
 from harness.testing.engines import trial
 
 
-class Silent:
-    """A connection over which nothing is heard."""
+class Connection:
+    """A connection over which ``at_the_end`` is heard when the head ends the trial, and nothing before."""
+
+    def __init__(self):
+        self.at_the_end = lambda: None
 
     def send(self, **message):
-        pass
+        if "end" in message:
+            self.at_the_end()
 
 
 def part(outcome, *, rank, result=None):
@@ -32,27 +36,31 @@ def part(outcome, *, rank, result=None):
 
 
 def test_what_a_rank_says_after_the_whole_was_ended_is_not_held_against_it(tmp_path):
-    members = [Member(wire=Silent(), node=Node(number=n, host=f"n{n}")) for n in range(2)]
+    members = [Member(wire=Connection(), node=Node(number=n, host=f"n{n}")) for n in range(2)]
     joint = Joint(
         trial("pass"), members, trial_dir=tmp_path, executor="local", env={}, watched=None, examine=False,
-        clock=FakeClock(0.0), interrupted=lambda: joint.inbox.qsize() <= 3,
+        clock=FakeClock(0.0), interrupted=lambda: any(part.seen for part in joint.parts.values()),
     )  # fmt: skip
     then = Outcome(ending=Ending.STOPPED_BY_US, stopped_by=StopReason.CERTAIN, duration_s=9.0)
     after = replace(then, ending=Ending.EXITED, stopped_by=None, exit=Exit(code=1))
     lost = WorkerResult(
         id="result-0", status="raised", steps_done=0, exception="ConnectionResetError", message="reset by peer"
     )
-    rest = {"started_at": "", "files": packed(tmp_path), "id": joint.id}
-    for n, message in (
-        (0, {"port": 1}),
-        (0, {"ready": True}),
-        (1, {"ready": True}),
-        (0, {"seen": part(then, rank=0)}),  # it is ended after this one
-        (0, {"seen": part(then, rank=0, result=lost)}),
-        (1, {"done": part(then, rank=1), **rest}),
-        (0, {"done": part(after, rank=0, result=lost), **rest}),
-    ):
+    rest = {"started_at": "", "files": packed(tmp_path)}
+
+    def say(n, **message):
         joint.inbox.put((members[n], {"id": joint.id, **message}))
+
+    def at_the_end():
+        say(0, seen=part(then, rank=0, result=lost))
+        say(1, done=part(then, rank=1), **rest)
+        say(0, done=part(after, rank=0, result=lost), **rest)
+
+    members[1].wire.at_the_end = at_the_end
+    say(0, port=1)
+    say(0, ready=True)
+    say(1, ready=True)
+    say(0, seen=part(then, rank=0))
 
     outcome, evidence, _ = joint.run()
 

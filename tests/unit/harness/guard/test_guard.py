@@ -6,7 +6,9 @@ import json
 import re
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import pairwise
+from threading import Thread
 
 import pytest
 from hypothesis import given
@@ -257,3 +259,50 @@ def test_on_a_full_disk_a_hang_is_kept_where_it_was_seen(tmp_path, asleep, monke
     look = look_into(jobs.named(asleep.pid), looks=tmp_path / "looks", runs=tmp_path)
     assert look is not None
     assert look.run == str(run)
+
+
+def test_a_run_is_marked_in_its_tensorboard(tmp_path):
+    one = address(f"tensorboard:{tmp_path}")
+    assert one.tell("HANG (deadlock): process 7", "python train.py\nincident 7-1-1-hang")
+
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    (mark,) = events.Tensors("nsa-harness/guard")
+    assert mark.tensor_proto.string_val[0].decode().startswith("**HANG (deadlock): process 7**")
+
+
+@pytest.mark.parametrize(("status", "taken"), [(200, True), (503, False)])
+def test_a_collector_of_opentelemetry_is_sent_a_log_record(status, taken):
+    heard = []
+
+    class Collects(BaseHTTPRequestHandler):
+        def do_POST(self):
+            heard.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+            self.send_response(status)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Collects) as server:
+        Thread(target=server.handle_request, daemon=True).start()
+        one = address(f"otlp:http://127.0.0.1:{server.server_port}")
+        assert one.tell("HANG (deadlock): process 7", "python train.py\nincident 7-1-1-hang") is taken
+
+    ((path, said),) = heard
+    (record,) = said["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
+    assert path == "/v1/logs"
+    assert (record["severityText"], record["attributes"][1]["value"]) == ("ERROR", {"stringValue": "7-1-1-hang"})
+
+
+def test_a_collector_that_is_not_there_has_taken_nothing():
+    assert not address("otlp:http://127.0.0.1:9").tell("HANG", "incident 1")
+    with pytest.raises(ReceiverError, match=r"write for example otlp:http://127\.0\.0\.1:4318"):
+        address("otlp:127.0.0.1")
+
+
+def test_a_hang_that_an_earlier_guard_told_is_looked_into_at_once():
+    assert Vigil(began_s=0.0, hang=1, hangs=1).is_due(0.0)
+    assert not Vigil(began_s=0.0).is_due(0.0)

@@ -1,0 +1,100 @@
+"""A Ray driver that holds agents: ``python -m harness.cluster.ray_client '{"nodes": 2, ...}'``, started by RayEngine.
+
+A placement group (STRICT_SPREAD) gets each agent a node of its own; one task a bundle runs the agent as a child and
+waits for it. When this driver ends, however it does, Ray ends the tasks' processes, and each agent, which dies with
+its parent, ends its trials. What it writes last is what the user is told while he waits, or at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import import_module
+from typing import Any
+
+from harness.cluster.child import DIE_WITH_US
+from harness.cluster.wire import ORDER
+from harness.settings import surroundings
+
+ASK_S = 1.0
+"""How often is looked whether the nodes are there."""
+
+START_S = 60.0
+"""How long Ray may take to start its tasks' processes before it is said that they run."""
+
+
+def run_agent(argv: list[str], env: dict[str, str], cwd: str, wrapper: str) -> str:
+    """Run an agent on the node that this task was given, to its end: its last line. Carried to the node by value."""
+    import os
+    import subprocess
+
+    command = [argv[0], "-I", "-S", "-c", wrapper, str(os.getpid()), *argv]
+    if not os.path.isdir(cwd):  # noqa: PTH112 - nothing of ours is imported there
+        return f"there is no folder {cwd} on {os.uname().nodename}; nodes share the working folder"
+    done = subprocess.run(
+        command,
+        env={**os.environ, **env},  # noqa: TID251 - what Ray gave this node
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    return (done.stderr.strip().splitlines() or [f"an agent ended with {done.returncode}"])[-1]
+
+
+def say(text: str) -> None:
+    """Write a line for the placement."""
+    sys.stderr.write(f"ray: {text}\n")
+    sys.stderr.flush()
+
+
+def hold(wanted: dict[str, Any]) -> str:
+    """Place the agents and wait until none runs any more: the last one's last line."""
+    ray: Any = import_module("ray")  # by name: only whoever asks for it has it
+    util: Any = import_module("ray.util")
+    strategy: Any = import_module("ray.util.scheduling_strategies").PlacementGroupSchedulingStrategy
+    given = dict(surroundings())
+    env = {name: given[name] for name in wanted["names"]}
+    say("waits for Ray to answer")
+    ray.init(address=wanted["address"] or "auto", log_to_driver=False, logging_level="ERROR")
+    resources = wanted["resources"]
+    group = util.placement_group([resources] * wanted["nodes"], strategy="STRICT_SPREAD")
+    while not group.wait(ASK_S):
+        has = sum(all(node["Resources"].get(n, 0) >= v for n, v in resources.items()) for node in ray.nodes())
+        asked = ", ".join(f"{name}:{number:g}" for name, number in resources.items())
+        say(f"waits for {wanted['nodes']} node(s) with {asked} free; {has} node(s) have so much at all")
+    own = {name: resources.get(name, 0) for name in ("CPU", "GPU")}
+    more = {name: number for name, number in resources.items() if name not in own}
+    tasks = [
+        ray.remote(num_cpus=own["CPU"], num_gpus=own["GPU"], resources=more, max_retries=0)(run_agent)
+        .options(scheduling_strategy=strategy(group, placement_group_bundle_index=number))
+        .remote(wanted["argv"], {**env, ORDER: str(number)}, wanted["cwd"], DIE_WITH_US)
+        for number in range(wanted["nodes"])
+    ]
+    say("waits for its tasks to begin")
+    ray.wait(tasks, timeout=START_S)
+    say("its tasks run")
+    last = ""
+    while tasks:
+        (done,), tasks = ray.wait(tasks)
+        try:
+            last = ray.get(done)
+        except ray.exceptions.RayError as error:
+            last = f"a node or its worker was lost: {type(error).__name__}"
+    return last
+
+
+def main() -> int:
+    """Hold agents until the last one has ended, or until SIGTERM."""
+    try:
+        say(hold(json.loads(sys.argv[1])))
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        say(f"no Ray answers as it should: {' '.join(str(error).split())[:300]}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""A real Slurm and a real Ray of two nodes, in namespaces of their own, run trials; or it is said why not."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.cluster import ENGINES
+from harness.testing import cluster
+from harness.testing.engines import CHECKS, CLUSTER_CHECKS, await_
+
+ROOT = Path(__file__).parents[2]
+COOKBOOK = ROOT / "docs" / "cookbook.md"
+PROLOG = ROOT / "examples" / "slurm_task_prolog.sh"
+
+PROGRAM = """
+import os, sys
+print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], "on", os.uname().nodename, flush=True)
+sys.exit(int(sys.argv[1]) if os.environ["RANK"] == "1" else 0)
+"""
+
+
+@pytest.fixture(scope="module", params=sorted(cluster.CLUSTERS))
+def engine(request):
+    """The name of an engine whose cluster is up, the environment that finds it, and the cluster."""
+    if why := cluster.refusal(request.param):
+        pytest.skip(f"no {request.param} can be started here: {why}")
+    with cluster.CLUSTERS[request.param]() as two:
+        path = f"{Path(sys.executable).parent}:{two.environment.get('PATH', os.environ['PATH'])}"
+        yield request.param, {**os.environ, **two.environment, "PATH": path}, two
+    assert [init.pid for init in two.inits.values() if Path(f"/proc/{init.pid}").exists()] == []
+    assert [daemon.pid for daemon in two.daemons if Path(f"/proc/{daemon.pid}").exists()] == []
+    assert subprocess.run(["ip", "link", "show", two.bridge], capture_output=True, check=False).returncode != 0
+
+
+def run(engine, tmp_path, code):
+    name, env, _ = engine
+    (tmp_path / "job.py").write_text(PROGRAM)
+    words = ["--on", name, "--nodes", "2", "--", sys.executable, "job.py", code]
+    command = [sys.executable, "-m", "harness", "run", "--json", "--runs", tmp_path / "runs", *words]
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout, done.stderr
+    (trial,) = json.loads(done.stdout)["trials"]
+    return trial["verdict"]
+
+
+def test_a_program_runs_once_on_each_of_two_nodes(engine, tmp_path):
+    verdict = run(engine, tmp_path, "0")
+
+    assert verdict["kind"] == "PASS"
+    said = [path.read_text().split() for path in tmp_path.glob("runs/*/trials/*/**/stdout.txt")]
+    assert sorted(words[:4] for words in said) == [["rank", "0", "of", "2"], ["rank", "1", "of", "2"]]
+    assert {words[-1] for words in said} == {"n1", "n2"}
+
+
+def test_a_rank_that_fails_on_the_other_node_is_the_trials_crash(engine, tmp_path):
+    verdict = run(engine, tmp_path, "3")
+
+    assert verdict["kind"] == "CRASH"
+    assert "3" in verdict["because"]
+
+
+def blocks(name):
+    """The blocks of the cookbook that are held here, of one engine."""
+    (section,) = re.findall(rf"(?ms)^## {name}\n(.*?)^## ", COOKBOOK.read_text(), re.IGNORECASE)
+    return re.findall(r"(?ms)^<!-- held by: tests/integration/test_clusters.py -->\n```bash\n(.*?)^```$", section)
+
+
+@pytest.mark.long
+def test_every_block_of_the_cookbook_runs(engine, tmp_path):
+    name, env, _ = engine
+    (tmp_path / "train.py").write_text("for step in range(3): print('step', step, flush=True)\n")
+    assert blocks(name)
+    for block in blocks(name):
+        done = subprocess.run(["bash", "-e", "-c", block], env=env, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.long
+def test_a_guard_started_by_a_prolog_tells_of_a_hang_and_ends_with_the_job(engine, tmp_path):
+    name, env, _ = engine
+    if name != "slurm":
+        pytest.skip("a prolog is Slurm's")
+    (tmp_path / "hang.py").write_text("import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()\n")
+    job = subprocess.Popen(["srun", "-N1", "--task-prolog", PROLOG, "python", "hang.py"], env=env, cwd=tmp_path)
+    try:
+        await_(lambda: any("HANG" in p.read_text() for p in tmp_path.glob("*/*/guard.jsonl")), "no hang", limit_s=400)
+    finally:
+        job.terminate()
+        job.wait()
+    (log,) = tmp_path.glob("*/*/guard.log")
+    await_(lambda: "no longer guarded" in log.read_text(), "the guard outlived the job")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+def test_contract(check, engine, tmp_path, monkeypatch):
+    name, env, _ = engine
+    for key, text in env.items():
+        monkeypatch.setenv(key, text)
+    check(ENGINES.load(name)(), tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("check", CLUSTER_CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+def test_contract_of_nodes(check, engine, tmp_path, monkeypatch):
+    name, env, two = engine
+    for key, text in env.items():
+        monkeypatch.setenv(key, text)
+    check(ENGINES.load(name)(), tmp_path, two)
