@@ -13,6 +13,7 @@ Clocks are compared with their error: a cut must be longer than what the clocks 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from harness.core.node import PIDS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from harness.core.evidence import ProcessState
     from harness.core.node import Node
     from harness.core.outcome import Outcome
 
@@ -65,7 +67,8 @@ def join(parts: Sequence[tuple[Node, Outcome, Evidence]]) -> Evidence:
     first = seen[0]
     if len(parts) == 1:
         return replace(first, nodes=(parts[0][0],))
-    ranks = sorted((facts for _, outcome, evidence in parts for facts in _ranks(outcome, evidence)), key=_rank)
+    claimed = [facts for _, outcome, evidence in parts for facts in _ranks(outcome, evidence)]
+    ranks = sorted(_own_numbers(claimed, _flat(evidence.processes for evidence in seen)), key=_rank)
     marks = _flat(evidence.heartbeats for evidence in seen)
     marks.sort(key=lambda mark: mark.t_s)
     until_s = max(outcome.duration_s for _, outcome, _ in parts)
@@ -134,6 +137,16 @@ def _ranks(outcome: Outcome, evidence: Evidence) -> Iterable[RankFacts]:
     for facts in evidence.ranks:
         ended = exit_ is not None and facts.exit is None and (alone or exit_.code == 0)
         yield replace(facts, exit=exit_, ended_s=outcome.duration_s) if ended else facts
+
+
+def _own_numbers(ranks: Sequence[RankFacts], looks: Iterable[ProcessState]) -> list[RankFacts]:
+    """Each rank once. Of two nodes that have one of a number, that which started other ranks is a launcher.
+
+    What a launcher writes before there is any rank counts as rank 0's, on every node.
+    """
+    claims = Counter(facts.rank for facts in ranks)
+    started = {look.parent for look in looks if look.rank >= 0}
+    return [facts for facts in ranks if claims[facts.rank] == 1 or facts.pid not in started]
 
 
 def _measured(seen: Sequence[Measurement]) -> Measurement:
