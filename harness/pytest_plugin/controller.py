@@ -17,6 +17,7 @@ class Controller:
     """Owns the session's folder, and puts what was told about a worker into the report of its crash."""
 
     def __init__(self, config: pytest.Config) -> None:
+        self.config = config
         self.folder: Path | None = None
 
     @pytest.hookimpl(optionalhook=True)
@@ -31,6 +32,9 @@ class Controller:
         worker = report.node.gateway.id  # pyright: ignore[reportAttributeAccessIssue] - xdist's
         told = read_told(self.folder / f"{worker}.told") if self.folder else None
         if told is not None and told.nodeid == crashitem:
+            # xdist gives up after four crashes for each worker (--max-worker-restart); this is none.
+            session: Any = self.config.pluginmanager.get_plugin("dsession")
+            session._failed_nodes_count -= 1
             report.longrepr = told.text
             report.when = "call"
             file, _, test = crashitem.partition("::")

@@ -85,8 +85,8 @@ class Guarded:
                 self.earlier = set(earlier.reports)
                 self.config.pluginmanager.register(earlier, "hang-guard-earlier")
             self.reports = (self.kept / f"{self.name}.reports").open("a")
-        # Of a worker, standard output is xdist's own channel.
-        out = subprocess.DEVNULL if self.worker else None
+        # Of a worker, standard output is xdist's own channel; where the session is kept, others speak.
+        out = subprocess.DEVNULL if self.worker or self.kept else None
         self.waiter = subprocess.Popen(
             python("waiter", self.folder, self.name, light=True),
             stdin=subprocess.DEVNULL,

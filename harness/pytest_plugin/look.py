@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import linecache
+import signal
 import sys
 import tempfile
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from harness.core.outcome import StopReason
 from harness.core.verdict import Case, Confidence, Kind
 from harness.observe.attach import Looker, job_logs
 from harness.observe.job import Job, ProcTree, Worker, find_job
+from harness.observe.proc import Proc
 from harness.observe.watch import Act, Step, next_look, next_step
 from harness.pytest_plugin.keeper import END
 from harness.pytest_plugin.place import EXIT, State, StateFile
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
     from harness.core.evidence import Evidence, Frame, StackSample, ThreadStack
     from harness.core.outcome import Outcome
+    from harness.core.ports import Clock
     from harness.core.trial import Trial
     from harness.core.verdict import Verdict
     from harness.observe.job import Member
@@ -50,6 +53,9 @@ LISTENER = ("/execnet/gateway_base.py", "_thread_receiver")
 TIMEOUT = "pytest_timeout"
 """How the name of pytest-timeout's own thread begins."""
 
+
+FAR_S = 30.0
+"""How far pytest-timeout's alarm must be for threads to be stopped for their native frames: longer than any dump."""
 
 PYTEST = ("/_pytest/", "/pluggy/", "/xdist/", "/execnet/", "/pytest/__main__.py", "<frozen runpy>")
 """Parts of the paths of frames that say nothing about a test."""
@@ -71,6 +77,19 @@ class Below(ProcTree):
         found = [child for child in super().children(pid) if child != self._without] if pid in self._known else []
         self._known.update(found)
         return found
+
+
+class BeforeTheAlarm(Proc):
+    """/proc, in which the alarm of pytest-timeout in ``pid`` is not seen while it is too far to be lost in a dump."""
+
+    def __init__(self, *, pid: int, rings_s: float, clock: Clock) -> None:
+        super().__init__()
+        self._pid, self._rings_s, self._clock = pid, rings_s, clock
+
+    def signal_mask(self, pid: int, kind: str) -> int:
+        """The signals, one bit each."""
+        far = pid == self._pid and self._clock.now() + FAR_S < self._rings_s
+        return super().signal_mask(pid, kind) & ~((1 << (signal.SIGALRM - 1)) if far else 0)
 
 
 class TestLooker(Looker):
@@ -182,10 +201,10 @@ class Look:
     def watch(self, job: Job) -> tuple[Outcome, Evidence, Verdict]:
         """Some seconds of ``job``, judged."""
         from harness.observe.devices.table import load_devices
-        from harness.observe.proc import Proc
         from harness.observe.runner import Eyes
         from harness.observe.stacks.table import load_sources
 
+        seen = BeforeTheAlarm(pid=self.pid, rings_s=self.state.alarm_s, clock=self.clock)
         with tempfile.TemporaryDirectory(prefix="nsa-hang-guard-look-") as folder:
             looker = TestLooker(
                 alarm=bool(self.state.alarm_s),
@@ -196,7 +215,7 @@ class Look:
                 trial=self.trial(),
                 folder=Path(folder),
                 clock=self.clock,
-                eyes=Eyes(sources=load_sources(("py-spy", "pystack")), devices=load_devices(), view=Proc()),
+                eyes=Eyes(sources=load_sources(("py-spy", "pystack"), proc=seen), devices=load_devices(), view=Proc()),
                 is_same=is_same,
                 judge=self.judge,
                 note=lambda _: None,
@@ -260,7 +279,7 @@ class Look:
             store.write_evidence(trial.key, evidence)
             store.add_record(record)
             store.add_end(why="answered", seconds=outcome.duration_s, answer=CampaignAnswer())
-            write(store.campaign_run(), store.run_dir)
+            write(store.run(), store.run_dir)
             return layout.report(store.run_dir).absolute()
 
 

@@ -133,9 +133,13 @@ class Waiter:
                     stdin=subprocess.DEVNULL,
                     stdout=file,
                 )
-            while looking.poll() is None:
-                if self.ended(POLL_S) or self.clock.now() > most_s or self.is_overdue(state):
-                    looking.kill()
+            try:
+                while looking.poll() is None:
+                    if self.ended(POLL_S) or self.clock.now() > most_s or self.is_overdue(state):
+                        break
+            finally:  # also when the session has ended us
+                looking.kill()
+                looking.wait()
             return json.loads(path.read_text())
         except (OSError, ValueError):
             return None

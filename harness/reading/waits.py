@@ -206,6 +206,14 @@ def may_be_let_on(handled: int) -> bool:
     return bool(handled & ~sum(1 << (number - 1) for number in _LETS_NOBODY_ON))
 
 
+_ALARMS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF)
+
+
+def has_an_alarm(handled: int) -> bool:
+    """Whether a program that handles these signals may have a timer of its own set, whose signal wakes its main thread."""
+    return bool(handled & sum(1 << (number - 1) for number in _ALARMS))
+
+
 def sleeps(kernel_function: str) -> bool:
     """Whether a thread that is in this function of the kernel wakes by itself, whatever is known of its call."""
     return "nanosleep" in kernel_function

@@ -256,7 +256,7 @@ def sessions(tmp_path_factory):
         "lost": (LOST, *guard),
         "outrun": (OUTRUN, *guard),
         "marked": ("import pytest\npytestmark = pytest.mark.hang_guard(after=2)\n" + HELD,),
-        "workers": (HUNG + HELD, *guard, "-n2"),
+        "workers": (HUNG + HELD, *guard, "-n2", "--max-worker-restart=1"),
         "beside": (BESIDE, *guard, "--timeout=100", "-ofaulthandler_timeout=100"),
         "exit": (EXIT,),
         "short": (SHORT, "--hang-guard", "--hang-guard-after=0.5"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.registry import Registry
 
@@ -22,11 +22,17 @@ STACK_SOURCES = Registry(
 """Neutral and cheap first; faulthandler last, because it sends a signal."""
 
 
-def load_sources(names: Sequence[str] = (), *, keeps_locals: bool = False) -> tuple[StackSource, ...]:
+def load_sources(
+    names: Sequence[str] = (), *, keeps_locals: bool = False, **all_of_them: Any
+) -> tuple[StackSource, ...]:
     """The sources called ``names``, or all of them, in table order; with the values of locals where one can see them.
+
+    ``all_of_them`` are arguments of each.
 
     Raises:
         UnknownNameError: a name that is not in the table.
     """
     asked = {"py-spy": {"keeps_locals": True}} if keeps_locals else {}
-    return tuple(STACK_SOURCES.load(name)(**asked.get(name, {})) for name in (names or STACK_SOURCES.names()))
+    return tuple(
+        STACK_SOURCES.load(name)(**asked.get(name, {}), **all_of_them) for name in (names or STACK_SOURCES.names())
+    )

@@ -368,25 +368,31 @@ def test_native_frames_are_not_asked_of_a_traced_process(tool, child, tmp_path):
     )
 
 
+LOCK = "lock = threading.Lock(); lock.acquire(); print(flush=True); lock.acquire()"
+PAUSE = "print(flush=True); signal.pause()"
+
+
 @pytest.mark.parametrize(
-    ("handles", "threads", "stopped"),
+    ("handles", "threads", "waits", "stopped"),
     [
-        ("signal.signal(signal.SIGALRM, print)", 1, False),  # the kernel would give the alarm to the thread that runs
-        ("signal.signal(signal.SIGALRM, print)", 0, True),  # nobody else could get it: it waits for the end of the stop
-        ("", 1, True),  # nothing handles a signal, so none is missed
+        ("signal.signal(signal.SIGUSR1, print)", 1, PAUSE, False),  # the kernel would give it to the thread that runs
+        ("signal.signal(signal.SIGUSR1, print)", 0, PAUSE, True),  # nobody else could get it: it waits for the end
+        ("", 1, PAUSE, True),  # nothing handles a signal, so none is missed
+        ("signal.signal(signal.SIGALRM, print)", 1, LOCK, False),  # its handler may give the lock back
+        ("signal.signal(signal.SIGALRM, print)", 0, LOCK, True),
+        ("signal.signal(signal.SIGUSR1, print)", 1, LOCK, True),  # nobody is told to send it at just that moment
     ],
 )
-def test_a_thread_that_waits_for_a_signal_is_not_stopped_where_another_would_get_it(handles, threads, stopped):
+def test_a_thread_that_waits_for_a_signal_is_not_stopped_where_another_would_get_it(handles, threads, waits, stopped):
     program = (
         f"import signal, threading\n{handles}\nstay = threading.Event()\n"
-        f"for _ in range({threads}): threading.Thread(target=stay.wait, daemon=True).start()\n"
-        "print(flush=True)\nsignal.pause()"
+        f"for _ in range({threads}): threading.Thread(target=stay.wait, daemon=True).start()\n{waits}"
     )
     with subprocess.Popen([sys.executable, "-S", "-c", program], stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
         proc = Proc()
-        while "pause" not in proc.calls(child.pid):
+        while Proc().states(child.pid)[0] != "S" or (waits is PAUSE and "pause" not in proc.calls(child.pid)):
             WallClock().sleep(0.01)
         why = dumper.unstoppable(child.pid, proc=proc)
         child.kill()
