@@ -1,4 +1,7 @@
-"""THE LOOP over a matrix: ask, plan, launch, watch, classify, record, tell; then what the cells say together."""
+"""THE LOOP: ask, plan, launch, watch, classify, record, tell; then controls, and what it all says together.
+
+Read this after core/.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from harness.conduct import Parts
 from harness.core.campaign import CampaignAnswer, Met, Said, Task
 from harness.core.errors import SpecError
 from harness.core.evidence import Evidence
+from harness.core.trial import DENSE
 from harness.core.verdict import FAILURES, NEVER_ENDED_WELL, Answer, Kind
 from harness.earlier import Earlier, earlier_trials, words
 from harness.lanes import Lanes
@@ -22,10 +26,12 @@ from harness.plan.leases import Leases
 from harness.plan.predict_cell import guess_cell, predict_cell
 from harness.plan.queue import Queue
 from harness.search.along import Along
+from harness.search.controls import next_control, with_controls
 from harness.search.hearing import Hearing
 from harness.search.met import in_force, met
 from harness.search.oracle import Oracle, not_followed
 from harness.search.own_command import once_more, own_commands
+from harness.search.scaling import fits_along, scaling_of
 from harness.search.strategies import conclude, ready, strategy_of
 from harness.search.tables import Facts, axis_fits, cell_results, failure_tables
 from harness.store.run_store import read_evidence
@@ -33,10 +39,11 @@ from harness.store.run_store import read_evidence
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from harness.core.boundary import Boundary
     from harness.core.campaign import CampaignSpec
     from harness.core.point import Point
     from harness.core.ports import CellRequest, Screen
-    from harness.core.record import CampaignRun, TrialRecord
+    from harness.core.record import Run, TrialRecord
     from harness.core.trial import Trial
     from harness.core.verdict import Verdict
     from harness.launch.claims import Claims
@@ -67,6 +74,11 @@ def of_use(spec: CampaignSpec, search: Search, counted: Sequence[TrialRecord]) -
     return [r for r in ordered if is_known or r.verdict.kind not in FAILURES]
 
 
+def _runs_like(one: Trial, other: Trial) -> bool:
+    """Whether ``one`` says how long ``other`` takes: with dense attention a trial says nothing of one without."""
+    return (one.control == DENSE) == (other.control == DENSE)
+
+
 def _no_gpus(cell: Point) -> int:
     return 0
 
@@ -88,7 +100,7 @@ class Campaign:
         lanes = (parts,) if isinstance(parts, Parts) else tuple(parts)
         parts = lanes[0]
         self.store = store
-        self.spec = store.campaign
+        self.spec = store.spec
         self.matrix = self.spec.matrix
         self.screen = screen
         self.today = dt.date.fromisoformat(parts.clock.wall()[:10])
@@ -115,7 +127,7 @@ class Campaign:
         self.predicted_s: dict[Point, float] = {}
         self.surprise = ""
 
-    def run(self) -> CampaignRun:
+    def run(self) -> Run:
         """Run to the end, or until the budget is used up, and write down what it all shows."""
         try:
             self._replay()
@@ -124,39 +136,55 @@ class Campaign:
             ended = self.surprise or ("budget used up" if self._unfinished() else "answered")
         except (Interrupted, KeyboardInterrupt):
             ended = "interrupted"
-        self.store.add_end(why=ended, seconds=self.attempts.seconds, answer=self.conclude())
-        return self.store.campaign_run()
+        answer = self.conclude()
+        if ended == "interrupted":  # a search that was cut off has no boundary yet
+            answer = replace(answer, boundary=None)
+        self.store.add_end(why=ended, seconds=self.attempts.seconds, answer=answer)
+        return self.store.run()
 
-    def settle(self, *, seconds: float) -> CampaignRun:
+    def settle(self, *, seconds: float) -> Run:
         """Write down what the trials that are there already show; runs nothing."""
         self._replay()
         self.lanes.close()
         ended = "answered" if self.search.ask() is None else "not all cells were run"
         self.store.add_end(why=ended, seconds=seconds, answer=self.conclude())
-        return self.store.campaign_run()
+        return self.store.run()
 
     def conclude(self) -> CampaignAnswer:
         """What is known so far; runs nothing."""
         said = {fact.cell: fact for fact in self.store.facts() if isinstance(fact, Said)}
-        records = (*self.store.reused(), *self.store.records())
-        facts = Facts(records=records, names=self.names, ran=self.ran, predicted_s=self.predicted_s, said=said)
+        records = self._known()
+        counted = tuple(record for record in records if not record.trial.is_control)
+        facts = Facts(records=counted, names=self.names, ran=self.ran, predicted_s=self.predicted_s, said=said)
         space = self.matrix.space
         answer = CampaignAnswer(
             cells=cell_results(self.matrix, self.spec.cells, facts, today=self.today),
             failures=failure_tables(space, facts),
-            fits=axis_fits(space, records),
+            fits=axis_fits(space, counted),
             gpu_seconds=self._gpu_seconds(),
         )
         answer = conclude(self.search, answer)
         if self.spec.task is Task.CELLS:
             return answer
+        if answer.boundary is not None:
+            answer = replace(answer, boundary=self._with_controls(answer.boundary, records))
         commands = own_commands(self.spec, answer, records) if self.matrix.command else ()
         return replace(answer, notes=(*answer.notes, *not_followed(records)), commands=commands)
+
+    def _with_controls(self, boundary: Boundary, records: Sequence[TrialRecord]) -> Boundary:
+        """``boundary`` with how time and memory grow along its axis, and with what its controls showed."""
+        axis = self.spec.line
+        fitted = replace(boundary, fit=scaling_of(records, axis=axis), fits=fits_along(records, axis=axis))
+        return with_controls(fitted, self.spec, records)
+
+    def _known(self) -> tuple[TrialRecord, ...]:
+        """Every trial that counts here: those of earlier runs, then those of this one."""
+        return (*self.store.reused(), *self.store.records())
 
     # -- the loop
 
     def _replay(self) -> None:
-        for record in (*self.store.undone(), *self.store.reused(), *self.store.records()):
+        for record in (*self.store.undone(), *self._known()):
             self.planner.note(record.trial)
         for fact in self.store.facts():
             if not isinstance(fact, Said):
@@ -166,24 +194,35 @@ class Campaign:
 
     def _look_back(self) -> Earlier:
         """What earlier runs have tried; counted, once, before the first trial of this one, if that was asked for."""
-        axes = frozenset(f.name for f in self.matrix.space.factors)
-        run_dir, machine = self.store.run_dir, self.store.machine
-        earlier = earlier_trials(run_dir, axes=axes, machine=machine, like=lambda r: self.planner.again(r.trial))
+        earlier = earlier_trials(
+            self.store.run_dir,
+            question=self.spec,
+            machine=self.store.machine,
+            like=lambda record: self.planner.again(record.trial),
+        )
         if not self.spec.reuse or self.store.facts() or self.store.undone():
             return earlier
-        counted = of_use(self.spec, self.search, earlier.counted)
-        self._begin_beyond(counted)
-        for record in counted:
-            evidence = read_evidence(self.store.run_dir.parent / record.run, record.trial.key)
-            judged = replace(record, answer=self._answer(record.verdict, evidence or Evidence(steps_wanted=0)))
-            self.store.add_reuse(judged)
-            self._remember(judged, evidence)
-            self.planner.note(judged.trial)
-            self.hearing.hear(judged)
-        for note in words(counted, earlier.others):
+        counted = self._judged(of_use(self.spec, self.search, earlier.counted))
+        self._begin_beyond([record for record, _ in counted])
+        for record, evidence in counted:
+            self.store.add_reuse(record)
+            self._remember(record, evidence)
+            self.planner.note(record.trial)
+            self.hearing.hear(record)
+        for note in words([record for record, _ in counted], earlier.others):
             self.store.add_note(note)
             self.screen.noted(note)
         return earlier
+
+    def _judged(self, records: Sequence[TrialRecord]) -> list[tuple[TrialRecord, Evidence | None]]:
+        """``records`` as this question judges them; along one axis those that it cannot judge are asked again."""
+        judged: list[tuple[TrialRecord, Evidence | None]] = []
+        for record in records:
+            evidence = read_evidence(self.store.run_dir.parent / record.run, record.trial.key)
+            answer = self._answer(record.verdict, evidence or Evidence(steps_wanted=0))
+            if self.spec.task is not Task.BISECT or answer is not Answer.UNRESOLVED:
+                judged.append((replace(record, answer=answer), evidence))
+        return judged
 
     def _begin_beyond(self, reused: Sequence[TrialRecord]) -> None:
         """A fresh search whose limits are for what comes on top of ``reused``."""
@@ -226,13 +265,17 @@ class Campaign:
     def _asked(self) -> tuple[CellRequest, ...]:
         if self._spent() or self.surprise:
             return ()
-        return ready(self.search, most=LOOK_AHEAD) or self._once_more()
+        return ready(self.search, most=LOOK_AHEAD) or self._afterwards()
 
-    def _once_more(self) -> tuple[CellRequest, ...]:
-        """A minimal command line of a program, to be seen again before it is printed; nothing else runs beside it."""
-        if not self.matrix.command or self.lanes.busy or self.search.ask() is not None:
+    def _afterwards(self) -> tuple[CellRequest, ...]:
+        """What is run when the search is over, one at a time: controls, and a minimal command line once more."""
+        if self.lanes.busy or self.search.ask() is not None:
             return ()
-        request = once_more(conclude(self.search, CampaignAnswer()), self.store.records())
+        answer, records, request = conclude(self.search, CampaignAnswer()), self.store.records(), None
+        if answer.boundary is not None:
+            request = next_control(self.spec, answer.boundary, records)
+        if self.matrix.command and request is None:
+            request = once_more(answer, records)
         return () if request is None else (request,)
 
     def _kept(self, record: TrialRecord) -> TrialRecord:
@@ -246,7 +289,8 @@ class Campaign:
         except SpecError as error:
             return self._say(request.cell, by="the trainer", why=str(error))
         limits = self.matrix.limits_at(request.cell)
-        known = (*self.earlier.passed, *self.store.records())
+        alike = (r for r in self.store.records() if _runs_like(r.trial, trial))
+        known = (*(() if trial.control == DENSE else self.earlier.passed), *alike)
         prediction = predict_cell(known, space=self.matrix.space, cell=request.cell)
         if prediction is not None:
             self.predicted_s.setdefault(request.cell, prediction.total_s)

@@ -6,9 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from harness.core.campaign import CampaignSpec
 from harness.core.errors import StoreError
-from harness.core.spec import BisectSpec, Effort
 from harness.core.verdict import FAILURES, Kind
 from harness.plan.budget import limits_set
 from harness.store.history import History, read_question
@@ -17,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from harness.core.campaign import CampaignSpec
     from harness.core.record import Machine, TrialRecord
     from harness.core.trial import Trial
-    from harness.store.history import Question
 
 MOST_RUNS = 30
 """How many earlier runs of the same question or axes are looked at, newest first."""
@@ -43,9 +41,9 @@ class Earlier:
 
 
 def earlier_trials(
-    run_dir: Path, *, axes: frozenset[str], machine: Machine, like: Callable[[TrialRecord], Trial | None]
+    run_dir: Path, *, question: CampaignSpec, machine: Machine, like: Callable[[TrialRecord], Trial | None]
 ) -> Earlier:
-    """The trials of other runs beside ``run_dir`` over the same ``axes``.
+    """The trials of other runs beside ``run_dir`` over the same axes as ``question``, asked in the same way.
 
     ``like(record)`` is the trial that would be made now of the record's cell, None when there is no such cell here.
     Left out are runs that cannot be read, and trials that told nothing or ran under other limits set by the user.
@@ -53,7 +51,7 @@ def earlier_trials(
     counted: dict[str, TrialRecord] = {}
     passed: list[TrialRecord] = []
     others = 0
-    for record, is_alike in _trials(run_dir, machine, is_akin=lambda question: _axes(question) == axes):
+    for record, is_alike in _trials(run_dir, machine, is_akin=lambda other: _shaped(other) == _shaped(question)):
         now = like(record)
         if now is None or not _same_cell(now, record.trial):
             continue
@@ -67,26 +65,6 @@ def earlier_trials(
         else:
             others += 1
     return Earlier(counted=tuple(counted.values()), others=others, passed=tuple(passed))
-
-
-def earlier_along(
-    run_dir: Path, *, spec: BisectSpec, machine: Machine, again: Callable[[Trial], Trial | None]
-) -> Earlier:
-    """The trials of other runs beside ``run_dir`` that this question along one axis would make under the same key.
-
-    ``again(trial)`` is the trial that would be made now of the same value, role and repeat, None when there is none.
-    """
-    counted: dict[str, TrialRecord] = {}
-    others = 0
-    for record, is_alike in _trials(run_dir, machine, is_akin=lambda question: _held(question) == _held(spec)):
-        then, now = record.trial, again(record.trial)
-        if now is None or replace(now, code=then.code, machine=then.machine).key != then.key:
-            continue
-        if is_alike and now.key == then.key:
-            _count(counted, record)
-        else:
-            others += 1
-    return Earlier(counted=tuple(counted.values()), others=others)
 
 
 def words(counted: Sequence[TrialRecord], others: int) -> tuple[str, ...]:
@@ -114,7 +92,7 @@ def _count(counted: dict[str, TrialRecord], record: TrialRecord) -> None:
 
 
 def _trials(
-    run_dir: Path, machine: Machine, *, is_akin: Callable[[Question], bool]
+    run_dir: Path, machine: Machine, *, is_akin: Callable[[CampaignSpec], bool]
 ) -> Iterator[tuple[TrialRecord, bool]]:
     """Every telling trial of the newest akin runs, oldest first, and whether it had the same variables as now."""
     for history in _readable(reversed(_runs(run_dir, is_akin))):
@@ -130,7 +108,7 @@ def _readable(folders: Iterable[Path]) -> Iterator[History]:
             yield History.read(folder)
 
 
-def _runs(run_dir: Path, is_akin: Callable[[Question], bool]) -> list[Path]:
+def _runs(run_dir: Path, is_akin: Callable[[CampaignSpec], bool]) -> list[Path]:
     """The newest akin runs, newest first; their questions alone are read for that."""
     found: list[Path] = []
     for folder in sorted((path.parent for path in run_dir.parent.glob("*/journal.jsonl")), reverse=True):
@@ -139,25 +117,17 @@ def _runs(run_dir: Path, is_akin: Callable[[Question], bool]) -> list[Path]:
     return found
 
 
-def _asks(run_dir: Path, is_akin: Callable[[Question], bool]) -> bool:
+def _asks(run_dir: Path, is_akin: Callable[[CampaignSpec], bool]) -> bool:
     try:
         return is_akin(read_question(run_dir))
     except StoreError:
         return False
 
 
-def _axes(question: Question) -> frozenset[str] | None:
-    if isinstance(question, CampaignSpec):
-        return frozenset(factor.name for factor in question.matrix.space.factors)
-    return None
-
-
-def _held(question: Question) -> BisectSpec | None:
-    """A question along one axis less what shapes no trial of it: which values, how many trials, what is bad."""
-    if not isinstance(question, BisectSpec):
-        return None
-    axis = replace(question.axis, values=(0,), help="")
-    return replace(question, question="", axis=axis, bad=(), effort=Effort(), controls=(), reuse=False)
+def _shaped(question: CampaignSpec) -> tuple[object, ...]:
+    """What shapes the trials of a question beside its cells: axes, planted fault, how they start, and the seed."""
+    axes = frozenset(factor.name for factor in question.matrix.space.factors)
+    return axes, question.matrix.fault, question.executor, question.seed
 
 
 def _same_cell(now: Trial, then: Trial) -> bool:

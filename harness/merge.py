@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.campaign import Campaign
-from harness.core.campaign import CampaignSpec, Said, Task
+from harness.core.campaign import Said, Task
 from harness.core.errors import NoRunError, SpecError
 from harness.search.cells import planned_cells
 from harness.store import layout
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.conduct import Parts
+    from harness.core.campaign import CampaignSpec
     from harness.core.invocation import Invocation
     from harness.core.point import Point
     from harness.core.ports import Clock, Screen
-    from harness.core.record import CampaignRun, TrialRecord
+    from harness.core.record import Run, TrialRecord
 
 
 def shards_at(places: Iterable[Path]) -> list[list[History]]:
@@ -39,10 +40,10 @@ def shards_at(places: Iterable[Path]) -> list[list[History]]:
             raise NoRunError(f"no run at or below {place}")
         for history in map(History.read, folders):
             spec = history.question
-            if not isinstance(spec, CampaignSpec) or spec.task is not Task.CELLS:
+            if spec.task is not Task.CELLS:
                 raise SpecError(f"{history.run_dir} is no run of cells; only shards of a matrix can be merged")
             asked = replace(spec, cells=())
-            of_it = [group for group in groups if replace(group[0].campaign, cells=()) == asked]
+            of_it = [group for group in groups if replace(group[0].question, cells=()) == asked]
             if of_it:
                 of_it[0].append(history)
             else:
@@ -50,7 +51,7 @@ def shards_at(places: Iterable[Path]) -> list[list[History]]:
     return groups
 
 
-def merge(shards: Sequence[History], *, runs: Path, parts: Parts, screen: Screen, clock: Clock) -> CampaignRun:
+def merge(shards: Sequence[History], *, runs: Path, parts: Parts, screen: Screen, clock: Clock) -> Run:
     """A new run in ``runs`` that has every trial of ``shards``, in the order of one run, and what they show together.
 
     Raises:
@@ -58,12 +59,12 @@ def merge(shards: Sequence[History], *, runs: Path, parts: Parts, screen: Screen
         StoreError: it cannot be written.
     """
     first = shards[0]
-    cells = _in_order(first.campaign, {cell for shard in shards for cell in shard.campaign.cells})
+    cells = _in_order(first.question, {cell for shard in shards for cell in shard.question.cells})
     records = _in_one_row(shards, cells)
     whole = _invocation(first.identity.invocation)
     with RunStore.create(
         runs,
-        spec=replace(first.campaign, cells=cells),
+        spec=replace(first.question, cells=cells),
         machine=first.identity.machine,
         code=first.identity.code,
         argv=first.identity.argv,
@@ -79,7 +80,7 @@ def merge(shards: Sequence[History], *, runs: Path, parts: Parts, screen: Screen
                     store.add_said(fact)
         for note in _notes(shards):
             store.add_note(note)
-        seconds = sum(shard.campaign_run().seconds for shard in shards)
+        seconds = sum(shard.run().seconds for shard in shards)
         return Campaign(store=store, parts=parts, screen=screen).settle(seconds=seconds)
 
 
@@ -125,7 +126,7 @@ def missing(shards: Sequence[History]) -> list[str]:
 
 def _notes(shards: Sequence[History]) -> list[str]:
     machines = {shard.identity.machine.fingerprint for shard in shards}
-    notes = list(dict.fromkeys(note for shard in shards for note in shard.campaign_run().notes))
+    notes = list(dict.fromkeys(note for shard in shards for note in shard.run().notes))
     notes += [f"shard {name} is missing: nothing is known of its cells" for name in missing(shards)]
     if len(machines) > 1:
         notes.append(f"its shards ran on {len(machines)} kinds of machines: times are not comparable between them")

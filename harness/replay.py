@@ -5,28 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from harness.core.campaign import CampaignSpec, Said, Task
+from harness.core.campaign import Said
 from harness.core.codec import from_json
 from harness.core.point import Point
 from harness.core.record import TrialRecord
-from harness.search.along import Along
+from harness.core.trial import control_of
 from harness.search.hearing import Hearing
 from harness.search.own_command import AGAIN
 from harness.search.strategies import ready, strategy_of
-from harness.store import journal, layout
-from harness.store.history import History
+from harness.store.history import History, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from harness.core.boundary import PlanEstimate
+    from harness.core.campaign import CampaignSpec
     from harness.core.ports import CellRequest
-    from harness.core.spec import BisectSpec
     from harness.search.strategies import Search
-
-SEARCHING = frozenset({"search", "certify", "confirm", "alternative", AGAIN})
-"""Roles whose trials a search is told of."""
 
 AT_ONCE = 1024
 
@@ -43,8 +39,8 @@ class Step:
 
     @property
     def same(self) -> bool:
-        """Whether the search still decides like that; what is run once more comes when it has nothing to ask."""
-        if self.role == AGAIN:
+        """Whether the search still decides like that; controls, and what is run once more, come when it is over."""
+        if self.role == AGAIN or control_of(self.role):
             return not self.now
         return any((request.cell, request.role) == (self.cell, self.role) for request in self.now)
 
@@ -71,21 +67,20 @@ def replay(run_dir: Path) -> Replayed:
     """
     history = History.read(run_dir)
     question = _beyond(history.question, history.reused())
-    lines, _ = journal.read(layout.journal(run_dir))
-    played = Replayed(search=_fresh(question))
+    lines, _ = read_lines(run_dir)
+    played = Replayed(search=strategy_of(question))
     hearing = _hearing(question, played.search)
     for line in lines:
         match line.event:
             case "decision":
-                played.steps.append(_step(line.number, line.data, question, played.search))
+                played.steps.append(_step(line.number, line.data, played.search))
             case "record" | "reuse" | "said":
                 fact = _fact(line.event, line.data)
-                if isinstance(fact, Said) or fact.trial.role in SEARCHING:
-                    played.facts.append(fact)
-                    hearing.hear(fact)
+                played.facts.append(fact)
+                hearing.hear(fact)
             case "undo":
                 kept = played.facts[: -int(line.data["count"])]
-                played.search, played.facts = _fresh(question), kept
+                played.search, played.facts = strategy_of(question), kept
                 hearing = _hearing(question, played.search)
                 for fact in kept:
                     hearing.hear(fact)
@@ -94,54 +89,33 @@ def replay(run_dir: Path) -> Replayed:
     return played
 
 
-def foreseen(question: BisectSpec | CampaignSpec, counted: Sequence[TrialRecord]) -> PlanEstimate:
+def foreseen(question: CampaignSpec, counted: Sequence[TrialRecord]) -> PlanEstimate:
     """What ``question`` is expected to cost on top of ``counted``, which earlier runs have paid for."""
-    search = _fresh(_beyond(question, counted))
+    search = strategy_of(_beyond(question, counted))
     hearing = _hearing(question, search)
     for record in counted:
         hearing.hear(record)
     return search.estimate()
 
 
-def _beyond(question: BisectSpec | CampaignSpec, reused: Sequence[TrialRecord]) -> BisectSpec | CampaignSpec:
-    paid = [record.outcome.duration_s for record in reused]
-    if isinstance(question, CampaignSpec):
-        return replace(question, matrix=replace(question.matrix, effort=question.matrix.effort.beyond(paid)))
-    return replace(question, effort=question.effort.beyond(paid))
+def _beyond(question: CampaignSpec, reused: Sequence[TrialRecord]) -> CampaignSpec:
+    effort = question.matrix.effort.beyond(record.outcome.duration_s for record in reused)
+    return replace(question, matrix=replace(question.matrix, effort=effort))
 
 
-def _fresh(question: BisectSpec | CampaignSpec) -> Search:
-    if isinstance(question, CampaignSpec):
-        return strategy_of(question)
-    return Along(question.axis, question.effort, base=question.fixed)
-
-
-def _hearing(question: BisectSpec | CampaignSpec, search: Search) -> Hearing:
-    return Hearing(search, infra_retries=question.matrix.infra_retries if isinstance(question, CampaignSpec) else 2)
+def _hearing(question: CampaignSpec, search: Search) -> Hearing:
+    return Hearing(search, infra_retries=question.matrix.infra_retries)
 
 
 def _fact(event: str, data: dict[str, Any]) -> TrialRecord | Said:
     return from_json(Said, data) if event == "said" else from_json(TrialRecord, data["record"])
 
 
-def _step(line: int, data: dict[str, Any], question: BisectSpec | CampaignSpec, search: Search) -> Step:
-    if isinstance(question, CampaignSpec):
-        cell = from_json(Point, data["cell"])
-        now = ready(search, most=AT_ONCE)
-    else:
-        cell = question.fixed.with_value(question.axis.name, data["value"])
-        now = ready(search, most=1)
-    reason = str(data["reason"])
-    return Step(line=line, cell=cell, role=str(data["role"]), reason=reason, now=now)
-
-
-def name_of(question: BisectSpec | CampaignSpec, cell: Point) -> str:
-    """A cell in a few words."""
-    if isinstance(question, CampaignSpec):
-        return question.matrix.space.name_of(cell)
-    return f"{question.axis.name}={cell.get(question.axis.name)}"
-
-
-def is_list(question: BisectSpec | CampaignSpec) -> bool:
-    """Whether the run is a list of cells rather than a search."""
-    return isinstance(question, CampaignSpec) and question.task is Task.CELLS
+def _step(line: int, data: dict[str, Any], search: Search) -> Step:
+    return Step(
+        line=line,
+        cell=from_json(Point, data["cell"]),
+        role=str(data["role"]),
+        reason=str(data["reason"]),
+        now=ready(search, most=AT_ONCE),
+    )

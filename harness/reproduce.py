@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from harness.core.ports import Clock
-    from harness.core.record import CampaignRun, Run, TrialRecord
+    from harness.core.record import Run, TrialRecord
 
 TRIES = 2
 TELLING = 40
@@ -54,7 +54,7 @@ class Tried:
 
 
 def reproduce(
-    run: Run | CampaignRun, run_dir: Path, *, python: str, env: Mapping[str, str], clock: Clock, tries: int = TRIES
+    run: Run, run_dir: Path, *, python: str, env: Mapping[str, str], clock: Clock, tries: int = TRIES
 ) -> Tried:
     """Write ``repro.py`` for the trial that the report is about, run it ``tries`` times, and keep how that went.
 

@@ -71,7 +71,7 @@ class Solo:
     ) -> None:
         self.store, self.config, self.point, self.env = store, config, point, tuple(env)
         self.until_fail = until_fail
-        self.matrix = store.campaign.matrix
+        self.matrix = store.spec.matrix
         self.attempts = Attempts(
             store=store,
             parts=parts,

@@ -28,7 +28,7 @@ if not OTHER:
     from harness.pytest_plugin import *
 else:
 
-    def pytest_addoption(parser: pytest.Parser) -> None:
+    def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
         """The option that cannot be had here."""
         parser.getgroup("hang guard", "nsa-harness").addoption(
             "--hang-guard", action="store_true", help=f"Not to be had here: the package harness is {OTHER}."

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from harness.cli import complete
-from harness.cli.exit_codes import SEARCH, ExitCode, of_boundary
+from harness.cli.exit_codes import SEARCH
 from harness.cli.foreign import COMMAND, INVOCATION, WithCommand
 from harness.cli.matrix_options import asking
-
-if TYPE_CHECKING:
-    from harness.cluster.placed import On
-    from harness.core.invocation import Invocation
-    from harness.core.record import Run
-    from harness.core.spec import BisectSpec
-    from harness.core.trial import Trial
-    from harness.settings import Settings
-    from harness.store.run_store import RunStore
 
 EXAMPLES = """\b
 Examples:
@@ -85,7 +76,7 @@ Examples:
 @click.option("--list-axes", is_flag=True, help="Every axis there is.")
 @click.option("--list-faults", is_flag=True, help="Every fault that can be planted.")
 @click.pass_context
-def bisect(ctx: click.Context, **options: object) -> None:
+def bisect(ctx: click.Context, **options: Any) -> None:
     """Find from which value of an axis on training fails, or that none does.
 
     Small values first: a pass costs seconds, a hang costs a whole limit. The last passing value must then pass
@@ -101,101 +92,25 @@ def bisect(ctx: click.Context, **options: object) -> None:
     here.
     """
     if options["list_axes"] or options["list_faults"]:
-        _print_tables(axes=bool(options["list_axes"]), faults=bool(options["list_faults"]))
+        _print_tables(axes=options["list_axes"], faults=options["list_faults"])
         return
+    from harness.cli.bisect_question import question_of
+    from harness.cli.campaigns import begin, finish, resume
+    from harness.cluster.placed import On
     from harness.settings import Settings
 
-    settings = Settings.read(runs=_text(options["runs"]))
-    from harness.cli.bisect_matrix import bisect_matrix, is_about_a_matrix
-
-    if is_about_a_matrix(settings, options, ctx.meta[COMMAND]):
-        bisect_matrix(ctx, settings, options, ctx.meta[COMMAND])
-        return
-    from harness.cluster.placed import On
-
-    if options["jobs"]:
-        raise click.UsageError("a search along one axis of our own trainer runs one trial at a time; leave --jobs out")
+    settings, jobs, on = Settings.read(runs=options["runs"]), options["jobs"], On.of(options)
     if options["resume"]:
-        run = _resume(settings, name=str(options["resume"]), on=On.of(options))
+        run = resume(settings, name=options["resume"], jobs=jobs, on=on)
     else:
-        spec = _spec(settings, options)
+        spec = question_of(settings, options, ctx.meta[COMMAND])
         if options["dry_run"]:
             from harness.cli.plan_text import print_plan
 
             print_plan(settings, spec)
             return
-        run = _begin(settings, spec, invocation=ctx.meta[INVOCATION], on=On.of(options))
-    _finish(ctx, run, as_json=bool(options["as_json"]))
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
-
-
-def _spec(settings: Settings, options: dict[str, object]) -> BisectSpec:
-    from harness.cli.matrix_options import OF_PROGRAMS
-    from harness.cli.question import question_of
-
-    for name in OF_PROGRAMS:
-        if options[name]:
-            raise click.UsageError(f"--{name.replace('_', '-')} needs a command behind --")
-    return question_of(settings, options)
-
-
-def _begin(settings: Settings, spec: BisectSpec, *, invocation: Invocation, on: On) -> Run:
-    from harness.clock import WallClock
-    from harness.machine import code_fingerprint, describe
-    from harness.store.run_store import RunStore
-
-    with RunStore.create(
-        settings.runs,
-        spec=spec,
-        machine=describe(),
-        code=code_fingerprint(),
-        invocation=invocation,
-        clock=WallClock(),
-    ) as store:
-        return _search(settings, store, on=on)
-
-
-def _resume(settings: Settings, *, name: str, on: On) -> Run:
-    from harness.cli.foreign import command_line
-    from harness.clock import WallClock
-    from harness.machine import code_fingerprint, describe
-    from harness.store.run_store import RunStore, find_run
-
-    with RunStore.open(
-        find_run(settings.runs, name),
-        clock=WallClock(),
-        machine=describe(),
-        code=code_fingerprint(),
-        argv=command_line(),
-    ) as store:
-        store.recall(dict(settings.whole_env))
-        return _search(settings, store, on=on)
-
-
-def _search(settings: Settings, store: RunStore, *, on: On) -> Run:
-    from harness.cli.console import screen
-    from harness.cli.wiring import Interrupt, lanes
-    from harness.report.write import write
-    from harness.session import Session
-
-    spec = store.spec
-    with (
-        Interrupt() as interrupted,
-        screen(label=lambda trial: _place(spec, trial)) as view,
-        lanes(settings, target=spec.target, executor=spec.executor, interrupted=interrupted, on=on) as tools,
-    ):
-        view.opened(question=spec.question, directory=str(store.run_dir), resumed=len(store.records()))
-        run = Session(store=store, parts=tools, screen=view, interrupted=interrupted).bisect()
-    write(run, store.run_dir)
-    return run
-
-
-def _place(spec: BisectSpec, trial: Trial) -> str:
-    """A trial by its axis: everything else is the same in all of them, or named by the control."""
-    return f"{spec.axis.name}={trial.point.get(spec.axis.name)}"
+        run = begin(settings, spec, invocation=ctx.meta[INVOCATION], jobs=jobs, on=on)
+    finish(ctx, run, as_json=options["as_json"])
 
 
 def _print_tables(*, axes: bool, faults: bool) -> None:
@@ -211,21 +126,3 @@ def _print_tables(*, axes: bool, faults: bool) -> None:
         for name in SPECIMENS:
             specimen = SPECIMENS.load(name)
             click.echo(f"{name:<18} {specimen.expect:<11} {specimen.imitates}")
-
-
-def _finish(ctx: click.Context, run: Run, *, as_json: bool) -> None:
-    from harness.cli.console import result
-    from harness.report.write import summary_json, summary_text
-
-    result(summary_json(run) if as_json else summary_text(run))
-    ctx.exit(exit_code(run))
-
-
-def exit_code(run: Run) -> ExitCode:
-    """What the end of a run means to a script."""
-    if run.ended == "interrupted":
-        return ExitCode.INTERRUPTED
-    boundary = run.boundary
-    if boundary is None or run.ended != "answered":
-        return ExitCode.BUDGET
-    return of_boundary(boundary, run.records)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from harness.cluster.placed import On
     from harness.core.campaign import CampaignSpec
     from harness.core.invocation import Invocation
-    from harness.core.record import CampaignRun
+    from harness.core.record import Run
     from harness.core.trial import Trial
     from harness.settings import Settings
     from harness.store.run_store import RunStore
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def begin(
     settings: Settings, spec: CampaignSpec, *, invocation: Invocation, jobs: int | None = None, on: On = HERE
-) -> CampaignRun:
+) -> Run:
     """A new run of ``spec``, to its end; ``jobs`` trials at once (None: as many as the GPUs allow, else one).
 
     ``invocation`` is the command that asks it; ``on`` are the nodes that trials run on, and says how many at once.
@@ -44,7 +44,7 @@ def begin(
         return conduct(settings, store, jobs=jobs, on=on)
 
 
-def resume(settings: Settings, *, name: str, jobs: int | None = None, on: On = HERE) -> CampaignRun:
+def resume(settings: Settings, *, name: str, jobs: int | None = None, on: On = HERE) -> Run:
     """An earlier run, taken up where it was left; ``latest`` is the last one."""
     from harness.clock import WallClock
     from harness.machine import code_fingerprint, describe
@@ -68,7 +68,7 @@ def find(settings: Settings, name: str | None) -> Path:
     return find_run(settings.runs, name)
 
 
-def conduct(settings: Settings, store: RunStore, *, jobs: int | None, on: On = HERE) -> CampaignRun:
+def conduct(settings: Settings, store: RunStore, *, jobs: int | None, on: On = HERE) -> Run:
     """Run what is left of the run in ``store`` and write its report."""
     from harness.campaign import Campaign
     from harness.cli.console import screen
@@ -77,7 +77,7 @@ def conduct(settings: Settings, store: RunStore, *, jobs: int | None, on: On = H
     from harness.report.write import write
     from harness.trees import trees_for
 
-    spec, gpus = store.campaign, () if on.engine else visible_gpus(dict(settings.child_env))
+    spec, gpus = store.spec, () if on.engine else visible_gpus(dict(settings.child_env))
     count = jobs or jobs_for(spec, gpus=len(gpus))
 
     def label(trial: Trial) -> str:
@@ -114,16 +114,16 @@ def jobs_for(spec: CampaignSpec, *, gpus: int) -> int:
     return max(gpus // min(wanted), 1) if wanted else 1
 
 
-def finish(ctx: click.Context, run: CampaignRun, *, as_json: bool) -> None:
+def finish(ctx: click.Context, run: Run, *, as_json: bool) -> None:
     """Say what came of it on standard output and end with the exit code that means it."""
     from harness.cli.console import result
-    from harness.report.write import campaign_text, summary_json
+    from harness.report.write import summary_json, summary_text
 
-    result(summary_json(run) if as_json else campaign_text(run))
+    result(summary_json(run) if as_json else summary_text(run))
     ctx.exit(exit_code(run))
 
 
-def exit_code(run: CampaignRun) -> ExitCode:
+def exit_code(run: Run) -> ExitCode:
     """What the end of a run means to a script."""
     from harness.core.campaign import Met, Task
     from harness.core.cause import MinimiseFinding
@@ -141,7 +141,7 @@ def exit_code(run: CampaignRun) -> ExitCode:
         sure = answer.minimised.causes and all(cause.certified for cause in answer.minimised.causes)
         return ExitCode.OK if sure else ExitCode.FINDINGS
     if answer.boundary is not None:
-        return of_boundary(answer.boundary, (*run.records, *run.reused))
+        return of_boundary(answer.boundary, run.records)
     if answer.explored is not None:
         return ExitCode.FINDINGS if answer.explored.failures else ExitCode.OK
     untold = [result for result in answer.cells if result.met in (Met.UNTOLD, Met.NOT_RUN)]

@@ -110,10 +110,10 @@ def annotate(ctx: click.Context, *, run: str | None, runs: str | None) -> None:
     """Print each failed cell, value or program of RUN (the last one by default) as an annotation."""
     from harness.report.write import form
     from harness.settings import Settings
-    from harness.store.run_store import find_run, read_any
+    from harness.store.run_store import find_run, read_run
 
     directory = find_run(Settings.read(runs=runs).runs, run)
-    lines = list(annotations_of(form(read_any(directory), directory, "junit")))
+    lines = list(annotations_of(form(read_run(directory), directory, "junit")))
     for line in lines[:MOST_ANNOTATIONS]:
         click.echo(line)
     if len(lines) > MOST_ANNOTATIONS:

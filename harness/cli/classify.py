@@ -75,12 +75,12 @@ def _recorded(directory: Path) -> Iterator[tuple[str, Verdict, Case | None]]:
     from harness.core.verdict import Case
     from harness.store import layout
     from harness.store.cases import read_cases
-    from harness.store.run_store import is_campaign, read_campaign, read_evidence, read_run
+    from harness.store.run_store import read_evidence, read_run
 
     if not layout.journal(directory).exists() and directory.is_dir():
         yield from ((found.name, found.verdict, found.case) for found in read_cases(directory))
         return
-    records = read_campaign(directory).records if is_campaign(directory) else read_run(directory).records
+    records = read_run(directory).records
     for record in records:
         evidence = read_evidence(directory, record.trial.key)
         kept = Case(trial=record.trial, outcome=record.outcome, evidence=evidence) if evidence is not None else None

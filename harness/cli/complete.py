@@ -8,8 +8,6 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from harness.core.campaign import CampaignSpec
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -74,13 +72,12 @@ def _matrix(ctx: click.Context) -> Matrix | None:
 
     from harness.settings import Settings
     from harness.spec.matrix import load_matrix
-    from harness.store.run_store import find_run, read_any
+    from harness.store.run_store import find_run, read_run
 
     matrix = None
     with suppress(Exception):
         if name := ctx.params.get("from_run"):
-            spec = read_any(find_run(Settings.read(runs=ctx.params.get("runs")).runs, name)).spec
-            matrix = spec.matrix if isinstance(spec, CampaignSpec) else None
+            matrix = read_run(find_run(Settings.read(runs=ctx.params.get("runs")).runs, name)).spec.matrix
         elif file := ctx.params.get("file") or next(iter(ctx.args), None):  # unparsed while an option lacks its value
             matrix = load_matrix(Path(str(file).partition("::")[0])).matrix
     return matrix

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from harness.core.campaign import CampaignSpec
     from harness.core.point import Point
-    from harness.core.spec import BisectSpec
     from harness.core.verdict import Answer
 
 RUN = click.argument("run", required=False, metavar="[RUN]", shell_complete=complete.runs)
@@ -193,20 +192,13 @@ def _answer(word: str) -> Answer:
     return {"pass": Answer.GOOD, "skip": Answer.UNRESOLVED}.get(word, Answer.BAD)
 
 
-def _cell(text: str, question: BisectSpec | CampaignSpec) -> Point:
-    from harness.core.campaign import CampaignSpec
+def _cell(text: str, question: CampaignSpec) -> Point:
     from harness.core.errors import SpecError
     from harness.spec.cells import parse_cell
 
-    if isinstance(question, CampaignSpec) and not question.matrix.space.factors:
+    if not question.matrix.space.factors:
         raise SpecError("this run has one program and no axes, so there is no cell to speak of")
-    if isinstance(question, CampaignSpec):
-        return parse_cell(text, question.matrix.space)
-    name, equals, word = text.partition("=")
-    value = next((v for v in question.axis.values if str(v) == (word if equals else name).strip()), None)
-    if value is None or (equals and name.strip() != question.axis.name):
-        raise SpecError(f"{text!r} is not on this run's axis; write {question.axis.name}={question.axis.values[0]}")
-    return question.fixed.with_value(question.axis.name, value)
+    return parse_cell(text, question.matrix.space)
 
 
 def _opened(run: str | None, runs: str | None) -> Any:

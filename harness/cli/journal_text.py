@@ -6,28 +6,33 @@ from collections import Counter
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from harness.core.campaign import CampaignSpec, Said
+from harness.core.campaign import Said, Task
 from harness.core.codec import from_json
 from harness.core.point import Point
-from harness.replay import is_list, name_of, replay
-from harness.store import journal, layout
-from harness.store.history import History
+from harness.replay import replay
+from harness.store.history import History, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from harness.core.campaign import CampaignSpec
     from harness.core.record import TrialRecord
-    from harness.core.spec import BisectSpec
+    from harness.store import journal
 
 WIDEST = 46
+
+
+def name_of(question: CampaignSpec, cell: Point) -> str:
+    """A cell in a few words."""
+    return question.matrix.space.name_of(cell)
 
 
 def status_lines(run_dir: Path) -> list[str]:
     """The state of a run in a few lines."""
     history, played = History.read(run_dir), replay(run_dir)
     question, records = history.question, history.records()
-    run = history.campaign_run() if isinstance(question, CampaignSpec) else history.run()
+    run = history.run()
     kinds = Counter(str(record.verdict) for record in records)
     lines = [question.question, f"run directory: {run.directory}", f"state: {run.ended}"]
     tally = ", ".join(f"{n} {kind}" for kind, n in kinds.most_common())
@@ -50,14 +55,14 @@ def status_lines(run_dir: Path) -> list[str]:
 def log_lines(run_dir: Path) -> Iterator[str]:
     """Every event on a line."""
     question = History.read(run_dir).question
-    lines, torn = journal.read(layout.journal(run_dir))
+    lines, torn = read_lines(run_dir)
     for line in lines:
         yield f"{line.number:>5}  {line.wall[:19].replace('T', ' ')}  {line.event:<9} {_event(line, question)}".rstrip()
     if torn is not None:
         yield f"{torn.number:>5}  {torn}"
 
 
-def _event(line: journal.Line, question: BisectSpec | CampaignSpec) -> str:
+def _event(line: journal.Line, question: CampaignSpec) -> str:
     data = line.data
     match line.event:
         case "header":
@@ -65,7 +70,7 @@ def _event(line: journal.Line, question: BisectSpec | CampaignSpec) -> str:
         case "plan":
             return str(data["text"])
         case "decision":
-            cell = name_of(question, _cell(data, question))
+            cell = name_of(question, from_json(Point, data["cell"]))
             gpus = f", on GPU {' '.join(data['gpus'])}" if data.get("gpus") else ""
             return f"{cell}  {data['role']}: {data['reason']}{gpus}"
         case "start":
@@ -88,12 +93,6 @@ def _event(line: journal.Line, question: BisectSpec | CampaignSpec) -> str:
             return str(data.get("why", ""))
 
 
-def _cell(data: dict[str, Any], question: BisectSpec | CampaignSpec) -> Point:
-    if isinstance(question, CampaignSpec):
-        return from_json(Point, data["cell"])
-    return question.fixed.with_value(question.axis.name, data["value"])
-
-
 def replay_lines(run_dir: Path) -> tuple[list[str], bool]:
     """The decisions as they were and as they would be now; whether all are the same."""
     question, played = History.read(run_dir).question, replay(run_dir)
@@ -107,7 +106,7 @@ def replay_lines(run_dir: Path) -> tuple[list[str], bool]:
     request = played.search.ask()
     if request is not None:
         lines.append(f"next: {name_of(question, request.cell)} ({request.reason})")
-    elif not is_list(question):
+    elif question.task is not Task.CELLS:
         lines.append("the search is over")
     return lines, not played.differing
 

@@ -150,11 +150,14 @@ def question_of(
     )
 
 
-def how(matrix: Matrix, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that say how trials are run; another program, interpreter or commit cannot be forked."""
+def how(matrix: Matrix, options: Mapping[str, Any], *, otherwise: str = "forkserver") -> dict[str, Any]:
+    """The options that say how trials are run; another program, interpreter or commit cannot be forked.
+
+    ``otherwise`` is the executor where none is asked for and none is called for.
+    """
     bundles = [bundle for factor in matrix.space.factors for bundle in factor.bundles]
     fresh = matrix.target != "nsa" or any(bundle.python or bundle.commit for bundle in bundles)
-    return {"executor": options["executor"] or ("local" if fresh else "forkserver"), "seed": options["seed"]}
+    return {"executor": options["executor"] or ("local" if fresh else otherwise), "seed": options["seed"]}
 
 
 def reuses(matrix: Matrix, *, asked: bool | None) -> bool:

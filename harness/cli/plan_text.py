@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.campaign import of_use
-from harness.core.campaign import CampaignSpec, Task
+from harness.core.campaign import Task
 from harness.core.command_line import composed
 from harness.core.verdict import Kind
-from harness.earlier import Earlier, earlier_along, earlier_trials
+from harness.earlier import Earlier, earlier_trials
 from harness.plan.cells import CellPlanner
-from harness.plan.trials import Planner
 from harness.replay import foreseen
 from harness.report.text import count, seconds
 from harness.search.own_command import TRIES
@@ -24,14 +23,14 @@ from harness.targets import TARGETS
 from harness.targets.script import ScriptTarget
 
 if TYPE_CHECKING:
+    from harness.core.campaign import CampaignSpec
     from harness.core.matrix import Matrix
     from harness.core.point import Point
     from harness.core.record import TrialRecord
-    from harness.core.spec import BisectSpec
     from harness.settings import Settings
 
 
-def print_plan(settings: Settings, question: BisectSpec | CampaignSpec) -> None:
+def print_plan(settings: Settings, question: CampaignSpec) -> None:
     """Say it, on standard output. Trials of earlier runs that would count are taken into account; nothing is run."""
     earlier = _earlier(settings, question)
     counted = _counted(question, earlier)
@@ -44,36 +43,27 @@ def print_plan(settings: Settings, question: BisectSpec | CampaignSpec) -> None:
     if took and not estimate.is_measured:
         each, whole = seconds(median(took)), seconds(estimate.trials * median(took))
         click.echo(f"      {whole} if all pass: a pass took {each}, the median of {count(len(took), 'earlier trial')}")
-    if isinstance(question, CampaignSpec):
-        if question.matrix.command and question.task is Task.MINIMISE:
-            click.echo(f"      and the minimal command line {TRIES} times more, before it is printed")
-        _print_cells(question)
-    else:
-        click.echo(f"held fixed: {question.fixed}")
-        click.echo(f"fault: {question.fault or 'none'}; controls: {', '.join(question.controls) or 'none'}")
+    if question.matrix.command and question.task is Task.MINIMISE:
+        click.echo(f"      and the minimal command line {TRIES} times more, before it is printed")
+    _print_cells(question)
+    if not question.matrix.command:
+        held = " ".join(f"{path}={value}" for path, value in question.matrix.base.config) or "(defaults)"
+        click.echo(f"held fixed: {held}")
+        click.echo(f"fault: {question.matrix.fault or 'none'}; controls: {', '.join(question.controls) or 'none'}")
 
 
-def _earlier(settings: Settings, question: BisectSpec | CampaignSpec) -> Earlier:
+def _earlier(settings: Settings, question: CampaignSpec) -> Earlier:
     """What earlier runs in the same place have tried."""
     from harness.machine import code_fingerprint, describe
 
-    machine, code, folder = describe(), code_fingerprint(), settings.runs / "to-come"
-    if not isinstance(question, CampaignSpec):
-        target = TARGETS.load(question.target)(python=settings.python)
-        along = Planner(question, target=target, code=code, machine=machine.fingerprint)
-        return earlier_along(folder, spec=question, machine=machine, again=along.again)
+    machine, folder = describe(), settings.runs / "to-come"
     target = TARGETS.load(question.matrix.target)(python=settings.python)
-    planner = CellPlanner(question, target=target, code=code, machine=machine.fingerprint)
-    axes = frozenset(factor.name for factor in question.matrix.space.factors)
-    return earlier_trials(folder, axes=axes, machine=machine, like=lambda record: planner.again(record.trial))
+    planner = CellPlanner(question, target=target, code=code_fingerprint(), machine=machine.fingerprint)
+    return earlier_trials(folder, question=question, machine=machine, like=lambda record: planner.again(record.trial))
 
 
-def _counted(question: BisectSpec | CampaignSpec, earlier: Earlier) -> list[TrialRecord]:
-    if not question.reuse:
-        return []
-    if not isinstance(question, CampaignSpec):
-        return list(earlier.counted)
-    return of_use(question, strategy_of(question), earlier.counted)
+def _counted(question: CampaignSpec, earlier: Earlier) -> list[TrialRecord]:
+    return of_use(question, strategy_of(question), earlier.counted) if question.reuse else []
 
 
 def _print_cells(spec: CampaignSpec) -> None:

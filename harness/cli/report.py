@@ -151,7 +151,7 @@ def _report(where: Path, name: str | None, options: dict[str, object], draw: Dra
     from harness.report.bundle import bundle, is_bundle, write_pages
     from harness.report.write import compared, form, hider_of, publish
     from harness.store import layout
-    from harness.store.run_store import find_run, read_any
+    from harness.store.run_store import find_run, read_run
 
     directory = find_run(where, name)
     hide = _hidden(options["hide"])
@@ -163,13 +163,13 @@ def _report(where: Path, name: str | None, options: dict[str, object], draw: Dra
     if is_bundle(folder):
         if options["repro"]:
             raise click.UsageError(f"--repro needs the run itself, not its bundle {folder}")
-        found = replace(read_any(directory), directory="")
+        found = replace(read_run(directory), directory="")
         report = None
         click.echo(write_pages(folder).sentence, err=True)
     else:
         if options["repro"]:
             _reproduce(directory)
-        found = read_any(directory)
+        found = read_run(directory)
         try:
             report = publish(found, directory, template=template, hide=hide, draw=draw)
         except NotWritableError as error:
@@ -201,7 +201,7 @@ def _look_into(where: Path, name: str | None, options: dict[str, object]) -> Non
     """The page to look into a run with, or its traces: printed, or written where it was asked for."""
     from harness.report.write import compared, form
     from harness.store import layout
-    from harness.store.run_store import find_run, read_any
+    from harness.store.run_store import find_run, read_run
 
     directory = find_run(where, name)
     hide = _hidden(options["hide"])
@@ -209,7 +209,7 @@ def _look_into(where: Path, name: str | None, options: dict[str, object]) -> Non
     if options["compare"]:
         text = compared(find_run(where, str(options["compare"])), directory, chosen, hide=hide)
     else:
-        text = form(read_any(directory), directory, chosen, hide=hide)
+        text = form(read_run(directory), directory, chosen, hide=hide)
     folder = _named(where, name) or directory
     beside = layout.viewer(folder)
     if options["compare"]:
@@ -271,17 +271,17 @@ def _merge(names: tuple[str, ...], settings: Settings) -> ExitCode:
     from harness.cli.wiring import parts
     from harness.clock import WallClock
     from harness.merge import merge, missing, shards_at
-    from harness.report.write import campaign_text, write
+    from harness.report.write import summary_text, write
 
     if not names:
         raise click.UsageError("name the runs to merge, or folders that have them: nsa-harness report merge RUN..")
     codes: list[ExitCode] = []
     for shards in shards_at([Path(name) if Path(name).exists() else settings.runs / name for name in names]):
-        spec = shards[0].campaign
+        spec = shards[0].question
         with parts(settings, target=spec.matrix.target, executor="local", interrupted=lambda: False) as tools:
             run = merge(shards, runs=settings.runs, parts=tools, screen=screen(quiet=True), clock=WallClock())
         write(run, Path(run.directory))
-        result(campaign_text(run))
+        result(summary_text(run))
         lost = missing(shards)
         for name in lost:
             click.echo(f"shard {name} is missing", err=True)
@@ -313,12 +313,12 @@ def _reproduce(directory: Path) -> None:
     from harness.clock import WallClock
     from harness.reproduce import reproduce
     from harness.settings import Settings
-    from harness.store.run_store import read_any
+    from harness.store.run_store import read_run
 
     click.echo("trying the failure twice without the harness ..", err=True)
     settings = Settings.read()
     tried = reproduce(
-        read_any(directory), directory, python=settings.python, env=dict(settings.child_env), clock=WallClock()
+        read_run(directory), directory, python=settings.python, env=dict(settings.child_env), clock=WallClock()
     )
     click.echo(f"{tried.sentence}", err=True)
 

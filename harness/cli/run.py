@@ -167,13 +167,13 @@ def _conclude(store: RunStore, *, as_json: bool) -> None:
         click.echo(f"interrupted before anything was decided; what was seen is in {store.run_dir}", err=True)
         return
     evidence = {key: seen for record in records if (seen := store.read_evidence(key := record.trial.key)) is not None}
-    argv = store.campaign_run().argv
+    argv = store.run().argv
     if as_json:
         rate = {"how_often": one.how_often(records)} if len(records) > 1 else {}
         click.echo(json.dumps({"run": str(store.run_dir), "trials": to_json(records), **rate}, indent=1))
     else:
         result(one.text(records, evidence, where=layout.report(store.run_dir), argv=argv))
-    write(store.campaign_run(), store.run_dir)
+    write(store.run(), store.run_dir)
 
 
 def exit_code(records: Sequence[TrialRecord], *, ended: str) -> int:

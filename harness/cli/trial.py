@@ -12,7 +12,7 @@ from harness.cli.foreign import INVOCATION, RepeatableCommand
 from harness.cli.matrix_options import shared
 
 if TYPE_CHECKING:
-    from harness.core.record import CampaignRun
+    from harness.core.record import Run
 
 GOOD, BAD, SKIP, ABORT = 0, 1, 125, 128
 """What git bisect takes for good, bad, cannot be tested, and stop."""
@@ -122,7 +122,7 @@ def _question(text: str, signature: str | None, repeat: int, options: dict[str, 
     )
 
 
-def exit_code(run: CampaignRun) -> int:
+def exit_code(run: Run) -> int:
     """Good, bad or skip."""
     from harness.cli.exit_codes import ExitCode
     from harness.core.verdict import Answer

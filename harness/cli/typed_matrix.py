@@ -11,8 +11,9 @@ from harness.cli.foreign import patterns, settings_of, variables
 from harness.cli.matrix_options import OF_PROGRAMS
 from harness.core.errors import CommandError, SpecError
 from harness.core.success import Success
-from harness.spec.inline import inline_matrix
+from harness.spec.inline import held_settings, inline_matrix
 from harness.spec.program import TARGET, program_matrix
+from harness.targets.nsa import NsaTarget
 from harness.targets.script import ScriptTarget
 from harness.trees import repository_of
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from harness.core.matrix import Matrix
+    from harness.core.point import Value
     from harness.settings import Settings
 
 SHORTCUTS = {"attention": "model.attention", "seq_len": "train.seq_len", "steps": "train.steps"}
@@ -43,9 +45,16 @@ def typed_matrix(
     for name in OF_PROGRAMS:
         if options.get(name):
             raise click.UsageError(f"{_option(name)} needs a command behind --")
-    held = [f"{path}={options[name]}" for name, path in SHORTCUTS.items() if options.get(name) is not None]
-    held += [f"{path}={value}" for path, value in options["settings"]]
+    held = held_of(settings, options)
     return inline_matrix(axes, held=held, fault=options["fault"], repository=repository_of("nsa"))
+
+
+def held_of(settings: Settings | None, options: Mapping[str, Any]) -> dict[str, Value]:
+    """The settings of our own trainer that are held: those of the environment of ``settings``, then of ``options``."""
+    held = NsaTarget(python="").from_environment(dict(settings.patient_env)) if settings else {}
+    texts = [f"{path}={options[name]}" for name, path in SHORTCUTS.items() if options.get(name) is not None]
+    texts += [f"{path}={value}" for path, value in options.get("settings", ())]
+    return held | dict(held_settings(texts))
 
 
 def _of_command(settings: Settings, options: Mapping[str, Any], command: Sequence[str], axes: Iterable[str]) -> Matrix:

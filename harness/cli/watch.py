@@ -103,7 +103,7 @@ def watch(
         if not bare:
             from harness.report.write import write
 
-            write(store.campaign_run(), store.run_dir)
+            write(store.run(), store.run_dir)
         ctx.exit(exit_code(record.verdict, seen=_seen(store, record)))
 
 
@@ -244,7 +244,7 @@ def _tell(store: RunStore, record: TrialRecord, job: Job, *, as_json: bool, wher
     evidence = store.read_evidence(record.trial.key)
     kept = {record.trial.key: evidence} if evidence is not None else {}
     store.add_end(why="answered", seconds=record.outcome.duration_s, answer=CampaignAnswer())
-    argv = store.campaign_run().argv
+    argv = store.run().argv
     stuck = _stuck(record, evidence)
     if as_json:
         told = {"run": str(store.run_dir), "verdict": to_json(record.verdict), "stuck": to_json(stuck)}

@@ -7,9 +7,16 @@ from enum import StrEnum
 
 from harness.core.boundary import Boundary, ScalingFit
 from harness.core.cause import AxisVerdict, CellCount, Explored, Interaction, Minimised
-from harness.core.matrix import Matrix
-from harness.core.point import Point
+from harness.core.errors import SpecError
+from harness.core.matrix import DEFAULT_EFFORT, LEARNED, Matrix
+from harness.core.point import Axis, Point, Value
+from harness.core.space import Bundle, Factor, Space
+from harness.core.spec import Effort, Limits
+from harness.core.success import PASSES, Success
+from harness.core.trial import ATTENTION, DENSE, NO_FAULT, Fault
 from harness.core.verdict import Answer, Kind
+
+NOTHING_HELD = Point()
 
 
 class Task(StrEnum):
@@ -29,8 +36,9 @@ class CampaignSpec:
     ``good``. EXPLORE covers every combination of ``strength`` axes. ``signature`` names the failure that is sought;
     without one it is any of ``bad_kinds``, and without those the first failure that shows up. ``explain`` is how many
     other settings each cause is tried with in the end. ``fail_fast`` ends at the first surprise (CELLS) or at the
-    first cause (EXPLORE); ``until_bad`` runs a cell no more once it failed. ``reuse`` counts
-    trials of earlier runs whose code, configuration and machine are the same.
+    first cause (EXPLORE); ``until_bad`` runs a cell no more once it failed. ``controls`` name trials run at the first
+    failing value (BISECT) with one thing changed (``no-fault``, ``dense``). ``reuse`` counts trials of earlier runs
+    whose code, configuration and machine are the same.
     """
 
     question: str
@@ -50,9 +58,82 @@ class CampaignSpec:
     explain: int = 0
     fail_fast: bool = False
     until_bad: bool = False
+    controls: tuple[str, ...] = ()
     reuse: bool = False
     executor: str = "forkserver"
     seed: int = 0
+
+    @property
+    def line(self) -> Axis:
+        """The axis that a threshold search follows; SpecError for any other question."""
+        if self.task is not Task.BISECT or self.axis is None:
+            raise SpecError(f"matrix {self.matrix.name!r} is asked for its {self.task}, not along one axis")
+        return self.matrix.space.factor(self.axis).axis
+
+    @property
+    def corner(self) -> Point:
+        """The cell that a search begins from."""
+        return self.good or self.matrix.space.good
+
+    @property
+    def usual_control(self) -> str:
+        """The one thing of our trainer that a control of this search can change; empty where there is none."""
+        if self.matrix.target != "nsa":
+            return ""
+        if self.matrix.fault:
+            return NO_FAULT
+        bundle = self.matrix.bundle(self.corner)
+        is_elsewhere = bundle.commit is not None or bundle.python is not None
+        has_dense = self.line.path == ATTENTION or dict(bundle.config).get(ATTENTION) == DENSE
+        return "" if is_elsewhere or has_dense else DENSE
+
+    def at(self, value: Value) -> Point:
+        """The cell of a threshold search at ``value``."""
+        return self.corner.with_value(self.line.name, value)
+
+
+def threshold_question(
+    *,
+    question: str,
+    axis: Axis,
+    target: str = "nsa",
+    fixed: Point = NOTHING_HELD,
+    fault: Fault | None = None,
+    bad: tuple[Kind, ...] = (),
+    limits: Limits = LEARNED,
+    effort: Effort = DEFAULT_EFFORT,
+    controls: tuple[str, ...] = (),
+    executor: str = "forkserver",
+    seed: int = 0,
+    env: tuple[tuple[str, str], ...] = (),
+    success: Success | None = None,
+    reuse: bool = False,
+) -> CampaignSpec:
+    """From which value of ``axis`` on does ``target`` fail, its settings in ``fixed`` held: a matrix of one axis."""
+    bundles = tuple(Bundle(config=((axis.path, value),)) for value in axis.values)
+    factor = Factor(axis=axis, good=axis.values[0], bad=axis.values[-1], bundles=bundles)
+    matrix = Matrix(
+        name=axis.name,
+        space=Space(factors=(factor,)),
+        target=target,
+        base=Bundle(config=fixed.settings, env=env),
+        fault=fault,
+        limits=limits,
+        success=success or PASSES,
+        effort=effort,
+    )
+    return CampaignSpec(
+        question=question,
+        task=Task.BISECT,
+        matrix=matrix,
+        good=matrix.space.good,
+        axis=axis.name,
+        bad_kinds=bad,
+        controls=controls,
+        executor=executor,
+        seed=seed,
+        reuse=reuse,
+    )
 
 
 class Met(StrEnum):

@@ -1,4 +1,4 @@
-"""TrialRecord, Machine, Run and CampaignRun: what is kept, and what a report is made from."""
+"""TrialRecord, Machine and Run: what is kept, and what a report is made from."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from harness.core.campaign import CampaignAnswer, CampaignSpec
 from harness.core.evidence import Measurement
 from harness.core.invocation import Invocation
 from harness.core.outcome import Outcome, StopReason
-from harness.core.spec import BisectSpec
+from harness.core.point import Axis
 from harness.core.trial import Trial
 from harness.core.verdict import Answer, Verdict
 
@@ -62,30 +62,11 @@ class TrialRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """All that a report may use. ``boundary`` is None when the search did not end (``ended`` says why).
+    """All that a report may use. ``answer`` is None when nothing was concluded (``ended`` says why).
 
     ``records`` are all trials that count: those of this run first, then those taken over from earlier ones.
     ``invocation`` is ``argv`` as its parts; None for a run of an older version.
     """
-
-    id: str
-    spec: BisectSpec
-    machine: Machine
-    code: str
-    argv: tuple[str, ...]
-    started_at: str
-    invocation: Invocation | None = None
-    records: tuple[TrialRecord, ...] = ()
-    boundary: Boundary | None = None
-    ended: str = "not finished"
-    seconds: float = 0.0
-    directory: str = ""
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CampaignRun:
-    """What :class:`Run` is for one axis, for a matrix. ``reused`` are records of earlier runs that counted here."""
 
     id: str
     spec: CampaignSpec
@@ -95,9 +76,28 @@ class CampaignRun:
     started_at: str
     invocation: Invocation | None = None
     records: tuple[TrialRecord, ...] = ()
-    reused: tuple[TrialRecord, ...] = ()
     answer: CampaignAnswer | None = None
     ended: str = "not finished"
     seconds: float = 0.0
     directory: str = ""
     notes: tuple[str, ...] = ()
+
+    @property
+    def own(self) -> tuple[TrialRecord, ...]:
+        """The trials that this run made itself."""
+        return tuple(record for record in self.records if not record.run)
+
+    @property
+    def reused(self) -> tuple[TrialRecord, ...]:
+        """The trials of earlier runs that counted here."""
+        return tuple(record for record in self.records if record.run)
+
+    @property
+    def axis(self) -> Axis:
+        """The axis that a threshold search followed; SpecError for any other question."""
+        return self.spec.line
+
+    @property
+    def boundary(self) -> Boundary | None:
+        """What a threshold search found; None for any other question, and while there is no answer."""
+        return self.answer.boundary if self.answer else None

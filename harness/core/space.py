@@ -148,10 +148,11 @@ class Space:
     def name_of(self, cell: Point) -> str:
         """A short name: the values that are not the good ones, in the order of the axes; ``good`` when all are.
 
-        Axes that ``cell`` leaves open are left out.
+        Axes that ``cell`` leaves open are left out. Where there is one axis, its value is the name.
         """
         settings = {f.name: f.good for f in self.factors} | dict(cell)
-        changed = [f"{f.name}={_word(settings[f.name])}" for f in self.factors if settings[f.name] != f.good]
+        told = len(self.factors) == 1
+        changed = [f"{f.name}={_word(settings[f.name])}" for f in self.factors if told or settings[f.name] != f.good]
         return ",".join(changed) or "good"
 
 

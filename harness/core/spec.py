@@ -1,19 +1,12 @@
-"""BisectSpec: the question, everything held fixed, and what counts as bad."""
+"""Limits of a trial and effort of a search, as the user set them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from harness.core.point import Axis, Point
-from harness.core.success import Success
-from harness.core.trial import Fault
-from harness.core.verdict import Kind
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-EVERYTHING_AT_ITS_DEFAULT = Point()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,30 +67,3 @@ class EffortBeyond(Effort):
     def spent(self, *, trials: int, seconds: float) -> str:
         """As :meth:`Effort.spent`, less what was paid before."""
         return Effort.spent(self, trials=trials, seconds=seconds - self.paid_seconds)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BisectSpec:
-    """From which value of ``axis`` does ``target`` fail, everything in ``fixed`` held as it is?
-
-    ``bad`` is empty for "the first kind of failure that shows up"; otherwise the kinds that count as bad.
-    ``controls`` name trials run at the failing value with one thing changed (``no-fault``, ``dense``). ``success`` is
-    what a trial must show beyond its exit status to be good. ``reuse`` counts trials of earlier runs of the same
-    question whose code and machine are the same.
-    """
-
-    question: str
-    target: str
-    axis: Axis
-    fixed: Point = EVERYTHING_AT_ITS_DEFAULT
-    fault: Fault | None = None
-    bad: tuple[Kind, ...] = ()
-    limits: Limits = Limits()
-    effort: Effort = Effort()
-    controls: tuple[str, ...] = ()
-    executor: str = "forkserver"
-    seed: int = 0
-    env: tuple[tuple[str, str], ...] = ()
-    command: tuple[str, ...] = ()
-    success: Success | None = None
-    reuse: bool = False

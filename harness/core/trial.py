@@ -123,6 +123,20 @@ class Fault:
 CONTROL = "control"
 """How the role of a control begins; its name follows."""
 
+NO_FAULT = "no-fault"
+DENSE = "dense"
+CONTROLS = (NO_FAULT, DENSE)
+"""What a control may change: the planted fault is left out, or attention is dense."""
+
+ATTENTION = "model.attention"
+"""The setting of our trainer that the control ``dense`` changes."""
+
+
+def control_of(role: str) -> str:
+    """The name of the control that ``role`` asks for; empty where it asks for none."""
+    first, _, name = role.partition(" ")
+    return (name or CONTROL) if first == CONTROL else ""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
@@ -157,7 +171,12 @@ class Trial:
     @property
     def is_control(self) -> bool:
         """Whether it was run with one thing changed, and so does not count for a threshold."""
-        return self.role.startswith(CONTROL)
+        return bool(self.control)
+
+    @property
+    def control(self) -> str:
+        """The name of the control that it is; empty for a trial that counts."""
+        return control_of(self.role)
 
     def _key(self) -> str:
         # Limits are left out: they are learned while a run goes on, and they do not change the question.

@@ -8,10 +8,10 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from harness.core.errors import SpecError, suggestion
+from harness.core.errors import SpecError, suggestion, unknown
 from harness.core.ports import CellRequest
 from harness.core.success import PASSES
-from harness.core.trial import Trial
+from harness.core.trial import ATTENTION, CONTROLS, DENSE, NO_FAULT, Trial, control_of
 from harness.plan.budget import budget
 from harness.plan.settings import flatten
 
@@ -49,7 +49,8 @@ class CellPlanner:
     of a flaky program draw the same random numbers.
 
     Raises:
-        SpecError: a fault condition on an axis or setting that does not exist.
+        SpecError: a fault condition on an axis or setting that does not exist (it would never hold, and the search
+            would find nothing), or a control that would change nothing.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class CellPlanner:
         self.trees = trees
         self._repeats: Counter[Point] = Counter()
         self._check_fault()
+        self._check_controls()
 
     def note(self, trial: Trial) -> None:
         """Count a trial that was made before, as after a resume."""
@@ -78,9 +80,12 @@ class CellPlanner:
         return trial
 
     def again(self, trial: Trial) -> Trial | None:
-        """The trial that would be made now of the cell of an earlier one; None where there is no such cell here."""
+        """The trial that would be made now of the cell of an earlier one.
+
+        None where there is no such cell here, and for a control, which is run beside the failure it is held against.
+        """
         settings = dict(trial.point)
-        if settings.keys() != {factor.name for factor in self.matrix.space.factors}:
+        if trial.is_control or settings.keys() != {factor.name for factor in self.matrix.space.factors}:
             return None
         try:
             return self.like(CellRequest(cell=self.matrix.space.cell(settings), role="search", reason=""))
@@ -89,9 +94,9 @@ class CellPlanner:
 
     def like(self, request: CellRequest) -> Trial:
         """The trial that :meth:`trial` would make, without making it or the tree that it would run in."""
-        cell, bundle = request.cell, self.matrix.bundle(request.cell)
-        config = self._config(cell)
-        fault = self.matrix.fault
+        cell, bundle, control = request.cell, self.matrix.bundle(request.cell), control_of(request.role)
+        config = self._config(cell, dense=control == DENSE)
+        fault = None if control == NO_FAULT else self.matrix.fault
         active = fault is not None and fault.active(self._settings(cell, config))
         repeat = self._repeats[cell]
         return Trial(
@@ -116,10 +121,10 @@ class CellPlanner:
             return self.code
         return f"commit {self.trees.full_name(commit)} under {self.code}"
 
-    def _config(self, cell: Point) -> dict[str, object]:
+    def _config(self, cell: Point, *, dense: bool = False) -> dict[str, object]:
         bundle = self.matrix.bundle(cell)
         if not self.matrix.command:
-            return self.target.config(dict(bundle.config))
+            return self.target.config({**dict(bundle.config), **({ATTENTION: "dense"} if dense else {})})
         config = self.target.config({"command": shlex.join(self.matrix.command), **dict(bundle.config)})
         return config | {"more": list(bundle.args)} if bundle.args else config
 
@@ -142,4 +147,13 @@ class CellPlanner:
         for condition in self.matrix.fault.conditions:
             if condition.name not in settings:
                 near = suggestion(condition.name, settings)
-                raise SpecError(f"the fault is to strike where {condition}, but there is no such axis{near}")
+                raise SpecError(f"the fault is to strike where {condition}, but there is no such axis or setting{near}")
+
+    def _check_controls(self) -> None:
+        for name in self.spec.controls:
+            if name not in CONTROLS:
+                raise unknown("control", name, CONTROLS)
+            if name == NO_FAULT and self.matrix.fault is None:
+                raise SpecError("control 'no-fault' changes nothing: no fault is planted; leave it out")
+            if name == DENSE and flatten(self._config(self.spec.corner)).get(ATTENTION) in (None, "dense"):
+                raise SpecError("control 'dense' changes nothing: the attention is not one of nsa's; leave it out")

@@ -279,7 +279,7 @@ class Look:
             store.write_evidence(trial.key, evidence)
             store.add_record(record)
             store.add_end(why="answered", seconds=outcome.duration_s, answer=CampaignAnswer())
-            write(store.campaign_run(), store.run_dir)
+            write(store.run(), store.run_dir)
             return layout.report(store.run_dir).absolute()
 
 

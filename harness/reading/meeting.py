@@ -65,6 +65,9 @@ _TRANSPORT = re.compile(
     r"c10d::(?!Reducer|Logger)|gloo::|ProcessGroup(Gloo|NCCL|Wrapper)|ncclGroupEnd|ncclAll|ncclBroadcast|ncclReduce"
 )
 _STORE = re.compile(r"c10d::(TCP|File|Hash|Prefix)?Store::|c10d::detail::TCPClient")
+_NAMES = re.compile(r"\b(getaddrinfo|getnameinfo|gethostby(name|addr)\w*|__res_\w+)\b")
+"""The resolver: whoever asks a name server waits for that, and no longer than its time-outs."""
+
 _GPU = re.compile(
     r"^(cu|cuda)(Stream|Ctx|Device|Event)Synchronize|^hip(Stream|Device|Event)Synchronize|"
     r"^cudaMemcpy|^cuMemcpyDtoH|_local_scalar_dense_cuda"
@@ -88,6 +91,8 @@ def meeting_of(thread: ThreadStack) -> Meeting | None:
     """The wait for other ranks, or for the GPU, that ``thread`` is in; None when its stack shows none."""
     caller = _caller(thread)
     leaf = native_leaf(thread)
+    if any(_NAMES.search(frame.function) for frame in leaf):
+        return None
     reducer = [bare(frame).rpartition("::")[2] for frame in leaf if _REDUCER.search(frame.function)]
     if buckets := next((_OUTSIDE_BACKWARD[name] for name in reducer if name in _OUTSIDE_BACKWARD), None):
         return Meeting(kind="collective", name=buckets, frame=caller)

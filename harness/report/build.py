@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 from harness.core.errors import StoreError
 from harness.core.ports import Block
-from harness.core.record import CampaignRun, Run
 from harness.report.apart import can_draw
-from harness.report.campaign import SECTIONS as CAMPAIGN_SECTIONS
-from harness.report.campaign.summary import summarise as summarise_campaign
-from harness.report.sections import SECTIONS
-from harness.report.summary import Summary, summarise
+from harness.report.campaign.summary import summarise
+from harness.report.facts import is_line
+from harness.report.sections import ALONG, OVER_CELLS, SECTIONS
 from harness.report.text import md
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from harness.core.record import Run
     from harness.report.figures.draw import Figure
+    from harness.report.summary import Summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Report:
     figures, which may still be being drawn.
     """
 
-    run: Run | CampaignRun
+    run: Run
     run_dir: Path
     title: str
     summary: Summary
@@ -49,21 +49,20 @@ class Report:
         return tuple(figure for figure in self.figures if figure.section == section)
 
 
-def build(run: Run | CampaignRun, run_dir: Path) -> Report:
+def build(run: Run, run_dir: Path) -> Report:
     """The report of ``run``, whose evidence lies in ``run_dir``; also of a run that was cut off or is empty.
 
     A section whose evidence cannot be read says so in its place; the others are not affected.
     """
-    sections = SECTIONS if isinstance(run, Run) else CAMPAIGN_SECTIONS
     blocks: list[tuple[str, Block]] = []
-    for name in sections:
+    for name in ALONG if is_line(run) else OVER_CELLS:
         try:
-            block = sections.load(name)(run, run_dir)
+            block = SECTIONS.load(name)(run, run_dir)
         except StoreError as error:
             block = Block(title=name.replace("_", " ").capitalize(), markdown=f"Not readable: {md(error)}")
         if block is not None:
             blocks.append((name, block))
-    summary = summarise(run, run_dir) if isinstance(run, Run) else summarise_campaign(run, run_dir)
+    summary = summarise(run, run_dir)
     return Report(run=run, run_dir=run_dir, title=run.spec.question, summary=summary, blocks=tuple(blocks))
 
 

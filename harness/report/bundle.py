@@ -24,12 +24,12 @@ from harness.store.archive import packed, unpacked
 from harness.store.cases import without_places
 from harness.store.files import checksum, read_text, write_atomic, write_failed
 from harness.store.history import History
-from harness.store.run_store import read_any
+from harness.store.run_store import read_run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.core.record import CampaignRun, Run
+    from harness.core.record import Run
 
 LARGEST_BYTES = 300_000
 """What a whole bundle should have at most, so that many can stand in a repository."""
@@ -96,7 +96,7 @@ def write_pages(folder: Path) -> Bundle:
             old.unlink()
     for name, text in wanted.items():
         write_atomic(folder / name, text)
-    run = read_any(run_dir)
+    run = read_run(run_dir)
     return Bundle(
         folder=folder,
         size_bytes=sum((folder / name).stat().st_size for name in (*wanted, layout.archive(folder).name)),
@@ -110,7 +110,7 @@ def pages(run_dir: Path) -> dict[str, str]:
 
     Nothing of the machine goes into them, neither its names nor where the bundle lies.
     """
-    run = replace(read_any(run_dir), directory="")  # it cannot be continued here
+    run = replace(read_run(run_dir), directory="")  # it cannot be continued here
     hider = Hider()
     report = with_figures(build(run, run_dir), here(run, run_dir, hider.text))
     drawings = {f"{layout.figures(run_dir).name}/{figure.name}.svg": figure.file for figure in report.figures}
@@ -124,8 +124,8 @@ def pages(run_dir: Path) -> dict[str, str]:
     }
 
 
-def _records(run: Run | CampaignRun) -> tuple[Any, ...]:
-    return (*run.records, *getattr(run, "reused", ()))
+def _records(run: Run) -> tuple[Any, ...]:
+    return run.records
 
 
 def _evidence(run_dir: Path, hider: Hider) -> dict[str, str]:
@@ -150,7 +150,7 @@ def _evidence(run_dir: Path, hider: Hider) -> dict[str, str]:
     for name in BESIDE:
         if (run_dir / name).is_file():
             files[name] = without_places(hider.text(read_text(run_dir / name)))
-    compared = earlier.related(read_any(run_dir), run_dir)
+    compared = earlier.related(read_run(run_dir), run_dir)
     files[layout.earlier(run_dir).name] = _clean(compared, hider, indent=1)
     before = layout.left_out(run_dir)
     why = json.loads(read_text(before)).get("why", "") if before.is_file() else ""

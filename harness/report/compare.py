@@ -6,19 +6,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from harness.core.ports import Block
-from harness.core.record import Run
 from harness.core.verdict import Answer, Kind
 from harness.report.build import Report, build
 from harness.report.first import first
 from harness.report.next_steps import Step
 from harness.report.sections.controls import differences
+from harness.report.summary import COMPARISON
 from harness.report.text import code, count, listed, md, seconds, table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.point import Value
-    from harness.core.record import CampaignRun, TrialRecord
+    from harness.core.record import Run, TrialRecord
 
 Key = tuple[tuple[str, "Value"], ...]
 
@@ -53,9 +53,7 @@ class Pair:
         return len(self.changed) == 1
 
 
-def compare(
-    before: Run | CampaignRun, after: Run | CampaignRun, after_dir: Path, *, before_dir: Path | None = None
-) -> Report:
+def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None = None) -> Report:
     """The report of what changed from ``before`` to ``after``; every form renders it.
 
     ``before_dir`` is where the evidence of ``before`` lies, for those forms that show it.
@@ -66,7 +64,7 @@ def compare(
     tone = "bad" if any(p.change == "broken" for p in moved) else "good" if moved else "unsure"
     summary = replace(
         told,
-        kind="comparison",
+        kind=COMPARISON,
         verdict=_verdict(found),
         tone=tone,
         answer=_answer(found, moved),
@@ -93,7 +91,7 @@ def compare(
     )
 
 
-def pairs(before: Run | CampaignRun, after: Run | CampaignRun) -> tuple[Pair, ...]:
+def pairs(before: Run, after: Run) -> tuple[Pair, ...]:
     """Every place that either run tried, in the order of the later one."""
     names = _axes(before) & _axes(after) or _axes(before) | _axes(after)
     old, new = _by_place(before, names), _by_place(after, names)
@@ -107,11 +105,11 @@ def pairs(before: Run | CampaignRun, after: Run | CampaignRun) -> tuple[Pair, ..
     return tuple(found)
 
 
-def _axes(run: Run | CampaignRun) -> set[str]:
-    return {run.spec.axis.name} if isinstance(run, Run) else {f.name for f in run.spec.matrix.space.factors}
+def _axes(run: Run) -> set[str]:
+    return {f.name for f in run.spec.matrix.space.factors}
 
 
-def _by_place(run: Run | CampaignRun, names: set[str]) -> dict[Key, list[TrialRecord]]:
+def _by_place(run: Run, names: set[str]) -> dict[Key, list[TrialRecord]]:
     found: dict[Key, list[TrialRecord]] = {}
     for record in run.records:
         if not record.trial.is_control:
@@ -170,7 +168,7 @@ def _sure(moved: list[Pair]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _steps(moved: list[Pair], after: Run | CampaignRun) -> tuple[Step, ...]:
+def _steps(moved: list[Pair], after: Run) -> tuple[Step, ...]:
     if not moved:
         return ()
     if any(min(len(pair.before), len(pair.after)) < TWICE for pair in moved):
@@ -213,7 +211,7 @@ def _pairs(moved: list[Pair]) -> str:
     return table(("cell", "", "the trials differ in"), rows)
 
 
-def _else(before: Run | CampaignRun, after: Run | CampaignRun) -> str:
+def _else(before: Run, after: Run) -> str:
     rows = [
         ("code", code(before.code), code(after.code)),
         ("machine", md(before.machine.cpu), md(after.machine.cpu)),
@@ -228,7 +226,7 @@ def _else(before: Run | CampaignRun, after: Run | CampaignRun) -> str:
     return table(("", "before", "after"), differing)
 
 
-def _runs(before: Run | CampaignRun, after: Run | CampaignRun) -> str:
+def _runs(before: Run, after: Run) -> str:
     rows = (
         (
             name,

@@ -8,6 +8,7 @@ from functools import lru_cache
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from harness.core.campaign import Task
 from harness.core.verdict import Answer, Kind
 from harness.store import layout
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.point import Value
-    from harness.core.record import CampaignRun, Run, TrialRecord
+    from harness.core.record import Run, TrialRecord
     from harness.core.verdict import Verdict
 
 
@@ -98,9 +99,14 @@ class Group:
         return self.first.record.answer is Answer.BAD
 
 
-def numbered(run: Run | CampaignRun) -> tuple[Numbered, ...]:
+def numbered(run: Run) -> tuple[Numbered, ...]:
     """Every trial, in the order in which they finished."""
     return tuple(Numbered(number=i, record=record) for i, record in enumerate(run.records, start=1))
+
+
+def is_line(run: Run) -> bool:
+    """Whether it is a threshold search, whose trials lie along one axis."""
+    return run.spec.task is Task.BISECT
 
 
 def is_control(trial: Numbered) -> bool:
@@ -115,12 +121,12 @@ def searched(run: Run) -> tuple[Numbered, ...]:
 
 def value_of(run: Run, trial: Numbered) -> Value:
     """Where on the axis it was."""
-    return trial.record.trial.point.get(run.spec.axis.name)
+    return trial.record.trial.point.get(run.axis.name)
 
 
 def cells(run: Run) -> tuple[Cell, ...]:
     """Every value of the axis with its trials, in axis order."""
-    at: dict[Value, list[Numbered]] = {value: [] for value in run.spec.axis.values}
+    at: dict[Value, list[Numbered]] = {value: [] for value in run.axis.values}
     for trial in searched(run):
         at.setdefault(value_of(run, trial), []).append(trial)
     return tuple(Cell(value=value, trials=tuple(trials)) for value, trials in at.items())
@@ -138,7 +144,7 @@ def groups(run: Run) -> tuple[Group, ...]:
         if trial.verdict.kind is not Kind.PASS:
             key = (trial.record.answer is Answer.BAD, value_of(run, trial), str(trial.verdict))
             alike.setdefault(key, []).append(trial)
-    order = {value: i for i, value in enumerate(run.spec.axis.values)}
+    order = {value: i for i, value in enumerate(run.axis.values)}
     found = [Group(value=value, trials=tuple(trials)) for (_, value, _), trials in alike.items()]
     return tuple(sorted(found, key=lambda g: (not g.is_bad, order.get(g.value, len(order)))))
 
@@ -153,7 +159,7 @@ def controls(run: Run) -> dict[str, tuple[Numbered, ...]]:
     """The control trials by the name of the control."""
     found: dict[str, list[Numbered]] = {}
     for trial in filter(is_control, numbered(run)):
-        found.setdefault(trial.record.trial.role.removeprefix("control").strip() or "control", []).append(trial)
+        found.setdefault(trial.record.trial.control, []).append(trial)
     return {name: tuple(trials) for name, trials in found.items()}
 
 

@@ -9,7 +9,7 @@ from harness.core.ports import Block
 from harness.report.text import code, md
 
 if TYPE_CHECKING:
-    from harness.core.record import CampaignRun, Run
+    from harness.core.record import Run
     from harness.report.next_steps import Step
     from harness.report.summary import Summary
 
@@ -17,9 +17,9 @@ STEPS = 2
 """Next steps that stand here; the page and the JSON have them all."""
 
 
-def first(run: Run | CampaignRun, told: Summary) -> Block:
+def first(run: Run, told: Summary) -> Block:
     """Verdict, answer and claim in one paragraph, then a line for each question that a reader has."""
-    tried = bool(run.records or getattr(run, "reused", ()))
+    tried = bool(run.records)
     rows = (
         ("What happened", [md(text) for text in (told.planted, *told.happened) if text]),
         ("How sure", [*(md(text) for text in told.sure), *([f"{md(told.judged)}."] if told.judged else [])]),

@@ -8,6 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Claim, Finding
+from harness.core.campaign import Task
 from harness.core.fit import at_least, how_far, times_beyond
 from harness.core.invocation import Invocation
 from harness.core.outcome import StopReason
@@ -18,7 +19,7 @@ from harness.report.words import at, per_step
 
 if TYPE_CHECKING:
     from harness.core.boundary import Boundary, ScalingFit
-    from harness.core.record import CampaignRun, Run
+    from harness.core.record import Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,13 +30,13 @@ class Step:
     command: tuple[str, ...] = ()
 
 
-def next_steps(run: Run, *, of_trainer: bool | None = None) -> tuple[Step, ...]:
-    """What would decide most, first. ``of_trainer``: whether our own trainer's controls and settings may be named."""
+def next_along(run: Run) -> tuple[Step, ...]:
+    """What would decide most for a threshold search, first."""
     boundary = run.boundary
     if boundary is None or run.ended not in ("answered", "finished"):
-        onward = Step(text="Continue; finished trials are not run again.", command=resume(run))
-        return (onward if run.directory else Step(text="Ask again.", command=run.argv),)
-    ours = run.spec.target == "nsa" if of_trainer is None else of_trainer
+        return (Step(text="Ask again.", command=run.argv),)
+    # A question that was typed about our own trainer can be asked again with other settings of it.
+    ours = run.spec.matrix.target == "nsa" and not run.spec.file
     steps = _for(run, boundary, ours=ours)
     return tuple(step for step in steps if step is not None)
 
@@ -61,10 +62,11 @@ def _for(run: Run, boundary: Boundary, *, ours: bool) -> list[Step | None]:
 
 def resume(run: Run) -> tuple[str, ...]:
     """The command that continues this run."""
-    return Invocation(verb=("bisect",), options=(("--resume", run.directory or run.id),)).argv
+    verb = ("matrix", "run") if run.spec.task is Task.CELLS else (run.spec.task.value,)
+    return Invocation(verb=verb, options=(("--resume", run.directory or run.id),)).argv
 
 
-def again(run: Run | CampaignRun, option: str, value: str) -> tuple[str, ...]:
+def again(run: Run, option: str, value: str) -> tuple[str, ...]:
     """The command that asks the same with ``option`` at ``value``; empty where a run does not know its options."""
     return () if run.invocation is None else run.invocation.having(option, value).argv
 
@@ -98,9 +100,9 @@ def _repeat(run: Run, boundary: Boundary) -> Step | None:
 
 
 def _control(run: Run, boundary: Boundary) -> Step | None:
-    if controls(run):
+    name = run.spec.usual_control
+    if controls(run) or not name:
         return None
-    name = "no-fault" if run.spec.fault else "dense"
     return Step(
         text=f"Run a control: whether {at(run, boundary.first_bad)} passes with only that one thing changed.",
         command=again(run, "--control", name),
@@ -121,12 +123,12 @@ def _other(run: Run) -> Step | None:
     group = failing(run)
     if group is None or group.value is None:
         return None
-    if run.spec.fault:
+    if run.spec.matrix.fault:
         real = () if run.invocation is None else run.invocation.without("--fault").argv
         return Step(text="Ask the real question: the same without the planted fault.", command=real)
-    other = "seq_len" if run.spec.axis.name != "seq_len" else "n_layers"
-    axis = (run.spec.axis.path, group.value)
-    held = [("--set", f"{p}={v}") for p, v in (axis, *run.spec.fixed) if not p.endswith(f".{other}")]
+    other = "seq_len" if run.axis.name != "seq_len" else "n_layers"
+    axis = (run.axis.path, group.value)
+    held = [("--set", f"{p}={v}") for p, v in (axis, *run.spec.matrix.base.config) if not p.endswith(f".{other}")]
     return Step(
         text=f"Vary another axis at the failing value: whether {other} matters too is not known.",
         command=Invocation(verb=("bisect",), options=(("--axis", other), *held)).argv,
@@ -134,12 +136,12 @@ def _other(run: Run) -> Step | None:
 
 
 def _further(run: Run) -> Step | None:
-    last = run.spec.axis.values[-1]
+    last = run.axis.values[-1]
     if not isinstance(last, int) or isinstance(last, bool):
         return None
     return Step(
         text=f"Go further: nothing above {at(run, last)} was tried.",
-        command=again(run, "--axis", f"{run.spec.axis.name}={last}..{2 * last}"),
+        command=again(run, "--axis", f"{run.axis.name}={last}..{2 * last}"),
     )
 
 
@@ -164,7 +166,7 @@ def _more_time(run: Run, boundary: Boundary) -> Step | None:
             text=f"Give it time: four times the limit of {seconds(limit_s)}, to see how the time grows.",
             command=again(run, "--total", f"{math.ceil(4 * limit_s)}s"),
         )
-    last = run.spec.axis.values[-1]
+    last = run.axis.values[-1]
     if not isinstance(last, int | float):
         return None
     predicted, times = whole_trial_s(run, fit, at_value=last), times_beyond(last, (x for x, _ in fit.points))

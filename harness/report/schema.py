@@ -25,12 +25,11 @@ def generate() -> dict[str, Any]:
     for module in (campaign, cause, devices, evidence, matrix, outcome, spec, trial, verdict):
         names |= vars(module)
     parts: dict[str, Any] = {}
-    for cls in (record.Run, record.CampaignRun):
-        adapter = TypeAdapter(cls)
-        adapter.rebuild(_types_namespace={**names, **vars(record)}, force=True)
-        made = adapter.json_schema(mode="serialization", ref_template="#/$defs/{model}")
-        parts |= made.pop("$defs", {})
-        parts[cls.__name__] = made
+    adapter = TypeAdapter(record.Run)
+    adapter.rebuild(_types_namespace={**names, **vars(record)}, force=True)
+    made = adapter.json_schema(mode="serialization", ref_template="#/$defs/{model}")
+    parts |= made.pop("$defs", {})
+    parts["Run"] = made
     text = {"type": "string"}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -51,11 +50,11 @@ def generate() -> dict[str, Any]:
         ],
         "properties": {
             "schema": {"const": SCHEMA},
-            "kind": {"enum": ["single", "threshold", "matrix", "bisect", "minimise", "explore", "comparison"]},
+            "kind": {"enum": ["single", "threshold", "matrix", "minimise", "explore", "comparison"]},
             **dict.fromkeys(("title", "verdict", "answer", "claim", "certificate", "judged", "rank", "place"), text),
             "claim_word": {"enum": ["", "observed", "reproduced", "isolated"]},
             "next_steps": _list({"text": text, "command": {"type": "array", "items": text}}),
-            "run": {"anyOf": [{"$ref": "#/$defs/Run"}, {"$ref": "#/$defs/CampaignRun"}]},
+            "run": {"$ref": "#/$defs/Run"},
             "sections": _list({"name": text, "title": text, "markdown": text}),
             "figures": _list({"name": text, "title": text, "alt": text, "section": text}),
         },

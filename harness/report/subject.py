@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.evidence import Evidence
-    from harness.core.record import CampaignRun, Run, TrialRecord
+    from harness.core.record import Run, TrialRecord
 
 from harness.report.once import once
 from harness.store.run_store import read_evidence
@@ -20,14 +20,14 @@ GRAVITY = (Kind.HANG, Kind.CRASH, Kind.OOM, Kind.NONFINITE, Kind.SLOW, Kind.BELO
 
 
 @once
-def subject(run: Run | CampaignRun) -> TrialRecord | None:
+def subject(run: Run) -> TrialRecord | None:
     """The first trial that showed the failure sought; else the gravest of those that did not pass; None without one."""
     records = [r for r in run.records if r.verdict.kind is not Kind.PASS and not r.trial.is_control]
     bad = [record for record in records if record.answer is Answer.BAD]
     return min(bad or records, key=lambda record: GRAVITY.index(record.verdict.kind), default=None)
 
 
-def subject_evidence(run: Run | CampaignRun, run_dir: Path) -> tuple[TrialRecord, Evidence] | None:
+def subject_evidence(run: Run, run_dir: Path) -> tuple[TrialRecord, Evidence] | None:
     """The subject with its evidence; None when there is neither."""
     record = subject(run)
     evidence = read_evidence(run_dir, record.trial.key) if record else None

@@ -11,7 +11,6 @@ from harness.core.errors import StoreError
 from harness.core.verdict import FAILURES
 from harness.reading.frames import deciding_thread, telling_frame
 from harness.report.facts import failing, groups
-from harness.report.next_steps import Step, next_steps
 from harness.report.stacks import deciding_sample, place
 from harness.report.text import short_path
 from harness.report.words import at, certificate, claim, claim_word, day, headline, planted, taken_over, tally
@@ -21,6 +20,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.record import Run, TrialRecord
+    from harness.report.next_steps import Step
+
+
+COMPARISON = "comparison"
+"""The kind of a report on two runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +59,8 @@ class Summary:
         return self.verdict in self.answer or self.answer.startswith(self.verdict.partition(" (")[0])
 
 
-def summarise(run: Run, run_dir: Path) -> Summary:
-    """The summary of a run along one axis."""
+def summarise_along(run: Run, run_dir: Path, steps: tuple[Step, ...]) -> Summary:
+    """The summary of a threshold search."""
     word, tone = _verdict(run)
     group = failing(run) or next(iter(groups(run)), None)
     record = group.first.record if group else None
@@ -68,7 +72,7 @@ def summarise(run: Run, run_dir: Path) -> Summary:
     elif run.records:
         told.append("Every trial passed: all steps done, the loss finite, nothing left behind.")
     return Summary(
-        kind="threshold" if len(run.spec.axis.values) > 1 else "single",
+        kind="threshold" if len(run.axis.values) > 1 else "single",
         verdict=word,
         tone=tone,
         answer=headline(run),
@@ -79,12 +83,19 @@ def summarise(run: Run, run_dir: Path) -> Summary:
         happened=tuple(told),
         rank=rank_of(record, run_dir),
         place=place_of(record, run_dir),
-        steps=next_steps(run),
+        steps=steps,
         tally=tally(run),
         when=day(run.started_at),
-        notes=(*(run.boundary.notes if run.boundary else ()), *run.notes),
+        notes=notes_of(run),
         planted=planted(run),
     )
+
+
+def notes_of(run: Run) -> tuple[str, ...]:
+    """What a reader must know beside the answer."""
+    answer = run.answer
+    of_search = answer.boundary.notes if answer and answer.boundary else ()
+    return (*of_search, *(answer.notes if answer else ()), *run.notes)
 
 
 def _verdict(run: Run) -> tuple[str, str]:
@@ -94,7 +105,7 @@ def _verdict(run: Run) -> tuple[str, str]:
     match boundary.finding:
         case Finding.THRESHOLD | Finding.ALL_FAIL:
             what = str(found.first.verdict) if found else "Failure"
-            return (f"{what} from {run.spec.axis.name}={boundary.first_bad} on", "bad")
+            return (f"{what} from {run.axis.name}={boundary.first_bad} on", "bad")
         case Finding.NO_FAILURE:
             return ("PASS: nothing failed", "good")
         case Finding.NO_THRESHOLD_SLOW:

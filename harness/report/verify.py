@@ -24,7 +24,7 @@ from harness.report.render.findings import drawn_with
 from harness.store import fsck, journal, layout
 from harness.store.archive import unpacked
 from harness.store.files import read_text
-from harness.store.run_store import read_any, read_evidence
+from harness.store.run_store import read_evidence, read_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -122,7 +122,7 @@ def verify(folder: Path, *, judge: Callable[[Case], Verdict]) -> Verified:
         if f"{figures}/{path.name}" not in wanted
     ]
     found += _recomputed(run_dir, folder)
-    trials = len(read_any(run_dir).records)
+    trials = len(read_run(run_dir).records)
     return Verified(
         folder=folder,
         sentences=sentences,
@@ -136,7 +136,7 @@ def verify(folder: Path, *, judge: Callable[[Case], Verdict]) -> Verified:
 def _verdicts(run_dir: Path, judge: Callable[[Case], Verdict]) -> tuple[int, list[Difference]]:
     """How many trials were judged again, and those that get another verdict."""
     judged, found = 0, list[Difference]()
-    for number, record in enumerate(read_any(run_dir).records, start=1):
+    for number, record in enumerate(read_run(run_dir).records, start=1):
         evidence = read_evidence(run_dir, record.trial.key)
         if evidence is None:
             continue

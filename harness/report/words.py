@@ -42,7 +42,7 @@ def of(part: int, whole: int) -> str:
 
 def at(run: Run, value: Value) -> str:
     """``n_layers=5``."""
-    return f"{run.spec.axis.name}={value}"
+    return f"{run.axis.name}={value}"
 
 
 LINEAR_R_SQUARED = 0.9
@@ -67,10 +67,9 @@ def _found(run: Run, boundary: Boundary) -> str:
             unsure = f" Between them: {ranges(gap)} not told." if gap else ""
             return f"{_fails(run, end=';')} {_passes(run, boundary.last_good)}{unsure}"
         case Finding.NO_FAILURE:
-            values = run.spec.axis.values
+            values = run.axis.values
             return (
-                f"No failing value of {run.spec.axis.name} in {values[0]}..{values[-1]}. "
-                f"{_passes(run, boundary.last_good)}"
+                f"No failing value of {run.axis.name} in {values[0]}..{values[-1]}. {_passes(run, boundary.last_good)}"
             )
         case Finding.ALL_FAIL:
             return f"{_fails(run)} It is the smallest value asked for: where the failures begin is not known."
@@ -98,7 +97,7 @@ def _unfinished(run: Run) -> str:
 
 
 def _counts(run: Run, some: list[Cell]) -> str:
-    return f"{run.spec.axis.name} " + listed(f"{c.value} ({c.bad or c.good} of {c.total})" for c in some)
+    return f"{run.axis.name} " + listed(f"{c.value} ({c.bad or c.good} of {c.total})" for c in some)
 
 
 def _fails(run: Run, *, end: str = ".") -> str:
@@ -124,7 +123,7 @@ def _passes(run: Run, value: Value) -> str:
 
 
 def _between(run: Run, boundary: Boundary) -> list[Value]:
-    values = run.spec.axis.values
+    values = run.axis.values
     if boundary.last_good not in values or boundary.first_bad not in values:
         return []
     return list(values[values.index(boundary.last_good) + 1 : values.index(boundary.first_bad)])
@@ -147,7 +146,7 @@ def _ran_out(run: Run) -> str:
 
 def _not_told(run: Run, boundary: Boundary) -> str:
     gap = _between(run, boundary) or list(boundary.unresolved)
-    return f"Not told: {run.spec.axis.name} {ranges(gap)}." if gap else boundary.because
+    return f"Not told: {run.axis.name} {ranges(gap)}." if gap else boundary.because
 
 
 def grows(run: Run, fit: ScalingFit) -> str:
@@ -155,7 +154,7 @@ def grows(run: Run, fit: ScalingFit) -> str:
     if fit.law not in ("", "n"):
         others = f" (possible, too: {', '.join(fit.other_laws)})" if fit.other_laws else ""
         what_grows = "step" if per_step(fit) else "trial"
-        return f"The time of a {what_grows} grows like {fit.law}, n = {run.spec.axis.name}{others}."
+        return f"The time of a {what_grows} grows like {fit.law}, n = {run.axis.name}{others}."
     interval = f" (95 %: {fit.slope_low:.3g} .. {fit.slope_high:.3g})" if fit.slope_low != fit.slope_high else ""
     text = f"a {'step' if per_step(fit) else 'trial'} takes {fit.slope:.3g} s more per {unit(run)}{interval}."
     return f"Linear: {text}" if is_linear(fit) else text[0].upper() + text[1:]
@@ -175,7 +174,7 @@ def per_step(fit: ScalingFit) -> bool:
 
 def unit(run: Run) -> str:
     """What one more of the axis is called: ``layer`` for n_layers, ``unit of seq_len``."""
-    name = run.spec.axis.name
+    name = run.axis.name
     return name[2:-1] if name.startswith("n_") and name.endswith("s") else f"unit of {name}"
 
 
@@ -186,7 +185,7 @@ def claim_word(run: Run) -> str:
 
 def planted(run: Run) -> str:
     """A reminder that the failure was planted; empty for a real question."""
-    return f"The fault {run.spec.fault} was planted on purpose." if run.spec.fault else ""
+    return f"The fault {run.spec.matrix.fault} was planted on purpose." if run.spec.matrix.fault else ""
 
 
 def is_taken_over(run: Run) -> bool:
@@ -224,7 +223,7 @@ def _claim_of_less(run: Run) -> str:
     slow = [g for g in groups(run) if g.first.verdict.kind is Kind.SLOW]
     if slow and failing(run) is None:
         ran, total = (sum(n) for n in zip(*((len(g.trials), cell(run, g.value).total) for g in slow), strict=True))
-        where = f"{run.spec.axis.name} {ranges([g.value for g in slow])}"
+        where = f"{run.axis.name} {ranges([g.value for g in slow])}"
         return f"Observed: at {where}, {of(ran, total)} {RAN_OUT}."
     found = failing(run)
     return f"Observed: {_fails(run)} No boundary is claimed." if found else ""
@@ -246,7 +245,7 @@ def certificate(run: Run) -> str:
     text = (
         f"{at(run, boundary.last_good)} passed {here.good}/{here.total}: any failure rate >= {rate:.2f} at "
         f"<= {boundary.last_good} would have been seen with probability >= {boundary.confidence * 100:.0f} % "
-        f"(if the rate does not fall as {run.spec.axis.name} grows{_independence(boundary)})."
+        f"(if the rate does not fall as {run.axis.name} grows{_independence(boundary)})."
     )
     if not boundary.certified and boundary.certificate_passes > here.good:
         text += f" The certificate is incomplete: {here.good} of {boundary.certificate_passes} passes."
@@ -279,4 +278,4 @@ def _split(records: Sequence[TrialRecord]) -> str:
 
 def not_searched(run: Run) -> tuple[Value, ...]:
     """Values of the axis without a single trial."""
-    return tuple(c.value for c in cells(run) if not c.total) if searched(run) else run.spec.axis.values
+    return tuple(c.value for c in cells(run) if not c.total) if searched(run) else run.axis.values

@@ -19,7 +19,7 @@ from harness.store.files import write_atomic
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from harness.core.record import CampaignRun, Run
+    from harness.core.record import Run
     from harness.report.apart import Draw
     from harness.report.build import Report
     from harness.report.figures.draw import Figure
@@ -28,9 +28,7 @@ DRAWN = frozenset({"html"})
 """Forms that show figures, and so need them drawn."""
 
 
-def write(
-    run: Run | CampaignRun, run_dir: Path, *, hide: Iterable[str] | None = None, template: Path | None = None
-) -> Path:
+def write(run: Run, run_dir: Path, *, hide: Iterable[str] | None = None, template: Path | None = None) -> Path:
     """Write the report of ``run`` into ``run_dir``; the path of the Markdown. See :func:`publish`.
 
     Of an interrupted run it has no figures: somebody waits for the command to end. ``nsa-harness report`` draws them.
@@ -39,12 +37,12 @@ def write(
     return layout.report(run_dir)
 
 
-def _no_figures(run: Run | CampaignRun, run_dir: Path, hide: Callable[[str], str]) -> Callable[[], tuple[Figure, ...]]:
+def _no_figures(run: Run, run_dir: Path, hide: Callable[[str], str]) -> Callable[[], tuple[Figure, ...]]:
     return tuple
 
 
 def publish(
-    run: Run | CampaignRun,
+    run: Run,
     run_dir: Path,
     *,
     hide: Iterable[str] | None = None,
@@ -84,7 +82,7 @@ def publish(
 
 
 def form(
-    run: Run | CampaignRun,
+    run: Run,
     run_dir: Path,
     name: str,
     *,
@@ -101,19 +99,14 @@ def form(
 
 
 def summary_text(run: Run) -> str:
-    """The end of a command on a terminal: answer, strip, report path, command to reproduce. At most 80 columns."""
-    return terminal.text(run, layout.report(Path(run.directory)))
+    """The end of a command on a terminal: answer, report path, command to reproduce. At most 80 columns."""
+    folder = Path(run.directory)
+    return terminal.text(build(run, folder), layout.report(folder))
 
 
-def summary_json(run: Run | CampaignRun, *, hide: Iterable[str] | None = None) -> str:
+def summary_json(run: Run, *, hide: Iterable[str] | None = None) -> str:
     """The whole report as one JSON document."""
     return form(run, Path(run.directory), "json", hide=hide)
-
-
-def campaign_text(run: CampaignRun) -> str:
-    """As :func:`summary_text`, for a run over many cells."""
-    folder = Path(run.directory)
-    return terminal.campaign_text(build(run, folder), layout.report(folder))
 
 
 def hider_of(hide: Iterable[str] | None) -> Hider:
@@ -127,7 +120,7 @@ def hider_of(hide: Iterable[str] | None) -> Hider:
 def compared(before_dir: Path, after_dir: Path, name: str, *, hide: Iterable[str] | None = None) -> str:
     """What changed from the run in ``before_dir`` to that in ``after_dir``, in one of FORMS."""
     from harness.report.compare import compare
-    from harness.store.run_store import read_any
+    from harness.store.run_store import read_run
 
-    report = compare(read_any(before_dir), read_any(after_dir), after_dir, before_dir=before_dir)
+    report = compare(read_run(before_dir), read_run(after_dir), after_dir, before_dir=before_dir)
     return FORMS.load("md" if name == "terminal" else name)(report, hide=hider_of(hide).text)

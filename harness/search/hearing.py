@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class Hearing:
-    """Tells ``search`` each fact once; after ``infra_retries`` spoiled trials in a row a cell counts as unresolved."""
+    """Tells ``search`` each fact once, but for controls.
+
+    After ``infra_retries`` spoiled trials in a row a cell counts as unresolved.
+    """
 
     def __init__(self, search: Search, *, infra_retries: int) -> None:
         self.search = search
@@ -28,6 +31,8 @@ class Hearing:
         if isinstance(fact, Said):
             self.search.tell(cell=fact.cell, answer=fact.answer, seconds=0.0)
             return True
+        if fact.trial.is_control:
+            return False
         cell = fact.trial.point
         self._spoiled[cell] = self._spoiled[cell] + 1 if fact.verdict.kind is Kind.INFRA else 0
         if 0 < self._spoiled[cell] <= self.infra_retries:

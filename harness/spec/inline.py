@@ -8,31 +8,22 @@ from typing import TYPE_CHECKING
 
 from harness.core.errors import SpecError
 from harness.core.matrix import Matrix
-from harness.core.point import Axis, AxisType
+from harness.core.point import Axis, AxisType, Value
 from harness.core.space import Bundle, Factor, Space
 from harness.spec.axes import parse_axis, setting
 from harness.spec.elsewhere import elsewhere_factor, is_elsewhere
 from harness.spec.fault import parse_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-    from harness.core.point import Value
     from nsa.config import ConfigPath
 
 HERE = Path()
 
 
-def has_words(text: str) -> bool:
-    """Whether ``text`` is an axis of our own trainer whose values are words or flags, not numbers."""
-    try:
-        return setting(text.partition("=")[0].strip()).type not in (int, float)
-    except SpecError:
-        return False
-
-
 def inline_matrix(
-    axes: Iterable[str], *, held: Iterable[str] = (), fault: str | None = None, repository: Path = HERE
+    axes: Iterable[str], *, held: Mapping[str, Value] | None = None, fault: str | None = None, repository: Path = HERE
 ) -> Matrix:
     """The matrix of these axes, on our own trainer; ``repository`` has its commits.
 
@@ -46,7 +37,12 @@ def inline_matrix(
     )
     if not factors:
         raise SpecError("nothing to vary: name a matrix file, or axes such as --axis n_layers=1..12")
-    base = Bundle(config=held_settings(held))
+    held = held or {}
+    for factor in factors:
+        if factor.axis.path in held:
+            value = held[factor.axis.path]
+            raise SpecError(f"{factor.axis.path} is held fixed at {value!r} and varied by --axis {factor.name}; choose")
+    base = Bundle(config=tuple(sorted(held.items())))
     named = {factor.name: factor.axis for factor in factors}
     return Matrix(
         name=name_of_axes(named),

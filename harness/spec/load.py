@@ -1,12 +1,14 @@
-"""Question files: YAML -> BisectSpec, every error with file and line."""
+"""Question files of earlier versions, about one axis of our trainer; every error with file and line."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from harness.core.campaign import threshold_question
 from harness.core.errors import SpecError, unknown
 from harness.core.point import Point
-from harness.core.spec import BisectSpec, Effort, Limits
+from harness.core.spec import Effort, Limits
+from harness.core.trial import CONTROLS
 from harness.core.verdict import FAILURES, Kind
 from harness.spec.axes import parse_axis, setting
 from harness.spec.fault import parse_fault
@@ -18,14 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from harness.core.campaign import CampaignSpec
     from harness.core.point import Value
     from harness.spec.yaml_file import Lines
 
-CONTROLS = ("no-fault", "dense")
 BAD_KINDS = FAILURES | {Kind.SLOW, Kind.BELOW_TARGET}
 
 
-def load(path: Path) -> BisectSpec:
+def load(path: Path) -> CampaignSpec:
     """The question in the file at ``path``.
 
     Raises:
@@ -35,7 +37,7 @@ def load(path: Path) -> BisectSpec:
     return parse(read_file(path, what="question"), name=str(path))
 
 
-def parse(text: str, *, name: str) -> BisectSpec:
+def parse(text: str, *, name: str) -> CampaignSpec:
     """The question in ``text``; ``name`` stands for the file in messages."""
     data, lines = read_yaml(text, name=name)
     question = validated(data, lines)
@@ -46,7 +48,7 @@ def parse(text: str, *, name: str) -> BisectSpec:
         raise SpecError(f"{lines.place('fixed')}: {axis.path} is held fixed and is also the axis; take one of them out")
     with at(lines.place("fault")):
         fault = parse_fault(question.fault) if question.fault is not None else None
-    return BisectSpec(
+    return threshold_question(
         question=question.question,
         target=question.target,
         axis=axis,

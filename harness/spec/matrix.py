@@ -25,7 +25,7 @@ from harness.core.matrix import (
     Success,
 )
 from harness.core.point import AxisType
-from harness.core.space import Bundle, Factor, Rule, Selector, Space
+from harness.core.space import Factor, Rule, Selector, Space
 from harness.core.spec import Effort, Limits
 from harness.core.verdict import Kind
 from harness.spec.amounts import duration
@@ -38,8 +38,8 @@ from harness.spec.yaml_file import read_file, read_yaml
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from harness.core.campaign import CampaignSpec
     from harness.core.point import Axis, Point
-    from harness.core.spec import BisectSpec
     from harness.spec.yaml_file import Lines
 
 
@@ -76,19 +76,14 @@ def parse_matrix(text: str, *, name: str) -> MatrixFile:
     return MatrixFile(matrix=_matrix(keys, lines), lines=lines)
 
 
-def _of_one_axis(question: BisectSpec, name: str) -> Matrix:
+def _of_one_axis(question: CampaignSpec, name: str) -> Matrix:
     """The question of an older file as a matrix of one axis; its controls are those of ``bisect FILE`` alone."""
-    axis = question.axis
-    bundles = tuple(Bundle(config=((axis.path, value),)) for value in axis.values)
-    entry = SearchEntry(name=axis.name, kind=SearchKind.BISECT, axis=axis.name, bad_kinds=question.bad)
-    return Matrix(
+    axis = question.line.name
+    entry = SearchEntry(name=axis, kind=SearchKind.BISECT, axis=axis, bad_kinds=question.bad_kinds)
+    return replace(
+        question.matrix,
         name=re.sub(r"[^A-Za-z0-9._-]+", "-", Path(name).stem),
         description=question.question,
-        space=Space(factors=(Factor(axis=axis, good=axis.values[0], bad=axis.values[-1], bundles=bundles),)),
-        base=Bundle(config=tuple(question.fixed), env=question.env),
-        fault=question.fault,
-        limits=question.limits,
-        effort=question.effort,
         searches=(entry,),
     )
 

@@ -7,7 +7,6 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from harness.core.campaign import CampaignSpec
 from harness.core.errors import NotBegunError, NotWritableError, StoreError
 from harness.store.files import write_failed
 
@@ -15,14 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
-    from harness.store.history import Question
+    from harness.core.campaign import CampaignSpec
 
 
-def subject(question: Question) -> str:
+def subject(question: CampaignSpec) -> str:
     """What a run is about, in one word: its axis, or its matrix and the search in it."""
-    if isinstance(question, CampaignSpec):
-        return "-".join(part for part in (question.matrix.name, question.search) if part)
-    return question.axis.name
+    return "-".join(part for part in (question.matrix.name, question.search) if part)
 
 
 def name_of(wall: str, about: str) -> str:

@@ -5,26 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from harness.core.campaign import CampaignAnswer, CampaignSpec, Said
 from harness.core.codec import from_json
 from harness.core.errors import DamagedError, JournalError, SpecError, StoreError
 from harness.core.invocation import Invocation  # noqa: TC001 - read back by its type
-from harness.core.record import CampaignRun, Machine, Run, TrialRecord
-from harness.core.spec import BisectSpec
+from harness.core.record import Machine, Run, TrialRecord
 from harness.core.trial import Trial
-from harness.store import journal, layout
+from harness.store import journal, layout, upgrade
 from harness.store.files import read_object
 from harness.store.shelf import NOT_FINISHED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-    from harness.core.boundary import Boundary
-
-Question: TypeAlias = "BisectSpec | CampaignSpec"
-"""What a run may be about: one axis, or a matrix."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +38,7 @@ class Identity:
 class History:
     """The events of one run, in order, and what follows from them."""
 
-    def __init__(self, run_dir: Path, *, identity: Identity, question: Question) -> None:
+    def __init__(self, run_dir: Path, *, identity: Identity, question: CampaignSpec) -> None:
         self.run_dir = run_dir
         self.identity = identity
         self.question = question
@@ -66,7 +62,7 @@ class History:
             JournalError: corrupt before the last line, or not what this version understands.
             StoreError: not a run directory, or unreadable.
         """
-        identity = _read_as(Identity, layout.machine(run_dir))
+        identity = _read(layout.machine(run_dir), lambda data: from_json(Identity, data))
         history = cls(run_dir, identity=identity, question=read_question(run_dir))
         lines, history.torn = journal.read(layout.journal(run_dir))
         history.extend(lines)
@@ -77,7 +73,7 @@ class History:
         """Take in events, oldest first; JournalError with file and line for one that contradicts itself."""
         for line in lines:
             try:
-                self._take(line)
+                self._take(upgrade.read_line(line, self.question))
             except (StoreError, SpecError, KeyError, TypeError, ValueError, AttributeError) as error:
                 at = f"{layout.journal(self.run_dir)}:{line.number}"
                 what = f"lacks {error}" if isinstance(error, KeyError) else str(error)
@@ -110,59 +106,25 @@ class History:
         """Trials that a user took back."""
         return tuple(self._undone)
 
-    @property
-    def spec(self) -> BisectSpec:
-        """The question of a run along one axis.
-
-        Raises:
-            StoreError: it is a run of a matrix.
-        """
-        if isinstance(self.question, BisectSpec):
-            return self.question
-        raise StoreError(f"{self.run_dir} is a run of matrix {self.question.matrix.name!r}, not of one axis")
-
-    @property
-    def campaign(self) -> CampaignSpec:
-        """The question of a run of a matrix.
-
-        Raises:
-            StoreError: it is a run along one axis.
-        """
-        if isinstance(self.question, CampaignSpec):
-            return self.question
-        raise StoreError(f"{self.run_dir} is a run along axis {self.question.axis.name!r}, not of a matrix")
-
     def run(self) -> Run:
-        """The run along one axis as reports see it, also when it was cut off or nothing was tried."""
+        """The run as reports see it, also when it was cut off or nothing was tried."""
         end = self._end or _End(why=NOT_FINISHED)
-        records = (*self.records(), *self.reused())
-        return Run(spec=self.spec, boundary=end.boundary, ended=end.why, records=records, **self._common())
-
-    def campaign_run(self) -> CampaignRun:
-        """The run of a matrix as reports see it, also when it was cut off or nothing was tried."""
-        end = self._end or _End(why=NOT_FINISHED)
-        return CampaignRun(
-            spec=self.campaign,
+        torn = (str(self.torn),) if self.torn else ()
+        return Run(
+            id=self.identity.id,
+            spec=self.question,
+            machine=self.identity.machine,
+            code=self.identity.code,
+            argv=self.identity.argv,
+            invocation=self.identity.invocation,
+            started_at=self.identity.started_at,
+            records=(*self.records(), *self.reused()),
             answer=end.answer,
             ended=end.why,
-            records=self.records(),
-            reused=self.reused(),
-            **self._common(),
+            seconds=self._seconds + self._open_session_s(),
+            directory=_spoken(self.run_dir),
+            notes=(*self.notes, *torn),
         )
-
-    def _common(self) -> dict[str, Any]:
-        torn = (str(self.torn),) if self.torn else ()
-        return {
-            "id": self.identity.id,
-            "machine": self.identity.machine,
-            "code": self.identity.code,
-            "argv": self.identity.argv,
-            "invocation": self.identity.invocation,
-            "started_at": self.identity.started_at,
-            "seconds": self._seconds + self._open_session_s(),
-            "directory": _spoken(self.run_dir),
-            "notes": (*self.notes, *torn),
-        }
 
     def _take(self, line: journal.Line) -> None:
         match line.event:
@@ -224,13 +186,19 @@ class History:
 class _End:
     why: str
     seconds: float = 0.0
-    boundary: Boundary | None = None
     answer: CampaignAnswer | None = None
 
 
-def read_question(run_dir: Path) -> Question:
-    """The question that a run directory is about; only that of a matrix names a task."""
-    return _read_as(None, layout.spec(run_dir))
+def read_question(run_dir: Path) -> CampaignSpec:
+    """The question that a run directory is about."""
+    return _read(layout.spec(run_dir), upgrade.read_question)
+
+
+def read_lines(run_dir: Path) -> tuple[list[journal.Line], journal.Torn | None]:
+    """The events of a run, of whichever version, and what is torn off at the end."""
+    question = read_question(run_dir)
+    lines, torn = journal.read(layout.journal(run_dir))
+    return [upgrade.read_line(line, question) for line in lines], torn
 
 
 def _trial(data: Any) -> Trial:
@@ -246,12 +214,11 @@ def _keep_key(trial: Trial, data: Any) -> None:
         object.__setattr__(trial, "key", data["key"])
 
 
-def _read_as(cls: type | None, path: Path) -> Any:
-    """The ``cls`` that the file at ``path`` holds; None stands for a question."""
+def _read(path: Path, turn: Callable[[dict[str, Any]], T]) -> T:
+    """What the file at ``path`` holds, turned by ``turn``."""
     data = read_object(path)
-    kind: type[Any] = cls or (CampaignSpec if "task" in data else BisectSpec)
     try:
-        return from_json(kind, data)
+        return turn(data)
     except (StoreError, SpecError) as error:
         raise JournalError(f"{path}: {error}") from error
     except (ValueError, TypeError, RecursionError) as error:

@@ -12,10 +12,10 @@ from harness.store.redact import HIDDEN
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from harness.store.history import Question
+    from harness.core.campaign import CampaignSpec
 
 
-def recalled(question: Question, environ: Mapping[str, str]) -> Question:
+def recalled(question: CampaignSpec, environ: Mapping[str, str]) -> CampaignSpec:
     """``question`` with the value of every hidden variable taken from ``environ``.
 
     Raises:

@@ -7,10 +7,8 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from harness.core.campaign import CampaignSpec
 from harness.core.codec import to_json
 from harness.core.errors import JournalError, StoreError
-from harness.core.spec import BisectSpec
 from harness.settings import surroundings
 from harness.store import journal, layout
 from harness.store.evidence import evidence_at, read_evidence
@@ -20,32 +18,30 @@ from harness.store.history import History, Identity
 from harness.store.lock import hold
 from harness.store.recall import recalled
 from harness.store.redact import redact, redact_argv, redact_text, remember, secrets
-from harness.store.runs import find_latest, find_run, is_campaign, read_any, read_campaign, read_run
+from harness.store.runs import find_latest, find_run, read_run
 from harness.store.same import differences
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from harness.core.boundary import Boundary, PlanEstimate
-    from harness.core.campaign import CampaignAnswer, Said
+    from harness.core.boundary import PlanEstimate
+    from harness.core.campaign import CampaignAnswer, CampaignSpec, Said
     from harness.core.evidence import Evidence
     from harness.core.invocation import Invocation
-    from harness.core.ports import CellRequest, Clock, Request
-    from harness.core.record import CampaignRun, Machine, Run, TrialRecord
+    from harness.core.ports import CellRequest, Clock
+    from harness.core.record import Machine, Run, TrialRecord
     from harness.core.trial import Trial
-    from harness.store.history import Question
 
-__all__ = [
-    "RunStore", "find_latest", "find_run", "is_campaign", "read_any", "read_campaign", "read_evidence",
-    "read_run",
-]  # fmt: skip
+__all__ = ["RunStore", "find_latest", "find_run", "read_evidence", "read_run"]
 
 
 class RunStore:
     """A run directory held by this controller. Use it as a context manager; leaving it gives the lock back."""
 
-    def __init__(self, run_dir: Path, *, clock: Clock, hidden: tuple[str, ...], asked: Question | None = None) -> None:
+    def __init__(
+        self, run_dir: Path, *, clock: Clock, hidden: tuple[str, ...], asked: CampaignSpec | None = None
+    ) -> None:
         self.run_dir = run_dir
         self._clock = clock
         self._asked = asked  # with its secrets, which trials need and no file has
@@ -66,7 +62,7 @@ class RunStore:
         cls,
         runs_dir: Path,
         *,
-        spec: Question,
+        spec: CampaignSpec,
         machine: Machine,
         code: str,
         argv: Sequence[str] = (),
@@ -111,7 +107,7 @@ class RunStore:
         run_dir: Path,
         *,
         clock: Clock,
-        spec: Question | None = None,
+        spec: CampaignSpec | None = None,
         machine: Machine | None = None,
         code: str | None = None,
         argv: Sequence[str] = (),
@@ -143,14 +139,9 @@ class RunStore:
         return store
 
     @property
-    def spec(self) -> BisectSpec:
-        """The question of a run along one axis, as it was asked; StoreError for any other."""
-        return self._asked if isinstance(self._asked, BisectSpec) else self._history.spec
-
-    @property
-    def campaign(self) -> CampaignSpec:
-        """The question of a run of a matrix, as it was asked; StoreError for any other."""
-        return self._asked if isinstance(self._asked, CampaignSpec) else self._history.campaign
+    def spec(self) -> CampaignSpec:
+        """The question, as it was asked."""
+        return self._asked or self._history.question
 
     def recall(self, environ: Mapping[str, str]) -> None:
         """Take the secrets that the question sets and no file has from ``environ``; SpecError where one is missing."""
@@ -184,12 +175,8 @@ class RunStore:
         return self._history.started_not_finished()
 
     def run(self) -> Run:
-        """The run along one axis as reports see it, at any time."""
+        """The run as reports see it, at any time."""
         return self._history.run()
-
-    def campaign_run(self) -> CampaignRun:
-        """The run of a matrix as reports see it, at any time."""
-        return self._history.campaign_run()
 
     def reused(self) -> tuple[TrialRecord, ...]:
         """Trials of earlier runs that count in this one."""
@@ -221,9 +208,7 @@ class RunStore:
         """Journal that the last ``count`` facts are taken back."""
         self._append("undo", {"count": count})
 
-    def add_decision(
-        self, request: Request | CellRequest, *, left: PlanEstimate | None = None, gpus: Sequence[str] = ()
-    ) -> None:
+    def add_decision(self, request: CellRequest, *, left: PlanEstimate | None = None, gpus: Sequence[str] = ()) -> None:
         """Journal what the search asks next and why, what it expects to spend from here, and on which GPUs it runs."""
         leased = {"gpus": list(gpus)} if gpus else {}
         self._append("decision", {**to_json(request), "left": to_json(left), **leased})
@@ -252,11 +237,9 @@ class RunStore:
         """Journal something that a reader of the report should know."""
         self._append("note", {"text": text})
 
-    def add_end(
-        self, *, why: str, seconds: float, boundary: Boundary | None = None, answer: CampaignAnswer | None = None
-    ) -> None:
+    def add_end(self, *, why: str, seconds: float, answer: CampaignAnswer | None = None) -> None:
         """Journal that this controller is done: ``why`` it ended, its seconds, and the answer if there is one."""
-        found = {"boundary": to_json(boundary)} if answer is None else {"answer": to_json(answer)}
+        found = {} if answer is None else {"answer": to_json(answer)}
         self._append("end", {"why": why, "seconds": seconds, **found})
 
     def write_evidence(self, key: str, evidence: Evidence) -> None:
@@ -318,7 +301,7 @@ class RunStore:
         self._appender.append(event=event, wall=wall, data=safe_data)
         self._history.extend([journal.Line(0, event, wall, safe_data)])
 
-    def _check(self, *, spec: Question | None, machine: Machine | None, code: str | None) -> None:
+    def _check(self, *, spec: CampaignSpec | None, machine: Machine | None, code: str | None) -> None:
         before = to_json(self._history.question)
         now = before if spec is None else redact(to_json(spec), values=self._hidden)
         if found := differences(before, now, self._history.identity, machine=machine, code=code):
@@ -329,10 +312,8 @@ class RunStore:
             )
 
 
-def _environment(question: Question) -> tuple[tuple[str, str], ...]:
+def _environment(question: CampaignSpec) -> tuple[tuple[str, str], ...]:
     """Every variable that the question sets, for what is secret in it."""
-    if not isinstance(question, CampaignSpec):
-        return question.env
     bundles = (question.matrix.base, *(b for factor in question.matrix.space.factors for b in factor.bundles))
     return tuple(pair for bundle in bundles for pair in bundle.env)
 

@@ -5,36 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.core.campaign import CampaignSpec
 from harness.core.errors import DamagedError, NoRunError, StoreError
 from harness.store import layout
 from harness.store.archive import unpacked
-from harness.store.history import History, read_question
+from harness.store.history import History
 from harness.store.shelf import list_runs
 
 if TYPE_CHECKING:
-    from harness.core.record import CampaignRun, Run
+    from harness.core.record import Run
 
 
 def read_run(run_dir: Path) -> Run:
-    """The run along one axis in ``run_dir`` for a report; needs no lock and changes nothing."""
+    """The run in ``run_dir`` for a report; needs no lock and changes nothing."""
     return History.read(run_dir).run()
-
-
-def read_campaign(run_dir: Path) -> CampaignRun:
-    """The run of a matrix in ``run_dir`` for a report; needs no lock and changes nothing."""
-    return History.read(run_dir).campaign_run()
-
-
-def read_any(run_dir: Path) -> Run | CampaignRun:
-    """The run in ``run_dir`` for a report, along one axis or over many cells."""
-    history = History.read(run_dir)
-    return history.campaign_run() if isinstance(history.question, CampaignSpec) else history.run()
-
-
-def is_campaign(run_dir: Path) -> bool:
-    """Whether ``run_dir`` holds a run of a matrix."""
-    return isinstance(read_question(run_dir), CampaignSpec)
 
 
 def find_latest(runs_dir: Path) -> Path:

@@ -109,14 +109,14 @@ def _of(folder: Path, question: dict[str, Any], machine: dict[str, Any], lines: 
                 pass
         if line.event in ("header", "start", "said", "undo"):
             end = {}
-    is_campaign = "task" in question
-    counted = {fact for fact in facts if fact[0] == "record" or (fact[0] == "reuse" and not is_campaign)}
-    answer: dict[str, Any] = end.get("answer" if is_campaign else "boundary") or {}
+    counted = {fact for fact in facts if fact[0] in ("record", "reuse")}
+    answer: dict[str, Any] = end.get("answer") or {}
+    boundary: dict[str, Any] = answer.get("boundary") or end.get("boundary") or {}  # as earlier versions wrote it
     return RunSummary(
         directory=folder,
         question=question["question"],
         started_at=machine["started_at"],
         ended=end.get("why", NOT_FINISHED),
-        finding=answer.get("because" if is_campaign else "finding") or "",
+        finding=boundary.get("finding") or answer.get("because") or "",
         trials=len(counted),
     )

@@ -41,7 +41,7 @@ from harness.launch import handle, local, prctl, procs
 from harness.launch.table import EXECUTORS
 from harness.report import apart
 from harness.store import fsck
-from harness.store.runs import read_campaign
+from harness.store.runs import read_run
 from harness.testing.gate import GATE
 
 if TYPE_CHECKING:
@@ -454,7 +454,7 @@ def _kill_one(controller: int, whom: str) -> bool:
 def _answer(place: Place) -> object:
     """The answer of the run, or why there is none."""
     try:
-        run = read_campaign(place.runs()[-1])
+        run = read_run(place.runs()[-1])
     except (HarnessError, IndexError) as error:
         return str(error)
     keys = [record.trial.key for record in run.records]
@@ -467,7 +467,7 @@ def _answer(place: Place) -> object:
 def _recorded(place: Place) -> list[tuple[str, str]]:
     """Every trial of the run so far with its verdict."""
     try:
-        return [(record.trial.key, str(record.verdict)) for record in read_campaign(place.runs()[-1]).records]
+        return [(record.trial.key, str(record.verdict)) for record in read_run(place.runs()[-1]).records]
     except (HarnessError, IndexError):
         return []
 

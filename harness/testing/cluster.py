@@ -16,6 +16,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -129,12 +130,14 @@ class Cluster:
         rows = [(name, f"10.{self.net}.0.{number}") for number, name in enumerate(names, start=1)]
         hosts = [("localhost", "127.0.0.1"), *rows, (os.uname().nodename, self.gateway)]
         (self.place / "hosts").write_text("".join(f"{address} {name}\n" for name, address in hosts))
+        (self.place / "resolv.conf").write_text("nameserver 127.0.0.1\n")  # there is none, and nobody waits for it
         for name, address in rows:
             self._start_node(name, address)
 
     def _start_node(self, node: str, address: str) -> None:
         script = (
             f"node={node} address={address}; hostname $node && mount --bind {self.place}/hosts /etc/hosts && "
+            f"mount --bind {self.place}/resolv.conf /etc/resolv.conf && "
             f"while ! ip link show eth0 >/dev/null 2>&1; do sleep 0.05; done && "
             f"ip link set lo up && ip addr add $address/24 dev eth0 && ip link set eth0 up && "
             f"ip route add default via {self.gateway} && "
@@ -198,7 +201,9 @@ def _network(engine: str, environment: dict[str, str]) -> Iterator[Cluster]:
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"nsa-{engine}-")))
         place.chmod(0o755)
-        cluster = Cluster(place=place, net=20 + secrets.randbelow(200), environment=environment)
+        taken = {name for _, name in socket.if_nameindex()}
+        net = secrets.choice([number for number in range(20, 220) if f"nsab{number}" not in taken])
+        cluster = Cluster(place=place, net=net, environment=environment)
         stack.callback(_end, cluster)
         _run("ip", "link", "add", cluster.bridge, "type", "bridge")
         _run("ip", "addr", "add", f"{cluster.gateway}/24", "dev", cluster.bridge)

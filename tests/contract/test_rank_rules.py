@@ -713,6 +713,12 @@ def test_whoever_has_sent_its_part_of_a_broadcast_may_be_at_the_next_call_alread
     assert classify(certain(ahead, receives)).confidence is not Confidence.HIGH
 
 
+def test_whoever_makes_the_store_and_whoever_joins_it_do_meet_however_long_its_network_takes():
+    main = python("host_meeting", "/src/nsa/ranks.py", 60)
+    makes = Seen((0, "data"), (*COND_WAIT, native("c10d::TCPStore::TCPStore"), main))
+    assert classify(certain(makes, Seen((0, "data"), calls("init_process_group")))).kind is not Kind.HANG
+
+
 ASKS_ITS_LOADER = (
     python("wait", "/opt/lib/python3.11/multiprocessing/connection.py", 948),
     python("_MultiProcessingDataLoaderIter._try_get_data", f"{SITE}/torch/utils/data/dataloader.py", 1291),

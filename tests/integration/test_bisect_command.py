@@ -87,8 +87,8 @@ def test_a_planted_deadlock_is_found_and_the_waiting_function_named(tmp_path: Pa
     done = bisect("--axis=n_layers=1..4", "--fault=backward-deadlock@n_layers>=3", *SMALL, cwd=tmp_path, check=0)
 
     run = report(tmp_path)
-    assert (run["boundary"]["last_good"], run["boundary"]["first_bad"]) == (2, 3)
-    assert run["boundary"]["claim"] == "isolated"
+    assert (run["answer"]["boundary"]["last_good"], run["answer"]["boundary"]["first_bad"]) == (2, 3)
+    assert run["answer"]["boundary"]["claim"] == "isolated"
     hangs = [r for r in run["records"] if r["verdict"]["kind"] == "HANG"]
     assert 2 <= len(hangs) <= 3
     assert all("acquire_forever" in r["verdict"]["because"] for r in hangs)
@@ -112,8 +112,8 @@ def test_a_slow_model_is_slow_and_nothing_is_claimed_beyond(tmp_path: Path):
     assert kinds[64] == "SLOW", done.stderr
     assert kinds[1] == "PASS", done.stderr
     assert "HANG" not in kinds.values()
-    assert run["boundary"]["finding"] == "no threshold: the limit ran out"
-    assert run["boundary"]["first_bad"] is None
+    assert run["answer"]["boundary"]["finding"] == "no threshold: the limit ran out"
+    assert run["answer"]["boundary"]["first_bad"] is None
     assert "No threshold" in done.stdout
     assert done.returncode == 1
 
@@ -135,7 +135,7 @@ def test_ctrl_c_keeps_everything_and_resume_goes_on(tmp_path: Path):
     after = keys(tmp_path)
     assert after[: len(before)] == before
     assert len(set(after)) == len(after)
-    assert report(tmp_path)["boundary"]["finding"] == "no failing value"
+    assert report(tmp_path)["answer"]["boundary"]["finding"] == "no failing value"
 
 
 def test_kill_9_of_the_controller_leaves_no_orphan_and_loses_one_trial_at_most(tmp_path: Path):
@@ -155,7 +155,7 @@ def test_kill_9_of_the_controller_leaves_no_orphan_and_loses_one_trial_at_most(t
     assert after[: len(before)] == before
     assert len(set(after)) == len(after)
     run = report(tmp_path)
-    assert (run["boundary"]["last_good"], run["boundary"]["first_bad"]) == (2, 3)
+    assert (run["answer"]["boundary"]["last_good"], run["answer"]["boundary"]["first_bad"]) == (2, 3)
 
 
 def test_a_torn_last_line_is_reported_kept_aside_and_not_in_the_way(tmp_path: Path):

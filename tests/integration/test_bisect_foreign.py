@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.cli.main import main
-from harness.store.run_store import read_campaign
+from harness.store.run_store import read_run
 
 PROGRAM = """
 import os, sys
@@ -43,7 +43,7 @@ def test_the_threshold_of_a_strangers_program_is_found_and_certified(place, monk
 
     assert done.exit_code == 0, done.output
     (folder,) = (place / "runs").iterdir()
-    run = read_campaign(folder)
+    run = read_run(folder)
     found = run.answer.boundary
     assert (found.last_good, found.first_bad, found.certified) == (2, 3, True)
     assert {r.verdict.cause for r in run.records if r.trial.point.get("layers") == 3} == {"RuntimeError"}
@@ -60,7 +60,7 @@ def test_the_threshold_of_a_strangers_program_is_found_and_certified(place, monk
     monkeypatch.chdir("/")
     again = bisect("--resume", folder)
     assert again.exit_code == 0, again.output
-    assert len(read_campaign(folder).records) == len(run.records)
+    assert len(read_run(folder).records) == len(run.records)
 
 
 def test_the_plan_shows_what_is_held_without_running_anything(place):

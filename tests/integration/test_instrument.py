@@ -19,7 +19,7 @@ from harness.launch import procs
 from harness.launch.forkserver import ForkserverExecutor
 from harness.settings import processes_with
 from harness.store import fsck
-from harness.store.run_store import read_campaign
+from harness.store.run_store import read_run
 from harness.testing.executors import program, running, wait_exit
 
 PROGRAM = """
@@ -59,7 +59,7 @@ def search(
                 harmed = found[0]
                 harm(harmed)
     (folder,) = (place / "runs").iterdir()
-    run = read_campaign(folder)
+    run = read_run(folder)
     assert harmed is not None
     kinds = [str(r.verdict.kind) for r in run.records if r.trial.point.get("x") == value]
     return (
@@ -154,7 +154,7 @@ def test_a_clock_that_jumps_by_a_year_changes_nothing(place):
     command = [sys.executable, "-P", "-c", JUMPING, *argv, "train.py", "{x}"]
     done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
     (folder,) = (place / "runs").iterdir()
-    run = read_campaign(folder)
+    run = read_run(folder)
     found = run.answer.boundary
 
     assert done.returncode == 0, done.stdout + done.stderr

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.cli.main import main
-from harness.store.run_store import read_campaign
+from harness.store.run_store import read_run
 
 FLAGS = ("amp", "compile", "fused", "ckpt", "overlap", "pin", "static", "zero")
 
@@ -60,7 +60,7 @@ def own_line(text: str) -> str:
 
 def run_of(place: Path):
     (folder,) = (place / "runs").iterdir()
-    return read_campaign(folder)
+    return read_run(folder)
 
 
 RAISING = (
@@ -88,7 +88,7 @@ def test_the_minimal_command_of_a_stranger_is_printed_last_and_really_fails(plac
     assert (replayed.exit_code, "differ" in replayed.stdout) == (0, False), replayed.output
     resumed = harness("minimise", "--resume", folder)
     assert own_line(resumed.stdout) == line
-    assert len(run_of(place).records) == len(read_campaign(folder).records)
+    assert len(run_of(place).records) == len(read_run(folder).records)
     assert line in re.sub(r"\s*\\\n\s*", " ", (folder / "report.md").read_text())
     short = harness("report", folder, "--format", "short").stdout
     assert line in re.sub(r"\s*\\\n\s*", " ", short)

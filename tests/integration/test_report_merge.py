@@ -53,7 +53,7 @@ def ran(runs: Path, *options: object) -> History:
 
 def cut(whole: History, runs: Path, *, shard: int, of: int) -> None:
     """The part of ``whole`` that a shard would have had: the very same trials, so that no time differs."""
-    spec = whole.campaign
+    spec = whole.question
     cells = spec.cells[shard - 1 :: of]
     with RunStore.create(
         runs,
@@ -68,7 +68,7 @@ def cut(whole: History, runs: Path, *, shard: int, of: int) -> None:
                 key = record.trial.key
                 link_files(layout.trial(whole.run_dir, key), layout.trial(store.run_dir, key))
                 store.add_record(record, proof=whole.proofs[key])
-        store.add_end(why="answered", seconds=whole.campaign_run().seconds / of)
+        store.add_end(why="answered", seconds=whole.run().seconds / of)
 
 
 def said(run_dir: Path, form: str) -> str:
@@ -103,7 +103,7 @@ def test_shards_that_really_ran_give_every_cell_and_read_like_one_run(project):
     assert merged.exit_code == 1
     assert "3 cells: 2 PASS, 1 CRASH (ValueError)" in merged.output
     run_dir = next((project / "merged").iterdir())
-    assert [dict(cell)["n"] for cell in History.read(run_dir).campaign.cells] == [1, 2, 3]
+    assert [dict(cell)["n"] for cell in History.read(run_dir).question.cells] == [1, 2, 3]
     assert nsa_harness("fsck", run_dir).exit_code == 0
     assert "--shard" not in json.loads((run_dir / "machine.json").read_text())["argv"]
 

@@ -15,7 +15,7 @@ from harness.cli.main import main
 from harness.clock import WallClock
 from harness.launch import procs
 from harness.settings import processes_with
-from harness.store.run_store import read_campaign
+from harness.store.run_store import read_run
 
 COUNTS = """
 import sys, time
@@ -219,7 +219,7 @@ def test_a_program_that_deletes_the_runs_costs_its_trial_and_not_the_run(place):
     done = CliRunner().invoke(main, argv, prog_name="nsa-harness")
 
     assert "Traceback" not in done.output
-    run = read_campaign(folder(place))
+    run = read_run(folder(place))
     assert run.ended == "answered", done.output
     kinds = {value: {str(r.verdict.kind) for r in run.records if r.trial.point.get("x") == value} for value in (1, 2)}
     assert kinds == {1: {"PASS"}, 2: {"INFRA"}}

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from harness.cli.main import main
 from harness.cli.wiring import Interrupt
-from harness.store.run_store import read_campaign
+from harness.store.run_store import read_run
 
 SEARCH = ["bisect", "--axis", "x=1..3", "--certify", "3", "--progress", "step"]
 PROGRAM = """
@@ -46,7 +46,7 @@ def shell(line: str, **env: str) -> subprocess.CompletedProcess[bytes]:
 
 def answered(place: Path) -> bool:
     (folder,) = (place / "runs").iterdir()
-    run = read_campaign(folder)
+    run = read_run(folder)
     return run.ended == "answered" and (run.answer.boundary.last_good, run.answer.boundary.first_bad) == (2, 3)
 
 

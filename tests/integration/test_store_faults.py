@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from harness.clock import WallClock
+from harness.core.campaign import threshold_question
 from harness.core.errors import RunBusyError, StoreError
 from harness.core.point import Axis, AxisType
 from harness.core.record import Machine
-from harness.core.spec import BisectSpec
 from harness.store import layout
 from harness.store.run_store import RunStore, read_run
 
@@ -34,7 +34,7 @@ for number in range(1_000_000):
 def new_run(runs: Path) -> RunStore:
     axis = Axis(name="n_layers", path="model.n_layers", type=AxisType.ORDERED, values=(1, 2, 3))
     machine = Machine(python="3", torch="2", platform="Linux", kernel="6", cpu="c", cores=2, memory_bytes=1)
-    spec = BisectSpec(question="?", target="nsa", axis=axis)
+    spec = threshold_question(question="?", target="nsa", axis=axis)
     return RunStore.create(runs, spec=spec, machine=machine, code="c", argv=("nsa-harness",), clock=WallClock())
 
 

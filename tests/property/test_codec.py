@@ -51,9 +51,8 @@ FLAG = Factor(
     bundles=(Bundle(), Bundle(env=(("Y", "1"),), commit="abc")),
 )
 LEAVES[dt.date] = st.dates()
-LEAVES[Space] = LEAVES[Axis].map(
-    lambda axis: Space(factors=(Factor(axis=axis, good=axis.values[0], bad=axis.values[-1]), FLAG))
-)
+LEAVES[Factor] = LEAVES[Axis].map(lambda axis: Factor(axis=axis, good=axis.values[0], bad=axis.values[-1]))
+LEAVES[Space] = LEAVES[Factor].map(lambda factor: Space(factors=(factor, FLAG)))
 
 
 @cache
@@ -75,7 +74,7 @@ def anything(hint: Any) -> st.SearchStrategy[Any]:
 
 
 def test_the_core_types_are_all_here():
-    assert {"Trial", "Verdict", "Evidence", "Boundary", "Run", "BisectSpec", "TrialRecord", "CampaignRun"} <= {
+    assert {"Trial", "Verdict", "Evidence", "Boundary", "Run", "CampaignSpec", "TrialRecord"} <= {
         c.__name__ for c in CORE
     }
 

@@ -29,7 +29,7 @@ from harness.spec.load import parse
 from harness.spec.matrix import parse_matrix
 from harness.store import fsck, journal, layout
 from harness.store.evidence import evidence_at
-from harness.store.run_store import read_any
+from harness.store.run_store import read_run
 
 MATRICES = Path(__file__).parents[2] / "matrices"
 
@@ -161,7 +161,7 @@ def is_told_or_read(run_dir: Path) -> None:
     """Reading it, in every form of a report and by fsck, gives a report or an error of ours."""
     fsck.problems(run_dir)
     with suppress(HarnessError):
-        run = read_any(run_dir)
+        run = read_run(run_dir)
         report = build(run, run_dir)
         for name in ("terminal", "md", "json", "junit", "github", "short"):
             form(run, run_dir, name, report=report)
@@ -201,7 +201,7 @@ def test_evidence_with_other_values(run_dir, tmp_path_factory, edits, data):
     files = sorted(run_dir.glob("trials/*/evidence.json"))
     path = tmp_path_factory.getbasetemp() / "evidence.json"
     path.write_text(json.dumps(edited(json.loads(data.draw(st.sampled_from(files)).read_text()), edits)))
-    record = read_any(run_dir).records[0]
+    record = read_run(run_dir).records[0]
     with suppress(HarnessError):
         evidence = evidence_at(path)
         assert evidence is not None

@@ -183,7 +183,7 @@ def _gone(case: Case, there: Sequence[RankView], gone: Sequence[int]) -> Verdict
     return replace(verdict, rank=gone[0])
 
 
-def _by_stacks(case: Case, there: Sequence[RankView]) -> Verdict:
+def _by_stacks(case: Case, there: Sequence[RankView]) -> Verdict | None:
     """Which rank is at fault: the one that is alone, or else the one that went past the call the others wait in.
 
     With DDP, a rank that is past the backward in which the others wait for gradients had parameters without one.
@@ -192,6 +192,8 @@ def _by_stacks(case: Case, there: Sequence[RankView]) -> Verdict:
     calls = {(view.meeting.kind, view.meeting.name) for view in there if view.meeting is not None}
     if len(calls) == 1:
         return _together(case, there)
+    if {name for _, name in calls} == {"the store for a key", "init_process_group"}:
+        return None  # who joins waits for the store too: whoever makes it, or its network, may merely be slow
     on_its_way = any(name in ROOTED for _, name in calls)
     fault, how = _fault(groups)
     unused = _past_gradients(groups)

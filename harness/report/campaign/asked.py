@@ -17,7 +17,7 @@ from harness.report.text import count, listed, seconds
 if TYPE_CHECKING:
     from harness.core.matrix import Asked
     from harness.core.point import Point
-    from harness.core.record import CampaignRun
+    from harness.core.record import Run
     from harness.report.facts import Numbered
 
 YES, NO, NOT_KNOWN = "Yes", "No", "Not known"
@@ -40,7 +40,7 @@ class Answered:
 
 
 @once
-def answered(run: CampaignRun) -> tuple[Answered, ...]:
+def answered(run: Run) -> tuple[Answered, ...]:
     """An answer to every question of the matrix; none while no trial has ended."""
     decide = {Asks.EVER: _ever, Asks.ALWAYS: _always, Asks.MATTERS: _matters}
     if not by_cell(run):
@@ -48,7 +48,7 @@ def answered(run: CampaignRun) -> tuple[Answered, ...]:
     return tuple(decide[asked.asks](run, asked) for asked in run.spec.matrix.asks)
 
 
-def _ever(run: CampaignRun, asked: Asked) -> Answered:
+def _ever(run: Run, asked: Asked) -> Answered:
     cells = _cells(run, asked)
     trials = [trial for found in cells.values() for trial in found]
     shown = [trial for trial in trials if _shows(trial, asked)]
@@ -66,7 +66,7 @@ def _ever(run: CampaignRun, asked: Asked) -> Answered:
     return _given(asked, NO, f"{because}{_not_reached(cells, asked)}", trials)
 
 
-def _always(run: CampaignRun, asked: Asked) -> Answered:
+def _always(run: Run, asked: Asked) -> Answered:
     cells = _cells(run, asked)
     trials = [trial for found in cells.values() for trial in found]
     judged = {cell: found for cell, found in cells.items() if any(t.verdict.kind not in UNTOLD for t in found)}
@@ -78,7 +78,7 @@ def _always(run: CampaignRun, asked: Asked) -> Answered:
     return _given(asked, YES if len(each) == len(judged) else NO, because, trials)
 
 
-def _matters(run: CampaignRun, asked: Asked) -> Answered:
+def _matters(run: Run, asked: Asked) -> Answered:
     """By the pairs of cells that differ in the axis and in nothing else; unequal limits decide nothing."""
     every = next((p for p in pairs(run) if p.axis == asked.axis), Pairs(axis=asked.axis, alike=(), different=()))
     alike, different = (
@@ -104,7 +104,7 @@ def _given(asked: Asked, word: str, because: str, trials: list[Numbered]) -> Ans
     return Answered(asks=asked.asks, word=word, says=says.rstrip(". "), because=because, trials=numbers)
 
 
-def _cells(run: CampaignRun, asked: Asked) -> dict[Point, list[Numbered]]:
+def _cells(run: Run, asked: Asked) -> dict[Point, list[Numbered]]:
     return {cell: trials for cell, trials in by_cell(run).items() if asked.when.holds(dict(cell))}
 
 
@@ -127,7 +127,7 @@ def _not_reached(cells: dict[Point, list[Numbered]], asked: Asked) -> str:
     return f" {count(len(cut), 'cell')} did not get {'there' if asked.phase else 'to the end'}: {listed(ended)}."
 
 
-def _ran_out(run: CampaignRun, cell: Point) -> bool:
+def _ran_out(run: Run, cell: Point) -> bool:
     return any(trial.verdict.kind is Kind.SLOW for trial in by_cell(run)[cell])
 
 
@@ -141,7 +141,7 @@ class Instead:
 
 
 @once
-def instead(run: CampaignRun) -> Instead | None:
+def instead(run: Run) -> Instead | None:
     """What passes in place of a slow cell, by the axis that decides most pairs; of its values the one nearest in size.
 
     An ordered axis does not count: another value of it is a smaller question, not another way to do the same.
@@ -162,7 +162,7 @@ def instead(run: CampaignRun) -> Instead | None:
     return max(((nodes, c) for _, nodes, c in found if c.axis == axis), key=lambda item: item[0])[1]
 
 
-def why_slow(run: CampaignRun) -> str:
+def why_slow(run: Run) -> str:
     """How many autograd nodes a slow trial had built, and how many one that passed builds with one setting changed."""
     other = instead(run)
     built, whole = (_nodes(run, other.slow), _nodes(run, other.passed)) if other else (None, None)
@@ -174,7 +174,7 @@ def why_slow(run: CampaignRun) -> str:
     )
 
 
-def instead_of_slow(run: CampaignRun) -> str:
+def instead_of_slow(run: Run) -> str:
     """``Use attention=nsa: with nothing else changed it passed 2 of 2, in 34 s at most.``; else empty."""
     other = instead(run)
     if other is None:
@@ -187,6 +187,6 @@ def instead_of_slow(run: CampaignRun) -> str:
     )
 
 
-def _nodes(run: CampaignRun, cell: Point) -> float | None:
+def _nodes(run: Run, cell: Point) -> float | None:
     counted = [dict(trial.record.measurement.facts).get(GRAPH_NODES) for trial in by_cell(run)[cell]]
     return max((nodes for nodes in counted if nodes), default=None)

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.cause import Cause
-    from harness.core.record import CampaignRun
+    from harness.core.record import Run
 
 
-def section(run: CampaignRun, run_dir: Path) -> Block | None:
+def section(run: Run, run_dir: Path) -> Block | None:
     """Every cause with its certificate; None when no such search was made."""
     answer = run.answer
     found = (answer.minimised or answer.explored) if answer else None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.campaign import CellResult
-    from harness.core.record import CampaignRun
+    from harness.core.record import Run
 
 OPEN = 40
 """Up to this many cells stand open; of more only those that did not pass as expected, the others folded."""
@@ -22,7 +22,7 @@ SIGN = {Met.EXPECTED: "as expected", Met.UNEXPECTED: "**not as expected**", Met.
         Met.SKIPPED: "skipped", Met.NOT_RUN: "not run"}  # fmt: skip
 
 
-def section(run: CampaignRun, run_dir: Path) -> Block | None:
+def section(run: Run, run_dir: Path) -> Block | None:
     """The table of cells; None when no cell was tried or asked for."""
     found = results(run)
     if not found:
@@ -73,7 +73,7 @@ def _table(rows: tuple[CellResult, ...], *, expects: bool) -> str:
     return table(head[:width], (line[:width] for line in body), right=(2,))
 
 
-def _without_answer(run: CampaignRun) -> Block | None:
+def _without_answer(run: Run) -> Block | None:
     tried = by_cell(run)
     if not tried:
         return None

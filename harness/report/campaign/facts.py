@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from harness.core.campaign import Task
-from harness.core.record import Run
-from harness.core.spec import BisectSpec
 from harness.core.verdict import Kind
-from harness.report.facts import Group, Numbered
+from harness.report.facts import Group, Numbered, numbered
 from harness.report.once import once
 from harness.report.subject import GRAVITY
 from harness.report.text import listed
@@ -21,36 +18,29 @@ if TYPE_CHECKING:
 
     from harness.core.campaign import CellResult
     from harness.core.point import Point, Value
-    from harness.core.record import CampaignRun, TrialRecord
+    from harness.core.record import Run, TrialRecord
 
 UNTOLD = frozenset({Kind.UNRESOLVED, Kind.INFRA})
 """What a trial ended in that says neither that its cell fails nor that it does not."""
 
 
-def name_of(run: CampaignRun, cell: Point) -> str:
+def name_of(run: Run, cell: Point) -> str:
     """The settings in which a cell differs from the known-good corner; ``good`` for that corner."""
     return "the program" if is_single(run) else run.spec.matrix.space.name_of(cell)
 
 
-def is_single(run: CampaignRun) -> bool:
+def is_single(run: Run) -> bool:
     """Whether it is one program as it is, with nothing varied."""
     return all(len(factor.axis.values) < 2 for factor in run.spec.matrix.space.factors)
 
 
-def results(run: CampaignRun) -> tuple[CellResult, ...]:
+def results(run: Run) -> tuple[CellResult, ...]:
     """Every cell with its result; before there is an answer, none."""
     return run.answer.cells if run.answer else ()
 
 
 @once
-def numbered(run: CampaignRun) -> tuple[Numbered, ...]:
-    """Every trial, in the order of running; those that were taken over from earlier runs come last."""
-    every = (*run.records, *run.reused)
-    return tuple(Numbered(number=i, record=record) for i, record in enumerate(every, start=1))
-
-
-@once
-def by_cell(run: CampaignRun) -> dict[Point, list[Numbered]]:
+def by_cell(run: Run) -> dict[Point, list[Numbered]]:
     """The trials of each cell, in the order in which cells were first tried."""
     found: dict[Point, list[Numbered]] = {}
     for trial in numbered(run):
@@ -59,7 +49,7 @@ def by_cell(run: CampaignRun) -> dict[Point, list[Numbered]]:
 
 
 @once
-def groups(run: CampaignRun) -> tuple[Group, ...]:
+def groups(run: Run) -> tuple[Group, ...]:
     """Trials of one cell that ended alike and did not pass: the failure sought first, then the gravest, as run."""
     alike: dict[tuple[Point, str], list[Numbered]] = {}
     for trial in numbered(run):
@@ -111,7 +101,7 @@ def is_untold(trials: Sequence[Numbered]) -> bool:
 
 
 @once
-def pairs(run: CampaignRun) -> tuple[Pairs, ...]:
+def pairs(run: Run) -> tuple[Pairs, ...]:
     """For every axis the pairs that differ in nothing else, whatever they ended in; axes without one are left out.
 
     A cell that could not be told is in no pair: it ended neither like the other side nor otherwise.
@@ -153,37 +143,3 @@ def _is_one_program(cells: dict[Point, list[Numbered]], one: Point, other: Point
         for trial in (cells[cell][0].record.trial for cell in (one, other))
     ]
     return ran[0] == ran[1]
-
-
-@once
-def along(run: CampaignRun) -> Run | None:
-    """A threshold search beside a matrix, as a run along one axis; None for any other task."""
-    spec = run.spec
-    if spec.task is not Task.BISECT or spec.axis is None or spec.good is None:
-        return None
-    asked = BisectSpec(
-        question=spec.question,
-        target=spec.matrix.target,
-        axis=spec.matrix.space.factor(spec.axis).axis,
-        fixed=spec.good,
-        bad=spec.bad_kinds,
-        limits=spec.matrix.limits,
-        effort=spec.matrix.effort,
-        executor=spec.executor,
-        seed=spec.seed,
-    )
-    return Run(
-        id=run.id,
-        spec=asked,
-        machine=run.machine,
-        code=run.code,
-        argv=run.argv,
-        invocation=run.invocation,
-        started_at=run.started_at,
-        records=(*run.records, *run.reused),
-        boundary=run.answer.boundary if run.answer else None,
-        ended=run.ended,
-        seconds=run.seconds,
-        directory=run.directory,
-        notes=run.notes,
-    )

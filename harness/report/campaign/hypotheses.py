@@ -5,36 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.core.cause import AxisFinding
-from harness.core.ports import Block
 from harness.report.campaign.facts import by_cell, ending, name_of, pairs
 from harness.report.campaign.where import where
-from harness.report.sections.hypotheses import of_verdict
-from harness.report.subject import subject
 from harness.report.text import code, count, listed, md, table
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from harness.core.campaign import FailureTable
     from harness.core.cause import AxisVerdict
     from harness.core.point import Point
-    from harness.core.record import CampaignRun
+    from harness.core.record import Run
 
 HEAD = ("hypothesis", "for", "against", "missing", "what would decide")
 
 
-def section(run: CampaignRun, run_dir: Path) -> Block | None:
-    """A table per failure, then the competing explanations of the verdict itself; None when nothing failed."""
+def of_axes(run: Run) -> list[str]:
+    """A table for each failure, then one of the pairs that differ in one axis; nothing where no cell was tried."""
     tables = run.answer.failures if run.answer else ()
     parts = [_of_failure(run, failure) for failure in tables]
-    parts += [_of_pairs(run)] if pairs(run) else []
-    rows = of_verdict(subject(run))
-    if rows:
-        parts.append(f"Other explanations of what the trial showed:\n\n{table(HEAD, rows)}")
-    return Block(title="Hypotheses", markdown="\n\n".join(parts)) if parts else None
+    return [*parts, _of_pairs(run)] if pairs(run) else parts
 
 
-def _of_pairs(run: CampaignRun) -> str:
+def _of_pairs(run: Run) -> str:
     """Every axis with the cells that differ in nothing else, slow ones too."""
     cells = by_cell(run)
 
@@ -61,7 +52,7 @@ def _of_pairs(run: CampaignRun) -> str:
     return f"Pairs of cells that differ in one axis only, whatever they ended in:\n\n{body}"
 
 
-def _of_failure(run: CampaignRun, failure: FailureTable) -> str:
+def _of_failure(run: Run, failure: FailureTable) -> str:
     by_axis: dict[str, list[AxisVerdict]] = {}
     for verdict in failure.axes:
         by_axis.setdefault(verdict.axis, []).append(verdict)
@@ -82,7 +73,7 @@ def _of_failure(run: CampaignRun, failure: FailureTable) -> str:
     return f"{text}\n\n{table(HEAD, rows)}"
 
 
-def _seen_in_pairs(run: CampaignRun, axis: str, failure: str) -> tuple[str, str]:
+def _seen_in_pairs(run: Run, axis: str, failure: str) -> tuple[str, str]:
     """For and against: pairs that differ in ``axis`` only, one side failed so and the other passed or failed too."""
     ends = {cell: ending(trials) for cell, trials in by_cell(run).items()}
     found = next((found for found in pairs(run) if found.axis == axis), None)
@@ -94,7 +85,7 @@ def _seen_in_pairs(run: CampaignRun, axis: str, failure: str) -> tuple[str, str]
     return (f"{other} {of_all} differently" if other else "-", f"{alike} {of_all} alike" if alike else "-")
 
 
-def _row(run: CampaignRun, axis: str, verdicts: list[AxisVerdict], in_pairs: tuple[str, str]) -> tuple[str, ...]:
+def _row(run: Run, axis: str, verdicts: list[AxisVerdict], in_pairs: tuple[str, str]) -> tuple[str, ...]:
     found = {verdict.finding: verdict for verdict in verdicts}
     for_, against = found.get(AxisFinding.IMPLICATED), [
         found[f] for f in (AxisFinding.NOT_NECESSARY, AxisFinding.NOT_SUFFICIENT, AxisFinding.INERT) if f in found
@@ -109,12 +100,12 @@ def _row(run: CampaignRun, axis: str, verdicts: list[AxisVerdict], in_pairs: tup
     )
 
 
-def _said(run: CampaignRun, verdict: AxisVerdict) -> str:
+def _said(run: Run, verdict: AxisVerdict) -> str:
     cells = listed((code(name_of(run, c.cell)) for c in verdict.cells), most=2)
     return f"{verdict.finding.value}: {md(verdict.because)}" + (f" ({cells})" if cells else "")
 
 
-def _decides(run: CampaignRun, axis: str, found: dict[AxisFinding, AxisVerdict]) -> str:
+def _decides(run: Run, axis: str, found: dict[AxisFinding, AxisVerdict]) -> str:
     factor = run.spec.matrix.space.factor(axis)
     if AxisFinding.INERT in found:
         return "a value that changes what runs"

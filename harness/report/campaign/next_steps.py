@@ -1,4 +1,4 @@
-"""What to do next after a run over many cells: trials that would decide something."""
+"""What to do next after a run: trials that would decide something."""
 
 from __future__ import annotations
 
@@ -10,37 +10,31 @@ from harness.core.cause import AxisFinding
 from harness.core.invocation import Invocation
 from harness.core.verdict import FAILURES, Kind
 from harness.report.campaign.asked import instead_of_slow
-from harness.report.campaign.facts import along, numbered, pairs, results
-from harness.report.next_steps import Step, again
-from harness.report.next_steps import next_steps as next_along
+from harness.report.campaign.facts import pairs, results
+from harness.report.facts import is_line, numbered
+from harness.report.next_steps import Step, again, next_along, resume
 from harness.report.text import count, seconds
 
 if TYPE_CHECKING:
-    from harness.core.record import CampaignRun
+    from harness.core.record import Run
 
 
-def next_steps(run: CampaignRun, *, place: str = "") -> tuple[Step, ...]:
+def next_steps(run: Run, *, place: str = "") -> tuple[Step, ...]:
     """What would decide most, first; ``place`` is the line at fault, where one is known."""
-    if run.ended not in ("answered", "finished") and run.directory:
+    is_open = run.ended not in ("answered", "finished") or (is_line(run) and run.boundary is None)
+    if is_open and run.directory:
         return (Step(text="Continue; finished trials are not run again.", command=resume(run)),)
-    threshold = along(run)
-    if threshold is not None and threshold.boundary is not None:
-        return next_along(threshold, of_trainer=False)
+    if is_line(run):
+        return next_along(run)
     steps = [_look(run, place), _instead(run), _slow(run), _untold(run), _search(run), _repeat(run), _rare(run)]
     return tuple(step for step in steps if step is not None)
 
 
-def resume(run: CampaignRun) -> tuple[str, ...]:
-    """The command that continues this run."""
-    verb = ("matrix", "run") if run.spec.task is Task.CELLS else (run.spec.task.value,)
-    return Invocation(verb=verb, options=(("--resume", run.directory or run.id),)).argv
-
-
-def _failed(run: CampaignRun) -> bool:
+def _failed(run: Run) -> bool:
     return any(trial.verdict.kind in FAILURES for trial in numbered(run))
 
 
-def _look(run: CampaignRun, place: str) -> Step | None:
+def _look(run: Run, place: str) -> Step | None:
     bad = next((t for t in numbered(run) if t.verdict.kind in FAILURES), None)
     if bad is None:
         return None
@@ -51,13 +45,13 @@ def _look(run: CampaignRun, place: str) -> Step | None:
     return Step(text=f"Look at {where} (Evidence, trial {bad.number}).")
 
 
-def _instead(run: CampaignRun) -> Step | None:
+def _instead(run: Run) -> Step | None:
     """What was seen to pass in place of what was slow: it costs nothing more."""
     text = instead_of_slow(run)
     return Step(text=text) if text else None
 
 
-def _slow(run: CampaignRun) -> Step | None:
+def _slow(run: Run) -> Step | None:
     slow = [t.record for t in numbered(run) if t.verdict.kind is Kind.SLOW]
     if not slow:
         return None
@@ -74,12 +68,12 @@ def _slow(run: CampaignRun) -> Step | None:
     )
 
 
-def _untold(run: CampaignRun) -> Step | None:
+def _untold(run: Run) -> Step | None:
     untold = [r for r in results(run) if r.met is Met.UNTOLD]
     return Step(text=f"See why {count(len(untold), 'cell')} could not be told: {untold[0].name}.") if untold else None
 
 
-def _search(run: CampaignRun) -> Step | None:
+def _search(run: Run) -> Step | None:
     """A search for the settings that a failure needs, where minimal pairs do not tell them yet."""
     if run.spec.task is not Task.CELLS or not _failed(run) or not run.spec.file:
         return None
@@ -95,7 +89,7 @@ def _search(run: CampaignRun) -> Step | None:
     )
 
 
-def _repeat(run: CampaignRun) -> Step | None:
+def _repeat(run: Run) -> Step | None:
     once = [r for r in results(run) if r.count.bad == 1 and not r.count.good]
     if not once or run.spec.task is not Task.CELLS:
         return None
@@ -106,7 +100,7 @@ def _repeat(run: CampaignRun) -> Step | None:
     )
 
 
-def _rare(run: CampaignRun) -> Step | None:
+def _rare(run: Run) -> Step | None:
     """More passes, where nothing failed and few were asked for."""
     good = [r.count.good for r in results(run)]
     if not good or _failed(run) or min(good) < 1 or run.spec.task is not Task.CELLS:

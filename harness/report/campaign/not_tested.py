@@ -8,31 +8,19 @@ from typing import TYPE_CHECKING
 
 from harness.core.campaign import Met
 from harness.core.cause import AxisFinding
-from harness.core.ports import Block
 from harness.report.campaign.facts import by_cell, is_single, results
-from harness.report.campaign.next_steps import next_steps
 from harness.report.facts import steps_of
-from harness.report.sections.not_tested import listed_steps
 from harness.report.text import count, listed, md
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from harness.core.record import CampaignRun
+    from harness.core.record import Run
 
 
 MOST_COUNTED = 10_000
 """Combinations that are held against the rules one by one."""
 
 
-def section(run: CampaignRun, run_dir: Path) -> Block | None:
-    """Gaps first, then what would close them."""
-    gaps = "\n".join(f"- {text}" for text in _gaps(run))
-    parts = [gaps, "**What would decide next:**" if next_steps(run) else "", listed_steps(next_steps(run))]
-    return Block(title="Not tested", markdown="\n\n".join(part for part in parts if part))
-
-
-def _coverage(run: CampaignRun, *, tried: int, product: int) -> str:
+def _coverage(run: Run, *, tried: int, product: int) -> str:
     """How many of the combinations were tried; those that the matrix's own rules forbid are no gap."""
     space = run.spec.matrix.space
     if space.rules and product <= MOST_COUNTED:
@@ -46,7 +34,8 @@ def _coverage(run: CampaignRun, *, tried: int, product: int) -> str:
     return f"{count(tried, 'cell')} of {product:,} combinations were tried; nothing is claimed about others."
 
 
-def _gaps(run: CampaignRun) -> list[str]:
+def gaps_of_cells(run: Run) -> list[str]:
+    """What a run over cells cannot say, a sentence each."""
     gaps: list[str] = []
     space, tried = run.spec.matrix.space, by_cell(run)
     product = math.prod(len(f.axis.values) for f in space.factors)

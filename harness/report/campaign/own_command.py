@@ -9,10 +9,10 @@ from harness.report.text import fence, md, shell_lines, wrap
 
 if TYPE_CHECKING:
     from harness.core.campaign import OwnCommand, Variant
-    from harness.core.record import CampaignRun
+    from harness.core.record import Run
 
 
-def terminal(run: CampaignRun, *, width: int) -> list[str]:
+def terminal(run: Run, *, width: int) -> list[str]:
     """What a terminal ends with; nothing where no command of a stranger failed."""
     found: list[str] = []
     for command in _commands(run):
@@ -23,7 +23,7 @@ def terminal(run: CampaignRun, *, width: int) -> list[str]:
     return found
 
 
-def markdown(run: CampaignRun) -> str:
+def markdown(run: Run) -> str:
     """The same for a page; empty where no command of a stranger failed."""
     parts: list[str] = []
     for command in _commands(run):
@@ -34,7 +34,7 @@ def markdown(run: CampaignRun) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _commands(run: CampaignRun) -> tuple[OwnCommand, ...]:
+def _commands(run: Run) -> tuple[OwnCommand, ...]:
     return run.answer.commands if run.answer else ()
 
 

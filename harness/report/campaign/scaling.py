@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.core.ports import Block
-from harness.report.sections.scaling import power
 from harness.report.text import code, count, listed, md, table
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from harness.core.boundary import ScalingFit
     from harness.core.campaign import AxisFit
-    from harness.core.record import CampaignRun
+    from harness.core.record import Run
 
 
-def section(run: CampaignRun, run_dir: Path) -> Block | None:
+def of_cells(run: Run) -> Block | None:
     """A row per fit; None without any."""
     fits = run.answer.fits if run.answer else ()
     if not fits:
@@ -26,7 +24,16 @@ def section(run: CampaignRun, run_dir: Path) -> Block | None:
     return Block(title="Growth along the axes", markdown="\n\n".join([body, *notes]))
 
 
-def _row(run: CampaignRun, found: AxisFit) -> tuple[object, ...]:
+def power(fit: ScalingFit) -> str:
+    """The best exponent with its interval: ``1.0 (95 %: 0.9 .. 1.1)``."""
+    if fit.exponent is None:
+        return "not told"
+    if fit.exponent_low is None or fit.exponent_high is None:
+        return f"{fit.exponent:.1f}"
+    return f"{fit.exponent:.1f} (95 %: {fit.exponent_low:.1f} .. {fit.exponent_high:.1f})"
+
+
+def _row(run: Run, found: AxisFit) -> tuple[object, ...]:
     fit = found.fit
     interval = f"{fit.slope_low:.3g} .. {fit.slope_high:.3g}" if fit.slope_low != fit.slope_high else "not told"
     return (
@@ -41,7 +48,7 @@ def _row(run: CampaignRun, found: AxisFit) -> tuple[object, ...]:
     )
 
 
-def _held(run: CampaignRun, found: AxisFit) -> str:
+def _held(run: Run, found: AxisFit) -> str:
     """The held settings that are not the good ones."""
     good = dict(run.spec.matrix.space.good)
     return (

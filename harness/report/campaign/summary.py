@@ -1,4 +1,4 @@
-"""The first screen of a report over many cells."""
+"""The first screen of a report."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from harness.core.cause import AxisFinding, MinimiseFinding
 from harness.core.verdict import Kind
 from harness.report.campaign.asked import answered, why_slow
 from harness.report.campaign.facts import (
-    along,
     by_cell,
     ending,
     groups,
     is_single,
     kinds,
     name_of,
-    numbered,
     pairs,
     results,
     word_of,
@@ -24,9 +22,9 @@ from harness.report.campaign.facts import (
 from harness.report.campaign.next_steps import next_steps
 from harness.report.campaign.sure import FAILED, MOST_NAMED, claim_of, sure_of
 from harness.report.campaign.where import cells_said, where
+from harness.report.facts import is_line, numbered
 from harness.report.subject import subject
-from harness.report.summary import Summary, judged, place_of, rank_of
-from harness.report.summary import summarise as summarise_run
+from harness.report.summary import Summary, judged, notes_of, place_of, rank_of, summarise_along
 from harness.report.text import count, listed, seconds
 from harness.report.words import ENDS, LINEAR_R_SQUARED, day
 
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.point import Point
-    from harness.core.record import CampaignRun
+    from harness.core.record import Run
     from harness.report.campaign.asked import Answered
     from harness.report.facts import Group
 
@@ -44,17 +42,13 @@ ENOUGH = 3
 """Different values that a line must go through before a headline speaks of growth."""
 
 
-def summarise(run: CampaignRun, run_dir: Path) -> Summary:
+def summarise(run: Run, run_dir: Path) -> Summary:
     """What happened, how sure, where, what next."""
+    if is_line(run):
+        return summarise_along(run, run_dir, next_steps(run))
     record = subject(run)
-    found = along(run)
-    if found is not None and found.boundary is not None:
-        told = summarise_run(found, run_dir)
-        verdict, tone, answer, claim, sure = told.verdict, told.tone, told.answer, told.claim, told.sure
-    else:
-        verdict, tone = _verdict(run)
-        answer, claim, sure = headline(run), claim_of(run), sure_of(run)
-        verdict = _first_words(answered(run)) or verdict
+    verdict, tone = _verdict(run)
+    verdict = _first_words(answered(run)) or verdict
     group, place = next(iter(groups(run)), None), place_of(record, run_dir)
     happened = (
         (f"{_at(run, group)}: {group.first.verdict.because.rstrip('.')}.",)
@@ -67,9 +61,9 @@ def summarise(run: CampaignRun, run_dir: Path) -> Summary:
         kind="single" if is_single(run) else "matrix" if run.spec.task is Task.CELLS else run.spec.task.value,
         verdict=verdict,
         tone=tone,
-        answer=answer,
-        claim=claim,
-        sure=sure or ("Nothing is claimed.",),
+        answer=headline(run),
+        claim=claim_of(run),
+        sure=sure_of(run) or ("Nothing is claimed.",),
         judged=judged(record),
         happened=happened,
         rank=rank_of(record, run_dir),
@@ -77,7 +71,7 @@ def summarise(run: CampaignRun, run_dir: Path) -> Summary:
         steps=next_steps(run, place=place),
         tally=tally(run),
         when=day(run.started_at),
-        notes=(*(run.answer.notes if run.answer else ()), *run.notes),
+        notes=notes_of(run),
         planted=_planted(run, group),
     )
 
@@ -88,7 +82,7 @@ def _first_words(answers: Sequence[Answered]) -> str:
     return ". ".join(words)
 
 
-def _planted(run: CampaignRun, group: Group | None) -> str:
+def _planted(run: Run, group: Group | None) -> str:
     """In how many cells a fault was planted, and that it was not in the one that is spoken of; empty for none."""
     if run.spec.matrix.fault is None:
         return ""
@@ -98,13 +92,13 @@ def _planted(run: CampaignRun, group: Group | None) -> str:
     return f"The fault {run.spec.matrix.fault} was planted on purpose in {where}{this}."
 
 
-def _at(run: CampaignRun, group: Group) -> str:
+def _at(run: Run, group: Group) -> str:
     number = group.first.number
     return f"Trial {number}" if is_single(run) else f"At {group.value}, trial {number}"
 
 
-def _verdict(run: CampaignRun) -> tuple[str, str]:
-    if not run.records and not run.reused:
+def _verdict(run: Run) -> tuple[str, str]:
+    if not run.records:
         return (f"No answer ({run.ended})", "unsure")
     seen = dict.fromkeys(str(group.first.verdict) for group in groups(run) if group.first.verdict.kind in FAILED)
     if seen:
@@ -120,9 +114,9 @@ def _verdict(run: CampaignRun) -> tuple[str, str]:
     return (listed(word for word in kinds(run.records) if word != Kind.PASS), "unsure")
 
 
-def headline(run: CampaignRun) -> str:
+def headline(run: Run) -> str:
     """The answer in a few sentences: what the cells ended in, and what minimal pairs say about the axes."""
-    if not run.records and not run.reused:
+    if not run.records:
         return f"No answer ({run.ended}): no trial was finished."
     answer = run.answer
     partial = "" if run.ended in ("answered", "finished") else f"Partial ({run.ended}): "
@@ -139,7 +133,7 @@ def headline(run: CampaignRun) -> str:
     return partial + " ".join(text for text in (decided, why_slow(run), rest) if text)
 
 
-def _single(run: CampaignRun) -> str:
+def _single(run: Run) -> str:
     """What the program did, most frequent first."""
     trials = numbered(run)
     words = (
@@ -151,7 +145,7 @@ def _single(run: CampaignRun) -> str:
     return f"The program {said}."
 
 
-def _cells(run: CampaignRun) -> str:
+def _cells(run: Run) -> str:
     total = by_cell(run)
     left = [r for r in results(run) if r.met in (Met.SKIPPED, Met.NOT_RUN)]
     words: dict[str, int] = {}
@@ -165,14 +159,14 @@ def _cells(run: CampaignRun) -> str:
     return f"{count(len(total) + len(left), 'cell')}: {split}.{_surprises(run)}{_out_of_time(run)}"
 
 
-def _surprises(run: CampaignRun) -> str:
+def _surprises(run: Run) -> str:
     """What ended otherwise than expected, unless that is what failed or was slow, which is said anyway."""
     said = {t.record.trial.point for t in numbered(run) if t.verdict.kind in FAILED or t.verdict.kind is Kind.SLOW}
     found = [r for r in results(run) if r.met is Met.UNEXPECTED and r.cell not in said]
     return f" Not as expected: {cells_said(run, [r.cell for r in found], most=MOST_NAMED)}." if found else ""
 
 
-def _out_of_time(run: CampaignRun) -> str:
+def _out_of_time(run: Run) -> str:
     """Where the time ran out, in the settings that tell those cells from the others."""
     slow = [trial for trial in numbered(run) if trial.verdict.kind is Kind.SLOW]
     cells = list(dict.fromkeys(trial.record.trial.point for trial in slow))
@@ -182,7 +176,7 @@ def _out_of_time(run: CampaignRun) -> str:
     return f" SLOW {told}." if told else ""
 
 
-def _axes(run: CampaignRun) -> str:
+def _axes(run: Run) -> str:
     """Which axes minimal pairs implicate, and which they show to make no difference."""
     sentences: list[str] = []
     for table in run.answer.failures if run.answer else ():
@@ -197,7 +191,7 @@ def _axes(run: CampaignRun) -> str:
     return "".join(sentences)
 
 
-def _alike(run: CampaignRun) -> str:
+def _alike(run: Run) -> str:
     """Whether cells that differ in one axis only ended alike; only where cells ended in more than one way."""
     if len({ending(trials) for trials in by_cell(run).values()}) < 2:
         return ""
@@ -217,7 +211,7 @@ def _in(axes: list[str], ended: str) -> str:
     return f"in {' or '.join(axes)} {ended}" if axes else ""
 
 
-def _outlasted(run: CampaignRun, axis: str, slow: Point, passed: Point) -> str:
+def _outlasted(run: Run, axis: str, slow: Point, passed: Point) -> str:
     """What ran out of time in one cell and came to its end in another that was given more of it."""
     trials = [by_cell(run)[cell] for cell in (slow, passed)]
     took = max(t.record.outcome.duration_s for t in trials[1])
@@ -228,7 +222,7 @@ def _outlasted(run: CampaignRun, axis: str, slow: Point, passed: Point) -> str:
     )
 
 
-def _growth(run: CampaignRun) -> str:
+def _growth(run: Run) -> str:
     """How time and memory grow along the ordered axes, where a line through the measured points says it."""
     sentences: list[str] = []
     for found in run.answer.fits if run.answer else ():
@@ -250,8 +244,8 @@ def _growth(run: CampaignRun) -> str:
     return "".join(sentences)
 
 
-def tally(run: CampaignRun) -> str:
+def tally(run: Run) -> str:
     """``19 trials in 72 s: 17 PASS, 2 HANG``."""
-    split = ", ".join(f"{n} {kind}" for kind, n in kinds(run.records).items())
+    split = ", ".join(f"{n} {kind}" for kind, n in kinds(run.own).items())
     reused = f"; {count(len(run.reused), 'trial')} taken over from earlier runs" if run.reused else ""
-    return f"{count(len(run.records), 'trial')} in {seconds(run.seconds)}{': ' + split if split else ''}{reused}"
+    return f"{count(len(run.own), 'trial')} in {seconds(run.seconds)}{': ' + split if split else ''}{reused}"

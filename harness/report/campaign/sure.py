@@ -13,7 +13,7 @@ from harness.report.words import RAN_OUT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.core.record import CampaignRun
+    from harness.core.record import Run
 
 FAILED = FAILURES | {Kind.BELOW_TARGET}
 """Kinds that a headline names as a failure: a trial that ended well with wrong numbers did not pass either."""
@@ -22,11 +22,11 @@ MOST_NAMED = 2
 """Cells that a sentence names; more are counted."""
 
 
-def claim_of(run: CampaignRun) -> str:
+def claim_of(run: Run) -> str:
     """The strongest of the three words that the trials carry; empty while there is no answer."""
     answer = run.answer
     if is_single(run):
-        return "Reproduced" if max((len(g.trials) for g in groups(run)), default=len(run.records)) > 1 else "Observed"
+        return "Reproduced" if max((len(g.trials) for g in groups(run)), default=len(run.own)) > 1 else "Observed"
     if answer is None:
         return ""
     if answer.minimised is not None:
@@ -40,18 +40,18 @@ def claim_of(run: CampaignRun) -> str:
     return "Reproduced" if again and pairs else "Observed"
 
 
-def _is_steady(run: CampaignRun) -> bool:
+def _is_steady(run: Run) -> bool:
     """Whether every cell was run more than once, and each time ended as before."""
     cells = by_cell(run).values()
     told = all(len(trials) > 1 and len({str(t.verdict) for t in trials}) == 1 for trials in cells)
     return bool(cells) and told and all(r.keys for r in results(run)) and Kind.UNRESOLVED not in _kinds(run)
 
 
-def _kinds(run: CampaignRun) -> set[Kind]:
+def _kinds(run: Run) -> set[Kind]:
     return {trial.verdict.kind for trial in numbered(run)}
 
 
-def sure_of(run: CampaignRun) -> tuple[str, ...]:
+def sure_of(run: Run) -> tuple[str, ...]:
     """The counts that carry it."""
     found: list[str] = []
     if is_single(run):
@@ -93,7 +93,7 @@ def _failed(ended: str, often: str, names: Sequence[str]) -> str:
     return f"{ended}, {often}: {' and '.join(names)}."
 
 
-def _alike(run: CampaignRun) -> str:
+def _alike(run: Run) -> str:
     """Whether all failures are one: trials of several cells with the same signature, which names their stack."""
     failed = [trial for trial in numbered(run) if trial.verdict.kind in FAILED]
     signatures = {trial.verdict.signature for trial in failed}

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from harness.core.point import Point, Value
-    from harness.core.record import CampaignRun
+    from harness.core.record import Run
 
     Setting = tuple[str, Value]
 
 
-def where(run: CampaignRun, verdict: str) -> str:
+def where(run: Run, verdict: str) -> str:
     """``in all 3 cells with attention=nsa, and in no other``; empty when no three settings tell them apart.
 
     Said of the cells that were tried; whether the settings are the reason is for pairs that differ in nothing else.
@@ -41,12 +41,12 @@ def where(run: CampaignRun, verdict: str) -> str:
     return f"in {all_of} cells with {found}, and in no other{' that could be told' if untold else ''}"
 
 
-def cells_said(run: CampaignRun, cells: Sequence[Point], *, most: int = 2) -> str:
+def cells_said(run: Run, cells: Sequence[Point], *, most: int = 2) -> str:
     """The names of ``cells``, or how many there are."""
     return " and ".join(name_of(run, cell) for cell in cells) if len(cells) <= most else count(len(cells), "cell")
 
 
-def _from_on(run: CampaignRun, inside: Sequence[Point], outside: Sequence[Point]) -> str:
+def _from_on(run: Run, inside: Sequence[Point], outside: Sequence[Point]) -> str:
     """``n_layers>=5``, where one ordered axis tells them apart and more than one of its values is inside."""
     for factor in run.spec.matrix.space.factors:
         if factor.axis.type is AxisType.ORDERED:
@@ -57,7 +57,7 @@ def _from_on(run: CampaignRun, inside: Sequence[Point], outside: Sequence[Point]
     return ""
 
 
-def _shared(run: CampaignRun, inside: Sequence[Point], outside: Collection[Point], *, size: int) -> str:
+def _shared(run: Run, inside: Sequence[Point], outside: Collection[Point], *, size: int) -> str:
     """Settings, ``size`` of them together, that all of ``inside`` share and none of ``outside`` has.
 
     Where several sets of the same size do it, all of them are said: these cells do not tell which of them it is.
@@ -69,7 +69,7 @@ def _shared(run: CampaignRun, inside: Sequence[Point], outside: Collection[Point
     return ", ".join(_said(run, {setting for some in telling for setting in some}))
 
 
-def _said(run: CampaignRun, chosen: Collection[Setting]) -> list[str]:
+def _said(run: Run, chosen: Collection[Setting]) -> list[str]:
     settings = dict(chosen)
     names = [factor.name for factor in run.spec.matrix.space.factors if factor.name in settings]
     return [f"{name}={int(v) if isinstance(v := settings[name], bool) else v}" for name in names]

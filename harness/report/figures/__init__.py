@@ -7,6 +7,7 @@ from harness.registry import Registry
 FIGURES = Registry(
     "report figure",
     {
+        "heat": "harness.report.figures.heat:figure",
         "strip": "harness.report.figures.strip:figure",
         "timeline": "harness.report.figures.timeline:figure",
         "stacks": "harness.report.figures.stacks:figure",
@@ -15,4 +16,4 @@ FIGURES = Registry(
         "curve": "harness.report.figures.curve:figure",
     },
 )
-"""The figures of a run along one axis, in the order in which they are drawn."""
+"""In the order in which they are drawn."""

@@ -26,10 +26,10 @@ def figure(run: Run, run_dir: Path, hide: Callable[[str], str]) -> Figure | None
             if runs:
                 axes.scatter([place], [bad / runs], s=18, color=INK, zorder=3)
         axes.set_xticks(range(len(boundary.curve)), [str(band.value) for band in boundary.curve])
-        axes.set_xlabel(run.spec.axis.name)
+        axes.set_xlabel(run.axis.name)
         axes.set_ylabel("failure rate")
         axes.set_ylim(0, 1)
         each = "; ".join(f"{band.value}: {band.low:.2f} to {band.high:.2f}" for band in boundary.curve)
         sure = f"{boundary.confidence * 100:g} % for all values at once"
-        alt = f"Failure rate along {run.spec.axis.name}, {sure}: {each}."
+        alt = f"Failure rate along {run.axis.name}, {sure}: {each}."
         return finish(canvas, name="curve", title="How often each value fails", alt=alt, section="strip", hide=hide)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.point import Point, Value
-    from harness.core.record import CampaignRun
+    from harness.core.record import Run
     from harness.report.facts import Numbered
 
 WORDS = {"good": "pass", "bad": "FAIL", "slow": "slow", "unsure": "?"}
@@ -31,7 +31,7 @@ EDGES = {"good": ("-", 0.8), "bad": ("-", 2.4), "slow": ("-.", 1.2), "unsure": (
 MOST = 12
 
 
-def figure(run: CampaignRun, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+def figure(run: Run, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
     """The two axes that most cells span; None when no two axes were varied together."""
     cells = by_cell(run)
     chosen = plane(run, list(cells))
@@ -63,7 +63,7 @@ def figure(run: CampaignRun, run_dir: Path, hide: Callable[[str], str]) -> Figur
         )
 
 
-def plane(run: CampaignRun, cells: Sequence[Point]) -> tuple[str, str, str, list[Point]] | None:
+def plane(run: Run, cells: Sequence[Point]) -> tuple[str, str, str, list[Point]] | None:
     """The two axes whose cells, alike in all else, ended in most ways, then the most: (across, down, held, cells)."""
     names = [f.name for f in run.spec.matrix.space.factors]
     ends = {cell: ending(trials) for cell, trials in by_cell(run).items()}
@@ -115,7 +115,7 @@ def _box(axes: object, trials: Sequence[Numbered], *, x: float, y: float) -> Non
     axes.text(x, y - 0.2, f"{failed or passed}/{len(trials)}", ha="center", va="center", fontsize=7.5)
 
 
-def _values(run: CampaignRun, name: str, cells: Sequence[Point]) -> list[Value]:
+def _values(run: Run, name: str, cells: Sequence[Point]) -> list[Value]:
     tried = {cell.get(name) for cell in cells}
     return [value for value in run.spec.matrix.space.factor(name).axis.values if value in tried]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.core.record import Run
 from harness.core.verdict import Kind
+from harness.report.facts import is_line
 from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish
 from harness.report.text import listed, size
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from harness.core.record import CampaignRun
+    from harness.core.record import Run
 
 from harness.report.subject import subject_evidence
 
@@ -21,13 +21,13 @@ MIB = 2**20
 LINES = ("-", "--", "-.", ":")
 
 
-def figure(run: Run | CampaignRun, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+def figure(run: Run, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
     """Curves where memory was looked at three times at least; else the peaks along the axis; None without either."""
     found = subject_evidence(run, run_dir)
     curves = _curves(found[1]) if found else {}
     if found and curves:
         return _over_time(curves, str(found[0].trial.point), hide)
-    return _along(run, hide) if isinstance(run, Run) else None
+    return _along(run, hide) if is_line(run) else None
 
 
 def _curves(evidence: object) -> dict[str, list[tuple[float, float]]]:
@@ -65,7 +65,7 @@ def _over_time(curves: dict[str, list[tuple[float, float]]], where: str, hide: C
 
 
 def _along(run: Run, hide: Callable[[str], str]) -> Figure | None:
-    axis = run.spec.axis
+    axis = run.axis
     points = [
         (value, record.measurement.peak_rss_bytes / MIB, record.verdict.kind is Kind.PASS)
         for record in run.records

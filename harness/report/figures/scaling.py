@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.core.fit import at_least, fit_line, student_t, times_beyond
+from harness.report.facts import is_line
 from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish
 from harness.report.text import count, seconds
 
@@ -13,17 +14,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.boundary import ScalingFit
-    from harness.core.record import CampaignRun, Run
+    from harness.core.record import Run
 
 
 def figure(run: Run, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
-    """The fit of a run along one axis; None when there is none."""
-    fit = run.boundary.fit if run.boundary else None
-    return draw(fit, axis=run.spec.axis.name, hide=hide) if fit else None
-
-
-def of_campaign(run: CampaignRun, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
-    """The first fit of time in a run over cells; None when there is none."""
+    """The fit of a threshold search, or the first fit of time of any other run; None when there is none."""
+    if is_line(run):
+        fit = run.boundary.fit if run.boundary else None
+        return draw(fit, axis=run.axis.name, hide=hide) if fit else None
     found = next((f for f in (run.answer.fits if run.answer else ()) if "seconds" in f.fit.quantity), None)
     return draw(found.fit, axis=found.axis, hide=hide) if found else None
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from harness.core.evidence import Evidence, Frame, ThreadStack
-    from harness.core.record import CampaignRun, Run
+    from harness.core.record import Run
     from harness.core.verdict import Verdict
 
 WRAPPERS = frozenset({"_call_impl", "_wrapped_call_impl", "inner", "decorate_context", "_fn", "wrapper"})
@@ -28,7 +28,7 @@ DEEPEST = 16
 """Frames shown of each stack, counted from the innermost."""
 
 
-def figure(run: Run | CampaignRun, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+def figure(run: Run, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
     """The icicles of the trial that the report is about; None without two stacks to compare."""
     found = subject_evidence(run, run_dir)
     return draw(found[1], found[0].verdict, hide=hide) if found else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Finding
-from harness.report.facts import cells
+from harness.report.facts import cells, is_line
 from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish
 from harness.report.sections.strip import LEGEND, mark
 from harness.report.text import listed
@@ -29,8 +29,7 @@ LETTERS = {".": "pass", "X": "FAIL", "x": "fail", "s": "slow", "?": "?", " ": ""
 
 def figure(run: Run, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
     """The strip; None when nothing was tried."""
-    found = cells(run)
-    if not run.records or len(found) < 2:
+    if not run.records or not is_line(run) or len(found := cells(run)) < 2:
         return None
     rows = -(-len(found) // A_ROW)
     with drawing(0.55 + 0.72 * rows) as (canvas, axes):
@@ -42,9 +41,9 @@ def figure(run: Run, run_dir: Path, hide: Callable[[str], str]) -> Figure | None
         axes.set_xlim(-0.7, min(A_ROW, len(found)) - 0.3)
         axes.set_ylim(-rows + 0.3, 0.75)
         axes.axis("off")
-        axes.set_title(run.spec.axis.name, loc="left", fontsize=10)
+        axes.set_title(run.axis.name, loc="left", fontsize=10)
         return finish(
-            canvas, name="strip", title=f"Trials along {run.spec.axis.name}", alt=_alt(run), section="strip", hide=hide
+            canvas, name="strip", title=f"Trials along {run.axis.name}", alt=_alt(run), section="strip", hide=hide
         )
 
 
@@ -77,4 +76,4 @@ def _alt(run: Run) -> str:
         counts = f" ({cell.bad or cell.good} of {cell.total})" if cell.total else ""
         by_mark.setdefault(mark(cell), []).append(f"{cell.value}{counts}")
     said = "; ".join(f"{LEGEND[m].removeprefix('blank: ')}: {listed(v, most=40)}" for m, v in by_mark.items())
-    return f"{run.spec.axis.name}: {said}."
+    return f"{run.axis.name}: {said}."

@@ -7,7 +7,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from harness.core.codec import to_json
-from harness.core.record import CampaignRun
 from harness.report.campaign.asked import answered
 from harness.report.facts import numbered
 from harness.report.render.json import answered as told
@@ -34,7 +33,7 @@ def data(report: Report, run_dir: Path) -> dict[str, Any]:
     return {
         **told(report),
         "schema": SCHEMA,
-        "answers": [to_json(one) for one in answered(run)] if isinstance(run, CampaignRun) else [],
+        "answers": [to_json(one) for one in answered(run)],
         "run": run.id,
         "code": run.code,
         "started_at": run.started_at,
@@ -49,14 +48,10 @@ def data(report: Report, run_dir: Path) -> dict[str, Any]:
 
 def _row(number: int, record: Any, run: Any, run_dir: Path) -> dict[str, Any]:
     point = record.trial.point
-    if isinstance(run, CampaignRun):
-        cell = run.spec.matrix.space.name_of(point)
-    else:
-        cell = f"{run.spec.axis.name}={point.get(run.spec.axis.name)}"
     return {
         "number": number,
         "key": record.trial.key,
-        "cell": cell,
+        "cell": run.spec.matrix.space.name_of(point),
         "role": record.trial.role,
         "verdict": str(record.verdict),
         "rank": record.verdict.rank,

@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from harness.core.codec import to_json
-from harness.core.record import Run
+from harness.report.facts import is_line
 from harness.report.words import certificate
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from harness.report.build import Report
     from harness.report.hide import Hider
 
-SCHEMA = 2
+SCHEMA = 3
 """Version of the document; raised when an old reader would misread a new one."""
 
 
@@ -65,7 +65,7 @@ def answered(report: Report) -> dict[str, Any]:
         "answer": told.answer,
         "claim": told.sure[0] if told.claim else "",
         "claim_word": told.claim.lower(),
-        "certificate": certificate(run) if isinstance(run, Run) else "",
+        "certificate": certificate(run) if is_line(run) else "",
         "judged": told.judged,
         "rank": told.rank,
         "place": told.place,

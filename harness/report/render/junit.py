@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from harness.core.campaign import Met
-from harness.core.record import Run
 from harness.core.verdict import Answer, Kind
 from harness.report.campaign.facts import by_cell, name_of, results
 from harness.report.clean import clean
-from harness.report.facts import cells
+from harness.report.facts import cells, is_line
 from harness.report.text import listed
 from harness.report.words import at
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from harness.core.campaign import CellResult
-    from harness.core.record import CampaignRun
+    from harness.core.record import Run
     from harness.report.build import Report
     from harness.report.facts import Numbered
 
@@ -45,7 +44,7 @@ def render(report: Report, *, hide: Callable[[str], str] = lambda text: text) ->
     """
     run = report.run
     suite = ET.Element("testsuite", name=hide(clean(report.title)), timestamp=run.started_at.rstrip("Z"))
-    cases = _along(run) if isinstance(run, Run) else _of_cells(run)
+    cases = _along(run) if is_line(run) else _of_cells(run)
     counts: dict[str, int] = dict.fromkeys(("failure", "error", "skipped"), 0)
     total_s = 0.0
     for one in cases:
@@ -75,7 +74,7 @@ def _along(run: Run) -> list[TestCase]:
     found: list[TestCase] = []
     for cell in cells(run):
         name = at(run, cell.value)
-        case = {"group": run.spec.axis.name, "name": name, "seconds": _seconds(cell.trials)}
+        case = {"group": run.axis.name, "name": name, "seconds": _seconds(cell.trials)}
         if not cell.total:
             found.append(TestCase(**case, outcome="skipped", message="no trial"))
             continue
@@ -89,7 +88,7 @@ def _along(run: Run) -> list[TestCase]:
     return found
 
 
-def _of_cells(run: CampaignRun) -> list[TestCase]:
+def _of_cells(run: Run) -> list[TestCase]:
     trials = by_cell(run)
     asked = results(run)
     if not asked:

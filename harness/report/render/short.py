@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.core.record import CampaignRun
 from harness.report.campaign import own_command
 from harness.report.render.markdown import section_text
 from harness.report.text import code, command, fence, listed, md
@@ -36,7 +35,7 @@ def short(report: Report, *, hide: Callable[[str], str] = lambda text: text) -> 
     lines += [f"- Next: {md(told.steps[0].text)}"] if told.steps else []
     lines.append(f"- Run: {md(told.tally)}; {code(report.run.id)}; {md(told.when)}")
     lines += ["", fence("\n".join(command(report.run.argv)), "bash")]
-    own = own_command.markdown(report.run) if isinstance(report.run, CampaignRun) else ""
+    own = own_command.markdown(report.run)
     lines += ["", own] if own else []
     return hide("\n".join(lines)) + "\n"
 

@@ -5,22 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from harness.core.record import CampaignRun, Run
 from harness.report.campaign import own_command
-from harness.report.campaign.facts import along
+from harness.report.campaign.next_steps import next_steps
 from harness.report.clean import clean
-from harness.report.facts import failing
-from harness.report.next_steps import next_steps
+from harness.report.facts import failing, is_line
 from harness.report.sections import strip
+from harness.report.summary import COMPARISON, notes_of
 from harness.report.text import command, wrap
 from harness.report.words import at, certificate, claim, grows, headline, planted, taken_over, tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
+    from harness.core.record import Run
     from harness.report.build import Report
-    from harness.report.next_steps import Step
 
 WIDTH = 80
 
@@ -33,7 +32,7 @@ class Line:
     text: str
 
 
-def lines(run: Run, report_path: Path, *, width: int = WIDTH, steps: Sequence[Step] | None = None) -> tuple[Line, ...]:
+def lines(run: Run, report_path: Path, *, width: int = WIDTH) -> tuple[Line, ...]:
     """Answer, claim, strip, counts, scaling, what next, the report's path, the command to reproduce.
 
     Only a path or a single word of a command can be wider than ``width``: neither can be broken and still be used.
@@ -53,9 +52,9 @@ def lines(run: Run, report_path: Path, *, width: int = WIDTH, steps: Sequence[St
     found += [Line("fact", text) for text in wrap(tally(run), width=width, indent="  ")]
     if run.boundary and run.boundary.fit and grows(run, run.boundary.fit) not in headline(run):
         found += [Line("fact", text) for text in wrap(grows(run, run.boundary.fit), width=width, indent="  ")]
-    for note in (*(run.boundary.notes if run.boundary else ()), *run.notes):
+    for note in notes_of(run):
         found += [Line("fact", text) for text in wrap(f"note: {clean(note)}", width=width, indent="  ")]
-    for step in (next_steps(run) if steps is None else steps)[:1]:
+    for step in next_steps(run)[:1]:
         found += [Line("next", text) for text in wrap(f"next: {step.text}", width=width, indent="  ")]
         found += [Line("command", f"    {text}") for text in command(step.command, width=width - 4)]
     found += [Line("blank", ""), *_place("report", str(report_path), width)]
@@ -66,27 +65,21 @@ def lines(run: Run, report_path: Path, *, width: int = WIDTH, steps: Sequence[St
     )
 
 
-def text(run: Run, report_path: Path, *, width: int = WIDTH) -> str:
-    """The lines as plain text."""
-    return "\n".join(line.text for line in lines(run, report_path, width=width))
-
-
 def of_report(report: Report, *, hide: Callable[[str], str] = lambda text: text) -> str:
     """Any report as a terminal shows it, hidden names and all."""
     from pathlib import Path
 
     run = report.run
     path = Path(run.directory) / "report.md"
-    return hide(text(run, path) if isinstance(run, Run) else campaign_text(report, path)) + "\n"
+    return hide(text(report, path)) + "\n"
 
 
-def campaign_text(report: Report, report_path: Path, *, width: int = WIDTH) -> str:
-    """The answer of a run over cells in a few lines of at most ``width`` columns."""
+def text(report: Report, report_path: Path, *, width: int = WIDTH) -> str:
+    """The answer of a run in a few lines of at most ``width`` columns."""
     told, run = report.summary, report.run
-    own = own_command.terminal(run, width=width) if isinstance(run, CampaignRun) else []
-    threshold = along(run) if isinstance(run, CampaignRun) else None
-    if threshold is not None:
-        return "\n".join([*(line.text for line in lines(threshold, report_path, width=width, steps=told.steps)), *own])
+    own = own_command.terminal(run, width=width)
+    if is_line(run) and told.kind != COMPARISON:
+        return "\n".join([*(line.text for line in lines(run, report_path, width=width)), *own])
     is_enough = told.is_said or told.tone == "good"
     found = wrap(clean(told.answer if is_enough else f"{told.verdict}. {told.answer}"), width=width)
     for sentence in (told.planted, *told.sure, told.judged):

@@ -10,10 +10,12 @@ SECTIONS = Registry(
         "answer": "harness.report.sections.answer:section",
         "notes": "harness.report.sections.notes:section",
         "strip": "harness.report.sections.strip:section",
+        "cells": "harness.report.campaign.cells:section",
         "trials": "harness.report.sections.trials:section",
         "failures": "harness.report.sections.failures:section",
         "tree": "harness.report.sections.tree:section",
         "hypotheses": "harness.report.sections.hypotheses:section",
+        "causes": "harness.report.campaign.causes:section",
         "scaling": "harness.report.sections.scaling:section",
         "controls": "harness.report.sections.controls:section",
         "earlier": "harness.report.sections.earlier:section",
@@ -25,4 +27,11 @@ SECTIONS = Registry(
         "reproduce": "harness.report.sections.reproduce:section",
     },
 )
-"""In the order in which they stand in the report."""
+
+_LAST = ("earlier", "kernels", "fixed", "machine", "not_tested", "beside", "reproduce")
+
+ALONG = ("answer", "notes", "strip", "trials", "failures", "tree", "hypotheses", "scaling", "controls", *_LAST)
+"""The sections of a threshold search, in order."""
+
+OVER_CELLS = ("answer", "notes", "cells", "hypotheses", "causes", "failures", "tree", "scaling", "trials", *_LAST)
+"""The sections of any other question, in order."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from harness.report.campaign.summary import summarise
 from harness.report.first import first
-from harness.report.summary import summarise
 
 if TYPE_CHECKING:
     from pathlib import Path

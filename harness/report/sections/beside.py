@@ -12,16 +12,16 @@ from harness.store import layout
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.core.record import CampaignRun, Run
+    from harness.core.record import Run
 
 
-def section(run: Run | CampaignRun, run_dir: Path) -> Block | None:
+def section(run: Run, run_dir: Path) -> Block | None:
     """The archive, and the trials whose evidence it lacks; None for a report in its run's own folder."""
     path = layout.left_out(run_dir)
     if not path.is_file():
         return None
     told = json.loads(path.read_text(encoding="utf-8"))
-    trials = len(run.records) + len(getattr(run, "reused", ()))
+    trials = len(run.records)
     archive = layout.archive(run_dir).name
     holds = f"[{code(archive)}]({archive}) holds the journal and the evidence of"
     missing = [number for number, r in enumerate(run.records, start=1) if r.trial.key in set(told["left_out"])]

@@ -40,7 +40,7 @@ def section(run: Run, run_dir: Path) -> Block | None:
                 "; ".join(map(code, changed)) or "-",
             )
         )
-    head = ("control", run.spec.axis.name, "passed", "verdicts", "differs from the failing trial in")
+    head = ("control", run.axis.name, "passed", "verdicts", "differs from the failing trial in")
     return Block(title="Controls", markdown=table(head, rows, right=(1,)))
 
 

@@ -1,4 +1,4 @@
-"""Failures: for each value that did not pass, what was seen and why it is called what it is called."""
+"""Failures: for each value, or kind of failure, that did not pass, what was seen and why it is called what it is."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from harness.core.ports import Block
 from harness.core.verdict import Kind
 from harness.report import seen
-from harness.report.facts import cell, groups, steps_of
+from harness.report.campaign.facts import by_cell
+from harness.report.campaign.facts import groups as groups_of_cells
+from harness.report.facts import cell, groups, is_line, steps_of
 from harness.report.ranks import devices, ranks
 from harness.report.sections.beside import folder_of
 from harness.report.sections.trials import ended
-from harness.report.text import code, listed, md, table
+from harness.report.text import code, count, details, listed, md, table
 from harness.report.words import at, of
 from harness.store.run_store import read_evidence
 
@@ -24,19 +26,52 @@ if TYPE_CHECKING:
 IN_FULL = 4
 """Groups of trials that are shown with all their evidence; the others in one line each."""
 
+IN_SIGHT = 20
+"""Of the others over many cells, those that are not folded."""
+
 
 def section(run: Run, run_dir: Path) -> Block | None:
     """Evidence for every group of trials that did not pass; None when all passed."""
+    parts = _along(run, run_dir) if is_line(run) else _of_cells(run, run_dir)
+    return Block(title="Evidence", markdown="\n\n".join(parts)) if parts else None
+
+
+def _along(run: Run, run_dir: Path) -> list[str]:
     found = groups(run)
-    if not found:
-        return None
     parts = [
         in_full(run_dir, group, name=at(run, group.value), total=cell(run, group.value).total)
         for group in found[:IN_FULL]
     ]
     if found[IN_FULL:]:
-        parts.append("### Others\n\n" + in_short(found[IN_FULL:], where=run.spec.axis.name))
-    return Block(title="Evidence", markdown="\n\n".join(parts))
+        parts.append("### Others\n\n" + in_short(found[IN_FULL:], where=run.axis.name))
+    return parts
+
+
+def _of_cells(run: Run, run_dir: Path) -> list[str]:
+    """The first cell of every kind of failure in full, the others in one line each."""
+    found, totals = groups_of_cells(run), {cell: len(trials) for cell, trials in by_cell(run).items()}
+    first = _first_of_each(found)
+    parts = [
+        in_full(run_dir, group, name=str(group.value), total=totals[group.first.record.trial.point]) for group in first
+    ]
+    rest = tuple(group for group in found if group not in first)
+    if rest:
+        parts.append(f"### Others\n\n{in_short(rest[:IN_SIGHT], where='cell')}")
+    if rest[IN_SIGHT:]:
+        more = in_short(rest[IN_SIGHT:], where="cell")
+        parts.append(details(f"{count(len(rest) - IN_SIGHT, 'more group')} of trials that did not pass", more))
+    return parts
+
+
+def _first_of_each(found: tuple[Group, ...]) -> list[Group]:
+    seen: set[str] = set()
+    first: list[Group] = []
+    for group in found:
+        failure = group.first.verdict.signature or str(group.first.verdict)
+        if failure not in seen and len(first) < IN_FULL:
+            first.append(group)
+        seen.add(failure)
+    return first
 
 
 def in_full(run_dir: Path, group: Group, *, name: str, total: int) -> str:

@@ -6,39 +6,73 @@ import json
 from typing import TYPE_CHECKING
 
 from harness.core.ports import Block
-from harness.report.facts import numbered, raw_evidence
+from harness.report.facts import is_line, numbered, raw_evidence
 from harness.report.text import code, count, details, fence, listed, md, seconds, table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.core.record import CampaignRun, Run
+    from harness.core.record import Run
+    from harness.core.space import Bundle, Factor
 
 
 def section(run: Run, run_dir: Path) -> Block | None:
-    """What the user set, then everything else, then requested against effective."""
-    spec = run.spec
-    limits = spec.limits
-    set_by_hand = {"startup": limits.startup_s, "stall": limits.stall_s, "total": limits.total_s}
-    rows: list[tuple[str, str]] = [
-        ("target", code(spec.target)),
-        *((md(name), code(value)) for name, value in spec.fixed),
-        ("planted fault", code(spec.fault) if spec.fault else "none"),
-        ("counts as failing", md(", ".join(spec.bad)) if spec.bad else "the first kind of failure that shows up"),
-        ("started by", md(spec.executor)),
-        ("seed", str(spec.seed)),
-        *((f"env {md(name)}", code(value)) for name, value in spec.env),
-        *((f"{name} limit", seconds(value)) for name, value in set_by_hand.items() if value is not None),
-    ]
+    """What was varied over cells, what was held, then requested against effective."""
+    rows = [(md(name), text) for name, text in _held(run) if text]
+    if not is_line(run):
+        parts = [_axes(run), "The same in every cell:", table(("setting", "value"), rows), effective(run, run_dir)]
+        return Block(title="Varied and held", markdown="\n\n".join(part for part in parts if part))
     parts = [table(("setting", "value"), rows), effective(run, run_dir)]
     if run.records:
         config = json.dumps(run.records[0].trial.config, indent=1, sort_keys=True)
-        varied = f"The whole configuration of trial 1; the search varied only {code(spec.axis.path)}"
+        varied = f"The whole configuration of trial 1; the search varied only {code(run.axis.path)}"
         parts.append(details(varied, fence(config, "json")))
     return Block(title="Held fixed", markdown="\n\n".join(part for part in parts if part))
 
 
-def effective(run: Run | CampaignRun, run_dir: Path) -> str:
+def _held(run: Run) -> list[tuple[str, str]]:
+    """Each thing that was the same in every trial; an empty text for what there is nothing to say of."""
+    spec, matrix, limits = run.spec, run.spec.matrix, run.spec.matrix.limits
+    env = [(f"env {name}", code(value)) for name, value in matrix.base.env]
+    by_hand = {"startup": limits.startup_s, "stall": limits.stall_s, "total": limits.total_s}
+    bad = md(", ".join(spec.bad_kinds)) if spec.bad_kinds else "the first kind of failure that shows up"
+    return [
+        ("target", code(matrix.target)),
+        ("command", code(" ".join(matrix.command)) if matrix.command else ""),
+        *((name, code(value)) for name, value in matrix.base.config),
+        *(() if is_line(run) else env),
+        ("planted fault", code(matrix.fault) if matrix.fault else "none"),
+        ("counts as failing", bad if is_line(run) else ""),
+        ("started by", md(spec.executor)),
+        ("seed", str(spec.seed)),
+        *(env if is_line(run) else ()),
+        *((f"{name} limit", seconds(value)) for name, value in by_hand.items() if value is not None),
+        *(("rule", md(rule)) for rule in matrix.space.rules),
+    ]
+
+
+def _axes(run: Run) -> str:
+    """The axes, with what each value does."""
+    rows = (
+        (code(f.name), md(listed(f.axis.values)), md(f.good), md(f.bad), _sets(f))
+        for f in run.spec.matrix.space.factors
+    )
+    return table(("axis", "values", "good", "bad", "each value sets"), rows)
+
+
+def _sets(factor: Factor) -> str:
+    said = [_bundle(bundle) for bundle in factor.bundles]
+    return (
+        listed((f"{md(v)}: {text}" for v, text in zip(factor.axis.values, said, strict=False) if text), most=6) or "-"
+    )
+
+
+def _bundle(bundle: Bundle) -> str:
+    words = [f"{name}={value}" for name, value in (*bundle.config, *bundle.env)] + list(bundle.args)
+    return listed((code(word) for word in words), most=4)
+
+
+def effective(run: Run, run_dir: Path) -> str:
     """Requested against effective, over all trials."""
     differing: dict[str, list[int]] = {}
     unseen: list[int] = []

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from harness.core.ports import Block
 from harness.core.verdict import Kind
 from harness.report import seen
-from harness.report.facts import controls, failing
+from harness.report.campaign.hypotheses import HEAD, of_axes
+from harness.report.facts import controls, failing, is_line
 from harness.report.subject import subject
 from harness.report.text import code, listed, md, seconds, table
 from harness.report.words import at, of
@@ -18,16 +19,22 @@ if TYPE_CHECKING:
 
     from harness.core.record import Run, TrialRecord
 
-HEAD = ("hypothesis", "for", "against", "missing", "what would decide")
-
 
 def section(run: Run, run_dir: Path) -> Block | None:
-    """One row each; None when nothing failed."""
+    """One row each; None when nothing failed. Over many cells each axis is a hypothesis."""
+    if not is_line(run):
+        parts = [*of_axes(run), *_others(subject(run))]
+        return Block(title="Hypotheses", markdown="\n\n".join(parts)) if parts else None
     record = subject(run)
     if record is None:
         return None
     rows = [*_of_controls(run), *_of_time(record, run_dir), *of_verdict(record)]
     return Block(title="Hypotheses", markdown=table(HEAD, rows)) if rows else None
+
+
+def _others(record: TrialRecord | None) -> list[str]:
+    rows = of_verdict(record)
+    return [f"Other explanations of what the trial showed:\n\n{table(HEAD, rows)}"] if rows else []
 
 
 def of_verdict(record: TrialRecord | None) -> list[tuple[str, ...]]:
@@ -67,7 +74,7 @@ def _of_controls(run: Run) -> list[tuple[str, ...]]:
             )
         )
     if not rows:
-        other = f"{md(run.spec.axis.name)} alone is enough"
+        other = f"{md(run.axis.name)} alone is enough"
         rows.append(
             (other, here, "-", "a control with one other thing changed", "the same value with one thing changed")
         )

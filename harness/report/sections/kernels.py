@@ -12,10 +12,10 @@ from harness.report.text import code, count, listed, md, table
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.core.record import CampaignRun, Run
+    from harness.core.record import Run
 
 
-def section(run: Run | CampaignRun, run_dir: Path) -> Block | None:
+def section(run: Run, run_dir: Path) -> Block | None:
     """The resolution tables that were seen, with the trials that had each; None when no trial told."""
     seen: dict[str, list[int]] = {}
     silent: list[int] = []

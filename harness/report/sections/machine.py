@@ -10,10 +10,10 @@ from harness.report.text import code, md, size, table
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.core.record import CampaignRun, Run
+    from harness.core.record import Run
 
 
-def section(run: Run | CampaignRun, run_dir: Path) -> Block | None:
+def section(run: Run, run_dir: Path) -> Block | None:
     """Hardware and versions; no host or user names."""
     machine = run.machine
     rows = [

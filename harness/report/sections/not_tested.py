@@ -6,8 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 from harness.core.ports import Block
-from harness.report.facts import cells, leaves, steps_of
-from harness.report.next_steps import next_steps
+from harness.report.campaign.next_steps import next_steps
+from harness.report.campaign.not_tested import gaps_of_cells
+from harness.report.facts import cells, is_line, leaves, steps_of
 from harness.report.text import code, command, count, details, fence, listed, md, ranges
 from harness.report.words import certificate, not_searched
 
@@ -20,13 +21,19 @@ if TYPE_CHECKING:
 
 def section(run: Run, run_dir: Path) -> Block | None:
     """Gaps first, then what would close them."""
-    gaps = "\n".join(f"- {text}" for text in _gaps(run))
-    parts = [gaps, _never_varied(run), "**What would decide next:**", listed_steps(next_steps(run))]
+    steps = next_steps(run)
+    gaps = _gaps(run) if is_line(run) else gaps_of_cells(run)
+    parts = [
+        "\n".join(f"- {text}" for text in gaps),
+        _never_varied(run) if is_line(run) else "",
+        "**What would decide next:**" if steps or is_line(run) else "",
+        listed_steps(steps),
+    ]
     return Block(title="Not tested", markdown="\n\n".join(part for part in parts if part))
 
 
 def _gaps(run: Run) -> list[str]:
-    name, values = md(run.spec.axis.name), run.spec.axis.values
+    name, values = md(run.axis.name), run.axis.values
     gaps: list[str] = []
     untried = not_searched(run)
     if untried:
@@ -54,7 +61,7 @@ def _never_varied(run: Run) -> str:
     if not run.records:
         return ""
     config = leaves(run.records[0].trial.config)
-    others = [f"{name}={value}" for name, value in sorted(config.items()) if name != run.spec.axis.path]
+    others = [f"{name}={value}" for name, value in sorted(config.items()) if name != run.axis.path]
     if not others:
         return ""
     summary = f"{count(len(others), 'other setting')} had one value only; whether they matter is not known"

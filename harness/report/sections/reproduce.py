@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from harness.core.command_line import composed
 from harness.core.ports import Block
-from harness.report.facts import failing
+from harness.report.campaign import own_command
+from harness.report.facts import cell, failing, is_line
 from harness.report.next_steps import resume
 from harness.report.subject import subject
 from harness.report.text import code, command, details, fence, md, seconds, shell_lines
@@ -19,17 +20,19 @@ from harness.store.redact import redact_text
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.core.record import CampaignRun, Run
+    from harness.core.record import Run
 
 
 def section(run: Run, run_dir: Path) -> Block | None:
     """The exact command, what to expect of it, and how to continue this run or render it again."""
-    again = "\n".join(command(run.argv))
-    parts = [fence(again, "bash"), expect(run), minimal(run, run_dir), onward(run, run_dir, resume(run))]
+    own = own_command.markdown(run)
+    again = fence("\n".join(command(run.argv)), "bash")
+    outside = "" if own else minimal(run, run_dir)
+    parts = [own, again, expect(run), outside, onward(run, run_dir, resume(run))]
     return Block(title="Reproduce", markdown="\n\n".join(part for part in parts if part))
 
 
-def onward(run: Run | CampaignRun, run_dir: Path, resume: tuple[str, ...]) -> str:
+def onward(run: Run, run_dir: Path, resume: tuple[str, ...]) -> str:
     """How to continue the run by its own command and render it again; of a bundle, how to check it in its folder."""
     where = run.directory or run.id
     if layout.left_out(run_dir).is_file():
@@ -49,7 +52,7 @@ def onward(run: Run | CampaignRun, run_dir: Path, resume: tuple[str, ...]) -> st
     return fence("\n".join(lines), "bash")
 
 
-def minimal(run: Run | CampaignRun, run_dir: Path) -> str:
+def minimal(run: Run, run_dir: Path) -> str:
     """The script that shows the failure without the harness and how often it did, or why there is none."""
     record = subject(run)
     if record is None:
@@ -76,10 +79,8 @@ def minimal(run: Run | CampaignRun, run_dir: Path) -> str:
 def expect(run: Run) -> str:
     """How long it took here, and how often the failure showed."""
     text = f"It took {seconds(run.seconds)} here, with seed {run.spec.seed}."
-    group = failing(run)
+    group = failing(run) if is_line(run) else None
     if group is not None:
-        from harness.report.facts import cell
-
         here = cell(run, group.value)
         text += f" At {md(at(run, group.value))} the failure showed in {of(here.bad, here.total)}."
     return text

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from harness.core.fit import at_least, times_beyond
 from harness.core.ports import Block
-from harness.report.facts import cell
+from harness.report.campaign.scaling import of_cells, power
+from harness.report.facts import cell, is_line
 from harness.report.text import count, md, seconds, table
 from harness.report.words import grows, unit
 
@@ -19,24 +20,17 @@ if TYPE_CHECKING:
 
 
 def section(run: Run, run_dir: Path) -> Block | None:
-    """The fitted line, what it rests on, and what it predicts; None when there is no fit."""
+    """The fitted line, what it rests on, and what it predicts; over many cells a row a fit. None when there is none."""
+    if not is_line(run):
+        return of_cells(run)
     fit = run.boundary.fit if run.boundary else None
     if fit is None:
         return None
-    head = (run.spec.axis.name, "passed", f"measured {fit.quantity} (median)", "line")
+    head = (run.axis.name, "passed", f"measured {fit.quantity} (median)", "line")
     body = table(head, _rows(run, fit), right=(0, 2, 3))
     others = [f"- {md(also)}" for also in _others(run, fit)]
     parts = [sentence(run, fit), body, "\n".join(others)]
     return Block(title="Time along the axis", markdown="\n\n".join(part for part in parts if part))
-
-
-def power(fit: ScalingFit) -> str:
-    """The best exponent with its interval: ``1.0 (95 %: 0.9 .. 1.1)``."""
-    if fit.exponent is None:
-        return "not told"
-    if fit.exponent_low is None or fit.exponent_high is None:
-        return f"{fit.exponent:.1f}"
-    return f"{fit.exponent:.1f} (95 %: {fit.exponent_low:.1f} .. {fit.exponent_high:.1f})"
 
 
 def _others(run: Run, fit: ScalingFit) -> list[str]:
@@ -54,10 +48,10 @@ def sentence(run: Run, fit: ScalingFit) -> str:
     """The fit in words, with its interval and how well it describes the points."""
     text = (
         f"{md(grows(run, fit))} {md(fit.quantity.capitalize())} = {fit.intercept:.3g} + {fit.slope:.3g} x "
-        f"{run.spec.axis.name}; least squares over {count(len(fit.points), 'trial')}, R² = {fit.r_squared:.3f}."
+        f"{run.axis.name}; least squares over {count(len(fit.points), 'trial')}, R² = {fit.r_squared:.3f}."
     )
     if fit.exponent is not None:
-        text += f" The best power of {run.spec.axis.name} is {power(fit)} (1 is a line)."
+        text += f" The best power of {run.axis.name} is {power(fit)} (1 is a line)."
     if fit.note:
         text += f" {md(fit.note[0].upper() + fit.note[1:])}."
     return text
@@ -75,7 +69,7 @@ def _rows(run: Run, fit: ScalingFit) -> list[tuple[object, ...]]:
         measured.setdefault(value, []).append(time_s)
     predicted = dict(fit.predicted)
     rows: list[tuple[object, ...]] = []
-    for value in run.spec.axis.values:
+    for value in run.axis.values:
         if not isinstance(value, int | float):
             continue
         times = measured.get(float(value), [])

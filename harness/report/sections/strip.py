@@ -39,7 +39,7 @@ def section(run: Run, run_dir: Path) -> Block | None:
 
 def text(run: Run, *, width: int = WIDTH) -> str:
     """``n_layers  1 . 2 . 3 . 4 . | 5 X 6   7   8   12``, in as many lines as it needs."""
-    name = f"{run.spec.axis.name}  "
+    name = f"{run.axis.name}  "
     lines = [""]
     for item in _items(run):
         if lines[-1] and len(name) + len(lines[-1]) + len(item) > width:

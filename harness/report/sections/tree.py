@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.evidence import Evidence, ProcessState, ThreadStack
-    from harness.core.record import CampaignRun, Run, TrialRecord
+    from harness.core.record import Run, TrialRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Node:
     other: str
 
 
-def section(run: Run | CampaignRun, run_dir: Path) -> Block | None:
+def section(run: Run, run_dir: Path) -> Block | None:
     """The tree of the trial that the report is about; None when there is none, or nothing was kept of it."""
     found = subject_evidence(run, run_dir)
     if found is None:

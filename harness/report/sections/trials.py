@@ -1,4 +1,4 @@
-"""Trials: counts per value, then every trial in a folded list."""
+"""Trials: along an axis the counts per value first; then every trial in a folded list."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ from typing import TYPE_CHECKING
 from harness.core.outcome import Ending
 from harness.core.ports import Block
 from harness.core.verdict import Kind
-from harness.report.facts import cells, numbered, steps_of, value_of
+from harness.report.campaign.facts import name_of
+from harness.report.facts import cells, is_line, numbered, steps_of, value_of
 from harness.report.sections.beside import folder_of
 from harness.report.text import code, details, md, seconds, size, table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from harness.core.outcome import Outcome
     from harness.core.record import Run, TrialRecord
     from harness.report.facts import Cell, Numbered
+
+MOST = 2000
+"""Trials that are listed; of a larger run the others are in the journal."""
 
 ROLES = {
     "search": "search",
@@ -27,18 +32,34 @@ ROLES = {
 
 def section(run: Run, run_dir: Path) -> Block | None:
     """The table of values that were tried, and all trials; None when there are none."""
-    if not run.records:
+    every = numbered(run)
+    if not every:
         return None
+    body = _along(run, run_dir, every[:MOST]) if is_line(run) else _of_cells(run, run_dir, every[:MOST])
+    more = f"\n\n{len(every) - MOST} more are in the journal." if len(every) > MOST else ""
+    folded = details(f"Every trial ({len(every)}), in the order of running", body + more)
+    parts = [_counts(run), folded] if is_line(run) else [folded]
+    return Block(title="Trials", markdown="\n\n".join(parts))
+
+
+def _counts(run: Run) -> str:
     tried = [cell for cell in cells(run) if cell.total]
-    head = (run.spec.axis.name, "passed", "failed", "neither", "verdicts", "a pass takes", "peak memory")
-    counts = table(head, (_row(cell) for cell in tried), right=(0, 1, 2, 3, 5, 6))
-    every = table(
-        ("#", run.spec.axis.name, "why", "verdict", "seconds", "steps", "silent up to", "ended", "folder"),
-        (_trial_row(run, run_dir, trial) for trial in numbered(run)),
-        right=(0, 1, 4, 5, 6),
+    head = (run.axis.name, "passed", "failed", "neither", "verdicts", "a pass takes", "peak memory")
+    return table(head, (_row(cell) for cell in tried), right=(0, 1, 2, 3, 5, 6))
+
+
+def _along(run: Run, run_dir: Path, trials: Sequence[Numbered]) -> str:
+    head = ("#", run.axis.name, "why", "verdict", "seconds", "steps", "silent up to", "ended", "folder")
+    rows = ((t.number, md(value_of(run, t)), *_told(t), *_ended(t, run_dir)) for t in trials)
+    return table(head, rows, right=(0, 1, 4, 5, 6))
+
+
+def _of_cells(run: Run, run_dir: Path, trials: Sequence[Numbered]) -> str:
+    head = ("#", "cell", "why", "verdict", "seconds", "steps", "silent up to", "peak memory", "ended", "folder")
+    rows = (
+        (t.number, code(name_of(run, t.record.trial.point)), *_told(t), _peak(t), *_ended(t, run_dir)) for t in trials
     )
-    folded = details(f"Every trial ({len(run.records)}), in the order of running", every)
-    return Block(title="Trials", markdown=f"{counts}\n\n{folded}")
+    return table(head, rows, right=(0, 4, 5, 6, 7))
 
 
 def _row(cell: Cell) -> tuple[object, ...]:
@@ -54,20 +75,24 @@ def _row(cell: Cell) -> tuple[object, ...]:
     )
 
 
-def _trial_row(run: Run, run_dir: Path, trial: Numbered) -> tuple[object, ...]:
+def _told(trial: Numbered) -> tuple[object, ...]:
     record = trial.record
-    measured = record.measurement
     return (
-        trial.number,
-        md(value_of(run, trial)),
         why(record),
         md(trial.verdict) if trial.verdict.kind is Kind.PASS else f"**{md(trial.verdict)}**",
         f"{record.outcome.duration_s:.2f}",
         steps_of(record),
-        seconds(measured.longest_silence_s),
-        md(ended(record.outcome)),
-        folder_of(run_dir, record.trial.key),
+        seconds(record.measurement.longest_silence_s),
     )
+
+
+def _peak(trial: Numbered) -> str:
+    peak_bytes = trial.record.measurement.peak_rss_bytes
+    return size(peak_bytes) if peak_bytes else "-"
+
+
+def _ended(trial: Numbered, run_dir: Path) -> tuple[str, str]:
+    return md(ended(trial.record.outcome)), folder_of(run_dir, trial.record.trial.key)
 
 
 def why(record: TrialRecord) -> str:

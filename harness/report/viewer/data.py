@@ -7,10 +7,9 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from harness.core.errors import StoreError
-from harness.core.record import Run
 from harness.core.verdict import Answer, Kind
 from harness.reading.frames import deciding_thread, telling_frame
-from harness.report.facts import steps_of
+from harness.report.facts import is_line, steps_of
 from harness.report.render.json import answered
 from harness.report.sections.trials import ended, why
 from harness.report.seen import LOG_LINES
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.evidence import Evidence, Frame, ThreadStack
-    from harness.core.record import CampaignRun, TrialRecord
+    from harness.core.record import Run, TrialRecord
     from harness.report.build import Report
     from harness.report.viewer.tracks import Stretch, Track
 
@@ -54,7 +53,7 @@ class Table:
 def of_run(report: Report) -> dict[str, Any]:
     """One run as JSON-ready data; nothing is hidden yet."""
     run, frames, stacks = report.run, Table(), Table()
-    records = (*run.records, *getattr(run, "reused", ()))
+    records = run.records
     names = axes(run)
     detailed = _detailed(records)
     trials = [
@@ -80,17 +79,16 @@ def of_run(report: Report) -> dict[str, Any]:
     }
 
 
-def _subject(run: Run | CampaignRun) -> int | None:
+def _subject(run: Run) -> int | None:
     """The place among the trials of the one that the report looks at closely."""
     found = subject(run)
     return None if found is None else next(i for i, record in enumerate(run.records) if record is found)
 
 
-def axes(run: Run | CampaignRun) -> tuple[str, ...]:
+def axes(run: Run) -> tuple[str, ...]:
     """The names of the settings that are varied, in their order."""
-    if isinstance(run, Run):
-        return (run.spec.axis.name,)
-    return tuple(factor.name for factor in run.spec.matrix.space.factors if len(factor.axis.values) > 1)
+    factors = run.spec.matrix.space.factors
+    return tuple(factor.name for factor in factors if len(factor.axis.values) > 1 or factor.name == run.spec.axis)
 
 
 def _detailed(records: Sequence[TrialRecord]) -> set[int]:
@@ -104,13 +102,13 @@ def _place_of(record: TrialRecord, names: Sequence[str]) -> list[Any]:
     return [*(record.trial.point.get(name) for name in names), control]
 
 
-def _cells(run: Run | CampaignRun, records: Sequence[TrialRecord], names: Sequence[str]) -> list[dict[str, Any]]:
+def _cells(run: Run, records: Sequence[TrialRecord], names: Sequence[str]) -> list[dict[str, Any]]:
     """A row for each place that was tried, in the order of its axes; and those that were asked for and not tried."""
     found: dict[tuple[Any, ...], list[int]] = {}
     for number, record in enumerate(records):
         found.setdefault(tuple(_place_of(record, names)), []).append(number)
-    answer = getattr(run, "answer", None)
-    results = {(*(one.cell.get(name) for name in names), ""): one for one in (answer.cells if answer else ())}
+    cells = run.answer.cells if run.answer and not is_line(run) else ()
+    results = {(*(one.cell.get(name) for name in names), ""): one for one in cells}
     rows: list[dict[str, Any]] = []
     for at in sorted({*found, *results}, key=_order(run, names)):
         numbers, result = found.get(at, []), results.get(at)
@@ -119,10 +117,10 @@ def _cells(run: Run | CampaignRun, records: Sequence[TrialRecord], names: Sequen
     return rows
 
 
-def _order(run: Run | CampaignRun, names: Sequence[str]) -> Any:
+def _order(run: Run, names: Sequence[str]) -> Any:
     """Along each axis by its own order; a control behind the place that it belongs to."""
-    every = [run.spec.axis] if isinstance(run, Run) else [factor.axis for factor in run.spec.matrix.space.factors]
-    known = {axis.name: {value: i for i, value in enumerate(axis.values)} for axis in every}
+    axes = [factor.axis for factor in run.spec.matrix.space.factors]
+    known = {axis.name: {value: i for i, value in enumerate(axis.values)} for axis in axes}
 
     def key(at: tuple[Any, ...]) -> tuple[Any, ...]:
         return (

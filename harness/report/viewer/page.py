@@ -17,7 +17,7 @@ from harness.report.viewer.data import counted, of_run
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.core.record import CampaignRun, Run, TrialRecord
+    from harness.core.record import Run, TrialRecord
     from harness.report.build import Report
 
 
@@ -41,7 +41,7 @@ def _runs(report: Report) -> tuple[Report, ...]:
     return (report.before, build(report.run, report.run_dir)) if report.before else (report,)
 
 
-def _pairs(before: Run | CampaignRun, after: Run | CampaignRun) -> list[dict[str, Any]]:
+def _pairs(before: Run, after: Run) -> list[dict[str, Any]]:
     return [
         {
             "name": pair.name,
@@ -55,7 +55,7 @@ def _pairs(before: Run | CampaignRun, after: Run | CampaignRun) -> list[dict[str
     ]
 
 
-def _worst(records: tuple[TrialRecord, ...], run: Run | CampaignRun) -> int | None:
+def _worst(records: tuple[TrialRecord, ...], run: Run) -> int | None:
     """The place in the run of the trial to look at: the first that did not pass, else the first; None without one."""
     chosen = next((record for record in records if record.answer is not Answer.GOOD), next(iter(records), None))
     return next((i for i, record in enumerate(run.records) if record is chosen), None)

@@ -22,7 +22,7 @@ from harness.core.evidence import Evidence, LogTail, Measurement
 from harness.core.matrix import Expectation, Matrix, Resources, SignatureSpec
 from harness.core.outcome import Ending, Exit, Outcome, StopReason
 from harness.core.point import Axis, AxisType, Point
-from harness.core.record import CampaignRun, Machine
+from harness.core.record import Machine, Run
 from harness.core.space import Bundle, Factor, Selector, Space
 from harness.core.spec import Effort, Limits
 from harness.core.trial import Trial
@@ -98,13 +98,13 @@ class World:
         self.clock.sleep(done.outcome.duration_s)
         return done
 
-    def ask(self, task: Task, *, matrix: Matrix = MATRIX, **spec: object) -> CampaignRun:
+    def ask(self, task: Task, *, matrix: Matrix = MATRIX, **spec: object) -> Run:
         question = CampaignSpec(question="?", task=task, matrix=matrix, **spec)  # pyright: ignore[reportArgumentType]
         with RunStore.create(self.runs, spec=question, machine=MACHINE, code="c", argv=(), clock=self.clock) as store:
             self.run_dir = store.run_dir
             return Campaign(store=store, parts=self.parts, screen=Silent()).run()  # pyright: ignore[reportArgumentType]
 
-    def resume(self) -> CampaignRun:
+    def resume(self) -> Run:
         with RunStore.open(self.run_dir, clock=self.clock) as store:
             return Campaign(store=store, parts=self.parts, screen=Silent()).run()  # pyright: ignore[reportArgumentType]
 
@@ -398,7 +398,7 @@ def test_trials_of_earlier_runs_count_when_code_and_machine_are_the_same(world: 
     paid = len(world.ran)
     again = world.ask(Task.MINIMISE, reuse=True)
     assert len(world.ran) == paid, "everything was known"
-    assert (len(again.reused), len(again.records)) == (paid, 0)
+    assert (len(again.reused), len(again.own)) == (paid, 0)
     assert again.answer.minimised.causes == first.answer.minimised.causes
     assert any("count here" in note for note in again.notes)
     assert world.resume().answer.minimised.causes == first.answer.minimised.causes

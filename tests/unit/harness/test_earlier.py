@@ -15,18 +15,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness import attempts
+from harness.campaign import Campaign
 from harness.conduct import Conducted, Parts
 from harness.core.boundary import Claim
+from harness.core.campaign import CampaignSpec, threshold_question
 from harness.core.evidence import Evidence, LogTail, Measurement
 from harness.core.outcome import Ending, Exit, Outcome, StopReason
 from harness.core.point import Axis, AxisType, Point
 from harness.core.record import Machine, Run, TrialRecord
-from harness.core.spec import BisectSpec, Effort, Limits
+from harness.core.spec import Effort, Limits
 from harness.core.trial import Condition, Fault, Trial
 from harness.core.verdict import Confidence, Kind, Verdict
 from harness.replay import replay
 from harness.report.write import summary_text, write
-from harness.session import Session
 from harness.store import layout
 from harness.store.history import History
 from harness.store.run_store import RunStore, read_evidence, read_run
@@ -35,7 +36,14 @@ from harness.testing.clock import FakeClock
 
 AXIS = Axis(name="n_layers", path="model.n_layers", type=AxisType.ORDERED, values=(1, 2, 3, 4, 5, 6))
 MACHINE = Machine(python="3", torch="2", platform="Linux", kernel="6", cpu="c", cores=2, memory_bytes=1)
-QUESTION = BisectSpec(question="Where?", target="nsa", axis=AXIS, effort=Effort(certify=3), reuse=True)
+ASKED = {"question": "Where?", "axis": AXIS, "effort": Effort(certify=3), "reuse": True}
+
+
+def asked(**changes: object) -> CampaignSpec:
+    return threshold_question(**{**ASKED, **changes})  # pyright: ignore[reportArgumentType]
+
+
+QUESTION = asked()
 SECONDS = {Kind.PASS: 1.0, Kind.HANG: 10.0, Kind.SLOW: 20.0}
 
 
@@ -70,7 +78,7 @@ class World:
     said: list[str] = field(default_factory=list)
     clock: FakeClock = field(default_factory=FakeClock)
 
-    def ask(self, spec: BisectSpec = QUESTION, *, code: str = "c", machine: Machine = MACHINE) -> Run:
+    def ask(self, spec: CampaignSpec = QUESTION, *, code: str = "c", machine: Machine = MACHINE) -> Run:
         self.clock.sleep(60)  # run folders are named by the second, and the order of names is that of time
         with RunStore.create(self.runs, spec=spec, machine=machine, code=code, argv=(), clock=self.clock) as store:
             return self._bisect(store)
@@ -82,7 +90,7 @@ class World:
     def _bisect(self, store: RunStore) -> Run:
         parts = Parts(target=NsaTarget(python="python"), executor=None, sources=(), clock=self.clock, child_env={})  # pyright: ignore[reportArgumentType]  # no trial is ever started
         with patch.object(attempts, "conduct", self._conduct):
-            return Session(store=store, parts=parts, screen=self).bisect()  # pyright: ignore[reportArgumentType]
+            return Campaign(store=store, parts=parts, screen=self).run()  # pyright: ignore[reportArgumentType]
 
     def _conduct(self, trial: Trial, **_: object) -> Conducted:
         done = self.script(trial)
@@ -126,7 +134,7 @@ def test_a_question_asked_again_is_answered_by_what_the_first_run_found(world: W
 
 def test_the_report_and_the_journal_say_which_trials_were_taken_over_and_show_their_evidence(world: World):
     first = world.ask()
-    again = world.ask(replace(QUESTION, effort=Effort(certify=5)))
+    again = world.ask(asked(effort=Effort(certify=5)))
     text = write(again, world.runs / again.id, hide=()).read_text()
     assert text.count(f"(taken over from `{first.id}`)") == len(taken_over(again)) == len(first.records)
     assert "2 trials in 2.0 s: 2 PASS; 8 trials taken over from earlier runs: 6 PASS, 2 HANG" in text
@@ -181,7 +189,7 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_nothing_of_another_question_counts(world: World, change: str):
     first = world.ask()
-    again = world.ask(replace(QUESTION, **CHANGES[change]))  # pyright: ignore[reportArgumentType]
+    again = world.ask(asked(**CHANGES[change]))  # pyright: ignore[reportArgumentType]
     assert taken_over(again) == []
     assert again.notes == ()
     assert len(own(again)) == len(first.records)
@@ -189,7 +197,7 @@ def test_nothing_of_another_question_counts(world: World, change: str):
 
 def test_another_part_of_the_axis_counts_only_what_lies_on_it(world: World):
     world.ask()
-    part = world.ask(replace(QUESTION, axis=replace(AXIS, values=(3, 4, 5))))
+    part = world.ask(asked(axis=replace(AXIS, values=(3, 4, 5))))
     assert {record.trial.point.get("n_layers") for record in taken_over(part)} == {3, 4}
     assert (part.boundary.last_good, part.boundary.first_bad, part.boundary.untested) == (3, 4, (5,))
 
@@ -220,7 +228,7 @@ def test_a_trial_that_a_soft_limit_cut_off_and_one_that_nobody_saw_end_are_asked
         return ended(Kind.HANG, cause="spin")
 
     world.script = script
-    first = world.ask(replace(QUESTION, effort=Effort(certify=3, soft_limit=True)))
+    first = world.ask(asked(effort=Effort(certify=3, soft_limit=True)))
     assert any(record.is_cut for record in first.records)
     again = world.ask()
     assert {record.verdict.kind for record in taken_over(again)} <= {Kind.PASS, Kind.HANG}
@@ -231,7 +239,7 @@ def test_a_failure_that_is_not_sought_now_is_asked_again(world: World):
     world.script = lambda trial: ended(Kind.OOM) if trial.point.get("n_layers") >= 4 else ended(Kind.PASS)
     world.ask()
     world.script = hangs_from(4)
-    again = world.ask(replace(QUESTION, bad=(Kind.HANG,)))
+    again = world.ask(asked(bad=(Kind.HANG,)))
     assert {record.verdict.kind for record in taken_over(again)} == {Kind.PASS}
     assert again.boundary.first_bad == 4
 
@@ -240,10 +248,10 @@ def test_what_earlier_runs_paid_is_not_taken_from_the_limits_of_this_one(world: 
     first = world.ask()
     seconds = sum(record.outcome.duration_s for record in first.records)
     more = Effort(certify=7, max_trials=5, max_seconds=seconds / 2)
-    again = world.ask(replace(QUESTION, effort=more))
+    again = world.ask(asked(effort=more))
     assert (again.ended, len(own(again)), again.boundary.certified) == ("answered", 4, True)
     assert len({record.trial.key for record in again.records}) == len(again.records) == 12, "no key twice"
-    fewer = world.ask(replace(QUESTION, effort=Effort(certify=9, max_trials=1)))
+    fewer = world.ask(asked(effort=Effort(certify=9, max_trials=1)))
     assert (fewer.ended, len(own(fewer))) == ("budget used up", 1)
     assert "The search was ended early by the limit of 1 trials." in fewer.boundary.notes
 
@@ -253,9 +261,9 @@ FAR_FAULT = Fault(specimen="crash", conditions=(Condition(name="n_layers", op=">
 
 @pytest.mark.parametrize(("control", "fault"), [("dense", None), ("no-fault", FAR_FAULT)])
 def test_a_control_is_run_beside_the_failure_that_it_is_held_against(world: World, control: str, fault: Fault | None):
-    asked = replace(QUESTION, controls=(control,), fault=fault)
-    first = world.ask(asked)
-    again = world.ask(asked)
+    question = asked(controls=(control,), fault=fault)
+    first = world.ask(question)
+    again = world.ask(question)
     assert not any(record.trial.role.startswith("control") for record in taken_over(again))
     assert [record.trial.role for record in own(again)] == [f"control {control}"] * 3
     assert first.boundary.claim is again.boundary.claim is Claim.ISOLATED
@@ -265,7 +273,7 @@ def test_of_two_trials_under_one_key_the_later_one_counts(world: World):
     world.script = hangs_from(7)
     world.ask()
     world.script = hangs_from(4)
-    world.ask(replace(QUESTION, reuse=False))
+    world.ask(asked(reuse=False))
     again = world.ask()
     at_four = [record.verdict.kind for record in taken_over(again) if record.trial.point.get("n_layers") == 4]
     assert Kind.HANG in at_four
@@ -273,8 +281,8 @@ def test_of_two_trials_under_one_key_the_later_one_counts(world: World):
 
 
 def test_replaying_the_journal_decides_the_same(world: World):
-    world.ask(replace(QUESTION, effort=Effort(certify=3, max_trials=3)))
-    again = world.ask(replace(QUESTION, effort=Effort(certify=3, max_trials=5)))
+    world.ask(asked(effort=Effort(certify=3, max_trials=3)))
+    again = world.ask(asked(effort=Effort(certify=3, max_trials=5)))
     played = replay(world.runs / again.id)
     assert played.steps
     assert played.differing == ()
@@ -282,9 +290,9 @@ def test_replaying_the_journal_decides_the_same(world: World):
 
 @pytest.mark.parametrize(("cut", "dies"), [(3, 2), (6, 0)])
 def test_a_run_that_took_trials_over_and_was_killed_goes_on_with_them(world: World, cut: int, dies: int):
-    certify = replace(QUESTION, effort=Effort(certify=9))
+    certify = asked(effort=Effort(certify=9))
     whole = World(world.runs.parent / "alone").ask(certify)
-    world.ask(replace(QUESTION, effort=Effort(certify=9, max_trials=cut)))
+    world.ask(asked(effort=Effort(certify=9, max_trials=cut)))
     last = _killed_and_resumed(world, hangs_from(4), certify, after=dies)
     assert (len(taken_over(last)), len(world.ran)) == (cut, len(whole.records))
     assert len(set(world.ran)) == len(world.ran), "no key twice"
@@ -324,7 +332,7 @@ def test_runs_that_go_on_from_one_another_answer_as_one_run_that_did_it_all(
 
         parted = World(Path(folder) / "parted", script=program)
         for cut in cuts:
-            parted.ask(replace(QUESTION, effort=Effort(certify=3, max_trials=cut)))
+            parted.ask(asked(effort=Effort(certify=3, max_trials=cut)))
         last = _killed_and_resumed(parted, program, QUESTION, after=dies)
 
         assert last.boundary == whole.boundary
@@ -337,7 +345,7 @@ class Killed(Exception):
     """The controller is gone."""
 
 
-def _killed_and_resumed(world: World, program: Callable[[Trial], Conducted], spec: BisectSpec, *, after: int) -> Run:
+def _killed_and_resumed(world: World, program: Callable[[Trial], Conducted], spec: CampaignSpec, *, after: int) -> Run:
     """A run that dies once ``after`` trials of it were recorded, and is then taken up again."""
     before = len(world.ran)
 

@@ -9,13 +9,12 @@ import pytest
 from click.testing import CliRunner
 
 from harness.cli.bisect import bisect
-from harness.cli.bisect_matrix import question_of
+from harness.cli.bisect_question import question_of
 from harness.cli.campaigns import exit_code
 from harness.cli.exit_codes import ExitCode
 from harness.core.boundary import Boundary, Finding
 from harness.core.campaign import CampaignAnswer, CampaignSpec
-from harness.core.record import CampaignRun, Machine
-from harness.core.spec import BisectSpec
+from harness.core.record import Machine, Run
 from harness.settings import Settings
 
 MACHINE = Machine(python="3", torch="2", platform="Linux", kernel="6", cpu="c", cores=2, memory_bytes=1)
@@ -53,7 +52,7 @@ def test_everything_but_the_axis_is_held_so_that_the_answer_is_a_threshold_on_on
 )
 def test_a_smallest_value_that_already_fails_is_no_baseline_to_compare_with(spec, finding, certified, code):
     boundary = Boundary(axis="torch", finding=finding, certified=certified)
-    run = CampaignRun(id="r", spec=spec, machine=MACHINE, code="c", argv=(), started_at="now", ended="answered")
+    run = Run(id="r", spec=spec, machine=MACHINE, code="c", argv=(), started_at="now", ended="answered")
     assert exit_code(replace(run, answer=CampaignAnswer(boundary=boundary))) is code
 
 
@@ -79,7 +78,7 @@ def test_trials_of_earlier_runs_count_where_it_is_known_which_code_they_ran(spec
 )
 def test_a_plain_bisect_counts_them_for_our_own_trainer_unless_told_otherwise(argv, counts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    questions: list[BisectSpec | CampaignSpec] = []
+    questions: list[CampaignSpec] = []
     monkeypatch.setattr("harness.cli.plan_text.print_plan", lambda _, question: questions.append(question))
     run = CliRunner().invoke(bisect, ["--dry-run", *argv])
     assert run.exit_code == 0, run.output

@@ -8,13 +8,13 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from harness.cli.bisect_matrix import question_of
+from harness.cli.bisect_question import question_of
 from harness.cli.foreign import COMMAND, INVOCATION
 from harness.cli.main import main
 from harness.core.boundary import Boundary, Claim, Finding
 from harness.core.campaign import CampaignAnswer
 from harness.core.invocation import Invocation
-from harness.core.record import CampaignRun, Machine
+from harness.core.record import Machine, Run
 from harness.report.campaign.next_steps import next_steps
 from harness.settings import Settings
 
@@ -77,12 +77,10 @@ def test_a_secret_is_in_no_part():
     assert "klmnopqrst" not in text
 
 
-def run_of(
-    options: dict[str, Any], command: tuple[str, ...], *, invocation: Invocation, boundary: Boundary
-) -> CampaignRun:
+def run_of(options: dict[str, Any], command: tuple[str, ...], *, invocation: Invocation, boundary: Boundary) -> Run:
     spec = question_of(Settings.read(environ={}), options, command)
     answer = CampaignAnswer(boundary=boundary)
-    return CampaignRun(
+    return Run(
         id="r", spec=spec, machine=MACHINE, code="c", argv=invocation.argv, invocation=invocation, started_at="now",
         answer=answer,
         ended="answered", directory="runs/r",

@@ -1,16 +1,15 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from harness.core.campaign import threshold_question
 from harness.core.errors import SpecError
 from harness.core.point import Axis, AxisType, Point
-from harness.core.ports import Request
-from harness.core.spec import BisectSpec
+from harness.core.ports import CellRequest
 from harness.core.trial import Condition, Fault
-from harness.plan.trials import Planner
+from harness.plan.cells import CellPlanner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,18 +34,18 @@ class TwoSettings:
         raise AssertionError("a planner starts nothing")
 
 
-def planner(**changes: object) -> Planner:
-    spec = replace(BisectSpec(question="q", target="nsa", axis=AXIS, fixed=Point.of({"train.seq_len": 64})), **changes)
-    return Planner(spec, target=TwoSettings(), code="abc", machine="here")  # type: ignore[arg-type]
+def planner(*, held: tuple[tuple[str, Value], ...] = (("train.seq_len", 64),), **changes: object) -> CellPlanner:
+    spec = threshold_question(question="q", axis=AXIS, fixed=Point(held), **changes)  # type: ignore[arg-type]
+    return CellPlanner(spec, target=TwoSettings(), code="abc", machine="here")  # type: ignore[arg-type]
 
 
-def ask(value: int, role: str = "search") -> Request:
-    return Request(value=value, role=role, reason="")
+def ask(value: int, role: str = "search") -> CellRequest:
+    return CellRequest(cell=Point.of({"n_layers": value}), role=role, reason="")
 
 
 def test_a_trial_carries_the_point_the_whole_configuration_and_its_origin():
-    trial = planner().search(ask(3))
-    assert dict(trial.point) == {"n_layers": 3, "train.seq_len": 64}
+    trial = planner().trial(ask(3))
+    assert dict(trial.point) == {"n_layers": 3}
     assert trial.config == {"model": {"n_layers": 3, "attention": "nsa"}, "train": {"seq_len": 64}}
     assert (trial.target, trial.role, trial.repeat, trial.code, trial.machine) == ("nsa", "search", 0, "abc", "here")
     assert trial.budget.stall.source.startswith("default")
@@ -54,8 +53,8 @@ def test_a_trial_carries_the_point_the_whole_configuration_and_its_origin():
 
 def test_repeats_are_counted_per_value_and_no_two_trials_share_key_or_seed():
     plan = planner()
-    trials = [plan.search(ask(3)), plan.search(ask(3, "certify")), plan.search(ask(4)), plan.search(ask(3, "certify"))]
-    trials += [plan.search(ask(3, "confirm")), plan.control("dense", 3)]
+    trials = [plan.trial(ask(3)), plan.trial(ask(3, "certify")), plan.trial(ask(4)), plan.trial(ask(3, "certify"))]
+    trials += [plan.trial(ask(3, "confirm")), plan.trial(ask(3, "control dense"))]
     assert [t.repeat for t in trials] == [0, 1, 0, 2, 3, 4]
     assert len({t.key for t in trials}) == len(trials)
     assert len({t.seed for t in trials}) == len(trials)
@@ -63,25 +62,25 @@ def test_repeats_are_counted_per_value_and_no_two_trials_share_key_or_seed():
 
 def test_the_same_question_makes_the_same_trials():
     first, second = planner(), planner()
-    assert [first.search(ask(v)) for v in (1, 2, 2)] == [second.search(ask(v)) for v in (1, 2, 2)]
+    assert [first.trial(ask(v)) for v in (1, 2, 2)] == [second.trial(ask(v)) for v in (1, 2, 2)]
 
 
 def test_another_seed_makes_other_seeds_at_the_same_points():
-    assert planner(seed=1).search(ask(3)).seed != planner(seed=2).search(ask(3)).seed
+    assert planner(seed=1).trial(ask(3)).seed != planner(seed=2).trial(ask(3)).seed
 
 
 def test_after_a_resume_numbering_goes_on_where_it_stopped():
     before = planner()
-    made = [before.search(ask(3)), before.search(ask(3))]
+    made = [before.trial(ask(3)), before.trial(ask(3))]
     after = planner()
     for trial in made:
         after.note(trial)
-    assert after.search(ask(3)) == before.search(ask(3))
+    assert after.trial(ask(3)) == before.trial(ask(3))
 
 
 def test_the_fault_is_planted_only_where_its_conditions_hold():
     plan = planner(fault=HANG)
-    assert [plan.search(ask(v)).fault for v in (4, 5, 12)] == [None, HANG, HANG]
+    assert [plan.trial(ask(v)).fault for v in (4, 5, 12)] == [None, HANG, HANG]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +97,7 @@ def test_the_fault_is_planted_only_where_its_conditions_hold():
 def test_a_condition_may_name_any_setting_also_one_left_at_its_default(name, value, planted):
     op = "==" if isinstance(value, str) else ">="
     fault = Fault(specimen="crash", conditions=(Condition(name=name, op=op, value=value),))
-    assert (planner(fault=fault).search(ask(3)).fault is not None) is planted
+    assert (planner(fault=fault).trial(ask(3)).fault is not None) is planted
 
 
 def test_a_condition_on_a_setting_that_does_not_exist_is_refused_before_the_first_trial():
@@ -109,7 +108,7 @@ def test_a_condition_on_a_setting_that_does_not_exist_is_refused_before_the_firs
 
 def test_the_control_without_fault_changes_nothing_else():
     plan = planner(fault=HANG, controls=("no-fault",))
-    bad, control = plan.search(ask(5)), plan.control("no-fault", 5)
+    bad, control = plan.trial(ask(5)), plan.trial(ask(5, "control no-fault"))
     assert control.fault is None
     assert control.role == "control no-fault"
     assert (control.point, control.config) == (bad.point, bad.config)
@@ -117,17 +116,16 @@ def test_the_control_without_fault_changes_nothing_else():
 
 def test_the_dense_control_changes_the_attention_and_keeps_the_fault():
     plan = planner(fault=HANG, controls=("dense",))
-    control = plan.control("dense", 5)
+    control = plan.trial(ask(5, "control dense"))
     assert control.config["model"] == {"n_layers": 5, "attention": "dense"}
     assert control.fault == HANG
-    assert control.point.get("model.attention") == "dense"
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"controls": ("no-fault",)}, "no fault is planted"),
-        ({"controls": ("dense",), "fixed": Point.of({"model.attention": "dense"})}, "changes nothing"),
+        ({"controls": ("dense",), "held": (("model.attention", "dense"),)}, "changes nothing"),
         ({"controls": ("dens",)}, "did you mean 'dense'"),
     ],
 )

@@ -85,3 +85,11 @@ def test_samples_with_native_frames_decide_over_those_without():
     assert agreed_meeting([python_only, python_only, gradients]).kind == "gradients"
     elsewhere = sample(ENGINE, python("other"), is_native=False)
     assert agreed_meeting([python_only, elsewhere, gradients]) is None
+
+
+def test_whoever_asks_a_name_server_waits_for_no_rank():
+    store = native("c10d::TCPStore::TCPStore")
+    asks = thread(native("__poll"), native("__res_context_query"), native("getnameinfo"), store, python("host_meeting"))
+
+    assert meeting_of(asks) is None
+    assert meeting_of(thread(native("__poll"), store, python("host_meeting"))) is not None

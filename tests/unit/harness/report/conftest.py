@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.core.boundary import Boundary, Claim, Count, Finding, ScalingFit
-from harness.core.campaign import CampaignAnswer, CampaignSpec, Task
+from harness.core.campaign import CampaignAnswer, CampaignSpec, Task, threshold_question
 from harness.core.evidence import (
     Evidence,
     Frame,
@@ -30,7 +30,7 @@ from harness.core.invocation import Invocation
 from harness.core.outcome import Cleanup, Ending, Exit, Outcome, StopReason
 from harness.core.point import Axis, AxisType, Point
 from harness.core.record import Machine, Run, TrialRecord
-from harness.core.spec import BisectSpec, Limits
+from harness.core.spec import Limits
 from harness.core.trial import Budget, Condition, Fault, Limit, Prediction, Trial
 from harness.core.verdict import Answer, Confidence, Kind, Verdict
 from harness.report.apart import here
@@ -67,7 +67,7 @@ def make_spec(**changes):
         "fixed": Point.of({"train.seq_len": 128}),
         "controls": ("no-fault",),
     }
-    return BisectSpec(**{**asked, **changes})
+    return threshold_question(**{**asked, **changes})
 
 
 def make_trial(value, repeat=0, *, role="search", fault=None, attention="nsa", prediction=None, total=None):
@@ -306,7 +306,7 @@ def fit(points, predicted=(), *, each_s=0.2):
 class Canned:
     """What a run is made of."""
 
-    spec: BisectSpec
+    spec: CampaignSpec
     trials: list = field(default_factory=list)
     boundary: Boundary | None = None
     ended: str = "answered"
@@ -438,7 +438,12 @@ def keep(canned: Canned, runs: Path) -> tuple[Run, Path]:
         for record, evidence in canned.trials:
             store.write_evidence(record.trial.key, evidence)
             store.add_record(record)
-        store.add_end(why=canned.ended, seconds=canned.seconds, boundary=canned.boundary)
+        answer = (
+            None
+            if canned.boundary is None
+            else CampaignAnswer(boundary=canned.boundary, because=canned.boundary.because)
+        )
+        store.add_end(why=canned.ended, seconds=canned.seconds, answer=answer)
         run = store.run()
     return dataclasses.replace(run, directory=f"runs/{run.id}"), store.run_dir
 
@@ -540,7 +545,7 @@ def keep_campaign(runs: Path, trials, *, text=MATRIX, ended="answered", answered
             store.write_evidence(record.trial.key, evidence)
             store.add_record(record)
         store.add_end(why=ended, seconds=41.7, answer=answer if answered else None)
-        run = store.campaign_run()
+        run = store.run()
     return dataclasses.replace(run, directory=f"runs/{run.id}"), store.run_dir
 
 

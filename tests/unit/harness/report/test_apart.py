@@ -17,7 +17,7 @@ DRAWS = """
 import json, os, signal, sys
 from pathlib import Path
 from harness.report.apart import apart, here
-from harness.store.run_store import read_any
+from harness.store.run_store import read_run
 
 run_dir, what = Path(sys.argv[1]), sys.argv[2]
 with apart() as draw:
@@ -25,7 +25,7 @@ with apart() as draw:
     (second,) = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     if what == "dies":
         os.kill(int(second), signal.SIGKILL)
-    figures = draw(read_any(run_dir), run_dir, str)() if what != "is not asked" else ()
+    figures = draw(read_run(run_dir), run_dir, str)() if what != "is not asked" else ()
 print(json.dumps({"svgs": [figure.svg for figure in figures], "drew": "matplotlib.figure" in sys.modules}))
 """
 
@@ -35,11 +35,11 @@ import sys
 from operator import methodcaller
 from pathlib import Path
 from harness.report.apart import apart
-from harness.store.run_store import read_any
+from harness.store.run_store import read_run
 
 run_dir = Path(sys.argv[1])
 with apart() as draw:
-    draw(read_any(run_dir), run_dir, methodcaller("ljust", 4000))  # an answer that no pipe holds
+    draw(read_run(run_dir), run_dir, methodcaller("ljust", 4000))  # an answer that no pipe holds
     raise SystemExit(3)
 """
 

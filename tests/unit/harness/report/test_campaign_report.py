@@ -12,12 +12,13 @@ import pytest
 
 from harness.report import schema
 from harness.report.build import build
-from harness.report.campaign import SECTIONS, facts
+from harness.report.campaign import facts
 from harness.report.claims import lint
 from harness.report.compare import compare
 from harness.report.forms import FORMS
 from harness.report.render import html, markdown
-from harness.report.write import campaign_text, form
+from harness.report.sections import OVER_CELLS, SECTIONS
+from harness.report.write import form, summary_text
 
 DEEP, LATE = {"n_layers": 12}, {"ckpt": "reentrant"}
 BOTH, LONG = {**DEEP, **LATE}, {**DEEP, **LATE, "seq_len": 512}
@@ -79,7 +80,7 @@ def test_one_failure_is_observed_and_no_more(make_campaign):
     assert "depends on" not in told.answer
 
 
-@pytest.mark.parametrize("section", list(SECTIONS))
+@pytest.mark.parametrize("section", OVER_CELLS)
 def test_every_section_bears_a_run_that_was_cut_off_and_an_empty_one(section, make_campaign):
     cut = make_campaign(CELLS[:7], ended="interrupted", answered=False)
     empty = make_campaign([], ended="interrupted", answered=False)
@@ -119,7 +120,7 @@ def test_every_form_is_written_and_claims_no_more_than_cells_can_show(name, mixe
 
 
 def test_the_terminal_needs_80_columns(mixed):
-    assert [line for line in campaign_text(mixed[0]).splitlines() if len(line) > 80] == []
+    assert [line for line in summary_text(mixed[0]).splitlines() if len(line) > 80] == []
 
 
 def test_five_hundred_cells_keep_the_summary_first_and_fold_what_passed(make_campaign):

@@ -299,7 +299,9 @@ def test_a_report_of_another_limit_or_setting_neither_agrees_nor_contradicts(mak
     first, first_dir = make_run("no_failure")
     layout.report(first_dir, "claims.json").write_text(json.dumps(said(first)))
     canned = parts["no_failure"]()
-    canned.spec = dataclasses.replace(canned.spec, fixed=canned.spec.fixed.with_value("train.seq_len", 512))
+    matrix = canned.spec.matrix
+    longer = dataclasses.replace(matrix.base, config=(("train.seq_len", 512),))
+    canned.spec = dataclasses.replace(canned.spec, matrix=dataclasses.replace(matrix, base=longer))
     assert earlier_of(*make_run(canned)) == []
     (row,) = earlier_of(*make_run("no_failure"))
     assert row.endswith("| agrees |")
@@ -348,7 +350,8 @@ def test_growth_is_told_with_the_interval_of_its_power_and_with_what_else_grew(m
     run, run_dir = make_run("no_failure")
     fit = dataclasses.replace(run.boundary.fit, exponent_low=0.9, exponent_high=1.2)
     memory = dataclasses.replace(fit, quantity="peak memory, MB", slope=21.1, slope_low=21.0, slope_high=21.2)
-    run = dataclasses.replace(run, boundary=dataclasses.replace(run.boundary, fit=fit, fits=(fit, memory)))
+    boundary = dataclasses.replace(run.boundary, fit=fit, fits=(fit, memory))
+    run = dataclasses.replace(run, answer=dataclasses.replace(run.answer, boundary=boundary))
     text = dict(build(run, run_dir).blocks)["scaling"].markdown
     assert "The best power of n_layers is 1.0 (95 %: 0.9 .. 1.2) (1 is a line)." in text
     assert "- Peak memory, MB: 21.1 more per layer (95 %: 21 .. 21.2), R² = 0.998, power 1.0" in text

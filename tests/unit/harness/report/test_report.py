@@ -18,11 +18,11 @@ from harness.core.trial import Prediction
 from harness.core.verdict import Kind
 from harness.reading.frames import deciding_thread, telling_frame
 from harness.report.build import build
+from harness.report.campaign.next_steps import next_steps
 from harness.report.claims import lint
 from harness.report.facts import cell, groups
 from harness.report.figures.scaling import draw
 from harness.report.hide import Hider
-from harness.report.next_steps import next_steps
 from harness.report.render import json as json_render
 from harness.report.render import markdown
 from harness.report.sections import SECTIONS, strip
@@ -39,7 +39,8 @@ NAMES = ("threshold", "no_failure", "all_fail", "no_threshold_slow", "inconclusi
 
 def with_boundary(run: Run, **changes: object) -> Run:
     assert run.boundary is not None
-    return dataclasses.replace(run, boundary=dataclasses.replace(run.boundary, **changes))
+    boundary = dataclasses.replace(run.boundary, **changes)
+    return dataclasses.replace(run, answer=dataclasses.replace(run.answer, boundary=boundary))
 
 
 @pytest.mark.parametrize("section", list(SECTIONS))
@@ -212,7 +213,7 @@ def test_the_json_twin_is_strict_json_and_holds_the_run(make_run):
     document = json_render.dump(json_render.data(build(dataclasses.replace(run, records=records), run_dir)))
     data = json.loads(document, parse_constant=lambda name: pytest.fail(f"not JSON: {name}"))
     assert data["answer"] == headline(run)
-    assert data["run"]["boundary"]["first_bad"] == 5
+    assert data["run"]["answer"]["boundary"]["first_bad"] == 5
     assert len(data["run"]["records"]) == 23
     assert [s["name"] for s in data["sections"]] == [n for n in SECTIONS if n in {s["name"] for s in data["sections"]}]
 

@@ -87,7 +87,7 @@ def test_markdown_over_cells_reads_as_agreed(name, make_matrix, tmp_path):
 @pytest.mark.parametrize("name", MATRICES)
 def test_the_end_of_a_command_over_cells_reads_as_agreed(name, make_matrix, tmp_path):
     run, run_dir = make_matrix(name)
-    text = terminal.campaign_text(build(run, run_dir), Path(run.directory) / "report.md") + "\n"
+    text = terminal.text(build(run, run_dir), Path(run.directory) / "report.md") + "\n"
     compare(f"terminal_{name}.txt", text, tmp_path)
     assert [line for line in text.splitlines() if len(line) > 80] == []
 
@@ -107,15 +107,16 @@ def test_markdown_of_a_comparison_reads_as_agreed(make_campaign, make_run, tmp_p
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_end_of_a_command_reads_as_agreed(name, make_run, tmp_path):
-    run, _ = make_run(name)
-    compare(f"terminal_{name}.txt", terminal.text(run, Path(run.directory) / "report.md") + "\n", tmp_path)
+    run, run_dir = make_run(name)
+    text = terminal.text(build(run, run_dir), Path(run.directory) / "report.md") + "\n"
+    compare(f"terminal_{name}.txt", text, tmp_path)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_report_claims_more_than_trials_can_show(name, make_run):
     run, run_dir = make_run(name)
     assert lint(markdown.render(build(run, run_dir))) == []
-    assert lint(terminal.text(run, Path("report.md"))) == []
+    assert lint(terminal.text(build(run, run_dir), Path("report.md"))) == []
 
 
 @pytest.mark.parametrize("name", NAMES)

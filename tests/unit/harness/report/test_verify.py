@@ -19,12 +19,12 @@ from harness.report.verify import bundles, verify
 from harness.store import fsck, layout
 from harness.store.archive import unpacked
 from harness.store.files import read_text
-from harness.store.run_store import find_run, read_any
+from harness.store.run_store import find_run, read_run
 
 
 def as_recorded(folder):
     """A judge that gives every trial of a canned run the verdict it was given: canned evidence is not a real one's."""
-    run = read_any(unpacked(folder))
+    run = read_run(unpacked(folder))
     recorded = {record.trial.key: record.verdict for record in run.records}
     return lambda case: recorded[case.trial.key]
 
@@ -146,7 +146,7 @@ def test_a_bundle_is_a_run_to_other_commands_and_its_checksums_hold(folder, tmp_
     run_dir = find_run(tmp_path, "passed_on")
     assert run_dir != folder
     assert fsck.problems(run_dir) == []
-    assert len(read_any(run_dir).records) == 23
+    assert len(read_run(run_dir).records) == 23
 
 
 def test_names_and_secrets_are_in_no_file_of_a_bundle(make_run, parts, tmp_path):

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
 import pytest
 
+from harness.core.campaign import threshold_question
 from harness.core.errors import SpecError
-from harness.core.point import Point
-from harness.core.spec import BisectSpec
 from harness.spec.axes import AXES
 from harness.spec.load import load, parse
 from harness.spec.schema import question_model
@@ -16,18 +16,18 @@ HEAD = "question: why?\naxis: n_layers\n"
 
 
 def test_the_smallest_question_takes_every_default():
-    assert parse(HEAD, name="q.yaml") == BisectSpec(question="why?", target="nsa", axis=AXES["n_layers"])
+    assert parse(HEAD, name="q.yaml") == threshold_question(question="why?", target="nsa", axis=AXES["n_layers"])
 
 
 def test_fixed_settings_may_use_short_names_and_are_stored_by_path():
     spec = parse(HEAD + "fixed: {seq_len: 64, model.dim: 32}\n", name="q.yaml")
-    assert spec.fixed == Point.of({"train.seq_len": 64, "model.dim": 32})
+    assert dict(spec.matrix.base.config) == {"train.seq_len": 64, "model.dim": 32}
 
 
 def test_numbers_and_words_are_those_of_yaml_1_2():
     spec = parse(HEAD + "fixed: {train.lr: 1e-4, train.steps: 010}\nenv: {NCCL_DEBUG: no}\n", name="q.yaml")
-    assert dict(spec.fixed) == {"train.lr": 1e-4, "train.steps": 10}
-    assert spec.env == (("NCCL_DEBUG", "no"),)
+    assert dict(spec.matrix.base.config) == {"train.lr": 1e-4, "train.steps": 10}
+    assert spec.matrix.base.env == (("NCCL_DEBUG", "no"),)
 
 
 @pytest.mark.parametrize(
@@ -87,4 +87,5 @@ def test_a_file_that_is_not_text_is_named(tmp_path):
 
 def test_the_schema_for_editors_knows_every_key_of_a_question():
     keys = question_model().model_json_schema()["properties"]
-    assert set(keys) == set(BisectSpec.__dataclass_fields__) - {"command", "success", "reuse"}  # of the command line
+    asked = set(inspect.signature(threshold_question).parameters)
+    assert set(keys) == asked - {"success", "reuse"}  # of the command line

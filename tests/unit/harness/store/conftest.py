@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from harness.core.campaign import threshold_question
 from harness.core.evidence import Measurement
 from harness.core.outcome import Ending, Exit, Outcome
 from harness.core.point import Axis, AxisType, Point
 from harness.core.record import Machine, TrialRecord
-from harness.core.spec import BisectSpec
 from harness.core.trial import Budget, Limit, Trial
 from harness.core.verdict import Answer, Confidence, Kind, Verdict
 from harness.store.run_store import RunStore
@@ -46,7 +46,7 @@ def machine():
 @pytest.fixture
 def spec():
     axis = Axis(name="n_layers", path="model.n_layers", type=AxisType.ORDERED, values=tuple(range(1, 13)))
-    return BisectSpec(question="From how many layers does training get stuck?", target="nsa", axis=axis)
+    return threshold_question(question="From how many layers does training get stuck?", target="nsa", axis=axis)
 
 
 @pytest.fixture

@@ -9,9 +9,11 @@ import os
 import pytest
 
 from harness.core.boundary import Boundary, Finding
+from harness.core.campaign import CampaignAnswer
 from harness.core.errors import JournalError, RunBusyError, SpecError, StoreError
 from harness.core.evidence import Evidence, LogTail
-from harness.core.ports import Request
+from harness.core.point import Point
+from harness.core.ports import CellRequest
 from harness.core.spec import Effort
 from harness.store import layout
 from harness.store.run_store import RunStore, find_latest, read_evidence, read_run
@@ -56,7 +58,7 @@ def test_the_end_gives_answer_reason_and_seconds(create, clock):
     boundary = Boundary(axis="n_layers", finding=Finding.THRESHOLD, last_good=4, first_bad=5)
     with create() as store:
         clock.sleep(12)
-        store.add_end(why="answered", seconds=12.0, boundary=boundary)
+        store.add_end(why="answered", seconds=12.0, answer=CampaignAnswer(boundary=boundary))
     run = read_run(store.run_dir)
     assert (run.boundary, run.ended, run.seconds) == (boundary, "answered", 12.0)
 
@@ -103,7 +105,7 @@ def test_work_after_an_end_makes_the_run_unfinished_again(create, make_trial, cl
 
 def test_every_line_is_a_json_object_with_event_schema_and_time(create, make_record):
     with create() as store:
-        store.add_decision(Request(value=1, role="search", reason="smallest"))
+        store.add_decision(CellRequest(cell=Point.of({"n_layers": 1}), role="search", reason="smallest"))
         store.add_record(make_record())
         store.add_note("a\nnote")
     lines = [json.loads(line) for line in layout.journal(store.run_dir).read_text().splitlines()]
@@ -125,7 +127,8 @@ def test_reading_needs_no_lock(create, make_record):
 def test_resuming_another_question_is_refused_with_the_differences(create, spec, clock):
     with create() as store:
         pass
-    other = dataclasses.replace(spec, seed=7, effort=Effort(max_trials=9))
+    matrix = dataclasses.replace(spec.matrix, effort=Effort(max_trials=9))
+    other = dataclasses.replace(spec, seed=7, matrix=matrix)
     with pytest.raises(JournalError) as caught:
         RunStore.open(store.run_dir, clock=clock, spec=other)
     assert "seed: was 0, now 7" in str(caught.value)
@@ -199,11 +202,16 @@ def test_a_folder_that_is_no_run_is_refused_and_left_alone(tmp_path, clock):
     assert list(tmp_path.iterdir()) == []
 
 
+def with_env(spec, env, **changes):
+    base = dataclasses.replace(spec.matrix.base, env=env)
+    return dataclasses.replace(spec, matrix=dataclasses.replace(spec.matrix, base=base, **changes))
+
+
 def test_secrets_never_reach_the_disk(create, spec, make_record):
     secret = "hf_0123456789"
     env = (("HF_TOKEN", secret), ("OMP_NUM_THREADS", "1"))
     record = make_record(1, env=env)
-    asked = dataclasses.replace(spec, env=env, command=("python", "t.py", f"--env=HF_TOKEN={secret}"))
+    asked = with_env(spec, env, command=("python", "t.py", f"--env=HF_TOKEN={secret}"))
     with create(spec=asked, argv=("nsa-harness", "bisect", "--env", f"HF_TOKEN={secret}")) as store:
         store.add_start(record.trial)
         store.add_record(record)
@@ -219,7 +227,7 @@ def test_secrets_never_reach_the_disk(create, spec, make_record):
 def test_a_resumed_run_finds_its_trials_although_their_secrets_were_hidden(create, spec, make_record, clock):
     env = (("API_KEY", "0123456789"),)
     record = make_record(1, env=env)
-    asked = dataclasses.replace(spec, env=env)
+    asked = with_env(spec, env)
     with create(spec=asked) as store:
         store.add_record(record)
     with RunStore.open(store.run_dir, clock=clock, spec=asked) as again:
@@ -227,10 +235,10 @@ def test_a_resumed_run_finds_its_trials_although_their_secrets_were_hidden(creat
 
 
 def test_a_secret_reaches_the_trials_of_a_run_and_no_file_and_is_asked_for_when_it_goes_on(create, spec, clock):
-    secret = dataclasses.replace(spec, env=(("HF_TOKEN", "abcdefgh123"), ("OMP_NUM_THREADS", "1")))
+    secret = with_env(spec, (("HF_TOKEN", "abcdefgh123"), ("OMP_NUM_THREADS", "1")))
     with create(spec=secret) as store:
-        assert store.spec.env == secret.env
-        assert dict(store.run().spec.env)["HF_TOKEN"] == "<hidden>"
+        assert store.spec.matrix.base.env == secret.matrix.base.env
+        assert dict(store.run().spec.matrix.base.env)["HF_TOKEN"] == "<hidden>"
     assert not any(b"abcdefgh123" in path.read_bytes() for path in store.run_dir.rglob("*") if path.is_file())
     with RunStore.open(store.run_dir, clock=clock) as again:
         with pytest.raises(SpecError, match=r"HF_TOKEN=\.\. nsa-harness"):

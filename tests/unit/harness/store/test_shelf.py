@@ -8,24 +8,21 @@ from pathlib import Path
 import pytest
 
 from harness.core.boundary import Boundary, Finding
-from harness.core.campaign import Said
+from harness.core.campaign import CampaignAnswer, Said
 from harness.core.point import Point
-from harness.core.record import CampaignRun
 from harness.core.verdict import Answer
 from harness.store import layout
 from harness.store.archive import unpacked
-from harness.store.runs import find_latest, read_any
+from harness.store.runs import find_latest, read_run
 from harness.store.shelf import list_runs, summary
 
+FOUND = Boundary(axis="n", finding=Finding.NO_FAILURE)
 BUNDLES = sorted(path for path in Path(__file__).parents[4].joinpath("reports").iterdir() if path.is_dir())
 
 
 def in_full(folder: Path) -> tuple[object, ...]:
-    run = read_any(folder)
-    if isinstance(run, CampaignRun):
-        found = run.answer.because if run.answer else ""
-    else:
-        found = run.boundary.finding.value if run.boundary else ""
+    run = read_run(folder)
+    found = run.boundary.finding.value if run.boundary else run.answer.because if run.answer else ""
     return run.spec.question, run.started_at, run.ended, found, len(run.records)
 
 
@@ -48,7 +45,7 @@ def test_what_was_taken_back_said_and_ended_counts_as_in_the_whole_reading(creat
             lambda: store.add_record(make_record(2)),
             lambda: store.add_said(Said(cell=Point.of({"n_layers": 3}), answer=Answer.BAD, by="me", why="seen")),
             lambda: store.add_undo(2),
-            lambda: store.add_end(why="done", seconds=1.0, boundary=Boundary(axis="n", finding=Finding.NO_FAILURE)),
+            lambda: store.add_end(why="done", seconds=1.0, answer=CampaignAnswer(boundary=FOUND)),
             lambda: store.add_undo(99),
             lambda: store.add_record(make_record(4)),
             lambda: store.add_start(make_record(5).trial),

@@ -1,4 +1,4 @@
-"""``nsa-harness bisect`` where the axis is one of a matrix file, the commits of the program, or interpreters."""
+"""The threshold question of ``nsa-harness bisect``: of a file, of our own trainer, or of the program behind ``--``."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.foreign import INVOCATION
-from harness.core.campaign import CampaignSpec, Task
+from harness.core.campaign import CampaignSpec, Task, threshold_question
 from harness.core.command_line import placeholders
-from harness.core.errors import CommandError, SpecError
+from harness.core.errors import CommandError, SpecError, choices
 from harness.core.point import Point
+from harness.core.ports import CellRequest
 from harness.core.space import Space
-from harness.spec.elsewhere import is_elsewhere
-from harness.spec.inline import has_words
+from harness.core.trial import CONTROLS
+from harness.plan.cells import CellPlanner
+from harness.spec.axes import parse_axis
+from harness.spec.fault import parse_fault
+from harness.spec.load import kind_of, load
 from harness.spec.matrix import load_matrix
 from harness.spec.program import in_order
 from harness.store.files import read_text
+from harness.targets.nsa import NsaTarget
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,71 +30,50 @@ if TYPE_CHECKING:
     from harness.core.space import Factor
     from harness.settings import Settings
 
+TRAINER = "nsa"
 
-def is_about_a_matrix(settings: Settings, options: Mapping[str, Any], command: Sequence[str]) -> bool:
-    """Whether it is about a program, a matrix file, commits, interpreters or words, or goes on with such a run."""
-    from harness.cli.campaigns import find
-    from harness.store.run_store import is_campaign
 
-    if options["resume"]:
-        return is_campaign(find(settings, str(options["resume"])))
+def question_of(settings: Settings, options: Mapping[str, Any], command: Sequence[str] = ()) -> CampaignSpec:
+    """The threshold question of these options.
+
+    Raises:
+        SpecError: an axis, fault, setting, kind or control that does not exist or does not fit, with the nearest
+            name that does; a value that our trainer cannot have.
+    """
+    from harness.cli.matrix_run import how, reuses, with_effort
+
     if options["cell"] and not options["from_run"]:
         raise click.UsageError("--cell needs --from-run RUN, the run of a matrix that has it")
     if options["from_run"]:
-        return True
-    if command or (options["axis"] and (is_elsewhere(options["axis"]) or has_words(options["axis"]))):
-        return True
-    path, named, _ = str(options["file"] or "").partition("::")
-    return bool(named) or (bool(path) and _has_version(Path(path)))
-
-
-def bisect_matrix(ctx: click.Context, settings: Settings, options: Mapping[str, Any], command: Sequence[str]) -> None:
-    """Run the search, or go on with it."""
-    from harness.cli.campaigns import begin, finish, resume
-    from harness.cluster.placed import On
-
-    if options["resume"]:
-        run = resume(settings, name=str(options["resume"]), jobs=options["jobs"], on=On.of(options))
-    else:
-        spec = question_of(settings, options, command)
-        if options["dry_run"]:
-            from harness.cli.plan_text import print_plan
-
-            print_plan(settings, spec)
-            return
-        run = begin(settings, spec, invocation=ctx.meta[INVOCATION], jobs=options["jobs"], on=On.of(options))
-    finish(ctx, run, as_json=bool(options["as_json"]))
-
-
-def question_of(settings: Settings, options: Mapping[str, Any], command: Sequence[str]) -> CampaignSpec:
-    """The threshold question of these options."""
-    from harness.cli.matrix_run import how, reuses, with_effort
-    from harness.spec.load import kind_of
-
-    if options["from_run"]:
         spec = _from_run(settings, options, command)
     elif options["file"]:
-        spec = _beside_file(options, command)
+        spec = _of_file(settings, options, command)
     else:
-        spec = _along_program(settings, options, command)
+        spec = _typed(settings, options, command)
     matrix = with_effort(spec.matrix, options)
-    return replace(
+    spec = replace(
         spec,
         matrix=matrix,
         good=spec.good or matrix.space.good,
         bad_kinds=tuple(kind_of(word) for word in options["bad"]) or spec.bad_kinds,
         reuse=reuses(matrix, asked=options["reuse"]),
-        **how(matrix, options),
+        **how(matrix, options, otherwise=spec.executor),
     )
+    spec = replace(spec, controls=_controls(options["controls"], spec))
+    if matrix.target == TRAINER and not spec.file:
+        _check(spec)
+    return spec
 
 
-def _beside_file(options: Mapping[str, Any], command: Sequence[str]) -> CampaignSpec:
+def _of_file(settings: Settings, options: Mapping[str, Any], command: Sequence[str]) -> CampaignSpec:
     from harness.cli.matrix_run import existing
     from harness.cli.typed_matrix import no_file_with
     from harness.spec.searches import ordered, search_spec
 
-    no_file_with(options, command)
     path, _, search = str(options["file"]).partition("::")
+    if not search and not command and not _has_version(Path(path)):
+        return _of_earlier_file(settings, options, Path(path))
+    no_file_with(options, command)
     matrix = load_matrix(existing(path)).matrix
     beside = [entry for entry in matrix.searches if entry.axis is not None]
     if search:
@@ -103,6 +86,30 @@ def _beside_file(options: Mapping[str, Any], command: Sequence[str]) -> Campaign
         return search_spec(matrix, beside[0].name, file=path)
     names = ", ".join(f"{path}::{entry.name}" for entry in beside) or "none"
     raise SpecError(f"name an axis of {path} with --axis, or one of its searches: {names}")
+
+
+def _of_earlier_file(settings: Settings, options: Mapping[str, Any], path: Path) -> CampaignSpec:
+    """A question file as earlier versions had them, about one axis of our trainer; flags win over it."""
+    from harness.cli.typed_matrix import held_of
+
+    base = load(path)
+    axis = parse_axis(options["axis"]) if options["axis"] else base.line
+    held = {**held_of(settings, {}), **dict(base.matrix.base.config), **held_of(None, options)}
+    if axis.path in held:
+        raise SpecError(f"{axis.path} is held fixed at {held[axis.path]!r} and varied by --axis {axis.name}; choose")
+    typed = f"From which {axis.name} in {axis.values[0]}..{axis.values[-1]} does training fail?"
+    return threshold_question(
+        question=typed if options["axis"] else base.question,
+        axis=axis,
+        fixed=Point.of(held),
+        fault=base.matrix.fault if options["fault"] is None else parse_fault(options["fault"]),
+        bad=base.bad_kinds,
+        limits=base.matrix.limits,
+        effort=base.matrix.effort,
+        controls=base.controls,
+        executor=base.executor,
+        env=base.matrix.base.env,
+    )
 
 
 def _from_run(settings: Settings, options: Mapping[str, Any], command: Sequence[str]) -> CampaignSpec:
@@ -118,8 +125,6 @@ def _from_run(settings: Settings, options: Mapping[str, Any], command: Sequence[
     if not options["cell"]:
         raise click.UsageError("--from-run needs --cell CELL, the cell of that run that failed")
     question = recalled(History.read(find(settings, options["from_run"])).question, dict(settings.whole_env))
-    if not isinstance(question, CampaignSpec):
-        raise SpecError(f"{options['from_run']} is no run of a matrix: it has no cells")
     space = question.matrix.space
     cell = parse_cell(options["cell"], space)
     moved = [name for name, value in cell if value != space.factor(name).good]
@@ -139,15 +144,11 @@ def _from_run(settings: Settings, options: Mapping[str, Any], command: Sequence[
     )
 
 
-def _along_program(settings: Settings, options: Mapping[str, Any], command: Sequence[str]) -> CampaignSpec:
+def _typed(settings: Settings, options: Mapping[str, Any], command: Sequence[str]) -> CampaignSpec:
     from harness.cli.typed_matrix import typed_matrix
 
-    if given := [name for name in options["controls"] if name != "none"]:
-        raise SpecError(f"--control {given[0]} changes our own trainer and its numbers; this question has no control")
     if not options["axis"]:
-        names = [place.name for place in placeholders(command)]
-        example = f"{names[0]}=1..12" if names else "n_layers=1..12, and {n_layers} where the value belongs"
-        raise CommandError(f"nothing to vary: give --axis {example}")
+        raise _nothing_to_vary(command)
     matrix = typed_matrix(settings, options, command, axes=[options["axis"]])
     factor, *others = (in_order(factor) for factor in matrix.space.factors)
     if others:
@@ -161,6 +162,15 @@ def _along_program(settings: Settings, options: Mapping[str, Any], command: Sequ
     )
 
 
+def _nothing_to_vary(command: Sequence[str]) -> SpecError:
+    if not command:
+        example = "give --axis n_layers, or a matrix file (examples: nsa-harness matrix copy)"
+        return SpecError(f"nothing to vary: {example}")
+    names = [place.name for place in placeholders(command)]
+    example = f"{names[0]}=1..12" if names else "n_layers=1..12, and {n_layers} where the value belongs"
+    return CommandError(f"nothing to vary: give --axis {example}")
+
+
 def _words(factor: Factor, command: Sequence[str]) -> str:
     first, last = factor.good, factor.bad
     if factor.bundles[0].commit or factor.bundles[0].python:
@@ -170,8 +180,31 @@ def _words(factor: Factor, command: Sequence[str]) -> str:
     return f"From which {factor.name} in {first}..{last} does {asked}"
 
 
+def _controls(given: tuple[str, ...], spec: CampaignSpec) -> tuple[str, ...]:
+    """What is run beside the failure: as asked, as the file says, else the one thing of our trainer to change."""
+    if NONE in given:
+        return ()
+    if given and spec.matrix.target != TRAINER:
+        raise SpecError(f"--control {given[0]} changes our own trainer and its numbers; this question has no control")
+    for name in given:
+        if name not in CONTROLS:
+            raise SpecError(f"unknown control {name!r}{choices(name, (*CONTROLS, NONE))}")
+    usual = (spec.usual_control,) if spec.usual_control else ()
+    return given or spec.controls or usual
+
+
+NONE = "none"
+
+
+def _check(spec: CampaignSpec) -> None:
+    """Build every value's trial, the fault and the controls once: what is wrong is wrong before any trial."""
+    planner = CellPlanner(spec, target=NsaTarget(python=""), code="", machine="")
+    for value in spec.line.values:
+        planner.like(CellRequest(cell=spec.at(value), role="search", reason=""))
+
+
 def _has_version(path: Path) -> bool:
-    """A matrix file says so in its first key; a question file has none."""
+    """A matrix file says so in its first key; a question file of an earlier version has none."""
     try:
         lines = read_text(path).splitlines()
     except (OSError, ValueError):

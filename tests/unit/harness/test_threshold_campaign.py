@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from harness import attempts, session
+from harness import attempts
+from harness.campaign import Campaign
 from harness.conduct import Conducted, Parts
 from harness.core.boundary import Claim, Finding
+from harness.core.campaign import threshold_question
 from harness.core.errors import CleanupError
 from harness.core.evidence import Evidence, Measurement
 from harness.core.outcome import Cleanup, Ending, Exit, Outcome, StopReason, Survivor
 from harness.core.point import Axis, AxisType
 from harness.core.record import Machine
-from harness.core.spec import BisectSpec, Effort
+from harness.core.spec import Effort
 from harness.core.trial import Fault, Trial
 from harness.core.verdict import Confidence, Kind, Verdict
 from harness.store.run_store import RunStore
@@ -62,7 +64,7 @@ class World:
         return done
 
     def ask(self, *, controls: tuple[str, ...] = (), fault: str | None = None, **effort: object):
-        spec = BisectSpec(
+        spec = threshold_question(
             question="Where?",
             target="nsa",
             axis=AXIS,
@@ -72,14 +74,14 @@ class World:
         )
         with RunStore.create(self.runs, spec=spec, machine=MACHINE, code="c", argv=(), clock=self.clock) as store:
             self.run_dir = store.run_dir
-            return self._session(store).bisect()
+            return self._session(store).run()
 
     def resume(self):
         with RunStore.open(self.run_dir, clock=self.clock) as store:
-            return self._session(store).bisect()
+            return self._session(store).run()
 
-    def _session(self, store: RunStore) -> session.Session:
-        return session.Session(store=store, parts=self.parts, screen=Silent())  # pyright: ignore[reportArgumentType]
+    def _session(self, store: RunStore) -> Campaign:
+        return Campaign(store=store, parts=self.parts, screen=Silent())  # pyright: ignore[reportArgumentType]
 
 
 @pytest.fixture

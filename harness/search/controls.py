@@ -1,0 +1,79 @@
+"""Controls: the first failing value again with one thing changed; the claim grows only if that passes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from harness.core.boundary import Claim, Finding
+from harness.core.ports import CellRequest
+from harness.core.trial import CONTROL
+from harness.core.verdict import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.core.boundary import Boundary
+    from harness.core.campaign import CampaignSpec
+    from harness.core.record import TrialRecord
+
+PASSES = 3
+"""Passes asked of a control when the failure showed in every trial at its value."""
+
+
+def next_control(spec: CampaignSpec, boundary: Boundary, records: Sequence[TrialRecord]) -> CellRequest | None:
+    """The trial of a control that would still tell something; None once each has passed often enough, or has failed."""
+    if not _is_held_against(boundary):
+        return None
+    for name in spec.controls:
+        kinds = _kinds(name, spec, boundary, records)
+        if not _failed(kinds, spec) and kinds.count(Kind.PASS) < _wanted(boundary):
+            cell = spec.at(boundary.first_bad)
+            return CellRequest(cell=cell, role=f"{CONTROL} {name}", reason=f"control: {name}")
+    return None
+
+
+def with_controls(boundary: Boundary, spec: CampaignSpec, records: Sequence[TrialRecord]) -> Boundary:
+    """``boundary`` with what its controls showed; isolated if all of them passed where a failure was reproduced."""
+    if not _is_held_against(boundary) or not spec.controls:
+        return boundary
+    at = f"{boundary.axis}={boundary.first_bad}"
+    passed: list[str] = []
+    failed: list[str] = []
+    left: list[str] = []
+    for name in spec.controls:
+        kinds = _kinds(name, spec, boundary, records)
+        if _failed(kinds, spec):
+            failed.append(name)
+        elif kinds.count(Kind.PASS) >= _wanted(boundary):
+            passed.append(name)
+        else:
+            left.append(name)
+    notes = (
+        *boundary.notes,
+        *(f"control {name} passes at {at}" for name in passed),
+        *(f"control {name} does not pass at {at}" for name in failed),
+        *(f"control {name} was not run to its end at {at}" for name in left),
+    )
+    isolated = bool(passed) and not failed and not left and boundary.claim is Claim.REPRODUCED
+    return replace(boundary, notes=notes, claim=Claim.ISOLATED if isolated else boundary.claim)
+
+
+def _is_held_against(boundary: Boundary) -> bool:
+    return boundary.finding in (Finding.THRESHOLD, Finding.ALL_FAIL)
+
+
+def _wanted(boundary: Boundary) -> int:
+    """As many passes as make a rare failure of the control unlikely."""
+    flaky = any(count.good and count.bad for count in boundary.counts)
+    return boundary.certificate_passes if flaky else PASSES
+
+
+def _kinds(name: str, spec: CampaignSpec, boundary: Boundary, records: Sequence[TrialRecord]) -> list[Kind]:
+    cell = spec.at(boundary.first_bad)
+    return [r.verdict.kind for r in records if r.trial.control == name and r.trial.point == cell]
+
+
+def _failed(kinds: Sequence[Kind], spec: CampaignSpec) -> bool:
+    """Whether a control has failed once, or was spoiled by the machine too often to be told."""
+    return bool(set(kinds) - {Kind.PASS, Kind.INFRA}) or kinds.count(Kind.INFRA) > spec.matrix.infra_retries
