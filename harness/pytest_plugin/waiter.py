@@ -43,6 +43,9 @@ LOOK_S = 180.0
 LATE_S = 10.0
 """So long after pytest-timeout's limit Python is asked whether it answers at all, and has as long for it."""
 
+KILL_ROUNDS = 50
+"""How often what is below a process is looked for again: the table changes while it is read."""
+
 ENDS_S = 3.0
 """A worker of xdist that has not ended by then is mentioned: xdist ends it after ten seconds."""
 
@@ -225,12 +228,19 @@ class Waiter:
         return [process for process in procs.below(self.process.pid) if process.pid != os.getpid()]
 
     def kill(self) -> None:
-        """End the process and all below it; nobody else."""
-        all_of_it = self.below()
+        """End the process and all below it; nobody else. First what is below: an orphan is nobody's to be found.
+
+        One that is left has the pipe by which xdist hears of its worker's end, and the session would wait for it.
+        """
+        procs.send(self.process, signal.SIGSTOP)  # it starts no other
+        for _ in range(KILL_ROUNDS):
+            left = self.below()
+            for process in left:
+                procs.send(process, signal.SIGKILL)
+            if not left:
+                break
+            self.clock.sleep(0.02)
         procs.send(self.process, signal.SIGKILL)
-        for process in all_of_it:
-            for one in (process, *procs.below(process.pid)):
-                procs.send(one, signal.SIGKILL)
 
 
 _LAST_WORDS = (
