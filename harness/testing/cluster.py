@@ -173,7 +173,11 @@ class Cluster:
     def kill_daemon(self, node: str) -> None:
         """SIGKILL to a node's slurmd or raylet; whatever it has started is left to itself."""
         name = "raylet" if "RAY_ADDRESS" in self.environment else "slurmd"
-        _run("nsenter", "-t", str(_inside(self.inits[node])), "-p", "-m", "pkill", "-KILL", "-x", name)
+        members = _members(_inside(self.inits[node]))
+        daemons = [pid for pid in members if Path(f"/proc/{pid}/comm").read_text().strip() == name]
+        assert daemons, f"{node} has no {name}"
+        for pid in daemons:
+            os.kill(pid, signal.SIGKILL)
 
     def kill_node(self, node: str) -> None:
         """Switch a node off."""
@@ -184,9 +188,23 @@ def _inside(unshare: subprocess.Popen[bytes]) -> int:
     """The PID here of a namespace's init, the child of ``unshare``; 0 while there is none."""
     path = Path(f"/proc/{unshare.pid}/task/{unshare.pid}/children")
     words = path.read_text().split() if path.exists() else []
-    if not words or os.readlink(f"/proc/{words[0]}/ns/net") == os.readlink("/proc/self/ns/net"):  # noqa: PTH115
+    if not words or _namespace(words[0], "net") in ("", _namespace("self", "net")):
         return 0
     return int(words[0])
+
+
+def _members(init: int) -> list[int]:
+    """The PIDs here of the processes in the namespace of ``init``."""
+    pids = [path.name for path in Path("/proc").iterdir() if path.name.isdigit()]
+    return [int(pid) for pid in pids if _namespace(pid, "pid") == _namespace(init, "pid") != ""]
+
+
+def _namespace(pid: int | str, kind: str) -> str:
+    """What the kernel calls a namespace of ``pid``; empty when that has ended."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/{kind}")  # noqa: PTH115 - it is no path
+    except OSError:
+        return ""
 
 
 def _run(*argv: str) -> None:
