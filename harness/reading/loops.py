@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from math import prod
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from harness.core.evidence import LoopSample
@@ -88,25 +89,27 @@ class Loop:
     while_below: tuple[str, str] | None = None
 
 
-def _tree(source: str) -> ast.Module:
-    """The tree of ``source``. Python 3.11 miscounts its depth now and then, a SystemError: it is asked again."""
-    try:
-        return ast.parse(source)
-    except SystemError:
-        return ast.parse(source)
+_ONE_AT_A_TIME = Lock()
+"""Ranks are looked at in threads, and Python 3.11 counts the depth of a tree once for all of them (SystemError)."""
 
 
 @lru_cache(maxsize=16)
-def _parsed(source: str) -> ast.Module | None:
+def _parsed(source: str) -> ast.Module:
+    with _ONE_AT_A_TIME:
+        return ast.parse(source)
+
+
+def _tree(source: str) -> ast.Module | None:
+    """The tree of ``source``, None where it is not understood, or somebody else's thread made Python miscount."""
     try:
-        return _tree(source)
-    except (SyntaxError, ValueError, RecursionError):
+        return _parsed(source)
+    except (SyntaxError, ValueError, RecursionError, SystemError):
         return None
 
 
 def read_loops(source: str, *, line: int) -> tuple[Loop, ...]:
     """The loops around ``line`` within its innermost function, the innermost first; none where it is not understood."""
-    tree = _parsed(source)
+    tree = _tree(source)
     if tree is None:
         return ()
     texts = source.splitlines()
@@ -544,11 +547,10 @@ def changes(samples: Sequence[StackSample]) -> LoopSample | None:
 
 def _comes_nearer(seen: Sequence[_Moment]) -> bool:
     """Whether ``while x > n`` was seen with ever smaller x, or with one whose values are not kept; so for ``<``."""
-    try:
-        (statement,) = _tree(f"{seen[-1].loop.header} pass").body
-    except (SyntaxError, ValueError):
+    tree = _tree(f"{seen[-1].loop.header} pass")
+    if tree is None or len(tree.body) != 1:
         return True
-    test = statement.test if isinstance(statement, ast.While) else None
+    test = tree.body[0].test if isinstance(tree.body[0], ast.While) else None
     if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.left, ast.Name):
         return False
     values = [dict(one.loop.counters).get(test.left.id) for one in seen]

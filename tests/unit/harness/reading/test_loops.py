@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,6 +18,7 @@ from harness.reading.loops import (
     loop_samples,
     may_be_endless,
     progress,
+    read_loops,
     with_variables,
 )
 from harness.shim.nsa_harness_shim import own_frames, text_of, values
@@ -131,3 +136,31 @@ def test_what_turns_for_ever_by_its_source_gets_nowhere_nor_does_what_is_within_
         for t in range(1, 4)
     ]
     assert [one.name for one in progress(seen)] == gets_on
+
+
+def test_sources_are_parsed_one_at_a_time(monkeypatch):
+    """Ranks are looked at in threads, and two that parse at a time made Python 3.11 raise SystemError."""
+    at_work, most, parse = [], [], ast.parse
+
+    def slowly(source, *more, **named):
+        at_work.append(source)
+        most.append(len(at_work))
+        time.sleep(0.02)
+        at_work.remove(source)
+        return parse(source, *more, **named)
+
+    monkeypatch.setattr("harness.reading.loops.ast.parse", slowly)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda n: read_loops(f"for turn in range({n}):\n    work()", line=2), range(40, 48)))
+
+    assert max(most) == 1
+    assert all(len(loops) == 1 for loops in found)
+
+
+def test_a_source_that_python_fails_to_parse_once_is_read_the_next_time(monkeypatch):
+    source = "while wanted:\n    work()"
+    with monkeypatch.context() as failing:
+        failing.setattr("harness.reading.loops.ast.parse", Mock(side_effect=SystemError("depth mismatch")))
+        assert read_loops(source, line=2) == ()
+
+    assert len(read_loops(source, line=2)) == 1
