@@ -46,6 +46,8 @@ LATE_S = 10.0
 KILL_ROUNDS = 50
 """How often what is below a process is looked for again: the table changes while it is read."""
 
+WENT_ON = "it went on"
+
 ENDS_S = 3.0
 """A worker of xdist that has not ended by then is mentioned: xdist ends it after ten seconds."""
 
@@ -98,13 +100,16 @@ class Waiter:
 
         Sooner where it has started processes since, which that look did not watch.
         """
-        answer = self.look(state)
+        try:
+            answer = self.look(state)
+        except SystemExit:  # the session is over, and the test with it
+            self.mention(state, self.clock.now() - state.began_s, WENT_ON)
+            raise
         now = self.file.read()
         seconds = self.clock.now() - state.began_s
         self.due_s = seconds + state.after_s if answer and answer.get("soon") else 2.0 * seconds
         if now.seq != state.seq:
-            if answer and not answer["hang"]:
-                self.mention(state, seconds, "it went on")
+            self.mention(state, seconds, WENT_ON)
             return
         if answer is None or not answer["hang"]:
             self.mention(state, seconds, answer["why"] if answer else "nobody could look at it")

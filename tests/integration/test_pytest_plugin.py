@@ -337,14 +337,10 @@ def test_under_xdist_a_worker_that_hangs_is_replaced_and_no_test_is_lost(session
 
 
 @pytest.mark.slow
-def test_what_is_slow_is_mentioned_and_passes(sessions, tmp_path):
+def test_what_is_slow_is_mentioned_and_passes(sessions):
     session = sessions["healthy"]
     assert session.code == 0, session.out
     assert "4 passed" in session.out
-    if not mentioned(session):  # where every core has other work, no look may be over within that time
-        longer = HEALTHY.replace("SECONDS = 24.0", "SECONDS = 60.0")
-        session = Session(tmp_path / "longer", longer, "--hang-guard", "--hang-guard-after=2", "-n4", "-pno:timeout")
-        assert session.code == 0, session.out
     assert mentioned(session), session.out
 
 
