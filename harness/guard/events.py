@@ -9,8 +9,12 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from harness.guard.policy import What
+
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from harness.guard.receivers import Message
 
 LIMIT_S = 10.0
 """How long a collector may take."""
@@ -26,14 +30,14 @@ class Marks:
     name: str
     folder: Path
 
-    def tell(self, title: str, body: str) -> bool:
+    def tell(self, message: Message) -> bool:
         """Whether it was written."""
         writer: Any = import_module("tensorboard.summary.writer.event_file_writer")
         event: Any = import_module("tensorboard.compat.proto.event_pb2")
         summary: Any = import_module("tensorboard.compat.proto.summary_pb2")
         tensor: Any = import_module("tensorboard.compat.proto.tensor_pb2").TensorProto
         shape: Any = import_module("tensorboard.compat.proto.tensor_shape_pb2").TensorShapeProto
-        text = f"**{title}**\n\n{body}"
+        text = f"**{message.title}**\n\n{message.body}"
         value = summary.Summary.Value(
             tag=TAG,
             metadata=summary.SummaryMetadata(plugin_data={"plugin_name": "text"}),
@@ -55,11 +59,11 @@ class Collector:
     name: str
     url: str
 
-    def tell(self, title: str, body: str) -> bool:
+    def tell(self, message: Message) -> bool:
         """Whether the collector has taken it."""
         request = urllib.request.Request(
             f"{self.url.rstrip('/')}/v1/logs",
-            data=json.dumps(record(title, body, now_ns=time.time_ns())).encode(),
+            data=json.dumps(record(message, now_ns=time.time_ns())).encode(),
             headers={"Content-Type": "application/json"},
         )
         try:
@@ -69,19 +73,19 @@ class Collector:
             return False
 
 
-def record(title: str, body: str, *, now_ns: int) -> dict[str, Any]:
+def record(message: Message, *, now_ns: int) -> dict[str, Any]:
     """One event as OTLP's JSON: an ExportLogsServiceRequest. Source: opentelemetry.io/docs/specs/otlp."""
 
     def text(key: str, value: str) -> dict[str, Any]:
         return {"key": key, "value": {"stringValue": value}}
 
-    hangs = title.startswith("HANG")
+    hangs = message.what == What.HANG
     one = {
         "timeUnixNano": str(now_ns),
         "severityNumber": 17 if hangs else 9,
         "severityText": "ERROR" if hangs else "INFO",
-        "body": {"stringValue": f"{title}\n{body}"},
-        "attributes": [text("event.name", "nsa_harness.guard"), text("incident", body.rpartition("incident ")[2])],
+        "body": {"stringValue": f"{message.title}\n{message.body}"},
+        "attributes": [text("event.name", "nsa_harness.guard"), text("incident", message.id)],
     }
     resource = {"attributes": [text("service.name", NAME)]}
     return {"resourceLogs": [{"resource": resource, "scopeLogs": [{"scope": {"name": NAME}, "logRecords": [one]}]}]}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from harness.guard import jobs
 from harness.guard.jobs import Guarded
 from harness.guard.policy import Look, Vigil, What, may_end, routine
-from harness.guard.receivers import Delivery
+from harness.guard.receivers import Delivery, Message
 from harness.observe.proc import Proc
 from harness.report.clean import clean
 from harness.store.redact import redact_text
@@ -87,9 +87,10 @@ class Guard:
                 told[event["id"]] = event
                 hanging[event["job"]] = event
         for event in told.values():
+            message = Message(id=event["id"], what=event["event"], title=event["title"], body=event["body"])
             for receiver in self.receivers:
-                if (event["id"], receiver.name) not in delivered:
-                    self.deliveries.append(Delivery(event["id"], receiver, event["title"], event["body"]))
+                if (message.id, receiver.name) not in delivered:
+                    self.deliveries.append(Delivery(message, receiver))
         for event in hanging.values():
             if event["event"] == What.HANG and not jobs.lives(job := Guarded.of(event["job"], event["body"])):
                 self._tell(job, Vigil(began_s=self.clock.now(), hangs=event["number"]), What.ENDED, None)
@@ -196,13 +197,14 @@ class Guard:
         self.say(titles[what] + ("" if written else " (the ledger could not be written: the disk does not take it)"))
         if what is What.HANG:
             self.say(body)
-        self.deliveries += [Delivery(id, receiver, titles[what], body) for receiver in self.receivers]
+        message = Message(id=id, what=what, title=titles[what], body=body)
+        self.deliveries += [Delivery(message, receiver) for receiver in self.receivers]
 
     def _deliver(self) -> None:
         for delivery in list(self.deliveries):
             if delivery.tried(self.clock.now()):
                 self.deliveries.remove(delivery)
-                self.ledger.add(event="delivered", id=delivery.id, receiver=delivery.receiver.name)
+                self.ledger.add(event="delivered", id=delivery.message.id, receiver=delivery.receiver.name)
 
     def _end(self, job: Guarded, vigil: Vigil) -> None:
         """Send SIGTERM to the process that was named, and to nobody else."""

@@ -24,6 +24,16 @@ class ReceiverError(HarnessError):
     help = f"Addresses are those of apprise: json://host/path, slack://..., mailto://...; it comes with {EXTRA}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """What is told of an incident: its id, what happened (a value of ``policy.What``), and the words."""
+
+    id: str
+    what: str
+    title: str
+    body: str
+
+
 class Receiver(Protocol):
     """Somebody who is told."""
 
@@ -32,7 +42,7 @@ class Receiver(Protocol):
         """What names it in the ledger."""
         ...
 
-    def tell(self, title: str, body: str) -> bool:
+    def tell(self, message: Message) -> bool:
         """Whether it has taken the message."""
         ...
 
@@ -44,9 +54,9 @@ class Address:
     name: str
     told: Callable[[str, str], bool]
 
-    def tell(self, title: str, body: str) -> bool:
+    def tell(self, message: Message) -> bool:
         """Whether it has taken the message."""
-        return self.told(title, body)
+        return self.told(message.title, message.body)
 
 
 def address(url: str) -> Receiver:
@@ -86,10 +96,8 @@ def address(url: str) -> Receiver:
 class Delivery:
     """A message on its way to one receiver."""
 
-    id: str
+    message: Message
     receiver: Receiver
-    title: str
-    body: str
     due_s: float = 0.0
     wait_s: float = FIRST_AGAIN_S
 
@@ -97,7 +105,7 @@ class Delivery:
         """Try to deliver it if that is due; whether it is over."""
         if now_s < self.due_s:
             return False
-        if self.receiver.tell(self.title, self.body):
+        if self.receiver.tell(self.message):
             return True
         self.due_s, self.wait_s = now_s + self.wait_s, min(2.0 * self.wait_s, LONGEST_AGAIN_S)
         return False

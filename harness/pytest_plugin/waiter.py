@@ -46,7 +46,7 @@ LATE_S = 10.0
 KILL_ROUNDS = 50
 """How often what is below a process is looked for again: the table changes while it is read."""
 
-WENT_ON = "it went on"
+NO_HANG = "it was not called a hang"
 
 ENDS_S = 3.0
 """A worker of xdist that has not ended by then is mentioned: xdist ends it after ten seconds."""
@@ -100,16 +100,13 @@ class Waiter:
 
         Sooner where it has started processes since, which that look did not watch.
         """
-        try:
-            answer = self.look(state)
-        except SystemExit:  # the session is over, and the test with it
-            self.mention(state, self.clock.now() - state.began_s, WENT_ON)
-            raise
+        self.mention(state, self.clock.now() - state.began_s, NO_HANG)  # the session may end before the look does
+        answer = self.look(state)
         now = self.file.read()
         seconds = self.clock.now() - state.began_s
         self.due_s = seconds + state.after_s if answer and answer.get("soon") else 2.0 * seconds
         if now.seq != state.seq:
-            self.mention(state, seconds, WENT_ON)
+            self.mention(state, seconds, NO_HANG)
             return
         if answer is None or not answer["hang"]:
             self.mention(state, seconds, answer["why"] if answer else "nobody could look at it")
@@ -127,6 +124,7 @@ class Waiter:
             text=answer["text"],
         )
         tell(self.folder / f"{self.name}.told", told)
+        self.mention(state, seconds, "")
         self.end(now, told)
 
     def look(self, state: State) -> dict[str, Any] | None:
@@ -160,12 +158,12 @@ class Waiter:
         return above is not None and above.state in "Tt"
 
     def mention(self, state: State, seconds: float, why: str) -> None:
-        """Keep for the summary that a test took long: the last word on each."""
+        """Keep for the summary that a test took long: the last word on each, and none where ``why`` is empty."""
         start = f"{state.nodeid} ({state.phase}): "
         self.looks = [line for line in self.looks if not line.startswith(start)]
-        self.looks.append(f"{start}after {seconds:.0f} s: {' '.join(why.split())}")
+        self.looks += [f"{start}after {seconds:.0f} s: {' '.join(why.split())}"] if why else []
         with suppress(OSError):  # the session has ended, and its folder with it
-            (self.folder / f"{self.name}.looks").write_text("\n".join(self.looks) + "\n")
+            (self.folder / f"{self.name}.looks").write_text("".join(f"{line}\n" for line in self.looks))
 
     # -- ending
 

@@ -25,6 +25,7 @@ def names_in(path: Path) -> set[str]:
 
 def test_there_are_promises():
     assert len(PROMISES) == len(ROWS) > 10
+    assert len(FINDINGS) > 10
 
 
 @pytest.mark.parametrize("promise", PROMISES)

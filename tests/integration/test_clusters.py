@@ -39,6 +39,15 @@ def engine(request):
     assert subprocess.run(["ip", "link", "show", two.bridge], capture_output=True, check=False).returncode != 0
 
 
+@pytest.fixture
+def reached(engine, monkeypatch):
+    """The engine itself, in this process."""
+    name, env, _ = engine
+    for key, text in env.items():
+        monkeypatch.setenv(key, text)
+    return ENGINES.load(name)()
+
+
 def run(engine, tmp_path, code):
     name, env, _ = engine
     (tmp_path / "job.py").write_text(PROGRAM)
@@ -100,17 +109,11 @@ def test_a_guard_started_by_a_prolog_tells_of_a_hang_and_ends_with_the_job(engin
 
 @pytest.mark.long
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
-def test_contract(check, engine, tmp_path, monkeypatch):
-    name, env, _ = engine
-    for key, text in env.items():
-        monkeypatch.setenv(key, text)
-    check(ENGINES.load(name)(), tmp_path)
+def test_contract(check, reached, tmp_path):
+    check(reached, tmp_path)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("check", CLUSTER_CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
-def test_contract_of_nodes(check, engine, tmp_path, monkeypatch):
-    name, env, two = engine
-    for key, text in env.items():
-        monkeypatch.setenv(key, text)
-    check(ENGINES.load(name)(), tmp_path, two)
+def test_contract_of_nodes(check, reached, engine, tmp_path):
+    check(reached, tmp_path, engine[2])

@@ -344,6 +344,15 @@ def test_what_is_slow_is_mentioned_and_passes(sessions):
     assert mentioned(session), session.out
 
 
+def test_the_last_test_of_a_session_is_mentioned_too_though_its_look_was_not_over(tmp_path):
+    last = "import time\ndef test_last():\n    time.sleep(5)\n"
+    session = Session(tmp_path / "last", last, "--hang-guard", "--hang-guard-after=1", "-pno:timeout")
+
+    assert session.code == 0, session.out
+    said = session.out.partition("looked at, and left to go on")[2]
+    assert "test_it.py::test_last (call): after " in said, session.out
+
+
 def mentioned(session):
     """Those of the four healthy tests that the session says it looked at and left to go on."""
     said = session.out.partition("looked at, and left to go on")[2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -17,6 +18,7 @@ from harness.core.campaign import CampaignAnswer, CampaignSpec
 from harness.core.record import Machine, Run
 from harness.settings import Settings
 
+ROOT = Path(__file__).parents[4]
 MACHINE = Machine(python="3", torch="2", platform="Linux", kernel="6", cpu="c", cores=2, memory_bytes=1)
 COMMAND = ("{python}", "train.py")
 
@@ -90,3 +92,15 @@ def test_the_soft_limit_reaches_the_search(spec):
     assert not given.matrix.effort.soft_limit
     assert spec.matrix.effort.soft_limit, "it is the default"
     assert "--soft-limit" in CliRunner().invoke(bisect, ["--help"]).output
+
+
+@pytest.mark.parametrize(
+    ("file", "given", "controls"),
+    [
+        ("layers.yaml", (), ("dense",)),
+        ("layers.yaml", ("none",), ()),
+        ("layers.yaml", ("no-fault",), ("no-fault",)),
+    ],
+)
+def test_a_search_in_a_file_about_our_trainer_runs_the_control_that_fits_it(file, given, controls):
+    assert asked(options(file=ROOT / "matrices" / file, controls=given), ()).controls == controls

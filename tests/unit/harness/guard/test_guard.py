@@ -19,10 +19,11 @@ from harness.guard.guard import Guard, look_into
 from harness.guard.jobs import Guarded
 from harness.guard.ledger import GuardedError, Ledger
 from harness.guard.policy import CONFIRM_S, LONGEST_S, QUIET_S, Look, Vigil, What, may_end
-from harness.guard.receivers import Metrics, ReceiverError, address
+from harness.guard.receivers import Message, Metrics, ReceiverError, address
 from harness.observe.proc import Proc
 
 TICK = 10.0
+HUNG = Message(id="7-1-1-hang", what=What.HANG, title="HANG (deadlock): process 7", body="python train.py")
 WORKS = Look(kind="UNRESOLVED", cause="moving", confidence="low", because="it works")
 UNSEEN = Look(kind="UNRESOLVED", cause="may-go-on", confidence="low", because="too little was seen")
 HANGS = Look(kind="HANG", cause="deadlock", confidence="high", because="nothing moves", run="")
@@ -113,12 +114,12 @@ class Heard:
     def __init__(self, deaf=0):
         self.name, self.deaf, self.titles, self.bodies = "json-1", deaf, [], []
 
-    def tell(self, title, body):
+    def tell(self, message):
         self.deaf -= 1
         if self.deaf >= 0:
             return False
-        self.titles.append(title)
-        self.bodies.append(body)
+        self.titles.append(message.title)
+        self.bodies.append(message.body)
         return True
 
 
@@ -263,7 +264,7 @@ def test_on_a_full_disk_a_hang_is_kept_where_it_was_seen(tmp_path, asleep, monke
 
 def test_a_run_is_marked_in_its_tensorboard(tmp_path):
     one = address(f"tensorboard:{tmp_path}")
-    assert one.tell("HANG (deadlock): process 7", "python train.py\nincident 7-1-1-hang")
+    assert one.tell(HUNG)
 
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -289,7 +290,7 @@ def test_a_collector_of_opentelemetry_is_sent_a_log_record(status, taken):
     with HTTPServer(("127.0.0.1", 0), Collects) as server:
         Thread(target=server.handle_request, daemon=True).start()
         one = address(f"otlp:http://127.0.0.1:{server.server_port}")
-        assert one.tell("HANG (deadlock): process 7", "python train.py\nincident 7-1-1-hang") is taken
+        assert one.tell(HUNG) is taken
 
     ((path, said),) = heard
     (record,) = said["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
@@ -298,7 +299,7 @@ def test_a_collector_of_opentelemetry_is_sent_a_log_record(status, taken):
 
 
 def test_a_collector_that_is_not_there_has_taken_nothing():
-    assert not address("otlp:http://127.0.0.1:9").tell("HANG", "incident 1")
+    assert not address("otlp:http://127.0.0.1:9").tell(HUNG)
     with pytest.raises(ReceiverError, match=r"write for example otlp:http://127\.0\.0\.1:4318"):
         address("otlp:127.0.0.1")
 
