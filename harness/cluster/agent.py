@@ -16,6 +16,7 @@ import sys
 import tarfile
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -25,6 +26,7 @@ from harness.clock import WallClock
 from harness.cluster.wire import HEADS, ORDER, TOKEN, LostError, Wire, greet
 from harness.conduct import Parts, conduct
 from harness.core.codec import from_json, to_json
+from harness.core.columns import to_columns
 from harness.core.errors import HarnessError
 from harness.core.trial import Trial
 from harness.core.verdict import Case, Kind, Verdict
@@ -249,7 +251,8 @@ class Agent:
 
 
 def _part(task: Task, outcome: Outcome, evidence: Evidence) -> dict[str, Any]:
-    return {"outcome": to_json(outcome), "evidence": numbered(to_json(evidence), node=task.order["node"])}
+    rows = to_columns(evidence, change=partial(numbered, node=task.order["node"]))
+    return {"outcome": to_json(outcome), "evidence": rows}
 
 
 def packed(folder: Path) -> str:
