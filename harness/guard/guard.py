@@ -74,6 +74,7 @@ class Guard:
     looks_cpu_s: float = 0.0
     hangs: int = 0
     families: dict[Guarded, list[int]] = field(default_factory=dict[Guarded, list[int]])
+    over: set[Guarded] = field(default_factory=set[Guarded])
     searched_s: float | None = None
 
     def remember(self) -> None:
@@ -112,7 +113,7 @@ class Guard:
             elif event["event"] == What.UNSEEN:
                 vigil.told_unseen = True
         self.vigils[job] = vigil
-        self.say(f"guarding process {job.pid}: {job.command[:100]}")
+        self.say(f"guarding {job.name}: {job.command[:100]}")
 
     def run(self, *, stop: Callable[[], bool]) -> None:
         """Guard until there is nothing left to guard, or for ever where jobs are searched for."""
@@ -127,10 +128,10 @@ class Guard:
             self.searched_s = now_s
             self._search()
         for job, vigil in list(self.vigils.items()):
-            if not jobs.lives(job):
+            if job in self.over if job.slurm else not jobs.lives(job):
                 self._ended(job, vigil)
                 continue
-            vigil.pulse(now_s, jobs.cpu_s(self.families.get(job, [job.pid]), proc=self.proc))
+            vigil.pulse(now_s, self._pulse(job, now_s))
             if vigil.is_due(now_s):
                 self._look_into(job, vigil)
         self.ledger.flush()
@@ -150,7 +151,12 @@ class Guard:
         if self.pattern is not None:
             for job in jobs.matching(self.pattern):
                 self.guard(job)
-        self.families = {job: jobs.pids(job, proc=self.proc) for job in self.vigils}
+        self.families = {job: jobs.pids(job, proc=self.proc) for job in self.vigils if not job.slurm}
+        self.over = {job for job in self.vigils if job.slurm and not jobs.lives(job)}
+
+    def _pulse(self, job: Guarded, now_s: float) -> dict[int, float]:
+        """The CPU time of a job's processes. Of one on other nodes it is not known: it counts as one that computes."""
+        return {0: now_s} if job.slurm else jobs.cpu_s(self.families.get(job, [job.pid]), proc=self.proc)
 
     def _routine_s(self) -> float:
         if self.routine_s is not None:
@@ -178,15 +184,15 @@ class Guard:
         del self.vigils[job]
         if vigil.hang:
             self._tell(job, vigil, What.ENDED, None)
-        self.say(f"process {job.pid} has ended; it is no longer guarded")
+        self.say(f"{job.name} has ended; it is no longer guarded")
 
     def _tell(self, job: Guarded, vigil: Vigil, what: What, look: Look | None) -> None:
         number = vigil.hangs
         titles = {
-            What.HANG: f"HANG ({look.cause}): process {job.pid}" if look else "",
-            What.GOES_ON: f"process {job.pid} goes on: hang {number} of it is over",
-            What.ENDED: f"process {job.pid} has ended: hang {number} of it is over",
-            What.UNSEEN: f"process {job.pid} cannot be looked into: a hang of it may not be told",
+            What.HANG: f"HANG ({look.cause}): {job.name}" if look else "",
+            What.GOES_ON: f"{job.name} goes on: hang {number} of it is over",
+            What.ENDED: f"{job.name} has ended: hang {number} of it is over",
+            What.UNSEEN: f"{job.name} cannot be looked into: a hang of it may not be told",
         }
         id = f"{job.key}-{number}-{what}"
         lines = [redact_text(clean(job.command))[:500]]
@@ -215,7 +221,11 @@ class Guard:
                 self.ledger.add(event="delivered", id=delivery.message.id, receiver=delivery.receiver.name)
 
     def _end(self, job: Guarded, vigil: Vigil) -> None:
-        """Send SIGTERM to the process that was named, and to nobody else."""
+        """Send SIGTERM to the process that was named, and to nobody else; Slurm is asked to, for its job's."""
+        if job.slurm:
+            subprocess.run(["scancel", "--signal=TERM", job.slurm], capture_output=True, check=False)
+            self._has_ended(job, vigil)
+            return
         try:
             fd = os.pidfd_open(job.pid)
         except ProcessLookupError:
@@ -224,12 +234,15 @@ class Guard:
             # The PID may have been given to somebody else before it was opened.
             if jobs.pids(job, proc=self.proc):
                 signal.pidfd_send_signal(fd, signal.SIGTERM)
-                self.ledger.add(event="sent SIGTERM", job=job.key, number=vigil.hangs)
-                self.say(f"SIGTERM was sent to process {job.pid}, as --on-hang term asks")
+                self._has_ended(job, vigil)
         except ProcessLookupError:
             return
         finally:
             os.close(fd)
+
+    def _has_ended(self, job: Guarded, vigil: Vigil) -> None:
+        self.ledger.add(event="sent SIGTERM", job=job.key, number=vigil.hangs)
+        self.say(f"SIGTERM was sent to {job.name}, as --on-hang term asks")
 
 
 def look_into(job: Guarded, *, looks: Path, runs: Path) -> Look | None:
@@ -241,8 +254,9 @@ def look_into(job: Guarded, *, looks: Path, runs: Path) -> Look | None:
     if not jobs.lives(job):
         return None
     looks, runs = _with_room(looks), _with_room(runs)
+    what = ("--slurm", job.slurm) if job.slurm else (str(job.pid),)
     try:
-        said = json.loads(_by_ourselves("watch", str(job.pid), "--json", "--no-report", "--runs", str(looks)))
+        said = json.loads(_by_ourselves("watch", *what, "--json", "--no-report", "--runs", str(looks)))
         if not (said.get("run") and said.get("verdict")):  # an error, said as JSON
             return None
         run, verdict = Path(said["run"]), _told(said, job)
@@ -266,7 +280,7 @@ def _told(said: dict[str, Any], job: Guarded) -> dict[str, Any]:
     if said["verdict"]["kind"] == "HANG" or not said.get("stuck"):
         return said["verdict"]
     part = said["stuck"][0]
-    who = f"process {job.pid}, or what it has started, may only see that and end it: it sleeps, and looks again"
+    who = f"{job.name}, or what it has started, may only see that and end it: it sleeps, and looks again"
     return {**part, "confidence": "medium", "because": f"{part['because']}; {who}"}
 
 

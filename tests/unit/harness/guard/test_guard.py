@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.cluster.onlook import NoSlurmJobError
 from harness.guard import jobs
 from harness.guard.guard import Guard, cannot_see, look_into
 from harness.guard.jobs import Guarded
@@ -348,3 +349,37 @@ def test_a_collector_that_is_not_there_has_taken_nothing():
 def test_a_hang_that_an_earlier_guard_told_is_looked_into_at_once():
     assert Vigil(began_s=0.0, hang=1, hangs=1).is_due(0.0)
     assert not Vigil(began_s=0.0).is_due(0.0)
+
+
+def test_a_job_of_slurm_is_looked_into_by_the_clock_and_over_when_slurm_says_so(tmp_path, monkeypatch):
+    states = ["RUNNING"]
+    monkeypatch.setattr("harness.guard.jobs.state_of", lambda job: (states[-1], 2))
+    monkeypatch.setattr("harness.guard.jobs.nodes_of", lambda job: 2)
+    heard = Heard()
+    guard = guarding(tmp_path, None, look=WORKS, heard=heard)
+    guard.guard(jobs.of_slurm(17))
+    ticks(guard, 360)
+    assert guard.looks == 4, "after half a minute, and then each quarter of an hour"
+    guard.look = lambda job: HANGS
+    ticks(guard, 100)
+    states.append("COMPLETED")
+    ticks(guard, 7)
+    assert heard.titles == ["HANG (deadlock): job 17 of Slurm", "job 17 of Slurm has ended: hang 1 of it is over"]
+    assert heard.bodies[0].endswith("incident 0-17-1-hang")
+    assert guard.vigils == {}
+
+
+def test_a_slurm_that_does_not_answer_has_ended_no_job(monkeypatch):
+    def away(job):
+        raise NoSlurmJobError("Slurm does not answer")
+
+    monkeypatch.setattr("harness.guard.jobs.state_of", away)
+    assert jobs.lives(Guarded(pid=0, started=17, command=""))
+
+
+def test_the_job_of_slurm_that_is_meant_is_looked_into(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("harness.guard.jobs.state_of", lambda job: ("RUNNING", 2))
+    monkeypatch.setattr("harness.guard.guard._by_ourselves", lambda *argv: asked.append(argv) or "")
+    look_into(Guarded(pid=0, started=17, command=""), looks=tmp_path / "looks", runs=tmp_path)
+    assert asked[0][:3] == ("watch", "--slurm", "17")
