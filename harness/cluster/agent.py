@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from harness.classify.engine import classify
 from harness.clock import WallClock
-from harness.cluster.wire import HEADS, ORDER, TOKEN, LostError, Wire, greet
+from harness.cluster.wire import HEADS, ORDER, TOKEN, LostError, Wire, crowd, greet
 from harness.conduct import Parts, conduct
 from harness.core.codec import from_json, to_json
 from harness.core.columns import to_columns
@@ -155,7 +155,7 @@ class Agent:
         wire, id, task = self.wire, str(message.get("id", "")), self.task
         assert wire is not None, "messages come over it"
         if "ping" in message:
-            wire.send(pong=message["ping"], t=time.monotonic())
+            wire.send(pong=message["ping"], t=time.monotonic(), crowd=crowd())
         elif "port" in message:
             wire.send(id=id, port=free_port())
         elif "order" in message:
