@@ -5,7 +5,8 @@ The rule for every standstill, of one process, of several ranks, of a loader or 
 how long the silence must be where somebody outside could end it:
 
 - Nobody can end it: at once, when two undisturbed windows show that nothing moves and three samples the same stacks.
-- One of several ranks is stopped (state T) while the others wait for it: after five seconds.
+- One of several processes is stopped (state T) while the others wait for it: after five seconds, high. Where a thread
+  of whoever waits for it may still continue it: after four times the limit.
 - Somebody outside could end it (another program, another machine, a device, whoever stopped all of it): after four
   times the limit, medium. A process that sleeps on a timer wakes by itself, and is never called a hang.
 - What it waits for could not be seen: never. It may be a sleep.
@@ -499,11 +500,17 @@ def _outside_end(job: Job, start: int, live: dict[int, Chance]) -> tuple[Standin
 
 
 def _stopped(case: Case, job: Job, one: Standing, *, alone: bool) -> Verdict | None:
-    """State T at every look of five seconds or more. All of a job may be stopped by who means to go on with it."""
+    """State T at every look of five seconds or more.
+
+    All of a job may be stopped by who means to go on with it; one process by a thread of whoever waits for it.
+    """
     if one.looks[-1].state != "T" or one.stopped_s < STOPPED_S or (alone and not beyond_limit(case)):
+        return None
+    waiters = [other for other in job.stand.values() if any(one.pid in chance.who for chance in other.chances)]
+    if any(other.has_another_thread for other in waiters) and not watched_out(case):
         return None
     in_state_t = [look.id for look in one.looks if look.state == "T"]
     because = f"state T (stopped by a signal) at {len(in_state_t)} of {len(one.looks)} looks, for {one.stopped_s:.1f} s"
-    verdict = _hang(case, one, STOPPED, because, confidence=Confidence.PROOF, cites=in_state_t)
+    verdict = _hang(case, one, STOPPED, because, confidence=Confidence.HIGH, cites=in_state_t)
     leader = next((pid for pid in job.leaders if job.stand[pid].rank == one.rank), one.pid)
     return _about(case, job, leader, one, verdict, [leader])
