@@ -75,7 +75,7 @@ def guard(
 
     from harness.cli.exit_codes import ExitCode
     from harness.clock import WallClock
-    from harness.guard.guard import Guard, look_into, write_up
+    from harness.guard.guard import Guard, cannot_see, look_into, write_up
     from harness.guard.jobs import named
     from harness.guard.ledger import Ledger
     from harness.guard.receivers import Metrics, address
@@ -101,6 +101,8 @@ def guard(
         end=on_hang == "term",
         routine_s=every,
     )
+    if blind := cannot_see():
+        click.echo(f"warning: {blind}", err=True)
     one.remember()
     for job in found:
         one.guard(job)

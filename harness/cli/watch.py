@@ -247,7 +247,12 @@ def _tell(store: RunStore, record: TrialRecord, job: Job, *, as_json: bool, wher
     argv = store.run().argv
     stuck = _stuck(record, evidence)
     if as_json:
-        told = {"run": str(store.run_dir), "verdict": to_json(record.verdict), "stuck": to_json(stuck)}
+        told = {
+            "run": str(store.run_dir),
+            "verdict": to_json(record.verdict),
+            "stuck": to_json(stuck),
+            "unseen": [failure.reason for failure in evidence.failures] if evidence and not evidence.stacks else [],
+        }
         click.echo(json.dumps(told, indent=1))
     else:
         result(one.watched(record, kept, launcher=job.launcher.pid, where=where, argv=argv))

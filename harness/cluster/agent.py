@@ -16,15 +16,17 @@ import sys
 import tarfile
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from harness.classify.engine import classify
 from harness.clock import WallClock
-from harness.cluster.wire import HEADS, ORDER, TOKEN, LostError, Wire, greet
+from harness.cluster.wire import HEADS, ORDER, TOKEN, LostError, Wire, crowd, greet
 from harness.conduct import Parts, conduct
 from harness.core.codec import from_json, to_json
+from harness.core.columns import to_columns
 from harness.core.errors import HarnessError
 from harness.core.trial import Trial
 from harness.core.verdict import Case, Kind, Verdict
@@ -153,7 +155,7 @@ class Agent:
         wire, id, task = self.wire, str(message.get("id", "")), self.task
         assert wire is not None, "messages come over it"
         if "ping" in message:
-            wire.send(pong=message["ping"], t=time.monotonic())
+            wire.send(pong=message["ping"], t=time.monotonic(), crowd=crowd())
         elif "port" in message:
             wire.send(id=id, port=free_port())
         elif "order" in message:
@@ -249,7 +251,8 @@ class Agent:
 
 
 def _part(task: Task, outcome: Outcome, evidence: Evidence) -> dict[str, Any]:
-    return {"outcome": to_json(outcome), "evidence": numbered(to_json(evidence), node=task.order["node"])}
+    rows = to_columns(evidence, change=partial(numbered, node=task.order["node"]))
+    return {"outcome": to_json(outcome), "evidence": rows}
 
 
 def packed(folder: Path) -> str:

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from harness.guard import jobs
 from harness.guard.jobs import Guarded
-from harness.guard.policy import Look, Vigil, What, may_end, routine
+from harness.guard.policy import BLIND, Look, Vigil, What, may_end, routine
 from harness.guard.receivers import Delivery, Message
 from harness.observe.proc import Proc
+from harness.observe.stacks.dumper import find_tool
 from harness.report.clean import clean
 from harness.store.redact import redact_text
 
@@ -85,7 +86,8 @@ class Guard:
                 delivered.add((event["id"], event["receiver"]))
             elif event.get("event") in set(What):
                 told[event["id"]] = event
-                hanging[event["job"]] = event
+                if event["event"] != What.UNSEEN:
+                    hanging[event["job"]] = event
         for event in told.values():
             message = Message(id=event["id"], what=event["event"], title=event["title"], body=event["body"])
             for receiver in self.receivers:
@@ -107,6 +109,8 @@ class Guard:
                 vigil.hang = vigil.hangs = event["number"]
             elif event["event"] == What.GOES_ON:
                 vigil.hang = 0
+            elif event["event"] == What.UNSEEN:
+                vigil.told_unseen = True
         self.vigils[job] = vigil
         self.say(f"guarding process {job.pid}: {job.command[:100]}")
 
@@ -134,6 +138,7 @@ class Guard:
         self.metrics.set(
             jobs=len(self.vigils),
             hanging=sum(vigil.hang > 0 for vigil in self.vigils.values()),
+            unseen=sum(vigil.blind >= BLIND for vigil in self.vigils.values()),
             undelivered=len(self.deliveries),
             looks_total=self.looks,
             looks_cpu_seconds_total=self.looks_cpu_s,
@@ -181,6 +186,7 @@ class Guard:
             What.HANG: f"HANG ({look.cause}): process {job.pid}" if look else "",
             What.GOES_ON: f"process {job.pid} goes on: hang {number} of it is over",
             What.ENDED: f"process {job.pid} has ended: hang {number} of it is over",
+            What.UNSEEN: f"process {job.pid} cannot be looked into: a hang of it may not be told",
         }
         id = f"{job.key}-{number}-{what}"
         lines = [redact_text(clean(job.command))[:500]]
@@ -190,12 +196,14 @@ class Guard:
             lines += [f"confidence: {look.confidence}; two looks agree", look.because, f"report: {look.run}/report.md"]
         elif look is not None:
             lines.append(look.because)
+        if look is not None and look.unseen:
+            lines.append(f"no stack was seen: {look.unseen}")
         body = "\n".join([*lines, f"incident {id}"])
         written = self.ledger.add(
             event=what, id=id, job=job.key, number=number, at=self.clock.wall(), title=titles[what], body=body
         )
         self.say(titles[what] + ("" if written else " (the ledger could not be written: the disk does not take it)"))
-        if what is What.HANG:
+        if what in (What.HANG, What.UNSEEN):
             self.say(body)
         message = Message(id=id, what=what, title=titles[what], body=body)
         self.deliveries += [Delivery(message, receiver) for receiver in self.receivers]
@@ -249,6 +257,7 @@ def look_into(job: Guarded, *, looks: Path, runs: Path) -> Look | None:
         confidence=verdict["confidence"],
         because=verdict["because"],
         run=str(run),
+        unseen="; ".join(said.get("unseen", ())),
     )
 
 
@@ -259,6 +268,16 @@ def _told(said: dict[str, Any], job: Guarded) -> dict[str, Any]:
     part = said["stuck"][0]
     who = f"process {job.pid}, or what it has started, may only see that and end it: it sleeps, and looks again"
     return {**part, "confidence": "medium", "because": f"{part['because']}; {who}"}
+
+
+def cannot_see() -> str:
+    """What looks from here will not show, and what to install; empty where a look sees stacks."""
+    if any(find_tool(name) for name in ("py-spy", "pystack")):
+        return ""
+    return (
+        "no stack can be seen from here, so a hang is told only where the kernel alone shows it, and most are not: "
+        f"install py-spy beside this program: {sys.executable} -m pip install py-spy"
+    )
 
 
 def write_up(look: Look) -> None:
