@@ -1045,6 +1045,23 @@ def looping(source: str, *turns: Mapping[str, Any], line: int = 2, times: float 
     return silent(times=times, processes=looks(**{**BUSY, **process}), stacks=tuple(seen))
 
 
+@pytest.mark.parametrize(
+    ("more", "hangs"),
+    [
+        ({}, True),
+        ({"side": thread_waiting(**SLEEPS)}, False),
+        ({"side": thread_waiting(wchan="sk_wait_data")}, False),
+        ({"children": 1}, False),
+        ({"handles": ("SIGUSR1",)}, False),
+    ],
+    ids=["alone", "a thread sleeps", "a thread waits for a connection", "a child", "a handler"],
+)
+def test_who_only_sleeps_by_its_source_never_goes_on_unless_somebody_may_end_that(more, hangs):
+    how = {**{name: 0 for name in BUSY if name != "state"}, "state": "S", **SLEEPS, **more}
+    assert is_hang(looping("while True:\n    time.sleep(1)", {}, times=BRIEF, **how)) == hangs
+    assert not is_hang(looping("while True:\n    time.sleep(1)\n    look()", {}, times=LONG, **how))
+
+
 COUNTS = [{"t": n, "S": 4096, "n": n} for n in (10, 25, 41)]
 STAYS = {"n": 3, "flag": False, "self": "<Queue at 0x7f>", "queue": "<Queue at 0x7f>", "x": 0.5, "items": "[1, 2]"}
 CHANGES = [{"x": value, "n": n} for value, n in ((0.5, 9), (0.25, 4), (0.125, 7))]
