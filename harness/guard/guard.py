@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from harness.guard.ledger import Ledger
     from harness.guard.receivers import Metrics, Receiver
 
+SUSPECT = "suspect"
+"""The event of a first look that says HANG, or, without a cause, of what has taken that back."""
+
 TICK_S = 10.0
 """Seconds between two pulses."""
 
@@ -70,10 +73,12 @@ class Guard:
     proc: Proc = field(default_factory=Proc)
     vigils: dict[Guarded, Vigil] = field(default_factory=dict[Guarded, Vigil])
     deliveries: list[Delivery] = field(default_factory=list[Delivery])
+    unwritten: list[Look] = field(default_factory=list[Look])
     looks: int = 0
     looks_cpu_s: float = 0.0
     hangs: int = 0
     families: dict[Guarded, list[int]] = field(default_factory=dict[Guarded, list[int]])
+    over: set[Guarded] = field(default_factory=set[Guarded])
     searched_s: float | None = None
 
     def remember(self) -> None:
@@ -111,8 +116,10 @@ class Guard:
                 vigil.hang = 0
             elif event["event"] == What.UNSEEN:
                 vigil.told_unseen = True
+            elif event["event"] == SUSPECT:
+                vigil.suspect_again(event["cause"], age_s=self.clock.now() - event["at_s"])
         self.vigils[job] = vigil
-        self.say(f"guarding process {job.pid}: {job.command[:100]}")
+        self.say(f"guarding {job.name}: {job.command[:100]}")
 
     def run(self, *, stop: Callable[[], bool]) -> None:
         """Guard until there is nothing left to guard, or for ever where jobs are searched for."""
@@ -127,14 +134,16 @@ class Guard:
             self.searched_s = now_s
             self._search()
         for job, vigil in list(self.vigils.items()):
-            if not jobs.lives(job):
+            if job in self.over if job.slurm else not jobs.lives(job):
                 self._ended(job, vigil)
                 continue
-            vigil.pulse(now_s, jobs.cpu_s(self.families.get(job, [job.pid]), proc=self.proc))
+            vigil.pulse(now_s, self._pulse(job, now_s))
             if vigil.is_due(now_s):
                 self._look_into(job, vigil)
         self.ledger.flush()
         self._deliver()
+        while self.unwritten:  # after all have been told: a report takes three times as long as a look
+            self.report(self.unwritten.pop(0))
         self.metrics.set(
             jobs=len(self.vigils),
             hanging=sum(vigil.hang > 0 for vigil in self.vigils.values()),
@@ -150,7 +159,12 @@ class Guard:
         if self.pattern is not None:
             for job in jobs.matching(self.pattern):
                 self.guard(job)
-        self.families = {job: jobs.pids(job, proc=self.proc) for job in self.vigils}
+        self.families = {job: jobs.pids(job, proc=self.proc) for job in self.vigils if not job.slurm}
+        self.over = {job for job in self.vigils if job.slurm and not jobs.lives(job)}
+
+    def _pulse(self, job: Guarded, now_s: float) -> dict[int, float]:
+        """The CPU time of a job's processes. Of one on other nodes it is not known: it counts as one that computes."""
+        return {0: now_s} if job.slurm else jobs.cpu_s(self.families.get(job, [job.pid]), proc=self.proc)
 
     def _routine_s(self) -> float:
         if self.routine_s is not None:
@@ -166,9 +180,14 @@ class Guard:
         if look is None:
             vigil.failed(self.clock.now())
             return
-        what = vigil.looked(self.clock.now(), look)
+        suspected, what = vigil.suspect, vigil.looked(self.clock.now(), look)
+        if vigil.suspect is not suspected:  # the look that has to agree may be another guard's
+            suspect = vigil.suspect.cause if vigil.suspect is not None else ""
+            self.ledger.add(event=SUSPECT, job=job.key, cause=suspect, at_s=self.clock.now())
         if what is not What.HANG:
             discard(look)
+        else:
+            self.unwritten.append(look)
         if what is not None:
             self._tell(job, vigil, what, look)
         if what is What.HANG and self.end and may_end(look):
@@ -178,20 +197,19 @@ class Guard:
         del self.vigils[job]
         if vigil.hang:
             self._tell(job, vigil, What.ENDED, None)
-        self.say(f"process {job.pid} has ended; it is no longer guarded")
+        self.say(f"{job.name} has ended; it is no longer guarded")
 
     def _tell(self, job: Guarded, vigil: Vigil, what: What, look: Look | None) -> None:
         number = vigil.hangs
         titles = {
-            What.HANG: f"HANG ({look.cause}): process {job.pid}" if look else "",
-            What.GOES_ON: f"process {job.pid} goes on: hang {number} of it is over",
-            What.ENDED: f"process {job.pid} has ended: hang {number} of it is over",
-            What.UNSEEN: f"process {job.pid} cannot be looked into: a hang of it may not be told",
+            What.HANG: f"HANG ({look.cause}): {job.name}" if look else "",
+            What.GOES_ON: f"{job.name} goes on: hang {number} of it is over",
+            What.ENDED: f"{job.name} has ended: hang {number} of it is over",
+            What.UNSEEN: f"{job.name} cannot be looked into: a hang of it may not be told",
         }
         id = f"{job.key}-{number}-{what}"
         lines = [redact_text(clean(job.command))[:500]]
         if look is not None and what is What.HANG:
-            self.report(look)
             self.hangs += 1
             lines += [f"confidence: {look.confidence}; two looks agree", look.because, f"report: {look.run}/report.md"]
         elif look is not None:
@@ -215,7 +233,11 @@ class Guard:
                 self.ledger.add(event="delivered", id=delivery.message.id, receiver=delivery.receiver.name)
 
     def _end(self, job: Guarded, vigil: Vigil) -> None:
-        """Send SIGTERM to the process that was named, and to nobody else."""
+        """Send SIGTERM to the process that was named, and to nobody else; Slurm is asked to, for its job's."""
+        if job.slurm:
+            subprocess.run(["scancel", "--signal=TERM", job.slurm], capture_output=True, check=False)
+            self._has_ended(job, vigil)
+            return
         try:
             fd = os.pidfd_open(job.pid)
         except ProcessLookupError:
@@ -224,12 +246,15 @@ class Guard:
             # The PID may have been given to somebody else before it was opened.
             if jobs.pids(job, proc=self.proc):
                 signal.pidfd_send_signal(fd, signal.SIGTERM)
-                self.ledger.add(event="sent SIGTERM", job=job.key, number=vigil.hangs)
-                self.say(f"SIGTERM was sent to process {job.pid}, as --on-hang term asks")
+                self._has_ended(job, vigil)
         except ProcessLookupError:
             return
         finally:
             os.close(fd)
+
+    def _has_ended(self, job: Guarded, vigil: Vigil) -> None:
+        self.ledger.add(event="sent SIGTERM", job=job.key, number=vigil.hangs)
+        self.say(f"SIGTERM was sent to {job.name}, as --on-hang term asks")
 
 
 def look_into(job: Guarded, *, looks: Path, runs: Path) -> Look | None:
@@ -241,8 +266,9 @@ def look_into(job: Guarded, *, looks: Path, runs: Path) -> Look | None:
     if not jobs.lives(job):
         return None
     looks, runs = _with_room(looks), _with_room(runs)
+    what = ("--slurm", job.slurm) if job.slurm else (str(job.pid),)
     try:
-        said = json.loads(_by_ourselves("watch", str(job.pid), "--json", "--no-report", "--runs", str(looks)))
+        said = json.loads(_by_ourselves("watch", *what, "--json", "--no-report", "--runs", str(looks)))
         if not (said.get("run") and said.get("verdict")):  # an error, said as JSON
             return None
         run, verdict = Path(said["run"]), _told(said, job)
@@ -266,7 +292,7 @@ def _told(said: dict[str, Any], job: Guarded) -> dict[str, Any]:
     if said["verdict"]["kind"] == "HANG" or not said.get("stuck"):
         return said["verdict"]
     part = said["stuck"][0]
-    who = f"process {job.pid}, or what it has started, may only see that and end it: it sleeps, and looks again"
+    who = f"{job.name}, or what it has started, may only see that and end it: it sleeps, and looks again"
     return {**part, "confidence": "medium", "because": f"{part['because']}; {who}"}
 
 
