@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.core.verdict import Answer, Kind
+from harness.core.verdict import FAILURES, Answer, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,10 +25,17 @@ def subject(run: Run) -> TrialRecord | None:
 
 
 def to_tell_of(records: Sequence[TrialRecord]) -> TrialRecord | None:
-    """The first trial that showed the failure sought; else the gravest of those that did not pass; None without one."""
+    """The first trial that failed, of those that showed the failure sought if any did; else the gravest; None without.
+
+    Of a hang and a crash the first is told of, not the graver one: it is what whoever runs it meets first.
+    """
     wrong = [r for r in records if r.verdict.kind is not Kind.PASS and not r.trial.is_control]
     bad = [record for record in wrong if record.answer is Answer.BAD]
-    return bad[0] if bad else min(wrong, key=lambda record: GRAVITY.index(record.verdict.kind), default=None)
+
+    def order(record: TrialRecord) -> int:
+        return -1 if record.verdict.kind in FAILURES else GRAVITY.index(record.verdict.kind)
+
+    return min(bad or wrong, key=order, default=None)
 
 
 def subject_evidence(run: Run, run_dir: Path) -> tuple[TrialRecord, Evidence] | None:
