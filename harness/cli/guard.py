@@ -16,13 +16,15 @@ EPILOG = """\b
 Examples:
   nsa-harness guard 4242
   nsa-harness guard --match 'torchrun .*train' --notify json://127.0.0.1:8080
+  nsa-harness guard --slurm 17 --every 5m
   nsa-harness guard 4242 --on-hang term --metrics 9477
 \b
 It takes the CPU time of every process of the job each ten seconds, looks into
 what is quiet for half a minute, and into everything each --every. It tells of
 a hang when two looks agree, once, and of its end. --on-hang term also sends
 SIGTERM to the process that was named or matched, for a hang of high
-confidence only.
+confidence only. A job of Slurm is looked into each --every, by an agent on
+each of its nodes.
 \b
 Events are in RUNS/guard.jsonl, the report of each hang in RUNS. A guard that
 is started again goes on where the last one was: no hang is lost. A receiver
@@ -38,6 +40,9 @@ Exit codes:
 
 @click.command(epilog=EPILOG)
 @click.argument("pids", metavar="[PID]...", nargs=-1, type=click.IntRange(min=1))
+@click.option(
+    "--slurm", metavar="JOBID", multiple=True, type=click.IntRange(min=1), help="A job of Slurm, on all nodes."
+)
 @click.option("--match", metavar="REGEX", help="Guard this user's jobs whose command line fits, now and later.")
 @click.option("--on-hang", type=click.Choice(["tell", "term"]), default="tell", show_default=True)
 @click.option(
@@ -59,6 +64,7 @@ def guard(
     ctx: click.Context,
     *,
     pids: tuple[int, ...],
+    slurm: tuple[int, ...],
     match: str | None,
     on_hang: str,
     urls: tuple[str, ...],
@@ -75,16 +81,16 @@ def guard(
 
     from harness.cli.exit_codes import ExitCode
     from harness.clock import WallClock
-    from harness.guard.guard import Guard, look_into, write_up
-    from harness.guard.jobs import named
+    from harness.guard.guard import Guard, cannot_see, look_into, write_up
+    from harness.guard.jobs import named, of_slurm
     from harness.guard.ledger import Ledger
     from harness.guard.receivers import Metrics, address
     from harness.settings import Settings
 
-    if not pids and match is None:
-        raise click.UsageError("give a PID, or --match REGEX")
+    if not pids and not slurm and match is None:
+        raise click.UsageError("give a PID, --slurm JOBID, or --match REGEX")
     pattern = _pattern(match)
-    found = [named(pid) for pid in pids]
+    found = [*(named(pid) for pid in pids), *(of_slurm(job) for job in slurm)]
     receivers: list[Receiver] = [address(url) for url in urls]
     folder = Settings.read(runs=runs).runs
     ledger = Ledger.open(folder)
@@ -101,6 +107,8 @@ def guard(
         end=on_hang == "term",
         routine_s=every,
     )
+    if blind := cannot_see():
+        click.echo(f"warning: {blind}", err=True)
     one.remember()
     for job in found:
         one.guard(job)

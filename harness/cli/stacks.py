@@ -9,9 +9,9 @@ import click
 from harness.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from harness.observe.job import Member
+    from harness.observe.job import Job
     from harness.reading.places import RankSeen
 
 EPILOG = """\b
@@ -19,18 +19,20 @@ Examples:
   nsa-harness stacks 4242            a rank, torchrun, or the shell above
   nsa-harness stacks 4242 --samples 5 --all-threads
   nsa-harness stacks 4242 --native   C++ frames too; stops each rank briefly
+  nsa-harness stacks --slurm 17      all nodes of a job of Slurm
   nsa-harness stacks 4242 --json | jq -r '.groups[].sentence'
 \b
 Exit codes:
   0    every rank was seen
   1    some rank could not be seen: it has ended, or nobody may look into it
-  2    wrong use, no such process, or no Python process in its tree
+  2    wrong use, no such process or job, or no Python process in it
   6    nothing could be read (ptrace refused, py-spy missing)
 """
 
 
 @click.command(epilog=EPILOG)
-@click.argument("pid", type=click.IntRange(min=1))
+@click.argument("pid", required=False, type=click.IntRange(min=1))
+@click.option("--slurm", metavar="JOBID", help="A job of Slurm that runs, on all of its nodes, instead of a PID.")
 @click.option("--native", is_flag=True, help="Native frames too; stops each rank for 0.1 to 3 s, once, at the end.")
 @click.option(
     "--samples", type=click.IntRange(1, 60), default=2, show_default=True, help="Stack samples per rank, 1 s apart."
@@ -38,7 +40,16 @@ Exit codes:
 @click.option("--all-threads", is_flag=True, help="The stacks of all threads, not only of the one that decides.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 @click.pass_context
-def stacks(ctx: click.Context, *, pid: int, native: bool, samples: int, all_threads: bool, as_json: bool) -> None:
+def stacks(
+    ctx: click.Context,
+    *,
+    pid: int | None,
+    slurm: str | None,
+    native: bool,
+    samples: int,
+    all_threads: bool,
+    as_json: bool,
+) -> None:
     """Say where every rank of the running job around PID is: grouped, the odd one out first.
 
     PID is any process of the job. It says where the ranks are and whether anything moved between two looks 1 s
@@ -48,31 +59,34 @@ def stacks(ctx: click.Context, *, pid: int, native: bool, samples: int, all_thre
 
     from harness.cli.console import progress
     from harness.clock import WallClock
-    from harness.launch import procs
-    from harness.observe.job import ProcTree, find_job
+    from harness.observe.attach import SOURCES
+    from harness.observe.job import ProcTree, find_job, is_same
     from harness.observe.proc import Proc
     from harness.observe.stacks.pystack import PyStack
     from harness.observe.stacks.table import load_sources
     from harness.observe.survey import Survey
     from harness.reading.places import group_ranks
 
-    job = find_job(pid, tree=ProcTree())
     clock = WallClock()
-
-    def is_same(member: Member) -> bool:
-        now = procs.read(member.pid)
-        return now is not None and not now.dead and now.started == member.started
-
-    survey = Survey(
-        job=job,
-        clock=clock,
-        view=Proc(),
-        is_same=is_same,
-        neutral=load_sources(("py-spy", "pystack")),
-        native=(PyStack(every_thread=True), *load_sources(("py-spy",))) if native else (),
-        note=progress(now=clock.now),
-    )
-    seen = survey.take(samples=samples)
+    note = progress(now=clock.now)
+    if (pid is None) == (slurm is None):
+        raise click.UsageError("give a PID, or --slurm JOBID")
+    if slurm is not None and native:
+        raise click.UsageError("--native is for a job of this machine: it is not asked of other nodes")
+    if slurm is not None:
+        job, seen = _of_slurm(slurm, samples=samples, note=note)
+    else:
+        job = find_job(pid or 0, tree=ProcTree())
+        survey = Survey(
+            job=job,
+            clock=clock,
+            view=Proc(),
+            is_same=is_same,
+            neutral=load_sources(SOURCES),
+            native=(PyStack(every_thread=True), *load_sources(("py-spy",))) if native else (),
+            note=note,
+        )
+        seen = survey.take(samples=samples)
     groups = group_ranks(seen)
     if as_json:
         from harness.cli.stacks_text import as_data
@@ -84,6 +98,28 @@ def stacks(ctx: click.Context, *, pid: int, native: bool, samples: int, all_thre
 
         result(as_text(job, seen, groups, all_threads=all_threads))
     ctx.exit(_exit_code(seen))
+
+
+def _of_slurm(slurm: str, *, samples: int, note: Callable[[str], None]) -> tuple[Job, tuple[RankSeen, ...]]:
+    """The ranks of a job of Slurm, each as its own node saw it."""
+    from dataclasses import replace
+
+    from harness.cluster.onlook import ask, named, onlookers
+    from harness.core.columns import from_columns
+    from harness.reading.places import RankSeen
+
+    with onlookers(slurm, note=note) as members:
+        note(f"stacks on {len(members)} node(s)")
+        answers, failures = ask(members, {"slurm": slurm, "samples": samples})
+    for failure in failures:
+        click.echo(f"not seen: {failure}", err=True)
+    rows = [replace(from_columns(RankSeen, one), node=node.host) for node, answer in answers for one in answer["seen"]]
+    here = {one.rank for one in rows if one.pid is not None}
+    absent = {one.rank: one for one in rows if one.pid is None and one.rank not in here}
+    known = [one for one in rows if one.pid is not None]
+    known += [replace(one, node="") for one in absent.values()]
+    known.sort(key=lambda one: -1 if one.rank is None else one.rank)
+    return named(slurm, [node for node, _ in answers]), tuple(known)
 
 
 def _exit_code(seen: Sequence[RankSeen]) -> int:

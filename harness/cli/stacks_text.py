@@ -60,6 +60,7 @@ def as_data(job: Job, seen: Sequence[RankSeen], groups: Sequence[Group]) -> dict
             {
                 "rank": rank.rank,
                 "pid": rank.pid,
+                "node": rank.node,
                 "state": rank.state,
                 "where": where(rank.thread) if rank.thread else None,
                 "missing": rank.missing,
@@ -76,6 +77,8 @@ def as_data(job: Job, seen: Sequence[RankSeen], groups: Sequence[Group]) -> dict
 def _headline(job: Job, seen: Sequence[RankSeen]) -> str:
     noun = "rank" if seen[0].rank is not None else "Python process"
     many = f"{len(seen)} {noun}" if len(seen) == 1 else f"{len(seen)} {noun}{'es' if noun.endswith('s') else 's'}"
+    if not job.launcher.pid:  # of several nodes
+        return f"{many} of {job.launcher.command}"
     if len(job.workers) == 1 and job.workers[0].member == job.launcher:
         return f"{many}, process {job.launcher.pid} ({job.launcher.command})"
     return f"{many} below process {job.launcher.pid} ({job.launcher.command})"
@@ -146,7 +149,8 @@ def _table(seen: Sequence[RankSeen]) -> Iterable[str]:
         motion = motion_of(rank)
         cpu = f"{100 * motion.cpu_s / motion.seconds:.0f} %" if motion and motion.seconds else "-"
         place = rank.missing or (where(rank.thread) if rank.thread else "-")
-        yield _cut(f"{number:>6} {rank.pid or '-':>8}  {rank.state or '-':<6} {cpu:>5}  {clean(place)}")
+        node = f"{rank.node}: " if rank.node else ""
+        yield _cut(f"{number:>6} {rank.pid or '-':>8}  {rank.state or '-':<6} {cpu:>5}  {clean(node + place)}")
 
 
 def _helpers(job: Job) -> Iterable[str]:

@@ -12,22 +12,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from harness.cli.subjects import Subject
     from harness.core.evidence import Evidence
     from harness.core.record import TrialRecord
     from harness.core.verdict import Verdict
-    from harness.observe.job import Job, Member
     from harness.store.run_store import RunStore
 
 EPILOG = """\b
 Examples:
   nsa-harness watch 4242             a rank, torchrun, or the shell above
   nsa-harness watch 4242 --follow    until that changes, it ends, or Ctrl-C
+  nsa-harness watch --slurm 17       all nodes of a job of Slurm, as one case
   nsa-harness watch 4242 --json | jq -r .verdict.because
 \b
 Exit codes:
   0    no hang was seen: something of the job works
   1    it hangs, or a rank has ended while others wait for it
-  2    wrong use, no such process, or no Python process in its tree
+  2    wrong use, no such process or job, or no Python process in it
   3    not told: what it waits for may still come, or it has just ended
   6    nobody may look into it (ptrace refused, py-spy missing)
   130  interrupted
@@ -35,7 +36,8 @@ Exit codes:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("pid", type=click.IntRange(min=1))
+@click.argument("pid", required=False, type=click.IntRange(min=1))
+@click.option("--slurm", metavar="JOBID", help="A job of Slurm that runs, on all of its nodes, instead of a PID.")
 @click.option("--follow", is_flag=True, help="Watch on until the verdict changes, the job ends, or Ctrl-C.")
 @click.option("--every", type=DURATION, default="30s", show_default=True, help="Rest between two looks of --follow.")
 @click.option("--locals", "keeps_locals", is_flag=True, help="Keep and show the variables of its own stuck frames.")
@@ -46,7 +48,8 @@ Exit codes:
 def watch(
     ctx: click.Context,
     *,
-    pid: int,
+    pid: int | None,
+    slurm: str | None,
     follow: bool,
     every: float,
     keeps_locals: bool,
@@ -58,40 +61,30 @@ def watch(
 
     PID is any process of the job; it need not have been started by nsa-harness and is not ended, signalled or slowed.
     Takes about seven seconds. A rank is stopped only when it stands still anyway, for a fraction of a second, to see
-    its native frames.
+    its native frames. With --slurm an agent is put beside the job's ranks on each node, and goes when that is over.
     """
     from harness.cli.console import progress
     from harness.cli.exit_codes import ExitCode
+    from harness.cli.subjects import subject_of
     from harness.clock import WallClock
-    from harness.observe.job import NoJobError, ProcTree, find_job
     from harness.settings import Settings
     from harness.store import layout
 
+    if (pid is None) == (slurm is None):
+        raise click.UsageError("give a PID, or --slurm JOBID")
     clock = WallClock()
-
-    def present() -> Job:
-        return find_job(pid, tree=ProcTree())
-
-    def present_still() -> Job | None:
-        """The same job as it is now; None once it has ended, be it between two looks at the table."""
+    note = progress(now=clock.now)
+    with subject_of(pid, slurm, note=note) as subject, _store(Settings.read(runs=runs), subject) as store:
         try:
-            return present() if _alive(job) else None
-        except NoJobError:
-            return None
-
-    job = present()
-    with _store(Settings.read(runs=runs), pid, job) as store:
-        try:
-            record = _look(store, job, repeat=0, keeps_locals=keeps_locals, note=progress(now=clock.now))
-            while follow and _same(first := store.records()[0].verdict, record.verdict) and _alive(job):
+            record = _look(store, subject, repeat=0, keeps_locals=keeps_locals, note=note)
+            while follow and _same(first := store.records()[0].verdict, record.verdict) and subject.still_there():
                 click.echo(f"watching on every {every:g} s: {first}", err=True)
                 clock.sleep(every)
-                if (now := present_still()) is None:
+                if not subject.still_there():
                     break
-                job = now
                 number = len(store.records())
-                look = _look(store, job, repeat=number, keeps_locals=keeps_locals, note=progress(now=clock.now))
-                if not _alive(job):
+                look = _look(store, subject, repeat=number, keeps_locals=keeps_locals, note=note)
+                if not subject.still_there():
                     break  # it ended under our eyes: the look before stands
                 record = look
         except KeyboardInterrupt:
@@ -99,7 +92,7 @@ def watch(
             click.echo("interrupted; the job was not touched", err=True)
             ctx.exit(ExitCode.INTERRUPTED)
         where = store.run_dir if bare else layout.report(store.run_dir)
-        _tell(store, record, job, as_json=as_json, where=where)
+        _tell(store, record, end_it=subject.end_it, as_json=as_json, where=where)
         if not bare:
             from harness.report.write import write
 
@@ -122,23 +115,11 @@ def exit_code(verdict: Verdict, *, seen: bool) -> int:
     return ExitCode.OK if verdict.kind in (Kind.PASS, Kind.SLOW) else ExitCode.FINDINGS
 
 
-def is_same(member: Member) -> bool:
-    """Whether the PID still belongs to that very process, and it lives."""
-    from harness.launch import procs
-
-    now = procs.read(member.pid)
-    return now is not None and not now.dead and now.started == member.started
-
-
-def _alive(job: Job) -> bool:
-    return any(is_same(worker.member) for worker in job.workers)
-
-
 def _same(one: Verdict, other: Verdict) -> bool:
     return (one.kind, one.cause, one.rank) == (other.kind, other.cause, other.rank)
 
 
-def _store(settings: Any, pid: int, job: Job) -> RunStore:
+def _store(settings: Any, subject: Subject) -> RunStore:
     from harness.cli.foreign import command_line
     from harness.clock import WallClock
     from harness.core.campaign import CampaignSpec, Task
@@ -148,7 +129,7 @@ def _store(settings: Any, pid: int, job: Job) -> RunStore:
     from harness.solo import WHOLE
     from harness.store.run_store import RunStore
 
-    question = f"What does process {pid} ({job.launcher.command}) do?"
+    question = f"What does {subject.name} do?"
     return RunStore.create(
         settings.runs,
         spec=CampaignSpec(
@@ -164,32 +145,18 @@ def _store(settings: Any, pid: int, job: Job) -> RunStore:
     )
 
 
-def _look(store: RunStore, job: Job, *, repeat: int, keeps_locals: bool, note: Callable[[str], None]) -> TrialRecord:
+def _look(
+    store: RunStore, subject: Subject, *, repeat: int, keeps_locals: bool, note: Callable[[str], None]
+) -> TrialRecord:
     """The job watched for some seconds, judged and kept."""
     from harness.classify.engine import classify
     from harness.clock import WallClock
     from harness.core.record import TrialRecord
     from harness.core.verdict import Answer, Case
-    from harness.observe.attach import Looker
-    from harness.observe.devices.table import load_devices
-    from harness.observe.proc import Proc
-    from harness.observe.runner import Eyes
-    from harness.observe.stacks.table import load_sources
 
-    clock = WallClock()
-    trial, started_at = _trial(store, job, repeat=repeat), clock.wall()
-    outcome, evidence = Looker(
-        job=job,
-        trial=trial,
-        folder=store.add_start(trial),
-        clock=clock,
-        eyes=Eyes(
-            sources=load_sources(("py-spy", "pystack"), keeps_locals=keeps_locals), devices=load_devices(), view=Proc()
-        ),
-        is_same=is_same,
-        judge=lambda outcome, evidence: classify(Case(trial=trial, outcome=outcome, evidence=evidence)),
-        note=note,
-    ).run()
+    trial, started_at = _trial(store, subject, repeat=repeat), WallClock().wall()
+    folder = store.add_start(trial)
+    outcome, evidence = subject.look(trial, folder=folder, keeps_locals=keeps_locals, note=note)
     verdict = classify(Case(trial=trial, outcome=outcome, evidence=evidence))
     record = TrialRecord(
         trial=trial,
@@ -204,7 +171,7 @@ def _look(store: RunStore, job: Job, *, repeat: int, keeps_locals: bool, note: C
     return record
 
 
-def _trial(store: RunStore, job: Job, *, repeat: int) -> Any:
+def _trial(store: RunStore, subject: Subject, *, repeat: int) -> Any:
     import shlex
 
     from harness.core.point import Point
@@ -213,13 +180,12 @@ def _trial(store: RunStore, job: Job, *, repeat: int) -> Any:
     from harness.store.redact import redact_argv
 
     none = Limit(seconds=NEVER_S, source="none: the job is not ours to end")
-    first = job.workers[0].member
     return Trial(
         target="foreign",
         point=Point(),
         repeat=repeat,
         role="search",
-        config={"watched": " ".join(redact_argv(shlex.split(first.argv)))},
+        config={"watched": " ".join(redact_argv(shlex.split(subject.command or subject.name)))},
         seed=0,
         code=store.code,
         machine=store.machine.fingerprint,
@@ -232,7 +198,7 @@ def _seen(store: RunStore, record: TrialRecord) -> bool:
     return evidence is not None and bool(evidence.stacks)
 
 
-def _tell(store: RunStore, record: TrialRecord, job: Job, *, as_json: bool, where: Path) -> None:
+def _tell(store: RunStore, record: TrialRecord, *, end_it: str, as_json: bool, where: Path) -> None:
     """The answer, before the report, because somebody waits for it."""
     import json
 
@@ -247,10 +213,15 @@ def _tell(store: RunStore, record: TrialRecord, job: Job, *, as_json: bool, wher
     argv = store.run().argv
     stuck = _stuck(record, evidence)
     if as_json:
-        told = {"run": str(store.run_dir), "verdict": to_json(record.verdict), "stuck": to_json(stuck)}
+        told = {
+            "run": str(store.run_dir),
+            "verdict": to_json(record.verdict),
+            "stuck": to_json(stuck),
+            "unseen": [failure.reason for failure in evidence.failures] if evidence and not evidence.stacks else [],
+        }
         click.echo(json.dumps(told, indent=1))
     else:
-        result(one.watched(record, kept, launcher=job.launcher.pid, where=where, argv=argv))
+        result(one.watched(record, kept, end_it=end_it, where=where, argv=argv))
         for part in stuck:
             click.echo(f"A part of it can never go on: {part.because}.")
 

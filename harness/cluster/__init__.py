@@ -5,9 +5,9 @@ supervisor of its own, watches and looks, exactly as a trial on this machine is 
 joins the parts into one case and asks one judge. Nothing else crosses a machine's border: no /proc, no stack and no
 signal is ever asked of a distant PID.
 
-One TCP connection, opened by the agent, carries JSON objects, a line each (``wire``). Both ends prove that they know
-the run's token, and both give up the other after LOST_S seconds without a word. What follows from that is all there is
-to failures:
+One TCP connection, opened by the agent, carries JSON objects, a line each. Both ends prove that they know the run's
+token, and both give up the other after LOST_S seconds without a word (``wire`` says which count). What follows from
+that is all there is to failures:
 
 - The agent loses the head (killed, cut off, suspended): it ends its trial's processes, then tries to come back for
   REJOIN_S seconds, and ends.

@@ -16,29 +16,36 @@ import sys
 import tarfile
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from harness.classify.engine import classify
 from harness.clock import WallClock
-from harness.cluster.wire import HEADS, ORDER, TOKEN, LostError, Wire, greet
+from harness.cluster.onlook import job_here
+from harness.cluster.wire import HEADS, ORDER, TOKEN, LostError, Wire, crowd, greet
 from harness.conduct import Parts, conduct
 from harness.core.codec import from_json, to_json
+from harness.core.columns import to_columns
 from harness.core.errors import HarnessError
 from harness.core.trial import Trial
 from harness.core.verdict import Case, Kind, Verdict
 from harness.launch.table import EXECUTORS
+from harness.observe.attach import SOURCES, Looker, eyes
 from harness.observe.identity import here
+from harness.observe.job import is_same
+from harness.observe.proc import Proc
 from harness.observe.runner import never_ends
 from harness.observe.stacks.table import load_sources
+from harness.observe.survey import Survey
 from harness.reading.join import numbered
 from harness.settings import surroundings
 from harness.store.scratch import scratch
 from harness.targets import TARGETS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from types import FrameType
 
     from harness.core.evidence import Evidence
@@ -153,7 +160,7 @@ class Agent:
         wire, id, task = self.wire, str(message.get("id", "")), self.task
         assert wire is not None, "messages come over it"
         if "ping" in message:
-            wire.send(pong=message["ping"], t=time.monotonic())
+            wire.send(pong=message["ping"], t=time.monotonic(), crowd=crowd())
         elif "port" in message:
             wire.send(id=id, port=free_port())
         elif "order" in message:
@@ -180,7 +187,10 @@ class Agent:
 
     def _run(self, task: Task) -> None:
         try:
-            self._conduct(task)
+            if "slurm" in task.order:
+                self._attend(task)
+            else:
+                self._conduct(task)
         except (HarnessError, OSError, ValueError) as error:
             self._tell(task, failed=f"{type(error).__name__}: {error}")
 
@@ -211,8 +221,7 @@ class Agent:
         def judge(outcome: Outcome, evidence: Evidence) -> Verdict:
             """The head's judgement comes as an end; here only whether this part gets on is of use."""
             self._tell(task, seen=_part(task, outcome, evidence))
-            verdict = classify(Case(trial=trial, outcome=outcome, evidence=evidence))
-            return replace(verdict, kind=Kind.UNRESOLVED, cause=None) if never_ends(verdict) else verdict
+            return _of_a_part(classify(Case(trial=trial, outcome=outcome, evidence=evidence)), order)
 
         done = conduct(
             trial,
@@ -234,6 +243,37 @@ class Agent:
         last = _part(task, done.outcome, done.evidence)
         self._tell(task, done=last, started_at=done.started_at, files=packed(folder))
 
+    def _attend(self, task: Task) -> None:
+        """Look at what a job of Slurm runs on this node, and leave it as it is."""
+        order, clock = task.order, WallClock()
+        job = job_here(order["slurm"], own_step=dict(surroundings()).get("SLURM_STEP_ID", ""))
+        self._tell(task, ready=True)
+        task.go.wait()
+        if "samples" in order:
+            survey = Survey(
+                job=job, clock=clock, view=Proc(), is_same=is_same, neutral=load_sources(SOURCES), note=lambda _: None
+            )
+            seen = [to_columns(rank) for rank in survey.take(samples=order["samples"])]
+            self._tell(task, done={"launcher": job.launcher.pid, "command": job.launcher.command, "seen": seen})
+            return
+        trial, folder = from_json(Trial, order["trial"]), self.folder / task.id
+        folder.mkdir()
+        looker = Looker(
+            job=job,
+            trial=trial,
+            folder=folder,
+            clock=clock,
+            eyes=eyes(keeps_locals=bool(order["locals"])),
+            is_same=is_same,
+            judge=lambda outcome, evidence: _of_a_part(
+                classify(Case(trial=trial, outcome=outcome, evidence=evidence)), order
+            ),
+            note=lambda _: None,
+            began_s=task.begins_s,
+        )
+        part = _part(task, *looker.run())
+        self._tell(task, done={**part, "launcher": job.launcher.pid, "command": job.workers[0].member.argv})
+
     def _executor(self, name: str) -> Executor:
         if name not in self.executors:
             self.executors[name] = EXECUTORS.load(name)(python=sys.executable, clock=WallClock())
@@ -248,8 +288,18 @@ class Agent:
             task.end.set()
 
 
+def _of_a_part(verdict: Verdict, order: Mapping[str, Any]) -> Verdict:
+    """That a part stands still for ever is for the head to say, which sees the others."""
+    is_part = order["nodes"] > 1 and never_ends(verdict)
+    return replace(verdict, kind=Kind.UNRESOLVED, cause=None) if is_part else verdict
+
+
+def _own(task: Task) -> Callable[[str, Any], Any]:
+    return partial(numbered, node=task.order["node"])
+
+
 def _part(task: Task, outcome: Outcome, evidence: Evidence) -> dict[str, Any]:
-    return {"outcome": to_json(outcome), "evidence": numbered(to_json(evidence), node=task.order["node"])}
+    return {"outcome": to_json(outcome), "evidence": to_columns(evidence, change=_own(task))}
 
 
 def packed(folder: Path) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from threading import Condition, Thread
 from typing import TYPE_CHECKING, Any
 
-from harness.cluster.wire import PING_S, LostError, Wire, meet, welcome
+from harness.cluster.wire import PING_S, LostError, Wire, crowd, meet, welcome
 from harness.core.codec import from_json
 from harness.core.errors import NodesLostError
 from harness.core.node import Node
@@ -189,7 +189,7 @@ class Head:
             for member in list(self.members):
                 member.pings[number] = time.monotonic()
                 member.pings.pop(number - MOST_PINGS, None)
-                member.send(ping=number)
+                member.send(ping=number, crowd=crowd())
             time.sleep(PING_S if all(m.timed for m in self.members) else PING_S / 10)  # noqa: TID251 - real time
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.classify.engine import classify
 from harness.core.codec import from_json, to_json
+from harness.core.columns import from_columns
 from harness.core.evidence import Evidence
 from harness.core.outcome import Cleanup, Ending, Exit, Outcome, StopReason
 from harness.core.verdict import Case
@@ -402,7 +403,7 @@ class Joint:
 
 
 def _read(message: Mapping[str, Any]) -> tuple[Outcome, Evidence]:
-    return from_json(Outcome, message["outcome"]), from_json(Evidence, message["evidence"])
+    return from_json(Outcome, message["outcome"]), from_columns(Evidence, message["evidence"])
 
 
 def unpack(files: str, folder: Path) -> None:

@@ -62,10 +62,16 @@ def placed(on: On, *, note: Callable[[str], None]) -> Iterator[Head]:
         LaunchError: the engine cannot be had, or refuses.
     """
     name, _, where = on.engine.partition(":")
-    engine: Engine = ENGINES.load(name)(where=where, resources=on.resources)
+    with agents(ENGINES.load(name)(where=where, resources=on.resources), nodes=on.nodes, note=note) as head:
+        yield head
+
+
+@contextmanager
+def agents(engine: Engine, *, nodes: int, note: Callable[[str], None]) -> Iterator[Head]:
+    """The same of an engine that is there already."""
     head = Head(note=note)
     try:
-        head.placement = engine.place(AGENT, env={HEADS: head.addresses, TOKEN: head.token}, nodes=on.nodes)
+        head.placement = engine.place(AGENT, env={HEADS: head.addresses, TOKEN: head.token}, nodes=nodes)
         yield head
     finally:
         head.close()

@@ -1,12 +1,20 @@
-"""JSON objects over a connection, a line each; whoever does not speak for LOST_S seconds is lost."""
+"""JSON objects over a connection, a line each; whoever does not speak for LOST_S seconds is lost.
+
+On a busy machine silence is not death. A head that did not get the CPU for ten seconds has not asked either, and must
+not hold the answers that did not come against its agents: only seconds in which this process itself ran count. And
+each end says with its pings how crowded its machine is: where tasks queue for a CPU, words take longer (``patience``).
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import json
+import os
 import secrets
+import select
 import socket
+import time
 from contextlib import suppress
 from threading import Lock
 from typing import Any
@@ -14,9 +22,17 @@ from typing import Any
 from harness.core.errors import HarnessError
 
 LOST_S = 10.0
-"""How long the other end may be silent, and a piece of a message take to be handed over. Pings come every second."""
+"""How long the other end of a calm machine may be silent, and a piece of a message take to be handed over."""
+
+SLICE_S = 1.0
+"""Silence is counted in pieces of this length; one that took longer by the clock counts as two: nobody woke us."""
+
+CALM, MOST_PATIENCE = 4.0, 2.0
+"""Tasks for each CPU up to which a machine answers at once; how many times LOST_S is waited for at most beyond that."""
 
 PING_S = 1.0
+"""How often the head asks every agent for a word."""
+
 MOST_BYTES = 1 << 28
 _PIECE = 1 << 16
 
@@ -39,6 +55,7 @@ class Wire:
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket, self._lock, self._rest = connection, Lock(), bytearray()
+        self._their_crowd = 0.0
         connection.settimeout(LOST_S)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -66,7 +83,7 @@ class Wire:
         try:
             end = self._rest.find(b"\n")
             while end < 0:
-                data = self._socket.recv(1 << 20)
+                data = self._next()
                 if not data or len(self._rest) > MOST_BYTES:
                     raise LostError("the connection was closed" if not data else "a message without an end")
                 at = data.find(b"\n")
@@ -75,13 +92,23 @@ class Wire:
             line = bytes(self._rest[:end])
             del self._rest[: end + 1]
             message = json.loads(line)
-        except TimeoutError:
-            raise LostError(f"no word for {LOST_S:g} s") from None
+            self._their_crowd = float(message.get("crowd", self._their_crowd))
         except (OSError, ValueError) as error:
             raise LostError(f"the connection broke: {error}") from error
-        if not isinstance(message, dict):
-            raise LostError("no message of an agent")
+        except (AttributeError, TypeError):
+            raise LostError("no message of an agent") from None
         return message
+
+    def _next(self) -> bytes:
+        waits = select.poll()
+        waits.register(self._socket, select.POLLIN)
+        silent_s = 0.0
+        while silent_s < (limit_s := LOST_S * patience(crowd(), self._their_crowd)):
+            began_s = time.monotonic()
+            if waits.poll(1000 * SLICE_S):
+                return self._socket.recv(1 << 20)
+            silent_s += min(time.monotonic() - began_s, 2 * SLICE_S)
+        raise LostError(f"no word for {limit_s:.0f} s")
 
     def close(self) -> None:
         """End the connection; whoever receives sees it. A second call does nothing."""
@@ -93,6 +120,16 @@ class Wire:
     def address(self) -> str:
         """The address of this end."""
         return self._socket.getsockname()[0]
+
+
+def crowd() -> float:
+    """How many tasks this machine has for each of its CPUs, by its load average of a minute."""
+    return os.getloadavg()[0] / (os.cpu_count() or 1)
+
+
+def patience(*crowds: float) -> float:
+    """How many times LOST_S an end may be silent, by how crowded both ends' machines are."""
+    return min(max(*crowds, CALM) / CALM, MOST_PATIENCE)
 
 
 def greet(wire: Wire, token: str, **facts: Any) -> dict[str, Any]:

@@ -46,14 +46,14 @@ def from_json(cls: type[T], data: Any) -> T:
     Raises:
         JournalError: a key that ``cls`` does not have, or a value of the wrong shape.
     """
-    decode = _decoder(cls)
+    decode = decoder(cls)
     try:
         return decode(data) if decode else data
-    except _WrongError as error:
+    except WrongError as error:
         raise JournalError(f"{cls.__name__}{''.join(reversed(error.path))}: {error}") from error
 
 
-class _WrongError(Exception):
+class WrongError(Exception):
     """What is wrong with a value; ``path`` says where, the innermost first."""
 
     def __init__(self, what: str) -> None:
@@ -89,8 +89,8 @@ def _object_of(names: tuple[str, ...]) -> Turn:
 
 
 @cache
-def _decoder(hint: Any) -> Turn | None:
-    """What makes a ``hint`` of JSON data; None where the data are it already."""
+def decoder(hint: Any) -> Turn | None:
+    """What makes a ``hint`` of JSON data, and raises :class:`WrongError`; None where the data are it already."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return _union_of(args)
@@ -121,7 +121,7 @@ def _of(cls: type) -> Turn:
 
     def decode(data: Any) -> Any:
         if type(data) is not cls:
-            raise _WrongError(f"expected {_NAMES[cls]}, got {data!r:.80}")
+            raise WrongError(f"expected {_NAMES[cls]}, got {data!r:.80}")
         return data
 
     return decode
@@ -129,7 +129,7 @@ def _of(cls: type) -> Turn:
 
 def _float(data: Any) -> float:
     if type(data) not in (int, float):
-        raise _WrongError(f"expected {_NAMES[float]}, got {data!r:.80}")
+        raise WrongError(f"expected {_NAMES[float]}, got {data!r:.80}")
     return float(data)
 
 
@@ -137,7 +137,7 @@ def _date(data: Any) -> dt.date:
     try:
         return dt.date.fromisoformat(data)
     except (TypeError, ValueError):
-        raise _WrongError(f"expected a date, got {data!r:.80}") from None
+        raise WrongError(f"expected a date, got {data!r:.80}") from None
 
 
 def _enum_of(cls: type[Enum]) -> Turn:
@@ -147,26 +147,28 @@ def _enum_of(cls: type[Enum]) -> Turn:
         try:
             return members[data]
         except (KeyError, TypeError):
-            raise _WrongError(f"{data!r} is not a valid {cls.__name__}") from None
+            raise WrongError(f"{data!r} is not a valid {cls.__name__}") from None
 
     return decode
 
 
 def _tuple_of(args: tuple[Any, ...]) -> Turn:
     is_open = len(args) == 2 and args[1] is Ellipsis
-    inner = [_decoder(arg) for arg in args if arg is not Ellipsis]
+    inner = [decoder(arg) for arg in args if arg is not Ellipsis]
 
     def decode(data: Any) -> tuple[Any, ...]:
         if not isinstance(data, list | tuple):
-            raise _WrongError(f"expected a list, got {data!r}")
+            raise WrongError(f"expected a list, got {data!r}")
         given = typing.cast("list[Any]", data)
+        if is_open and not given:
+            return ()
         if not is_open and len(inner) != len(given):
-            raise _WrongError(f"expected {len(inner)} items, got {len(given)}")
+            raise WrongError(f"expected {len(inner)} items, got {len(given)}")
         items: list[Any] = []
         try:
             for item, turn in zip(given, inner * len(given) if is_open else inner, strict=True):
                 items.append(turn(item) if turn else item)
-        except _WrongError as error:
+        except WrongError as error:
             error.path.append(f"[{len(items)}]")
             raise
         return tuple(items)
@@ -176,9 +178,9 @@ def _tuple_of(args: tuple[Any, ...]) -> Turn:
 
 def _union_of(args: tuple[Any, ...]) -> Turn | None:
     """A dataclass for an object, a tuple for an array, an enum or a date for the rest; None for bare values alone."""
-    objects = [_decoder(arg) for arg in args if dataclasses.is_dataclass(arg)]
-    arrays = [_decoder(arg) for arg in args if typing.get_origin(arg) is tuple]
-    words = [_decoder(arg) for arg in args if isinstance(arg, type) and issubclass(arg, Enum | dt.date)]
+    objects = [decoder(arg) for arg in args if dataclasses.is_dataclass(arg)]
+    arrays = [decoder(arg) for arg in args if typing.get_origin(arg) is tuple]
+    words = [decoder(arg) for arg in args if isinstance(arg, type) and issubclass(arg, Enum | dt.date)]
     plain = {typing.get_origin(arg) or arg for arg in args} & {*_PLAIN, dict}
     is_float = float in args and int not in args
     is_open = any(arg is Any or arg is object for arg in args)
@@ -193,7 +195,7 @@ def _union_of(args: tuple[Any, ...]) -> Turn | None:
             return turn(data) if turn else data
         if is_open or kind in plain:
             return data
-        raise _WrongError(f"a value of another kind was expected, got {data!r:.80}")
+        raise WrongError(f"a value of another kind was expected, got {data!r:.80}")
 
     return decode
 
@@ -204,35 +206,36 @@ def _dataclass_of(cls: type[Any]) -> Turn:
 
     @cache  # worked out when it is needed, not before: a type may hold itself
     def taken() -> dict[str, Turn | None]:
-        hints = _hints(cls)
-        return {f.name: _decoder(hints[f.name]) for f in dataclasses.fields(cls) if f.init}
+        found = hints(cls)
+        return {f.name: decoder(found[f.name]) for f in dataclasses.fields(cls) if f.init}
 
     def decode(data: Any) -> Any:
         if not isinstance(data, dict):
-            raise _WrongError(f"expected an object, got {type(data).__name__} {data!r}")
+            raise WrongError(f"expected an object, got {type(data).__name__} {data!r}")
         given = typing.cast("dict[str, Any]", upgraded(data) if upgraded else data)
         for key in given.keys() - RETIRED.get(cls.__name__, frozenset()):
             if key not in names:
-                raise _WrongError(f"unknown key {key!r}{suggestion(key, names)}")
+                raise WrongError(f"unknown key {key!r}{suggestion(key, names)}")
         known: dict[str, Any] = {}
         name = ""
         try:
             for name, turn in taken().items():
                 if name in given:
                     known[name] = turn(given[name]) if turn else given[name]
-        except _WrongError as error:
+        except WrongError as error:
             error.path.append(f".{name}")
             raise
         try:
             return cls(**known)
         except TypeError as error:
-            raise _WrongError(str(error)) from error
+            raise WrongError(str(error)) from error
 
     return decode
 
 
 @cache
-def _hints(cls: type) -> dict[str, Any]:
+def hints(cls: type) -> dict[str, Any]:
+    """The types of a core dataclass's fields."""
     # The core modules name each other under TYPE_CHECKING; resolve against all of them.
     import harness.core.boundary as boundary
     import harness.core.campaign as campaign

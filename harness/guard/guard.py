@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from harness.guard import jobs
 from harness.guard.jobs import Guarded
-from harness.guard.policy import Look, Vigil, What, may_end, routine
+from harness.guard.policy import BLIND, Look, Vigil, What, may_end, routine
 from harness.guard.receivers import Delivery, Message
 from harness.observe.proc import Proc
+from harness.observe.stacks.dumper import find_tool
 from harness.report.clean import clean
 from harness.store.redact import redact_text
 
@@ -73,6 +74,7 @@ class Guard:
     looks_cpu_s: float = 0.0
     hangs: int = 0
     families: dict[Guarded, list[int]] = field(default_factory=dict[Guarded, list[int]])
+    over: set[Guarded] = field(default_factory=set[Guarded])
     searched_s: float | None = None
 
     def remember(self) -> None:
@@ -85,7 +87,8 @@ class Guard:
                 delivered.add((event["id"], event["receiver"]))
             elif event.get("event") in set(What):
                 told[event["id"]] = event
-                hanging[event["job"]] = event
+                if event["event"] != What.UNSEEN:
+                    hanging[event["job"]] = event
         for event in told.values():
             message = Message(id=event["id"], what=event["event"], title=event["title"], body=event["body"])
             for receiver in self.receivers:
@@ -107,8 +110,10 @@ class Guard:
                 vigil.hang = vigil.hangs = event["number"]
             elif event["event"] == What.GOES_ON:
                 vigil.hang = 0
+            elif event["event"] == What.UNSEEN:
+                vigil.told_unseen = True
         self.vigils[job] = vigil
-        self.say(f"guarding process {job.pid}: {job.command[:100]}")
+        self.say(f"guarding {job.name}: {job.command[:100]}")
 
     def run(self, *, stop: Callable[[], bool]) -> None:
         """Guard until there is nothing left to guard, or for ever where jobs are searched for."""
@@ -123,10 +128,10 @@ class Guard:
             self.searched_s = now_s
             self._search()
         for job, vigil in list(self.vigils.items()):
-            if not jobs.lives(job):
+            if job in self.over if job.slurm else not jobs.lives(job):
                 self._ended(job, vigil)
                 continue
-            vigil.pulse(now_s, jobs.cpu_s(self.families.get(job, [job.pid]), proc=self.proc))
+            vigil.pulse(now_s, self._pulse(job, now_s))
             if vigil.is_due(now_s):
                 self._look_into(job, vigil)
         self.ledger.flush()
@@ -134,6 +139,7 @@ class Guard:
         self.metrics.set(
             jobs=len(self.vigils),
             hanging=sum(vigil.hang > 0 for vigil in self.vigils.values()),
+            unseen=sum(vigil.blind >= BLIND for vigil in self.vigils.values()),
             undelivered=len(self.deliveries),
             looks_total=self.looks,
             looks_cpu_seconds_total=self.looks_cpu_s,
@@ -145,7 +151,12 @@ class Guard:
         if self.pattern is not None:
             for job in jobs.matching(self.pattern):
                 self.guard(job)
-        self.families = {job: jobs.pids(job, proc=self.proc) for job in self.vigils}
+        self.families = {job: jobs.pids(job, proc=self.proc) for job in self.vigils if not job.slurm}
+        self.over = {job for job in self.vigils if job.slurm and not jobs.lives(job)}
+
+    def _pulse(self, job: Guarded, now_s: float) -> dict[int, float]:
+        """The CPU time of a job's processes. Of one on other nodes it is not known: it counts as one that computes."""
+        return {0: now_s} if job.slurm else jobs.cpu_s(self.families.get(job, [job.pid]), proc=self.proc)
 
     def _routine_s(self) -> float:
         if self.routine_s is not None:
@@ -173,14 +184,15 @@ class Guard:
         del self.vigils[job]
         if vigil.hang:
             self._tell(job, vigil, What.ENDED, None)
-        self.say(f"process {job.pid} has ended; it is no longer guarded")
+        self.say(f"{job.name} has ended; it is no longer guarded")
 
     def _tell(self, job: Guarded, vigil: Vigil, what: What, look: Look | None) -> None:
         number = vigil.hangs
         titles = {
-            What.HANG: f"HANG ({look.cause}): process {job.pid}" if look else "",
-            What.GOES_ON: f"process {job.pid} goes on: hang {number} of it is over",
-            What.ENDED: f"process {job.pid} has ended: hang {number} of it is over",
+            What.HANG: f"HANG ({look.cause}): {job.name}" if look else "",
+            What.GOES_ON: f"{job.name} goes on: hang {number} of it is over",
+            What.ENDED: f"{job.name} has ended: hang {number} of it is over",
+            What.UNSEEN: f"{job.name} cannot be looked into: a hang of it may not be told",
         }
         id = f"{job.key}-{number}-{what}"
         lines = [redact_text(clean(job.command))[:500]]
@@ -190,12 +202,14 @@ class Guard:
             lines += [f"confidence: {look.confidence}; two looks agree", look.because, f"report: {look.run}/report.md"]
         elif look is not None:
             lines.append(look.because)
+        if look is not None and look.unseen:
+            lines.append(f"no stack was seen: {look.unseen}")
         body = "\n".join([*lines, f"incident {id}"])
         written = self.ledger.add(
             event=what, id=id, job=job.key, number=number, at=self.clock.wall(), title=titles[what], body=body
         )
         self.say(titles[what] + ("" if written else " (the ledger could not be written: the disk does not take it)"))
-        if what is What.HANG:
+        if what in (What.HANG, What.UNSEEN):
             self.say(body)
         message = Message(id=id, what=what, title=titles[what], body=body)
         self.deliveries += [Delivery(message, receiver) for receiver in self.receivers]
@@ -207,7 +221,11 @@ class Guard:
                 self.ledger.add(event="delivered", id=delivery.message.id, receiver=delivery.receiver.name)
 
     def _end(self, job: Guarded, vigil: Vigil) -> None:
-        """Send SIGTERM to the process that was named, and to nobody else."""
+        """Send SIGTERM to the process that was named, and to nobody else; Slurm is asked to, for its job's."""
+        if job.slurm:
+            subprocess.run(["scancel", "--signal=TERM", job.slurm], capture_output=True, check=False)
+            self._has_ended(job, vigil)
+            return
         try:
             fd = os.pidfd_open(job.pid)
         except ProcessLookupError:
@@ -216,12 +234,15 @@ class Guard:
             # The PID may have been given to somebody else before it was opened.
             if jobs.pids(job, proc=self.proc):
                 signal.pidfd_send_signal(fd, signal.SIGTERM)
-                self.ledger.add(event="sent SIGTERM", job=job.key, number=vigil.hangs)
-                self.say(f"SIGTERM was sent to process {job.pid}, as --on-hang term asks")
+                self._has_ended(job, vigil)
         except ProcessLookupError:
             return
         finally:
             os.close(fd)
+
+    def _has_ended(self, job: Guarded, vigil: Vigil) -> None:
+        self.ledger.add(event="sent SIGTERM", job=job.key, number=vigil.hangs)
+        self.say(f"SIGTERM was sent to {job.name}, as --on-hang term asks")
 
 
 def look_into(job: Guarded, *, looks: Path, runs: Path) -> Look | None:
@@ -233,8 +254,9 @@ def look_into(job: Guarded, *, looks: Path, runs: Path) -> Look | None:
     if not jobs.lives(job):
         return None
     looks, runs = _with_room(looks), _with_room(runs)
+    what = ("--slurm", job.slurm) if job.slurm else (str(job.pid),)
     try:
-        said = json.loads(_by_ourselves("watch", str(job.pid), "--json", "--no-report", "--runs", str(looks)))
+        said = json.loads(_by_ourselves("watch", *what, "--json", "--no-report", "--runs", str(looks)))
         if not (said.get("run") and said.get("verdict")):  # an error, said as JSON
             return None
         run, verdict = Path(said["run"]), _told(said, job)
@@ -249,6 +271,7 @@ def look_into(job: Guarded, *, looks: Path, runs: Path) -> Look | None:
         confidence=verdict["confidence"],
         because=verdict["because"],
         run=str(run),
+        unseen="; ".join(said.get("unseen", ())),
     )
 
 
@@ -257,8 +280,18 @@ def _told(said: dict[str, Any], job: Guarded) -> dict[str, Any]:
     if said["verdict"]["kind"] == "HANG" or not said.get("stuck"):
         return said["verdict"]
     part = said["stuck"][0]
-    who = f"process {job.pid}, or what it has started, may only see that and end it: it sleeps, and looks again"
+    who = f"{job.name}, or what it has started, may only see that and end it: it sleeps, and looks again"
     return {**part, "confidence": "medium", "because": f"{part['because']}; {who}"}
+
+
+def cannot_see() -> str:
+    """What looks from here will not show, and what to install; empty where a look sees stacks."""
+    if any(find_tool(name) for name in ("py-spy", "pystack")):
+        return ""
+    return (
+        "no stack can be seen from here, so a hang is told only where the kernel alone shows it, and most are not: "
+        f"install py-spy beside this program: {sys.executable} -m pip install py-spy"
+    )
 
 
 def write_up(look: Look) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.cluster.onlook import NoSlurmJobError, nodes_of, state_of
 from harness.observe.job import NoJobError, ProcTree, find_job, read_member
 
 if TYPE_CHECKING:
@@ -21,9 +22,16 @@ _OURS = re.compile(r"(^|/| -m )(nsa-harness|nsa_harness(/start\.py)?|harness)( |
 """The command line of a harness, which may have the pattern in it as another guard's has."""
 
 
+RUNS = frozenset({"RUNNING", "SUSPENDED", "STOPPED", "CONFIGURING", "SIGNALING"})
+"""States of a job of Slurm that has not ended."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarded:
-    """One job: the process that the user named, or that matched; its PID and start time name it for ever."""
+    """One job: the process that the user named, or that matched; its PID and start time name it for ever.
+
+    One of Slurm has the PID 0, and its number as ``started``.
+    """
 
     pid: int
     started: int
@@ -34,11 +42,31 @@ class Guarded:
         """What names it in the ledger."""
         return f"{self.pid}-{self.started}"
 
+    @property
+    def slurm(self) -> str:
+        """The number of a job of Slurm; empty for a process of this machine."""
+        return "" if self.pid else str(self.started)
+
+    @property
+    def name(self) -> str:
+        """``process 4711``, ``job 17 of Slurm``."""
+        return f"job {self.slurm} of Slurm" if self.slurm else f"process {self.pid}"
+
     @classmethod
     def of(cls, key: str, told: str) -> Guarded:
         """The job of that key; its command is the first line of what was told of it."""
         pid, started = key.split("-")
         return cls(pid=int(pid), started=int(started), command=told.partition("\n")[0])
+
+
+def of_slurm(job: int) -> Guarded:
+    """A job of Slurm that runs.
+
+    Raises:
+        NoSlurmJobError: it does not.
+    """
+    nodes = nodes_of(str(job))
+    return Guarded(pid=0, started=job, command=f"job {job} of Slurm, on {nodes} node(s)")
 
 
 def named(pid: int) -> Guarded:
@@ -79,7 +107,12 @@ def matching(pattern: re.Pattern[str]) -> list[Guarded]:
 
 
 def lives(job: Guarded) -> bool:
-    """Whether the process that was named is there, and is no other one that got its number."""
+    """Whether the process that was named is there, and is no other one that got its number; of Slurm, it is asked."""
+    if job.slurm:
+        try:
+            return state_of(job.slurm)[0] in RUNS
+        except NoSlurmJobError:
+            return True  # Slurm itself is away: of the job nothing is known
     member = read_member(job.pid)
     return member is not None and not member.ended and member.started == job.started
 

@@ -26,6 +26,9 @@ AGAIN_S = 60.0
 SHARE = 0.001
 """What the routine looks of all jobs together may cost, CPU seconds a second, unless the user says how often."""
 
+BLIND = 2
+"""Looks in a row that saw no stack of a job after which that is told."""
+
 ACTS = frozenset({"high", "proof"})
 """Confidences of a hang by which a job may be ended."""
 
@@ -36,17 +39,22 @@ class What(StrEnum):
     HANG = "hang"
     GOES_ON = "goes-on"
     ENDED = "ended"
+    UNSEEN = "unseen"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What a full look said: the verdict's kind, cause and confidence, the reason, and where it is kept."""
+    """What a full look said: the verdict's kind, cause and confidence, the reason, and where it is kept.
+
+    ``unseen`` says why no stack could be taken, and what to install; empty where one was.
+    """
 
     kind: str
     cause: str
     confidence: str
     because: str
     run: str = ""
+    unseen: str = ""
 
     @property
     def hangs(self) -> bool:
@@ -67,6 +75,7 @@ class Vigil:
     ``patience_s`` how long until it is again. ``suspect`` is a look that said HANG and waits for the one that agrees;
     ``hang`` the number of the incident that is told, 0 while there is none; ``hangs`` how many there were.
     ``doubted`` says that the last look at a hang that is told did not call it one, though it saw nothing move either.
+    ``blind`` are the looks in a row that saw no stack of it; ``told_unseen`` says that this was told, once for all.
     """
 
     routine_s: float = ROUTINE_S
@@ -78,6 +87,8 @@ class Vigil:
     hang: int = 0
     hangs: int = 0
     doubted: bool = False
+    blind: int = 0
+    told_unseen: bool = False
     cpu_s: dict[int, tuple[float, float]] = field(default_factory=dict[int, tuple[float, float]])
 
     def pulse(self, now_s: float, cpu_s: dict[int, float]) -> None:
@@ -105,6 +116,12 @@ class Vigil:
     def looked(self, now_s: float, look: Look) -> What | None:
         """Take note of what a look said; what is to be told of it."""
         self.looked_s = now_s
+        self.blind = self.blind + 1 if look.unseen and not look.moves else 0
+        if self.blind and not look.hangs:  # what it did cannot be told, so nothing is taken back either
+            self.patience_s = self._longer()
+            is_news = self.blind >= BLIND and not self.told_unseen
+            self.told_unseen |= is_news
+            return What.UNSEEN if is_news else None
         if self.hang and not look.hangs and not look.moves and not self.doubted:
             self.doubted, self.patience_s = True, CONFIRM_S  # on a busy machine a look may see too little
             return None

@@ -126,6 +126,7 @@ class Metrics:
         for name, text in (
             ("jobs", "Jobs that are guarded."),
             ("hanging", "Jobs of which a hang was told and that have not gone on."),
+            ("unseen", "Jobs of which no stack can be seen."),
             ("looks_total", "Full looks since the guard began."),
             ("looks_cpu_seconds_total", "CPU seconds that they have cost."),
             ("hangs_total", "Hangs told since the guard began."),

@@ -16,10 +16,13 @@ from harness.core.evidence import LogTail
 from harness.core.outcome import Cleanup, Ending, Exit, Outcome, StopReason
 from harness.core.ports import ProcessRef
 from harness.core.verdict import TOO_EARLY
+from harness.observe.devices.table import load_devices
 from harness.observe.job import ProcTree
 from harness.observe.logs import TAIL_BYTES
+from harness.observe.proc import Proc
 from harness.observe.ranks import RankEnd
 from harness.observe.runner import Eyes, Runner
+from harness.observe.stacks.table import load_sources
 from harness.observe.watch import next_look
 from harness.reading.pace import ASKED_S
 
@@ -32,8 +35,16 @@ if TYPE_CHECKING:
     from harness.observe.job import Job, Member, Tree
     from harness.observe.watch import State, Step
 
+SOURCES = ("py-spy", "pystack")
+"""What shows the stacks of a job that is not ours."""
+
 ROUNDS = 2
 """Rounds after which a job that stands still, and that may go on, is left alone."""
+
+
+def eyes(*, keeps_locals: bool) -> Eyes:
+    """What looks at a job that somebody else started."""
+    return Eyes(sources=load_sources(SOURCES, keeps_locals=keeps_locals), devices=load_devices(), view=Proc())
 
 
 class Attached:
@@ -90,6 +101,7 @@ class Looker(Runner):
         note: Callable[[str], None],
         tree: Tree | None = None,
         over: Callable[[], bool] = lambda: False,
+        began_s: float | None = None,
     ) -> None:
         super().__init__(
             handle=Attached(job, tree=tree or ProcTree(), is_same=is_same, over=over),
@@ -97,7 +109,7 @@ class Looker(Runner):
             trial_dir=folder,
             clock=clock,
             # The first look must come after the beginning: what came before a silence does not count in it.
-            started_s=clock.now() - 0.001,
+            started_s=(clock.now() if began_s is None else began_s) - 0.001,
             eyes=replace(eyes, sources=[source for source in eyes.sources if source.name != "faulthandler"]),
             progress=lambda facts: note(str(facts["note"])) if facts.get("note") else None,
             interrupted=lambda: False,

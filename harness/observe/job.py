@@ -297,6 +297,13 @@ def read_member(pid: int, *, root: Path = Path("/proc")) -> Member | None:
     )
 
 
+def is_same(member: Member) -> bool:
+    """Whether the PID still belongs to that very process, and it lives."""
+    stat = _read(Path(f"/proc/{member.pid}/stat"))
+    fields = stat[0].rpartition(")")[2].split() if stat else []
+    return bool(fields) and int(fields[19]) == member.started and fields[0] not in "ZX"
+
+
 def inner_pid(pid: int, *, root: Path = Path("/proc")) -> int:
     """The PID that a process has in its own namespace; its PID here where the kernel does not tell."""
     for part in _read(root / str(pid) / "status"):

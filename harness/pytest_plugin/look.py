@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from harness.classify.engine import classify
 from harness.classify.rules.stalled import STOPPED
-from harness.cli.watch import is_same
 from harness.clock import WallClock
 from harness.core.errors import HarnessError
 from harness.core.outcome import StopReason
 from harness.core.verdict import Case, Confidence, Kind
 from harness.observe.attach import Looker, job_logs
-from harness.observe.job import Job, ProcTree, Worker, find_job
+from harness.observe.job import Job, ProcTree, Worker, find_job, is_same
 from harness.observe.proc import Proc
 from harness.observe.watch import Act, Step, next_look, next_step
 from harness.pytest_plugin.keeper import END

@@ -38,27 +38,25 @@ GPUS = 1000
 """What is added to the index of a GPU for each node before it."""
 
 
-def numbered(data: Any, *, node: int) -> Any:
-    """Evidence as JSON, with the PIDs, ids and GPUs of node ``node``; those of node 0 stay as they are."""
+def numbered(name: str, value: Any, *, node: int) -> Any:
+    """A field of evidence as JSON, with the PIDs, ids and GPUs of node ``node``; those of node 0 stay as they are."""
     if node == 0:
-        return data
-    if isinstance(data, list):
-        return [numbered(item, node=node) if isinstance(item, dict | list) else item for item in data]
-    return {key: _numbered(key, value, node) for key, value in data.items()}
-
-
-def _numbered(key: str, value: Any, node: int) -> Any:
-    if key in _PID_KEYS:
+        return value
+    if name in _PID_KEYS:
         return value + node * PIDS if value else value
-    if key in _ID_KEYS:
+    if name in _ID_KEYS:
         return f"{value}.n{node}" if value and not value.startswith(_OWN_IDS) else value
-    if key == "holders":
+    if name == "holders":
         return [pid + node * PIDS for pid in value]
-    if key == "index":
+    if name == "index":
         return value + node * GPUS
-    if key == "stream":
+    if name == "stream":
         return f"{value} of node {node}"
-    return numbered(value, node=node) if isinstance(value, dict | list) else value
+    if isinstance(value, list):
+        return [numbered("", item, node=node) for item in value]
+    if isinstance(value, dict):
+        return {key: numbered(key, item, node=node) for key, item in value.items()}
+    return value
 
 
 def join(parts: Sequence[tuple[Node, Outcome, Evidence]]) -> Evidence:

@@ -38,7 +38,8 @@ class RankSeen:
     """What was seen of one rank; ``rank`` is None for a process that has no rank, ``pid`` for one that is not here.
 
     ``missing`` says why there are no stacks. ``looks`` come in windows, as ``ProcessState.undisturbed_since`` says.
-    ``required`` is False for a rank that need not be here, such as one of another machine.
+    ``required`` is False for a rank that need not be here, such as one of another machine. ``node`` is the host on
+    which it is, where several were looked at.
     """
 
     rank: int | None
@@ -47,6 +48,7 @@ class RankSeen:
     looks: tuple[ProcessState, ...] = ()
     missing: str = ""
     required: bool = True
+    node: str = ""
 
     @property
     def name(self) -> str:

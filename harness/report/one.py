@@ -110,7 +110,7 @@ def data(records: Sequence[TrialRecord], evidence: Mapping[str, Evidence]) -> di
 
 
 def watched(
-    record: TrialRecord, evidence: Mapping[str, Evidence], *, launcher: int, where: Path, argv: Sequence[str]
+    record: TrialRecord, evidence: Mapping[str, Evidence], *, end_it: str, where: Path, argv: Sequence[str]
 ) -> str:
     """What ``watch`` prints: the verdict, where every rank is, and what to do next."""
     verdict, seen_ = record.verdict, evidence.get(record.trial.key)
@@ -123,15 +123,15 @@ def watched(
         out += _shown(record, seen_)
         if not seen_.stacks:
             out += [line for f in seen_.failures for line in _indented(clean(f"{f.source} could not look: {f.reason}"))]
-    out += ["", *_indented(_next_of(record, launcher=launcher)), "", *_path("report", where), "again:"]
+    out += ["", *_indented(_next_of(record, end_it=end_it)), "", *_path("report", where), "again:"]
     out += [f"  {line}" for line in command(argv, width=WIDTH - 2)]
     return "\n".join(out)
 
 
-def _next_of(record: TrialRecord, *, launcher: int) -> str:
+def _next_of(record: TrialRecord, *, end_it: str) -> str:
     verdict = record.verdict
     if verdict.kind is not Kind.UNRESOLVED:
-        return f"nothing was ended. When you have seen enough, end the job with: kill {launcher}"
+        return f"nothing was ended. When you have seen enough, end the job with: {end_it}"
     if verdict.cause == "moving":
         return "that it works does not show that it gets anywhere; --follow tells when it stops"
     if verdict.cause == "ended-meanwhile":

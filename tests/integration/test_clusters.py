@@ -26,6 +26,25 @@ sys.exit(int(sys.argv[1]) if os.environ["RANK"] == "1" else 0)
 """
 
 
+DESYNC = """
+import os, time
+import torch, torch.distributed as dist
+env = os.environ
+rank, world = int(env["SLURM_PROCID"]), int(env["SLURM_NTASKS"])
+env["MASTER_ADDR"], env["MASTER_PORT"] = "{first}", "29555"
+dist.init_process_group("gloo", rank=rank, world_size=world)
+one = torch.ones(4)
+dist.all_reduce(one)
+print("rank", rank, "is there", flush=True)
+if rank == 3:
+    dist.broadcast(one, src=3)
+    dist.barrier()
+else:
+    dist.all_reduce(one)
+time.sleep(600)
+"""
+
+
 @pytest.fixture(scope="module", params=sorted(cluster.CLUSTERS))
 def engine(request):
     """The name of an engine whose cluster is up, the environment that finds it, and the cluster."""
@@ -105,6 +124,59 @@ def test_a_guard_started_by_a_prolog_tells_of_a_hang_and_ends_with_the_job(engin
         job.wait()
     (log,) = tmp_path.glob("*/*/guard.log")
     await_(lambda: "no longer guarded" in log.read_text(), "the guard outlived the job")
+
+
+@pytest.fixture
+def hung(engine, tmp_path):
+    """The number of a job of four ranks on two nodes, of which rank 3 calls what the others do not."""
+    name, env, two = engine
+    if name != "slurm":
+        pytest.skip("what runs in a Ray has no number that its nodes know")
+    (tmp_path / "desync.py").write_text(DESYNC.replace("{first}", f"10.{two.net}.0.1"))
+    command = ["srun", "-N2", "-n4", "--ntasks-per-node=2", sys.executable, "desync.py"]
+    with (tmp_path / "out").open("w") as out:
+        job = subprocess.Popen(command, env=env, cwd=tmp_path, stdout=out)
+    try:
+        await_(lambda: (tmp_path / "out").read_text().count("is there") == 4, "four ranks", limit_s=200)
+        yield subprocess.check_output(["squeue", "-h", "-o", "%i"], env=env, text=True).strip()
+    finally:
+        job.terminate()
+        job.wait()
+
+
+@pytest.mark.long
+def test_a_job_of_slurm_is_seen_as_one_case_from_all_of_its_nodes(engine, hung, tmp_path):
+    def asked(*argv):
+        command = [sys.executable, "-m", "harness", *argv, "--slurm", hung]
+        return subprocess.run(command, env=engine[1], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    said = asked("stacks", "--json")
+    ranks = json.loads(said.stdout)["ranks"]
+    assert [(rank["rank"], rank["node"]) for rank in ranks] == [(0, "n1"), (1, "n1"), (2, "n2"), (3, "n2")]
+
+    verdict = json.loads(asked("watch", "--json").stdout)["verdict"]
+    assert (verdict["kind"], verdict["cause"], verdict["rank"]) == ("HANG", "collective-mismatch", 3)
+    assert "desync.py:12" in verdict["because"]
+    assert "rank 3 ran on n2" in verdict["because"]
+    steps = subprocess.check_output(["squeue", "-h", "--steps", "-o", "%i"], env=engine[1], text=True).split()
+    assert [step for step in steps if not step.endswith(("extern", ".0"))] == [], "an agent is left"
+
+
+@pytest.mark.long
+def test_a_guard_tells_of_the_hang_of_a_job_of_slurm_and_of_its_end(engine, hung, tmp_path):
+    command = [sys.executable, "-m", "harness", "guard", "--slurm", hung, "--every", "20s"]
+    with (tmp_path / "guard.log").open("w") as log:
+        guard = subprocess.Popen(command, env=engine[1], cwd=tmp_path, stderr=log)
+    ledger = tmp_path / "runs" / "guard.jsonl"
+    try:
+        await_(lambda: ledger.exists() and '"hang"' in ledger.read_text(), "no hang", limit_s=400)
+        subprocess.run(["scancel", hung], env=engine[1], check=True)
+        assert guard.wait(200) == 0
+    finally:
+        guard.kill()
+        guard.wait()
+    events = [json.loads(line) for line in ledger.read_text().splitlines()]
+    assert [event["id"] for event in events] == [f"0-{hung}-1-hang", f"0-{hung}-1-ended"]
 
 
 @pytest.mark.long

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from harness.core import boundary, campaign, cause, evidence, matrix, outcome, point, record, spec, trial, verdict
 from harness.core.codec import from_json, to_json
+from harness.core.columns import from_columns, to_columns
 from harness.core.errors import JournalError
 from harness.core.point import Axis, AxisType, Point
 from harness.core.space import Bundle, Factor, Space
@@ -85,6 +86,12 @@ def test_the_core_types_are_all_here():
 def test_core_types_survive_json(cls: type, data: st.DataObject):
     value = data.draw(anything(cls))
     assert from_json(cls, json.loads(json.dumps(to_json(value)))) == value
+
+
+@given(anything(evidence.Evidence))
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+def test_evidence_survives_columns(value: evidence.Evidence):
+    assert from_columns(evidence.Evidence, json.loads(json.dumps(to_columns(value)))) == value
 
 
 @given(anything(verdict.Verdict))

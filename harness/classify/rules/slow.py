@@ -32,6 +32,9 @@ BRIEF_S = 1.0
 """A silence that says nothing, however short the earlier ones were."""
 RECENT_STEPS = 3
 
+ARRANGES = 2
+"""Steps at the beginning in which DDP puts its buckets together, and waits for the other ranks inside forward."""
+
 WAITS = "reduce"
 """The phase in which our trainer waits for the other ranks."""
 
@@ -251,6 +254,9 @@ def straggler(views: Sequence[RankView]) -> RankView | None:
 def waited(view: RankView) -> float:
     """The share of a rank's time in steps that it spent waiting for the others, by its own marks."""
     marks = [mark for mark in view.facts.heartbeats if mark.step is not None]
+    later = [mark for mark in marks if (mark.step or 0) >= ARRANGES]
+    if later and later[-1].t_s - later[0].t_s >= BRIEF_S:
+        marks = later
     pairs = [(a, b) for a, b in itertools.pairwise(marks) if b.seq == a.seq + 1]
     all_s = sum(b.t_s - a.t_s for a, b in pairs)
     in_wait_s = sum(b.t_s - a.t_s for a, b in pairs if a.phase == WAITS and a.edge == "begin")

@@ -11,6 +11,7 @@ from harness.cluster.agent import packed
 from harness.cluster.head import Head, Member
 from harness.cluster.joint import Joint
 from harness.core.codec import to_json
+from harness.core.columns import to_columns
 from harness.core.evidence import Evidence, RankFacts, WorkerResult
 from harness.core.node import Node
 from harness.core.outcome import Ending, Exit, Outcome, StopReason
@@ -32,7 +33,7 @@ class Connection:
 def part(outcome, *, rank, result=None):
     facts = RankFacts(id=f"rank-{rank}", rank=rank, pid=7, steps_done=0, result=result)
     evidence = Evidence(steps_wanted=0, silence_s=9.0, ranks=(facts,))
-    return {"outcome": to_json(outcome), "evidence": to_json(evidence)}
+    return {"outcome": to_json(outcome), "evidence": to_columns(evidence)}
 
 
 def test_what_a_rank_says_after_the_whole_was_ended_is_not_held_against_it(tmp_path):

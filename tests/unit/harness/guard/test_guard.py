@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.cluster.onlook import NoSlurmJobError
 from harness.guard import jobs
-from harness.guard.guard import Guard, look_into
+from harness.guard.guard import Guard, cannot_see, look_into
 from harness.guard.jobs import Guarded
 from harness.guard.ledger import GuardedError, Ledger
 from harness.guard.policy import CONFIRM_S, LONGEST_S, QUIET_S, Look, Vigil, What, may_end
@@ -26,6 +27,7 @@ TICK = 10.0
 HUNG = Message(id="7-1-1-hang", what=What.HANG, title="HANG (deadlock): process 7", body="python train.py")
 WORKS = Look(kind="UNRESOLVED", cause="moving", confidence="low", because="it works")
 UNSEEN = Look(kind="UNRESOLVED", cause="may-go-on", confidence="low", because="too little was seen")
+BLIND = Look(kind="UNRESOLVED", cause="may-go-on", confidence="low", because="?", unseen="py-spy is not installed")
 HANGS = Look(kind="HANG", cause="deadlock", confidence="high", because="nothing moves", run="")
 
 
@@ -67,6 +69,15 @@ def test_one_look_that_saw_too_little_does_not_end_a_hang_and_two_do():
     hang = [(True, WORKS)] * 20 + [(False, HANGS)] * 20
     assert [what for _, what in played([*hang, *[(False, UNSEEN)] * 2, *[(False, HANGS)] * 200])[1]] == [What.HANG]
     assert [what for _, what in played([*hang, *[(False, UNSEEN)] * 200])[1]] == [What.HANG, What.GOES_ON]
+
+
+def test_of_a_job_that_cannot_be_looked_into_that_is_told_once_and_nothing_is_taken_back():
+    hang = [(True, WORKS)] * 20 + [(False, HANGS)] * 20
+    assert [what for _, what in played([(False, BLIND)] * 9 + [(True, WORKS)] * 200 + [(False, BLIND)] * 200)[1]] == [
+        What.UNSEEN
+    ]
+    assert [what for _, what in played([*hang, *[(False, BLIND)] * 200])[1]] == [What.HANG, What.UNSEEN]
+    assert played([(True, WORKS)] * 20 + [(False, BLIND)] * 4 + [(False, UNSEEN)] * 200)[1] == []
 
 
 def test_a_hang_that_computes_is_found_by_the_routine():
@@ -173,6 +184,37 @@ def test_a_guard_that_was_killed_loses_nothing_and_repeats_nothing(tmp_path, asl
     ticks(third, 1)
     assert heard.titles[1] == f"process {asleep.pid} has ended: hang 1 of it is over"
     assert third.vigils == {}
+
+
+def test_a_guard_without_eyes_says_so_once_with_what_to_install_also_when_it_is_started_again(tmp_path, asleep):
+    heard = Heard()
+    for _ in range(2):
+        guard = guarding(tmp_path, asleep, look=BLIND, heard=heard)
+        ticks(guard, 100)
+        guard.ledger.close()
+    assert heard.titles == [f"process {asleep.pid} cannot be looked into: a hang of it may not be told"]
+    assert "no stack was seen: py-spy is not installed" in heard.bodies[0]
+
+
+def test_what_is_missing_to_see_stacks_is_named(monkeypatch):
+    assert cannot_see() == ""
+    monkeypatch.setattr("harness.guard.guard.find_tool", lambda name: None)
+    assert cannot_see().endswith("-m pip install py-spy")
+
+
+def test_a_hang_is_still_over_when_it_was_told_last_that_nothing_can_be_seen(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"]) as process:
+        heard = Heard()
+        first = guarding(tmp_path, process, look=HANGS, heard=heard)
+        ticks(first, 20)
+        first.look = lambda job: BLIND
+        ticks(first, 100)
+        first.ledger.close()
+        process.kill()
+    ticks(guarding(tmp_path, None, look=HANGS, heard=heard), 1)
+    assert [title.partition(": ")[2] for title in heard.titles] == [
+        f"process {process.pid}", "a hang of it may not be told", "hang 1 of it is over",
+    ]  # fmt: skip
 
 
 def test_a_disk_that_is_full_for_a_while_costs_no_event(tmp_path, asleep, monkeypatch):
@@ -307,3 +349,37 @@ def test_a_collector_that_is_not_there_has_taken_nothing():
 def test_a_hang_that_an_earlier_guard_told_is_looked_into_at_once():
     assert Vigil(began_s=0.0, hang=1, hangs=1).is_due(0.0)
     assert not Vigil(began_s=0.0).is_due(0.0)
+
+
+def test_a_job_of_slurm_is_looked_into_by_the_clock_and_over_when_slurm_says_so(tmp_path, monkeypatch):
+    states = ["RUNNING"]
+    monkeypatch.setattr("harness.guard.jobs.state_of", lambda job: (states[-1], 2))
+    monkeypatch.setattr("harness.guard.jobs.nodes_of", lambda job: 2)
+    heard = Heard()
+    guard = guarding(tmp_path, None, look=WORKS, heard=heard)
+    guard.guard(jobs.of_slurm(17))
+    ticks(guard, 360)
+    assert guard.looks == 4, "after half a minute, and then each quarter of an hour"
+    guard.look = lambda job: HANGS
+    ticks(guard, 100)
+    states.append("COMPLETED")
+    ticks(guard, 7)
+    assert heard.titles == ["HANG (deadlock): job 17 of Slurm", "job 17 of Slurm has ended: hang 1 of it is over"]
+    assert heard.bodies[0].endswith("incident 0-17-1-hang")
+    assert guard.vigils == {}
+
+
+def test_a_slurm_that_does_not_answer_has_ended_no_job(monkeypatch):
+    def away(job):
+        raise NoSlurmJobError("Slurm does not answer")
+
+    monkeypatch.setattr("harness.guard.jobs.state_of", away)
+    assert jobs.lives(Guarded(pid=0, started=17, command=""))
+
+
+def test_the_job_of_slurm_that_is_meant_is_looked_into(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("harness.guard.jobs.state_of", lambda job: ("RUNNING", 2))
+    monkeypatch.setattr("harness.guard.guard._by_ourselves", lambda *argv: asked.append(argv) or "")
+    look_into(Guarded(pid=0, started=17, command=""), looks=tmp_path / "looks", runs=tmp_path)
+    assert asked[0][:3] == ("watch", "--slurm", "17")

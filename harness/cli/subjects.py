@@ -1,0 +1,155 @@
+"""What ``watch`` looks at: a job of this machine, or one of Slurm with all of its nodes."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from harness.core.evidence import Evidence
+    from harness.core.node import Node
+    from harness.core.outcome import Outcome
+    from harness.core.trial import Trial
+    from harness.observe.job import Job
+
+
+class Subject(Protocol):
+    """A job that somebody else started. ``name`` is what it is called, ``end_it`` the command that would end it."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102 - above
+
+    @property
+    def end_it(self) -> str: ...  # noqa: D102 - above
+
+    @property
+    def command(self) -> str:
+        """The command line of its first rank."""
+        ...
+
+    def still_there(self) -> bool:
+        """Whether it has not ended; from now on it is looked at as it is now."""
+        ...
+
+    def look(
+        self, trial: Trial, *, folder: Path, keeps_locals: bool, note: Callable[[str], None]
+    ) -> tuple[Outcome, Evidence]:
+        """The job watched for some seconds."""
+        ...
+
+
+class Here:
+    """The job of a process of this machine."""
+
+    def __init__(self, pid: int) -> None:
+        """Find it.
+
+        Raises:
+            NoJobError: no such process, or no Python process in its tree.
+        """
+        self._pid = pid
+        self.job = self._present()
+        self.name, self.end_it = f"process {pid} ({self.job.launcher.command})", f"kill {self.job.launcher.pid}"
+
+    @property
+    def command(self) -> str:
+        """See :class:`Subject`."""
+        return self.job.workers[0].member.argv
+
+    def still_there(self) -> bool:
+        """See :class:`Subject`."""
+        from harness.observe.job import NoJobError, is_same
+
+        if not any(is_same(worker.member) for worker in self.job.workers):
+            return False
+        try:
+            self.job = self._present()
+        except NoJobError:  # it has ended between two looks at the table
+            return False
+        return True
+
+    def look(
+        self, trial: Trial, *, folder: Path, keeps_locals: bool, note: Callable[[str], None]
+    ) -> tuple[Outcome, Evidence]:
+        """See :class:`Subject`."""
+        from harness.classify.engine import classify
+        from harness.clock import WallClock
+        from harness.core.verdict import Case
+        from harness.observe.attach import Looker, eyes
+        from harness.observe.job import is_same
+
+        return Looker(
+            job=self.job,
+            trial=trial,
+            folder=folder,
+            clock=WallClock(),
+            eyes=eyes(keeps_locals=keeps_locals),
+            is_same=is_same,
+            judge=lambda outcome, evidence: classify(Case(trial=trial, outcome=outcome, evidence=evidence)),
+            note=note,
+        ).run()
+
+    def _present(self) -> Job:
+        from harness.observe.job import ProcTree, find_job
+
+        return find_job(self._pid, tree=ProcTree())
+
+
+class OfSlurm:
+    """A job of Slurm, seen by an agent on each of its nodes."""
+
+    command = ""
+
+    def __init__(self, job: str, members: list[Any]) -> None:
+        self._job, self._members = job, members
+        self.name, self.end_it = f"job {job} of Slurm", f"scancel {job}"
+
+    def still_there(self) -> bool:
+        """See :class:`Subject`."""
+        from harness.cluster.onlook import NoSlurmJobError, nodes_of
+
+        try:
+            return nodes_of(self._job) > 0
+        except NoSlurmJobError:
+            return False
+
+    def look(
+        self, trial: Trial, *, folder: Path, keeps_locals: bool, note: Callable[[str], None]
+    ) -> tuple[Outcome, Evidence]:
+        """See :class:`Subject`."""
+        from dataclasses import replace
+
+        from harness.cluster.onlook import ask
+        from harness.core.codec import from_json, to_json
+        from harness.core.columns import from_columns
+        from harness.core.evidence import Evidence
+        from harness.core.outcome import Outcome
+        from harness.reading.join import join
+
+        note(f"watching it on {len(self._members)} node(s)")
+        order = {"slurm": self._job, "trial": to_json(trial), "locals": keeps_locals}
+        answers, failures = ask(self._members, order)
+        for failure in failures:
+            note(f"not seen: {failure}")
+        self.command = self.command or answers[0][1]["command"]
+        parts: list[tuple[Node, Outcome, Evidence]] = []
+        for node, said in answers:
+            parts.append((node, from_json(Outcome, said["outcome"]), from_columns(Evidence, said["evidence"])))
+        lasted_s = max(outcome.duration_s for _, outcome, _ in parts)
+        there = [outcome for _, outcome, _ in parts if outcome.exit is None]
+        return replace((there or [parts[0][1]])[0], duration_s=lasted_s), join(parts)
+
+
+@contextmanager
+def subject_of(pid: int | None, slurm: str | None, *, note: Callable[[str], None]) -> Iterator[Subject]:
+    """What the command line names; a job of Slurm is left by its agents when the block is."""
+    if slurm is None:
+        yield Here(pid or 0)
+        return
+    from harness.cluster.onlook import onlookers
+
+    with onlookers(slurm, note=note) as members:
+        yield OfSlurm(slurm, members)

@@ -1,0 +1,175 @@
+"""A job of Slurm that runs already, seen from all of its nodes at once: one case, as if all ranks were here.
+
+An agent is put into the job on each of its nodes (``srun --overlap``), finds there what the job runs by the variables
+that Slurm gave its processes, and looks at it as ``nsa-harness watch`` does, all beginning at one moment. Nobody is
+signalled, nothing is ended, and when the head goes the agents go. What several nodes saw is joined as a trial's parts
+are (``harness.reading.join``).
+"""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from harness.cluster.placed import agents
+from harness.cluster.slurm import SlurmEngine
+from harness.core.errors import HarnessError
+from harness.observe.job import Job, Member, NoJobError, ProcTree, find_job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from harness.cluster.head import Member as Agent
+    from harness.core.node import Node
+
+LIMIT_S = 180.0
+"""How long nodes may take for one look: importing from a shared disk, then some seconds of watching."""
+
+
+class NoSlurmJobError(HarnessError):
+    """There is no such job of Slurm, it does not run, or nothing of it can be looked at."""
+
+    help = "squeue --me lists your jobs; only one that runs can be looked at, by the user that it belongs to"
+
+
+def state_of(job: str) -> tuple[str, int]:
+    """What Slurm says of a job, and on how many nodes it is; ``("", 0)`` where it knows none.
+
+    Raises:
+        NoSlurmJobError: Slurm cannot be asked, or does not answer.
+    """
+    ask = ["squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T %D"]
+    try:
+        asked = subprocess.run(ask, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise NoSlurmJobError("there is no squeue here: ask on a machine from which jobs are submitted") from None
+    if asked.returncode and "Invalid job id" not in asked.stderr:
+        raise NoSlurmJobError(f"Slurm does not answer: {asked.stderr.strip()}")
+    state, _, nodes = asked.stdout.strip().partition(" ")
+    return (state, int(nodes)) if nodes else ("", 0)
+
+
+def nodes_of(job: str) -> int:
+    """On how many nodes a job of Slurm runs.
+
+    Raises:
+        NoSlurmJobError: it does not run.
+    """
+    state, nodes = state_of(job)
+    if state != "RUNNING":
+        raise NoSlurmJobError(f"job {job} does not run: it is {state}" if state else f"Slurm knows no job {job}")
+    return nodes
+
+
+@contextmanager
+def onlookers(job: str, *, note: Callable[[str], None]) -> Iterator[list[Agent]]:
+    """An agent on each node of a job that runs, in the engine's order; gone when the block is left.
+
+    Raises:
+        LaunchError: Slurm refuses.
+        NodesLostError: they do not come.
+        NoSlurmJobError: there is no such job.
+    """
+    nodes = nodes_of(job)
+    with agents(SlurmEngine(job=job), nodes=nodes, note=note) as head:
+        yield head.take(nodes, interrupted=lambda: False) or []
+
+
+def ask(members: list[Agent], order: Mapping[str, Any]) -> tuple[list[tuple[Node, dict[str, Any]]], list[str]]:
+    """What the agents answer to ``order``, all begun at one moment, and why some did not.
+
+    Raises:
+        NoSlurmJobError: none of them could.
+    """
+    id, inbox = secrets.token_hex(8), SimpleQueue[tuple["Agent", dict[str, Any]]]()
+    answers: dict[int, dict[str, Any]] = {}
+    failures: dict[int, str] = {}
+    ready: set[int] = set()
+    place = {member: number for number, member in enumerate(members)}
+    for member, number in place.items():
+        member.inbox = inbox
+        member.send(id=id, order={**order, "node": number, "nodes": len(members)})
+    until_s = time.monotonic() + LIMIT_S
+    while len(answers) + len(failures) < len(members):
+        try:
+            member, message = inbox.get(timeout=max(until_s - time.monotonic(), 0.0))
+        except Empty:
+            failures |= {n: f"no answer in {LIMIT_S:g} s" for n in place.values() if n not in answers}
+            break
+        number = place[member]
+        if "lost" in message or "failed" in message:
+            failures[number] = f"{member.node.host}: {message.get('failed') or message['lost']}"
+        elif message.get("id") == id and "ready" in message:
+            ready.add(number)
+        elif message.get("id") == id and "done" in message:
+            answers[number] = message["done"]
+        if ready and len(ready) + len(failures) == len(members):
+            _go(id, [one for one in members if place[one] in ready])
+            ready = set()
+    if not answers:
+        raise NoSlurmJobError("nothing of the job could be looked at: " + "; ".join(failures.values()))
+    nodes = {place[member]: replace(member.node, number=place[member]) for member in members}
+    return [(nodes[number], answers[number]) for number in sorted(answers)], list(failures.values())
+
+
+def named(job: str, nodes: Sequence[Node]) -> Job:
+    """A job of Slurm as what its ranks are below."""
+    hosts = ", ".join(node.host for node in nodes)
+    command = f"job {job} of Slurm, on {hosts}"
+    return Job(launcher=Member(pid=0, started=0, parent=0, state="", command=command), workers=())
+
+
+def _go(id: str, members: list[Agent]) -> None:
+    now_s = time.monotonic()
+    for member in members:
+        member.send(id=id, go=now_s + member.node.offset_s)
+
+
+# -- on a node of the job
+
+
+def job_here(job: str, *, own_step: str, root: Path = Path("/proc")) -> Job:
+    """What a job of Slurm runs on this node, ``own_step`` left out: the step with the most ranks.
+
+    Ranks of other nodes are known to be elsewhere, and not to have ended.
+
+    Raises:
+        NoJobError: none of its processes here is Python, or may be looked at by this user.
+    """
+    starters: dict[int, None] = {}
+    for folder in root.glob("[0-9]*"):
+        if _is_of(folder, job, own_step=own_step):
+            parent = _parent(folder)
+            if not _is_of(root / str(parent), job, own_step=own_step):
+                starters[parent if parent > 1 else int(folder.name)] = None
+    found: list[Job] = []
+    for pid in starters:
+        with suppress(NoJobError):  # a shell, or srun
+            one = find_job(pid, tree=ProcTree(root))
+            kept = [w for w in one.workers if _is_of(root / str(w.member.pid), job, own_step=own_step)]
+            found += [replace(one, workers=tuple(kept))] if kept else []
+    if not found:
+        raise NoJobError(f"job {job} has no Python process on this node that this user may look at")
+    chosen = max(found, key=lambda one: (one.workers[0].member.rank is not None, len(one.workers)))
+    return replace(chosen, absent=tuple((rank, why, False) for rank, why, _ in chosen.absent))
+
+
+def _is_of(folder: Path, job: str, *, own_step: str) -> bool:
+    try:
+        words = (folder / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return f"SLURM_JOB_ID={job}".encode() in words and f"SLURM_STEP_ID={own_step}".encode() not in words
+
+
+def _parent(folder: Path) -> int:
+    try:
+        return int((folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+    except (OSError, IndexError):
+        return 0
