@@ -73,9 +73,9 @@ class NotWritableError(StoreError):
 
 
 class NoFolderError(StoreError):
-    """The current folder is not there any more."""
+    """The current folder is not there any more, or what should be a folder is none."""
 
-    help = "Go to a folder that is there, and say it again."
+    help = "Go to a folder that is there, or name one with --runs, and say it again."
 
 
 class NoRunError(StoreError):

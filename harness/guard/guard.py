@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from harness.guard.ledger import Ledger
     from harness.guard.receivers import Metrics, Receiver
 
+SUSPECT = "suspect"
+"""The event of a first look that says HANG, or, without a cause, of what has taken that back."""
+
 TICK_S = 10.0
 """Seconds between two pulses."""
 
@@ -70,6 +73,7 @@ class Guard:
     proc: Proc = field(default_factory=Proc)
     vigils: dict[Guarded, Vigil] = field(default_factory=dict[Guarded, Vigil])
     deliveries: list[Delivery] = field(default_factory=list[Delivery])
+    unwritten: list[Look] = field(default_factory=list[Look])
     looks: int = 0
     looks_cpu_s: float = 0.0
     hangs: int = 0
@@ -112,6 +116,8 @@ class Guard:
                 vigil.hang = 0
             elif event["event"] == What.UNSEEN:
                 vigil.told_unseen = True
+            elif event["event"] == SUSPECT:
+                vigil.suspect_again(event["cause"], age_s=self.clock.now() - event["at_s"])
         self.vigils[job] = vigil
         self.say(f"guarding {job.name}: {job.command[:100]}")
 
@@ -136,6 +142,8 @@ class Guard:
                 self._look_into(job, vigil)
         self.ledger.flush()
         self._deliver()
+        while self.unwritten:  # after all have been told: a report takes three times as long as a look
+            self.report(self.unwritten.pop(0))
         self.metrics.set(
             jobs=len(self.vigils),
             hanging=sum(vigil.hang > 0 for vigil in self.vigils.values()),
@@ -172,9 +180,14 @@ class Guard:
         if look is None:
             vigil.failed(self.clock.now())
             return
-        what = vigil.looked(self.clock.now(), look)
+        suspected, what = vigil.suspect, vigil.looked(self.clock.now(), look)
+        if vigil.suspect is not suspected:  # the look that has to agree may be another guard's
+            suspect = vigil.suspect.cause if vigil.suspect is not None else ""
+            self.ledger.add(event=SUSPECT, job=job.key, cause=suspect, at_s=self.clock.now())
         if what is not What.HANG:
             discard(look)
+        else:
+            self.unwritten.append(look)
         if what is not None:
             self._tell(job, vigil, what, look)
         if what is What.HANG and self.end and may_end(look):
@@ -197,7 +210,6 @@ class Guard:
         id = f"{job.key}-{number}-{what}"
         lines = [redact_text(clean(job.command))[:500]]
         if look is not None and what is What.HANG:
-            self.report(look)
             self.hangs += 1
             lines += [f"confidence: {look.confidence}; two looks agree", look.because, f"report: {look.run}/report.md"]
         elif look is not None:

@@ -14,6 +14,9 @@ QUIET_SHARE = 0.02
 CONFIRM_S = 20.0
 """Time between the look that first says HANG and the one that has to agree."""
 
+SUSPECT_S = 600.0
+"""How long a look of a guard that has died may wait for the one that agrees."""
+
 LONGEST_S = 1800.0
 """What stays as it is is looked into at least this often."""
 
@@ -108,7 +111,7 @@ class Vigil:
     def is_due(self, now_s: float) -> bool:
         """Whether the job is to be looked into now."""
         if self.looked_s is None:  # of a hang that an earlier guard told nobody knows whether it is over meanwhile
-            return bool(self.hang) or now_s - self.began_s >= QUIET_S
+            return bool(self.hang or self.suspect) or now_s - self.began_s >= QUIET_S
         if self.quiet_since_s is not None and self.looked_s < self.quiet_since_s <= now_s - QUIET_S:
             return True  # it has come to rest since the last look
         return now_s - self.looked_s >= self.patience_s
@@ -139,6 +142,11 @@ class Vigil:
         self.hangs += 1
         self.hang, self.suspect, self.patience_s = self.hangs, None, CONFIRM_S
         return What.HANG
+
+    def suspect_again(self, cause: str, *, age_s: float) -> None:
+        """Take up what an earlier guard's last look said, ``age_s`` ago: another one that agrees is then the second."""
+        is_one = bool(cause) and 0.0 <= age_s <= SUSPECT_S
+        self.suspect = Look(kind="HANG", cause=cause, confidence="", because="") if is_one else None
 
     def failed(self, now_s: float) -> None:
         """Take note of a look that could not be taken: again soon, since what it would have said is not known."""

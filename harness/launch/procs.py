@@ -43,16 +43,9 @@ class Process(NamedTuple):
 
 def read(pid: int) -> Process | None:
     """The process ``pid`` now, or None when there is none."""
-    try:
-        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
-    except FileNotFoundError:
+    text = _content(pid, "stat").decode(errors="replace")
+    if not text:
         return None
-    try:
-        text = os.read(fd, 4096).decode(errors="replace")
-    except ProcessLookupError:
-        return None
-    finally:
-        os.close(fd)
     # The command is in parentheses and may itself hold spaces and parentheses: split at the last one.
     head, _, tail = text.rpartition(")")
     field = tail.split()
@@ -64,6 +57,24 @@ def read(pid: int) -> Process | None:
         threads=int(field[17]),
         command=head.partition("(")[2],
     )
+
+
+def _content(pid: int, name: str) -> bytes:
+    """What a file of a process in /proc holds; nothing where the process is gone, or may not be looked at.
+
+    A process that goes while we look shows on opening or on reading: there is no file then, or no process.
+    """
+    try:
+        fd = os.open(f"/proc/{pid}/{name}", os.O_RDONLY)
+        try:
+            chunks: list[bytes] = []
+            while chunk := os.read(fd, 1 << 16):
+                chunks.append(chunk)
+        finally:
+            os.close(fd)
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return b""
+    return b"".join(chunks)
 
 
 def everything() -> dict[int, Process]:
@@ -93,7 +104,7 @@ def carrying(token: str, candidates: Iterable[Process]) -> list[Process]:
     were given another environment, nor those of other users.
     """
     wanted = f"{TOKEN}={token}".encode()
-    return [process for process in candidates if not process.dead and wanted in _environment(process.pid)]
+    return [p for p in candidates if not p.dead and wanted in _content(p.pid, "environ").split(b"\0")]
 
 
 def end_carrying(token: str) -> None:
@@ -105,22 +116,6 @@ def end_carrying(token: str) -> None:
         for process in {*left, *(lower for upper in left for lower in below(upper.pid))}:
             send(process, signal.SIGKILL)
         select.select([], [], [], _ROUND_S)
-
-
-def _environment(pid: int) -> list[bytes]:
-    try:
-        fd = os.open(f"/proc/{pid}/environ", os.O_RDONLY)
-    except (FileNotFoundError, PermissionError, ProcessLookupError):
-        return []
-    try:
-        chunks = []
-        while chunk := os.read(fd, 1 << 20):
-            chunks.append(chunk)
-    except (PermissionError, ProcessLookupError):
-        return []
-    finally:
-        os.close(fd)
-    return b"".join(chunks).split(b"\0")
 
 
 def below(root: int) -> list[Process]:

@@ -7,7 +7,7 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from harness.core.errors import NotBegunError, NotWritableError, StoreError
+from harness.core.errors import NoFolderError, NotBegunError, NotWritableError, StoreError
 from harness.store.files import write_failed
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def new_folder(runs_dir: Path, *, name: str) -> Path:
             run_dir.mkdir(mode=0o700)  # what programs print may hold what nobody else is to read
         except FileExistsError:
             if not runs_dir.is_dir():
-                raise StoreError(f"{runs_dir} is a file; choose a folder with --runs") from None
+                raise NoFolderError(f"{runs_dir} is a file, and runs are kept in a folder") from None
             number += 1
         except OSError as error:
             failed = write_failed(run_dir, error, safe="nothing was begun")

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from harness.core.codec import to_json
-from harness.core.errors import JournalError, StoreError
+from harness.core.errors import JournalError, NoRunError
 from harness.settings import surroundings
 from harness.store import journal, layout
 from harness.store.evidence import evidence_at, read_evidence
@@ -119,10 +119,11 @@ class RunStore:
         Raises:
             RunBusyError: another controller works in it; the message names its PID.
             JournalError: another question, another machine or other code; or corrupt before its last line.
-            StoreError: not a run directory, or not writable.
+            NoRunError: it is not there, or no run directory.
+            StoreError: not writable.
         """
         if not run_dir.is_dir():
-            raise StoreError(f"{run_dir} is not there. List the runs with: nsa-harness report --list")
+            raise NoRunError(f"{run_dir} is not there")
         store = cls(run_dir, clock=clock, hidden=secrets(_environment(spec)) if spec else ())
         try:
             store._check(spec=spec, machine=machine, code=code)

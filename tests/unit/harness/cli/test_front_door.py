@@ -121,6 +121,21 @@ def test_a_folder_that_is_gone_is_no_reason_to_fall_over(tmp_path, monkeypatch):
     assert "the current folder was deleted" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("argv", "advice"),
+    [
+        (["bisect", "--resume", "nope"], "See which runs there are"),
+        (["bisect", "--axis", "x=1..2", "--runs", "/dev/null", "--", "true", "{x}"], "name one with --runs"),
+    ],
+)
+def test_who_looks_in_the_wrong_place_is_not_told_to_free_space(place, argv, advice):
+    done = nsa_harness(*argv)
+
+    assert done.exit_code == 6, done.output
+    assert advice in done.stderr
+    assert "Free some space" not in done.stderr
+
+
 SEEDS = [path.read_text() for path in sorted(MATRICES.glob("*.yaml"))]
 
 

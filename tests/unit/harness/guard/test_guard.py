@@ -141,12 +141,13 @@ def asleep():
         process.kill()
 
 
-def guarding(folder, process, *, look, heard, end=False):
+def guarding(folder, process, *, look, heard, end=False, began_s=0.0):
     ledger = Ledger.open(folder)
     guard = Guard(
         ledger=ledger, receivers=[heard], metrics=Metrics(), clock=Clock(), look=lambda job: look,
         report=lambda look: None, say=lambda text: None, end=end, routine_s=900.0,
     )  # fmt: skip
+    guard.clock.t = began_s
     guard.remember()
     if process is not None:
         guard.guard(jobs.named(process.pid))
@@ -196,6 +197,40 @@ def test_a_guard_without_eyes_says_so_once_with_what_to_install_also_when_it_is_
     assert "no stack was seen: py-spy is not installed" in heard.bodies[0]
 
 
+@pytest.mark.parametrize(("dead_s", "told"), [(30.0, True), (3600.0, False)])
+def test_a_look_of_a_guard_that_was_killed_is_the_first_of_two_if_it_was_not_long_ago(tmp_path, asleep, dead_s, told):
+    heard = Heard()
+    first = guarding(tmp_path, asleep, look=HANGS, heard=heard)
+    ticks(first, 5)
+    assert first.looks == 1
+    first.ledger.close()
+    second = guarding(tmp_path, asleep, look=HANGS, heard=heard, began_s=first.clock.t + dead_s)
+    ticks(second, 1 if told else 5)
+    assert second.looks == 1
+    assert heard.titles == [f"HANG (deadlock): process {asleep.pid}"] * told
+
+
+def test_a_look_that_was_taken_back_before_a_guard_was_killed_is_no_first_of_two(tmp_path, asleep):
+    heard = Heard()
+    first = guarding(tmp_path, asleep, look=HANGS, heard=heard)
+    ticks(first, 5)
+    first.look = lambda job: WORKS
+    ticks(first, 5)
+    first.ledger.close()
+    second = guarding(tmp_path, asleep, look=HANGS, heard=heard, began_s=first.clock.t)
+    ticks(second, 5)
+    assert second.looks == 1
+    assert heard.titles == []
+
+
+def test_a_hang_is_told_before_its_report_is_written(tmp_path, asleep):
+    heard = Heard()
+    guard = guarding(tmp_path, asleep, look=HANGS, heard=heard)
+    guard.report = lambda look: heard.titles.append("report")
+    ticks(guard, 20)
+    assert heard.titles == [f"HANG (deadlock): process {asleep.pid}", "report"]
+
+
 def test_what_is_missing_to_see_stacks_is_named(monkeypatch):
     assert cannot_see() == ""
     monkeypatch.setattr("harness.guard.guard.find_tool", lambda name: None)
@@ -228,7 +263,7 @@ def test_a_disk_that_is_full_for_a_while_costs_no_event(tmp_path, asleep, monkey
     monkeypatch.undo()
     ticks(guard, 1)
     full.close()
-    assert [event["event"] for event in guard.ledger.events()] == ["hang", "delivered"]
+    assert [event["event"] for event in guard.ledger.events()] == ["suspect", "suspect", "hang", "delivered"]
 
 
 def test_two_guards_do_not_share_a_folder(tmp_path):

@@ -69,3 +69,15 @@ def test_a_signal_does_not_reach_a_later_process_with_the_same_pid(child: subpro
     assert procs.send(found, signal.SIGKILL)
     assert child.wait() == -signal.SIGKILL
     assert not procs.send(found, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("gone", [FileNotFoundError, ProcessLookupError])
+@pytest.mark.parametrize("act", ["open", "read"])
+def test_a_process_that_goes_while_it_is_looked_at_is_gone(monkeypatch, gone: type[OSError], act: str):
+    def goes(*_: object) -> None:
+        raise gone
+
+    monkeypatch.setattr(os, act, goes)
+
+    assert procs.read(os.getpid()) is None
+    assert procs.carrying("token", [row(os.getpid(), 1)]) == []
