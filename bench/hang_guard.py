@@ -2,6 +2,7 @@
 
     python bench/hang_guard.py                         # 2,000 tests, three rounds of both, eight minutes
     python bench/hang_guard.py --tests 200 --rounds 5 --xdist 2
+    python bench/hang_guard.py --tests 40 --each 0.05 2        # every test takes so many seconds, asleep or computing
 
 Of a hundred tests, ninety-four end at once, and each of the others takes 0.1 to 7 s at what looks like a hang: asleep,
 in a lock that a thread will release, in a queue, in a child process, in a loop. Seven seconds are longer than the guard
@@ -33,9 +34,15 @@ HEAD = "import queue, subprocess, sys, threading, time\nimport pytest\n"
 MOST_MS, MOST_SHARE = 30.0, 0.02
 
 
-def write_tests(folder: Path, *, n_tests: int, seed: int) -> None:
-    """Files of a hundred tests each."""
+def write_tests(folder: Path, *, n_tests: int, seed: int, each: tuple[float, float] | None) -> None:
+    """Files of a hundred tests each; with ``each`` one, of which every test takes between so many seconds."""
     drawn = random.Random(seed)
+    if each is not None:
+        ways = [PAUSES["sleeps"], PAUSES["computes"]]
+        bodies = [ways[i % 2].replace("SECONDS", f"{drawn.uniform(*each):.3f}") for i in range(n_tests)]
+        tests = (f"def test_{i}():\n    {body}\n" for i, body in enumerate(bodies))
+        (folder / "test_each.py").write_text(HEAD + "".join(tests))
+        return
     for start in range(0, n_tests, 100):
         n_here = min(100, n_tests - start)
         slow = dict(zip(drawn.sample(range(n_here), min(len(PAUSES), n_here)), PAUSES, strict=False))
@@ -63,13 +70,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--xdist", type=int, default=0, help="workers; 0 without pytest-xdist")
+    parser.add_argument("--each", nargs=2, type=float, metavar=("LEAST", "MOST"), help="seconds of every test")
     given = parser.parse_args()
     ways = {"without": [], "with": ["--hang-guard"]}
     workers = ["-n", str(given.xdist)] if given.xdist else ["-p", "no:xdist"]
     times: dict[str, list[float]] = {way: [] for way in ways}
     said: dict[str, set[str]] = {way: set() for way in ways}
     with tempfile.TemporaryDirectory() as name:
-        write_tests(Path(name), n_tests=given.tests, seed=given.seed)
+        write_tests(Path(name), n_tests=given.tests, seed=given.seed, each=given.each)
         for turn in range(given.rounds):
             for way in list(ways)[:: 1 if turn % 2 else -1]:
                 took, last = seconds(Path(name), [*workers, *ways[way]])

@@ -26,6 +26,7 @@ EPILOG = """\b
 Examples:
   nsa-harness matrix emit matrices/ddp_checkpoint.yaml
   nsa-harness matrix emit matrices/*.yaml --format gha >> "$GITHUB_OUTPUT"
+  nsa-harness matrix emit two.yaml --format jobset --image IMAGE --claim work
 \b
 In a workflow:
   plan:
@@ -45,13 +46,22 @@ Exit codes:
   5    no cell fits
 """
 
+MOST_AWAITED = 5
+"""Jobs that one Job of a JobSet may wait for (dependsOn of v1alpha2)."""
+
+MOUNT = "/work"
+"""Where a JobSet's pods see the volume that holds the matrix files and takes the runs."""
+
 
 @click.command("emit", epilog=EPILOG)
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--format", "form", type=click.Choice(["json", "gha", "gitlab"]), default="json", show_default=True)
+@click.option(
+    "--format", "form", type=click.Choice(["json", "gha", "gitlab", "jobset"]), default="json", show_default=True
+)
 @click.option("--max-jobs", type=click.IntRange(1, MOST_JOBS), default=32, show_default=True, help="At most.")
 @click.option("--install", default="pip install nsa-harness", show_default=True, help="Of a GitLab job.")
-@click.option("--image", default="python:3.12", show_default=True, help="Of a GitLab job.")
+@click.option("--image", default="python:3.12", show_default=True, help="Of a GitLab job, or of a JobSet's pods.")
+@click.option("--claim", metavar="NAME", help=f"Volume of a JobSet's pods, at {MOUNT}: has FILES, and takes the runs.")
 @click.option("--runs-on", multiple=True, metavar="GPUS=LABELS", help="Runner for so many GPUs, e.g. 2=gpu-x2.")
 @click.pass_context
 def emit(
@@ -62,6 +72,7 @@ def emit(
     max_jobs: int,
     install: str,
     image: str,
+    claim: str | None,
     runs_on: tuple[str, ...],
 ) -> None:
     """Print the jobs that run FILES: one for each number of GPUs, cut into shards where there are jobs to spare.
@@ -69,6 +80,8 @@ def emit(
     Not one job a cell: starting a machine costs more than most cells do.
     """
     labels = dict(_label(text, ctx) for text in runs_on)
+    if form == "jobset" and claim is None:
+        raise click.UsageError("--format jobset needs --claim: the PersistentVolumeClaim with the files", ctx)
     from harness.spec.matrix import load_matrix
 
     rows = jobs([(str(path), load_matrix(path).matrix) for path in files], max_jobs=max_jobs, labels=labels)
@@ -77,6 +90,9 @@ def emit(
         ctx.exit(ExitCode.NOTHING)
     if form == "gitlab":
         click.echo(json.dumps(gitlab(rows, install=install, image=image), indent=1))
+        return
+    if form == "jobset":
+        click.echo(json.dumps(jobset(rows, image=image, claim=claim or ""), indent=1))
         return
     matrix = {"include": rows}
     click.echo(f"matrix={json.dumps(matrix)}" if form == "gha" else json.dumps(matrix, indent=1))
@@ -144,6 +160,82 @@ def gitlab(rows: list[dict[str, Any]], *, install: str, image: str) -> dict[str,
         "artifacts": {**kept, "paths": ["merged/", "nsa-harness.xml"]},
     }
     return pipeline
+
+
+def jobset(rows: list[dict[str, Any]], *, image: str, claim: str) -> dict[str, Any]:
+    """The same jobs as a JobSet of Kubernetes (v1alpha2), and one that merges them: the set fails as that one does.
+
+    The shards of one file and number of GPUs are the pods of one Indexed Job. A finding (exit code 1) fails no pod, so
+    that the others run to their end; anything else does. Pods may trace their own processes, and share memory.
+
+    Raises:
+        SpecError: more than :data:`MOST_AWAITED` Jobs, which is what a JobSet lets one wait for.
+    """
+    from harness.core.errors import SpecError
+
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row["args"].rpartition("/")[0].rpartition(" ")[0], []).append(row)
+    trials: list[dict[str, Any]] = []
+    for args, shards in groups.items():
+        gpus, n = shards[0]["gpus"], len(shards)
+        run = f"nsa-harness {args} $((JOB_COMPLETION_INDEX + 1))/{n} || [ $? -eq 1 ]"
+        name = _dns(shards[0]["name"].removesuffix(f"-1of{n}"), taken=[job["name"] for job in trials])
+        pod = _pod(run, image=image, claim=claim, gpus=gpus, runs=f"runs/{name}/$JOB_COMPLETION_INDEX")
+        trials.append(_job(name, pod, pods=n, minutes=max(row["timeout_minutes"] for row in shards)))
+    if len(trials) > MOST_AWAITED:
+        raise SpecError(
+            f"{len(trials)} pairs of a file and a number of GPUs, but a JobSet takes {MOST_AWAITED} at most"
+        )
+    merge = _pod(f"nsa-harness report merge {MOUNT}/runs", image=image, claim=claim, gpus=0, runs="merged")
+    after = [{"name": job["name"], "status": "Complete"} for job in trials]
+    jobs = [*trials, {**_job("merge", merge, pods=1, minutes=SPARE_MINUTES), "dependsOn": after}]
+    name = _dns(f"nsa-{rows[0]['name'].partition('-gpus')[0]}", taken=[])
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name},
+        "spec": {"failurePolicy": {"maxRestarts": 0}, "replicatedJobs": jobs},
+    }
+
+
+def _job(name: str, pod: dict[str, Any], *, pods: int, minutes: int) -> dict[str, Any]:
+    job = {
+        "backoffLimit": 0,
+        "completionMode": "Indexed",
+        "completions": pods,
+        "parallelism": pods,
+        "activeDeadlineSeconds": 60 * minutes,
+        "template": {"spec": pod},
+    }
+    return {"name": name, "replicas": 1, "template": {"spec": job}}
+
+
+def _pod(command: str, *, image: str, claim: str, gpus: int, runs: str) -> dict[str, Any]:
+    container: dict[str, Any] = {
+        "name": "nsa-harness",
+        "image": image,
+        "workingDir": MOUNT,
+        "command": ["sh", "-c", f"export NSA_HARNESS_RUNS={MOUNT}/{runs}; {command}"],
+        "securityContext": {"capabilities": {"add": ["SYS_PTRACE"]}},
+        "volumeMounts": [{"name": "work", "mountPath": MOUNT}, {"name": "shm", "mountPath": "/dev/shm"}],
+    }
+    if gpus:
+        container["resources"] = {"limits": {"nvidia.com/gpu": str(gpus)}}
+    volumes = [
+        {"name": "work", "persistentVolumeClaim": {"claimName": claim}},
+        {"name": "shm", "emptyDir": {"medium": "Memory"}},
+    ]
+    return {"restartPolicy": "Never", "containers": [container], "volumes": volumes}
+
+
+def _dns(name: str, *, taken: list[str]) -> str:
+    """``name`` as Kubernetes takes it: small letters, digits and hyphens, short enough for a pod's name around it."""
+    import re
+
+    short = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:24].strip("-") or "matrix"
+    number = 1 + sum(other == short or other.startswith(f"{short}-v") for other in taken)
+    return short if number == 1 else f"{short}-v{number}"
 
 
 def by_gpus(matrix: Matrix) -> dict[int, list[Point]]:

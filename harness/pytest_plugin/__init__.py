@@ -23,12 +23,12 @@ AFTER_S = 5.0
 """Seconds that a test has before anybody looks at it."""
 
 STALL_S = 120.0
-"""Longest time that a healthy test stands still in a wait which somebody outside may end, as in ``nsa-harness run``:
-four times that is waited for."""
+"""Longest time that a healthy test stands still in a wait which somebody outside may end, as in ``nsa-harness run``, or
+computes in one call into C: four times that is waited for."""
 
 MARKER = """\
 hang_guard(after=SECONDS, stall=SECONDS, off=False): guard this test, also without --hang-guard; look after so many \
-seconds for the first time; stall is the longest healthy wait for somebody outside; off=True leaves it alone."""
+seconds for the first time; stall is the longest healthy wait or call into C; off=True leaves it alone."""
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
@@ -53,11 +53,12 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         "--hang-guard-stall",
         type=float,
         metavar="SECONDS",
-        help=f"Longest healthy wait for somebody outside; a hang after four times that (default {STALL_S:g}).",
+        help="Longest healthy wait for somebody outside, or call into C with nothing to show for it; "
+        f"a hang after four times that (default {STALL_S:g}).",
     )
     parser.addini("hang_guard", "Name and end tests that hang; never those that are slow.", type="bool", default=False)
     parser.addini("hang_guard_after", "Seconds after which a test is first looked at.", default=str(AFTER_S))
-    parser.addini("hang_guard_stall", "Seconds of the longest healthy wait for somebody outside.", default=str(STALL_S))
+    parser.addini("hang_guard_stall", "Seconds of the longest healthy wait, or call into C.", default=str(STALL_S))
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

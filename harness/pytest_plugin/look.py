@@ -2,7 +2,13 @@
 
 Only the processes of the session are looked at: the one that runs the tests and what is below it. What serves pytest
 and not the test is left out of the evidence, and nothing else is: the waiter, the thread of xdist's worker that listens
-to its controller, and the time limits of pytest-timeout and faulthandler, which end a test and let none go on.
+to its controller, and the time limits of pytest-timeout and faulthandler, which end a test and let none go on. A forked
+child has the handler of pytest-timeout's alarm from the test, but not the alarm; it may have set one of its own, so
+that is left out only after the patience that is due to what somebody outside may end.
+
+One rule is added to those of a run: a test that computes in one call into C, with nothing to show for it, hangs once
+it does so for four times ``stall`` (``harness.classify.rules.busy.one_call``). That it is one call and not many, the
+source says (``is_one_call``). Asking Python by a signal does not: the C code of regular expressions answers, too.
 """
 
 from __future__ import annotations
@@ -11,13 +17,13 @@ import json
 import linecache
 import signal
 import sys
-import tempfile
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.classify.engine import classify
+from harness.classify.rules.busy import one_call
 from harness.classify.rules.stalled import STOPPED
 from harness.clock import WallClock
 from harness.core.errors import HarnessError
@@ -29,7 +35,8 @@ from harness.observe.proc import Proc
 from harness.observe.watch import Act, Step, next_look, next_step
 from harness.pytest_plugin.keeper import END
 from harness.pytest_plugin.place import EXIT, State, StateFile
-from harness.reading.frames import is_noise, telling_frame
+from harness.reading.frames import is_noise, python_frames, telling_frame
+from harness.reading.loops import runs_once
 from harness.reading.pace import WATCHED
 
 if TYPE_CHECKING:
@@ -40,7 +47,7 @@ if TYPE_CHECKING:
     from harness.core.ports import Clock
     from harness.core.trial import Trial
     from harness.core.verdict import Verdict
-    from harness.observe.job import Member
+    from harness.observe.job import Member, Tree
     from harness.observe.watch import State as Watched
 
 SURE = (Confidence.PROOF, Confidence.HIGH)
@@ -55,6 +62,9 @@ TIMEOUT = "pytest_timeout"
 
 FAR_S = 30.0
 """How far pytest-timeout's alarm must be for threads to be stopped for their native frames: longer than any dump."""
+
+LATE_ROUNDS = 3
+"""So often what computes is looked at once its patience is over: on a busy machine a dump may miss a frame."""
 
 PYTEST = ("/_pytest/", "/pluggy/", "/xdist/", "/execnet/", "/pytest/__main__.py", "<frozen runpy>")
 """Parts of the paths of frames that say nothing about a test."""
@@ -100,14 +110,23 @@ class TestLooker(Looker):
 
     __test__ = False
 
-    def __init__(self, *, alarm: bool, watchdog: int, others: Callable[[], bool], **given: Any) -> None:
-        self._alarm, self._watchdog, self._others = alarm, watchdog, others
-        self.met_others = False
-        super().__init__(**given)
+    def __init__(self, *, alarm: bool, watchdog: int, others: Callable[[], bool], tree: Tree, **given: Any) -> None:
+        self._alarm, self._watchdog, self._others, self._tree = alarm, watchdog, others, tree
+        self.met_others, self._late = False, 0
+        super().__init__(tree=tree, **given)
 
     def evidence(self, **facts: object) -> Evidence:
         """What was seen of the test."""
-        return of_the_test(super().evidence(**facts), alarm=self._alarm, watchdog=self._watchdog)
+        seen = super().evidence(**facts)
+        patient = seen.silence_s >= WATCHED * self.trial.budget.stall.seconds
+        forked = self._forked(seen) if self._alarm and patient else frozenset[int]()
+        return of_the_test(seen, alarm=self._alarm, watchdog=self._watchdog, forked=forked)
+
+    def _forked(self, seen: Evidence) -> frozenset[int]:
+        """The processes that have the command line of the one that runs the tests: its forks, and theirs."""
+        members = [self._tree.get(pid) for pid in {look.pid for look in seen.processes}]
+        argv = next((m.argv for m in members if m is not None and m.pid == seen.main), "")
+        return frozenset(m.pid for m in members if m is not None and argv and m.argv == argv)
 
     def next(self, state: Watched) -> Step:
         """What to do next about a test; other processes than at the beginning are for another look."""
@@ -115,9 +134,14 @@ class TestLooker(Looker):
             return next_look(state, rounds_left=1)
         if state.hang and self.verdict is not None and not is_sure(self.verdict, self.trial, state.asked_s):
             state = replace(state, hang="")
-        if state.round_is_over and state.asked_s >= WATCHED * state.limit_s:
-            return Step(act=Act.END, reason=StopReason.CERTAIN)
-        step = next_step(state)
+        is_late = state.asked_s >= WATCHED * state.limit_s
+        if is_late and state.round_is_over:
+            self._late += 1
+            if not state.works or self._late >= LATE_ROUNDS:
+                return Step(act=Act.END, reason=StopReason.CERTAIN)
+            step = Step(act=Act.LOOK, begins=True)
+        else:  # a late round asks for native frames, too
+            step = next_step(replace(state, time_is_up=is_late))
         self.met_others = step.begins and self._others()
         return Step(act=Act.END, reason=StopReason.CERTAIN) if self.met_others else step
 
@@ -127,10 +151,13 @@ def is_sure(verdict: Verdict, trial: Trial, silence_s: float) -> bool:
     return verdict.confidence in SURE or silence_s >= WATCHED * trial.budget.stall.seconds
 
 
-def of_the_test(evidence: Evidence, *, alarm: bool, watchdog: int = 0) -> Evidence:
+def of_the_test(
+    evidence: Evidence, *, alarm: bool, watchdog: int = 0, forked: frozenset[int] = frozenset()
+) -> Evidence:
     """``evidence`` without the threads that serve pytest; ``alarm`` says that SIGALRM is pytest-timeout's.
 
-    ``watchdog`` is the thread of faulthandler_timeout in the process that runs the tests.
+    ``watchdog`` is the thread of faulthandler_timeout in the process that runs the tests, and ``forked`` are processes
+    that have the handler of that alarm from there.
     """
     ours = {(sample.pid, thread.tid) for sample in evidence.stacks for thread in sample.threads if _serves(thread)}
     alarms = {"SIGALRM"} if alarm else set()
@@ -146,7 +173,7 @@ def of_the_test(evidence: Evidence, *, alarm: bool, watchdog: int = 0) -> Eviden
             replace(
                 look,
                 threads=tuple(t for t in look.threads if (look.pid, t.tid) not in ours),
-                handles=tuple(name for name in look.handles if not (look.pid == main and name in alarms)),
+                handles=tuple(name for name in look.handles if not (look.pid in {main, *forked} and name in alarms)),
             )
             for look in evidence.processes
         ),
@@ -162,10 +189,10 @@ def _serves(thread: ThreadStack) -> bool:
 class Look:
     """One look at the session's process ``pid``."""
 
-    def __init__(self, *, pid: int, without: int, state: State, now: Callable[[], State]) -> None:
+    def __init__(self, *, pid: int, without: int, state: State, file: StateFile, path: Path) -> None:
         from harness.machine import code_fingerprint, describe
 
-        self.state, self.now, self.clock = state, now, WallClock()
+        self.state, self.file, self.path, self.clock = state, file, path, WallClock()
         self.tree = Below(pid, without=without)
         self.machine, self.code = describe(), code_fingerprint()
         self.pid, self.job = pid, find_job(pid, tree=self.tree)
@@ -194,8 +221,11 @@ class Look:
         )
 
     def judge(self, outcome: Outcome, evidence: Evidence) -> Verdict:
-        """The instrument's own rules."""
-        return classify(Case(trial=self.trial(), outcome=outcome, evidence=evidence))
+        """The instrument's own rules, and the one for what computes."""
+        case = Case(trial=self.trial(), outcome=outcome, evidence=evidence)
+        verdict = classify(case)
+        found = one_call(case) if verdict.kind is Kind.UNRESOLVED and is_one_call(evidence) else None
+        return found or verdict
 
     def watch(self, job: Job) -> tuple[Outcome, Evidence, Verdict]:
         """Some seconds of ``job``, judged."""
@@ -204,29 +234,29 @@ class Look:
         from harness.observe.stacks.table import load_sources
 
         seen = BeforeTheAlarm(pid=self.pid, rings_s=self.state.alarm_s, clock=self.clock)
-        with tempfile.TemporaryDirectory(prefix="nsa-hang-guard-look-") as folder:
-            looker = TestLooker(
-                alarm=bool(self.state.alarm_s),
-                watchdog=self.state.watchdog,
-                others=lambda: _workers(find_job(job.launcher.pid, tree=self.tree)) != _workers(self.job),
-                over=self.is_over,
-                job=job,
-                trial=self.trial(),
-                folder=Path(folder),
-                clock=self.clock,
-                eyes=Eyes(sources=load_sources(("py-spy", "pystack"), proc=seen), devices=load_devices(), view=Proc()),
-                is_same=is_same,
-                judge=self.judge,
-                note=lambda _: None,
-                tree=self.tree,
-            )
-            outcome, evidence = looker.run()
+        self.path.with_suffix(".look").mkdir(exist_ok=True)
+        looker = TestLooker(
+            alarm=bool(self.state.alarm_s),
+            watchdog=self.state.watchdog,
+            others=lambda: _workers(find_job(job.launcher.pid, tree=self.tree)) != _workers(self.job),
+            over=self.is_over,
+            job=job,
+            trial=self.trial(),
+            folder=self.path.with_suffix(".look"),
+            clock=self.clock,
+            eyes=Eyes(sources=load_sources(("py-spy", "pystack"), proc=seen), devices=load_devices(), view=Proc()),
+            is_same=is_same,
+            judge=self.judge,
+            note=lambda _: None,
+            tree=self.tree,
+        )
+        outcome, evidence = looker.run()
         self.met_others = looker.met_others
         return outcome, evidence, self.judge(outcome, evidence)
 
     def is_over(self) -> bool:
         """Whether the test is over, or gets on: it has printed something."""
-        return self.now().seq != self.state.seq or _printed(self.pid) > self.printed
+        return self.file.read().seq != self.state.seq or _printed(self.pid) > self.printed
 
     def see(self) -> tuple[Outcome, Evidence, Verdict, bool]:
         """The look, and whether it is a hang of the test that is certain."""
@@ -328,6 +358,23 @@ def own_line(evidence: Evidence, path: str) -> Frame | None:
     return telling_frame(threads[0]) if threads else None
 
 
+def is_one_call(evidence: Evidence) -> bool:
+    """Whether the main thread is in one call, by its source: no line of the test's own frames runs twice.
+
+    There is no loop around any of them, no function is on the stack twice, and no C code calls back into Python.
+    """
+    sample = next((s for s in reversed(evidence.stacks) if s.native and s.pid == evidence.main), None)
+    thread = next((t for t in sample.threads if t.tid == sample.pid), None) if sample is not None else None
+    if thread is None or not python_frames(thread):
+        return False
+    inside = thread.frames[thread.frames.index(python_frames(thread)[0]) :]
+    n_own = next((i for i, frame in enumerate(inside) if _of_pytest(frame)), len(inside))
+    own = inside[:n_own]
+    if not own or any(frame.native for frame in own) or len({(f.file, f.function) for f in own}) < len(own):
+        return False
+    return all(runs_once("".join(linecache.getlines(f.file)), line=f.line or 0) for f in own)
+
+
 def last_samples(evidence: Evidence) -> list[StackSample]:
     """The last stacks of every process, that of the test first."""
     last = {sample.pid: sample for sample in evidence.stacks}
@@ -364,16 +411,16 @@ def main(arguments: Sequence[str]) -> None:
     folder, name, waiter, seq = Path(arguments[0]), arguments[1], int(arguments[2]), int(arguments[3])
     settings = json.loads((folder / f"{name}.json").read_text())
     with _reading(folder / f"{name}.state") as file:
-        _look(file, settings, waiter=waiter, seq=seq)
+        _look(file, settings, path=folder / name, waiter=waiter, seq=seq)
 
 
-def _look(file: StateFile, settings: dict[str, Any], *, waiter: int, seq: int) -> None:
+def _look(file: StateFile, settings: dict[str, Any], *, path: Path, waiter: int, seq: int) -> None:
     state = file.read()
     if state.seq != seq:
         _say(hang=False, why="it went on")
         return
     try:
-        look = Look(pid=int(settings["pid"]), without=waiter, state=state, now=file.read)
+        look = Look(pid=int(settings["pid"]), without=waiter, state=state, file=file, path=path)
         outcome, evidence, verdict, hangs = look.see()
         if not hangs:
             kind = "" if verdict.kind is Kind.UNRESOLVED else f"{verdict} ({verdict.confidence} confidence): "

@@ -146,6 +146,7 @@ class Waiter:
             finally:  # also when the session has ended us
                 looking.kill()
                 looking.wait()
+                shutil.rmtree(path.with_suffix(".look"), ignore_errors=True)
             return json.loads(path.read_text())
         except (OSError, ValueError):
             return None
@@ -159,6 +160,8 @@ class Waiter:
 
     def mention(self, state: State, seconds: float, why: str) -> None:
         """Keep for the summary that a test took long: the last word on each, and none where ``why`` is empty."""
+        if self.ended(0.0):
+            return  # nobody is left to read it, and its folder is being taken away
         start = f"{state.nodeid} ({state.phase}): "
         self.looks = [line for line in self.looks if not line.startswith(start)]
         self.looks += [f"{start}after {seconds:.0f} s: {' '.join(why.split())}"] if why else []

@@ -6,8 +6,9 @@ every stack sample the loops that the frames are in are kept (``LoopSample``), a
 
 - *It gets on* (``progress``): a whole number of a frame that stays on the stack only grows from sample to sample. With
   the loop's bound, from the ``for`` statement's own source, that gives a rate and an end.
-- *It never ends* (``goes_nowhere``): the source of the innermost loop has no way out and calls nothing, or depends on
-  nothing but locals that are the same in every sample. Then no patience is needed.
+- *It never ends* (``goes_nowhere``): the source of the innermost loop has no way out and calls nothing, its condition
+  holds whatever its own numbers become, or it depends on nothing but locals that are the same in every sample. Then no
+  patience is needed.
 
 What does not work: taking locals that stay the same for an endless loop. A matrix product of a minute is one call on
 one line. So the loop itself is read (``read_loops``): what calls anything that is not known to be quick and harmless,
@@ -19,7 +20,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
 from math import prod
@@ -27,6 +28,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from harness.core.evidence import LoopSample
+from harness.reading.ranges import holds_for_ever
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,6 +89,7 @@ class Loop:
     held: frozenset[str] = frozenset()
     computed: frozenset[str] = frozenset()
     while_below: tuple[str, str] | None = None
+    node: ast.While | None = field(default=None, compare=False, repr=False)
 
 
 _ONE_AT_A_TIME = Lock()
@@ -124,6 +127,18 @@ def read_loops(source: str, *, line: int) -> tuple[Loop, ...]:
     return tuple(_loop(one, texts) for one in reversed(around))
 
 
+_REPEATS = (ast.For, ast.While, ast.AsyncFor, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def runs_once(source: str, *, line: int) -> bool:
+    """Whether what is at ``line`` runs once in a call of its function: no loop and no comprehension is around it."""
+    tree = _tree(source)
+    around = [node for node in ast.walk(tree) if _holds(node, line)] if tree is not None else []
+    functions = [node for node in around if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    inside = {id(node) for node in ast.walk(functions[-1])} if functions else {id(node) for node in around}
+    return bool(around) and not any(isinstance(node, _REPEATS) and id(node) in inside for node in around)
+
+
 def _child_at(node: ast.AST, line: int) -> ast.AST | None:
     return next((child for child in ast.iter_child_nodes(node) if _holds(child, line)), None)
 
@@ -151,6 +166,7 @@ def _loop(node: ast.For | ast.While | ast.AsyncFor, texts: Sequence[str]) -> Loo
         held=frozenset(reader.held),
         computed=frozenset(reader.computed - reader.held),
         while_below=_while_below(node.test) if isinstance(node, ast.While) else None,
+        node=node if isinstance(node, ast.While) else None,
     )
 
 
@@ -350,7 +366,7 @@ def _seen(
         bound=bound,
         state=_fingerprint(values),
         unending=loop.forever and not loop.leaves,
-        endless=_endless(loop, values),
+        endless=_endless(loop, values) or _turns_for_ever(loop, whole, shared),
         needs=_needs(loop, values, shared),
     )
 
@@ -379,6 +395,14 @@ def _endless(loop: Loop, values: Mapping[str, str]) -> str:
     if not loop.forever or loop.leaves or not _computes_numbers(loop, values):
         return ""
     return "it has no way out and calls nothing that could raise"
+
+
+def _turns_for_ever(loop: Loop, whole: Mapping[str, int], shared: frozenset[str]) -> str:
+    """Why a loop that computes with its own whole numbers alone never ends, whatever they become; or empty."""
+    if loop.node is None or loop.leaves or loop.kind != "locals" or loop.held:
+        return ""
+    own = {name: value for name, value in whole.items() if name not in shared}
+    return "its condition holds whatever its numbers become" if holds_for_ever(loop.node, own) else ""
 
 
 def _needs(loop: Loop, values: Mapping[str, str], shared: frozenset[str]) -> str:

@@ -65,11 +65,8 @@ def summary(folder: Path) -> RunSummary:
         return RunSummary(directory=folder, problem=str(problem))
 
 
-_LONG = re.compile(
-    rb'\{"event":"(plan|start|decision|note|record|reuse)","schema":(\d+),"wall":"([^"]*)","data":.*'
-    rb',"seq":(\d+),"sum":"[0-9a-f]{16}"\}',
-    re.DOTALL,
-)
+_HEAD = re.compile(rb'\{"event":"(plan|start|decision|note|record|reuse)","schema":(\d+),"wall":"([^"]*)","data":')
+_NUMBER = re.compile(rb',"seq":(\d+),"sum":"[0-9a-f]{16}"\}')
 _KEY = re.compile(rb'"key":"([0-9a-f]{16})"\},"outcome":\{"ending":')
 
 
@@ -78,17 +75,17 @@ def _skimmed(raw: bytes) -> dict[str, Any] | None:
 
     None where the line is to be parsed: it is short, or does not show beyond doubt which trial it records.
     """
-    long = _LONG.fullmatch(raw)
-    if long is None:
+    head, end = _HEAD.match(raw), _NUMBER.fullmatch(raw, max(raw.rfind(b',"seq":'), 0))
+    if head is None or end is None:
         return None
-    event, data = long[1].decode(), {}
+    event, data = head[1].decode(), {}
     if event in ("record", "reuse"):
         keys = _KEY.findall(raw)  # a quotation mark within a text has a backslash before it
         if len(keys) != 1:
             return None
         data = {"record": {"trial": {"key": keys[0].decode()}}}
-    wall, number = long[3].decode(errors="replace"), int(long[4])
-    return {"event": event, "schema": int(long[2]), "wall": wall, "data": data, "seq": number}
+    wall = head[3].decode(errors="replace")
+    return {"event": event, "schema": int(head[2]), "wall": wall, "data": data, "seq": int(end[1])}
 
 
 def _of(folder: Path, question: dict[str, Any], machine: dict[str, Any], lines: Iterable[Line]) -> RunSummary:

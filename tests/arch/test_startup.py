@@ -1,7 +1,7 @@
 """The command line starts light: what a question does not need is never imported, for each import is time at a prompt.
 
 Seconds depend on the machine and what else runs there; the number of modules does not. Measured on Python 3.11, click
-alone takes 4.8 times a bare interpreter's start, ``--help`` 2.2 and ``report --list`` 3.9 times: bench/startup.py.
+alone takes 4.5 times a bare interpreter's start, ``--help`` 2.3 and ``report --list`` 3.4 times: bench/startup.py.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def test_a_list_of_runs_imports_none_of_what_a_run_is_made_of(tmp_path):
 def test_a_list_of_runs_that_are_there_imports_the_journal_beside_that(tmp_path, kept_run):
     code, modules = loaded_by("report", "--list", "--runs", str(kept_run.parent), cwd=tmp_path)
     assert code == 0
-    assert "click" not in modules
+    assert not modules & {"click", "ast", "tokenize"}  # inspect itself is there in name only
     core = [name for name in ours(modules) if name.startswith(("harness.core.", "harness.store."))]
     assert core == [
         "harness.core.codec", "harness.core.errors", "harness.store.files", "harness.store.journal",

@@ -3,6 +3,8 @@
 A loop that can never end by its own source is told at once (``harness.classify.rules.stalled``). Here is what only
 lasts too long: a hundred of the longest gaps of its phase, or four times its limit. A counter that grows in any frame
 on the stack excludes it: that loop gets on.
+
+Where no healthy silence is known there is no verdict, but for whoever guards tests: ``one_call``.
 """
 
 from __future__ import annotations
@@ -12,11 +14,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import (
+    PATIENCE,
     busy_patience_s,
     conclude,
     job_of_case,
     silence,
+    silence_limit,
     stopped_by_limit,
+    watched_out,
 )
 from harness.classify.signature import signature, stack_names
 from harness.classify.views import alike, cited, views_of, waiting
@@ -60,27 +65,65 @@ def busy(case: Case) -> Verdict | None:
 
 def _busy(case: Case, one: Standing) -> Verdict | None:
     """Needs a yardstick for healthy silence (a prediction, or the same phase earlier): without one, no verdict."""
-    yardstick, moved = healthy_silence_s(case), one.motion
-    silence_s = case.evidence.silence_s
-    if yardstick is None or moved is None or silence_s < busy_patience_s(case):
+    yardstick, silence_s = healthy_silence_s(case), case.evidence.silence_s
+    if yardstick is None or silence_s < busy_patience_s(case):
         return None
     if undisturbed_s(case, one) < max(LEAST_UNDISTURBED_S, LONGER * yardstick[0]):
         return None
-    if not moved.busy or not moved.counters_still or progress(one.samples):
-        return None
-    if changes(one.samples) is not None:
-        return None
-    threads = confined(one)
+    threads = _goes_nowhere(one)
     if not threads:
         return None
-    cause = _cause(threads)
     healthy_s, basis, cite = yardstick
     because = (
         f"{silence(case)}, {silence_s / max(healthy_s, 0.01):.0f} times the longest healthy silence "
-        f"({healthy_s:.2f} s, {basis}); {moved.cpu_s:.1f} s CPU in {moved.seconds:.1f} s, and in {len(threads)} of "
-        f"{len(threads)} samples it is in {spell(python_frames(threads[-1])[0])} called from the same place, "
-        "with no compiled work inside it; memory, page faults and I/O do not move"
+        f"({healthy_s:.2f} s, {basis}); {_place(one, threads)}"
     )
+    confidence = Confidence.HIGH if cite == "prediction" else Confidence.MEDIUM
+    return _hang(case, one, threads, because=because, cite=cite, confidence=confidence)
+
+
+def one_call(case: Case) -> Verdict | None:
+    """One call into C that goes nowhere for four times the longest standstill that whoever asks holds to be healthy.
+
+    The samples show it in the same C function of the same line; that it is one call and not many is for the asker to
+    make sure of. No rule of a run: a call of an hour may come back.
+    """
+    job, limit = job_of_case(case), silence_limit(case)
+    one = job.stand[job.leaders[0]] if len(job.leaders) == 1 else None
+    if one is None or not stopped_by_limit(case) or not watched_out(case):
+        return None
+    threads = _goes_nowhere(one)
+    if not threads or not _stays_in_c(threads) or len({python_frames(t)[0].line for t in threads}) != 1:
+        return None
+    because = (
+        f"{silence(case)}, more than {PATIENCE:g} times the {limit.seconds:g} s that a healthy one may stand still "
+        f"({limit.source}); {_place(one, threads)}: it is one call that does not come back, or takes very long"
+    )
+    return _hang(case, one, threads, because=because, cite="progress", confidence=Confidence.MEDIUM)
+
+
+def _goes_nowhere(one: Standing) -> tuple[ThreadStack, ...]:
+    """The stacks of a process that burns CPU in one place, with nothing to show for it; empty otherwise."""
+    moved = one.motion
+    if moved is None or not moved.busy or not moved.counters_still:
+        return ()
+    return () if progress(one.samples) or changes(one.samples) is not None else confined(one)
+
+
+def _place(one: Standing, threads: tuple[ThreadStack, ...]) -> str:
+    moved = one.motion
+    assert moved is not None, "what goes nowhere was seen to compute"
+    return (
+        f"{moved.cpu_s:.1f} s CPU in {moved.seconds:.1f} s, and in {len(threads)} of {len(threads)} samples it is in "
+        f"{spell(python_frames(threads[-1])[0])} called from the same place, with no compiled work inside it; memory, "
+        "page faults and I/O do not move"
+    )
+
+
+def _hang(
+    case: Case, one: Standing, threads: tuple[ThreadStack, ...], *, because: str, cite: str, confidence: Confidence
+) -> Verdict:
+    cause = _cause(threads)
     return conclude(
         case,
         Kind.HANG,
@@ -88,7 +131,7 @@ def _busy(case: Case, one: Standing) -> Verdict | None:
         cause=cause,
         because=because,
         cites=(*one.ids, cite, "progress"),
-        confidence=Confidence.HIGH if cite == "prediction" else Confidence.MEDIUM,
+        confidence=confidence,
         signature=signature(Kind.HANG, cause, stack_names(threads[-1])),
     )
 
@@ -160,11 +203,16 @@ def _where(thread: ThreadStack) -> tuple[tuple[str, str, int], ...]:
 
 def _cause(threads: tuple[ThreadStack, ...]) -> str:
     """Whether a C function keeps the GIL: by its name, or because the standard library stands still in one line."""
-    inside = [frozenset(_c_functions(native_leaf(t))) for t in threads]
-    stays = bool(frozenset.intersection(*inside))
     innermost = {python_frames(t)[0] for t in threads}
     in_library = len(innermost) == 1 and all(map(is_stdlib, innermost))
-    return "gil-held" if (stays or in_library) and all(t.owns_gil for t in threads) else "infinite-loop"
+    held = (_stays_in_c(threads) or in_library) and all(t.owns_gil for t in threads)
+    return "gil-held" if held else "infinite-loop"
+
+
+def _stays_in_c(threads: tuple[ThreadStack, ...]) -> bool:
+    """Whether all samples show the same C function inside the innermost Python one."""
+    inside = [frozenset(_c_functions(native_leaf(t))) for t in threads]
+    return bool(frozenset.intersection(*inside))
 
 
 def _c_functions(leaf: tuple[Frame, ...]) -> list[str]:

@@ -7,8 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from harness.core.evidence import Evidence, Frame, ProcessState, StackSample, ThreadStack, ThreadState
-from harness.pytest_plugin.look import Below, of_the_test
+from harness.pytest_plugin.look import Below, is_one_call, of_the_test
 from harness.pytest_plugin.place import State, StateFile, Told, read_told, tell
 
 ROOT = Path(__file__).parents[4]
@@ -84,3 +86,32 @@ def test_what_serves_pytest_is_left_out_and_what_is_the_tests_own_is_kept():
     assert [[thread.tid for thread in look.threads] for look in seen.processes] == [[7, 11], [7, 8, 9, 10, 11]]
     assert [look.handles for look in seen.processes] == [("SIGINT",), ("SIGALRM", "SIGINT")]
     assert of_the_test(evidence, alarm=False).processes[0].handles == ("SIGALRM", "SIGINT")
+    forked = of_the_test(evidence, alarm=True, forked=frozenset({70}))
+    assert [look.handles for look in forked.processes] == [("SIGINT",), ("SIGINT",)]
+
+
+STRAIGHT = (
+    "import re\n\ndef test_a():\n    re.match('a', 'b')\n\ndef test_b():\n    while True:\n        re.match('a', 'b')\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "between", "one"),
+    [
+        ([4], "", True),
+        ([8], "", False),  # in a loop
+        ([4, 4], "", False),  # on the stack twice
+        ([4], "map_next", False),  # called by C code
+        ([99], "", False),  # not in its source
+    ],
+)
+def test_it_is_one_call_where_no_line_of_the_test_runs_twice(tmp_path, lines, between, one):
+    file = tmp_path / "test_it.py"
+    file.write_text(STRAIGHT)
+    frames = [Frame(function="sre_match", file="", line=0, native=True)]
+    frames += [Frame(function="test_a", file=str(file), line=line) for line in lines]
+    frames += [Frame(function=between, file="", line=0, native=True)] if between else []
+    frames += [Frame(function="pytest_pyfunc_call", file="/site-packages/_pytest/python.py", line=1)]
+    thread = ThreadStack(tid=7, name="MainThread", frames=tuple(frames))
+    sample = StackSample(id="s", source="py-spy", native=True, t_s=1.0, rank=0, pid=7, threads=(thread,))
+    assert is_one_call(Evidence(steps_wanted=0, stacks=(sample,), main=7)) is one

@@ -19,6 +19,7 @@ from harness.reading.loops import (
     may_be_endless,
     progress,
     read_loops,
+    runs_once,
     with_variables,
 )
 from harness.shim.nsa_harness_shim import own_frames, text_of, values
@@ -78,6 +79,53 @@ def test_variables_of_other_frames_leave_a_loop_as_it_was():
     source = "while n < 10:\n    pass"
     before = sample(source)
     assert with_variables(before, [Variables(1, {"n": "3"}, {})], {FILE: source}).loops == before.loops
+
+
+def test_a_loop_that_turns_its_own_numbers_in_a_circle_never_ends_and_one_that_turns_others_may():
+    source = "while n >= 0:\n    n = (n + 1) % 7"
+    (own,) = sample(source, {"n": "3"}).loops
+    assert own.endless == "its condition holds whatever its numbers become"
+    (shared,) = with_variables(sample(source), [Variables(2, {}, {"n": "3"})], {FILE: source}).loops
+    assert shared.endless == ""
+    for unlike in ("while n >= 0:\n    n = next(n)", "while n >= 0:\n    n = n % 7\n    if n > 7: break"):
+        (loop,) = sample(unlike, {"n": "3"}).loops
+        assert loop.endless == "", unlike
+
+
+SOURCE = """
+def train():
+    for batch in batches:
+        def read():
+            return open(batch)
+        read()
+    sizes = [
+        len(b) for b in batches]
+    return wait(
+        lambda: done)
+while hung:
+    pass
+wait()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "once"),
+    [
+        ("return open", True),
+        ("        read()\n    sizes", False),
+        ("len(b)", False),
+        ("lambda", True),
+        ("pass", False),
+        ("\nwait()", True),
+    ],
+)
+def test_what_runs_once_is_in_no_loop_of_its_function(text, once):
+    assert runs_once(SOURCE, line=SOURCE[: SOURCE.index(text)].count("\n") + 1 + text.startswith("\n")) is once
+
+
+def test_nothing_is_known_to_run_once_where_there_is_no_source():
+    assert not runs_once("", line=1)
+    assert not runs_once("def f(:", line=1)
 
 
 @pytest.mark.parametrize("numbers", [("1", "1", "1"), ("1", "2", "3")])
