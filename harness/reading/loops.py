@@ -7,8 +7,8 @@ every stack sample the loops that the frames are in are kept (``LoopSample``), a
 - *It gets on* (``progress``): a whole number of a frame that stays on the stack only grows from sample to sample. With
   the loop's bound, from the ``for`` statement's own source, that gives a rate and an end.
 - *It never ends* (``goes_nowhere``): the source of the innermost loop has no way out and calls nothing but a sleep, its
-  condition holds whatever its own numbers become, or it depends on nothing but locals that are the same in every sample.
-  Then no patience is needed.
+  condition holds whatever its own numbers become, or it depends on nothing but locals that are the same in every
+  sample. Then no patience is needed.
 
 What does not work: taking locals that stay the same for an endless loop. A matrix product of a minute is one call on
 one line. So the loop itself is read (``read_loops``): what calls anything that is not known to be quick and harmless,
