@@ -40,10 +40,11 @@ HELD = 40 * GIB
 
 
 def sizes(n_layers: int, *, smoke: bool) -> ModelConfig:
-    """64 query heads over 4 kv heads of 128, the paper's blocks."""
+    """64 query heads over 4 kv heads of 128, the paper's blocks, which are not the configuration's default."""
     if smoke:
         return ModelConfig(dim=32, n_layers=n_layers, n_heads=8, n_kv_groups=2, d_k=16, d_v=16, l_slc=32, n=4, w=64)
-    return ModelConfig(dim=64, n_layers=n_layers, n_heads=64, n_kv_groups=4, d_k=128, d_v=128)
+    blocks = {"l": 32, "d": 16, "l_slc": 64, "n": 16, "w": 512}
+    return ModelConfig(dim=64, n_layers=n_layers, n_heads=64, n_kv_groups=4, d_k=128, d_v=128, **blocks)
 
 
 class Case:
@@ -169,6 +170,7 @@ def model_rows(*, device: torch.device, smoke: bool, lengths, batches) -> list[d
 
     small = {"dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_groups": 2, "d_k": 8, "d_v": 8}
     large = {"dim": 768, "n_layers": 12, "n_heads": 12, "n_kv_groups": 2, "d_k": 64, "d_v": 64, "vocab": 50304}
+    large |= {"l": 32, "d": 16, "l_slc": 64, "n": 16, "w": 512}
     values = {f"model.{k}": v for k, v in (small if smoke else large).items()}
     values |= {"train.device": str(device.type), "train.precision": "fp32" if smoke else "bf16"}
     torch.manual_seed(0)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs every test marked gpu on GPU 0, beside bench/attention.py on GPU 1 if there are two, and keeps what they print:
-#     bench/gpu_tests.sh RESULTS_FOLDER [alone]
+#     [LIMIT_S=420] bench/gpu_tests.sh RESULTS_FOLDER [alone]
 # "alone" leaves GPU 1 to others.
 # Needs torch with CUDA, pytest, pytest-xdist, hypothesis and, for the comparison with it, fla-core and einops.
 set -u
@@ -10,8 +10,8 @@ export PYTHONPATH=$PWD:${PYTHONPATH:-} CUBLAS_WORKSPACE_CONFIG=:4096:8 TORCHINDU
 wanted="tests/gpu tests/nsa -m gpu -q --no-header -p no:cacheprovider -p no:benchmark"
 nvidia-smi -L
 
-tests() { CUDA_VISIBLE_DEVICES=0 timeout 420 python3 -m pytest $wanted -k "$2" "${@:3}" >"$out/tests-$1.txt" 2>&1; }
-tests main "not 32_bit and not cudnn" -n $(($(nproc) * 5 / 8)) & parts=($!)
+tests() { CUDA_VISIBLE_DEVICES=0 timeout "${LIMIT_S:-420}" python3 -m pytest $wanted -k "$2" "${@:3}" >"$out/tests-$1.txt" 2>&1; }
+tests main "not 32_bit and not cudnn" -n $(($(nproc) * 3 / 4)) --dist worksteal --durations 12 & parts=($!)
 tests far "32_bit and not cudnn" & parts+=($!)
 tests cudnn "cudnn" & parts+=($!)  # alone: cuDNN has ended processes
 if [ "${2:-}" != alone ] && [ "$(nvidia-smi -L | wc -l)" -gt 1 ]; then

@@ -126,7 +126,8 @@ def answered(argv: Sequence[str]) -> int | None:
 class _Later(ModuleType):
     """A module that is read at its first use: ``dataclasses`` imports ``inspect``, and does not use it for a list.
 
-    That is a sixth of the list's time. (What ``importlib.util.LazyLoader`` makes is read by the next import of it.)
+    On Python 3.11 that is a sixth of the list's time; later ones do use it. (What ``importlib.util.LazyLoader`` makes
+    is read by the next import of it.)
     """
 
     def __getattr__(self, name: str) -> Any:

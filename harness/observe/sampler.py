@@ -13,7 +13,7 @@ from harness.observe.stacks.faulthandler import Faulthandler
 from harness.observe.stacks.pick import sample_all
 from harness.observe.stacks.pyspy import sources
 from harness.reading.frames import deciding_thread
-from harness.reading.loops import lacks_variables, progress, with_variables
+from harness.reading.loops import endless_by_source, lacks_variables, progress, with_variables
 from harness.reading.meeting import meeting_of
 from harness.reading.stillness import motion
 
@@ -165,6 +165,9 @@ class Sampler:
                 numbered = replace(failure, id=f"failure-{len(self._failures) + 1}")
                 self._failures.setdefault((failure.source, failure.reason), numbered)
             if sample is not None:
+                if sample.native:
+                    frames = (frame for thread in sample.threads for frame in thread.frames)
+                    sample = replace(sample, loops=endless_by_source(sample, sources(sample.pid, frames)))
                 self.stacks.append(self._named(sample))
         for rank, pid in self._ranks().items():
             self._ask_inside(pid, rank)

@@ -67,6 +67,8 @@ class Guarded:
     def _start(self) -> None:
         shared = self.worker.get("nsa_hang_guard") if self.worker else self.kept
         self.folder = Path(shared or tempfile.mkdtemp(prefix="nsa-hang-guard-"))
+        if self.worker:
+            os.register_at_fork(after_in_child=lambda: _let_go(self.config))
         self.file = StateFile(self.folder / f"{self.name}.state")
         self.file.write(self.now)
         if threading.current_thread() is threading.main_thread():
@@ -247,6 +249,21 @@ class Guarded:
 def _seconds(config: pytest.Config, name: str) -> float:
     given = config.getoption(name)
     return float(config.getini(name) if given is None else given)
+
+
+def _let_go(config: pytest.Config) -> None:
+    """In a forked child: give up the pipes by which xdist hears of its worker's end, or it would wait for the child.
+
+    A child that has left for a session of its own is nobody's to be found, and ended, when its worker is.
+    """
+    for plugin in config.pluginmanager.get_plugins():
+        channel: Any = getattr(plugin, "channel", None)
+        io = getattr(getattr(channel, "gateway", None), "_io", None)
+        for file in (getattr(io, "infile", None), getattr(io, "outfile", None)):
+            with suppress(OSError, ValueError, AttributeError):
+                nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+                os.dup2(nothing, file.fileno(), inheritable=False)  # pyright: ignore[reportOptionalMemberAccess]
+                os.close(nothing)
 
 
 def summarise(folder: Path, terminalreporter: pytest.TerminalReporter) -> None:

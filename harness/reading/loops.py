@@ -6,9 +6,9 @@ every stack sample the loops that the frames are in are kept (``LoopSample``), a
 
 - *It gets on* (``progress``): a whole number of a frame that stays on the stack only grows from sample to sample. With
   the loop's bound, from the ``for`` statement's own source, that gives a rate and an end.
-- *It never ends* (``goes_nowhere``): the source of the innermost loop has no way out and calls nothing, its condition
-  holds whatever its own numbers become, or it depends on nothing but locals that are the same in every sample. Then no
-  patience is needed.
+- *It never ends* (``goes_nowhere``): the source of the innermost loop has no way out and calls nothing but a sleep, its
+  condition holds whatever its own numbers become, or it depends on nothing but locals that are the same in every
+  sample. Then no patience is needed.
 
 What does not work: taking locals that stay the same for an endless loop. A matrix product of a minute is one call on
 one line. So the loop itself is read (``read_loops``): what calls anything that is not known to be quick and harmless,
@@ -47,6 +47,9 @@ QUICK = frozenset({"len", "abs", "min", "max", "int", "bool", "isinstance", "ran
 ASKS = frozenset({"is_set", "done", "locked", "is_alive", "running", "cancelled"})
 """Methods that end at once and change nothing; what they answer, only other threads may change."""
 
+SLEEP = "sleep"
+"""The function that a loop may call to wait between two turns; what it asks meanwhile, another process may change."""
+
 UNSEEN = "unseen"
 """What a loop needs of which not all variables could be read."""
 
@@ -75,7 +78,7 @@ class Loop:
     ``leaves`` says whether something in it may leave it. ``kind``: ``""`` where it calls or touches what may be at
     work, ``locals`` where it has only names and numbers, ``threads`` where it also reads attributes, or asks methods
     that only other threads can make answer otherwise. ``tested`` are the names whose truth alone is asked, ``computed``
-    all others.
+    all others. ``sleeps`` says that it calls ``sleep``.
     """
 
     header_line: int
@@ -85,6 +88,7 @@ class Loop:
     forever: bool = False
     leaves: bool = True
     kind: str = ""
+    sleeps: bool = False
     tested: frozenset[str] = frozenset()
     held: frozenset[str] = frozenset()
     computed: frozenset[str] = frozenset()
@@ -162,6 +166,7 @@ def _loop(node: ast.For | ast.While | ast.AsyncFor, texts: Sequence[str]) -> Loo
         forever=_is_forever(node),
         leaves=any(_leaves(statement) for statement in node.body),
         kind=reader.kind if isinstance(node, ast.While) else "",
+        sleeps=reader.sleeps,
         tested=frozenset(reader.tested - reader.computed - reader.held),
         held=frozenset(reader.held),
         computed=frozenset(reader.computed - reader.held),
@@ -228,6 +233,7 @@ class _Reader(ast.NodeVisitor):
 
     def __init__(self) -> None:
         self.kind = "locals"
+        self.sleeps = False
         self.tested: set[str] = set()
         self.held: set[str] = set()
         self.computed: set[str] = set()
@@ -268,6 +274,8 @@ class _Reader(ast.NodeVisitor):
                 self.visit(argument)
         elif isinstance(node.func, ast.Attribute) and node.func.attr in ASKS and not node.args and not node.keywords:
             self.visit(node.func)
+        elif _called(node) == SLEEP and len(node.args) == 1 and isinstance(node.args[0], ast.Constant | ast.Name):
+            self.sleeps = True
         else:
             self.kind = ""
 
@@ -342,6 +350,11 @@ def loop_samples(
     return tuple(found)
 
 
+def endless_by_source(sample: StackSample, source_of: Mapping[str, str]) -> tuple[LoopSample, ...]:
+    """The loops of a sample without locals that never end whatever their variables are."""
+    return tuple(loop for loop in loop_samples(sample, {}, source_of) if loop.endless)
+
+
 def _seen(
     loop: Loop, frame: Frame, values: Mapping[str, str], place: tuple[int, int, int], shared: frozenset[str]
 ) -> LoopSample:
@@ -394,19 +407,19 @@ def _fingerprint(values: Mapping[str, str]) -> str:
 def _endless(loop: Loop, values: Mapping[str, str]) -> str:
     if not loop.forever or loop.leaves or not _computes_numbers(loop, values):
         return ""
-    return "it has no way out and calls nothing that could raise"
+    return f"it has no way out and {'only sleeps' if loop.sleeps else 'calls nothing that could raise'}"
 
 
 def _turns_for_ever(loop: Loop, whole: Mapping[str, int], shared: frozenset[str]) -> str:
     """Why a loop that computes with its own whole numbers alone never ends, whatever they become; or empty."""
-    if loop.node is None or loop.leaves or loop.kind != "locals" or loop.held:
+    if loop.node is None or loop.leaves or loop.sleeps or loop.kind != "locals" or loop.held:
         return ""
     own = {name: value for name, value in whole.items() if name not in shared}
     return "its condition holds whatever its numbers become" if holds_for_ever(loop.node, own) else ""
 
 
 def _needs(loop: Loop, values: Mapping[str, str], shared: frozenset[str]) -> str:
-    if not loop.kind or (loop.forever and not loop.leaves):
+    if not loop.kind or loop.sleeps or (loop.forever and not loop.leaves):
         return ""
     if (loop.computed | loop.held) - values.keys():
         return UNSEEN
@@ -552,6 +565,14 @@ def may_be_endless(samples: Sequence[StackSample], *, tid: int) -> LoopSample | 
         if all(one.loop.endless for one in seen) or (same and last.needs):
             return last
     return None
+
+
+def sleeps_for_ever(samples: Sequence[StackSample], *, tid: int) -> LoopSample | None:
+    """The loop without a way out in which a thread was seen to sleep in all of the last samples; None otherwise."""
+    seen: list[LoopSample] = []
+    for sample in samples[-SAMPLES:]:
+        seen += [loop for loop in sample.loops if loop.tid == tid and loop.depth == 0 and loop.endless][:1]
+    return seen[-1] if len(seen) == SAMPLES and len({_key(loop) for loop in seen}) == 1 else None
 
 
 def changes(samples: Sequence[StackSample]) -> LoopSample | None:

@@ -100,6 +100,19 @@ class Standing:
         return stopped_s(self.looks)
 
     @property
+    def has_another_thread(self) -> bool:
+        """Whether a thread of the program beside the one that decides runs, or may be woken from outside.
+
+        Such a thread may do anything: end the process, raise in another thread, send a signal.
+        """
+        if self.motion is None:
+            return False
+        python = {t.tid for sample in self.samples for t in sample.threads if python_frames(t)}
+        decides = self.state.tid if self.state is not None else self.pid
+        others = (t for t in self.looks[-1].threads if t.tid in python - self.motion.background and t.tid != decides)
+        return any((wait := wait_of(other)) is None or bool(wait.outside) for other in others)
+
+    @property
     def ids(self) -> tuple[str, ...]:
         """What to cite of it."""
         return (*(sample.id for sample in self.samples), *(look.id for look in self.looks))

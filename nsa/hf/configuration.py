@@ -57,7 +57,7 @@ class NSAConfig(PreTrainedConfig):
     """
 
     model_type = "nsa"
-    keys_to_ignore_at_inference = ("past_key_values",)
+    keys_to_ignore_at_inference = ("past_key_values", "cache")
 
     vocab_size: int = 32000
     hidden_size: int = 1024

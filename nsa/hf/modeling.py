@@ -141,6 +141,7 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
         attention_mask: Tensor | None = None,
         *,
         past_key_values: NSACache | None = None,
+        cache: NSACache | None = None,
         labels: Tensor | None = None,
         use_cache: bool = False,
         logits_to_keep: int = 0,
@@ -154,6 +155,7 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
             attention_mask: [B, T], or longer for the tokens in the cache too; 0 where no token is. Prompts of unequal
                 length are padded on the left for ``generate``, on either side otherwise.
             past_key_values: from an earlier call; takes in the new tokens.
+            cache: the same, as transformers calls it from 5.24 on.
             labels: int64 [B, T], input_ids themselves; -100 is not predicted, nor is padding, nor a row's first token.
             use_cache: return a cache to go on with.
             logits_to_keep: logits of so many last places only; 0 for all.
@@ -169,6 +171,7 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
             CacheError: a cache of another batch.
         """
         mask_BT = self._mask_of(input_ids, attention_mask, cu_seqlens)
+        past_key_values = cache if past_key_values is None else past_key_values
         if use_cache or past_key_values is not None:
             if cu_seqlens is not None:
                 raise InputError("a cache continues whole rows: hand in either cu_seqlens or a cache")

@@ -445,7 +445,7 @@ TABLE: dict[str, list[tuple[Case, str, int | None]]] = {
             1,
         ),
         # Whoever stopped one rank alone does not mean to go on with the job.
-        (certain(WAITS_FOR_GRADIENTS, STOPPED), "HANG stopped proof", 1),
+        (certain(WAITS_FOR_GRADIENTS, STOPPED), "HANG stopped high", 1),
         (certain(IN_BARRIER, Seen((1, "data"), LOOP, **AT_WORK, loops=endless())), "HANG infinite-loop high", 1),
         # One waits for its GPU and for nobody, the other for it.
         (

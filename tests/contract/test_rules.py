@@ -1013,10 +1013,22 @@ def test_a_standstill_takes_two_windows_and_three_stacks_that_agree_in_its_own_s
     assert not is_hang(silent(times=times, **{"processes": looks(), "stacks": stacks([IN_LOCK] * 3), **seen}))
 
 
-def test_a_stopped_process_is_proof_once_its_limit_is_over():
+def test_a_stopped_process_is_a_hang_once_its_limit_is_over():
     stopped = {"processes": looks(state="T", wchan="do_signal_stop", pairs=6), "stacks": stacks([IN_LOCK] * 3)}
-    assert told(classify(silent(times=BEYOND, **stopped))) == "HANG stopped proof"
+    assert told(classify(silent(times=BEYOND, **stopped))) == "HANG stopped high"
     assert classify(silent(times=BRIEF, **stopped)).kind is Kind.UNRESOLVED
+
+
+@pytest.mark.parametrize(("side", "hangs"), [(None, True), (thread_waiting(**SLEEPS), False)])
+def test_a_stopped_child_may_be_continued_by_a_thread_of_who_waits_for_it(side, hangs):
+    """A timer of the parent may send the signal; it is given the patience that is due to somebody outside."""
+    parent = looks(wchan="pipe_read", holders=(OTHER,), outside=False, side=side, pairs=6)
+    seen = {
+        "processes": (*parent, *looks(pid=OTHER, parent=PID, state="T", wchan="do_signal_stop", pairs=6)),
+        "stacks": stacks([IN_LOCK] * 3),
+    }
+    assert is_hang(silent(times=BEYOND, **seen)) == hangs
+    assert is_hang(silent(times=LONG, **seen))
 
 
 # --- Slow or endless -------------------------------------------------------------------------------------------------
@@ -1031,6 +1043,23 @@ def looping(source: str, *turns: Mapping[str, Any], line: int = 2, times: float 
         found = loop_samples(sample, {(PID, 0): values}, {"/src/train.py": source})
         seen.append(replace(sample, loops=found))
     return silent(times=times, processes=looks(**{**BUSY, **process}), stacks=tuple(seen))
+
+
+@pytest.mark.parametrize(
+    ("more", "hangs"),
+    [
+        ({}, True),
+        ({"side": thread_waiting(**SLEEPS)}, False),
+        ({"side": thread_waiting(wchan="sk_wait_data")}, False),
+        ({"children": 1}, False),
+        ({"handles": ("SIGUSR1",)}, False),
+    ],
+    ids=["alone", "a thread sleeps", "a thread waits for a connection", "a child", "a handler"],
+)
+def test_who_only_sleeps_by_its_source_never_goes_on_unless_somebody_may_end_that(more, hangs):
+    how = {**{name: 0 for name in BUSY if name != "state"}, "state": "S", **SLEEPS, **more}
+    assert is_hang(looping("while True:\n    time.sleep(1)", {}, times=BRIEF, **how)) == hangs
+    assert not is_hang(looping("while True:\n    time.sleep(1)\n    look()", {}, times=LONG, **how))
 
 
 COUNTS = [{"t": n, "S": 4096, "n": n} for n in (10, 25, 41)]

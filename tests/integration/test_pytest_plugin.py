@@ -117,7 +117,7 @@ VERDICTS = {
 HEALTHY = """
 import signal, threading, time
 
-SECONDS = 12.0
+SECONDS = 18.0
 
 def test_sleep():
     time.sleep(SECONDS)

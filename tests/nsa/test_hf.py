@@ -103,13 +103,14 @@ def test_greedy_generation_is_the_argmax_of_the_whole_text():
     assert torch.equal(text[:, 11:], model(text).logits[:, 10:-1].argmax(-1))
 
 
-def test_a_text_goes_on_in_calls_of_any_length_behind_one_cache():
+@pytest.mark.parametrize("name", ["past_key_values", "cache"])  # as transformers calls it from 5.24 on
+def test_a_text_goes_on_in_calls_of_any_length_behind_one_cache(name):
     model, ids = model_of().double(), torch.randint(1, 90, (2, 40))
     whole = model(ids).logits
     first = model(ids[:, :13], use_cache=True)
     pieces, cache = [first.logits], first.past_key_values
     for start, stop in ((13, 14), (14, 30), (30, 40)):
-        pieces.append(model(ids[:, start:stop], past_key_values=cache).logits)
+        pieces.append(model(ids[:, start:stop], **{name: cache}).logits)
         assert cache.get_seq_length() == stop
     torch.testing.assert_close(torch.cat(pieces, 1), whole, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(model(ids, logits_to_keep=3).logits, whole[:, -3:], rtol=1e-9, atol=1e-9)

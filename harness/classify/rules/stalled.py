@@ -5,9 +5,11 @@ The rule for every standstill, of one process, of several ranks, of a loader or 
 how long the silence must be where somebody outside could end it:
 
 - Nobody can end it: at once, when two undisturbed windows show that nothing moves and three samples the same stacks.
-- One of several ranks is stopped (state T) while the others wait for it: after five seconds.
+- One of several processes is stopped (state T) while the others wait for it: after five seconds, high. Where a thread
+  of whoever waits for it may still continue it: after four times the limit.
 - Somebody outside could end it (another program, another machine, a device, whoever stopped all of it): after four
-  times the limit, medium. A process that sleeps on a timer wakes by itself, and is never called a hang.
+  times the limit, medium. A process that sleeps on a timer wakes by itself, and is never called a hang; but for one
+  whose loop is seen, in its source, to do nothing but sleep.
 - What it waits for could not be seen: never. It may be a sleep.
 """
 
@@ -38,7 +40,7 @@ from harness.core.verdict import Confidence, Kind
 from harness.reading.desync import Parting
 from harness.reading.frames import own_frame, python_frames, spell, telling_frame
 from harness.reading.gpus import gpus_of_pids
-from harness.reading.loops import goes_nowhere
+from harness.reading.loops import goes_nowhere, sleeps_for_ever
 from harness.reading.pace import ASKED_S
 from harness.reading.ranks import late_ranks
 from harness.reading.standing import ALARMS, MESSAGES, culprit
@@ -109,8 +111,10 @@ def stuck_parts(case: Case) -> tuple[Verdict, ...]:
 
 
 def _endless(case: Case, job: Job, one: Standing) -> LoopSample | None:
-    """The loop that a process burns its CPU in and that can never end; None where it may."""
+    """The loop that a process burns its CPU in, or only sleeps in, and that can never end; None where it may."""
     moved = one.motion
+    if one.state is not None and one.state.timed:
+        return _sleeps_for_ever(one, one.state.tid)
     if moved is None or moved.busiest == 0 or not moved.counters_still or moved.still:
         return None
     if ALARMS.intersection(one.looks[-1].handles):
@@ -121,6 +125,18 @@ def _endless(case: Case, job: Job, one: Standing) -> LoopSample | None:
     alone = not told and not awake and not job.alive(lambda other: other.pid == one.pid)
     alone_in_python = not told and not awake & runs_python
     return goes_nowhere(one.samples, tid=moved.busiest, alone=alone, alone_in_python=alone_in_python)
+
+
+def _sleeps_for_ever(one: Standing, tid: int) -> LoopSample | None:
+    """The loop without a way out in which a thread only sleeps; None where something else of its process may leave it.
+
+    Of what sleeps on a timer it is the one that is known never to do anything when it wakes: a rank that keeps its
+    process alive after an error, while the others wait for it.
+    """
+    last = one.looks[-1]
+    if one.has_another_thread or last.children or last.handles:
+        return None
+    return sleeps_for_ever(one.samples, tid=tid)
 
 
 # -- who holds the others up
@@ -367,10 +383,11 @@ def _loop_verdict(case: Case, one: Standing, loop: LoopSample) -> Verdict:
     why = loop.endless or WHOSE[loop.needs]
     file = loop.file.rpartition("/")[2]
     same = "" if loop.endless else f"its variables are the same in {SAMPLES} of {SAMPLES} samples, "
-    because = (
-        f"{moved.cpu_s:.1f} s CPU in {moved.seconds:.1f} s in `{loop.header}` of {loop.function} "
-        f"({file}:{loop.header_line}), which never ends: {why}; {same}memory, page faults and I/O do not move"
-    )
+    used = f"{moved.cpu_s:.1f} s CPU in {moved.seconds:.1f} s"
+    rest = f"; {same}memory, page faults and I/O do not move"
+    if one.state is not None and one.state.timed:
+        used, rest = f"{len(one.samples)} of {len(one.samples)} samples", ""
+    because = f"{used} in `{loop.header}` of {loop.function} ({file}:{loop.header_line}), which never ends: {why}{rest}"
     return _hang(case, one, "infinite-loop", because, confidence=Confidence.HIGH)
 
 
@@ -499,11 +516,17 @@ def _outside_end(job: Job, start: int, live: dict[int, Chance]) -> tuple[Standin
 
 
 def _stopped(case: Case, job: Job, one: Standing, *, alone: bool) -> Verdict | None:
-    """State T at every look of five seconds or more. All of a job may be stopped by who means to go on with it."""
+    """State T at every look of five seconds or more.
+
+    All of a job may be stopped by who means to go on with it; one process by a thread of whoever waits for it.
+    """
     if one.looks[-1].state != "T" or one.stopped_s < STOPPED_S or (alone and not beyond_limit(case)):
+        return None
+    waiters = [other for other in job.stand.values() if any(one.pid in chance.who for chance in other.chances)]
+    if any(other.has_another_thread for other in waiters) and not watched_out(case):
         return None
     in_state_t = [look.id for look in one.looks if look.state == "T"]
     because = f"state T (stopped by a signal) at {len(in_state_t)} of {len(one.looks)} looks, for {one.stopped_s:.1f} s"
-    verdict = _hang(case, one, STOPPED, because, confidence=Confidence.PROOF, cites=in_state_t)
+    verdict = _hang(case, one, STOPPED, because, confidence=Confidence.HIGH, cites=in_state_t)
     leader = next((pid for pid in job.leaders if job.stand[pid].rank == one.rank), one.pid)
     return _about(case, job, leader, one, verdict, [leader])

@@ -23,9 +23,13 @@ HIDDEN = 16
 """Hidden units of phi per program; a matrix product has no fewer columns."""
 RING = 128
 """The window's ring is a multiple of this, and this of a tile."""
-RANKED = 1024
-"""Blocks that are ranked at once, at least: 64k tokens of 64, so that shorter memory needs no kernel of its own."""
-COLUMNS = 32
+KEYS = 128
+"""Compressed keys, or keys of the window, in a tile."""
+SLICE = 128
+"""Blocks that a program ranks: it compares each with each."""
+RIVALS = 64
+"""Of what the slices kept, how many all are compared with at once."""
+COLUMNS = 16
 """Columns of the other branches' outputs that a program adds."""
 ROWS = 16
 """Rows of phi, and heads that are turned, per program."""
@@ -42,6 +46,7 @@ class Plan:
         keys: compressed keys per tile.
         warps: of a program over compressed keys and the window.
         stages: tiles of theirs on the way at a time.
+        rank_warps: of a program that ranks a slice, or adds columns.
         select_warps: of a program over selected blocks.
         select_stages: tiles of theirs on the way at a time.
     """
@@ -49,22 +54,29 @@ class Plan:
     splits: int
     windows: int
     selects: int
-    keys: int = 64
+    keys: int = KEYS
     warps: int = 4
-    stages: int = 3
-    select_warps: int = 4
-    select_stages: int = 3
+    stages: int = 1
+    rank_warps: int = 8
+    select_warps: int = 2
+    select_stages: int = 4
 
 
-def plan(n_heads: int, n_processors: int) -> Plan:
-    """For ``n_heads`` kv heads of all rows together: enough programs to fill the GPU, and no more parts to add.
+def plan(n_heads: int, n_processors: int, *, n_blocks: int, w: int) -> Plan:
+    """For ``n_heads`` kv heads of all rows together, the fastest of what was timed on an H200 at 65,536 tokens.
+
+    With few heads a tile to a program, so that no processor waits; with many as few parts to add as fill the GPU.
 
     Args:
         n_heads: rows times kv heads.
         n_processors: of the GPU.
+        n_blocks: compressed keys that memory has room for.
+        w: tokens of the window.
     """
-    per_head = max(1, cdiv(2 * n_processors, n_heads))
-    return Plan(splits=min(16, pow2(per_head)), windows=max(1, min(4, per_head // 2)), selects=min(8, pow2(per_head)))
+    n_tiles = cdiv(n_blocks, KEYS)
+    if 4 * n_heads <= n_processors:
+        return Plan(splits=min(n_tiles, 32), windows=min(8, cdiv(w, KEYS) + 1), selects=4)
+    return Plan(splits=min(n_tiles, 4), windows=1, selects=2, stages=2, select_warps=4, select_stages=3)
 
 
 def refuses(layout: BlockLayout, *, dtype: torch.dtype, device: torch.device, d_k: int, group: int) -> str | None:
@@ -99,7 +111,7 @@ def decode(
     G, E = pages.k_slc.shape[1], pages.v_slc.shape[3]
     group = H // G
     if how is None:
-        how = plan(B * G, _processors(q_BHD.device))
+        how = plan(B * G, _processors(q_BHD.device), n_blocks=pages.kc.shape[2], w=layout.w)
     q, k, v, gate = (x.contiguous() for x in (q_BHD, k_BKD, v_BKE, gate_BHC))
     is_mlp = isinstance(phi_k, MlpPhi)
     chunks_k, chunks_v = cdiv(D, HIDDEN), cdiv(E, HIDDEN)
@@ -115,10 +127,12 @@ def decode(
     part_v = q.new_empty(chunks_v * is_mlp + 1, B * G, E, **real)
     acc = q.new_empty(B * G, n_parts, rows_of_group, E, **real)
     m, total = q.new_empty(2, B * G, n_parts, rows_of_group, **real)
-    sums = q.new_empty(spills + 1, B * G, max_tiles, rows_of_group, tile // per_page, **real)
-    bases = q.new_empty(B * G, max_tiles, rows_of_group, **real)
-    score = q.new_empty(spills + 1, B * G, max_tiles, tile // per_page, **real)
-    index, page = q.new_empty(2, B * G, layout.n, dtype=torch.int32)
+    sums = q.new_empty(spills + 1, B * G, rows_of_group, max_tiles * (tile // per_page), **real)
+    bases = q.new_empty(B * G, rows_of_group, max_tiles, **real)
+    n_kept = pow2(layout.n)
+    ranked = max(SLICE, n_kept)
+    n_slices = cdiv(n_row_pages, ranked)
+    best = q.new_empty(3, B * G, n_slices, n_kept, dtype=torch.int32)
     both = q.new_empty(B * G, rows_of_group, E, **real)
     o = q.new_empty(B, H, E)
     values: dict[str, Any] = {"G": G, "E": E, "BE": max(16, pow2(E))}
@@ -127,6 +141,7 @@ def decode(
     heads: dict[str, Any] = {"GROUP": group, "GP": rows_of_group}
     phi: dict[str, Any] = {"CHUNKS_K": chunks_k, "CHUNKS_V": chunks_v, "MLP": is_mlp}
     blocks: dict[str, Any] = {"L": layout.l, "STRIDE": layout.d}
+    ranks: dict[str, Any] = {"N": layout.n, "BN": n_kept, "JS": ranked, "INITIAL": N_INITIAL, "LOCAL": N_LOCAL}
     ring, l_slc, scale = pages.k_win.shape[2], layout.l_slc, D**-0.5 * LOG2E
     append_kernel[(B * (cdiv(H, ROWS) + 1) + cdiv(B * G, ROWS) * (chunks_k + chunks_v),)](
         q, k, v, place.turn.cos_T1D, place.turn.sin_T1D, place.position_B, place.table_BM, q_turned,
@@ -144,21 +159,21 @@ def decode(
         place.turn.sin_T1D, place.position_B, acc, m, total, sums, bases, pages.kc.shape[2], max_tiles,
         sums.stride(0), scale, WIDTH=layout.w, RW=ring, CB=pow2(max(chunks_k, chunks_v)),
         **values, **keys, **halves, **heads, **phi, **blocks, **parts, **sums_of,
-        num_warps=how.warps, num_stages=2 if wide else how.stages,
+        num_warps=how.warps, num_stages=min(how.stages, 2) if wide else how.stages,
     )  # fmt: skip
     n_merges = max(1, values["BE"] // COLUMNS)
-    rank_kernel[(1 + n_merges, B * G)](
-        place.position_B, place.table_BM, gate, acc, m, total, sums, bases, score, index, page, both,
-        n_row_pages, max_tiles, sums.stride(0), L_SLC=l_slc, N=layout.n, BN=pow2(layout.n),
-        NT=max(1, 16384 // (rows_of_group * (tile // per_page))), JB=max(RANKED, pow2(n_row_pages)),
-        INITIAL=N_INITIAL, LOCAL=N_LOCAL, SB=pow2(n_splits), WB=pow2(n_windows), MERGES=n_merges,
-        **values, **heads, **blocks, **parts, **sums_of, num_warps=8, num_stages=1,
+    rank_kernel[(n_slices + n_merges, B * G)](
+        place.position_B, place.table_BM, gate, acc, m, total, sums, bases, best, both,
+        n_row_pages, n_slices, max_tiles, sums.stride(0), best.stride(0), L_SLC=l_slc, SB=pow2(n_splits),
+        WB=pow2(n_windows), MERGES=n_merges, **values, **heads, **blocks, **ranks, **parts, **sums_of,
+        num_warps=how.rank_warps, num_stages=1,
     )  # fmt: skip
     selected_kernel[(n_selects, B * G)](
-        q_turned, pages.k_slc, pages.v_slc, place.position_B, index, page, gate, acc, m, total, both, o,
-        place.arrived, scale, L_SLC=l_slc, BL=max(16, pow2(l_slc)), N=layout.n, BN=pow2(layout.n), SELECTS=n_selects,
-        PARTS=n_parts, **values, **keys, **heads, num_warps=how.select_warps,
-        num_stages=2 if wide else how.select_stages,
+        q_turned, pages.k_slc, pages.v_slc, place.position_B, place.table_BM, best, gate, acc, m, total, both, o,
+        place.arrived, n_row_pages, n_slices, best.stride(0), scale, L_SLC=l_slc, BL=max(16, pow2(l_slc)),
+        CB=pow2(n_slices * n_kept), CR=min(RIVALS, pow2(n_slices * n_kept)), SELECTS=n_selects, PARTS=n_parts,
+        **values, **keys, **heads, **ranks, num_warps=how.select_warps,
+        num_stages=min(how.select_stages, 2) if wide else how.select_stages,
     )  # fmt: skip
     return o
 

@@ -5,9 +5,13 @@
    ends with the new token, multiply it by a part of phi's weights in each of several programs.
 2. ``compressed_kernel``: the compressed keys of a kv head divided over several programs, beside others that take the
    window. Weights are summed per selection block on the way, relative to the largest score so far in the program.
-3. ``rank_kernel``: one program of a head knows every maximum and sum, so it turns block sums into scores and ranks;
-   others add the parts of the two branches and gate them.
-4. ``selected_kernel``: the chosen blocks divided likewise; the last program of a head to end adds the parts.
+3. ``rank_kernel``: its programs know every maximum and sum of a head, so each turns the block sums of a slice of blocks
+   into scores and keeps the slice's best; others add the parts of the two branches and gate them.
+4. ``selected_kernel``: every program ranks what the slices kept, and takes its share of the chosen blocks; the last
+   program of a head to end adds the parts.
+
+Ranks are counted, not sorted: a block's rank is how many are better, which threads count side by side, where the best
+of thirteen rounds of a maximum would wait for each other thirteen times.
 
 "The last to end" is counted by an atomic addition behind a barrier; what it then computes has a fixed order, so that
 bits do not depend on who was last. Scores are in powers of two: log2(e) is part of the scale.
@@ -242,12 +246,15 @@ def _queries(q_ptr, b, g, G: tl.constexpr, GROUP: tl.constexpr, GP: tl.constexpr
 
 
 @triton.jit
-def _attend_tile(q, m, total, acc, k_rows, v_rows, live, qk_scale, D: tl.constexpr, BD: tl.constexpr, E: tl.constexpr, BE: tl.constexpr):  # fmt: skip  # noqa: E501
+def _rows(ptr, live, W: tl.constexpr, BW: tl.constexpr):
+    """[rows, BW]: one row from each pointer, zeros where it is not live."""
+    i = tl.arange(0, BW)
+    return tl.load(ptr[:, None] + i[None, :], mask=live[:, None] & (i < W)[None, :], other=0.0)
+
+
+@triton.jit
+def _attend_tile(q, k, v, m, total, acc, live, qk_scale):
     """One tile of keys: the new maximum, sum and output, and the weights relative to that maximum."""
-    d = tl.arange(0, BD)
-    e = tl.arange(0, BE)
-    k = tl.load(k_rows[:, None] + d[None, :], mask=live[:, None] & (d < D)[None, :], other=0.0)
-    v = tl.load(v_rows[:, None] + e[None, :], mask=live[:, None] & (e < E)[None, :], other=0.0)
     s = tl.dot(q, tl.trans(k), input_precision="ieee") * qk_scale
     s = tl.where(live[None, :], s, -float("inf"))
     largest = tl.maximum(m, tl.max(s, 1))
@@ -271,18 +278,21 @@ def _keep_part(m, total, acc, acc_ptr, m_ptr, total_ptr, part, GP: tl.constexpr,
 
 
 @triton.jit
-def _block_sums(w, base, sums_ptr, bases_ptr, tile_at, spill_stride, is_wanted, GP: tl.constexpr, BC: tl.constexpr, R: tl.constexpr, OVERLAP: tl.constexpr, SPILLS: tl.constexpr):  # fmt: skip  # noqa: E501
-    """Sum a tile's weights over the selection blocks that they belong to: its own, and the next ones in reach."""
+def _block_sums(w, base, sums_ptr, bases_ptr, bg, tile, max_tiles, spill_stride, is_wanted, GP: tl.constexpr, BC: tl.constexpr, R: tl.constexpr, OVERLAP: tl.constexpr, SPILLS: tl.constexpr):  # fmt: skip  # noqa: E501
+    """Sum a tile's weights over the selection blocks that they belong to: its own, and the next ones in reach.
+
+    ``sums`` is [SPILLS + 1, B * G, GP, blocks], ``bases`` [B * G, GP, tiles].
+    """
     BJ: tl.constexpr = BC // R
     h = tl.arange(0, GP)
     j = tl.arange(0, BJ)
     i = tl.arange(0, R)
     w = tl.reshape(w, [GP, BJ, R])
+    at = sums_ptr + (((bg * GP + h) * max_tiles + tile) * BJ)[:, None] + j[None, :]
     for k in tl.static_range(SPILLS + 1):
         overlap = tl.maximum(tl.minimum(i + OVERLAP, (k + 1) * R) - tl.maximum(i, k * R), 0).to(tl.float32)
-        at = sums_ptr + k * spill_stride + (tile_at * GP + h).to(tl.int64)[:, None] * BJ + j[None, :]
-        tl.store(at, tl.sum(w * overlap[None, None, :], 2), mask=is_wanted & (h < GP)[:, None])
-    tl.store(bases_ptr + tile_at * GP + h, base, mask=is_wanted & (h < GP))
+        tl.store(at + k * spill_stride, tl.sum(w * overlap[None, None, :], 2), mask=is_wanted & (h < GP)[:, None])
+    tl.store(bases_ptr + (bg * GP + h) * max_tiles + tile, base, mask=is_wanted & (h < GP))
 
 
 @triton.jit
@@ -301,55 +311,65 @@ def _largest_and_sum(m_ptr, total_ptr, first, n, GP: tl.constexpr, PB: tl.conste
 
 
 @triton.jit
-def _scores(
-    sums_ptr, bases_ptr, score_ptr, lse, bg, n_tiles, max_tiles, spill_stride,
-    GP: tl.constexpr, BJ: tl.constexpr, NT: tl.constexpr, SPILLS: tl.constexpr,
+def _slice_scores(
+    sums_ptr, bases_ptr, lse, bg, j, free, n_scored, max_tiles, spill_stride,
+    GP: tl.constexpr, BJ: tl.constexpr, SPILLS: tl.constexpr,
 ):  # fmt: skip
-    """Turn all block sums of a kv head into what each block gives to itself and to the next ones, over all heads.
-
-    Heads are the first axis: a thread then adds them by itself.
-    """
+    """The scores of blocks ``j``, over all heads: their own sums, and what the blocks before them spill into them."""
     h = tl.arange(0, GP)
-    j = tl.arange(0, BJ)
-    for first in range(0, n_tiles, NT):
-        t = first + tl.arange(0, NT)
-        at = (bg * max_tiles + t)[None, :] * GP + h[:, None]
-        live = (t < n_tiles)[None, :]
-        base = tl.load(bases_ptr + at, mask=live, other=-float("inf"))
-        factor = tl.exp2(base - lse[:, None])
-        for k in tl.static_range(SPILLS + 1):
-            sums = tl.load(
-                sums_ptr + k * spill_stride + at.to(tl.int64)[:, :, None] * BJ + j[None, None, :],
-                mask=live[:, :, None], other=0.0,
-            )  # fmt: skip
-            given = tl.sum(sums * factor[:, :, None], 0)
-            to = (k * tl.num_programs(1) + bg) * max_tiles + t
-            tl.store(score_ptr + to.to(tl.int64)[:, None] * BJ + j[None, :], given, mask=(t < n_tiles)[:, None])
+    score = tl.zeros([j.shape[0]], tl.float32)
+    for k in tl.static_range(SPILLS + 1):
+        source = j - k
+        live = (free & (source >= 0) & (source < n_scored))[None, :]
+        row = bg * GP + h[:, None]
+        sums = tl.load(sums_ptr + k * spill_stride + row * (max_tiles * BJ) + source[None, :], mask=live, other=0.0)
+        base = tl.load(bases_ptr + row * max_tiles + source[None, :] // BJ, mask=live, other=-float("inf"))
+        score += tl.sum(tl.where(live, sums * tl.exp2(base - lse[:, None]), 0.0), 0)
+    return score
 
 
 @triton.jit
-def _rank(
-    score_ptr, bg, own, n_scored, max_tiles, n_heads_all,
-    BJ: tl.constexpr, JB: tl.constexpr, N: tl.constexpr, BN: tl.constexpr, SPILLS: tl.constexpr,
+def _n_better(rival, rival_block, key, block):
+    """For each block how many rivals are better; the lower number among equals."""
+    rival, rival_block = rival[:, None], rival_block[:, None]
+    key, block = key[None, :], block[None, :]
+    return tl.sum(((rival > key) | ((rival == key) & (rival_block < block))).to(tl.int32), 0)
+
+
+@triton.jit
+def _chosen(
+    best_ptr, bests, table_ptr, bg, own, n_slices,
+    N: tl.constexpr, BN: tl.constexpr, JS: tl.constexpr, CB: tl.constexpr, CR: tl.constexpr,
     INITIAL: tl.constexpr, LOCAL: tl.constexpr,
 ):  # fmt: skip
-    """The forced blocks and the best others, ascending; the lower number first among equals."""
+    """[BN]: the forced blocks and the best others of those that the slices kept, and their pages.
+
+    ``best`` is [3, B * G, n_slices, BN]: a block's score by its bits, its number and its page. Where a row has no more
+    than N blocks it takes them all.
+    """
     slot = tl.arange(0, BN)
-    j = tl.arange(0, JB)
-    free = (j >= INITIAL) & (j <= own - LOCAL)
-    score = tl.zeros([JB], tl.float32)
-    for k in tl.static_range(SPILLS + 1):
-        at = (k * n_heads_all + bg).to(tl.int64) * max_tiles * BJ + j - k
-        score += tl.load(score_ptr + at, mask=free & (j >= k) & (j - k < n_scored), other=0.0)
-    # Scores are not negative, so their bits order like integers; what is no number ranks by its bits, too.
-    key = ((score.to(tl.int32, bitcast=True) & 2147483647).to(tl.int64) << 32) | (2147483647 - j).to(tl.int64)
-    key = tl.where(free, key, -1)
-    chosen = tl.where(slot < INITIAL, slot, own - (slot - INITIAL))
-    for i in range(INITIAL + LOCAL, N):
-        best = tl.max(key, 0)
-        chosen = tl.where(slot == i, 2147483647 - (best & 2147483647).to(tl.int32), chosen)
-        key = tl.where(key == best, -1, key)
-    return tl.sort(tl.where(slot < N, chosen, 2147483647))
+    is_all = own < N
+    forced = tl.where(is_all | (slot < INITIAL), slot, own - (slot - INITIAL))
+    is_forced = (slot < INITIAL + LOCAL) | is_all
+    block = tl.where(is_forced, forced, 0)
+    page = tl.load(table_ptr + block, mask=is_forced & (slot < tl.minimum(own + 1, N)), other=0)
+    if own >= N:
+        n_kept = ((own - LOCAL) // JS + 1) * BN
+        first = bg * n_slices * BN
+        rank = tl.zeros([CB], tl.int32)
+        c = tl.arange(0, CB)
+        key = tl.load(best_ptr + first + c, mask=c < n_kept, other=-1)
+        number = tl.load(best_ptr + bests + first + c, mask=c < n_kept, other=2147483647)
+        where_to = tl.load(best_ptr + 2 * bests + first + c, mask=c < n_kept, other=0)
+        for begin in range(0, n_kept, CR):
+            i = begin + tl.arange(0, CR)
+            rival = tl.load(best_ptr + first + i, mask=i < n_kept, other=-1)
+            rival_number = tl.load(best_ptr + bests + first + i, mask=i < n_kept, other=2147483647)
+            rank += _n_better(rival, rival_number, key, number)
+        mine = (rank[:, None] + INITIAL + LOCAL == slot[None, :]) & (c < n_kept)[:, None]
+        block += tl.sum(tl.where(mine, number[:, None], 0), 0)
+        page += tl.sum(tl.where(mine, where_to[:, None], 0), 0)
+    return block, page
 
 
 @triton.jit
@@ -366,7 +386,6 @@ def compressed_kernel(
     split = tl.program_id(0)
     bg = tl.program_id(1)
     p = tl.load(position_ptr + bg // G)
-    q = _queries(q_ptr, bg // G, bg % G, G, GROUP, GP, D, BD)
     # One loop serves both kinds of program: memory for tiles on their way is then taken once.
     is_cmp = split < SPLITS
     n_blocks = tl.maximum(p + 1 - L + STRIDE, 0) // STRIDE
@@ -403,52 +422,55 @@ def compressed_kernel(
         # The window lies in a ring, whose length is a multiple of the tile's.
         row = tl.where(is_cmp, tile * BC, tile * BC % RW) + tl.arange(0, BC)
         live = (key >= first) & (key < last)
-        m, total, acc, w, base = _attend_tile(
-            q, m, total, acc, k_rows + row * D, v_rows + row * E, live, qk_scale, D, BD, E, BE
-        )
+        k = _rows(k_rows + row * D, live, D, BD)
+        v = _rows(v_rows + row * E, live, E, BE)
+        # Behind the keys: most programs have one tile, and would wait for the queries before they ask for it.
+        q = _queries(q_ptr, bg // G, bg % G, G, GROUP, GP, D, BD)
+        m, total, acc, w, base = _attend_tile(q, k, v, m, total, acc, live, qk_scale)
         _block_sums(
-            w, base, sums_ptr, bases_ptr, bg * max_tiles + tile, spill_stride, is_cmp, GP, BC, R, L // STRIDE, SPILLS
+            w, base, sums_ptr, bases_ptr, bg, tile, max_tiles, spill_stride, is_cmp, GP, BC, R, L // STRIDE, SPILLS
         )
     _keep_part(m, total, acc, acc_ptr, m_ptr, total_ptr, bg * PARTS + split, GP, E, BE)
 
 
 @triton.jit
 def rank_kernel(
-    position_ptr, table_ptr, gate_ptr, acc_ptr, m_ptr, total_ptr, sums_ptr, bases_ptr, score_ptr, index_ptr, page_ptr,
-    both_ptr, n_row_pages, max_tiles, spill_stride,
+    position_ptr, table_ptr, gate_ptr, acc_ptr, m_ptr, total_ptr, sums_ptr, bases_ptr, best_ptr, both_ptr,
+    n_row_pages, n_slices, max_tiles, spill_stride, bests,
     G: tl.constexpr, GROUP: tl.constexpr, GP: tl.constexpr, E: tl.constexpr, BE: tl.constexpr, L: tl.constexpr,
     STRIDE: tl.constexpr, L_SLC: tl.constexpr, R: tl.constexpr, N: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr,
-    NT: tl.constexpr, JB: tl.constexpr, SPILLS: tl.constexpr, INITIAL: tl.constexpr, LOCAL: tl.constexpr,
-    SPLITS: tl.constexpr, SB: tl.constexpr, WINDOWS: tl.constexpr, WB: tl.constexpr, PARTS: tl.constexpr,
-    MERGES: tl.constexpr,
+    JS: tl.constexpr, SPILLS: tl.constexpr, INITIAL: tl.constexpr, LOCAL: tl.constexpr, SPLITS: tl.constexpr,
+    SB: tl.constexpr, WINDOWS: tl.constexpr, WB: tl.constexpr, PARTS: tl.constexpr, MERGES: tl.constexpr,
 ):  # fmt: skip
-    """Programs per row and kv head: one chooses blocks; MERGES add columns of the other two branches, gated."""
+    """Programs per row and kv head: n_slices keep the best of JS blocks each; MERGES add columns of other branches."""
     bg = tl.program_id(1)
     b = bg // G
     h = tl.arange(0, GP)
     first_part = bg * PARTS
-    if tl.program_id(0) == 0:
-        p = tl.load(position_ptr + b)
+    part = tl.program_id(0)
+    p = tl.load(position_ptr + b)
+    if part < n_slices:
         own = p // L_SLC
-        slot = tl.arange(0, BN)
-        if own >= N:
+        if (own >= N) & (part * JS <= own - LOCAL):
             n_tiles = (tl.maximum(p + 1 - L + STRIDE, 0) // STRIDE + BC - 1) // BC
+            j = part * JS + tl.arange(0, JS)
+            free = (j >= INITIAL) & (j <= own - LOCAL)
+            page = tl.load(table_ptr + b * n_row_pages + j, mask=free, other=0)
             _, base, total = _largest_and_sum(m_ptr, total_ptr, first_part, SPLITS, GP, SB, "")
             # Heads that are padding have queries of zeros, and their weights must not count.
             lse = tl.where(h < GROUP, base + tl.log2(total), float("inf"))
-            _scores(sums_ptr, bases_ptr, score_ptr, lse, bg, n_tiles, max_tiles, spill_stride, GP, BC // R, NT, SPILLS)
-            tl.debug_barrier()
-            chosen = _rank(
-                score_ptr, bg, own, n_tiles * (BC // R), max_tiles, tl.num_programs(1),
-                BC // R, JB, N, BN, SPILLS, INITIAL, LOCAL,
-            )  # fmt: skip
-        else:
-            chosen = slot
-        mine = slot < tl.minimum(own + 1, N)
-        tl.store(index_ptr + bg * N + slot, chosen, mask=mine)
-        tl.store(page_ptr + bg * N + slot, tl.load(table_ptr + b * n_row_pages + chosen, mask=mine), mask=mine)
+            score = _slice_scores(
+                sums_ptr, bases_ptr, lse, bg, j, free, n_tiles * (BC // R), max_tiles, spill_stride, GP, BC // R, SPILLS
+            )
+            # Scores are not negative, so their bits order like integers; what is no number ranks by its bits, too.
+            key = tl.where(free, score.to(tl.int32, bitcast=True) & 2147483647, -1)
+            rank = _n_better(key, j, key, j)
+            at = best_ptr + (bg * n_slices + part) * BN + rank
+            tl.store(at, key, mask=rank < BN)
+            tl.store(at + bests, j, mask=rank < BN)
+            tl.store(at + 2 * bests, page, mask=rank < BN)
     else:
-        e = (tl.program_id(0) - 1) * (BE // MERGES) + tl.arange(0, BE // MERGES)
+        e = (part - n_slices) * (BE // MERGES) + tl.arange(0, BE // MERGES)
         gate_at = gate_ptr + (bg * GROUP + h) * 3
         live = h < GROUP
         cmp = _weighted(acc_ptr, m_ptr, total_ptr, first_part, SPLITS, e, GP, E, SB, "")
@@ -476,10 +498,11 @@ def _weighted(
 
 @triton.jit
 def selected_kernel(
-    q_ptr, k_slc_ptr, v_slc_ptr, position_ptr, index_ptr, page_ptr, gate_ptr, acc_ptr, m_ptr, total_ptr,
-    both_ptr, o_ptr, arrived_ptr, qk_scale,
+    q_ptr, k_slc_ptr, v_slc_ptr, position_ptr, table_ptr, best_ptr, gate_ptr, acc_ptr, m_ptr, total_ptr,
+    both_ptr, o_ptr, arrived_ptr, n_row_pages, n_slices, bests, qk_scale,
     G: tl.constexpr, GROUP: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, E: tl.constexpr,
-    BE: tl.constexpr, L_SLC: tl.constexpr, BL: tl.constexpr, N: tl.constexpr, BN: tl.constexpr, SELECTS: tl.constexpr,
+    BE: tl.constexpr, L_SLC: tl.constexpr, BL: tl.constexpr, N: tl.constexpr, BN: tl.constexpr, JS: tl.constexpr,
+    CB: tl.constexpr, CR: tl.constexpr, INITIAL: tl.constexpr, LOCAL: tl.constexpr, SELECTS: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Programs per row and kv head: SELECTS, each with some of the chosen blocks; the last to end adds all."""
@@ -498,16 +521,17 @@ def selected_kernel(
     within = tl.arange(0, BL)
     # What is loaded in the loop depends on nothing that the loop loads.
     slots = tl.arange(0, BN)
-    blocks = tl.load(index_ptr + bg * N + slots, mask=slots < n_chosen, other=0)
-    row_pages = tl.load(page_ptr + bg * N + slots, mask=slots < n_chosen, other=0)
+    blocks, row_pages = _chosen(
+        best_ptr, bests, table_ptr + b * n_row_pages, bg, p // L_SLC, n_slices, N, BN, JS, CB, CR, INITIAL, LOCAL
+    )
     for slot in range(part * per, tl.minimum(part * per + per, n_chosen)):
         block = tl.sum(tl.where(slots == slot, blocks, 0), 0)
         page = tl.sum(tl.where(slots == slot, row_pages, 0), 0).to(tl.int64)
         row = (page * G + g) * L_SLC + within
         live = (within < L_SLC) & (block * L_SLC + within <= p)
-        m, total, acc, _, _ = _attend_tile(
-            q, m, total, acc, k_slc_ptr + row * D, v_slc_ptr + row * E, live, qk_scale, D, BD, E, BE
-        )
+        k = _rows(k_slc_ptr + row * D, live, D, BD)
+        v = _rows(v_slc_ptr + row * E, live, E, BE)
+        m, total, acc, _, _ = _attend_tile(q, k, v, m, total, acc, live, qk_scale)
     _keep_part(m, total, acc, acc_ptr, m_ptr, total_ptr, first_part + part, GP, E, BE)
     tl.debug_barrier()
     if tl.atomic_add(arrived_ptr + bg, 1, sem="acq_rel") == SELECTS - 1:

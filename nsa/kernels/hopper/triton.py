@@ -192,9 +192,10 @@ def _backward_op(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gates:
-    """The gates [B, T, H, 3] of a sum whose gradient arrives, where their own go, and which branch this one is."""
+    """The gates [B, T, H, 3] of a sum whose gradient arrives, their least, where their own go, and which branch."""
 
     gate: Tensor
+    least: Tensor
     dgate: Tensor
     branch: int
 
@@ -248,7 +249,8 @@ def run_backward(
     box, keys_box = (1, rows.size // pack, pack, D), (1, ROWS // 2, 1, D)
     triton_backward.dkdv_kernel[(n_tiles * B * G, parts)](
         _boxes(q, box), _boxes(do, box), _boxes(k, keys_box), _boxes(v, keys_box), dk_part, dv_part,
-        starts[0], starts[1], starts[-1], B * G, T, S, offset, scale, n_rows, k.numel(),
+        starts[0], starts[1], starts[-1], lse if gates is None else gates.least, B * G, T, S, offset, scale,
+        n_rows, k.numel(),
         **same, G=G, BR=rows.size, STAGES=rows.stages, GATED=gates is not None,
     )  # fmt: skip
     if parts > 1:

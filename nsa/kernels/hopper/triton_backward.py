@@ -23,6 +23,7 @@ from nsa.kernels.hopper.triton_names import (
     first_open_tile,
     gl,
     gluon,
+    has_signs,
     keys_of_tile,
     last_key,
     mbarrier,
@@ -90,7 +91,7 @@ def _dq_of_rows(
     at = (b.to(gl.int64) * T + t) * H + head + row % PACK
     lse = gl.load(lse_ptr + at, mask=t < T, other=float("inf"))
     start = (b * (H // PACK) + head // PACK).to(gl.int64) * (n_tiles * 128) + t0 * PACK + row
-    gl.store(s_start_ptr + start, lse * (-1.0 / scale))
+    s_start = lse * (-1.0 / scale)
     lse = lse * LOG2E
     none = gl.zeros([64, BN], gl.float32, LS)
     dq = gl.zeros([64, D], gl.float32, LO)
@@ -105,7 +106,9 @@ def _dq_of_rows(
         gl.store(dgate_ptr + at * 3 + BRANCH, delta.to(dgate_ptr.dtype.element_ty), mask=t < T)
         gate = gl.load(gate_ptr + at * 3 + BRANCH, mask=t < T, other=0.0).to(gl.float32)
         gl.store(g_start_ptr + start, gate)
+        s_start += gl.log(gl.abs(gate)) * (1.0 / scale)
         factor = gate * scale
+    gl.store(s_start_ptr + start, s_start)
     delta = gl.where(delta == delta, delta, 0.0)
     gl.store(dp_start_ptr + start, -delta)
     if ADDS:
@@ -157,7 +160,8 @@ def dq_kernel(
 
     With BRANCH >= 0 do is the gradient of the gated sum (Eq. 5): gates and their gradients are [B, T, H, 3], delta is
     the gradient of this branch's gate, and the gates are left in the tiles' order, too. They multiply dq here and the
-    weights there, so that no gradient is rounded before. With ADDS dq is added to what is there.
+    weights there, so that no gradient is rounded before: a gate's size is a part of what the sum of scores begins with,
+    log |gate| / scale, and costs nothing there. With ADDS dq is added to what is there.
     """
     MINE: gl.constexpr = 64 // PACK
     q_smem = gl.allocate_shared_memory(desc_q.dtype, [2, 1, MINE, PACK, D], desc_q.layout)
@@ -279,8 +283,8 @@ def _starts_of_products(
 
 @gluon.jit
 def _dkdv_of_keys(
-    WHO: gl.constexpr, dk_ptr, dv_ptr, s_start_ptr, dp_start_ptr, g_start_ptr, q_smem, do_smem, k_smem, v_smem,
-    keys_full, rows_full, rows_empty, n_bg, T, S, offset, scale, n_rows, part_size,
+    WHO: gl.constexpr, dk_ptr, dv_ptr, s_start_ptr, dp_start_ptr, g_start_ptr, least_ptr, q_smem, do_smem, k_smem,
+    v_smem, keys_full, rows_full, rows_empty, n_bg, T, S, offset, scale, n_rows, part_size,
     G: gl.constexpr, GROUP: gl.constexpr, PACK: gl.constexpr, D: gl.constexpr, BR: gl.constexpr, KIND: gl.constexpr,
     P1: gl.constexpr, P2: gl.constexpr, STAGES: gl.constexpr, GATED: gl.constexpr,
 ):  # fmt: skip
@@ -298,6 +302,7 @@ def _dkdv_of_keys(
     dk = gl.zeros([64, D], gl.float32, LO)
     dv = gl.zeros([64, D], gl.float32, LO)
     s0, dp0 = _starts_of_products(s_start_ptr, dp_start_ptr, b, g, tile_lo, start, row, n_rows, G, GROUP, PACK, BR)
+    is_signed = has_signs(least_ptr, GATED)
     mbarrier.wait(keys_full, 0)
     k = k_smem.index(WHO).reshape([64, D])
     v = v_smem.index(WHO).reshape([64, D])
@@ -305,8 +310,6 @@ def _dkdv_of_keys(
         stage = i % STAGES
         step = start + i
         t0 = (tile_lo + step // PACKS) * (BR // PACK)
-        if GATED:
-            gate = gl.load(g_start_ptr + _rows_of_step(b, g, tile_lo, step, n_rows, G, GROUP, PACK, BR) + row)
         mbarrier.wait(rows_full.index(stage), (i // STAGES) & 1)
         q = q_smem.index(stage).reshape([BR, D])
         do = do_smem.index(stage).reshape([BR, D])
@@ -316,8 +319,10 @@ def _dkdv_of_keys(
         pending_dp = warpgroup_mma(v, do.permute((1, 0)), dp_begin, is_async=True)
         s = warpgroup_mma_wait(1, [pending_s])
         p = gl.exp2(s * (scale * LOG2E))
-        if GATED:
-            p = p * gate[None, :]
+        if GATED:  # noqa: SIM102 - decided by the compiler, the other one by the gates
+            if is_signed:
+                gate = gl.load(g_start_ptr + _rows_of_step(b, g, tile_lo, step, n_rows, G, GROUP, PACK, BR) + row)
+                p = p * gl.where(gate < 0.0, -1.0, 1.0)[None, :]
         t_last = t0 + BR // PACK - 1
         is_edge = (n0 + 63 > last_key(t0, offset, P1, P2, KIND)) | (n0 + 64 > S) | (t_last >= T)
         if KIND == WINDOW:
@@ -345,15 +350,16 @@ def _dkdv_of_keys(
 
 @gluon.jit(do_not_specialize=SIZES)
 def dkdv_kernel(
-    desc_q, desc_do, desc_k, desc_v, dk_ptr, dv_ptr, s_start_ptr, dp_start_ptr, g_start_ptr, n_bg, T, S, offset, scale,
-    n_rows, part_size,
+    desc_q, desc_do, desc_k, desc_v, dk_ptr, dv_ptr, s_start_ptr, dp_start_ptr, g_start_ptr, least_ptr, n_bg, T, S,
+    offset, scale, n_rows, part_size,
     G: gl.constexpr, GROUP: gl.constexpr, PACK: gl.constexpr, D: gl.constexpr, BR: gl.constexpr, KIND: gl.constexpr,
     P1: gl.constexpr, P2: gl.constexpr, STAGES: gl.constexpr, GATED: gl.constexpr,
 ):  # fmt: skip
     """DK and dV of 128 keys of one kv head, from all its queries and heads, or from one of several runs of them.
 
     Queries and do come in boxes (1, BR / PACK, PACK, D), keys and values in (1, 64, 1, D). ``n_rows``: of a
-    pack of heads in the first pass; ``part_size``: elements of dk, and of dv.
+    pack of heads in the first pass; ``part_size``: elements of dk, and of dv. With GATED ``least_ptr`` has the smallest
+    gate of all: where none is negative, no sign is looked at.
     """
     q_smem = gl.allocate_shared_memory(desc_q.dtype, [STAGES, 1, BR // PACK, PACK, D], desc_q.layout)
     do_smem = gl.allocate_shared_memory(desc_q.dtype, [STAGES, 1, BR // PACK, PACK, D], desc_q.layout)
@@ -369,13 +375,13 @@ def dkdv_kernel(
     gl.warp_specialize(
         [
             (_dkdv_of_keys, (
-                0, dk_ptr, dv_ptr, s_start_ptr, dp_start_ptr, g_start_ptr, q_smem, do_smem, k_smem, v_smem, keys_full,
-                rows_full, rows_empty, n_bg, T, S, offset, scale, n_rows, part_size,
+                0, dk_ptr, dv_ptr, s_start_ptr, dp_start_ptr, g_start_ptr, least_ptr, q_smem, do_smem, k_smem, v_smem,
+                keys_full, rows_full, rows_empty, n_bg, T, S, offset, scale, n_rows, part_size,
                 G, GROUP, PACK, D, BR, KIND, P1, P2, STAGES, GATED,
             )),
             (_dkdv_of_keys, (
-                1, dk_ptr, dv_ptr, s_start_ptr, dp_start_ptr, g_start_ptr, q_smem, do_smem, k_smem, v_smem, keys_full,
-                rows_full, rows_empty, n_bg, T, S, offset, scale, n_rows, part_size,
+                1, dk_ptr, dv_ptr, s_start_ptr, dp_start_ptr, g_start_ptr, least_ptr, q_smem, do_smem, k_smem, v_smem,
+                keys_full, rows_full, rows_empty, n_bg, T, S, offset, scale, n_rows, part_size,
                 G, GROUP, PACK, D, BR, KIND, P1, P2, STAGES, GATED,
             )),
             (_load_for_keys, (

@@ -38,6 +38,7 @@ __all__ = [
     "first_open_tile",
     "gl",
     "gluon",
+    "has_signs",
     "keys_of_tile",
     "last_key",
     "mbarrier",
@@ -128,3 +129,12 @@ def first_open_tile(t_hi, offset, lo, P1: gl.constexpr, P2: gl.constexpr, KIND: 
 def past_open_tiles(t_lo, S, offset, P1: gl.constexpr, P2: gl.constexpr, KIND: gl.constexpr, BN: gl.constexpr):
     """One past the last tile of BN keys that lie behind every query from t_lo on, and all exist."""
     return gl.minimum(last_key(t_lo, offset, P1, P2, KIND) + 1, S) // BN
+
+
+@gluon.jit
+def has_signs(least_ptr, GATED: gl.constexpr):
+    """Whether a gate is negative, or no number, which hides whether others are."""
+    is_signed = False
+    if GATED:
+        is_signed = (gl.load(least_ptr).to(gl.float32) >= 0.0) == 0
+    return is_signed

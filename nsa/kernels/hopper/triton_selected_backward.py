@@ -22,6 +22,7 @@ from nsa.kernels.hopper.triton_names import (
     fence_async_shared,
     gl,
     gluon,
+    has_signs,
     mbarrier,
     tma,
     warpgroup_mma,
@@ -98,7 +99,10 @@ def _load(
                 into_do = do_smem.index(stage * 2 + h).slice(j * PACK, PACK, 0)
                 copy_in(desc_q, [at, h * 64], rows_full.index(stage), into_q)
                 copy_in(desc_do, [at, h * 64], rows_full.index(stage), into_do)
-        start_smem.index(stage * 3).store(lse * (-1.0 / scale))
+        s_start = lse * (-1.0 / scale)
+        if GATED:
+            s_start += gl.log(gl.abs(gate)) * (1.0 / scale)
+        start_smem.index(stage * 3).store(s_start)
         start_smem.index(stage * 3 + 1).store(-delta)
         if GATED:
             start_smem.index(stage * 3 + 2).store(gate)
@@ -114,7 +118,7 @@ def _apart(x):
 
 @gluon.jit
 def _gradients(
-    WHO: gl.constexpr, desc_slot, dk_part_ptr, dv_part_ptr, q_smem, do_smem, k_smem, v_smem, start_smem,
+    WHO: gl.constexpr, desc_slot, dk_part_ptr, dv_part_ptr, least_ptr, q_smem, do_smem, k_smem, v_smem, start_smem,
     ds_smem, dq_smem, keys_full, rows_full, rows_empty, pairs, start, item_start, item_bucket,
     launch, bg0, t0, n_buckets, max_items, n_blocks, bg_chunk, T, S, offset, scale,
     G: gl.constexpr, GROUP: gl.constexpr, PACK: gl.constexpr, N: gl.constexpr, SEG: gl.constexpr, STAGES: gl.constexpr,
@@ -130,6 +134,7 @@ def _gradients(
     first_t = (bg0 + bg_local) // G * T
     shift = offset - first_t
     slot_0 = bg_local - (first_t + t0) * bg_chunk
+    is_signed = has_signs(least_ptr, GATED)
     pairs += lo
     key_0 = bucket % n_blocks * 64
     key = key_0 + gl.arange(0, 64, gl.SliceLayout(1, LS))
@@ -161,8 +166,10 @@ def _gradients(
         dp = warpgroup_mma(v_smem.index(1), do_1.permute((1, 0)), dp, is_async=True)
         s, dp = warpgroup_mma_wait(0, [s, dp])
         p = gl.exp2(s * (scale * LOG2E))
-        if GATED:
-            p = p * start_smem.index(stage * 3 + 2).load(COLUMNS)[None, :]
+        if GATED:  # noqa: SIM102 - decided by the compiler, the other one by the gates
+            if is_signed:
+                gate = start_smem.index(stage * 3 + 2).load(COLUMNS)
+                p = p * gl.where(gate < 0.0, -1.0, 1.0)[None, :]
         ds = p * dp
         if (key_0 + 63 > gl.minimum(oldest, S - 1)) | ((i + 1) * UNITS > n_units):
             row = i * 64 + column
@@ -214,7 +221,7 @@ def _gradients(
 @gluon.jit(do_not_specialize=LAUNCH)
 def backward_kernel(
     desc_q, desc_do, desc_k, desc_v, desc_slot, dk_part_ptr, dv_part_ptr, lse_ptr, delta_ptr, gate_ptr,
-    pairs, start, item_start, item_bucket,
+    least_ptr, pairs, start, item_start, item_bucket,
     launch, bg0, t0, n_buckets, max_items, n_blocks, bg_chunk, T, S, offset, scale,
     G: gl.constexpr, GROUP: gl.constexpr, PACK: gl.constexpr, N: gl.constexpr, SEG: gl.constexpr, STAGES: gl.constexpr,
     GATED: gl.constexpr,
@@ -223,8 +230,8 @@ def backward_kernel(
 
     Queries and do are [B * T * H, 128], slots [slots * GROUP, 128], all three in boxes (PACK, 64); keys and values
     [B * S, G * 128] in (64, 64). ``lse_ptr`` holds natural logarithms, ``delta_ptr`` what ``delta_kernel`` writes.
-    With GATED do is the gradient of the gated sum (Eq. 5), ``gate_ptr`` are its gates [B, T, H, 3], and the slc
-    branch's multiply the weights, so that do is not rounded once more.
+    With GATED do is the gradient of the gated sum (Eq. 5), ``gate_ptr`` are its gates [B, T, H, 3], ``least_ptr`` the
+    least of them, and the slc branch's multiply the weights, by their logarithm, so that do is not rounded once more.
     """
     q_smem = gl.allocate_shared_memory(desc_q.dtype, [STAGES * 2, 64, 64], desc_q.layout)
     do_smem = gl.allocate_shared_memory(desc_q.dtype, [STAGES * 2, 64, 64], desc_q.layout)
@@ -243,14 +250,16 @@ def backward_kernel(
     gl.warp_specialize(
         [
             (_gradients, (
-                0, desc_slot, dk_part_ptr, dv_part_ptr, q_smem, do_smem, k_smem, v_smem, start_smem, ds_smem,
-                dq_smem, keys_full, rows_full, rows_empty, pairs, start, item_start, item_bucket, launch, bg0, t0,
-                n_buckets, max_items, n_blocks, bg_chunk, T, S, offset, scale, G, GROUP, PACK, N, SEG, STAGES, GATED,
+                0, desc_slot, dk_part_ptr, dv_part_ptr, least_ptr, q_smem, do_smem, k_smem, v_smem, start_smem,
+                ds_smem, dq_smem, keys_full, rows_full, rows_empty, pairs, start, item_start, item_bucket, launch,
+                bg0, t0, n_buckets, max_items, n_blocks, bg_chunk, T, S, offset, scale,
+                G, GROUP, PACK, N, SEG, STAGES, GATED,
             )),
             (_gradients, (
-                1, desc_slot, dk_part_ptr, dv_part_ptr, q_smem, do_smem, k_smem, v_smem, start_smem, ds_smem,
-                dq_smem, keys_full, rows_full, rows_empty, pairs, start, item_start, item_bucket, launch, bg0, t0,
-                n_buckets, max_items, n_blocks, bg_chunk, T, S, offset, scale, G, GROUP, PACK, N, SEG, STAGES, GATED,
+                1, desc_slot, dk_part_ptr, dv_part_ptr, least_ptr, q_smem, do_smem, k_smem, v_smem, start_smem,
+                ds_smem, dq_smem, keys_full, rows_full, rows_empty, pairs, start, item_start, item_bucket, launch,
+                bg0, t0, n_buckets, max_items, n_blocks, bg_chunk, T, S, offset, scale,
+                G, GROUP, PACK, N, SEG, STAGES, GATED,
             )),
             (_load, (
                 desc_q, desc_do, desc_k, desc_v, lse_ptr, delta_ptr, gate_ptr, q_smem, do_smem, k_smem, v_smem,

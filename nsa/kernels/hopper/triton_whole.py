@@ -85,19 +85,19 @@ def _backward_op(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """The gradients of the first eight inputs."""
     q, do, gate = for_copies(q.contiguous()), for_copies(do.contiguous()), gate.contiguous()
-    dgate = torch.empty_like(gate)
+    dgate, least = torch.empty_like(gate), gate.amin()
     dq = None
     dkc, dvc = torch.zeros_like(kc), torch.zeros_like(vc)
     if kc.shape[1]:
-        of_cmp = Gates(gate=gate, dgate=dgate, branch=0)
+        of_cmp = Gates(gate=gate, least=least, dgate=dgate, branch=0)
         where = {"kind": BLOCKS, "sizes": (l, d), "scale": scale, "offset": 0, "gates": of_cmp}
         dq, dkc, dvc = run_backward(do, q, kc, vc, o_cmp, lse_cmp, **where)
     else:
         dgate[..., 0] = 0.0
-    of_win = Gates(gate=gate, dgate=dgate, branch=2)
+    of_win = Gates(gate=gate, least=least, dgate=dgate, branch=2)
     where = {"kind": WINDOW, "sizes": (w, 0), "scale": scale, "offset": 0, "gates": of_win, "add_to": dq}
     dq, dkw, dvw = run_backward(do, q, kw, vw, o_win, lse_win, **where)
-    more = {"gates": (gate, dgate), "add_to": dq}
+    more = {"gates": (gate, dgate, least), "add_to": dq}
     if tma_slc:
         where = {"l_slc": l_slc, "scale": scale, "offset": 0, **more}
         dq, dks, dvs = selected_hopper.run_backward(do, None, q, ks, vs, index, o_slc, lse_slc, **where)

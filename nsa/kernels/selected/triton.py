@@ -314,6 +314,7 @@ class Pass:
     lse: Tensor
     delta: Tensor
     gate: Tensor | None
+    least: Tensor | None
     dq_slot: Tensor
     dk_part: Tensor
     dv_part: Tensor
@@ -347,12 +348,12 @@ def gradients(
     q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, flat: Tensor, do: Tensor, dlse: Tensor | None,
     index: Tensor, l_slc: int, scale: float, offset: int, cu_seqlens: Tensor | None,
     run: Callable[[Pass, Launch], None] = run_items, parts: int = 1,
-    gates: tuple[Tensor, Tensor] | None = None, add_to: Tensor | None = None,
+    gates: tuple[Tensor, Tensor, Tensor] | None = None, add_to: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients of q, k and v, one launch after the other; ``run`` writes ``parts`` sums of dK and dV per item.
 
-    With ``gates``, the [B, T, H, 3] of a gated sum and where their gradients go, ``do`` is the sum's gradient. With
-    ``add_to`` dq is added to that tensor, in its place.
+    With ``gates``, the [B, T, H, 3] of a gated sum, where their gradients go, and their least, ``do`` is the sum's
+    gradient. With ``add_to`` dq is added to that tensor, in its place.
     """
     T, H, D = q.shape[1:]
     S, G, E = v.shape[1:]
@@ -384,8 +385,9 @@ def gradients(
     heads = min(_pow2(group, 1), 16)
     varlen = docs is not None
     given = Pass(
-        q=q, k=k, v=v, do=do, lse=lse, delta=delta, gate=None if gates is None else gates[0], dq_slot=dq_slot,
-        dk_part=dk_part, dv_part=dv_part, csr=csr, plan=work, docs=docs, l_slc=l_slc, scale=scale, offset=offset,
+        q=q, k=k, v=v, do=do, lse=lse, delta=delta, gate=None if gates is None else gates[0],
+        least=None if gates is None else gates[2], dq_slot=dq_slot, dk_part=dk_part, dv_part=dv_part, csr=csr,
+        plan=work, docs=docs, l_slc=l_slc, scale=scale, offset=offset,
     )  # fmt: skip
     for at in _launches(work):
         run(given, at)

@@ -149,7 +149,7 @@ def _backward_op(
 def run_backward(
     do: Tensor, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, index: Tensor, o: Tensor, lse: Tensor,
     *, l_slc: int, scale: float, offset: int,
-    gates: tuple[Tensor, Tensor] | None = None, add_to: Tensor | None = None,
+    gates: tuple[Tensor, Tensor, Tensor] | None = None, add_to: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """``nsa.kernels.selected.triton.gradients``, by wgmma where its tiles fit."""
     given = (o, lse, index.new_empty(0), for_copies(do.contiguous()), dlse, index, l_slc, scale, offset, None)
@@ -176,7 +176,7 @@ def _run_items(given: Pass, at: Launch) -> None:
         boxes(q.view(-1, D), rows), boxes(given.do.view(-1, D), rows),
         boxes(given.k.view(-1, work.G * D), keys), boxes(given.v.view(-1, work.G * D), keys),
         boxes(given.dq_slot, rows), given.dk_part, given.dv_part, given.lse, given.delta,
-        given.lse if given.gate is None else given.gate,
+        given.lse if given.gate is None else given.gate, given.lse if given.least is None else given.least,
         csr.pairs, csr.start, csr.item_start, csr.item_bucket,
         at.number, at.bg0, at.t0, work.buckets, work.items, work.n_blocks, work.bg_chunk, work.T, work.S, given.offset,
         given.scale,

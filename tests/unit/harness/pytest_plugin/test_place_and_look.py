@@ -115,3 +115,24 @@ def test_it_is_one_call_where_no_line_of_the_test_runs_twice(tmp_path, lines, be
     thread = ThreadStack(tid=7, name="MainThread", frames=tuple(frames))
     sample = StackSample(id="s", source="py-spy", native=True, t_s=1.0, rank=0, pid=7, threads=(thread,))
     assert is_one_call(Evidence(steps_wanted=0, stacks=(sample,), main=7)) is one
+
+
+FORK = """
+import os, select, signal
+from types import SimpleNamespace as Of
+from harness.pytest_plugin.guarded import _let_go
+read, write = os.pipe()
+worker = Of(channel=Of(gateway=Of(_io=Of(outfile=os.fdopen(write, "wb"), infile=None))))
+os.register_at_fork(after_in_child=lambda: _let_go(Of(pluginmanager=Of(get_plugins=lambda: [Of(), worker]))))
+child = os.fork()
+if not child:
+    signal.pause()
+worker.channel.gateway._io.outfile.close()
+print("the end" if select.select([read], [], [], 5.0)[0] else "somebody has the pipe")
+os.kill(child, signal.SIGKILL)
+"""
+
+
+def test_a_forked_child_of_a_worker_does_not_keep_the_pipe_by_which_xdist_hears_of_its_end():
+    done = subprocess.run([sys.executable, "-c", FORK], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "the end\n"

@@ -6,6 +6,7 @@ import ast
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
@@ -14,12 +15,14 @@ from harness.core.evidence import Frame, StackSample, ThreadStack
 from harness.reading.loops import (
     UNSEEN,
     Variables,
+    endless_by_source,
     lacks_variables,
     loop_samples,
     may_be_endless,
     progress,
     read_loops,
     runs_once,
+    sleeps_for_ever,
     with_variables,
 )
 from harness.shim.nsa_harness_shim import own_frames, text_of, values
@@ -212,3 +215,24 @@ def test_a_source_that_python_fails_to_parse_once_is_read_the_next_time(monkeypa
         assert read_loops(source, line=2) == ()
 
     assert len(read_loops(source, line=2)) == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "for_ever"),
+    [
+        ("while True:\n    time.sleep(1)", True),
+        ("while 1:\n    sleep(pause)", True),
+        ("for turn in range(9):\n    while True: time.sleep(0.5)", True),
+        ("while True:\n    time.sleep(next_pause())", False),
+        ("while not done:\n    time.sleep(1)", False),
+        ("while True:\n    time.sleep(1)\n    look()", False),
+        ("while True:\n    time.sleep(1)\n    if done: break", False),
+        ("for turn in range(9):\n    time.sleep(1)", False),
+    ],
+)
+def test_a_loop_sleeps_for_ever_only_if_its_source_has_no_way_out_and_does_nothing_else(source, for_ever):
+    bare = [replace(sample(source, t_s=t_s), native=True, loops=()) for t_s in (1.0, 2.0, 3.0)]
+    seen = [replace(one, loops=endless_by_source(one, {FILE: source})) for one in bare]
+    assert (sleeps_for_ever(seen, tid=PID) is not None) is for_ever
+    assert sleeps_for_ever(seen[:2], tid=PID) is None
+    assert sleeps_for_ever([*seen[:2], bare[2]], tid=PID) is None
