@@ -74,22 +74,33 @@ def reproduce(
     world = world_of(record.trial.config)
     ranks = ("-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={world}") if world > 1 else ()
     argv = (python, "-P", *ranks, str(path.absolute()))
-    ended: list[str] = []
+    ended: list[Shown] = []
     for number in range(1, tries + 1):
         output, code = _run(argv, env=env, limit_s=limit_s + 60, clock=clock, log=run_dir / f"repro-{number}.txt")
         ended.append(told.judge(output, code))
-    shown = sum(not text.startswith("no: ") for text in ended)
+    shown = sum(one.is_it for one in ended)
     shell = ("torchrun", *ranks[2:], path.name) if world > 1 else ("python", path.name)
     tried = Tried(
         command=shell,
         expected=told.sentence,
         shown=shown,
         tries=tries,
-        ended=tuple(ended),
+        ended=tuple(map(str, ended)),
         sentence=f"reproduced {shown}/{tries} outside the harness: {' '.join(shell)} {told.sentence}.",
     )
     write_atomic(layout.repro(run_dir, "json"), json.dumps(asdict(tried), indent=1) + "\n")
     return tried
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What one try of the script showed, and whether that is the failure."""
+
+    text: str
+    is_it: bool = False
+
+    def __str__(self) -> str:
+        return self.text if self.is_it else f"no: {self.text}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,21 +112,21 @@ class Expected:
     by_limit: bool
     still_moving: bool | None = None
 
-    def judge(self, output: str, code: int | None) -> str:
-        """What was seen, beginning with ``no:`` when it is not the failure."""
+    def judge(self, output: str, code: int | None) -> Shown:
+        """What was seen, and whether it is the failure."""
         if code is None:
-            return "no: it did not even end by its own limit"
+            return Shown("it did not even end by its own limit")
         if code == 0:
-            return "no: it ran to its end"
+            return Shown("it ran to its end")
         timed_out = "Timeout (" in output
         if timed_out is not self.by_limit:
-            return f"no: it {'reached its limit' if timed_out else f'ended by itself with exit code {code}'}"
+            return Shown(f"it {'reached its limit' if timed_out else f'ended by itself with exit code {code}'}")
         missing = [word for word in self.words if word not in output]
         if missing:
-            return f"no: its output does not name {', '.join(missing)}"
+            return Shown(f"its output does not name {', '.join(missing)}")
         if self.still_moving is not None and _moving_at_the_end(output) is not self.still_moving:
-            return f"no: it was {'silent' if self.still_moving else 'still making progress'} when its limit ran out"
-        return self.sentence
+            return Shown(f"it was {'silent' if self.still_moving else 'still making progress'} when its limit ran out")
+        return Shown(self.sentence, is_it=True)
 
 
 def expected(record: TrialRecord, run_dir: Path) -> Expected:

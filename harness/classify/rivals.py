@@ -246,6 +246,13 @@ RIVALS: tuple[Entry, ...] = (
                 "the rank that waits made a call that it should not, rather than the other one too few",
                 try_="run it with one more rank: the side that stays alone is the wrong one",
             ),
+        ),
+    ),
+    Entry(
+        name="ranks whose calls match",
+        causes=frozenset({"unused-parameter", "collective-stuck"}),
+        kinds=frozenset({Kind.HANG}),
+        rivals=(
             _rival(
                 "network",
                 "the calls match, and a message between two ranks was lost",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from harness.core import verdict
 from harness.reading.frames import is_noise, native_leaf, plain, python_frames
 
 if TYPE_CHECKING:
@@ -25,10 +27,8 @@ _FATAL = re.compile(r"most recent call first\):\n(?P<frames>(?:\s+File .*\n?)+)"
 
 
 def signature(kind: Kind, cause: str | None, names: Iterable[str]) -> str:
-    """``HANG deadlock: backward_deadlock.acquire_forever < probe.strike < ...``, innermost first."""
-    head = f"{kind} {cause}" if cause else str(kind)
-    path = " < ".join(list(names)[:FRAMES])
-    return f"{head}: {path}" if path else head
+    """As :func:`harness.core.verdict.signature`, of the innermost FRAMES of ``names``."""
+    return verdict.signature(kind, cause, islice(names, FRAMES))
 
 
 def stack_names(thread: ThreadStack) -> tuple[str, ...]:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from harness.cli.exit_codes import ExitCode
 from harness.core.errors import CleanupError, HarnessError, LaunchError, StoreError
+
+if TYPE_CHECKING:
+    from typing import TextIO
 
 REPORT_IT = "This is a bug of nsa-harness: please report this line and the command. What was written before is safe."
 
@@ -25,7 +29,7 @@ def tell(error: BaseException) -> ExitCode:
     said = [short(line) for line in what.splitlines() if line.strip()]
     more = [f"and {len(said) - MOST_LINES} more"] if len(said) > MOST_LINES else []
     lines = "\n".join((f"nsa-harness: {said[0] if said else ''}", *said[1:MOST_LINES], *more, f"  next: {then}"))
-    sys.stderr.write(f"{lines if not sys.stderr.isatty() else _fitting(lines)}\n")
+    sys.stderr.write(f"{fitting(lines, to=sys.stderr)}\n")
     return code
 
 
@@ -51,11 +55,13 @@ def _place(error: BaseException) -> str:
     return " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames[:-7:-1])
 
 
-def _fitting(text: str) -> str:
-    """``text`` with its lines broken between words where a terminal would break words."""
+def fitting(text: str, *, to: TextIO) -> str:
+    """``text`` with its lines broken between words where ``to`` is a terminal, which would break words."""
     import shutil
     import textwrap
 
+    if not to.isatty():
+        return text
     columns = shutil.get_terminal_size().columns
     return "\n".join(
         textwrap.fill(line, columns, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness.cli import complete
 from harness.cli.exit_codes import JOURNAL, ExitCode
+from harness.cli.failures import fitting
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +45,7 @@ def status(*, run: str | None, runs: str | None) -> None:
     """Where RUN stands (the last one by default): trials, what is asked next, what is left to spend."""
     from harness.cli.journal_text import status_lines
 
-    click.echo("\n".join(status_lines(_place(run, runs))))
+    click.echo(fitting("\n".join(status_lines(_place(run, runs))), to=sys.stdout))
 
 
 LOG = """\b

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness.cli.exit_codes import ExitCode
+from harness.cli.failures import fitting
 from harness.cli.matrix_emit import emit
 from harness.cli.matrix_run import run
 
@@ -81,7 +83,8 @@ def show(files: tuple[Path, ...], *, show_all: bool, as_json: bool) -> None:
 
     for path in files:
         plan = _plan(load_matrix(path).matrix)
-        click.echo(json.dumps(plan, indent=1) if as_json else "\n".join(_text(plan, most=None if show_all else SHOWN)))
+        text = "\n".join(_text(plan, most=None if show_all else SHOWN))
+        click.echo(json.dumps(plan, indent=1) if as_json else fitting(text, to=sys.stdout))
 
 
 @matrix.command(epilog=LINT, short_help="Find what is allowed in a file and still looks wrong.")

@@ -157,7 +157,6 @@ def _conclude(store: RunStore, *, as_json: bool) -> None:
     import json
 
     from harness.cli.console import result
-    from harness.core.codec import to_json
     from harness.report import one
     from harness.report.write import write
     from harness.store import layout
@@ -169,8 +168,7 @@ def _conclude(store: RunStore, *, as_json: bool) -> None:
     evidence = {key: seen for record in records if (seen := store.read_evidence(key := record.trial.key)) is not None}
     argv = store.run().argv
     if as_json:
-        rate = {"how_often": one.how_often(records)} if len(records) > 1 else {}
-        click.echo(json.dumps({"run": str(store.run_dir), "trials": to_json(records), **rate}, indent=1))
+        click.echo(json.dumps(one.data(records, evidence) | {"run": str(store.run_dir)}, indent=1))
     else:
         result(one.text(records, evidence, where=layout.report(store.run_dir), argv=argv))
     write(store.run(), store.run_dir)

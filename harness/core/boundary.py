@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from harness.core.point import Value
 
@@ -76,6 +77,11 @@ class ScalingFit:
     exponent_low: float | None = None
     exponent_high: float | None = None
     note: str = ""
+
+    @classmethod
+    def upgraded(cls, data: dict[str, Any]) -> dict[str, Any]:
+        """What earlier versions wrote, which called MiB MB."""
+        return data | {"quantity": "peak memory, MiB"} if data.get("quantity") == "peak memory, MB" else data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

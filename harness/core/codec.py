@@ -202,6 +202,7 @@ def _union_of(args: tuple[Any, ...]) -> Turn | None:
 
 def _dataclass_of(cls: type[Any]) -> Turn:
     names = tuple(f.name for f in dataclasses.fields(cls))
+    upgraded: Turn | None = getattr(cls, "upgraded", None)
 
     @cache  # worked out when it is needed, not before: a type may hold itself
     def taken() -> dict[str, Turn | None]:
@@ -211,7 +212,7 @@ def _dataclass_of(cls: type[Any]) -> Turn:
     def decode(data: Any) -> Any:
         if not isinstance(data, dict):
             raise WrongError(f"expected an object, got {type(data).__name__} {data!r}")
-        given = typing.cast("dict[str, Any]", data)
+        given = typing.cast("dict[str, Any]", upgraded(data) if upgraded else data)
         for key in given.keys() - RETIRED.get(cls.__name__, frozenset()):
             if key not in names:
                 raise WrongError(f"unknown key {key!r}{suggestion(key, names)}")

@@ -83,6 +83,11 @@ class Run:
     notes: tuple[str, ...] = ()
 
     @property
+    def is_whole(self) -> bool:
+        """Whether it came to its end: neither interrupted, nor stopped by its budget or by a surprise."""
+        return self.ended in ("answered", "finished")
+
+    @property
     def own(self) -> tuple[TrialRecord, ...]:
         """The trials that this run made itself."""
         return tuple(record for record in self.records if not record.run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.core.fit import at_least, how_far
 from harness.core.point import Point, Value
@@ -15,21 +15,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-BY_USER = "set by the user"
-"""How the source of a limit begins that was not learned."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """A time limit in seconds and where it came from (default, a flag, or learned from passed trials)."""
+    """A time limit in seconds, where it came from in words, and whether the user set it."""
 
     seconds: float
     source: str
+    by_user: bool = False
 
-    @property
-    def by_user(self) -> bool:
-        """Whether the user set it."""
-        return self.source.startswith(BY_USER)
+    @classmethod
+    def upgraded(cls, data: dict[str, Any]) -> dict[str, Any]:
+        """What earlier versions wrote, which said in words alone that the user had set it."""
+        return {"by_user": str(data.get("source")).startswith("set by the user"), **data}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

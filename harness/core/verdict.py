@@ -7,6 +7,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from harness.core.evidence import Evidence, EvidenceId
     from harness.core.outcome import Outcome
     from harness.core.trial import Trial
@@ -77,6 +79,19 @@ class Alternative:
     against: tuple[str, ...] = ()
     experiment: str = ""
     cites: tuple[EvidenceId, ...] = ()
+
+
+def signature(kind: Kind, cause: str | None, names: Iterable[str]) -> str:
+    """``HANG deadlock: backward_deadlock.acquire_forever < probe.strike < ...``, innermost first."""
+    head = f"{kind} {cause}" if cause else str(kind)
+    path = " < ".join(names)
+    return f"{head}: {path}" if path else head
+
+
+def signature_names(text: str | None) -> tuple[str, ...]:
+    """The functions of such a signature, innermost first; none of a failure without one."""
+    _, _, path = (text or "").partition(": ")
+    return tuple(path.split(" < ")) if path else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.core.trial import BY_USER, Budget, Limit
+from harness.core.trial import Budget, Limit
 
 if TYPE_CHECKING:
     from harness.core.spec import Limits
@@ -54,7 +54,7 @@ def limits_set(budget: Budget) -> tuple[float | None, ...]:
 
 
 def _given(name: str, seconds: float | None) -> Limit | None:
-    return None if seconds is None else Limit(seconds=seconds, source=f"{BY_USER} ({name})")
+    return None if seconds is None else Limit(seconds=seconds, source=f"set by the user ({name})", by_user=True)
 
 
 def _default(seconds: float) -> Limit:

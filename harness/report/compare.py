@@ -68,6 +68,7 @@ def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None
         verdict=_verdict(found),
         tone=tone,
         answer=_answer(found, moved),
+        is_said=False,
         claim=_claim(moved),
         sure=_sure(moved) or ("Nothing is claimed.",),
         happened=(),

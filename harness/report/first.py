@@ -22,7 +22,7 @@ def first(run: Run, told: Summary) -> Block:
     tried = bool(run.records)
     rows = (
         ("What happened", [md(text) for text in (told.planted, *told.happened) if text]),
-        ("How sure", [*(md(text) for text in told.sure), *([f"{md(told.judged)}."] if told.judged else [])]),
+        ("How sure", [md(text) for text in (*told.sure, *([f"{told.judged}."] if told.judged else []))]),
         ("Rank and line", [f"{md(told.rank)}, {_place(told)}."] if tried else []),
         ("What next", [_said(step) for step in told.steps[:STEPS]] or ["Nothing: the question is answered."]),
         ("Run", [f"{md(told.tally)}; {md(told.when)}; {code(run.id)}; ended: {md(run.ended)}."]),
@@ -35,7 +35,7 @@ def first(run: Run, told: Summary) -> Block:
 
 
 def _place(told: Summary) -> str:
-    return code(told.place) if told.place.endswith(")") else md(told.place)
+    return code(told.place.text) if told.place.is_line else md(told.place.text)
 
 
 def _said(step: Step) -> str:

@@ -33,7 +33,7 @@ class Step:
 def next_along(run: Run) -> tuple[Step, ...]:
     """What would decide most for a threshold search, first."""
     boundary = run.boundary
-    if boundary is None or run.ended not in ("answered", "finished"):
+    if boundary is None or not run.is_whole:
         return (Step(text="Ask again.", command=run.argv),)
     # A question that was typed about our own trainer can be asked again with other settings of it.
     ours = run.spec.matrix.target == "nsa" and not run.spec.file

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from harness.core.codec import to_json
 from harness.core.node import in_words
 from harness.core.outcome import Ending
 from harness.core.rates import SURE, interval, passes_that_show
-from harness.core.verdict import Confidence, Kind
+from harness.core.verdict import FAILURES, Confidence, Kind
 from harness.reading.frames import deciding_thread, is_noise, telling_frame
 from harness.reading.places import RankSeen, group_ranks, sentence
 from harness.report import seen
 from harness.report.clean import clean
 from harness.report.stacks import deciding_sample, place, variables
+from harness.report.subject import to_tell_of
+from harness.report.summary import place_in
 from harness.report.text import command, seconds, size, wrap
 
 if TYPE_CHECKING:
@@ -43,14 +46,6 @@ WATCHED = {
     "may-be-endless": "not told: it computes in a loop that may never end",
 }
 """The first words about a job that was only watched, by the cause."""
-
-
-def worst(records: Sequence[TrialRecord]) -> TrialRecord:
-    """The run to tell about: the first that failed, else the first that did not pass, else the last."""
-    order = {Kind.PASS: 2, Kind.UNRESOLVED: 1, Kind.INFRA: 1, Kind.SLOW: 1}
-    return min(
-        records, key=lambda r: (order.get(r.verdict.kind, 0), 0 if r.verdict.kind is not Kind.PASS else -r.trial.repeat)
-    )
 
 
 def ranks_seen(evidence: Evidence) -> tuple[RankSeen, ...]:
@@ -92,10 +87,9 @@ def places(evidence: Evidence) -> list[str]:
 
 def text(records: Sequence[TrialRecord], evidence: Mapping[str, Evidence], *, where: Path, argv: Sequence[str]) -> str:
     """The end of the command on a terminal, in 80 columns."""
-    told = worst(records)
+    told = to_tell_of(records) or records[-1]
     seen_ = evidence.get(told.trial.key)
-    several = bool(seen_ and seen_.ranks)
-    out = [*_tally(records), _headline(told, several=several), *_indented(clean(told.verdict.because))]
+    out = [*_headline(told, seen_), *_indented(clean(told.verdict.because)), *_tally(records)]
     if seen_ is not None and told.verdict.kind is not Kind.PASS:
         out += _shown(told, seen_)
     out += ["", *_indented(_numbers(told, seen_))]
@@ -106,17 +100,25 @@ def text(records: Sequence[TrialRecord], evidence: Mapping[str, Evidence], *, wh
     return "\n".join(out)
 
 
+def data(records: Sequence[TrialRecord], evidence: Mapping[str, Evidence]) -> dict[str, Any]:
+    """The same for a program, what failed and where first."""
+    told = to_tell_of(records) or records[-1]
+    place = place_in(told, evidence.get(told.trial.key))
+    first = {"verdict": str(told.verdict), "rank": told.verdict.rank, "place": place.text if place.is_line else ""}
+    rate = {"how_often": how_often(records)} if len(records) > 1 else {}
+    return {**first, **rate, "trials": to_json(records)}
+
+
 def watched(
     record: TrialRecord, evidence: Mapping[str, Evidence], *, end_it: str, where: Path, argv: Sequence[str]
 ) -> str:
     """What ``watch`` prints: the verdict, where every rank is, and what to do next."""
     verdict, seen_ = record.verdict, evidence.get(record.trial.key)
-    several = bool(seen_ and seen_.ranks)
-    head = _headline(record, several=several)
+    head = _headline(record, seen_)
     if verdict.kind is Kind.UNRESOLVED:
         found = WATCHED.get(verdict.cause or "", "not told: it stands still, and may still go on")
-        head = f"{found}  (watched for {seconds(record.outcome.duration_s)})"
-    out = [head, *_indented(clean(verdict.because))]
+        head = [f"{found}  (watched for {seconds(record.outcome.duration_s)})"]
+    out = [*head, *_indented(clean(verdict.because))]
     if seen_ is not None:
         out += _shown(record, seen_)
         if not seen_.stacks:
@@ -144,7 +146,7 @@ def _tally(records: Sequence[TrialRecord]) -> list[str]:
         return []
     rows = [f"  run {r.trial.repeat + 1:>3}  {r.verdict!s:<30} {r.outcome.duration_s:7.1f} s" for r in records]
     passed = sum(r.verdict.kind is Kind.PASS for r in records)
-    return [f"{passed} of {len(records)} runs passed", *rows, *_indented(how_often(records)), ""]
+    return ["", f"{passed} of {len(records)} runs passed", *rows, *_indented(how_often(records))]
 
 
 def how_often(records: Sequence[TrialRecord]) -> str:
@@ -166,13 +168,18 @@ def how_often(records: Sequence[TrialRecord]) -> str:
     )
 
 
-def _headline(record: TrialRecord, *, several: bool) -> str:
+def _headline(record: TrialRecord, evidence: Evidence | None) -> list[str]:
+    """``HANG (deadlock), rank 1: next_shard (train.py:36)  (confidence: high; after 9 s)``, a failure's line in it."""
     verdict = record.verdict
-    at = f", rank {verdict.rank}" if verdict.rank is not None and several and verdict.kind is not Kind.PASS else ""
     if verdict.kind is Kind.PASS:
-        return f"{verdict}{at}"
+        return [str(verdict)]
+    rank = f", rank {verdict.rank}" if verdict.rank is not None and evidence and evidence.ranks else ""
+    place = place_in(record, evidence)
+    at = f": {clean(place.brief)}" if place.is_line and verdict.kind in FAILURES else ""
     when = "watched for" if record.outcome.ending is Ending.STILL_RUNNING else "after"
-    return f"{verdict}{at}  (confidence: {verdict.confidence}; {when} {seconds(record.outcome.duration_s)})"
+    how = f"(confidence: {verdict.confidence}; {when} {seconds(record.outcome.duration_s)})"
+    one = f"{verdict}{rank}{at}  {how}"
+    return [one] if len(one) <= WIDTH else [*wrap(f"{verdict}{rank}{at}", width=WIDTH), f"  {how}"]
 
 
 def _shown(record: TrialRecord, evidence: Evidence) -> list[str]:

@@ -17,11 +17,15 @@ WIDEST = 160
 
 
 def deciding_sample(evidence: Evidence, verdict: Verdict) -> StackSample | None:
-    """The stack sample that the verdict cites, native frames preferred; else the last of a rank, if there is one."""
+    """The stack sample that the verdict cites, of the rank that it names and with native frames if there is one.
+
+    Where it cites none, the last sample of a rank.
+    """
     ranks = {facts.pid for facts in evidence.ranks}
     working = [s for s in evidence.stacks if s.pid in ranks] or list(evidence.stacks)
     cited = [s for s in evidence.stacks if s.id in verdict.cites] or working[-1:]
-    return max(cited, key=lambda sample: (sample.native, sample.t_s), default=None)
+    named = [s for s in cited if s.rank == verdict.rank]
+    return max(named or cited, key=lambda sample: (sample.native, sample.t_s), default=None)
 
 
 def same_in(evidence: Evidence, sample: StackSample) -> tuple[int, int]:

@@ -4,27 +4,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.core.verdict import Answer, Kind
+from harness.core.verdict import FAILURES, Answer, Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from harness.core.evidence import Evidence
     from harness.core.record import Run, TrialRecord
 
-from harness.report.once import once
 from harness.store.run_store import read_evidence
 
 GRAVITY = (Kind.HANG, Kind.CRASH, Kind.OOM, Kind.NONFINITE, Kind.SLOW, Kind.BELOW_TARGET, Kind.UNRESOLVED, Kind.INFRA)
 """The gravest first: what a report speaks of when several things went wrong."""
 
 
-@once
 def subject(run: Run) -> TrialRecord | None:
-    """The first trial that showed the failure sought; else the gravest of those that did not pass; None without one."""
-    records = [r for r in run.records if r.verdict.kind is not Kind.PASS and not r.trial.is_control]
-    bad = [record for record in records if record.answer is Answer.BAD]
-    return min(bad or records, key=lambda record: GRAVITY.index(record.verdict.kind), default=None)
+    """The trial of ``run`` to tell about: see :func:`to_tell_of`."""
+    return to_tell_of(run.records)
+
+
+def to_tell_of(records: Sequence[TrialRecord]) -> TrialRecord | None:
+    """The first trial that failed, of those that showed the failure sought if any did; else the gravest; None without.
+
+    Of a hang and a crash the first is told of, not the graver one: it is what whoever runs it meets first.
+    """
+    wrong = [r for r in records if r.verdict.kind is not Kind.PASS and not r.trial.is_control]
+    bad = [record for record in wrong if record.answer is Answer.BAD]
+
+    def order(record: TrialRecord) -> int:
+        return -1 if record.verdict.kind in FAILURES else GRAVITY.index(record.verdict.kind)
+
+    return min(bad or wrong, key=order, default=None)
 
 
 def subject_evidence(run: Run, run_dir: Path) -> tuple[TrialRecord, Evidence] | None:

@@ -18,6 +18,7 @@ from statistics import linear_regression
 from typing import TYPE_CHECKING, Any
 
 from harness.core.errors import NoRunError, StoreError
+from harness.core.trial import control_of
 from harness.core.verdict import Case
 from harness.report.bundle import is_bundle, pages
 from harness.report.render.findings import drawn_with
@@ -297,7 +298,7 @@ def _rate(boundary: dict[str, Any], records: list[dict[str, Any]]) -> list[Diffe
     if not rate or good is None:
         return []
     here = [r for r in records if dict(r["trial"]["point"]["settings"]).get(boundary["axis"]) == good]
-    passes = sum(r["verdict"]["kind"] == "PASS" and not r["trial"]["role"].startswith("control") for r in here)
+    passes = sum(r["verdict"]["kind"] == "PASS" and not control_of(r["trial"]["role"]) for r in here)
     least = 1 - (1 - boundary["confidence"]) ** (1 / passes) if passes else 1.0
     if rate >= least - 1e-9:
         return []

@@ -55,7 +55,7 @@ def headline(run: Run) -> str:
     if boundary is None:
         return _unfinished(run)
     text = _found(run, boundary)
-    if run.ended not in ("answered", "finished"):
+    if not run.is_whole:
         text = f"Partial ({run.ended}): {text}"
     return text
 
@@ -75,8 +75,8 @@ def _found(run: Run, boundary: Boundary) -> str:
             return f"{_fails(run)} It is the smallest value asked for: where the failures begin is not known."
         case Finding.NO_THRESHOLD_SLOW:
             only_slow = all(group.first.verdict.kind is Kind.SLOW for group in groups(run))
-            nothing = "nothing hung or crashed" if only_slow else "no trial showed the failure being sought"
-            return f"No threshold: {nothing}. {_grows(run, boundary)}{_ran_out(run)}"
+            nothing = "Nothing hung or crashed" if only_slow else "No trial showed the failure being sought"
+            return f"{nothing}. {_grows(run, boundary)}{_ran_out(run)}"
         case Finding.INCONCLUSIVE:
             low = _passes(run, boundary.last_good) if boundary.last_good is not None else ""
             high = _fails(run) if failing(run) else ""
@@ -178,11 +178,6 @@ def unit(run: Run) -> str:
     return name[2:-1] if name.startswith("n_") and name.endswith("s") else f"unit of {name}"
 
 
-def claim_word(run: Run) -> str:
-    """``Isolated``, ``Reproduced`` or ``Observed``; empty when nothing is claimed."""
-    return claim(run).partition(":")[0].rstrip(".")
-
-
 def planted(run: Run) -> str:
     """A reminder that the failure was planted; empty for a real question."""
     return f"The fault {run.spec.matrix.fault} was planted on purpose." if run.spec.matrix.fault else ""
@@ -198,35 +193,36 @@ def taken_over(run: Run) -> str:
     return f"No trial was run: all {len(run.records)} are of earlier runs." if is_taken_over(run) else ""
 
 
-def claim(run: Run) -> str:
-    """One of the three words, with the counts that carry it; empty when nothing is claimed."""
+def claim_of(run: Run) -> tuple[str, str]:
+    """``Isolated``, ``Reproduced`` or ``Observed``, and the counts that carry it; empty when nothing is claimed."""
     boundary = run.boundary
     if is_taken_over(run):
-        return ""
+        return "", ""
     if boundary is None or boundary.finding in (Finding.INCONCLUSIVE, Finding.NO_THRESHOLD_SLOW):
-        return _claim_of_less(run)
+        less = _claim_of_less(run)
+        return (Claim.OBSERVED.capitalize(), less) if less else ("", "")
     if boundary.finding is Finding.NO_FAILURE:  # the certificate gives the counts
-        return f"{boundary.claim.capitalize()}."
+        return boundary.claim.capitalize(), ""
     here = cell(run, boundary.first_bad)
     times = f"{at(run, boundary.first_bad)} failed {here.bad} of {here.total}"
     match boundary.claim:
         case Claim.OBSERVED:
-            return f"Observed: {times}. At least one side was seen only once."
-        case Claim.REPRODUCED:
-            return f"Reproduced: {times}."
+            times += ". At least one side was seen only once"
         case Claim.ISOLATED:
             names = "; ".join(f"{name} passes {_good(trials)}" for name, trials in controls(run).items())
-            return f"Isolated: {times}; with one thing changed there: {names}."
+            times += f"; with one thing changed there: {names}"
+        case Claim.REPRODUCED:
+            pass
+    return boundary.claim.capitalize(), f"{times}."
 
 
 def _claim_of_less(run: Run) -> str:
     slow = [g for g in groups(run) if g.first.verdict.kind is Kind.SLOW]
     if slow and failing(run) is None:
-        ran, total = (sum(n) for n in zip(*((len(g.trials), cell(run, g.value).total) for g in slow), strict=True))
-        where = f"{run.axis.name} {ranges([g.value for g in slow])}"
-        return f"Observed: at {where}, {of(ran, total)} {RAN_OUT}."
-    found = failing(run)
-    return f"Observed: {_fails(run)} No boundary is claimed." if found else ""
+        ran = sum(len(g.trials) for g in slow)
+        total = sum(cell(run, g.value).total for g in slow)
+        return f"{run.axis.name} {ranges([g.value for g in slow])}: {of(ran, total)} {RAN_OUT}."
+    return f"{_fails(run)} No boundary is claimed." if failing(run) else ""
 
 
 def _good(trials: tuple[Numbered, ...]) -> str:

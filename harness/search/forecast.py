@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import PlanEstimate
@@ -13,12 +14,12 @@ if TYPE_CHECKING:
     from harness.search.minimise import Minimise
 
 MOST_PLAYS = 8
-"""Single settings, and as many pairs, that are taken for the cause in turn."""
+"""Single settings, and as many pairs, that are taken for the cause in turn; with more the plan takes too long."""
 
 
 def forecast(search: Minimise) -> PlanEstimate:
     """Trials, failures and seconds still to come, over causes of one or two settings that the answers allow."""
-    plays = [_play(search, cause) for cause in _causes(search) if _is_possible(search, cause)]
+    plays = [_play(search, cause) for cause in _causes(search)]
     if search.ask() is None or not plays:
         text = (
             "nothing left to run" if search.ask() is None else "not predictable: no cause of one or two settings fits"
@@ -26,7 +27,8 @@ def forecast(search: Minimise) -> PlanEstimate:
         return PlanEstimate(trials=0, hangs=0, seconds_low=0.0, seconds_high=0.0, text=text)
     trials = round(sum(play[0] for play in plays) / len(plays))
     fails, low, high = max(p[1] for p in plays), min(p[2] for p in plays), max(p[2] for p in plays)
-    text = f"about {trials} trials, at most {fails} failures to wait for"
+    waits = f"about {fails} failures" if fails else "no failure"
+    text = f"about {trials} trials, {waits} to wait for"
     text += f", {low:.0f} to {high:.0f} s" if search.is_measured else f"; {NOT_MEASURED}"
     return PlanEstimate(
         trials=trials, hangs=fails, seconds_low=low, seconds_high=high, text=text, is_measured=search.is_measured
@@ -34,11 +36,15 @@ def forecast(search: Minimise) -> PlanEstimate:
 
 
 def _causes(search: Minimise) -> list[Levels]:
-    ladder, n = search.ladder, len(search.ladder.names)
-    step = max(1, -(-n // MOST_PLAYS))
-    single = [ladder.raised(ladder.bottom, (i,), top=ladder.top) for i in range(0, n, step)]
-    double = [ladder.raised(ladder.bottom, (i, n - 1 - i), top=ladder.top) for i in range(0, n // 2, step)]
-    return [*single, *double]
+    """Single settings and pairs that the answers so far allow, at most MOST_PLAYS of each, spread over all of them."""
+    ladder = search.ladder
+    found: list[Levels] = []
+    for size in (1, 2):
+        some = combinations(range(len(ladder.names)), size)
+        every = (ladder.raised(ladder.bottom, places, top=ladder.top) for places in some)
+        possible = [cause for cause in every if _is_possible(search, cause)]
+        found += possible[:: max(1, -(-len(possible) // MOST_PLAYS))]
+    return found
 
 
 def _is_possible(search: Minimise, cause: Levels) -> bool:

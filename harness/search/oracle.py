@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from harness.core.verdict import FAILURES, Answer, Kind
+from harness.core.verdict import FAILURES, Answer, Kind, signature_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,7 +57,7 @@ class Oracle:
         if not self._bad and verdict.kind in FAILURES and self._matches(verdict):
             self._kind = verdict.kind
             self._cause = self._cause or verdict.cause
-            self._frames = self._frames or _frames(verdict)
+            self._frames = self._frames or signature_names(verdict.signature)
             return Answer.BAD
         if verdict.kind in FAILURES and self._named(verdict) not in self._others:
             self._others.append(self._named(verdict))
@@ -83,7 +83,7 @@ class Oracle:
         return not self._is_elsewhere(verdict)
 
     def _is_elsewhere(self, verdict: Verdict) -> bool:
-        frames = _frames(verdict)
+        frames = signature_names(verdict.signature)
         if not frames or not self._frames:
             return False
         if verdict.kind is Kind.CRASH:
@@ -92,7 +92,7 @@ class Oracle:
 
     def _named(self, verdict: Verdict) -> str:
         """The failure in words, with its place where only that tells it from the one being sought."""
-        frames = _frames(verdict)
+        frames = signature_names(verdict.signature)
         is_twin = verdict.kind is self._kind and verdict.cause == self._cause
         return f"{verdict} in {frames[0]}" if is_twin and frames else str(verdict)
 
@@ -105,9 +105,3 @@ def not_followed(records: Iterable[TrialRecord]) -> tuple[str, ...]:
         f"Seek it with --bad {words.split()[0].lower()}."
         for words, number in Counter(map(str, failed)).items()
     )
-
-
-def _frames(verdict: Verdict) -> tuple[str, ...]:
-    """The functions of a signature such as ``HANG deadlock: lock.acquire < probe.strike``, innermost first."""
-    _, _, path = (verdict.signature or "").partition(": ")
-    return tuple(path.split(" < ")) if path else ()

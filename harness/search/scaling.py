@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from harness.core.record import TrialRecord
 
 EXPONENTS = tuple(round(0.1 * i, 1) for i in range(1, 41))
-MB = 2**20
+MIB = 2**20
 WIDEST_INTERVAL = 1.0
 """An exponent is reported only when its 95 % interval is no wider than this."""
 
@@ -98,7 +98,7 @@ def scaling_of(records: Sequence[TrialRecord], *, axis: Axis) -> ScalingFit | No
     finished steps of a trial that a limit cut off are as good as any other. Where steps were not measured, the
     whole time of passed trials is fitted instead. Values at which no step was finished are predicted.
     """
-    mine = [r for r in records if not r.trial.role.startswith("control")]
+    mine = [r for r in records if not r.trial.is_control]
     measured = [r for r in mine if r.measurement.step_s and r.verdict.kind in (Kind.PASS, Kind.SLOW)]
     steps = [(x, median(r.measurement.step_s)) for r in measured if (x := _number(r, axis)) is not None]
     if len({x for x, _ in steps}) > 1:
@@ -110,14 +110,14 @@ def scaling_of(records: Sequence[TrialRecord], *, axis: Axis) -> ScalingFit | No
 
 def fits_along(records: Sequence[TrialRecord], *, axis: Axis) -> tuple[ScalingFit, ...]:
     """Time, peak memory and autograd nodes against ``axis``, each where it was measured at two values at least."""
-    mine = [r for r in records if not r.trial.role.startswith("control") and r.verdict.kind is Kind.PASS]
-    memory = [(x, r.measurement.peak_rss_bytes / MB) for r in mine if (x := _number(r, axis)) and _used(r)]
+    mine = [r for r in records if not r.trial.is_control and r.verdict.kind is Kind.PASS]
+    memory = [(x, r.measurement.peak_rss_bytes / MIB) for r in mine if (x := _number(r, axis)) and _used(r)]
     nodes = [
         (x, nodes) for r in mine if (x := _number(r, axis)) and (nodes := dict(r.measurement.facts).get(GRAPH_NODES))
     ]
     found = (
         scaling_of(records, axis=axis),
-        fit_scaling("peak memory, MB", memory, _missing(axis, memory)),
+        fit_scaling("peak memory, MiB", memory, _missing(axis, memory)),
         fit_scaling("autograd nodes of a forward pass", nodes, _missing(axis, nodes)),
     )
     return tuple(fit for fit in found if fit is not None)

@@ -77,7 +77,7 @@ def test_the_case_of_the_reports_is_slow_with_its_graph_and_its_predicted_step_i
     verdict = classify(LAW["law-12x2048"].case)
     assert (verdict.kind, verdict.cause) == (Kind.SLOW, "host-bound")
     assert verdict.because.startswith(
-        "host-bound: GPU idle, 2760 autograd nodes per token (230 in each of 12 layers); "
+        "host-bound: GPU hardly used, 2760 autograd nodes per token (230 in each of 12 layers); "
         "a step should take 98 s (predicted from 5 sizes up to 1536 layers x tokens), the limit was 60 s; "
     )
 
@@ -87,7 +87,7 @@ def test_autograd_nodes_foretell_the_step_that_layers_times_tokens_did_not():
     verdict = classify(LAW["law-12x2048-nodes"].case)
     assert (verdict.kind, verdict.cause) == (Kind.SLOW, "host-bound")
     assert verdict.because.startswith(
-        "host-bound: GPU idle, 2760 autograd nodes per token (230 in each of 12 layers); "
+        "host-bound: GPU hardly used, 2760 autograd nodes per token (230 in each of 12 layers); "
         "a step should take about 191 s (5653069 autograd nodes at 33.8 us each, as in 6 sizes up to 3072 layers x "
         "tokens; this is 8 times beyond, where time may grow faster), the limit was 60 s; "
     )

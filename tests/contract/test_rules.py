@@ -1317,11 +1317,11 @@ def test_a_c_function_without_a_name_that_keeps_the_gil_is_one_line_of_the_stand
 QUICK = Pace(steps=3, longest_s=0.05, gaps=(("backward", "begin", 0.05), ("step", "begin", 0.05)))
 
 
-def beyond_pace(*, phase: str = "backward", pace: Pace = QUICK, source: str = "default", **process: Any) -> Case:
+def beyond_pace(*, phase: str = "backward", pace: Pace = QUICK, by_user: bool = False, **process: Any) -> Case:
     """A trial of quick steps that burned CPU in one place for 8.6 s, far below its limit of 30 s."""
     beats = tuple(replace(mark, phase=phase) for mark in marks(steps=4, step_s=0.4))
     seen = silent(**LOOP, heartbeats=beats, heartbeats_total=len(beats), steps_done=3, pace=pace)
-    budget = replace(seen.trial.budget, stall=Limit(seconds=30.0, source=source))
+    budget = replace(seen.trial.budget, stall=Limit(seconds=30.0, source="default", by_user=by_user))
     evidence = replace(seen.evidence, **{"silence_s": 8.6, **process})
     return replace(seen, trial=replace(seen.trial, budget=budget), evidence=evidence)
 
@@ -1339,7 +1339,7 @@ def test_a_loop_out_of_proportion_to_the_own_pace_needs_a_hundred_gaps_of_its_ph
         {"pace": replace(QUICK, gaps=(("backward", "begin", 0.1),))},
         {"pace": replace(QUICK, gaps=())},
         {"phase": "step"},
-        {"source": "set by the user (--stall)"},
+        {"by_user": True},
         {"steps_done": 5},
     ],
     ids=[
@@ -1602,7 +1602,7 @@ def test_a_host_bound_trial_says_so_with_its_graph_and_when_a_forward_would_end(
     asked = {"train": {"batch_size": 1, "seq_len": 2048}, "model": {"n_layers": 12}}
     verdict = classify(replace(seen, trial=replace(seen.trial, config=asked)))
     assert (verdict.kind, verdict.cause) == (Kind.SLOW, "host-bound")
-    idle = "host-bound: GPU idle, 1800 autograd nodes per token (150 in each of 12 layers); "
+    idle = "host-bound: GPU hardly used, 1800 autograd nodes per token (150 in each of 12 layers); "
     assert verdict.because.startswith(idle)
     assert "3 of 12 layers took 21.0 s, at that pace one forward takes about 84 s; " in verdict.because
     assert "GPU 0, utilisation 12 %, " in verdict.because
@@ -1615,7 +1615,7 @@ def test_a_host_bound_trial_says_first_how_long_its_step_was_to_take():
         evidence = replace(seen.evidence, steps_wanted=steps)
         because = classify(replace(seen, trial=replace(seen.trial, prediction=law), evidence=evidence)).because
         limit = f"the limit was {seen.trial.budget.total.seconds:.0f} s; "
-        assert because.startswith(f"host-bound: GPU idle; {said} (predicted from 5 sizes), {limit}")
+        assert because.startswith(f"host-bound: GPU hardly used; {said} (predicted from 5 sizes), {limit}")
         assert because.count("98") == 1
 
 

@@ -6,6 +6,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from click.testing import CliRunner
+
+from harness.cli.main import main
 
 PROGRAM = """
 import pathlib
@@ -30,11 +35,24 @@ def test_it_is_run_until_it_fails_and_the_failure_is_what_is_told(tmp_path):
     said = json.loads(done.stdout)
     assert [trial["verdict"]["kind"] for trial in said["trials"]] == ["PASS", "PASS", "CRASH"]
     assert said["how_often"].startswith("fails in 1 of 3: 33.3% (95%: 0.8% to 90.6%)")
+    line = f"<module> ({tmp_path}/train.py:7)"
+    assert (next(iter(said)), said["verdict"], said["place"]) == ("verdict", "CRASH (RuntimeError)", line)
+    page, junit = (written(tmp_path, form) for form in ("md", "junit"))
+    assert f"- **Rank and line:** no single rank, `{line.replace(str(Path.home()), '~')}`" in page
+    (failure,) = ET.fromstring(junit).iter("failure")
+    assert failure.get("message", "").startswith(line.replace(str(Path.home()), "~"))
+
+
+def written(tmp_path, form):
+    done = CliRunner().invoke(main, ["report", "--runs", str(tmp_path / "kept"), "--format", form])
+    assert done.exit_code == 0, done.output
+    return done.stdout
 
 
 def test_no_more_runs_than_asked_for_and_the_rate_with_its_interval(tmp_path):
     done = run(tmp_path, "--repeat", "5")
     assert done.returncode == 1
+    assert done.stdout.startswith("CRASH (RuntimeError): <module>")
     assert "4 of 5 runs passed" in done.stdout
     assert " ".join(done.stdout.split()).count("fails in 1 of 5: 20.0% (95%: 0.5% to 71.6%). 14 passes in a row") == 1
     assert "the third one fails" in done.stdout

@@ -107,7 +107,7 @@ def test_a_process_that_waits_for_itself_is_a_hang_and_is_left_running(job, tmp_
 
     assert done.exit_code == 1, done.output
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("HANG (deadlock)  (confidence: high; watched for ")
+    assert lines[0].startswith("HANG (deadlock): take_a_lock_twice (")
     assert "take_a_lock_twice (train.py:7)" in done.stdout
     assert f"kill {it.shell.pid}" in done.stdout
     assert [line for line in lines if len(line) > 80 and str(tmp_path) not in line] == []

@@ -114,3 +114,12 @@ def test_what_is_wrong_is_said_with_its_place():
         from_json(evidence.Evidence, {"ranks": ranks})
     with pytest.raises(JournalError, match=r"^TrialRecord\.answer: 'perhaps' is not a valid Answer$"):
         from_json(record.TrialRecord, {"answer": "perhaps"})
+
+
+def test_what_earlier_versions_said_in_words_alone_is_read():
+    limit = from_json(trial.Limit, {"seconds": 4.0, "source": "set by the user (stall_s)"})
+    assert limit.by_user
+    assert not from_json(trial.Limit, {"seconds": 4.0, "source": "learned"}).by_user
+    line = dict.fromkeys(("intercept", "slope", "slope_low", "slope_high", "r_squared"), 1.0)
+    was = {"quantity": "peak memory, MB", "points": [], **line}
+    assert from_json(boundary.ScalingFit, was).quantity == "peak memory, MiB"

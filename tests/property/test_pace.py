@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from harness.core.evidence import Heartbeat, Pace
 from harness.core.point import Point
-from harness.core.trial import BY_USER, Budget, Limit, Prediction, Trial
+from harness.core.trial import Budget, Limit, Prediction, Trial
 from harness.reading.pace import (
     AGE_SHARE,
     BUSY_S,
@@ -32,8 +32,8 @@ phases = st.sampled_from(["data", "forward", "backward", "save", *sorted(UNTOLD)
 edges = st.sampled_from(["begin", "progress", "end"])
 
 
-def trial(limit_s: float = 1e9, *, source: str = "default", healthy_s: float | None = None) -> Trial:
-    limit = Limit(seconds=limit_s, source=source)
+def trial(limit_s: float = 1e9, *, by_user: bool = False, healthy_s: float | None = None) -> Trial:
+    limit = Limit(seconds=limit_s, source="default", by_user=by_user)
     predicted = None
     if healthy_s is not None:
         predicted = Prediction(
@@ -81,7 +81,7 @@ def test_there_is_no_pace_before_three_steps(gap_s, steps):
 
 @given(gaps, enough, limits)
 def test_a_limit_that_the_user_set_is_kept(gap_s, steps, limit_s):
-    by_user = trial(limit_s, source=f"{BY_USER} (stall_s)")
+    by_user = trial(limit_s, by_user=True)
     assert own_busy_patience_s(pace(gap_s, steps=steps), last(), by_user) is None
     assert busy_patience_s(pace(gap_s, steps=steps), last(), by_user, training=True) == WATCHED * limit_s
 

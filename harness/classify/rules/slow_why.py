@@ -57,8 +57,8 @@ def _host_bound(case: Case, verdict: Verdict) -> Verdict | None:
     thread = next((t for s in reversed(case.evidence.stacks) if (t := deciding_thread(s)) is not None), None)
     at = f", last seen in {spell(telling_frame(thread))}" if thread else ""
     because = (
-        f"host-bound: GPU idle{_nodes(case)}; {_forecast(case)}the host computes{at}, while of the GPU was seen: "
-        f"{'; '.join(map(str, gpus))}; {verdict.because.removesuffix(predicted(case))}"
+        f"host-bound: GPU hardly used{_nodes(case)}; {_forecast(case)}the host computes{at}, while of the GPU was "
+        f"seen: {'; '.join(map(str, gpus))}; {verdict.because.removesuffix(predicted(case))}"
     )
     ids = [*verdict.cites, *(id for gpu in gpus for id in gpu.ids)]
     return replace(verdict, rule="slow_why", cause="host-bound", because=because, cites=tuple(dict.fromkeys(ids)))

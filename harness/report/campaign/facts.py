@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from harness.core.verdict import Kind
 from harness.report.facts import Group, Numbered, numbered
 from harness.report.once import once
-from harness.report.subject import GRAVITY
+from harness.report.subject import GRAVITY, subject
 from harness.report.text import listed
 
 if TYPE_CHECKING:
@@ -50,13 +50,19 @@ def by_cell(run: Run) -> dict[Point, list[Numbered]]:
 
 @once
 def groups(run: Run) -> tuple[Group, ...]:
-    """Trials of one cell that ended alike and did not pass: the failure sought first, then the gravest, as run."""
+    """Trials of one cell that ended alike and did not pass: the one told of, the failure sought, the gravest."""
     alike: dict[tuple[Point, str], list[Numbered]] = {}
     for trial in numbered(run):
         if trial.verdict.kind is not Kind.PASS:
             alike.setdefault((trial.record.trial.point, str(trial.verdict)), []).append(trial)
     found = [Group(value=name_of(run, cell), trials=tuple(trials)) for (cell, _), trials in alike.items()]
-    return tuple(sorted(found, key=lambda g: (not g.is_bad, GRAVITY.index(g.first.verdict.kind))))
+    told_of = subject(run)
+
+    def order(group: Group) -> tuple[bool, bool, int]:
+        is_told_of = any(trial.record is told_of for trial in group.trials)
+        return not is_told_of, not group.is_bad, GRAVITY.index(group.first.verdict.kind)
+
+    return tuple(sorted(found, key=order))
 
 
 def kinds(records: tuple[TrialRecord, ...]) -> dict[str, int]:

@@ -13,6 +13,7 @@ from harness.report.campaign.asked import instead_of_slow
 from harness.report.campaign.facts import pairs, results
 from harness.report.facts import is_line, numbered
 from harness.report.next_steps import Step, again, next_along, resume
+from harness.report.subject import subject
 from harness.report.text import count, seconds
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 def next_steps(run: Run, *, place: str = "") -> tuple[Step, ...]:
     """What would decide most, first; ``place`` is the line at fault, where one is known."""
-    is_open = run.ended not in ("answered", "finished") or (is_line(run) and run.boundary is None)
+    is_open = not run.is_whole or (is_line(run) and run.boundary is None)
     if is_open and run.directory:
         return (Step(text="Continue; finished trials are not run again.", command=resume(run)),)
     if is_line(run):
@@ -35,10 +36,11 @@ def _failed(run: Run) -> bool:
 
 
 def _look(run: Run, place: str) -> Step | None:
-    bad = next((t for t in numbered(run) if t.verdict.kind in FAILURES), None)
-    if bad is None:
+    told_of = subject(run)
+    if told_of is None or told_of.verdict.kind not in FAILURES:
         return None
-    if place.endswith(")"):
+    bad = next(trial for trial in numbered(run) if trial.record is told_of)
+    if place:
         shown = "its stacks are" if bad.verdict.kind is Kind.HANG else "the traceback is"
         return Step(text=f"Look at {place}; {shown} in Evidence, trial {bad.number}.")
     where = "the function that waits" if bad.verdict.kind is Kind.HANG else "the line where it ended"

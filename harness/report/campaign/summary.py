@@ -68,11 +68,12 @@ def summarise(run: Run, run_dir: Path) -> Summary:
         happened=happened,
         rank=rank_of(record, run_dir),
         place=place,
-        steps=next_steps(run, place=place),
+        steps=next_steps(run, place=place.text if place.is_line else ""),
         tally=tally(run),
         when=day(run.started_at),
         notes=notes_of(run),
         planted=_planted(run, group),
+        is_said=not run.records,
     )
 
 
@@ -119,7 +120,7 @@ def headline(run: Run) -> str:
     if not run.records:
         return f"No answer ({run.ended}): no trial was finished."
     answer = run.answer
-    partial = "" if run.ended in ("answered", "finished") else f"Partial ({run.ended}): "
+    partial = "" if run.is_whole else f"Partial ({run.ended}): "
     if is_single(run):
         return f"{partial}{_single(run)}"
     if answer is not None and answer.minimised is not None:

@@ -50,7 +50,6 @@ def render(
     environment = kind(autoescape=page, trim_blocks=True, keep_trailing_newline=True)
     environment.filters |= {
         "shell": lambda argv: "\n".join(command(argv, width=72)),
-        "without_word": _without_word,
         "breakable": _breakable,
     }
     style = own.joinpath("report.css").read_text()
@@ -145,11 +144,6 @@ def _hidden(summary: Any, hide: Callable[[str], str]) -> Any:
     if is_dataclass(summary) and not isinstance(summary, type):
         return replace(summary, **{f.name: _hidden(getattr(summary, f.name), hide) for f in fields(summary)})
     return summary
-
-
-def _without_word(sentence: str, word: str) -> str:
-    """``failed 2 of 2`` for ``Reproduced: failed 2 of 2``: the word stands before it already."""
-    return sentence.removeprefix(word).lstrip(":. ") if word else sentence
 
 
 def _breakable(text: str) -> Any:

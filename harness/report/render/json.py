@@ -68,7 +68,7 @@ def answered(report: Report) -> dict[str, Any]:
         "certificate": certificate(run) if is_line(run) else "",
         "judged": told.judged,
         "rank": told.rank,
-        "place": told.place,
+        "place": told.place.text,
         "next_steps": [{"text": step.text, "command": list(step.command)} for step in told.steps],
     }
 

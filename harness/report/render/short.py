@@ -29,9 +29,9 @@ def short(report: Report, *, hide: Callable[[str], str] = lambda text: text) -> 
         " ".join(md(text) for text in (told.answer, told.planted) if text),
         "",
     ]
-    word = f"{told.claim}. " if told.claim and not told.sure[0].startswith(told.claim) else ""
+    word = f"{told.claim}. " if told.claim else ""
     lines.append(f"- How sure: {word}{md(told.sure[0])}" + (f" {md(told.judged)}." if told.judged else ""))
-    lines.append(f"- Rank and line: {md(told.rank)}, {code(told.place)}")
+    lines.append(f"- Rank and line: {md(told.rank)}, {code(told.place.text)}")
     lines += [f"- Next: {md(told.steps[0].text)}"] if told.steps else []
     lines.append(f"- Run: {md(told.tally)}; {code(report.run.id)}; {md(told.when)}")
     lines += ["", fence("\n".join(command(report.run.argv)), "bash")]

@@ -57,7 +57,7 @@ def _axes(run: Run) -> str:
         (code(f.name), md(listed(f.axis.values)), md(f.good), md(f.bad), _sets(f))
         for f in run.spec.matrix.space.factors
     )
-    return table(("axis", "values", "good", "bad", "each value sets"), rows)
+    return table(("axis", "values", "baseline", "the other end", "each value sets"), rows)
 
 
 def _sets(factor: Factor) -> str:

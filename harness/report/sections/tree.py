@@ -156,6 +156,9 @@ def missing(record: TrialRecord, evidence: Evidence) -> list[str]:
         gaps.append("no stack of any thread")
     elif stopped and not any(sample.native for sample in evidence.stacks):
         gaps.append("no C frames: where a call of compiled code waits is not known")
+    if record.verdict.kind is Kind.SLOW and not record.measurement.step_s:
+        phase = f" after {record.verdict.phase}" if record.verdict.phase else ""
+        gaps.append(f"no step came to its end: what comes{phase} was not seen")
     if stopped and record.verdict.kind is Kind.HANG and record.trial.prediction is None:
         gaps.append("no trial like it had passed, so the healthy time was not predicted")
     if evidence.ranks and not evidence.collectives:

@@ -56,7 +56,7 @@ def test_the_headline_counts_cells_and_names_no_axis_that_chance_would_implicate
     )
     assert "depends on" not in told.answer
     assert told.claim == "Observed"
-    assert (told.rank, told.place) == ("rank 0", "acquire_forever (harness/specimens/backward_deadlock.py:26)")
+    assert (told.rank, told.place.text) == ("rank 0", "acquire_forever (harness/specimens/backward_deadlock.py:26)")
 
 
 def test_a_cell_that_ended_otherwise_than_expected_stands_first(mixed):
@@ -175,6 +175,15 @@ def test_one_program_with_nothing_varied_reads_as_a_report_of_that_program(make_
     assert told.answer == "The program hangs (deadlock) in 2 of 3 runs."
     assert told.happened[0].startswith("Trial 1: rank 0 silent for 6.1 s")
     assert "combinations" not in block(report, "not_tested")
+
+
+def test_of_two_failures_every_part_tells_of_the_first(make_campaign):
+    text = "version: 1\nname: one\ndescription: python train.py\naxes:\n  n_layers: {type: ordered, values: [1]}\n"
+    run, run_dir = make_campaign([({}, "pass", 0), ({}, "crash", 1), ({}, "hang", 2)], text=text)
+    told = build(run, run_dir).summary
+    assert told.happened[0].startswith("Trial 2: ")
+    assert told.judged.startswith("CRASH")
+    assert told.steps[0].text.startswith(f"Look at {told.place.text}; the traceback is in Evidence, trial 2.")
 
 
 def test_the_work_grows_with_the_cells_and_not_with_their_pairs(make_campaign):

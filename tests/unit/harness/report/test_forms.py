@@ -349,9 +349,9 @@ def test_a_line_of_the_first_screen_may_break_between_two_settings_and_markup_in
 def test_growth_is_told_with_the_interval_of_its_power_and_with_what_else_grew(make_run):
     run, run_dir = make_run("no_failure")
     fit = dataclasses.replace(run.boundary.fit, exponent_low=0.9, exponent_high=1.2)
-    memory = dataclasses.replace(fit, quantity="peak memory, MB", slope=21.1, slope_low=21.0, slope_high=21.2)
+    memory = dataclasses.replace(fit, quantity="peak memory, MiB", slope=21.1, slope_low=21.0, slope_high=21.2)
     boundary = dataclasses.replace(run.boundary, fit=fit, fits=(fit, memory))
     run = dataclasses.replace(run, answer=dataclasses.replace(run.answer, boundary=boundary))
     text = dict(build(run, run_dir).blocks)["scaling"].markdown
     assert "The best power of n_layers is 1.0 (95 %: 0.9 .. 1.2) (1 is a line)." in text
-    assert "- Peak memory, MB: 21.1 more per layer (95 %: 21 .. 21.2), R² = 0.998, power 1.0" in text
+    assert "- Peak memory, MiB: 21.1 more per layer (95 %: 21 .. 21.2), R² = 0.998, power 1.0" in text

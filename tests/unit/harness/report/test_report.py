@@ -30,7 +30,7 @@ from harness.report.sections.controls import differences
 from harness.report.seen import healthy
 from harness.report.summary import rank_of
 from harness.report.text import code, command, details, fence, md, ranges, seconds, short_path, table
-from harness.report.words import certificate, claim, headline
+from harness.report.words import certificate, claim_of, headline
 from harness.report.write import summary_json, summary_text, write
 from harness.store import layout
 
@@ -73,14 +73,16 @@ def test_damaged_evidence_spoils_its_own_section_only(make_run):
 
 def test_the_claim_word_is_the_one_that_the_search_earned(make_run):
     run, _ = make_run("threshold")
-    assert claim(run) == ("Isolated: n_layers=5 failed 2 of 2; with one thing changed there: no-fault passes 3 of 3.")
-    assert claim(with_boundary(run, claim=Claim.REPRODUCED)) == "Reproduced: n_layers=5 failed 2 of 2."
-    assert claim(with_boundary(run, claim=Claim.OBSERVED)).startswith("Observed: n_layers=5 failed 2 of 2.")
+    counts = "n_layers=5 failed 2 of 2"
+    assert claim_of(run) == ("Isolated", f"{counts}; with one thing changed there: no-fault passes 3 of 3.")
+    assert claim_of(with_boundary(run, claim=Claim.REPRODUCED)) == ("Reproduced", f"{counts}.")
+    once = f"{counts}. At least one side was seen only once."
+    assert claim_of(with_boundary(run, claim=Claim.OBSERVED)) == ("Observed", once)
 
 
 def test_an_inconclusive_run_claims_no_boundary_whatever_its_claim_field_says(make_run):
     run, _ = make_run("inconclusive")
-    assert "No boundary is claimed" in claim(with_boundary(run, claim=Claim.ISOLATED))
+    assert "No boundary is claimed" in claim_of(with_boundary(run, claim=Claim.ISOLATED))[1]
 
 
 def test_the_certificate_rounds_the_excluded_rate_up(make_run):
@@ -221,7 +223,7 @@ def test_the_json_twin_is_strict_json_and_holds_the_run(make_run):
 def test_write_puts_both_files_beside_the_journal(make_run):
     run, run_dir = make_run("no_failure")
     assert write(run, run_dir) == layout.report(run_dir)
-    assert json.loads(layout.report(run_dir, "json").read_text())["claim"] == "Reproduced."
+    assert json.loads(layout.report(run_dir, "json").read_text())["claim_word"] == "reproduced"
     assert json.loads(summary_json(dataclasses.replace(run, directory=str(run_dir))))["title"] == run.spec.question
 
 
@@ -317,7 +319,8 @@ def test_without_a_fit_more_time_is_a_multiple_of_the_limit(make_run):
 def test_several_slow_values_make_one_sentence(make_run, parts):
     canned = parts["no_threshold_slow"]()
     run, _ = make_run(dataclasses.replace(canned, trials=[*canned.trials, parts["slow"](10)]))
-    assert claim(run) == "Observed: at n_layers 8, 10, 2 of 2 trials ran out of time while still making progress."
+    counts = "n_layers 8, 10: 2 of 2 trials ran out of time while still making progress."
+    assert claim_of(run) == ("Observed", counts)
 
 
 def test_a_fit_of_steps_is_not_taken_for_one_of_trials(make_run):

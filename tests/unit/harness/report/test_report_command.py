@@ -29,7 +29,7 @@ def test_the_summary_is_printed_and_every_file_is_written(report, make_run):
     _, run_dir = make_run("threshold")
     done = report(run_dir)
     assert done.exit_code == 0
-    assert done.output.startswith("n_layers=5 hangs (deadlock) in backward, 2 of 2 trials")
+    assert done.output.startswith("HANG (deadlock) from n_layers=5 on. n_layers=5 hangs (deadlock) in backward, 2")
     assert {path.name for path in run_dir.glob("report.*")} == {
         "report.md", "report.html", "report.json", "report.claims.json",
     }  # fmt: skip

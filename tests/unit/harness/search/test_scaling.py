@@ -201,7 +201,7 @@ def test_memory_and_the_graph_are_fitted_beside_the_time():
     fits = fits_along([measured(v) for v in (1, 2, 4, 8, 12)], axis=AXIS)
     assert [fit.quantity for fit in fits] == [
         "seconds per step",
-        "peak memory, MB",
+        "peak memory, MiB",
         "autograd nodes of a forward pass",
     ]
     time, memory, nodes = fits
