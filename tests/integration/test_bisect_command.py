@@ -114,7 +114,7 @@ def test_a_slow_model_is_slow_and_nothing_is_claimed_beyond(tmp_path: Path):
     assert "HANG" not in kinds.values()
     assert run["answer"]["boundary"]["finding"] == "no threshold: the limit ran out"
     assert run["answer"]["boundary"]["first_bad"] is None
-    assert "No threshold" in done.stdout
+    assert "SLOW: no threshold" in done.stdout
     assert done.returncode == 1
 
 
