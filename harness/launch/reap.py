@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 KILL_LIMIT_S = 5.0
 """How long to go on after the first KILL; what is left then is in the kernel (state D) or not ours."""
 
+RUNNABLE_LIMIT_S = 30.0
+"""The same while one of them is runnable (state R): who was killed ends once it gets the CPU, which others may have."""
+
 _SHORTEST_PAUSE_S = 0.002
 _LONGEST_PAUSE_S = 0.05
 
@@ -59,7 +62,8 @@ def end_tree(
         now_s = clock.now()
         for process in left:
             seen.setdefault((process.pid, process.started), set())
-        if (not left and confirm()) or now_s - begun_s > grace_s + KILL_LIMIT_S:
+        limit_s = RUNNABLE_LIMIT_S if any(process.state == "R" for process in left) else KILL_LIMIT_S
+        if (not left and confirm()) or now_s - begun_s > grace_s + limit_s:
             break
         if not killing and now_s - begun_s >= grace_s:
             killing, pause_s = True, _SHORTEST_PAUSE_S

@@ -4,7 +4,7 @@ import signal
 from dataclasses import dataclass, field
 
 from harness.launch.procs import Process
-from harness.launch.reap import KILL_LIMIT_S, end_tree
+from harness.launch.reap import KILL_LIMIT_S, RUNNABLE_LIMIT_S, end_tree
 from harness.testing.clock import FakeClock
 
 
@@ -128,3 +128,19 @@ def test_what_kill_does_not_end_is_named_and_given_up_after_the_limit():
     assert [(s.pid, s.state, s.command) for s in cleanup.survivors] == [(7, "D", "p7")]
     assert cleanup.ended == 0
     assert 1.0 + KILL_LIMIT_S <= clock.now() - 100.0 <= 1.2 + KILL_LIMIT_S
+
+
+def test_what_was_killed_and_has_not_had_the_cpu_since_is_waited_for():
+    clock = FakeClock(100.0)
+    tree = Tree({7: set()}, states={7: "R"})
+    clock.at(4 * KILL_LIMIT_S, tree.ends_on.clear)
+
+    assert end(tree, grace_s=1.0, clock=clock).gone
+
+
+def test_what_runs_in_spite_of_kill_is_named_and_given_up_at_last():
+    clock = FakeClock(100.0)
+    tree = Tree({7: set()}, states={7: "R"})
+
+    assert [s.state for s in end(tree, grace_s=1.0, clock=clock).survivors] == ["R"]
+    assert clock.now() - 100.0 <= 1.2 + RUNNABLE_LIMIT_S
