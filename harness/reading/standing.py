@@ -101,16 +101,16 @@ class Standing:
 
     @property
     def has_another_thread(self) -> bool:
-        """Whether a thread of the program beside the one that decides runs, or may be woken from outside.
+        """Whether a thread beside the one that decides runs, or may be woken from outside.
 
-        Such a thread may do anything: end the process, raise in another thread, send a signal.
+        Such a thread may do anything: end the process, raise in another thread, send a signal. One of a library that
+        has never run Python may get a request for a callback, as a server's does whose main thread only sleeps.
         """
         if self.motion is None:
             return False
-        python = {t.tid for sample in self.samples for t in sample.threads if python_frames(t)}
         decides = self.state.tid if self.state is not None else self.pid
-        others = (t for t in self.looks[-1].threads if t.tid in python - self.motion.background and t.tid != decides)
-        return any((wait := wait_of(other)) is None or bool(wait.outside) for other in others)
+        others = (t for t in self.looks[-1].threads if t.tid not in (decides, *self.motion.background))
+        return any((wait := wait_of(other)) is None or bool(wait.outside) for other in others if not is_ticker(other))
 
     @property
     def ids(self) -> tuple[str, ...]:

@@ -316,14 +316,17 @@ def own_frames(frame):
 
 
 def values(frames):
-    """What the innermost functions compute with: for each its number from the outermost, its locals, and its globals.
+    """What the innermost functions compute with: for each its number from the outermost, its own variables, and others.
 
-    Texts are as py-spy spells plain values; of strings and containers they only say whether they are still the same.
+    Globals are others, and what it shares with a function inside or around it: another thread may set either. Texts are
+    as py-spy spells plain values; of strings and containers they only say whether they are still the same.
     """
     rows = []
     for depth, frame in enumerate(frames[:MOST_POSITIONS]):
-        shared = {name: frame.f_globals[name] for name in frame.f_code.co_names if name in frame.f_globals}
+        code = frame.f_code
+        shared = {name: frame.f_globals[name] for name in code.co_names if name in frame.f_globals}
         own = {} if frame.f_locals is frame.f_globals else dict(frame.f_locals)
+        shared.update({name: own.pop(name) for name in code.co_cellvars + code.co_freevars if name in own})
         rows.append((len(frames) - depth, spelt(own), spelt({k: v for k, v in shared.items() if k not in own})))
     return rows
 

@@ -1062,6 +1062,14 @@ def test_who_only_sleeps_by_its_source_never_goes_on_unless_somebody_may_end_tha
     assert not is_hang(looping("while True:\n    time.sleep(1)\n    look()", {}, times=LONG, **how))
 
 
+def test_a_server_whose_main_thread_only_sleeps_is_no_hang():
+    """A thread of its library, which has not run Python, waits for a request that it would hand on."""
+    how = {"cpu_share": 0.0, "state": "S", **SLEEPS, "side": thread_waiting(wchan="sk_wait_data")}
+    seen = looping("while True:\n    time.sleep(1)", {}, times=LONG, **how)
+    taken = tuple(replace(sample, threads=sample.threads[:1]) for sample in seen.evidence.stacks)
+    assert not is_hang(replace(seen, evidence=replace(seen.evidence, stacks=taken)))
+
+
 COUNTS = [{"t": n, "S": 4096, "n": n} for n in (10, 25, 41)]
 STAYS = {"n": 3, "flag": False, "self": "<Queue at 0x7f>", "queue": "<Queue at 0x7f>", "x": 0.5, "items": "[1, 2]"}
 CHANGES = [{"x": value, "n": n} for value, n in ((0.5, 9), (0.25, 4), (0.125, 7))]

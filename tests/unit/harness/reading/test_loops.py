@@ -156,6 +156,21 @@ def test_a_process_says_numbers_as_they_are_and_texts_by_a_fingerprint():
     assert (count, names, LIMIT) == (3, ["a", "b"], 12)
 
 
+def test_what_a_function_shares_with_one_inside_it_is_not_its_own():
+    """A thread that runs the inner one may set it, so a loop that asks it may end."""
+    turns, mine = 3, 4
+
+    def stop():
+        nonlocal turns
+        turns = -1
+        return values(own_frames(sys._getframe()))
+
+    (_, own, shared), *_ = values(own_frames(sys._getframe()))
+    assert ("turns" in own, shared["turns"], own["mine"]) == (False, "3", "4")
+    (_, own, shared), *_ = stop()
+    assert ("turns" in own, shared["turns"], turns, mine) == (False, "-1", -1, 4)
+
+
 def test_what_has_operators_of_its_own_is_told_by_its_type_alone():
     class Whole(int):
         def __repr__(self):
