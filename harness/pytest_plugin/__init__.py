@@ -23,8 +23,8 @@ AFTER_S = 5.0
 """Seconds that a test has before anybody looks at it."""
 
 STALL_S = 120.0
-"""Longest time that a healthy test stands still in a wait which somebody outside may end, as in ``nsa-harness run``, or
-computes in one call into C: four times that is waited for."""
+"""Longest time that a healthy test stands still in a wait which somebody outside may end, as in ``nsa-harness run``: four
+times that is waited for. Who gives another says so of one call into C, too; by this one it is never a hang."""
 
 MARKER = """\
 hang_guard(after=SECONDS, stall=SECONDS, off=False): guard this test, also without --hang-guard; look after so many \
@@ -54,7 +54,7 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         type=float,
         metavar="SECONDS",
         help="Longest healthy wait for somebody outside, or call into C with nothing to show for it; "
-        f"a hang after four times that (default {STALL_S:g}).",
+        f"a hang after four times that (default {STALL_S:g}, for waits alone).",
     )
     parser.addini("hang_guard", "Name and end tests that hang; never those that are slow.", type="bool", default=False)
     parser.addini("hang_guard_after", "Seconds after which a test is first looked at.", default=str(AFTER_S))

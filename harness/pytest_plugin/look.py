@@ -6,9 +6,10 @@ to its controller, and the time limits of pytest-timeout and faulthandler, which
 child has the handler of pytest-timeout's alarm from the test, but not the alarm; it may have set one of its own, so
 that is left out only after the patience that is due to what somebody outside may end.
 
-One rule is added to those of a run: a test that computes in one call into C, with nothing to show for it, hangs once
-it does so for four times ``stall`` (``harness.classify.rules.busy.one_call``). That it is one call and not many, the
-source says (``is_one_call``). Asking Python by a signal does not: the C code of regular expressions answers, too.
+One rule is added to those of a run, where somebody gave ``stall``: a test that computes in one call into C, with
+nothing to show for it, hangs once it does so for four times that (``harness.classify.rules.busy.one_call``). By the
+default alone it is never a hang, for such a call may come back. That it is one call and not many, the source says
+(``is_one_call``). Asking Python by a signal does not: the C code of regular expressions answers, too.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from harness.observe.attach import Looker, job_logs
 from harness.observe.job import Job, ProcTree, Worker, find_job, is_same
 from harness.observe.proc import Proc
 from harness.observe.watch import Act, Step, next_look, next_step
+from harness.pytest_plugin import STALL_S
 from harness.pytest_plugin.keeper import END
 from harness.pytest_plugin.place import EXIT, State, StateFile
 from harness.reading.frames import is_noise, python_frames, telling_frame
@@ -221,11 +223,12 @@ class Look:
         )
 
     def judge(self, outcome: Outcome, evidence: Evidence) -> Verdict:
-        """The instrument's own rules, and the one for what computes."""
+        """The instrument's own rules, and the one for what computes where somebody gave a limit for that."""
         case = Case(trial=self.trial(), outcome=outcome, evidence=evidence)
         verdict = classify(case)
-        found = one_call(case) if verdict.kind is Kind.UNRESOLVED and is_one_call(evidence) else None
-        return found or verdict
+        if self.state.stall_s == STALL_S or verdict.kind is not Kind.UNRESOLVED or not is_one_call(evidence):
+            return verdict
+        return one_call(case) or verdict
 
     def watch(self, job: Job) -> tuple[Outcome, Evidence, Verdict]:
         """Some seconds of ``job``, judged."""

@@ -6,11 +6,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from harness.core.evidence import Evidence, Frame, ProcessState, StackSample, ThreadStack, ThreadState
-from harness.pytest_plugin.look import Below, is_one_call, of_the_test
+from harness.core.outcome import Ending, Outcome
+from harness.core.verdict import Kind
+from harness.pytest_plugin import STALL_S
+from harness.pytest_plugin.look import Below, Look, is_one_call, of_the_test
 from harness.pytest_plugin.place import State, StateFile, Told, read_told, tell
 
 ROOT = Path(__file__).parents[4]
@@ -115,6 +119,18 @@ def test_it_is_one_call_where_no_line_of_the_test_runs_twice(tmp_path, lines, be
     thread = ThreadStack(tid=7, name="MainThread", frames=tuple(frames))
     sample = StackSample(id="s", source="py-spy", native=True, t_s=1.0, rank=0, pid=7, threads=(thread,))
     assert is_one_call(Evidence(steps_wanted=0, stacks=(sample,), main=7)) is one
+
+
+@pytest.mark.parametrize(("stall_s", "hangs"), [(STALL_S, False), (30.0, True)])
+def test_one_call_is_a_hang_only_where_somebody_gave_a_limit_for_it(monkeypatch, stall_s, hangs):
+    undecided, hung = Mock(kind=Kind.UNRESOLVED), Mock(kind=Kind.HANG)
+    monkeypatch.setattr("harness.pytest_plugin.look.classify", Mock(return_value=undecided))
+    monkeypatch.setattr("harness.pytest_plugin.look.one_call", Mock(return_value=hung))
+    monkeypatch.setattr("harness.pytest_plugin.look.is_one_call", Mock(return_value=True))
+    look = Mock(state=State(stall_s=stall_s))
+    outcome = Outcome(ending=Ending.STILL_RUNNING, stopped_by=None, duration_s=1.0)
+    monkeypatch.setattr("harness.pytest_plugin.look.Case", Mock())
+    assert Look.judge(look, outcome, Evidence(steps_wanted=0)) is (hung if hangs else undecided)
 
 
 FORK = """
