@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds flash-attn 2 from its source distribution for one GPU of compute capability 9.0, heads up to 64 and 128 alone
-# and without dropout, ALiBi and softcap, in about four minutes on 16 cores; then the route runs with it, and its tests:
+# and without dropout, ALiBi and softcap (190 s on 16 cores, measured); then the route runs with it, and its tests:
 #     bench/flash_attn_gpu.sh flash_attn-2.8.3.tar.gz RESULTS_FOLDER [COMPILERS]
 # `pip download --no-deps --no-binary :all: flash-attn==2.8.3` fetches the distribution. Needs nvcc, ninja and torch.
 set -u

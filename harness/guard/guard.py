@@ -235,8 +235,11 @@ class Guard:
     def _end(self, job: Guarded, vigil: Vigil) -> None:
         """Send SIGTERM to the process that was named, and to nobody else; Slurm is asked to, for its job's."""
         if job.slurm:
-            subprocess.run(["scancel", "--signal=TERM", job.slurm], capture_output=True, check=False)
-            self._has_ended(job, vigil)
+            asked = subprocess.run(["scancel", "--signal=TERM", job.slurm], capture_output=True, text=True, check=False)
+            if asked.returncode:
+                self.say(f"Slurm did not send SIGTERM to {job.name}: {asked.stderr.strip()}")
+            else:
+                self._has_sent(job, vigil)
             return
         try:
             fd = os.pidfd_open(job.pid)
@@ -246,13 +249,13 @@ class Guard:
             # The PID may have been given to somebody else before it was opened.
             if jobs.pids(job, proc=self.proc):
                 signal.pidfd_send_signal(fd, signal.SIGTERM)
-                self._has_ended(job, vigil)
+                self._has_sent(job, vigil)
         except ProcessLookupError:
             return
         finally:
             os.close(fd)
 
-    def _has_ended(self, job: Guarded, vigil: Vigil) -> None:
+    def _has_sent(self, job: Guarded, vigil: Vigil) -> None:
         self.ledger.add(event="sent SIGTERM", job=job.key, number=vigil.hangs)
         self.say(f"SIGTERM was sent to {job.name}, as --on-hang term asks")
 

@@ -276,11 +276,9 @@ def _number(text: str | None) -> int:
 def read_member(pid: int, *, root: Path = Path("/proc")) -> Member | None:
     """One process; what this user may not read of it is left empty, None when it is gone."""
     folder = root / str(pid)
-    try:
-        head, _, tail = (folder / "stat").read_text(errors="replace").rpartition(")")
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
+    head, fields = _stat(folder)
+    if not fields:
         return None
-    fields = tail.split()
     argv = _read(folder / "cmdline")
     entries = (entry.partition("=") for entry in _read(folder / "environ"))
     program = Path(_target(folder / "exe") or (argv[0] if argv else "")).name.removesuffix(" (deleted)")
@@ -299,9 +297,17 @@ def read_member(pid: int, *, root: Path = Path("/proc")) -> Member | None:
 
 def is_same(member: Member) -> bool:
     """Whether the PID still belongs to that very process, and it lives."""
-    stat = _read(Path(f"/proc/{member.pid}/stat"))
-    fields = stat[0].rpartition(")")[2].split() if stat else []
+    _, fields = _stat(Path(f"/proc/{member.pid}"))
     return bool(fields) and int(fields[19]) == member.started and fields[0] not in "ZX"
+
+
+def _stat(folder: Path) -> tuple[str, list[str]]:
+    """What a process's ``stat`` has before the end of its command, and the fields behind; none when it is gone."""
+    try:
+        head, _, tail = (folder / "stat").read_text(errors="replace").rpartition(")")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return "", []
+    return head, tail.split()
 
 
 def inner_pid(pid: int, *, root: Path = Path("/proc")) -> int:

@@ -23,8 +23,8 @@ AFTER_S = 5.0
 """Seconds that a test has before anybody looks at it."""
 
 STALL_S = 120.0
-"""Longest time that a healthy test stands still in a wait which somebody outside may end, as in ``nsa-harness run``: four
-times that is waited for. Who gives another says so of one call into C, too; by this one it is never a hang."""
+"""Longest time that a healthy test stands still in a wait which somebody outside may end, as in ``nsa-harness run``:
+four times that is waited for. Who gives another says so of one call into C, too; by this one it is never a hang."""
 
 MARKER = """\
 hang_guard(after=SECONDS, stall=SECONDS, off=False): guard this test, also without --hang-guard; look after so many \

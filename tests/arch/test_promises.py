@@ -36,7 +36,9 @@ def test_a_promise_is_held_by_tests_that_exist(promise):
 
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda line: line.split("|")[1].strip())
 def test_a_finding_is_answered_by_tests_that_exist(finding):
-    are_there(re.findall(r"`(tests/[^`]+|::[^`]+)`", finding))
+    names = re.findall(r"`(tests/[^`]+|::[^`]+)`", finding)
+    assert names or "docs/" in finding, "it names neither a test nor a page"
+    are_there(names)
 
 
 def are_there(names: list[str]) -> None:

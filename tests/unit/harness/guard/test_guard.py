@@ -231,6 +231,18 @@ def test_a_hang_is_told_before_its_report_is_written(tmp_path, asleep):
     assert heard.titles == [f"HANG (deadlock): process {asleep.pid}", "report"]
 
 
+@pytest.mark.parametrize(("refused", "sent"), [("", 1), ("Access denied", 0)])
+def test_slurm_is_asked_to_end_its_job_and_believed_only_if_it_does(tmp_path, monkeypatch, refused, sent):
+    answer = subprocess.CompletedProcess([], bool(refused), "", refused)
+    monkeypatch.setattr("harness.guard.guard.subprocess.run", lambda *_, **__: answer)
+    guard, said = guarding(tmp_path, None, look=HANGS, heard=Heard()), []
+    guard.say = said.append
+    guard._end(Guarded(pid=0, started=17, command="srun"), Vigil(began_s=0.0))
+    assert sum(event["event"] == "sent SIGTERM" for event in guard.ledger.events()) == sent
+    assert len(said) == 1
+    assert refused in said[0]
+
+
 def test_what_is_missing_to_see_stacks_is_named(monkeypatch):
     assert cannot_see() == ""
     monkeypatch.setattr("harness.guard.guard.find_tool", lambda name: None)
