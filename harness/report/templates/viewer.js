@@ -297,6 +297,7 @@ function timeline(trial) {
   }
   box.append(buttons, canvas, said);
   let drawnAt = 0;
+  paint(); // at once, at a usual width: a browser without a frame to show (a hidden tab, a printout) never calls the observer
   new ResizeObserver(() => requestAnimationFrame(() => {
     if (canvas.clientWidth !== drawnAt) { drawnAt = canvas.clientWidth; paint(); }
   })).observe(canvas);
