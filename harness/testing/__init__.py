@@ -1,1 +1,1 @@
-"""Contract suites for plug-ins (``executors``, ``engines``), clusters to hold them on, and faults in our own processes."""
+"""Contract suites for plug-ins (``executors``, ``engines``), clusters to hold them on, faults in our own processes."""
