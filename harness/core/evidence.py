@@ -249,6 +249,11 @@ class WorkerResult:
     traceback: str | None = None
     notes: tuple[str, ...] = ()
 
+    @property
+    def bare(self) -> str:
+        """The exception's name without its module; empty without one."""
+        return (self.exception or "").rpartition(".")[2]
+
 
 GRAPH_NODES = "forward_nodes"
 """The fact of a trial that counts the autograd nodes which its last forward pass has built."""

@@ -29,7 +29,7 @@ THIN_S = 1.0
 
 PLACE = struct.Struct("<QdQdQQQ")
 """Number of the mark, its time, steps done, when the last of them was, PID, which of PLACES, the number again: a reader
-that meets a half-written one sees two numbers. ``harness.observe.heartbeat`` reads it."""
+that meets a half-written one sees two numbers. ``harness.observe.heartbeat`` reads it so."""
 PLACES = (("step", "begin"), ("data", "begin"), ("data", "end"), ("backward", "begin"), ("backward", "end"))
 CODES = {place: code for code, place in enumerate(PLACES)}
 put, monotonic = PLACE.pack_into, time.monotonic
@@ -41,7 +41,7 @@ MOST_POSITIONS, MOST_ITEMS = 20, 1_000
 
 GENTLY, AT_ONCE = 60, 61
 """The signals that ask for stacks. Real-time ones: programs and launchers give SIGUSR1 and SIGUSR2 a meaning of their
-own, and look whether somebody handles them. ``harness.observe.stacks.faulthandler`` has the same."""
+own, and look whether somebody handles them. ``harness.observe.stacks.faulthandler`` sends them."""
 
 SHOWS = {}
 """Who answers GENTLY in this process (``by``), so that it can be told from a handler of the program's."""
@@ -51,7 +51,7 @@ LAUNCHER = "torch.distributed.elastic.agent.server.api"
 
 RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 WORLDS = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
-"""Variables by which launchers tell a process its rank and how many there are; ``harness.observe.job`` has the same."""
+"""Variables by which launchers tell a process its rank, and how many there are. ``harness.observe.job`` reads them."""
 
 
 class Speaker:

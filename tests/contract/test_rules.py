@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from harness.classify.engine import RULES, classify
-from harness.classify.facts import known_ids
 from harness.classify.rules.busy import healthy_silence_s
 from harness.core.devices import GpuProcess, GpuSample, MemoryMark
 from harness.core.evidence import (
@@ -37,6 +36,7 @@ from harness.core.trial import Budget, Limit, Prediction, Trial
 from harness.core.verdict import Case, Confidence, Kind, Verdict
 from harness.reading.loops import Variables, loop_samples, with_variables
 from harness.reading.waits import ROWS
+from known_ids import known_ids
 
 PID, WORKER, OTHER = 100, 120, 121
 STALL_S, STARTUP_S, TOTAL_S = 4.0, 20.0, 60.0

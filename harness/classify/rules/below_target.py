@@ -28,9 +28,7 @@ def below_target(case: Case) -> Verdict | None:
     missed = None if case.trial.success is None else next(_missed(case, case.trial.success), None)
     if missed is None or passed(case) is None:
         return None
-    return conclude(
-        case, Kind.BELOW_TARGET, rule="below_target", because=missed, cites=_cites(case), confidence=Confidence.PROOF
-    )
+    return conclude(case, Kind.BELOW_TARGET, because=missed, cites=_cites(case), confidence=Confidence.PROOF)
 
 
 def nonfinite_loss(case: Case) -> Verdict | None:
@@ -42,9 +40,7 @@ def nonfinite_loss(case: Case) -> Verdict | None:
     if step is None and (loss is None or math.isfinite(loss)):
         return None
     because = f"the loss was not finite from step {step:g} on" if step is not None else f"the last loss is {loss}"
-    return conclude(
-        case, Kind.NONFINITE, rule="nonfinite_loss", because=because, cites=_cites(case), confidence=Confidence.PROOF
-    )
+    return conclude(case, Kind.NONFINITE, because=because, cites=_cites(case), confidence=Confidence.PROOF)
 
 
 def _missed(case: Case, success: Success) -> Iterator[str]:

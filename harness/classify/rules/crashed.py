@@ -39,14 +39,13 @@ def crashed(case: Case) -> Verdict | None:
 
 
 def _raised(case: Case, result: WorkerResult) -> Verdict:
-    bare = (result.exception or "an exception").rpartition(".")[2]
+    bare = result.bare or "an exception"
     cause = cause_of(result.message or "") or bare
     names = traceback_names(result.traceback or "")
     where = f" in {names[0]}" if names else ""
     return conclude(
         case,
         Kind.CRASH,
-        rule="crashed",
         cause=cause,
         because=f"raised {bare}{where}, {place(case)}: {said(result.message)}",
         cites=(result.id, "exit"),
@@ -65,7 +64,6 @@ def _signalled(case: Case, number: int) -> Verdict:
     return conclude(
         case,
         Kind.CRASH,
-        rule="crashed",
         cause=name,
         because=f"ended by {name}{where}, {place(case)}, not sent by us{hint}",
         cites=("exit", "progress", *((log.id,) if log else ())),
@@ -84,7 +82,6 @@ def _error_status(case: Case, code: int) -> Verdict:
     return conclude(
         case,
         Kind.CRASH,
-        rule="crashed",
         cause=known or f"exit-{code}",
         because=f"exit status {code} {place(case)}, without a result{told}",
         cites=("exit", "progress", *((log.id,) if log else ())),

@@ -28,7 +28,6 @@ def early_exit(case: Case) -> Verdict | None:
     return conclude(
         case,
         Kind.CRASH,
-        rule="early_exit",
         cause="exit-early",
         because=f"exit status 0 with {done} of {evidence.steps_wanted} steps done, {place(case)}, {said}",
         cites=("exit", "progress", *((result.id,) if result is not None else ())),

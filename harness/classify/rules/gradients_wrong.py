@@ -36,7 +36,6 @@ def gradients_wrong(case: Case) -> Verdict | None:
     return conclude(
         case,
         Kind.BELOW_TARGET,
-        rule="gradients_wrong",
         cause=cause,
         because=because,
         cites=("exit", *((truth.id,) if truth else ())),

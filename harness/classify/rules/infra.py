@@ -27,7 +27,6 @@ def interrupted(case: Case) -> Verdict | None:
     return conclude(
         case,
         Kind.UNRESOLVED,
-        rule="interrupted",
         cause="interrupted",
         because=because,
         cites=("exit",),
@@ -41,9 +40,7 @@ def infra(case: Case) -> Verdict | None:
     if found is None:
         return None
     cause, because, cites = found
-    return conclude(
-        case, Kind.INFRA, rule="infra", cause=cause, because=because, cites=cites, confidence=Confidence.PROOF
-    )
+    return conclude(case, Kind.INFRA, cause=cause, because=because, cites=cites, confidence=Confidence.PROOF)
 
 
 def _never_started(case: Case) -> tuple[str, str, tuple[str, ...]] | None:

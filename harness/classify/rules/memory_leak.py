@@ -65,7 +65,6 @@ def _leak(
     name = (verdict.signature or "OOM").replace("OOM", "OOM memory-leak", 1)
     return replace(
         verdict,
-        rule="memory_leak",
         cause="memory-leak",
         because=because,
         cites=cites,

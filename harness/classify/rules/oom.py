@@ -37,16 +37,14 @@ def oom(case: Case) -> Verdict | None:
 
 
 def _raised(case: Case, result: WorkerResult) -> Verdict | None:
-    bare = (result.exception or "").rpartition(".")[2]
-    if bare not in EXCEPTIONS and not MESSAGE.search(result.message or ""):
+    if result.bare not in EXCEPTIONS and not MESSAGE.search(result.message or ""):
         return None
     names = traceback_names(result.traceback or "")
-    said = f"{bare}: {first_line(result.message)}" if result.message else bare
+    said = f"{result.bare}: {first_line(result.message)}" if result.message else result.bare
     where = f" in {names[0]}" if names else ""
     return conclude(
         case,
         Kind.OOM,
-        rule="oom",
         because=f"the allocator refused{where}: {said}",
         cites=(result.id, "exit"),
         confidence=Confidence.PROOF,
@@ -60,7 +58,6 @@ def _killed(case: Case) -> Verdict:
     return conclude(
         case,
         Kind.OOM,
-        rule="oom",
         cause="killed-by-kernel",
         because=f"the kernel ended it with SIGKILL after {hits} hit(s) of the memory limit, at a peak of {peak} bytes",
         cites=("exit", "progress"),
@@ -74,7 +71,6 @@ def _aborted(case: Case, log: LogTail) -> Verdict:
     return conclude(
         case,
         Kind.OOM,
-        rule="oom",
         because=f"SIGABRT, and {log.stream} says: {line}",
         cites=("exit", log.id),
         confidence=Confidence.PROOF,

@@ -32,4 +32,4 @@ def passed(case: Case) -> Verdict | None:
     if outcome.cleanup.ended:
         because += f"; it left {outcome.cleanup.ended} process(es) behind, which were ended"
         cites.append("cleanup")
-    return conclude(case, Kind.PASS, rule="passed", because=because, cites=cites, confidence=Confidence.PROOF)
+    return conclude(case, Kind.PASS, because=because, cites=cites, confidence=Confidence.PROOF)

@@ -22,4 +22,4 @@ def ranks_crashed(case: Case) -> Verdict | None:
     if verdict is None:
         return None
     because = f"the launcher of {len(case.evidence.ranks)} ranks: {verdict.because}; no rank says how it ended"
-    return replace(verdict, rule="ranks_crashed", because=because, rank=None)
+    return replace(verdict, because=because, rank=None)

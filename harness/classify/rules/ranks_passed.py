@@ -22,4 +22,4 @@ def ranks_passed(case: Case) -> Verdict | None:
         if rank.exit is not None and (rank.exit.code != 0 or (rank.result is None and rank.steps_done < wanted)):
             return None
     because = f"all {len(case.evidence.ranks)} ranks: {verdict.because}"
-    return replace(verdict, rule="ranks_passed", because=because, rank=None)
+    return replace(verdict, because=because, rank=None)
