@@ -24,7 +24,7 @@ _WHATEVER_ENDED_IT = {
     # A pass must also meet what the matrix asks of it.
     "nonfinite_loss": f"{_AT}below_target:nonfinite_loss",
     "below_target": f"{_AT}below_target:below_target",
-    "gradients_wrong": f"{_AT}gradients_wrong:gradients_wrong",
+    "gradients_wrong": f"{_AT}below_target:gradients_wrong",
 }
 
 _NOT_ENDED_BY_ITSELF = {
@@ -44,11 +44,11 @@ RULES = Registry(
         **_WHATEVER_ENDED_IT,
         # Then what the process itself said and how it ended: facts, no inference.
         "passed": f"{_AT}passed:passed",
-        "early_exit": f"{_AT}early_exit:early_exit",
+        "early_exit": f"{_AT}passed:early_exit",
         # The special exceptions before the general one.
         "nonfinite": f"{_AT}nonfinite:nonfinite",
         "foreign_device": f"{_AT}foreign_device:foreign_device",
-        "memory_leak": f"{_AT}memory_leak:memory_leak",
+        "memory_leak": f"{_AT}oom:memory_leak",
         "oom": f"{_AT}oom:oom",
         "exit_abort": f"{_AT}exit_abort:exit_abort",
         "crashed": f"{_AT}crashed:crashed",
@@ -60,11 +60,11 @@ RANK_RULES = Registry(
     "rule for several ranks",
     {
         **_WHATEVER_ENDED_IT,
-        "ranks_passed": f"{_AT}ranks_passed:ranks_passed",
+        "ranks_passed": f"{_AT}passed:ranks_passed",
         # Who failed by itself, before who merely said that another one is gone.
         "rank_failed": f"{_AT}rank_failed:rank_failed",
         "collective_timeout": f"{_AT}collective_timeout:collective_timeout",
-        "ranks_crashed": f"{_AT}ranks_crashed:ranks_crashed",
+        "ranks_crashed": f"{_AT}crashed:ranks_crashed",
         **_NOT_ENDED_BY_ITSELF,
     },
 )

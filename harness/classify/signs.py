@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from harness.classify.facts import job_of_case, main_pid, silence_began_s
-from harness.classify.rules.memory_leak import steady_growth
+from harness.classify.rules.oom import steady_growth
 from harness.reading.frames import different_stacks
 from harness.reading.gpus import NO_TRAFFIC, GpuView, gpus_of_pids
 

@@ -181,6 +181,11 @@ class ThreadState:
     holders: tuple[int, ...] = ()
     outside: bool | None = None
 
+    @property
+    def switches(self) -> int:
+        """Context switches of both kinds."""
+        return self.voluntary_switches + self.involuntary_switches
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessState:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude, place
@@ -11,7 +12,9 @@ from harness.classify.messages import cause_of, said
 from harness.classify.rules.exit_abort import exit_abort
 from harness.classify.rules.nonfinite import nonfinite
 from harness.classify.rules.oom import oom
+from harness.classify.rules.passed import early_exit
 from harness.classify.signature import fatal_names, signature, traceback_names
+from harness.classify.views import views_of
 from harness.core.outcome import Ending
 from harness.core.verdict import Confidence, Kind
 
@@ -36,6 +39,17 @@ def crashed(case: Case) -> Verdict | None:
     if outcome.exit.signal is not None:
         return _signalled(case, outcome.exit.signal)
     return _error_status(case, outcome.exit.code) if outcome.exit.code else None
+
+
+def ranks_crashed(case: Case) -> Verdict | None:
+    """The launcher's own exit status or signal, where nothing is known of any rank's end."""
+    if any(view.failed for view in views_of(case)):
+        return None
+    verdict = next((verdict for rule in (oom, crashed, early_exit) if (verdict := rule(case)) is not None), None)
+    if verdict is None:
+        return None
+    because = f"the launcher of {len(case.evidence.ranks)} ranks: {verdict.because}; no rank says how it ended"
+    return replace(verdict, because=because, rank=None)
 
 
 def _raised(case: Case, result: WorkerResult) -> Verdict:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from harness.classify.messages import cause_of
 from harness.classify.rules.crashed import crashed
-from harness.classify.rules.early_exit import early_exit
 from harness.classify.rules.exit_abort import exit_abort
 from harness.classify.rules.nonfinite import nonfinite
 from harness.classify.rules.oom import oom
+from harness.classify.rules.passed import early_exit
 from harness.classify.views import alike, cited, views_of, waiting, who
 
 if TYPE_CHECKING:
