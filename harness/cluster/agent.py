@@ -31,7 +31,6 @@ from harness.cluster.wire import HEADS, ORDER, TOKEN, LostError, Wire, crowd, gr
 from harness.conduct import Parts, conduct
 from harness.core.codec import from_json, to_json
 from harness.core.columns import to_columns
-from harness.core.errors import HarnessError
 from harness.core.trial import Trial
 from harness.core.verdict import Case, Kind, Verdict
 from harness.launch.table import EXECUTORS
