@@ -22,10 +22,8 @@ from harness.core.errors import (
 from harness.store.files import checksum, read_text, sync_folder, write_failed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
-
-    Skim = Callable[[bytes], dict[str, Any] | None]
 
 EVENTS = ("header", "plan", "start", "record", "reuse", "said", "undo", "decision", "note", "end")
 
@@ -65,10 +63,8 @@ class Found:
     is_torn: bool = False
 
 
-def read(path: Path, *, skim: Skim | None = None) -> tuple[tuple[Line, ...], Torn | None]:
+def read(path: Path) -> tuple[tuple[Line, ...], Torn | None]:
     """Every event of the journal, and its last line if that one is torn.
-
-    ``skim`` reads what a reader needs of a line without parsing it, or gives None; all lines are proved alike.
 
     Raises:
         JournalError: a line is damaged, lost, double or not in its place, or says something this version cannot read.
@@ -76,7 +72,7 @@ def read(path: Path, *, skim: Skim | None = None) -> tuple[tuple[Line, ...], Tor
     """
     content = content_of(path)
     lines: list[Line] = []
-    for found in scan(content, skim=skim):
+    for found in scan(content):
         if found.is_torn:
             return tuple(lines), Torn(found.number, found.offset, len(content) - found.offset, found.damage)
         if found.damage:
@@ -109,7 +105,7 @@ def content_of(path: Path) -> bytes:
         raise StoreError(f"cannot read {path}: {error.strerror}. Nothing was changed.") from error
 
 
-def scan(content: bytes, *, skim: Skim | None = None) -> Iterator[Found]:
+def scan(content: bytes) -> Iterator[Found]:
     """Every line of a journal, proved as far as it goes.
 
     A line ends with a checksum of itself and has a number; the first that has one also has the checksum of all that is
@@ -128,8 +124,7 @@ def scan(content: bytes, *, skim: Skim | None = None) -> Iterator[Found]:
         damage, is_whole = "", False
         seal = _seal(raw)
         holds = seal is not None and _sum(raw[:-SEAL_BYTES] + b"}") == seal[1]
-        skimmed = skim(raw) if skim is not None and holds else None
-        parsed = _parse(raw) if skimmed is None else skimmed
+        parsed = _parse(raw)
         if isinstance(parsed, str):
             yield Found(number=index + 1, offset=at, damage=parsed, is_torn=index == last)
             continue

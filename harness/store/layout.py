@@ -5,6 +5,7 @@ runs/<id>/
     machine.json          the machine and code (controller)
     journal.jsonl         every event, fsynced (controller)
     lock                  held by the controller that works here
+    row.json              its row in the list of runs, and what that was made from (controller, when it leaves)
     report.md report.html report.json report.claims.json figures/*.svg (controller)
     repro.py repro.json   the failure without the harness, and how it was tried (controller)
     viewer.html           the page to look into the run with (report --viewer)
@@ -50,6 +51,11 @@ def journal(run: Path) -> Path:
 def lock(run: Path) -> Path:
     """Held (flock) by the controller that works in this run."""
     return run / "lock"
+
+
+def row(run: Path) -> Path:
+    """Its row in the list of runs."""
+    return run / "row.json"
 
 
 def report(run: Path, kind: str = "md") -> Path:

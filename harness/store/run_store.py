@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from harness.core.codec import to_json
 from harness.core.errors import JournalError, NoRunError
 from harness.settings import surroundings
-from harness.store import journal, layout
+from harness.store import journal, layout, shelf
 from harness.store.evidence import evidence_at, read_evidence
 from harness.store.files import checksum, link_files, read_text, write_atomic, write_failed
 from harness.store.folder import begun, name_of, subject
@@ -268,8 +268,9 @@ class RunStore:
         return evidence_at(layout.evidence(self.trial_dir(key)), proof=self._history.proofs.get(key))
 
     def close(self) -> None:
-        """Give the run back."""
+        """Give the run back, with its row in the list of runs."""
         self._appender.close()
+        shelf.keep(self.run_dir)
         os.close(self._lock)
 
     def __enter__(self) -> Self:

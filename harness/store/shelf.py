@@ -1,18 +1,23 @@
-"""The runs in a folder, a line each, from their journals as plain JSON.
+"""The runs in a folder, a line each.
 
-What every event holds is known to :mod:`harness.store.history`. Importing that takes three times as long as starting
-Python and the command line together, and a list needs four facts of it.
+A controller that leaves a run keeps its row beside the journal, with the size and time of every file that the row was
+made from. While they are the same, the list reads the row and nothing else, for reading a journal of 100 kB takes as
+long as starting Python; whether each line still is as it was written, ``fsck`` says, and whoever reads the run. A run
+that is worked on, was killed or copied has another time than its row: its journal is read, as plain JSON. What every
+event holds is known to :mod:`harness.store.history`, but importing that takes three times as long as starting Python
+and the command line together, and a list needs four facts of it.
 """
 
 from __future__ import annotations
 
-import re
+import os
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.core.errors import JournalError, StoreError
 from harness.store import layout
-from harness.store.files import read_object
+from harness.store.files import read_object, read_text, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,11 +56,49 @@ def list_runs(runs_dir: Path) -> tuple[RunSummary, ...]:
 
 def summary(folder: Path) -> RunSummary:
     """The row of one run; a file that is not as it was written is a problem."""
+    return _kept(folder) or _read(folder)
+
+
+def keep(folder: Path) -> None:
+    """Keep the row of a run beside it, if it can be read and written: what is lost of a row costs time alone."""
+    import json
+
+    made_from, row = _stamps(folder), _read(folder)
+    with suppress(StoreError):
+        if not row.problem:
+            facts = {name: getattr(row, name) for name in _FACTS}
+            write_atomic(layout.row(folder), json.dumps({"made_from": made_from, "row": facts}) + "\n")
+
+
+_FACTS = {"question": str, "started_at": str, "ended": str, "finding": str, "trials": int}
+
+
+def _kept(folder: Path) -> RunSummary | None:
+    """The row that lies beside a run; None where it was made from other files, or is none."""
+    import json
+
+    with suppress(OSError, ValueError, RecursionError, TypeError, KeyError):
+        kept = json.loads(read_text(layout.row(folder)))
+        row: dict[str, Any] = kept["row"]
+        if kept["made_from"] == _stamps(folder) and all(type(row[name]) is kind for name, kind in _FACTS.items()):
+            return RunSummary(directory=folder, **row)
+    return None
+
+
+def _stamps(folder: Path) -> list[list[int]]:
+    """Size, and time in ns, of each file that a row is made from; nothing where one is not there."""
+    files = (layout.journal(folder), layout.spec(folder), layout.machine(folder))
+    with suppress(OSError):
+        return [[at.st_size, at.st_mtime_ns] for at in map(os.stat, files)]
+    return []
+
+
+def _read(folder: Path) -> RunSummary:
     from harness.store import journal
 
     try:
         machine, question = read_object(layout.machine(folder)), read_object(layout.spec(folder))
-        lines, _ = journal.read(layout.journal(folder), skim=_skimmed)
+        lines, _ = journal.read(layout.journal(folder))
         journal.prove_files(folder, lines)
         return _of(folder, question, machine, lines)
     except StoreError as error:
@@ -63,29 +106,6 @@ def summary(folder: Path) -> RunSummary:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         problem = JournalError(f"{folder}: its files are not those of a run: {type(error).__name__}: {error}")
         return RunSummary(directory=folder, problem=str(problem))
-
-
-_HEAD = re.compile(rb'\{"event":"(plan|start|decision|note|record|reuse)","schema":(\d+),"wall":"([^"]*)","data":')
-_NUMBER = re.compile(rb',"seq":(\d+),"sum":"[0-9a-f]{16}"\}')
-_KEY = re.compile(rb'"key":"([0-9a-f]{16})"\},"outcome":\{"ending":')
-
-
-def _skimmed(raw: bytes) -> dict[str, Any] | None:
-    """What the list needs of a line that is whole, without parsing it: nine tenths of the time went into that.
-
-    None where the line is to be parsed: it is short, or does not show beyond doubt which trial it records.
-    """
-    head, end = _HEAD.match(raw), _NUMBER.fullmatch(raw, max(raw.rfind(b',"seq":'), 0))
-    if head is None or end is None:
-        return None
-    event, data = head[1].decode(), {}
-    if event in ("record", "reuse"):
-        keys = _KEY.findall(raw)  # a quotation mark within a text has a backslash before it
-        if len(keys) != 1:
-            return None
-        data = {"record": {"trial": {"key": keys[0].decode()}}}
-    wall = head[3].decode(errors="replace")
-    return {"event": event, "schema": int(head[2]), "wall": wall, "data": data, "seq": int(end[1])}
 
 
 def _of(folder: Path, question: dict[str, Any], machine: dict[str, Any], lines: Iterable[Line]) -> RunSummary:

@@ -1,7 +1,7 @@
 """The command line starts light: what a question does not need is never imported, for each import is time at a prompt.
 
 Seconds depend on the machine and what else runs there; the number of modules does not. Measured on Python 3.11, click
-alone takes 4.5 times a bare interpreter's start, ``--help`` 2.3 and ``report --list`` 3.4 times: bench/startup.py.
+alone takes 4.5 times a bare interpreter's start, ``--help`` 2.3 and ``report --list`` 3.3 times: bench/startup.py.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 import pytest
 
 from harness.cli.front import COMMANDS, help_text
+from harness.store import shelf
 
 HEAVY = ("torch", "numpy", "triton", "pydantic", "ruamel", "jinja2", "psutil")
 
@@ -98,6 +99,13 @@ def test_a_list_of_runs_that_are_there_imports_the_journal_beside_that(tmp_path,
         "harness.core.codec", "harness.core.errors", "harness.store.files", "harness.store.journal",
         "harness.store.layout", "harness.store.redact", "harness.store.shelf",
     ]  # fmt: skip
+
+
+def test_a_list_of_runs_that_were_left_imports_no_journal(tmp_path, kept_run):
+    shelf.keep(kept_run)
+    code, modules = loaded_by("report", "--list", "--runs", str(kept_run.parent), cwd=tmp_path)
+    assert code == 0
+    assert not modules & {"harness.store.journal", "harness.core.codec", "hashlib"}
 
 
 @pytest.fixture

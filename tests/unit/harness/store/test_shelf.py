@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from harness.core.point import Point
 from harness.core.verdict import Answer
 from harness.store import layout
 from harness.store.archive import unpacked
+from harness.store.run_store import RunStore
 from harness.store.runs import find_latest, read_run
 from harness.store.shelf import list_runs, summary
 
@@ -69,23 +69,41 @@ def test_a_run_of_which_only_the_whole_reading_finds_what_is_wrong_is_not_the_la
     assert find_latest(new.run_dir.parent) == old.run_dir
 
 
-def test_a_line_that_is_not_parsed_is_proved_and_its_trial_is_told_beyond_doubt(create, make_record):
-    decoy = '"key":"0123456789abcdef"},"outcome":{"ending":'
+def test_a_run_that_was_left_shows_the_row_that_was_kept_and_its_journal_is_not_read(create, make_record, monkeypatch):
     with create() as store:
-        for number in (1, 2, 2):
-            record = make_record(number)
-            config = {
-                **record.trial.config,
-                "watched": decoy,
-                "as": {"key": "0123456789abcdef"},
-                "outcome": {"ending": 1},
-            }
-            store.add_record(replace(record, trial=replace(record.trial, config=config)))
+        store.add_record(make_record(1))
+        store.add_end(why="done", seconds=1.0, answer=CampaignAnswer(boundary=FOUND))
+        monkeypatch.setattr("harness.store.shelf._kept", lambda _: None)
+        read = summary(store.run_dir)
+    monkeypatch.undo()
+    monkeypatch.setattr("harness.store.journal.read", lambda _: pytest.fail("it was read"))
+    assert summary(store.run_dir) == read
+    assert read.trials == 1
+
+
+def test_a_run_is_read_again_where_its_files_are_not_those_of_its_row(create, make_record, clock):
+    with create() as store:
+        store.add_record(make_record(1))
+    path = layout.journal(store.run_dir)
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b'"record"', b'"recorb"', 1))
+    assert "its checksum differs" in summary(store.run_dir).problem
+    path.write_bytes(whole[:-40])
+    assert in_the_list(store.run_dir)[-1] == 0  # a torn last line does not count
+    path.write_bytes(whole)
+    with RunStore.open(store.run_dir, clock=clock) as again:
+        again.add_record(make_record(2))
         assert in_the_list(store.run_dir) == in_full(store.run_dir)
         assert in_the_list(store.run_dir)[-1] == 2
-    path = layout.journal(store.run_dir)
-    path.write_bytes(path.read_bytes().replace(b"0123456789abcdef", b"0123456789abcdee", 1))
-    assert "its checksum differs" in summary(store.run_dir).problem
+    assert in_the_list(store.run_dir) == in_full(store.run_dir)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"made_from": [], "row": {}}', '{"made_from": 1, "row": {"trials": "x"}}'])
+def test_a_row_that_is_none_is_not_believed(create, make_record, text):
+    with create() as store:
+        store.add_record(make_record(1))
+    layout.row(store.run_dir).write_text(text)
+    assert in_the_list(store.run_dir) == in_full(store.run_dir)
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"question": 1}', "null"])
