@@ -73,7 +73,7 @@ class Handle(Protocol):
 
 
 class Executor(Protocol):
-    """Command -> running process tree. See ``harness.testing.check_executor`` for the contract."""
+    """Command -> running process tree. See ``harness.testing.executors.check_executor`` for the contract."""
 
     @property
     def name(self) -> str:

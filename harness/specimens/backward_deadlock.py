@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from harness.core.verdict import Kind
-from harness.specimens.catalog import Scene, Specimen
+from harness.specimens.catalog import Scene, specimen
 
 
 def hold_forever(lock: threading.Lock, held: threading.Event) -> None:
@@ -15,17 +15,8 @@ def hold_forever(lock: threading.Lock, held: threading.Event) -> None:
         threading.Event().wait()
 
 
-def acquire_forever(scene: Scene) -> None:
-    """Wait, inside the autograd engine, for a lock that another thread holds."""
-    lock, held = threading.Lock(), threading.Event()
-    threading.Thread(target=hold_forever, args=(lock, held), name="holder", daemon=True).start()
-    held.wait()
-    lock.acquire()
-
-
-SPECIMEN = Specimen(
-    name="backward-deadlock",
-    strike=acquire_forever,
+@specimen(
+    "backward-deadlock",
     expect=Kind.HANG,
     cause="deadlock",
     phase="backward",
@@ -33,3 +24,9 @@ SPECIMEN = Specimen(
     expect_frame="acquire_forever",
     imitates="a gradient hook that shares a lock with a thread which never releases it",
 )
+def acquire_forever(scene: Scene) -> None:
+    """Wait, inside the autograd engine, for a lock that another thread holds."""
+    lock, held = threading.Lock(), threading.Event()
+    threading.Thread(target=hold_forever, args=(lock, held), name="holder", daemon=True).start()
+    held.wait()
+    lock.acquire()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from harness.core.verdict import Kind
 from harness.registry import Registry
@@ -38,43 +38,22 @@ class Needs(StrEnum):
     NCCL = "nccl"
 
 
-class Scene(Protocol):
-    """What a specimen may use when it strikes."""
+@dataclass(slots=True, kw_only=True)
+class Scene:
+    """What a specimen may use when it strikes.
 
-    @property
-    def rank(self) -> int:
-        """The rank that it strikes in; 0 where there is only one process."""
-        ...
+    ``rank`` it strikes in, of ``world``; the trainer computes on ``device`` (``cpu``, ``cuda:1``) and is at ``step``.
+    ``random`` gives uniform numbers in [0, 1), seeded by the trial (its seed, point and repeat). ``state`` is the
+    trainer's own (``nsa.train.probe.TrainingState``), None before it is built.
+    """
 
-    @property
-    def world(self) -> int:
-        """How many ranks there are."""
-        ...
-
-    @property
-    def device(self) -> str:
-        """Where the trainer computes: ``cpu``, ``cuda:1``."""
-        ...
-
-    @property
-    def step(self) -> int:
-        """The step at which it strikes."""
-        ...
-
-    @property
-    def trial_dir(self) -> Path:
-        """The trial's folder."""
-        ...
-
-    @property
-    def random(self) -> Callable[[], float]:
-        """Uniform numbers in [0, 1), seeded by the trial (its seed, point and repeat)."""
-        ...
-
-    @property
-    def state(self) -> object:
-        """The trainer's state (``nsa.train.probe.TrainingState``)."""
-        ...
+    trial_dir: Path
+    random: Callable[[], float]
+    step: int = 0
+    state: Any = None
+    rank: int = 0
+    world: int = 1
+    device: str = "cpu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,111 +121,116 @@ class Specimen:
         return self.expect_phase or self.phase
 
 
+def specimen(name: str, **declared: Any) -> Callable[[Callable[[Scene], None]], Specimen]:
+    """Make the function below a :class:`Specimen` that strikes so; ``declared`` are its other fields."""
+    return lambda strike: Specimen(name=name, strike=strike, **declared)
+
+
 SPECIMENS = Registry(
     "specimen",
     {
-        "clean": "harness.specimens.clean:SPECIMEN",
-        "slow-step": "harness.specimens.slow_step:SPECIMEN",
-        "stdout-flood": "harness.specimens.stdout_flood:SPECIMEN",
-        "late-grandchild": "harness.specimens.late_grandchild:SPECIMEN",
-        "lock-deadlock": "harness.specimens.lock_deadlock:SPECIMEN",
-        "backward-deadlock": "harness.specimens.backward_deadlock:SPECIMEN",
-        "gil-wait": "harness.specimens.gil_wait:SPECIMEN",
-        "blocked-pipe": "harness.specimens.blocked_pipe:SPECIMEN",
-        "stopped": "harness.specimens.stopped:SPECIMEN",
-        "sigterm-immune": "harness.specimens.sigterm_immune:SPECIMEN",
-        "infinite-loop": "harness.specimens.infinite_loop:SPECIMEN",
-        "slow-loop": "harness.specimens.slow_loop:SPECIMEN",
-        "crash": "harness.specimens.crash:SPECIMEN",
-        "segfault": "harness.specimens.segfault:SPECIMEN",
-        "oom": "harness.specimens.oom:SPECIMEN",
-        "nan-loss": "harness.specimens.nan_loss:SPECIMEN",
-        "exit-early": "harness.specimens.exit_early:SPECIMEN",
-        "flaky-hang": "harness.specimens.flaky_hang:SPECIMEN",
-        "native-lock": "harness.specimens.native:LOCK",
-        "native-loop": "harness.specimens.native:LOOP",
-        "gil-loop": "harness.specimens.native:GIL_LOOP",
-        "device-wait": "harness.specimens.native:DEVICE",
-        "import-deadlock": "harness.specimens.waits:IMPORT",
-        "pool-deadlock": "harness.specimens.waits:POOL",
-        "file-wait": "harness.specimens.waits:FILE",
-        "peer-wait": "harness.specimens.waits:PEER",
-        "child-wait": "harness.specimens.waits:CHILD",
-        "poll-forever": "harness.specimens.waits:POLL",
-        "late-exit": "harness.specimens.waits:LATE_EXIT",
-        "exit-abort": "harness.specimens.exit_abort:SPECIMEN",
-        "loader-dead": "harness.specimens.loaders:DEAD",
-        "loader-lost": "harness.specimens.loaders:LOST",
-        "loader-starved": "harness.specimens.loaders:STARVED",
-        "abort": "harness.specimens.native:ABORT",
-        "killed": "harness.specimens.endings:KILLED",
-        "exit-status": "harness.specimens.endings:STATUS",
-        "recursion": "harness.specimens.endings:RECURSION",
-        "recompute-mismatch": "harness.specimens.endings:RECOMPUTATION",
-        "peers-missing": "harness.specimens.endings:PEERS",
-        "port-in-use": "harness.specimens.endings:PORT",
-        "memory-leak": "harness.specimens.endings:LEAK",
-        "infinite-loss": "harness.specimens.endings:INFINITE",
-        "disk-full": "harness.specimens.endings:DISK",
-        "compile-stall": "harness.specimens.look_alikes:COMPILE_STALL",
-        "page-thrash": "harness.specimens.look_alikes:THRASH",
-        "long-compile": "harness.specimens.look_alikes:COMPILE",
-        "heavy-tail": "harness.specimens.look_alikes:HEAVY_TAIL",
-        "slow-first-step": "harness.specimens.look_alikes:FIRST_STEP",
-        "slow-loader": "harness.specimens.loaders:SLOW",
-        "slow-save": "harness.specimens.look_alikes:SAVE",
-        "slow-python": "harness.specimens.look_alikes:PYTHON_LOOP",
-        "slow-product": "harness.specimens.look_alikes:PRODUCT",
-        "slow-thread": "harness.specimens.look_alikes:THREAD",
-        "slow-import": "harness.specimens.look_alikes:IMPORT",
-        "slow-server": "harness.specimens.look_alikes:SERVER",
-        "slow-upload": "harness.specimens.look_alikes:UPLOAD",
-        "slow-first-eval": "harness.specimens.look_alikes:FIRST_EVAL",
-        "sleepy-steps": "harness.specimens.look_alikes:SLEEPY",
-        "back-off": "harness.specimens.look_alikes:BACK_OFF",
-        "gc-pause": "harness.specimens.look_alikes:GARBAGE",
-        "lock-given-back": "harness.specimens.look_alikes:LOCK",
-        "debugged": "harness.specimens.look_alikes:DEBUGGED",
-        "suspended": "harness.specimens.look_alikes:SUSPENDED",
-        "supervisor-killed": "harness.specimens.instrument:SUPERVISOR_KILLED",
-        "supervisor-stopped": "harness.specimens.instrument:SUPERVISOR_STOPPED",
-        "guard-killed": "harness.specimens.instrument:GUARD_KILLED",
-        "pipe-in-folder": "harness.specimens.instrument:PIPE",
-        "endless-result": "harness.specimens.instrument:ENDLESS",
+        "clean": "harness.specimens.healthy:do_nothing",
+        "slow-step": "harness.specimens.healthy:work_for_long",
+        "stdout-flood": "harness.specimens.healthy:print_without_end",
+        "late-grandchild": "harness.specimens.healthy:leave_a_grandchild",
+        "lock-deadlock": "harness.specimens.locks:acquire_twice",
+        "backward-deadlock": "harness.specimens.backward_deadlock:acquire_forever",
+        "gil-wait": "harness.specimens.native:lock_mutex_twice_with_gil",
+        "blocked-pipe": "harness.specimens.waits:write_into_full_pipe",
+        "stopped": "harness.specimens.waits:stop_myself",
+        "sigterm-immune": "harness.specimens.locks:acquire_twice_deaf_to_sigterm",
+        "infinite-loop": "harness.specimens.loops:spin_forever",
+        "slow-loop": "harness.specimens.loops:crawl",
+        "crash": "harness.specimens.endings:raise_value_error",
+        "segfault": "harness.specimens.endings:read_address_zero",
+        "oom": "harness.specimens.endings:allocate_until_refused",
+        "nan-loss": "harness.specimens.endings:spoil_loss",
+        "exit-early": "harness.specimens.endings:leave_with_status_zero",
+        "flaky-hang": "harness.specimens.locks:acquire_twice_sometimes",
+        "native-lock": "harness.specimens.native:lock_mutex_twice",
+        "native-loop": "harness.specimens.native:search_without_end",
+        "gil-loop": "harness.specimens.native:match_for_ages",
+        "device-wait": "harness.specimens.native:wait_beyond_signals",
+        "import-deadlock": "harness.specimens.waits:import_what_imports_itself",
+        "pool-deadlock": "harness.specimens.waits:wait_for_own_pool",
+        "file-wait": "harness.specimens.waits:open_unanswered",
+        "peer-wait": "harness.specimens.waits:read_from_mute_peer",
+        "child-wait": "harness.specimens.waits:wait_for_idle_child",
+        "poll-forever": "harness.specimens.waits:poll_for_a_file",
+        "late-exit": "harness.specimens.waits:leave_a_waiting_thread",
+        "exit-abort": "harness.specimens.exit_abort:leave_a_collective_open",
+        "loader-dead": "harness.specimens.loaders:lose_a_worker",
+        "loader-lost": "harness.specimens.loaders:get_from_the_dead",
+        "loader-starved": "harness.specimens.loaders:read_the_unreachable",
+        "abort": "harness.specimens.native:abort",
+        "killed": "harness.specimens.endings:be_killed",
+        "exit-status": "harness.specimens.endings:leave_with_status_three",
+        "recursion": "harness.specimens.endings:recurse",
+        "recompute-mismatch": "harness.specimens.endings:recompute_differently",
+        "peers-missing": "harness.specimens.endings:wait_for_peers",
+        "port-in-use": "harness.specimens.endings:listen_on_a_taken_port",
+        "memory-leak": "harness.specimens.endings:leak",
+        "infinite-loss": "harness.specimens.endings:spoil_gradients",
+        "disk-full": "harness.specimens.endings:write_to_full_disk",
+        "compile-stall": "harness.specimens.look_alikes:compile_for_ever",
+        "page-thrash": "harness.specimens.look_alikes:touch_memory",
+        "long-compile": "harness.specimens.look_alikes:run_compiler",
+        "heavy-tail": "harness.specimens.look_alikes:step_with_a_heavy_tail",
+        "slow-first-step": "harness.specimens.look_alikes:start_slowly",
+        "slow-loader": "harness.specimens.loaders:read_from_afar",
+        "slow-save": "harness.specimens.look_alikes:save_slowly",
+        "slow-python": "harness.specimens.look_alikes:count_in_python",
+        "slow-product": "harness.specimens.look_alikes:multiply_for_long",
+        "slow-thread": "harness.specimens.look_alikes:wait_for_computing_thread",
+        "slow-import": "harness.specimens.look_alikes:import_from_afar",
+        "slow-server": "harness.specimens.look_alikes:ask_slow_server",
+        "slow-upload": "harness.specimens.look_alikes:upload_checkpoint",
+        "slow-first-eval": "harness.specimens.look_alikes:wait_for_late_answer",
+        "sleepy-steps": "harness.specimens.look_alikes:sleep_between_marks",
+        "back-off": "harness.specimens.look_alikes:back_off",
+        "gc-pause": "harness.specimens.look_alikes:collect_garbage",
+        "lock-given-back": "harness.specimens.look_alikes:wait_for_working_thread",
+        "debugged": "harness.specimens.look_alikes:be_debugged",
+        "suspended": "harness.specimens.look_alikes:be_suspended",
+        "supervisor-killed": "harness.specimens.instrument:kill_supervisor",
+        "supervisor-stopped": "harness.specimens.instrument:stop_supervisor",
+        "guard-killed": "harness.specimens.instrument:kill_guard",
+        "pipe-in-folder": "harness.specimens.instrument:leave_pipe",
+        "endless-result": "harness.specimens.instrument:leave_endless_result",
         "gloo-skip": "harness.specimens.nccl_collectives:SKIP_ON_CPU",
         "gloo-unused": "harness.specimens.nccl_collectives:UNUSED_ON_CPU",
-        "gpu-spin": "harness.specimens.gpu_kernels:SPIN",
-        "gpu-host-bound": "harness.specimens.gpu_kernels:HOST_BOUND",
-        "gpu-compile": "harness.specimens.gpu_kernels:COMPILE",
-        "gpu-oom": "harness.specimens.gpu_memory:OOM",
-        "gpu-thrash": "harness.specimens.gpu_memory:THRASH",
-        "nccl-skip": "harness.specimens.nccl_collectives:SKIP",
-        "nccl-shape": "harness.specimens.nccl_collectives:SHAPE",
+        "gpu-spin": "harness.specimens.gpu_kernels:launch_endless",
+        "gpu-host-bound": "harness.specimens.gpu_kernels:feed_one_by_one",
+        "gpu-compile": "harness.specimens.gpu_kernels:compile_for_long",
+        "gpu-oom": "harness.specimens.gpu_memory:fill_gpu",
+        "gpu-thrash": "harness.specimens.gpu_memory:allocate_odd_sizes",
+        "nccl-skip": "harness.specimens.nccl_collectives:sum_unless_odd",
+        "nccl-shape": "harness.specimens.nccl_collectives:sum_another_shape",
         "nccl-spin": "harness.specimens.nccl_collectives:SPIN",
-        "nccl-unused": "harness.specimens.nccl_collectives:UNUSED",
+        "nccl-unused": "harness.specimens.nccl_collectives:leave_out_parameters",
         "nccl-lock": "harness.specimens.nccl_ranks:LOCK",
         "nccl-stopped": "harness.specimens.nccl_ranks:STOPPED",
         "nccl-killed": "harness.specimens.nccl_ranks:KILLED",
-        "nccl-straggler": "harness.specimens.nccl_ranks:STRAGGLER",
-        "nccl-slow": "harness.specimens.nccl_ranks:SLOW",
-        "rank-killed": "harness.specimens.rank_killed:SPECIMEN",
-        "rank-exits": "harness.specimens.rank_exits:SPECIMEN",
-        "rank-stopped": "harness.specimens.rank_stopped:SPECIMEN",
-        "rank-backward-lock": "harness.specimens.rank_backward_lock:SPECIMEN",
-        "rank-loader-loop": "harness.specimens.rank_loader_loop:SPECIMEN",
-        "rank-loader-stuck": "harness.specimens.rank_loader_stuck:SPECIMEN",
-        "rank-nan": "harness.specimens.rank_nan:SPECIMEN",
-        "rank-unused": "harness.specimens.rank_unused:SPECIMEN",
-        "late-binding": "harness.specimens.late_binding:SPECIMEN",
-        "reentrant-unused": "harness.specimens.reentrant_unused:SPECIMEN",
-        "rank-never-joins": "harness.specimens.rank_never_joins:SPECIMEN",
-        "rank-port-in-use": "harness.specimens.rank_port:SPECIMEN",
-        "skipped-collective": "harness.specimens.skipped_collective:SPECIMEN",
-        "extra-collective": "harness.specimens.extra_collective:SPECIMEN",
-        "other-collective": "harness.specimens.other_collective:SPECIMEN",
-        "other-shape": "harness.specimens.other_shape:SPECIMEN",
-        "collective-timeout": "harness.specimens.collective_timeout:SPECIMEN",
-        "straggler": "harness.specimens.straggler:SPECIMEN",
-        "rank-slow-steps": "harness.specimens.rank_slow_steps:SPECIMEN",
+        "nccl-straggler": "harness.specimens.nccl_ranks:compute_for_long",
+        "nccl-slow": "harness.specimens.nccl_ranks:work_in_every_step",
+        "rank-killed": "harness.specimens.one_rank:kill_myself",
+        "rank-exits": "harness.specimens.one_rank:leave_the_others",
+        "rank-stopped": "harness.specimens.one_rank:stop_this_rank",
+        "rank-backward-lock": "harness.specimens.one_rank:acquire_in_one_rank",
+        "rank-loader-loop": "harness.specimens.one_rank:look_for_long_documents",
+        "rank-loader-stuck": "harness.specimens.one_rank:LOADER_STUCK",
+        "rank-nan": "harness.specimens.one_rank:spoil_one_loss",
+        "rank-unused": "harness.specimens.one_rank:leave_out_last_block",
+        "late-binding": "harness.specimens.checkpointing:bind_late",
+        "reentrant-unused": "harness.specimens.checkpointing:REENTRANT_UNUSED",
+        "rank-never-joins": "harness.specimens.one_rank:wait_before_joining",
+        "rank-port-in-use": "harness.specimens.one_rank:occupy_another_port",
+        "skipped-collective": "harness.specimens.collectives:average_unless_rank_1",
+        "extra-collective": "harness.specimens.collectives:reduce_on_rank_2",
+        "other-collective": "harness.specimens.collectives:reduce_or_broadcast",
+        "other-shape": "harness.specimens.collectives:reduce_ragged",
+        "collective-timeout": "harness.specimens.one_rank:wait_for_nothing",
+        "straggler": "harness.specimens.one_rank:STRAGGLER",
+        "rank-slow-steps": "harness.specimens.one_rank:compute_more",
     },
 )

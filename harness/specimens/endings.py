@@ -1,7 +1,8 @@
-"""Ends with a reason: no peers, no port, another recomputation, no memory left step by step, no disk, no stack."""
+"""Ends with a reason: an error, a signal, a status, no peers, no port, another recomputation, no memory, no disk."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
@@ -11,23 +12,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from harness.core.verdict import Kind
-from harness.specimens.catalog import Scene, Specimen
+from harness.specimens.catalog import Scene, specimen
 
 if TYPE_CHECKING:
     import torch
 
-    from nsa.train.probe import TrainingState
-
 JOIN_S = 2.0
 GIB = 2**30
 LIMIT_BYTES = 24 * GIB
-"""Address space, not memory: see ``harness.specimens.oom``."""
+"""Address space, not memory: a torch process maps several GiB of libraries and thread arenas that it never touches."""
+
 LEAKED_BYTES = 48 * 2**20
 """What a step leaks and touches; it reserves more, so that the limit comes soon."""
 
 _LEAKED: list[torch.Tensor] = []
 
 
+@specimen(
+    "peers-missing",
+    expect=Kind.CRASH,
+    cause="rendezvous",
+    expect_frame="wait_for_peers",
+    imitates="a node that never joins the rendezvous",
+)
 def wait_for_peers(scene: Scene) -> None:
     """Open a meeting place for two, alone."""
     from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
@@ -35,6 +42,13 @@ def wait_for_peers(scene: Scene) -> None:
     TCPStore("127.0.0.1", 0, world_size=2, is_master=True, timeout=timedelta(seconds=JOIN_S))
 
 
+@specimen(
+    "port-in-use",
+    expect=Kind.CRASH,
+    cause="port-in-use",
+    expect_frame="listen_on_a_taken_port",
+    imitates="two jobs on one machine with the same MASTER_PORT",
+)
 def listen_on_a_taken_port(scene: Scene) -> None:
     """Open a meeting place on a port that somebody else has."""
     from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
@@ -43,6 +57,13 @@ def listen_on_a_taken_port(scene: Scene) -> None:
         TCPStore("127.0.0.1", other.getsockname()[1], world_size=1, is_master=True, timeout=timedelta(seconds=JOIN_S))
 
 
+@specimen(
+    "recompute-mismatch",
+    expect=Kind.CRASH,
+    cause="recomputation-mismatch",
+    expect_frame="recompute_differently",
+    imitates="a checkpointed block that depends on something that has changed by the time of backward",
+)
 def recompute_differently(scene: Scene) -> None:
     """Checkpoint a function that does something else when it is computed again."""
     import torch
@@ -58,6 +79,16 @@ def recompute_differently(scene: Scene) -> None:
     cast("torch.Tensor", checkpoint(forgetful, x, use_reentrant=False)).sum().backward()
 
 
+@specimen(
+    "memory-leak",
+    expect=Kind.OOM,
+    cause="memory-leak",
+    every_step=True,
+    settings=(("train.steps", 40),),
+    max_address_space_bytes=LIMIT_BYTES,
+    expect_frame="leak",
+    imitates="a list of losses that keeps every step's graph",
+)
 def leak(scene: Scene) -> None:
     """Keep a tensor of every step."""
     import torch
@@ -67,30 +98,60 @@ def leak(scene: Scene) -> None:
     _LEAKED.append(kept)
 
 
+@specimen(
+    "infinite-loss",
+    expect=Kind.NONFINITE,
+    imitates="a division by a count that is zero",
+)
 def spoil_gradients(scene: Scene) -> None:
     """Have the next loss infinite before backward."""
 
-    def divide_by_zero(loss: object) -> object:
-        return cast("torch.Tensor", loss) / 0.0
+    def divide_by_zero(loss: torch.Tensor) -> torch.Tensor:
+        return loss / 0.0
 
-    cast("TrainingState", scene.state).set_loss(divide_by_zero)
+    scene.state.set_loss(divide_by_zero)
 
 
+@specimen(
+    "disk-full",
+    expect=Kind.INFRA,
+    cause="disk-full",
+    imitates="a checkpoint on a full disk",
+)
 def write_to_full_disk(scene: Scene) -> None:
     """Write where there is no space left."""
     Path("/dev/full").write_bytes(bytes(65536))
 
 
+@specimen(
+    "recursion",
+    expect=Kind.CRASH,
+    cause="RecursionError",
+    expect_frame="recurse",
+    imitates="a module that contains itself",
+)
 def recurse(scene: Scene) -> None:
     """Call itself without end."""
-    recurse(scene)
+    recurse.strike(scene)
 
 
+@specimen(
+    "killed",
+    expect=Kind.CRASH,
+    cause="SIGKILL",
+    imitates="kill -9 from outside, by a scheduler or a colleague",
+)
 def be_killed(scene: Scene) -> None:
     """End as if by kill -9."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@specimen(
+    "exit-status",
+    expect=Kind.CRASH,
+    cause="exit-3",
+    imitates="a launcher that gives up",
+)
 def leave_with_status_three(scene: Scene) -> None:
     """End with an error status, without an exception."""
     sys.stderr.write("launcher: giving up\n")
@@ -98,81 +159,69 @@ def leave_with_status_three(scene: Scene) -> None:
     os._exit(3)
 
 
-PEERS = Specimen(
-    name="peers-missing",
-    strike=wait_for_peers,
+@specimen(
+    "crash",
     expect=Kind.CRASH,
-    cause="rendezvous",
-    expect_frame="wait_for_peers",
-    imitates="a node that never joins the rendezvous",
+    cause="ValueError",
+    expect_frame="raise_value_error",
+    imitates="a shape error",
 )
+def raise_value_error(scene: Scene) -> None:
+    """Complain about a shape, as torch's own checks do."""
+    raise ValueError(f"planted: shapes (3, 4) and (5, 6) cannot be multiplied at step {scene.step}")
 
-PORT = Specimen(
-    name="port-in-use",
-    strike=listen_on_a_taken_port,
+
+@specimen(
+    "segfault",
     expect=Kind.CRASH,
-    cause="port-in-use",
-    expect_frame="listen_on_a_taken_port",
-    imitates="two jobs on one machine with the same MASTER_PORT",
+    cause="SIGSEGV",
+    imitates="a kernel that reads outside its tensors",
 )
+def read_address_zero(scene: Scene) -> None:
+    """Dereference a null pointer."""
+    ctypes.string_at(0)
 
-RECOMPUTATION = Specimen(
-    name="recompute-mismatch",
-    strike=recompute_differently,
-    expect=Kind.CRASH,
-    cause="recomputation-mismatch",
-    expect_frame="recompute_differently",
-    imitates="a checkpointed block that depends on something that has changed by the time of backward",
-)
 
-LEAK = Specimen(
-    name="memory-leak",
-    strike=leak,
+@specimen(
+    "oom",
     expect=Kind.OOM,
-    cause="memory-leak",
-    every_step=True,
-    settings=(("train.steps", 40),),
     max_address_space_bytes=LIMIT_BYTES,
-    expect_frame="leak",
-    imitates="a list of losses that keeps every step's graph",
+    expect_frame="allocate_until_refused",
+    imitates="activations that do not fit",
 )
+def allocate_until_refused(scene: Scene) -> None:
+    """Reserve untouched tensors of 1 GiB until the allocator refuses.
 
-INFINITE = Specimen(
-    name="infinite-loss",
-    strike=spoil_gradients,
+    Raises:
+        RuntimeError: the allocator's own message; AssertionError when no limit is in force.
+    """
+    import torch
+
+    kept = [torch.empty(GIB, dtype=torch.uint8) for _ in range(LIMIT_BYTES // GIB)]
+    raise AssertionError(f"reserved {len(kept)} GiB: the address space limit of this trial is not in force")
+
+
+def multiply_by_nan(loss: torch.Tensor) -> torch.Tensor:
+    """The loss as a NaN that still has its graph."""
+    return loss * float("nan")
+
+
+@specimen(
+    "nan-loss",
     expect=Kind.NONFINITE,
-    imitates="a division by a count that is zero",
+    imitates="an overflow in attention scores, or a learning rate that is too high",
 )
+def spoil_loss(scene: Scene) -> None:
+    """Have the next loss spoilt before backward."""
+    scene.state.set_loss(multiply_by_nan)
 
-DISK = Specimen(
-    name="disk-full",
-    strike=write_to_full_disk,
-    expect=Kind.INFRA,
-    cause="disk-full",
-    imitates="a checkpoint on a full disk",
-)
 
-RECURSION = Specimen(
-    name="recursion",
-    strike=recurse,
+@specimen(
+    "exit-early",
     expect=Kind.CRASH,
-    cause="RecursionError",
-    expect_frame="recurse",
-    imitates="a module that contains itself",
+    cause="exit-early",
+    imitates="a script that swallows its error and returns",
 )
-
-KILLED = Specimen(
-    name="killed",
-    strike=be_killed,
-    expect=Kind.CRASH,
-    cause="SIGKILL",
-    imitates="kill -9 from outside, by a scheduler or a colleague",
-)
-
-STATUS = Specimen(
-    name="exit-status",
-    strike=leave_with_status_three,
-    expect=Kind.CRASH,
-    cause="exit-3",
-    imitates="a launcher that gives up",
-)
+def leave_with_status_zero(scene: Scene) -> None:
+    """Exit 0 at once, without a result."""
+    os._exit(0)

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from harness.core.verdict import Kind
-from harness.specimens.catalog import Scene, Specimen
+from harness.specimens.catalog import Scene, specimen
 
 if TYPE_CHECKING:
     import torch
@@ -35,6 +35,15 @@ class _Keepsake:
 _kept: list[object] = []
 
 
+@specimen(
+    "exit-abort",
+    expect=Kind.CRASH,
+    cause="exit-abort",
+    phase="optim",
+    step=3,
+    expect_phase="exit",
+    imitates="a process group that outlives destroy_process_group, and whose thread wants the GIL at the very end",
+)
 def leave_a_collective_open(scene: Scene) -> None:
     """Hand over an all_reduce with a Python callback, let the interpreter end, and only then have the peer come."""
     import torch
@@ -60,15 +69,3 @@ def _end_the_interpreter() -> None:
     """What a fresh interpreter does at its end, and one that was forked to save time leaves out."""
     atexit.unregister(_end_the_interpreter)
     ctypes.pythonapi.Py_FinalizeEx()
-
-
-SPECIMEN = Specimen(
-    name="exit-abort",
-    strike=leave_a_collective_open,
-    expect=Kind.CRASH,
-    cause="exit-abort",
-    phase="optim",
-    step=3,
-    expect_phase="exit",
-    imitates="a process group that outlives destroy_process_group, and whose thread wants the GIL at the very end",
-)

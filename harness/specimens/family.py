@@ -1,10 +1,11 @@
-"""Processes that specimens start: helpers, and some that get away (forked twice, own session, deaf to SIGTERM)."""
+"""What several specimens do: work in torch, start helpers, and processes that get away (forked twice, deaf to TERM)."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import signal
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -54,3 +55,12 @@ def helper(work: Callable[[], None]) -> int:
             code = 0
     finally:
         os._exit(code)
+
+
+def compute_until(end_s: float) -> None:
+    """Do real work in torch until the monotonic clock says ``end_s``."""
+    import torch
+
+    square = torch.randn(192, 192)
+    while time.monotonic() < end_s:
+        square = torch.linalg.qr(square @ square.T + torch.eye(192)).Q

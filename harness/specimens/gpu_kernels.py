@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from harness.core.verdict import Kind
-from harness.specimens.catalog import LATER, Needs, Scene, Specimen
+from harness.specimens.catalog import LATER, Needs, Scene, specimen
 
 ENDLESS_CYCLES = 1 << 62
 """Clock cycles that a kernel waits for: 70 years at 2 GHz."""
@@ -29,6 +29,15 @@ COMPILE_S = 12.0
 """Longer than its stall limit, and a first compilation on a fresh machine still far from four times that limit."""
 
 
+@specimen(
+    "gpu-spin",
+    expect=Kind.HANG,
+    cause="gpu-spin",
+    needs=Needs.GPU,
+    settings=HOST,
+    step=LATER,
+    imitates="a kernel with a loop whose end never comes: the GPU reads 100 % busy and works on nothing",
+)
 def launch_endless(scene: Scene) -> None:
     """Put a kernel on the GPU that does not end; the host goes on until it wants to know a result."""
     import torch
@@ -37,6 +46,18 @@ def launch_endless(scene: Scene) -> None:
         torch.cuda._sleep(ENDLESS_CYCLES)  # torch's own test kernel; an endless loop in Triton looks the same
 
 
+@specimen(
+    "gpu-host-bound",
+    expect=Kind.SLOW,
+    cause="host-bound",
+    every_step=True,
+    step=0,
+    needs=Needs.GPU,
+    settings=HOST,
+    total_s=25.0,
+    look_alike=True,
+    imitates="attention as a Python loop over tokens: thousands of small kernels, and a GPU that waits for the host",
+)
 def feed_one_by_one(scene: Scene) -> None:
     """One tiny operation after the other from Python, as a loop over tokens does."""
     import torch
@@ -50,6 +71,15 @@ def feed_one_by_one(scene: Scene) -> None:
         row = row.detach().requires_grad_()
 
 
+@specimen(
+    "gpu-compile",
+    expect=Kind.PASS,
+    needs=Needs.GPU,
+    settings=HOST,
+    stall_s=10.0,
+    look_alike=True,
+    imitates="torch.compile of a new shape in the middle of training: a long silence of a healthy program",
+)
 def compile_for_long(scene: Scene) -> None:
     """Compile one new function after the other with torch.compile, for ``COMPILE_S`` seconds at least."""
     import torch
@@ -70,40 +100,3 @@ def _function_of_width(width: int):  # noqa: ANN202 - a function of tensors
         return x_DD.sum()
 
     return layers
-
-
-SPIN = Specimen(
-    name="gpu-spin",
-    strike=launch_endless,
-    expect=Kind.HANG,
-    cause="gpu-spin",
-    needs=Needs.GPU,
-    settings=HOST,
-    step=LATER,
-    imitates="a kernel with a loop whose end never comes: the GPU reads 100 % busy and works on nothing",
-)
-
-HOST_BOUND = Specimen(
-    name="gpu-host-bound",
-    strike=feed_one_by_one,
-    expect=Kind.SLOW,
-    cause="host-bound",
-    every_step=True,
-    step=0,
-    needs=Needs.GPU,
-    settings=HOST,
-    total_s=25.0,
-    look_alike=True,
-    imitates="attention as a Python loop over tokens: thousands of small kernels, and a GPU that waits for the host",
-)
-
-COMPILE = Specimen(
-    name="gpu-compile",
-    strike=compile_for_long,
-    expect=Kind.PASS,
-    needs=Needs.GPU,
-    settings=HOST,
-    stall_s=10.0,
-    look_alike=True,
-    imitates="torch.compile of a new shape in the middle of training: a long silence of a healthy program",
-)

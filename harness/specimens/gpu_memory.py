@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from harness.core.verdict import Kind
-from harness.specimens.catalog import Needs, Scene, Specimen
+from harness.specimens.catalog import Needs, Scene, specimen
 from harness.specimens.gpu_kernels import HOST
 
 MIB = 1 << 20
@@ -15,6 +15,14 @@ ROOM_BYTES = 2048 * MIB
 THRASH_S = 1.2
 
 
+@specimen(
+    "gpu-oom",
+    expect=Kind.OOM,
+    needs=Needs.GPU,
+    settings=HOST,
+    expect_frame="fill_gpu",
+    imitates="activations that do not fit on the GPU",
+)
 def fill_gpu(scene: Scene) -> None:
     """Reserve tensors until torch's allocator refuses.
 
@@ -38,6 +46,18 @@ def odd_sizes() -> tuple[int, ...]:
     return tuple(range(ROOM_BYTES // 2, ROOM_BYTES * 3 // 4, 34 * MIB))
 
 
+@specimen(
+    "gpu-thrash",
+    expect=Kind.SLOW,
+    cause="allocator-thrash",
+    every_step=True,
+    step=0,
+    needs=Needs.GPU,
+    settings=HOST,
+    total_s=25.0,
+    look_alike=True,
+    imitates="varying lengths close to the memory limit: every allocation frees all that the allocator kept",
+)
 def allocate_odd_sizes(scene: Scene) -> None:
     """Ask for ever larger tensors with no room to keep the smaller ones: each one empties the allocator's cache first.
 
@@ -61,28 +81,3 @@ def _limit(device: str) -> None:
         number = torch.cuda.current_device()
     total = torch.cuda.get_device_properties(number).total_memory
     torch.cuda.set_per_process_memory_fraction(ROOM_BYTES / total, number)
-
-
-OOM = Specimen(
-    name="gpu-oom",
-    strike=fill_gpu,
-    expect=Kind.OOM,
-    needs=Needs.GPU,
-    settings=HOST,
-    expect_frame="fill_gpu",
-    imitates="activations that do not fit on the GPU",
-)
-
-THRASH = Specimen(
-    name="gpu-thrash",
-    strike=allocate_odd_sizes,
-    expect=Kind.SLOW,
-    cause="allocator-thrash",
-    every_step=True,
-    step=0,
-    needs=Needs.GPU,
-    settings=HOST,
-    total_s=25.0,
-    look_alike=True,
-    imitates="varying lengths close to the memory limit: every allocation frees all that the allocator kept",
-)

@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 from typing import TYPE_CHECKING
 
 from harness.core.verdict import Kind
 from harness.launch import procs
-from harness.specimens.catalog import LATER, Specimen
+from harness.specimens.catalog import LATER, specimen
 
 if TYPE_CHECKING:
     from harness.specimens.catalog import Scene
 
 ENDLESS_BYTES = 20 << 30
 
+spoiled = partial(specimen, expect=Kind.INFRA, cause="end-unseen", step=LATER)
 
+
+@spoiled("supervisor-killed", imitates="the OOM killer, which takes the harness's own process")
 def kill_supervisor(scene: Scene) -> None:
     """As the OOM killer does."""
     os.kill(os.getppid(), signal.SIGKILL)
     signal.pause()  # until the kernel ends us with it
 
 
+@spoiled("supervisor-stopped", imitates="a debugger or a freezer that holds the harness's own process")
 def stop_supervisor(scene: Scene) -> None:
     """Whoever drains our output stands still; training goes on."""
     os.kill(os.getppid(), signal.SIGSTOP)
 
 
+@spoiled("guard-killed", imitates="a clean-up script that kills by name")
 def kill_guard(scene: Scene) -> None:
     """The supervisor's own parent: what is left ends everything."""
     supervisor = procs.read(os.getppid())
@@ -35,58 +41,14 @@ def kill_guard(scene: Scene) -> None:
     signal.pause()
 
 
+@spoiled("pipe-in-folder", imitates="a file server that is dead: whoever opens a file waits")
 def leave_pipe(scene: Scene) -> None:
     """A pipe that nobody writes to, where the controller reads."""
     os.mkfifo(scene.trial_dir / "heartbeat_rank5.jsonl")
 
 
+@spoiled("endless-result", imitates="a program that fills the folder that the harness reads")
 def leave_endless_result(scene: Scene) -> None:
     """A result of 20 GB, all of it holes."""
     with (scene.trial_dir / "result_rank5.json").open("wb") as file:
         file.truncate(ENDLESS_BYTES)
-
-
-SUPERVISOR_KILLED = Specimen(
-    name="supervisor-killed",
-    strike=kill_supervisor,
-    expect=Kind.INFRA,
-    cause="end-unseen",
-    step=LATER,
-    imitates="the OOM killer, which takes the harness's own process",
-)
-
-SUPERVISOR_STOPPED = Specimen(
-    name="supervisor-stopped",
-    strike=stop_supervisor,
-    expect=Kind.INFRA,
-    cause="end-unseen",
-    step=LATER,
-    imitates="a debugger or a freezer that holds the harness's own process",
-)
-
-GUARD_KILLED = Specimen(
-    name="guard-killed",
-    strike=kill_guard,
-    expect=Kind.INFRA,
-    cause="end-unseen",
-    step=LATER,
-    imitates="a clean-up script that kills by name",
-)
-
-PIPE = Specimen(
-    name="pipe-in-folder",
-    strike=leave_pipe,
-    expect=Kind.INFRA,
-    cause="end-unseen",
-    step=LATER,
-    imitates="a file server that is dead: whoever opens a file waits",
-)
-
-ENDLESS = Specimen(
-    name="endless-result",
-    strike=leave_endless_result,
-    expect=Kind.INFRA,
-    cause="end-unseen",
-    step=LATER,
-    imitates="a program that fills the folder that the harness reads",
-)

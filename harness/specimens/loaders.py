@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from harness.core.verdict import Kind
-from harness.specimens.catalog import LATER, Scene, Specimen
+from harness.specimens.catalog import LATER, Scene, specimen
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue
@@ -71,16 +71,40 @@ def read_one(samples: Samples, *, workers: int = 1) -> None:
     next(iter(DataLoader(samples, num_workers=workers, multiprocessing_context="fork")))  # pyright: ignore[reportArgumentType]
 
 
+@specimen(
+    "loader-dead",
+    expect=Kind.CRASH,
+    cause="loader-worker-dead",
+    phase="data",
+    expect_frame="lose_a_worker",
+    imitates="a DataLoader worker that the kernel kills for its memory",
+)
 def lose_a_worker(scene: Scene) -> None:
     """Read from a worker that is killed while it reads."""
     read_one(Killed(scene.trial_dir))
 
 
+@specimen(
+    "loader-starved",
+    expect=Kind.HANG,
+    cause="data-starvation",
+    phase="data",
+    step=LATER,
+    imitates="DataLoader workers on a file system that no longer answers",
+)
 def read_the_unreachable(scene: Scene) -> None:
     """Read from two workers, of which one waits for ever and the other has done its part."""
     read_one(Unreachable(scene.trial_dir), workers=2)
 
 
+@specimen(
+    "slow-loader",
+    expect=Kind.PASS,
+    look_alike=True,
+    phase="data",
+    step=LATER,
+    imitates="samples that come from far away",
+)
 def read_from_afar(scene: Scene) -> None:
     """Read from a worker that takes its time."""
     read_one(Remote(scene.trial_dir))
@@ -92,27 +116,8 @@ def die_before_putting(queue: Queue[int]) -> None:
     queue.put(0)
 
 
-def get_from_the_dead(scene: Scene) -> None:
-    """Wait for what a killed worker was to put into a queue, as hand-written loaders do."""
-    context = multiprocessing.get_context("fork")
-    queue: Queue[int] = context.Queue()
-    context.Process(target=die_before_putting, args=(queue,), daemon=True).start()
-    queue.get()
-
-
-DEAD = Specimen(
-    name="loader-dead",
-    strike=lose_a_worker,
-    expect=Kind.CRASH,
-    cause="loader-worker-dead",
-    phase="data",
-    expect_frame="lose_a_worker",
-    imitates="a DataLoader worker that the kernel kills for its memory",
-)
-
-LOST = Specimen(
-    name="loader-lost",
-    strike=get_from_the_dead,
+@specimen(
+    "loader-lost",
     expect=Kind.HANG,
     cause="loader-worker-dead",
     phase="data",
@@ -120,23 +125,9 @@ LOST = Specimen(
     expect_frame="get_from_the_dead",
     imitates="a hand-written loader that waits for a worker without asking whether it lives",
 )
-
-STARVED = Specimen(
-    name="loader-starved",
-    strike=read_the_unreachable,
-    expect=Kind.HANG,
-    cause="data-starvation",
-    phase="data",
-    step=LATER,
-    imitates="DataLoader workers on a file system that no longer answers",
-)
-
-SLOW = Specimen(
-    name="slow-loader",
-    strike=read_from_afar,
-    expect=Kind.PASS,
-    look_alike=True,
-    phase="data",
-    step=LATER,
-    imitates="samples that come from far away",
-)
+def get_from_the_dead(scene: Scene) -> None:
+    """Wait for what a killed worker was to put into a queue, as hand-written loaders do."""
+    context = multiprocessing.get_context("fork")
+    queue: Queue[int] = context.Queue()
+    context.Process(target=die_before_putting, args=(queue,), daemon=True).start()
+    queue.get()

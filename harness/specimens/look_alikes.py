@@ -15,11 +15,12 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from harness.core.verdict import Kind
-from harness.specimens.catalog import LATER, Scene, Specimen
-from harness.specimens.family import helper
+from harness.specimens.catalog import LATER, Scene, specimen
+from harness.specimens.family import compute_until, helper
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,6 +30,8 @@ SILENT_S = 7.0
 
 RATE_S = 2.4
 """More than half of the least limit that is learned."""
+
+SUSPENDED_S = 5.0
 
 NEW_S = 12.0
 """Longer than the pace of the steps before would allow, shorter than four of the least limits."""
@@ -44,33 +47,52 @@ print("compiled")
 
 PTRACE_INTERRUPT, PTRACE_DETACH, PTRACE_SEIZE = 0x4207, 17, 0x4206
 
+look_alike = partial(specimen, expect=Kind.PASS, look_alike=True, step=LATER)
 
-def run_compiler(scene: Scene, *, seconds: float = SILENT_S) -> None:
+
+@look_alike("long-compile", imitates="torch.compile: the trainer waits for a C++ compiler that works")
+def run_compiler(scene: Scene) -> None:
     """Wait for a compiler that works."""
+    _compile(SILENT_S)
+
+
+def _compile(seconds: float) -> None:
     program = [sys.executable, "-S", "-c", _COMPILER.format(seconds=seconds)]
     subprocess.run(program, check=True, stdout=subprocess.PIPE)
 
 
+@specimen(
+    "compile-stall",
+    expect=Kind.UNRESOLVED,
+    cause="compile-stall",
+    look_alike=True,
+    step=LATER,
+    stall_s=1.5,
+    imitates="a compilation or an autotune storm that is longer than anybody waits",
+)
 def compile_for_ever(scene: Scene) -> None:
     """Wait for a compiler that works longer than anybody watches."""
-    run_compiler(scene, seconds=3600.0)
+    _compile(3600.0)
 
 
+@look_alike(
+    "heavy-tail",
+    step=1,
+    every_step=True,
+    settings=(("train.steps", 6),),
+    imitates="sequences of very different lengths",
+)
 def step_with_a_heavy_tail(scene: Scene) -> None:
     """Compute for a time that is short mostly and long sometimes: 0.05 s, and 6 s in one step of eight."""
     end_s = time.monotonic() + (6.0 if scene.step % 8 == 3 else 0.05)
     compute_until(end_s)
 
 
-def compute_until(end_s: float) -> None:
-    """Do real work in torch."""
-    import torch
-
-    square = torch.randn(192, 192)
-    while time.monotonic() < end_s:
-        square = torch.linalg.qr(square @ square.T + torch.eye(192)).Q
-
-
+@look_alike(
+    "slow-first-step",
+    step=0,
+    imitates="warm-up, lazy initialisation and autotuning in the first step",
+)
 def start_slowly(scene: Scene) -> None:
     """Compute and sleep in turn before the first step is done: warm-up, caches, autotuning."""
     end_s = time.monotonic() + SILENT_S
@@ -79,6 +101,11 @@ def start_slowly(scene: Scene) -> None:
         time.sleep(0.2)
 
 
+@look_alike(
+    "slow-save",
+    phase="optim",
+    imitates="a checkpoint of minutes",
+)
 def save_slowly(scene: Scene) -> None:
     """Write a file that has to reach the disk, piece by piece, to a device that takes its time."""
     end_s = time.monotonic() + SILENT_S
@@ -90,6 +117,7 @@ def save_slowly(scene: Scene) -> None:
             time.sleep(0.05)
 
 
+@look_alike("slow-python", imitates="a Python loop over tokens, a hundred times slower than expected")
 def count_in_python(scene: Scene) -> None:
     """Do in a Python loop what should take a hundredth of the time: nothing moves but the loop itself."""
     end_s, turn = time.monotonic() + SILENT_S, 0
@@ -97,16 +125,24 @@ def count_in_python(scene: Scene) -> None:
         turn = (turn + 1) % 1000
 
 
+@look_alike("back-off", imitates="a client that waits before it tries again")
 def back_off(scene: Scene) -> None:
     """Sleep before another attempt."""
     time.sleep(SILENT_S)
 
 
+@look_alike(
+    "sleepy-steps",
+    step=1,
+    every_step=True,
+    imitates="a rate limit, or a data service that serves a batch every few seconds",
+)
 def sleep_between_marks(scene: Scene) -> None:
     """Take much of the limit for each step, and say nothing in between."""
     time.sleep(RATE_S)
 
 
+@look_alike("gc-pause", imitates="garbage collection over a heap of millions of objects")
 def collect_garbage(scene: Scene) -> None:
     """Have the collector walk over a large heap again and again."""
     heap = [[i] for i in range(400_000)]
@@ -116,6 +152,7 @@ def collect_garbage(scene: Scene) -> None:
     heap.clear()
 
 
+@look_alike("slow-import", imitates="an import of minutes from a network file system")
 def import_from_afar(scene: Scene) -> None:
     """Import a module from a file that arrives late."""
     pipe = scene.trial_dir / "arrives_late.py"
@@ -132,6 +169,7 @@ def _deliver(pipe: Path) -> None:
     pipe.write_text("HERE = True\n")
 
 
+@look_alike("slow-server", imitates="a metadata service that answers late")
 def ask_slow_server(scene: Scene) -> None:
     """Wait for the answer of a server that thinks about it."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -146,6 +184,12 @@ def _answer(server: socket.socket) -> None:
     peer.send(b"!")
 
 
+@look_alike(
+    "slow-first-eval",
+    phase="eval",
+    settings=(("train.steps", 6), ("train.eval_every", 4)),
+    imitates="a first evaluation by a service that answers late, after steps of milliseconds",
+)
 def wait_for_late_answer(scene: Scene) -> None:
     """Wait for a service that takes its time, while nothing of the trial will wake by itself."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -164,11 +208,17 @@ def _confirm(server: socket.socket) -> None:
     peer.send(b"!")
 
 
+@look_alike(
+    "slow-upload",
+    phase="optim",
+    imitates="a first checkpoint that goes to a storage service, after steps of milliseconds",
+)
 def upload_checkpoint(scene: Scene) -> None:
-    """The same, in a function that says what it does."""
-    wait_for_late_answer(scene)
+    """Wait in the same way, in a function that says what it does."""
+    wait_for_late_answer.strike(scene)
 
 
+@look_alike("lock-given-back", imitates="a lock that is held during a long flush")
 def wait_for_working_thread(scene: Scene) -> None:
     """Wait for a lock whose holder waits for a timer, and gives it back."""
     lock, held = threading.Lock(), threading.Event()
@@ -183,6 +233,7 @@ def wait_for_working_thread(scene: Scene) -> None:
     lock.acquire()
 
 
+@look_alike("slow-thread", imitates="an evaluation in another thread")
 def wait_for_computing_thread(scene: Scene) -> None:
     """Wait for a thread that computes."""
     thread = threading.Thread(target=compute_until, args=(time.monotonic() + SILENT_S,), name="evaluator")
@@ -190,6 +241,7 @@ def wait_for_computing_thread(scene: Scene) -> None:
     thread.join()
 
 
+@look_alike("slow-product", imitates="one large matrix product after another, without a word")
 def multiply_for_long(scene: Scene) -> None:
     """Multiply matrices in one long call after another, each with one native stack from its beginning to its end."""
     import torch
@@ -200,6 +252,7 @@ def multiply_for_long(scene: Scene) -> None:
         torch.mm(square, square)
 
 
+@look_alike("debugged", imitates="a breakpoint: stopped by a debugger, then continued")
 def be_debugged(scene: Scene) -> None:
     """Be stopped by a debugger for a while, and continued."""
     me = os.getpid()
@@ -219,6 +272,7 @@ def _trace(pid: int) -> None:
     ptrace(PTRACE_DETACH, pid, None, None)
 
 
+@look_alike("suspended", imitates="Ctrl-Z and fg, or a scheduler that makes room for a while")
 def be_suspended(scene: Scene) -> None:
     """Be stopped by Ctrl-Z or a scheduler for a while, and continued."""
     me = os.getpid()
@@ -231,9 +285,15 @@ def _continue_later(pid: int) -> None:
     os.kill(pid, signal.SIGCONT)
 
 
-SUSPENDED_S = 5.0
-
-
+@specimen(
+    "page-thrash",
+    expect=Kind.UNRESOLVED,
+    cause="page-thrash",
+    look_alike=True,
+    step=LATER,
+    stall_s=1.5,
+    imitates="a machine that swaps: all time goes into page faults",
+)
 def touch_memory(scene: Scene) -> None:
     """Touch memory that has been given back, again and again, as a program does that swaps."""
     import mmap
@@ -243,184 +303,3 @@ def touch_memory(scene: Scene) -> None:
         pages.madvise(mmap.MADV_DONTNEED)
         for offset in range(0, 1 << 24, mmap.PAGESIZE):
             pages[offset] = 1
-
-
-COMPILE = Specimen(
-    name="long-compile",
-    strike=run_compiler,
-    expect=Kind.PASS,
-    look_alike=True,
-    step=LATER,
-    imitates="torch.compile: the trainer waits for a C++ compiler that works",
-)
-
-COMPILE_STALL = Specimen(
-    name="compile-stall",
-    strike=compile_for_ever,
-    expect=Kind.UNRESOLVED,
-    cause="compile-stall",
-    look_alike=True,
-    step=LATER,
-    stall_s=1.5,
-    imitates="a compilation or an autotune storm that is longer than anybody waits",
-)
-
-HEAVY_TAIL = Specimen(
-    name="heavy-tail",
-    strike=step_with_a_heavy_tail,
-    expect=Kind.PASS,
-    look_alike=True,
-    every_step=True,
-    settings=(("train.steps", 6),),
-    imitates="sequences of very different lengths",
-)
-
-FIRST_STEP = Specimen(
-    name="slow-first-step",
-    strike=start_slowly,
-    expect=Kind.PASS,
-    look_alike=True,
-    step=0,
-    imitates="warm-up, lazy initialisation and autotuning in the first step",
-)
-
-SAVE = Specimen(
-    name="slow-save",
-    strike=save_slowly,
-    expect=Kind.PASS,
-    look_alike=True,
-    phase="optim",
-    step=LATER,
-    imitates="a checkpoint of minutes",
-)
-
-PYTHON_LOOP = Specimen(
-    name="slow-python",
-    strike=count_in_python,
-    expect=Kind.PASS,
-    look_alike=True,
-    step=LATER,
-    imitates="a Python loop over tokens, a hundred times slower than expected",
-)
-
-BACK_OFF = Specimen(
-    name="back-off",
-    strike=back_off,
-    expect=Kind.PASS,
-    look_alike=True,
-    step=LATER,
-    imitates="a client that waits before it tries again",
-)
-
-SLEEPY = Specimen(
-    name="sleepy-steps",
-    strike=sleep_between_marks,
-    expect=Kind.PASS,
-    look_alike=True,
-    every_step=True,
-    imitates="a rate limit, or a data service that serves a batch every few seconds",
-)
-
-GARBAGE = Specimen(
-    name="gc-pause",
-    strike=collect_garbage,
-    expect=Kind.PASS,
-    look_alike=True,
-    step=LATER,
-    imitates="garbage collection over a heap of millions of objects",
-)
-
-IMPORT = Specimen(
-    name="slow-import",
-    strike=import_from_afar,
-    expect=Kind.PASS,
-    look_alike=True,
-    step=LATER,
-    imitates="an import of minutes from a network file system",
-)
-
-SERVER = Specimen(
-    name="slow-server",
-    strike=ask_slow_server,
-    expect=Kind.PASS,
-    look_alike=True,
-    step=LATER,
-    imitates="a metadata service that answers late",
-)
-
-UPLOAD = Specimen(
-    name="slow-upload",
-    strike=upload_checkpoint,
-    expect=Kind.PASS,
-    look_alike=True,
-    phase="optim",
-    step=LATER,
-    imitates="a first checkpoint that goes to a storage service, after steps of milliseconds",
-)
-
-FIRST_EVAL = Specimen(
-    name="slow-first-eval",
-    strike=wait_for_late_answer,
-    expect=Kind.PASS,
-    look_alike=True,
-    phase="eval",
-    step=LATER,
-    settings=(("train.steps", 6), ("train.eval_every", 4)),
-    imitates="a first evaluation by a service that answers late, after steps of milliseconds",
-)
-
-LOCK = Specimen(
-    name="lock-given-back",
-    strike=wait_for_working_thread,
-    expect=Kind.PASS,
-    look_alike=True,
-    step=LATER,
-    imitates="a lock that is held during a long flush",
-)
-
-THREAD = Specimen(
-    name="slow-thread",
-    strike=wait_for_computing_thread,
-    expect=Kind.PASS,
-    look_alike=True,
-    step=LATER,
-    imitates="an evaluation in another thread",
-)
-
-PRODUCT = Specimen(
-    name="slow-product",
-    strike=multiply_for_long,
-    expect=Kind.PASS,
-    look_alike=True,
-    step=LATER,
-    imitates="one large matrix product after another, without a word",
-)
-
-DEBUGGED = Specimen(
-    name="debugged",
-    strike=be_debugged,
-    expect=Kind.PASS,
-    look_alike=True,
-    step=LATER,
-    imitates="a breakpoint: stopped by a debugger, then continued",
-)
-
-SUSPENDED = Specimen(
-    name="suspended",
-    strike=be_suspended,
-    expect=Kind.PASS,
-    look_alike=True,
-    step=LATER,
-    imitates="Ctrl-Z and fg, or a scheduler that makes room for a while",
-)
-
-THRASH = Specimen(
-    name="page-thrash",
-    strike=touch_memory,
-    expect=Kind.UNRESOLVED,
-    cause="page-thrash",
-    look_alike=True,
-    step=LATER,
-    stall_s=1.5,
-    imitates="a machine that swaps: all time goes into page faults",
-)

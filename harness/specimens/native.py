@@ -1,4 +1,4 @@
-"""Native code: a lock that is held, a loop with and without the GIL, a state that no signal ends, an abort."""
+"""Native code: locks that are held, loops with and without the GIL, a state that no signal ends, an abort."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import signal
 import sys
 
 from harness.core.verdict import Kind
-from harness.specimens.catalog import LATER, Scene, Specimen
+from harness.specimens.catalog import LATER, Scene, specimen
 
 MUTEX_BYTES = 64
 """At least sizeof(pthread_mutex_t) on every Linux ABI; all zeros is PTHREAD_MUTEX_INITIALIZER."""
@@ -24,6 +24,13 @@ STACK_BYTES = 1 << 16
 CLONE_VM, CLONE_VFORK = 0x100, 0x4000
 
 
+@specimen(
+    "native-lock",
+    expect=Kind.HANG,
+    cause="native-lock",
+    expect_frame="lock_mutex_twice",
+    imitates="a library that takes a mutex its own callback already holds",
+)
 def lock_mutex_twice(scene: Scene) -> None:
     """Lock a C mutex twice; the GIL is released around the call."""
     libc = ctypes.CDLL(None)
@@ -32,11 +39,29 @@ def lock_mutex_twice(scene: Scene) -> None:
     libc.pthread_mutex_lock(mutex)
 
 
+@specimen(
+    "gil-loop",
+    expect=Kind.HANG,
+    cause="gil-held",
+    step=LATER,
+    total_s=TOTAL_S,
+    expect_frame="match_for_ages",
+    imitates="a regular expression that backtracks without end, so that no other thread runs either",
+)
 def match_for_ages(scene: Scene) -> None:
     """Match an expression that takes 2 to the power of 60 attempts, in C and with the GIL held."""
     re.fullmatch("(a?){60}a{60}", "a" * 59 + "b")
 
 
+@specimen(
+    "native-loop",
+    expect=Kind.HANG,
+    cause="infinite-loop",
+    step=LATER,
+    total_s=TOTAL_S,
+    expect_frame="search_without_end",
+    imitates="a loop in C whose end condition never holds",
+)
 def search_without_end(scene: Scene) -> None:
     """Look for a word in a list of 2 to the power of 64 others, in C; the GIL is released around the call."""
     libc = ctypes.CDLL(None)
@@ -44,6 +69,14 @@ def search_without_end(scene: Scene) -> None:
     libc.lfind(b"not there", b"what is there", ctypes.byref(many), no_stride, libc.strcmp)
 
 
+@specimen(
+    "device-wait",
+    expect=Kind.HANG,
+    cause="uninterruptible-io",
+    stall_s=STALL_S,
+    expect_frame="wait_beyond_signals",
+    imitates="a driver or a network file system that does not answer (state D)",
+)
 def wait_beyond_signals(scene: Scene) -> None:
     """Be in state D: the parent of a vfork that neither executes nor ends is not interruptible."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -53,6 +86,13 @@ def wait_beyond_signals(scene: Scene) -> None:
     libc.clone(pause, top, CLONE_VM | CLONE_VFORK | signal.SIGCHLD, None)
 
 
+@specimen(
+    "abort",
+    expect=Kind.CRASH,
+    cause="SIGABRT",
+    expect_frame="abort",
+    imitates="a failed check in C++",
+)
 def abort(scene: Scene) -> None:
     """End as a failed assertion in C++ does."""
     sys.stderr.write("terminate called after throwing an instance of 'c10::Error'\n")
@@ -60,52 +100,16 @@ def abort(scene: Scene) -> None:
     os.abort()
 
 
-LOCK = Specimen(
-    name="native-lock",
-    strike=lock_mutex_twice,
-    expect=Kind.HANG,
-    cause="native-lock",
-    expect_frame="lock_mutex_twice",
-    imitates="a library that takes a mutex its own callback already holds",
-)
-
-GIL_LOOP = Specimen(
-    name="gil-loop",
-    strike=match_for_ages,
+@specimen(
+    "gil-wait",
     expect=Kind.HANG,
     cause="gil-held",
-    step=LATER,
-    total_s=TOTAL_S,
-    expect_frame="match_for_ages",
-    imitates="a regular expression that backtracks without end, so that no other thread runs either",
+    expect_frame="lock_mutex_twice_with_gil",
+    imitates="an extension that blocks without releasing the GIL",
 )
-
-LOOP = Specimen(
-    name="native-loop",
-    strike=search_without_end,
-    expect=Kind.HANG,
-    cause="infinite-loop",
-    step=LATER,
-    total_s=TOTAL_S,
-    expect_frame="search_without_end",
-    imitates="a loop in C whose end condition never holds",
-)
-
-DEVICE = Specimen(
-    name="device-wait",
-    strike=wait_beyond_signals,
-    expect=Kind.HANG,
-    cause="uninterruptible-io",
-    stall_s=STALL_S,
-    expect_frame="wait_beyond_signals",
-    imitates="a driver or a network file system that does not answer (state D)",
-)
-
-ABORT = Specimen(
-    name="abort",
-    strike=abort,
-    expect=Kind.CRASH,
-    cause="SIGABRT",
-    expect_frame="abort",
-    imitates="a failed check in C++",
-)
+def lock_mutex_twice_with_gil(scene: Scene) -> None:
+    """Lock a C mutex twice through PyDLL, which does not release the GIL around the call."""
+    libc = ctypes.PyDLL(None)
+    mutex = ctypes.create_string_buffer(MUTEX_BYTES)
+    libc.pthread_mutex_lock(mutex)
+    libc.pthread_mutex_lock(mutex)

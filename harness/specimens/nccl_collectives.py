@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from harness.core.verdict import Kind
-from harness.specimens.catalog import LATER, Needs, Scene, Specimen
+from harness.specimens.catalog import Needs, Scene, specimen
 from harness.specimens.gpu_kernels import launch_endless
 
 STRIKES_AT = 2
@@ -28,21 +29,49 @@ ODD_RANK = 1
 USUAL, OTHER = 1000, 1 << 21
 """Elements of the tensor that all ranks sum up in every step, and of the one that the odd rank brings."""
 
+on_two_gpus = partial(specimen, needs=Needs.NCCL, world=2, stall_s=3.0, settings=HOST)
 
+
+@on_two_gpus(
+    "nccl-skip",
+    expect=Kind.HANG,
+    cause="collective-mismatch",
+    every_step=True,
+    step=0,
+    expect_rank=ODD_RANK,
+    imitates="an all_reduce inside an if that is false on one rank",
+)
 def sum_unless_odd(scene: Scene) -> None:
     """Sum a tensor over all ranks in every step; the odd rank leaves it out once."""
     if not _odd(scene):
         _sum(scene, USUAL)
 
 
+@on_two_gpus(
+    "nccl-shape",
+    expect=Kind.HANG,
+    cause="collective-mismatch",
+    every_step=True,
+    step=0,
+    expect_rank=ODD_RANK,
+    imitates="an all_reduce of a tensor whose size depends on the rank's own data",
+)
 def sum_another_shape(scene: Scene) -> None:
     """Sum a tensor over all ranks in every step; the odd rank once brings a larger one."""
     _sum(scene, OTHER if _odd(scene) else USUAL)
 
 
+@on_two_gpus(
+    "nccl-unused",
+    expect=Kind.HANG,
+    cause="unused-parameter",
+    at_rank=ODD_RANK,
+    expect_phase="backward",
+    imitates="a branch of the model that one rank does not take: DDP on the others waits for its gradients",
+)
 def leave_out_parameters(scene: Scene) -> None:
     """Let the loss depend on one parameter only, so that the others get no gradient on this rank."""
-    state: Any = scene.state
+    state = scene.state
 
     def of_one_parameter(loss: Any) -> Any:
         first = next(iter(state.model.parameters()))
@@ -62,67 +91,21 @@ def _sum(scene: Scene, size: int) -> None:
     dist.all_reduce(torch.ones(size, device=scene.device))
 
 
-SKIP = Specimen(
-    name="nccl-skip",
-    strike=sum_unless_odd,
-    expect=Kind.HANG,
-    cause="collective-mismatch",
-    every_step=True,
-    step=0,
-    needs=Needs.NCCL,
-    world=2,
-    expect_rank=ODD_RANK,
-    stall_s=3.0,
-    settings=HOST,
-    imitates="an all_reduce inside an if that is false on one rank",
-)
+SKIP_ON_CPU = replace(sum_unless_odd, name="gloo-skip", needs=Needs.GLOO, settings=SMALL)
 
-SKIP_ON_CPU = replace(SKIP, name="gloo-skip", needs=Needs.GLOO, settings=SMALL)
 
-SHAPE = Specimen(
-    name="nccl-shape",
-    strike=sum_another_shape,
-    expect=Kind.HANG,
-    cause="collective-mismatch",
-    every_step=True,
-    step=0,
-    needs=Needs.NCCL,
-    world=2,
-    expect_rank=ODD_RANK,
-    stall_s=3.0,
-    settings=HOST,
-    imitates="an all_reduce of a tensor whose size depends on the rank's own data",
-)
-
-SPIN = Specimen(
+SPIN = replace(
+    launch_endless,
     name="nccl-spin",
-    strike=launch_endless,
-    expect=Kind.HANG,
-    cause="gpu-spin",
     phase="backward",
     needs=Needs.NCCL,
     world=2,
-    at_rank=1,
-    step=LATER,
+    at_rank=ODD_RANK,
     stall_s=3.0,
     expect_phase="optim",
     settings=HOST,
     imitates="a kernel that never ends on one rank: the other waits inside NCCL, and both GPUs read 100 %",
 )
 
-UNUSED = Specimen(
-    name="nccl-unused",
-    strike=leave_out_parameters,
-    expect=Kind.HANG,
-    cause="unused-parameter",
-    phase="forward",
-    needs=Needs.NCCL,
-    world=2,
-    at_rank=1,
-    stall_s=3.0,
-    expect_phase="backward",
-    settings=HOST,
-    imitates="a branch of the model that one rank does not take: DDP on the others waits for its gradients",
-)
 
-UNUSED_ON_CPU = replace(UNUSED, name="gloo-unused", needs=Needs.GLOO, settings=SMALL)
+UNUSED_ON_CPU = replace(leave_out_parameters, name="gloo-unused", needs=Needs.GLOO, settings=SMALL)

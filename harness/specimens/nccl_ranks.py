@@ -2,35 +2,86 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
+from dataclasses import replace
 
 from harness.core.verdict import Kind
 from harness.specimens.backward_deadlock import acquire_forever
-from harness.specimens.catalog import LATER, Needs, Scene, Specimen
-from harness.specimens.nccl_collectives import HOST
+from harness.specimens.catalog import Needs, Scene, specimen
+from harness.specimens.endings import be_killed
+from harness.specimens.nccl_collectives import HOST, ODD_RANK
+from harness.specimens.waits import stop_myself
 
-ODD_RANK = 1
 LATE_S = 2.5
 WORK_S = 1.5
 
 
-def stop_itself(scene: Scene) -> None:
-    """Stop this process; nobody continues it."""
-    os.kill(os.getpid(), signal.SIGSTOP)
+LOCK = replace(
+    acquire_forever,
+    name="nccl-lock",
+    needs=Needs.NCCL,
+    world=2,
+    at_rank=ODD_RANK,
+    stall_s=3.0,
+    settings=HOST,
+    imitates="a gradient hook on one rank that waits for a lock which never comes back",
+)
+
+STOPPED = replace(
+    stop_myself,
+    name="nccl-stopped",
+    needs=Needs.NCCL,
+    world=2,
+    at_rank=ODD_RANK,
+    stall_s=3.0,
+    settings=HOST,
+    imitates="one rank stopped by a signal: a debugger, a scheduler, a suspended container",
+)
+
+KILLED = replace(
+    be_killed,
+    name="nccl-killed",
+    phase="backward",
+    needs=Needs.NCCL,
+    world=2,
+    at_rank=ODD_RANK,
+    stall_s=3.0,
+    settings=HOST,
+    imitates="one rank killed from outside while the others go on to wait for it",
+)
 
 
-def kill_itself(scene: Scene) -> None:
-    """End this process the way the kernel's out-of-memory killer does."""
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
+@specimen(
+    "nccl-straggler",
+    expect=Kind.SLOW,
+    cause="straggler",
+    every_step=True,
+    step=0,
+    needs=Needs.NCCL,
+    world=2,
+    at_rank=ODD_RANK,
+    total_s=36.0,
+    look_alike=True,
+    settings=HOST,
+    imitates="one rank whose own work takes many times longer than the others': all wait for it in every step",
+)
 def compute_for_long(scene: Scene) -> None:
     """Compute on the CPU for ``LATE_S`` seconds while the others have long arrived."""
     _compute(LATE_S)
 
 
+@specimen(
+    "nccl-slow",
+    expect=Kind.SLOW,
+    every_step=True,
+    step=0,
+    needs=Needs.NCCL,
+    world=2,
+    total_s=36.0,
+    look_alike=True,
+    settings=(*HOST, ("model.n_layers", 12)),
+    imitates="twelve layers on two GPUs, healthy, with a limit too short for them",
+)
 def work_in_every_step(scene: Scene) -> None:
     """Do ``WORK_S`` seconds of real work on host and device."""
     import torch
@@ -48,78 +99,3 @@ def _compute(seconds: float) -> None:
     end_s = time.monotonic() + seconds
     while time.monotonic() < end_s:
         torch.randn(200, 200).matmul(torch.randn(200, 200)).softmax(dim=-1)
-
-
-LOCK = Specimen(
-    name="nccl-lock",
-    strike=acquire_forever,
-    expect=Kind.HANG,
-    cause="deadlock",
-    phase="backward",
-    inside_backward=True,
-    expect_frame="acquire_forever",
-    needs=Needs.NCCL,
-    world=2,
-    at_rank=ODD_RANK,
-    stall_s=3.0,
-    settings=HOST,
-    imitates="a gradient hook on one rank that waits for a lock which never comes back",
-)
-
-STOPPED = Specimen(
-    name="nccl-stopped",
-    strike=stop_itself,
-    expect=Kind.HANG,
-    cause="stopped",
-    needs=Needs.NCCL,
-    world=2,
-    at_rank=ODD_RANK,
-    step=LATER,
-    stall_s=3.0,
-    settings=HOST,
-    imitates="one rank stopped by a signal: a debugger, a scheduler, a suspended container",
-)
-
-KILLED = Specimen(
-    name="nccl-killed",
-    strike=kill_itself,
-    expect=Kind.CRASH,
-    cause="SIGKILL",
-    phase="backward",
-    needs=Needs.NCCL,
-    world=2,
-    at_rank=ODD_RANK,
-    stall_s=3.0,
-    settings=HOST,
-    imitates="one rank killed from outside while the others go on to wait for it",
-)
-
-STRAGGLER = Specimen(
-    name="nccl-straggler",
-    strike=compute_for_long,
-    expect=Kind.SLOW,
-    cause="straggler",
-    every_step=True,
-    step=0,
-    needs=Needs.NCCL,
-    world=2,
-    at_rank=ODD_RANK,
-    total_s=36.0,
-    look_alike=True,
-    settings=HOST,
-    imitates="one rank whose own work takes many times longer than the others': all wait for it in every step",
-)
-
-SLOW = Specimen(
-    name="nccl-slow",
-    strike=work_in_every_step,
-    expect=Kind.SLOW,
-    every_step=True,
-    step=0,
-    needs=Needs.NCCL,
-    world=2,
-    total_s=36.0,
-    look_alike=True,
-    settings=(*HOST, ("model.n_layers", 12)),
-    imitates="twelve layers on two GPUs, healthy, with a limit too short for them",
-)

@@ -1,4 +1,4 @@
-"""Waits that nothing ends: for a lock while importing, for one's own pool, for a file, a peer, a child, a flag."""
+"""Waits that nothing ends: for an import, one's own pool, a file, a peer, a child, a flag, a pipe, a signal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from harness.core.verdict import Kind
-from harness.specimens.catalog import LATER, Scene, Specimen
+from harness.specimens.catalog import LATER, Scene, specimen
 
 STALL_S = 2.0
 """A poll may end at any moment: it is watched for four times this, and never called a hang."""
@@ -26,6 +26,13 @@ thread.join()
 """
 
 
+@specimen(
+    "import-deadlock",
+    expect=Kind.HANG,
+    cause="deadlock",
+    expect_frame="<module>",
+    imitates="a plug-in that starts a thread and joins it while it is being imported",
+)
 def import_what_imports_itself(scene: Scene) -> None:
     """Import a module that waits for a thread which imports that module."""
     (scene.trial_dir / "imports_itself.py").write_text(_IMPORTS_ITSELF)
@@ -33,12 +40,27 @@ def import_what_imports_itself(scene: Scene) -> None:
     importlib.import_module("imports_itself")
 
 
+@specimen(
+    "pool-deadlock",
+    expect=Kind.HANG,
+    cause="deadlock",
+    expect_frame="wait_for_own_pool",
+    imitates="a task that waits for another task of the same full pool",
+)
 def wait_for_own_pool(scene: Scene) -> None:
     """Have the only worker of a pool wait for that pool."""
     pool = ThreadPoolExecutor(1)
     pool.submit(lambda: pool.submit(int).result()).result()
 
 
+@specimen(
+    "file-wait",
+    expect=Kind.HANG,
+    cause="blocked-io",
+    step=LATER,
+    expect_frame="open_unanswered",
+    imitates="a shard on a file system that does not answer, interruptibly",
+)
 def open_unanswered(scene: Scene) -> None:
     """Open a FIFO that nobody opens at the other end."""
     pipe = scene.trial_dir / "shard.fifo"
@@ -46,89 +68,49 @@ def open_unanswered(scene: Scene) -> None:
     pipe.read_bytes()
 
 
-def read_from_mute_peer(scene: Scene) -> None:
-    """Wait for the answer of a server that accepts and says nothing."""
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as peer:
-        peer.recv(1)
-
-
-def wait_for_idle_child(scene: Scene) -> None:
-    """Run a program that waits for a signal."""
-    program = f"import signal; signal.sigwait([{signal.SIGUSR2.value}])"
-    subprocess.run([sys.executable, "-S", "-c", program], check=False)
-
-
-def poll_for_a_file(scene: Scene) -> None:
-    """Look for a file that does not come, a thousand times a second."""
-    while not (scene.trial_dir / "ready").exists():
-        time.sleep(0.001)
-
-
-def leave_a_waiting_thread(scene: Scene) -> None:
-    """Start a thread that waits for ever and that the interpreter will join at its end."""
-    threading.Thread(target=threading.Event().wait, name="uploader").start()
-
-
-IMPORT = Specimen(
-    name="import-deadlock",
-    strike=import_what_imports_itself,
-    expect=Kind.HANG,
-    cause="deadlock",
-    expect_frame="<module>",
-    imitates="a plug-in that starts a thread and joins it while it is being imported",
-)
-
-POOL = Specimen(
-    name="pool-deadlock",
-    strike=wait_for_own_pool,
-    expect=Kind.HANG,
-    cause="deadlock",
-    expect_frame="wait_for_own_pool",
-    imitates="a task that waits for another task of the same full pool",
-)
-
-FILE = Specimen(
-    name="file-wait",
-    strike=open_unanswered,
-    expect=Kind.HANG,
-    cause="blocked-io",
-    step=LATER,
-    expect_frame="open_unanswered",
-    imitates="a shard on a file system that does not answer, interruptibly",
-)
-
-PEER = Specimen(
-    name="peer-wait",
-    strike=read_from_mute_peer,
+@specimen(
+    "peer-wait",
     expect=Kind.HANG,
     cause="blocked-io",
     step=LATER,
     expect_frame="read_from_mute_peer",
     imitates="an experiment tracker that accepts a connection and never answers",
 )
+def read_from_mute_peer(scene: Scene) -> None:
+    """Wait for the answer of a server that accepts and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as peer:
+        peer.recv(1)
 
-CHILD = Specimen(
-    name="child-wait",
-    strike=wait_for_idle_child,
+
+@specimen(
+    "child-wait",
     expect=Kind.HANG,
     cause="waiting-for-child",
     step=LATER,
     expect_frame="wait_for_idle_child",
     imitates="a helper program that waits for input which never comes",
 )
+def wait_for_idle_child(scene: Scene) -> None:
+    """Run a program that waits for a signal."""
+    program = f"import signal; signal.sigwait([{signal.SIGUSR2.value}])"
+    subprocess.run([sys.executable, "-S", "-c", program], check=False)
 
-POLL = Specimen(
-    name="poll-forever",
-    strike=poll_for_a_file,
+
+@specimen(
+    "poll-forever",
     expect=Kind.UNRESOLVED,
     cause="polling",
     stall_s=STALL_S,
     imitates="waiting for another job's file: whether it will come, nobody can see from here",
 )
+def poll_for_a_file(scene: Scene) -> None:
+    """Look for a file that does not come, a thousand times a second."""
+    while not (scene.trial_dir / "ready").exists():
+        time.sleep(0.001)
 
-LATE_EXIT = Specimen(
-    name="late-exit",
-    strike=leave_a_waiting_thread,
+
+@specimen(
+    "late-exit",
     expect=Kind.HANG,
     cause="late-exit",
     phase="optim",
@@ -136,3 +118,32 @@ LATE_EXIT = Specimen(
     expect_phase="exit",
     imitates="a background uploader that is never told to stop, so that a finished job holds its machine",
 )
+def leave_a_waiting_thread(scene: Scene) -> None:
+    """Start a thread that waits for ever and that the interpreter will join at its end."""
+    threading.Thread(target=threading.Event().wait, name="uploader").start()
+
+
+@specimen(
+    "blocked-pipe",
+    expect=Kind.HANG,
+    cause="blocked-pipe",
+    expect_frame="write_into_full_pipe",
+    imitates="logging into a pipe whose reader is stuck",
+)
+def write_into_full_pipe(scene: Scene) -> None:
+    """Write until the pipe is full, and wait for a reader that does not come."""
+    _reader, writer = os.pipe()
+    while True:
+        os.write(writer, bytes(65536))
+
+
+@specimen(
+    "stopped",
+    expect=Kind.HANG,
+    cause="stopped",
+    step=LATER,
+    imitates="a scheduler that suspends a job, a debugger that was left attached, or Ctrl-Z",
+)
+def stop_myself(scene: Scene) -> None:
+    """Send SIGSTOP to this process."""
+    os.kill(os.getpid(), signal.SIGSTOP)

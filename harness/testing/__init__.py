@@ -1,1 +1,1 @@
-"""Fakes and contract suites: what a test, ours or a plug-in's, may import."""
+"""Contract suites for plug-ins (``executors``, ``engines``), clusters to hold them on, faults in our own processes."""

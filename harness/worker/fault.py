@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from harness.specimens.catalog import Scene
 from harness.worker.world import Place
 from nsa.train.probe import Edge, NullProbe, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from harness.core.trial import Trial
@@ -20,19 +19,6 @@ if TYPE_CHECKING:
 
 START = "start"
 """A phase of ours: the rank exists, and has not joined the others."""
-
-
-@dataclass(slots=True, kw_only=True)
-class LiveScene:
-    """What the specimen may use when it strikes (``harness.specimens.catalog.Scene``)."""
-
-    trial_dir: Path
-    random: Callable[[], float]
-    step: int = 0
-    state: TrainingState | None = None
-    rank: int = 0
-    world: int = 1
-    device: str = "cpu"
 
 
 class FaultProbe(NullProbe):
@@ -45,7 +31,7 @@ class FaultProbe(NullProbe):
     def __init__(self, specimen: Specimen, *, trial: Trial, trial_dir: Path, place: Place | None = None) -> None:
         self.specimen, self.place = specimen, place or Place()
         seed = f"{trial.seed}|{trial.point}|{trial.repeat}"
-        self.scene = LiveScene(
+        self.scene = Scene(
             trial_dir=trial_dir,
             random=random.Random(seed).random,
             rank=self.place.rank,

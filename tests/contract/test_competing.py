@@ -16,7 +16,7 @@ from harness.core.point import Point
 from harness.core.trial import Budget, Limit, Trial
 from harness.core.verdict import Case, Confidence, Kind
 from harness.store.cases import read_cases
-from harness.testing.raw_recordings import load_recording
+from raw_recordings import load_recording
 
 DATA = Path(__file__).parents[1] / "data"
 GPU = {f.name: load_recording(f)[0] for f in sorted((DATA / "evidence" / "h200").iterdir()) if f.is_dir()}

@@ -11,7 +11,7 @@ from harness.classify.engine import RANK_RULES, classify
 from harness.classify.facts import known_ids
 from harness.core.verdict import Kind
 from harness.reading.desync import Parting, diverges
-from harness.testing.raw_recordings import load_recording
+from raw_recordings import load_recording
 
 FOLDER = Path(__file__).parents[1] / "data" / "evidence" / "h200"
 RECORDED = {folder.name: load_recording(folder) for folder in sorted(FOLDER.iterdir()) if folder.is_dir()}

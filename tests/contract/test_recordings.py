@@ -1,6 +1,6 @@
 """Recorded evidence of the specimens, and what every rule makes of every recording: a full square.
 
-The recordings are made by ``python -m harness.testing.recordings``; nothing runs here.
+The recordings are made by ``python tests/support/record_specimens.py``; nothing runs here.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def recording(request: pytest.FixtureRequest) -> Judged:
 def test_every_specimen_that_needs_no_gpu_is_recorded():
     wanted = {name for name in SPECIMENS if SPECIMENS.load(name).needs in (Needs.CPU, Needs.GLOO)}
     assert set(RECORDED) <= wanted
-    assert not wanted - set(RECORDED), "make them: python -m harness.testing.recordings"
+    assert not wanted - set(RECORDED), "make them: python tests/support/record_specimens.py"
 
 
 def test_a_recording_still_gets_the_verdict_that_its_specimen_declares(recording: Judged):

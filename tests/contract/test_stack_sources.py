@@ -4,7 +4,7 @@ import pytest
 
 from harness.core.evidence import StackSample
 from harness.observe.stacks.table import STACK_SOURCES
-from harness.testing.sources import STACK_SOURCE_CASES, ScriptedSource, check_stack_source
+from stack_sources import STACK_SOURCE_CASES, ScriptedSource, check_stack_source
 
 
 @pytest.mark.parametrize("native", [False, True], ids=["python", "native"])

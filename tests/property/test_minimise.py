@@ -9,6 +9,7 @@ from itertools import product
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from cell_program import CellProgram
 from harness.core.boundary import Claim
 from harness.core.cause import Cause, MinimiseFinding
 from harness.core.point import Axis, AxisType, Point
@@ -17,7 +18,6 @@ from harness.core.spec import Effort
 from harness.core.verdict import Answer
 from harness.search.minimise import Minimise
 from harness.search.tally import lean
-from harness.testing.cells import CellProgram
 
 FEW = Effort(certify=3, max_trials=5000)
 ONCE = Effort(certify=1, max_trials=5000)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cell_program import CellProgram
 from harness.core.campaign import CampaignSpec, Task
 from harness.core.matrix import Matrix
 from harness.core.point import Axis, AxisType, Point
@@ -18,7 +19,6 @@ from harness.core.spec import Effort
 from harness.core.verdict import Answer
 from harness.search.cells import planned_cells
 from harness.search.strategies import Search, ready, strategy_of
-from harness.testing.cells import CellProgram
 
 TASKS = (Task.CELLS, Task.BISECT, Task.MINIMISE, Task.EXPLORE)
 CERTIFY = 3

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from fake_clock import FakeClock
 from harness import attempts
 from harness.campaign import Campaign
 from harness.conduct import Conducted, Parts
@@ -30,7 +31,6 @@ from harness.core.verdict import Answer, Confidence, Kind, Verdict
 from harness.launch.claims import Claims
 from harness.store.run_store import RunStore
 from harness.targets.nsa import NsaTarget
-from harness.testing.clock import FakeClock
 
 MACHINE = Machine(python="3", torch="2", platform="Linux", kernel="6", cpu="c", cores=2, memory_bytes=1)
 COSTS = {Kind.PASS: 1.0, Kind.HANG: 10.0}

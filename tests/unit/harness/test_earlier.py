@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fake_clock import FakeClock
 from harness import attempts
 from harness.campaign import Campaign
 from harness.conduct import Conducted, Parts
@@ -32,7 +33,6 @@ from harness.store import layout
 from harness.store.history import History
 from harness.store.run_store import RunStore, read_evidence, read_run
 from harness.targets.nsa import NsaTarget
-from harness.testing.clock import FakeClock
 
 AXIS = Axis(name="n_layers", path="model.n_layers", type=AxisType.ORDERED, values=(1, 2, 3, 4, 5, 6))
 MACHINE = Machine(python="3", torch="2", platform="Linux", kernel="6", cpu="c", cores=2, memory_bytes=1)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fake_clock import FakeClock
 from harness import attempts
 from harness.campaign import Campaign
 from harness.conduct import Conducted, Parts
@@ -22,7 +23,6 @@ from harness.core.trial import Fault, Trial
 from harness.core.verdict import Confidence, Kind, Verdict
 from harness.store.run_store import RunStore
 from harness.targets.nsa import NsaTarget
-from harness.testing.clock import FakeClock
 
 AXIS = Axis(name="n_layers", path="model.n_layers", type=AxisType.ORDERED, values=(1, 2, 3, 4, 5, 6))
 MACHINE = Machine(python="3", torch="2", platform="Linux", kernel="6", cpu="c", cores=2, memory_bytes=1)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from fake_clock import FakeClock
 from harness.cli.main import main
 from harness.core.campaign import CampaignSpec, Said, Task
 from harness.core.evidence import Measurement
@@ -22,7 +23,6 @@ from harness.spec.inline import inline_matrix
 from harness.store.history import History
 from harness.store.run_store import RunStore
 from harness.targets.nsa import NsaTarget
-from harness.testing.clock import FakeClock
 
 SPACE = inline_matrix(["n_layers=1..4", "tied_head=false,true"]).space
 SPEC = CampaignSpec(

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from fake_clock import FakeClock
 from harness.cluster.agent import packed
 from harness.cluster.head import Head, Member
 from harness.cluster.joint import Joint
@@ -15,7 +16,6 @@ from harness.core.columns import to_columns
 from harness.core.evidence import Evidence, RankFacts, WorkerResult
 from harness.core.node import Node
 from harness.core.outcome import Ending, Exit, Outcome, StopReason
-from harness.testing.clock import FakeClock
 from harness.testing.engines import trial
 
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass, field
 
+from fake_clock import FakeClock
 from harness.launch.procs import Process
 from harness.launch.reap import KILL_LIMIT_S, RUNNABLE_LIMIT_S, end_tree
-from harness.testing.clock import FakeClock
 
 
 @dataclass

@@ -22,6 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fake_clock import FakeClock
 from harness.core.devices import CollectiveState, GpuSample, RasReport
 from harness.core.evidence import SourceFailure
 from harness.core.ports import DevicesSeen, WatchedJob
@@ -34,7 +35,6 @@ from harness.observe.devices.recorder import FlightRecorder
 from harness.observe.devices.table import DEVICE_SOURCES, load_devices
 from harness.reading.desync import Parting, diverges
 from harness.store import layout
-from harness.testing.clock import FakeClock
 
 RECORDED = Path(__file__).parents[3] / "data" / "evidence" / "h200"
 

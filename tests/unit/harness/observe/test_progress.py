@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from fake_clock import FakeClock
 from harness.launch.bounded import BoundedFile
 from harness.observe.census import Census
 from harness.observe.heartbeat import Heartbeats
 from harness.observe.progress import Taps
 from harness.store import layout
-from harness.testing.clock import FakeClock
-from harness.testing.handles import ScriptedHandle
+from scripted_trial import ScriptedHandle
 
 
 class Program:

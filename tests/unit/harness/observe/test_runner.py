@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 
+from fake_clock import FakeClock
 from harness.classify.engine import classify
 from harness.core.devices import Collective, CollectiveState
 from harness.core.outcome import Ending, Exit, StopReason
@@ -21,9 +22,8 @@ from harness.observe.watch import AFTERMATH_S
 from harness.reading.pace import WATCHED
 from harness.reading.stillness import quiet_windows
 from harness.store import layout
-from harness.testing.clock import FakeClock
-from harness.testing.handles import ScriptedHandle, ScriptedView
-from harness.testing.sources import ScriptedSource
+from scripted_trial import ScriptedHandle, ScriptedView
+from stack_sources import ScriptedSource
 
 STALL_S = 30.0
 

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
+from fake_clock import FakeClock
 from harness.observe.census import Census
 from harness.observe.sampler import Native, Sampler
-from harness.testing.clock import FakeClock
-from harness.testing.handles import ScriptedHandle, ScriptedView
-from harness.testing.sources import ScriptedSource
+from scripted_trial import ScriptedHandle, ScriptedView
+from stack_sources import ScriptedSource
 
 
 class KernelNames(ScriptedSource):

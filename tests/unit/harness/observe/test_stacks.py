@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import harness
+from fake_clock import FakeClock
 from harness.clock import WallClock
 from harness.core.evidence import Frame, SourceFailure, StackSample
 from harness.launch import procs
@@ -25,9 +26,8 @@ from harness.observe.stacks.pick import sample_all
 from harness.observe.stacks.pyspy import PySpy
 from harness.observe.stacks.pystack import PyStack
 from harness.observe.stacks.table import load_sources
-from harness.testing.clock import FakeClock
 from harness.testing.executors import wait_gone
-from harness.testing.sources import ScriptedSource
+from stack_sources import ScriptedSource
 
 PYSTACK = """Traceback for thread 7849 (python) [Has the GIL] (most recent call last):
     (C) File "???", line 0, in _start (/usr/bin/python3.11)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from fake_clock import FakeClock
 from harness.core.evidence import ProcessState, SourceFailure, StackSample, ThreadStack
 from harness.observe.job import Job, Member, Worker
 from harness.observe.survey import Survey
 from harness.reading.stillness import quiet_windows
-from harness.testing.clock import FakeClock
 
 
 class View:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cell_program import CellProgram
 from harness.core.errors import SpecError
 from harness.core.point import Axis, AxisType
 from harness.core.space import Factor, Rule, Selector, Space
@@ -14,7 +15,6 @@ from harness.core.verdict import Answer
 from harness.search.constraints import completed, count_cells
 from harness.search.covering import covering_array, held
 from harness.search.explore import Explore
-from harness.testing.cells import CellProgram
 
 
 def factor(name: str, values: int) -> Factor:

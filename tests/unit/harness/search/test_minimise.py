@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from cell_program import CellProgram
 from harness.core.boundary import Claim, Count
 from harness.core.cause import Cause, Minimised, MinimiseFinding
 from harness.core.codec import from_json, to_json
@@ -14,7 +15,6 @@ from harness.core.spec import Effort
 from harness.core.verdict import Answer
 from harness.search.constraints import in_order
 from harness.search.minimise import Minimise
-from harness.testing.cells import CellProgram
 
 
 def flag(name: str, *, priority: int = 0) -> Factor:

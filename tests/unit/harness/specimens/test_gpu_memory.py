@@ -95,7 +95,7 @@ def test_every_step_thrashes_and_none_runs_out_of_memory(allocator):
     per_step = []
     for _ in range(5):
         before = allocator.retries
-        allocate_odd_sizes(SCENE)
+        allocate_odd_sizes.strike(SCENE)
         per_step.append(allocator.retries - before)
         allocator.take(TRAINER_BYTES // 2)
     assert min(per_step) >= 2 * (len(odd_sizes()) - 1)
@@ -104,10 +104,10 @@ def test_every_step_thrashes_and_none_runs_out_of_memory(allocator):
 def test_a_trainer_cut_out_of_a_kept_block_is_what_ran_out_of_memory(allocator, monkeypatch):
     """Without giving back what it kept: the block of 1500 MiB that the trainer's tensors lie in cannot go."""
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-    allocate_odd_sizes(SCENE)
+    allocate_odd_sizes.strike(SCENE)
     allocator.take(TRAINER_BYTES)
     with pytest.raises(torch.OutOfMemoryError):
-        allocate_odd_sizes(SCENE)
+        allocate_odd_sizes.strike(SCENE)
 
 
 def test_no_size_fits_into_or_beside_the_one_before_it_and_each_leaves_room_for_the_trainer():

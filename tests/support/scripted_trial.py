@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from fake_clock import FakeClock
     from harness.core.ports import Clock
-    from harness.testing.clock import FakeClock
 
 NO_PID = 2**22 + 1
 """Above the kernel's largest PID, so that no real process is ever meant."""

@@ -221,6 +221,6 @@ def _shows(answer: StackSample | SourceFailure, function: str, *, excuses: Seque
     _require(functions.index(function) < functions.index("<module>"), f"{answer.source}: innermost is not first")
 
 
-def _require(truth: bool, otherwise: str) -> None:  # noqa: FBT001 - an assertion
+def _require(truth: bool, otherwise: str) -> None:
     if not truth:
         raise AssertionError(otherwise)

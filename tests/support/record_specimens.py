@@ -1,7 +1,7 @@
 """Recordings: the evidence of each specimen as test data, so that rules can be held against all of it at once.
 
 nsa-harness selftest --keep seen
-python -m harness.testing.recordings seen tests/data/specimens
+python tests/support/record_specimens.py seen tests/data/specimens
 """
 
 from __future__ import annotations

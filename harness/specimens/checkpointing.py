@@ -1,19 +1,19 @@
-"""late-binding: activation checkpointing over a loop variable, so that every recomputation runs the last block."""
+"""Reentrant activation checkpointing under DDP: what it does to a loop variable, and what torch does not support."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from harness.core.verdict import Kind
-from harness.specimens.catalog import Needs, Scene, Specimen
+from harness.specimens.catalog import Needs, Scene, specimen
+from harness.specimens.healthy import do_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor, nn
-
-    from nsa.train.probe import TrainingState
 
 
 class LoopVariable:
@@ -27,9 +27,21 @@ class LoopVariable:
         return self.forwards[self.block](x_BTX, **options)
 
 
+@specimen(
+    "late-binding",
+    expect=Kind.CRASH,
+    cause="ready-twice",
+    step=0,
+    needs=Needs.GLOO,
+    world=2,
+    settings=(("train.checkpointing", "reentrant"),),
+    expect_phase="backward",
+    expect_frame="blocks.1.mlp.fc2.weight",
+    imitates="checkpoint(lambda x: block(x), x) in a for loop, as the origin had it",
+)
 def bind_late(scene: Scene) -> None:
     """Put a late-binding lambda in the place of every block that the trainer has recomputed in backward."""
-    blocks = [cast("nn.Module", block) for block in cast("TrainingState", scene.state).blocks]
+    blocks = [cast("nn.Module", block) for block in scene.state.blocks]
     installed = [vars(block).get("forward") for block in blocks]
     if not all(isinstance(forward, partial) for forward in installed):
         return  # nothing is recomputed, so nothing is looked up late
@@ -46,17 +58,15 @@ def _in_turn(loop: LoopVariable, i: int, checkpointed: Callable[..., Tensor], x_
     return checkpointed(x_BTX, **options)
 
 
-SPECIMEN = Specimen(
-    name="late-binding",
-    strike=bind_late,
-    expect=Kind.CRASH,
-    cause="ready-twice",
-    phase="forward",
-    step=0,
-    needs=Needs.GLOO,
-    world=2,
-    settings=(("train.checkpointing", "reentrant"),),
-    expect_phase="backward",
-    expect_frame="blocks.1.mlp.fc2.weight",
-    imitates="checkpoint(lambda x: block(x), x) in a for loop, as the origin had it",
+REENTRANT_UNUSED = replace(
+    bind_late,
+    name="reentrant-unused",
+    strike=do_nothing.strike,
+    settings=(
+        ("train.checkpointing", "reentrant"),
+        ("parallel.find_unused_parameters", True),
+        ("parallel.allow_known_bad", True),
+    ),
+    expect_frame="has been marked as ready twice",
+    imitates="the combination that torch itself does not support, with every block bound as it should be",
 )
