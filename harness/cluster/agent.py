@@ -253,7 +253,8 @@ class Agent:
     def _attend(self, task: Task) -> None:
         """Look at what a job of Slurm runs on this node, and leave it as it is."""
         order, clock = task.order, WallClock()
-        job = job_here(order["slurm"], own_step=dict(surroundings()).get("SLURM_STEP_ID", ""))
+        own = dict(surroundings())
+        job = job_here(order["slurm"], own_step=own.get("SLURM_STEP_ID", ""), node=own.get("SLURMD_NODENAME", ""))
         self._tell(task, ready=True)
         task.go.wait()
         if "samples" in order:
