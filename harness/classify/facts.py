@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.core.outcome import Ending, StopReason
 from harness.core.verdict import Verdict
@@ -11,9 +11,9 @@ from harness.reading import pace
 from harness.reading.ranks import Job, job_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from harness.core.evidence import EvidenceId
+    from harness.core.evidence import Evidence, EvidenceId
     from harness.core.trial import Limit
     from harness.core.verdict import Case, Confidence, Kind
 
@@ -80,18 +80,48 @@ def silence_began_s(case: Case) -> float:
     return last.t_s if last else 0.0
 
 
-_judging = threading.local()
-"""The job of the case that this thread judges: several rules ask for it, one after the other."""
+class _Judging(threading.local):
+    """The case that this thread judges and its ranks one by one: rule after rule asks for the same of each.
+
+    ``jobs`` are by the identity of the evidence, which ``kept`` holds; ``views`` are of the case ``whole``.
+    """
+
+    def __init__(self) -> None:
+        self.whole: Case | None = None
+        self.views: tuple[Any, ...] = ()
+        self.kept: dict[int, Evidence] = {}
+        self.jobs: dict[int, Job] = {}
+
+
+_judging = _Judging()
 
 
 def job_of_case(case: Case) -> Job:
     """The processes of the trial in its silence, and how they depend on each other."""
-    if getattr(_judging, "evidence", None) is case.evidence:
-        return _judging.job
-    ended = [facts.rank for facts in case.evidence.ranks if facts.exit is not None]
-    job = job_of(case.evidence, since_s=silence_began_s(case), main=main_pid(case), ended=ended)
-    _judging.evidence, _judging.job = case.evidence, job
-    return job
+    key = id(case.evidence)
+    if key not in _judging.kept:
+        remember(case, ())
+    if key not in _judging.jobs:
+        ended = [facts.rank for facts in case.evidence.ranks if facts.exit is not None]
+        is_view = _judging.whole is not None and case.evidence is not _judging.whole.evidence
+        _judging.jobs[key] = job_of(
+            case.evidence, since_s=silence_began_s(case), main=main_pid(case), ended=ended, related=not is_view
+        )
+    return _judging.jobs[key]
+
+
+def remembered(case: Case) -> tuple[Any, ...]:
+    """The views of the ranks of ``case`` that were remembered; none of another case."""
+    return _judging.views if _judging.whole is case else ()
+
+
+def remember(case: Case, views: Sequence[Any]) -> None:
+    """From now on ``case`` is judged, with these views of its ranks, and the one before it no more."""
+    key = id(case.evidence)
+    job = _judging.jobs.get(key)
+    _judging.whole, _judging.views = case, tuple(views)
+    _judging.kept = {id(one): one for one in (case.evidence, *(view.case.evidence for view in views))}
+    _judging.jobs = {key: job} if job is not None else {}
 
 
 def seen_to_do_its_steps(case: Case) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from harness.classify.facts import job_of_case, place
+from harness.classify.facts import job_of_case, place, remember, remembered
 from harness.classify.messages import is_consequence
 from harness.core.outcome import Ending
 from harness.reading.frames import spell
@@ -13,12 +13,13 @@ from harness.reading.frames import spell
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from harness.core.evidence import Evidence, RankFacts, StackSample
+    from harness.core.evidence import Evidence, ProcessState, RankFacts, StackSample
     from harness.core.outcome import Outcome
     from harness.core.verdict import Case
     from harness.reading.meeting import Meeting
     from harness.reading.standing import Standing
 
+_Seen = TypeVar("_Seen", "StackSample", "ProcessState")
 
 STILL_THERE = frozenset({Ending.STOPPED_BY_US, Ending.STILL_RUNNING})
 """Endings of a trial in which ranks that have not ended were there to the end of the watch."""
@@ -106,18 +107,22 @@ class RankView:
 
 
 def views_of(case: Case) -> tuple[RankView, ...]:
-    """Every rank of the case, in order."""
+    """Every rank of the case, in order; made once for all the rules that judge it."""
     if not case.evidence.ranks:
         return ()
+    if known := remembered(case):
+        return known
     job = job_of_case(case)
-    return tuple(
-        RankView(
-            facts=facts,
-            case=replace(case, evidence=_evidence(case, facts), outcome=_outcome(case.outcome, facts)),
-            standing=job.stand.get(facts.pid) if facts.pid is not None else None,
-        )
-        for facts in case.evidence.ranks
-    )
+    stacks, processes = _by_rank(case.evidence.stacks), _by_rank(case.evidence.processes)
+    views: list[RankView] = []
+    for facts in case.evidence.ranks:
+        looks = processes.get(facts.rank, ())
+        evidence = _evidence(case, facts, stacks=stacks.get(facts.rank, ()), processes=looks)
+        standing = job.stand.get(facts.pid) if facts.pid is not None else None
+        one = replace(case, evidence=evidence, outcome=_outcome(case.outcome, facts))
+        views.append(RankView(facts=facts, case=one, standing=standing))
+    remember(case, views)
+    return tuple(views)
 
 
 def who(views: Iterable[RankView]) -> str:
@@ -160,7 +165,16 @@ def cited(views: Iterable[RankView]) -> tuple[str, ...]:
     return tuple(ids)
 
 
-def _evidence(case: Case, facts: RankFacts) -> Evidence:
+def _by_rank(seen: Iterable[_Seen]) -> dict[int, tuple[_Seen, ...]]:
+    found: dict[int, list[_Seen]] = {}
+    for item in seen:
+        found.setdefault(item.rank, []).append(item)
+    return {rank: tuple(items) for rank, items in found.items()}
+
+
+def _evidence(
+    case: Case, facts: RankFacts, *, stacks: tuple[StackSample, ...], processes: tuple[ProcessState, ...]
+) -> Evidence:
     """What was seen of one rank, as if it were the whole trial."""
     return replace(
         case.evidence,
@@ -168,8 +182,8 @@ def _evidence(case: Case, facts: RankFacts) -> Evidence:
         heartbeats=facts.heartbeats,
         heartbeats_total=facts.heartbeats_total,
         silence_s=facts.silence_s,
-        stacks=tuple(s for s in case.evidence.stacks if s.rank == facts.rank),
-        processes=tuple(p for p in case.evidence.processes if p.rank == facts.rank),
+        stacks=stacks,
+        processes=processes,
         result=facts.result,
         ranks=(),
         main=facts.pid or 0,

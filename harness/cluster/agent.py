@@ -1,8 +1,10 @@
 """The agent: on one node, conducts the parts of trials that the head sends, until the head is lost.
 
 ``python -m harness.cluster.agent``, with the head's addresses and the run's token in the environment. The main thread
-listens and answers at any time; the trial is conducted in a thread of its own, as in a lane. Whatever happens to the
-head, the connection or the agent, the trial's processes end (see ``harness.cluster``).
+listens and answers at any time; trials are conducted in another one, as in a lane. It is one for all trials: the kernel
+ends a fork server with the thread that started it, not with the process, and the next trial would have to import torch
+again, or be sent to a server that is just dying. Whatever happens to the head, the connection or the agent, the trial's
+processes end (see ``harness.cluster``).
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import time
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -28,7 +31,6 @@ from harness.cluster.wire import HEADS, ORDER, TOKEN, LostError, Wire, crowd, gr
 from harness.conduct import Parts, conduct
 from harness.core.codec import from_json, to_json
 from harness.core.columns import to_columns
-from harness.core.errors import HarnessError
 from harness.core.trial import Trial
 from harness.core.verdict import Case, Kind, Verdict
 from harness.launch.table import EXECUTORS
@@ -91,8 +93,8 @@ class Task:
     end: Event = field(default_factory=Event)
     called: Event = field(default_factory=Event)
     go: Event = field(default_factory=Event)
+    over: Event = field(default_factory=Event)
     begins_s: float = 0.0
-    thread: Thread | None = None
 
     def is_called(self) -> bool:
         """Whether another part is being looked into; said once."""
@@ -133,6 +135,8 @@ class Agent:
         self.task: Task | None = None
         self.done: set[str] = set()
         self.executors: dict[str, Executor] = {}
+        self.tasks: SimpleQueue[Task] = SimpleQueue()
+        Thread(target=self._work, daemon=True).start()
 
     def serve(self, wire: Wire) -> None:
         """Do what the head asks, until it is lost; then nothing of its trials is left."""
@@ -145,10 +149,10 @@ class Agent:
 
     def finish(self) -> None:
         """End the trial that runs, and wait for its end."""
-        if self.task is not None and self.task.thread is not None:
+        if self.task is not None:
             self.task.end.set()
             self.task.go.set()
-            self.task.thread.join(ENDING_S)
+            self.task.over.wait(ENDING_S)
         self.task = None
 
     def close(self) -> None:
@@ -181,18 +185,21 @@ class Agent:
             return  # it was given up: nothing runs twice
         self.finish()
         self.done.add(id)
-        self.task = task = Task(id=id, order=order)
-        task.thread = Thread(target=self._run, args=(task,), daemon=True)
-        task.thread.start()
+        self.task = Task(id=id, order=order)
+        self.tasks.put(self.task)
 
-    def _run(self, task: Task) -> None:
-        try:
-            if "slurm" in task.order:
-                self._attend(task)
-            else:
-                self._conduct(task)
-        except (HarnessError, OSError, ValueError) as error:
-            self._tell(task, failed=f"{type(error).__name__}: {error}")
+    def _work(self) -> None:
+        while True:
+            task = self.tasks.get()
+            try:
+                if "slurm" in task.order:
+                    self._attend(task)
+                else:
+                    self._conduct(task)
+            except Exception as error:  # noqa: BLE001 - the head waits for an answer, and the next trial for this thread
+                self._tell(task, failed=f"{type(error).__name__}: {error}")
+            finally:
+                task.over.set()
 
     def _conduct(self, task: Task) -> None:
         order, own = task.order, dict(surroundings())
@@ -246,7 +253,8 @@ class Agent:
     def _attend(self, task: Task) -> None:
         """Look at what a job of Slurm runs on this node, and leave it as it is."""
         order, clock = task.order, WallClock()
-        job = job_here(order["slurm"], own_step=dict(surroundings()).get("SLURM_STEP_ID", ""))
+        own = dict(surroundings())
+        job = job_here(order["slurm"], own_step=own.get("SLURM_STEP_ID", ""), node=own.get("SLURMD_NODENAME", ""))
         self._tell(task, ready=True)
         task.go.wait()
         if "samples" in order:

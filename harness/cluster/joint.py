@@ -23,7 +23,7 @@ from harness.observe.answers import steps_wanted
 from harness.observe.runner import never_ends
 from harness.observe.watch import AFTERMATH_S, CLOSING_S
 from harness.reading import pace
-from harness.reading.join import CUT_S, cut_s, join
+from harness.reading.join import CUT_S, cut_s, join, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,9 +40,6 @@ READY_S = 300.0
 """How long parts may take until all of them can begin: importing torch from a shared disk is slow."""
 
 PORT_S = 5.0
-SAME_S = 0.05
-"""Two tellings of the time of one mark differ by less."""
-
 NEVER_S = 30 * 86400.0
 
 
@@ -69,23 +66,14 @@ class Part:
         return None if shown is None else (self.node, *shown)
 
     def at_the_end(self, age_s: float, reason: StopReason) -> tuple[Node, Outcome, Evidence]:
-        """Its part when the trial was ended at ``age_s``: as it was last seen, if it made no mark after that.
-
-        The parts do not end in one moment: what a rank says because another node's was ended before it is our doing.
-        """
+        """Its part when the trial was ended at ``age_s``; all of it where it had ended by itself."""
         assert self.done is not None, "asked when all is over"
         outcome, evidence = self.done
-        stopped = replace(outcome, ending=Ending.STOPPED_BY_US, exit=None, stopped_by=reason, duration_s=age_s)
         if self.by_itself:
             return self.node, outcome, evidence
-        if self.seen is None or self._has_moved(*self.seen):
-            return self.node, stopped, evidence
-        then, seen = self.seen
-        return self.node, stopped, replace(seen, silence_s=seen.silence_s + age_s - then.duration_s)
-
-    def _has_moved(self, then: Outcome, seen: Evidence) -> bool:
-        told = self.facts or {"elapsed_s": 0.0, "silence_s": 0.0}
-        return told["elapsed_s"] - told["silence_s"] > then.duration_s - seen.silence_s + SAME_S
+        before = self.seen[1] if self.seen is not None else None
+        stopped = replace(outcome, ending=Ending.STOPPED_BY_US, exit=None, stopped_by=reason, duration_s=age_s)
+        return self.node, stopped, until(outcome, evidence, t_s=age_s, before=before)
 
 
 class Crew:

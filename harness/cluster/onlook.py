@@ -1,9 +1,12 @@
 """A job of Slurm that runs already, seen from all of its nodes at once: one case, as if all ranks were here.
 
-An agent is put into the job on each of its nodes (``srun --overlap``), finds there what the job runs by the variables
-that Slurm gave its processes, and looks at it as ``nsa-harness watch`` does, all beginning at one moment. Nobody is
+An agent is put into the job on each of its nodes (``srun --overlap``), asks Slurm there which processes are the job's
+(``scontrol listpids``), and looks at them as ``nsa-harness watch`` does, all beginning at one moment. Nobody is
 signalled, nothing is ended, and when the head goes the agents go. What several nodes saw is joined as a trial's parts
 are (``harness.reading.join``).
+
+What does not work: finding the job's processes by the variables that Slurm gave them. For that the environment of every
+process of the user is opened, also of those that are none of the job's.
 """
 
 from __future__ import annotations
@@ -13,14 +16,13 @@ import subprocess
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from harness.cluster.placed import agents
 from harness.cluster.slurm import SlurmEngine
 from harness.core.errors import HarnessError
-from harness.observe.job import Job, Member, NoJobError, ProcTree, find_job
+from harness.observe.job import Job, Member, NoJobError, Table, find_job, read_member
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -134,42 +136,44 @@ def _go(id: str, members: list[Agent]) -> None:
 # -- on a node of the job
 
 
-def job_here(job: str, *, own_step: str, root: Path = Path("/proc")) -> Job:
+def job_here(job: str, *, own_step: str, node: str = "") -> Job:
     """What a job of Slurm runs on this node, ``own_step`` left out: the step with the most ranks.
 
-    Ranks of other nodes are known to be elsewhere, and not to have ended.
+    ``node`` is this one's name to Slurm. Which processes are the job's, Slurm says; no other one is looked at, also of
+    the same user. Ranks of other nodes are known to be elsewhere, and not to have ended.
 
     Raises:
         NoJobError: none of its processes here is Python, or may be looked at by this user.
+        NoSlurmJobError: Slurm does not say which they are.
     """
-    starters: dict[int, None] = {}
-    for folder in root.glob("[0-9]*"):
-        if _is_of(folder, job, own_step=own_step):
-            parent = _parent(folder)
-            if not _is_of(root / str(parent), job, own_step=own_step):
-                starters[parent if parent > 1 else int(folder.name)] = None
+    pids = [pid for pid, step in _listed(job, node) if step != own_step]
+    members = {pid: member for pid in pids if (member := read_member(pid)) is not None}
+    starters = {m.pid if m.parent <= 1 else m.parent: m for m in members.values() if m.parent not in members}
+    # What has started a step's processes is Slurm's own, and known only as their parent.
+    steps = {pid: replace(m, pid=pid, parent=0, command="slurmstepd", **_NOTHING) for pid, m in starters.items()}
+    tree = Table({**steps, **members})
     found: list[Job] = []
     for pid in starters:
         with suppress(NoJobError):  # a shell, or srun
-            one = find_job(pid, tree=ProcTree(root))
-            kept = [w for w in one.workers if _is_of(root / str(w.member.pid), job, own_step=own_step)]
-            found += [replace(one, workers=tuple(kept))] if kept else []
+            found.append(find_job(pid, tree=tree))
     if not found:
         raise NoJobError(f"job {job} has no Python process on this node that this user may look at")
     chosen = max(found, key=lambda one: (one.workers[0].member.rank is not None, len(one.workers)))
     return replace(chosen, absent=tuple((rank, why, False) for rank, why, _ in chosen.absent))
 
 
-def _is_of(folder: Path, job: str, *, own_step: str) -> bool:
-    try:
-        words = (folder / "environ").read_bytes().split(b"\0")
-    except OSError:
-        return False
-    return f"SLURM_JOB_ID={job}".encode() in words and f"SLURM_STEP_ID={own_step}".encode() not in words
+_NOTHING: Mapping[str, Any] = {"started": 0, "inner": 0, "argv": "", "python": False, "env": {}}
 
 
-def _parent(folder: Path) -> int:
+def _listed(job: str, node: str) -> list[tuple[int, str]]:
+    """The processes of a job on this node, each with its step: ``PID JOBID STEPID LOCALID GLOBALID``, a line each."""
+    ask = ["scontrol", "listpids", job, *([node] if node else [])]
     try:
-        return int((folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
-    except (OSError, IndexError):
-        return 0
+        asked = subprocess.run(ask, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise NoSlurmJobError("there is no scontrol on this node, which says what a job runs here") from None
+    rows = [line.split() for line in asked.stdout.splitlines()]
+    found = [(int(row[0]), row[2]) for row in rows if len(row) > 2 and row[0].isdecimal() and row[1] == job]
+    if not found and asked.stderr.strip():
+        raise NoSlurmJobError(f"Slurm does not say what job {job} runs on this node: {asked.stderr.strip()}")
+    return found

@@ -3,8 +3,8 @@
 A full look (``nsa-harness watch``) takes some seconds, one or two of them on a CPU: too much every ten seconds, for
 weeks. So every job has a pulse, the CPU time of its processes, which costs a read of one file each. A job that has
 been quiet for a while is looked into; one that computes is looked into now and then, because a kernel without an end
-and a wait inside NCCL compute too. What stays as it is is looked into ever more rarely, and what moves again is
-watched as at first.
+and a wait inside NCCL compute too. What stays as it is is looked into ever more rarely, what has not run at all since
+two looks that agreed only each half hour, and what moves again is watched as at first.
 
 A hang is told when two looks, some time apart, say the same of the same job. It is then one incident, with a number
 of its own, until a look finds that the job goes on: that is told too, and the watch begins anew. Every event is in a

@@ -138,7 +138,7 @@ class Guard:
                 self._ended(job, vigil)
                 continue
             vigil.pulse(now_s, self._pulse(job, now_s))
-            if vigil.is_due(now_s):
+            if vigil.is_due(now_s) and not vigil.stands(now_s, self._turns(job, vigil)):
                 self._look_into(job, vigil)
         self.ledger.flush()
         self._deliver()
@@ -166,6 +166,12 @@ class Guard:
         """The CPU time of a job's processes. Of one on other nodes it is not known: it counts as one that computes."""
         return {0: now_s} if job.slurm else jobs.cpu_s(self.families.get(job, [job.pid]), proc=self.proc)
 
+    def _turns(self, job: Guarded, vigil: Vigil) -> int | None:
+        """How often the job's threads have run, where that is of use: of other nodes it is not known."""
+        if job.slurm or not vigil.alike:
+            return None
+        return jobs.turns(self.families.get(job, [job.pid]), proc=self.proc)
+
     def _routine_s(self) -> float:
         if self.routine_s is not None:
             return self.routine_s
@@ -181,6 +187,7 @@ class Guard:
             vigil.failed(self.clock.now())
             return
         suspected, what = vigil.suspect, vigil.looked(self.clock.now(), look)
+        vigil.turns = self._turns(job, vigil)
         if vigil.suspect is not suspected:  # the look that has to agree may be another guard's
             suspect = vigil.suspect.cause if vigil.suspect is not None else ""
             self.ledger.add(event=SUSPECT, job=job.key, cause=suspect, at_s=self.clock.now())

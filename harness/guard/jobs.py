@@ -134,6 +134,11 @@ def cpu_s(found: Sequence[int], *, proc: Proc) -> dict[int, float]:
     return {pid: used for pid in found if (used := proc.all_cpu_s(pid)) is not None}
 
 
+def turns(found: Sequence[int], *, proc: Proc) -> int:
+    """How often threads of these processes have stopped running so far: the same again, and none has run since."""
+    return sum(proc.turns(pid) for pid in found)
+
+
 def _guarded(member: Member) -> Guarded:
     return Guarded(pid=member.pid, started=member.started, command=member.argv or member.command)
 

@@ -29,6 +29,9 @@ AGAIN_S = 60.0
 SHARE = 0.001
 """What the routine looks of all jobs together may cost, CPU seconds a second, unless the user says how often."""
 
+ALIKE = 2
+"""Looks in a row that said the same, after which another one is of use only if a thread of the job has run since."""
+
 BLIND = 2
 """Looks in a row that saw no stack of a job after which that is told."""
 
@@ -79,6 +82,7 @@ class Vigil:
     ``hang`` the number of the incident that is told, 0 while there is none; ``hangs`` how many there were.
     ``doubted`` says that the last look at a hang that is told did not call it one, though it saw nothing move either.
     ``blind`` are the looks in a row that saw no stack of it; ``told_unseen`` says that this was told, once for all.
+    ``said`` is what the last look said, ``alike`` how many in a row did, ``turns`` how often its threads had run then.
     """
 
     routine_s: float = ROUTINE_S
@@ -92,6 +96,9 @@ class Vigil:
     doubted: bool = False
     blind: int = 0
     told_unseen: bool = False
+    said: tuple[str, str] = ("", "")
+    alike: int = 0
+    turns: int | None = None
     cpu_s: dict[int, tuple[float, float]] = field(default_factory=dict[int, tuple[float, float]])
 
     def pulse(self, now_s: float, cpu_s: dict[int, float]) -> None:
@@ -116,9 +123,20 @@ class Vigil:
             return True  # it has come to rest since the last look
         return now_s - self.looked_s >= self.patience_s
 
+    def stands(self, now_s: float, turns: int | None) -> bool:
+        """Whether a look that is due would only say the same again: not one thread has run since looks that agreed."""
+        if self.looked_s is None or self.alike < ALIKE or turns is None or turns != self.turns:
+            return False
+        if now_s - self.looked_s >= max(LONGEST_S, self.routine_s):
+            return False
+        self.patience_s = self._longer()
+        return True
+
     def looked(self, now_s: float, look: Look) -> What | None:
         """Take note of what a look said; what is to be told of it."""
         self.looked_s = now_s
+        self.alike = self.alike + 1 if (look.kind, look.cause) == self.said else 1
+        self.said = (look.kind, look.cause)
         self.blind = self.blind + 1 if look.unseen and not look.moves else 0
         if self.blind and not look.hangs:  # what it did cannot be told, so nothing is taken back either
             self.patience_s = self._longer()
@@ -131,7 +149,8 @@ class Vigil:
         self.doubted = False
         if not look.hangs:
             told, self.suspect, self.hang = self.hang, None, 0
-            self.patience_s = self._longer() if self.quiet_since_s is not None else self.routine_s
+            longer = self._longer(4.0 if look.moves else 2.0)
+            self.patience_s = longer if self.quiet_since_s is not None else self.routine_s
             return What.GOES_ON if told else None
         if self.hang:
             self.patience_s = self._longer()
@@ -152,8 +171,8 @@ class Vigil:
         """Take note of a look that could not be taken: again soon, since what it would have said is not known."""
         self.looked_s, self.patience_s = now_s, min(max(2.0 * self.patience_s, AGAIN_S), self.routine_s)
 
-    def _longer(self) -> float:
-        return min(max(2.0 * self.patience_s, QUIET_S), max(LONGEST_S, self.routine_s))
+    def _longer(self, times: float = 2.0) -> float:
+        return min(max(times * self.patience_s, QUIET_S), max(LONGEST_S, self.routine_s))
 
 
 def routine(*, cost_s: float, jobs: int) -> float:

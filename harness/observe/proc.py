@@ -122,6 +122,11 @@ class Proc:
         stat = self._stat(f"{pid}")
         return None if stat is None else (int(stat[11]) + int(stat[12])) / _TICKS_PER_S
 
+    def turns(self, pid: int) -> int:
+        """How often its threads have given up a CPU so far, of their own accord or not; 0 when it is gone."""
+        seen = (self._fields(f"{pid}/task/{tid}/status") for tid in self._tids(pid))
+        return sum(s.get("voluntary_ctxt_switches", 0) + s.get("nonvoluntary_ctxt_switches", 0) for s in seen)
+
     def tracer(self, pid: int) -> int:
         """The PID that traces this process; 0 for none."""
         return self._fields(f"{pid}/status").get("TracerPid", 0)

@@ -102,16 +102,32 @@ class GpuView:
         return ", ".join(parts)
 
 
+class Gpus:
+    """The samples of all GPUs, by the processes that were on each."""
+
+    def __init__(self, samples: Iterable[GpuSample]) -> None:
+        self._samples: dict[int, list[GpuSample]] = {}
+        self._of_pid: dict[int, set[int]] = {}
+        for sample in samples:
+            self._samples.setdefault(sample.index, []).append(sample)
+            for process in sample.processes:
+                self._of_pid.setdefault(process.pid, set()).add(sample.index)
+
+    def of(self, pids: Iterable[int | None], *, since_s: float = 0.0) -> tuple[GpuView, ...]:
+        """The GPUs of these processes since ``since_s``; where the driver names no processes, all that were seen."""
+        own: set[int] = set()
+        for pid in pids:
+            own |= self._of_pid.get(pid or 0, set())
+        views: list[GpuView] = []
+        for index in sorted(own if self._of_pid else self._samples):
+            samples = tuple(sample for sample in self._samples[index] if sample.t_s > since_s)
+            views += [GpuView(index=index, samples=samples)] if samples else []
+        return tuple(views)
+
+
 def gpus_of_pids(evidence: Evidence, pids: Iterable[int | None], *, since_s: float = 0.0) -> tuple[GpuView, ...]:
-    """The GPUs of these processes since ``since_s``; where the driver does not name processes, all that were seen."""
-    wanted = set(pids)
-    own = {s.index for s in evidence.gpus for process in s.processes if process.pid in wanted}
-    named = any(s.processes for s in evidence.gpus)
-    by_index: dict[int, list[GpuSample]] = {}
-    for sample in evidence.gpus:
-        if sample.t_s > since_s and (sample.index in own or not named):
-            by_index.setdefault(sample.index, []).append(sample)
-    return tuple(GpuView(index=index, samples=tuple(seen)) for index, seen in sorted(by_index.items()))
+    """The GPUs of these processes, as :meth:`Gpus.of` has them."""
+    return Gpus(evidence.gpus).of(pids, since_s=since_s)
 
 
 def _matters(process: GpuProcess, sample: GpuSample) -> bool:

@@ -102,6 +102,44 @@ def join(parts: Sequence[tuple[Node, Outcome, Evidence]]) -> Evidence:
     )
 
 
+def until(outcome: Outcome, evidence: Evidence, *, t_s: float, before: Evidence | None) -> Evidence:
+    """What was seen of a part by ``t_s``, when the trial was ended; ``before`` is what it had shown until a while ago.
+
+    Parts do not end in one moment. What a rank does and says once another node's was ended is our doing: it makes no
+    more marks, or others, and calls a connection lost. What has no time of its own (a result, what was printed) counts
+    as far as it was there before.
+    """
+    told = {facts.rank: facts.result for facts in before.ranks} if before is not None else {}
+    ranks: list[RankFacts] = []
+    for facts in evidence.ranks:
+        if facts.ended_s is not None and facts.ended_s <= t_s:
+            ranks.append(facts)
+            continue
+        marks = _marked(facts, outcome, t_s=t_s)
+        ranks.append(replace(facts, result=told.get(facts.rank), exit=None, ended_s=None, **marks))
+    results = (facts.result for facts in ranks)
+    return replace(
+        evidence,
+        **_marked(evidence, outcome, t_s=t_s),
+        **{name: tuple(x for x in getattr(evidence, name) if x.t_s <= t_s) for name in _LOOKS},
+        ranks=tuple(ranks),
+        result=next((result for result in results if result is not None), None if before is None else before.result),
+        logs=evidence.logs if before is None else before.logs,
+    )
+
+
+_LOOKS = ("stacks", "processes", "gpus", "collectives")
+
+
+def _marked(seen: Evidence | RankFacts, outcome: Outcome, *, t_s: float) -> dict[str, Any]:
+    """The marks by ``t_s`` of what the watch saw until ``outcome``'s end, and the silence since the last of them."""
+    kept = tuple(mark for mark in seen.heartbeats if mark.t_s <= t_s)
+    later = len(seen.heartbeats) - len(kept)
+    last_s = kept[-1].t_s if kept else 0.0
+    silence_s = t_s - last_s if later else max(seen.silence_s + t_s - outcome.duration_s, 0.0)
+    return {"heartbeats": kept, "heartbeats_total": seen.heartbeats_total - later, "silence_s": silence_s}
+
+
 def cut_s(parts: Iterable[tuple[Node, Evidence]]) -> float:
     """How long all nodes with live processes were looked at together since the last mark, less what clocks may be off.
 

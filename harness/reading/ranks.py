@@ -14,11 +14,12 @@ which is what a wait inside NCCL looks like. Else its GPU may simply be at work.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from harness.reading.desync import Divergence, Parting, crossed, partings
 from harness.reading.frames import bare, own_frame, python_frames
-from harness.reading.gpus import gpus_of_pids
+from harness.reading.gpus import Gpus
 from harness.reading.meeting import MEETINGS, Meeting
 from harness.reading.standing import Chance, Standing, alive, standings
 from harness.reading.waits import Ender
@@ -26,6 +27,7 @@ from harness.reading.waits import Ender
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from harness.core.devices import CollectiveState
     from harness.core.evidence import Evidence
 
 
@@ -72,28 +74,34 @@ class Job:
         return alive(self.stand, goes_nowhere=goes_nowhere)
 
 
-def job_of(evidence: Evidence, *, since_s: float, main: int | None, ended: Iterable[int] = ()) -> Job:
+def job_of(
+    evidence: Evidence, *, since_s: float, main: int | None, ended: Iterable[int] = (), related: bool = True
+) -> Job:
     """The job in the silence that began at ``since_s``. ``main`` is the process that trains where there are no ranks.
 
-    ``ended`` are ranks that are known to have ended.
+    ``ended`` are ranks that are known to have ended. ``related`` False leaves out who waits for whom: of the evidence
+    of one rank of several nobody asks that.
     """
     stand = standings(evidence, since_s=since_s)
     gone = frozenset(ended)
     ranks = {facts.rank: facts.pid for facts in evidence.ranks if facts.pid is not None and facts.rank not in gone}
     ranks = {rank: pid for rank, pid in ranks.items() if pid in stand}
     named = {facts.rank for facts in evidence.ranks}
-    elsewhere = (set(range(evidence.world)) | named) - ranks.keys() - gone
+    everybody = _everybody(evidence.world)
+    elsewhere = (everybody | named).difference(ranks, gone) if named or gone else everybody
     leader = main if main in stand else _root(stand)
     leaders = tuple(ranks.values()) or (() if leader is None else (leader,))
-    job = Job(stand=stand, leaders=leaders, ranks=ranks, gone=gone, elsewhere=frozenset(elsewhere))
+    job = Job(stand=stand, leaders=leaders, ranks=ranks, gone=gone, elsewhere=elsewhere)
     if not job.several:
-        return replace(job, stand={**stand, **{pid: _alone(stand[pid], evidence) for pid in leaders}})
-    parted = partings(evidence.collectives, world=evidence.world or len(ranks))
-    circle = crossed(evidence.collectives)
-    related = dict(stand)
-    for rank, pid in ranks.items():
-        related[pid] = _related(job, rank, evidence, parted=parted, circle=circle)
-    return replace(job, stand=related, parted=parted, circle=circle)
+        gpus = Gpus(evidence.gpus)
+        return replace(job, stand={**stand, **{pid: _alone(stand[pid], gpus) for pid in leaders}})
+    return _Relations(job, evidence).job() if related else job
+
+
+@cache
+def _everybody(world: int) -> frozenset[int]:
+    """All ranks of so many: one set for all ranks that ask."""
+    return frozenset(range(world))
 
 
 def _root(stand: Mapping[int, Standing]) -> int | None:
@@ -101,69 +109,20 @@ def _root(stand: Mapping[int, Standing]) -> int | None:
     return next((pid for pid, one in stand.items() if one.parent not in stand), None)
 
 
-def _alone(one: Standing, evidence: Evidence) -> Standing:
+def _alone(one: Standing, gpus: Gpus) -> Standing:
     """The standing of a process that trains alone, with its wait for its GPU put in place of the core that it burns."""
-    if one.meeting is None or one.meeting.kind != "gpu" or not _waits_there(one, 0, evidence):
+    if one.meeting is None or one.meeting.kind != "gpu" or one.motion is None:
         return one
-    return replace(one, chances=() if spins(one, evidence) else (_AT_WORK,))
+    return replace(one, chances=() if spins(one, gpus) else (_AT_WORK,))
 
 
 _AT_WORK = Chance(how="it waits for its GPU, which may be at work", ender=Ender.DEVICE)
 
 
-def spins(one: Standing, evidence: Evidence) -> bool:
+def spins(one: Standing, gpus: Gpus) -> bool:
     """Whether the GPU of a process was seen for some time to be occupied all the time by what works on nothing."""
-    gpus = gpus_of_pids(evidence, {one.pid}, since_s=one.looks[0].t_s - 1.0)
-    return bool(gpus) and all(gpu.occupied_by_nothing and gpu.seconds >= SPIN_S and gpu.tells_power for gpu in gpus)
-
-
-def _related(job: Job, rank: int, evidence: Evidence, *, parted: tuple[Divergence, ...], circle: str) -> Standing:
-    """The standing of a rank with its wait for other ranks put in place of what the kernel says of it."""
-    one = job.stand[job.ranks[rank]]
-    meeting = one.meeting or _handed_over(one, rank, evidence)
-    one = replace(one, meeting=meeting)
-    if meeting is None or not _waits_there(one, rank, evidence):
-        return one
-    if circle or any(d.parting in (Parting.OPERATION, Parting.SHAPE) and rank in dict(d.calls) for d in parted):
-        return replace(one, chances=())
-    if any(rank in late_ranks(d) for d in parted):
-        return replace(one, chances=() if spins(one, evidence) else (_AT_WORK,))
-    missing = {other for d in parted for other in _missing_for(d, rank)}
-    if missing:
-        return replace(one, chances=tuple(_until_they_come(job, sorted(missing))))
-    if meeting.kind == "gpu" and not _gpu_waits_for_ranks(one, rank, evidence):
-        return replace(one, chances=() if spins(one, evidence) else (_AT_WORK,))
-    without_it = frozenset(other for d in parted for other in _waiting_for(d, rank)) if meeting.kind != "gpu" else ()
-    return replace(one, chances=tuple(_in_meeting(job, rank, one, evidence, elsewhere=frozenset(without_it))))
-
-
-def _handed_over(one: Standing, rank: int, evidence: Evidence) -> Meeting | None:
-    """The operation that a rank waits for inside backward, by its recorder: without native frames no stack shows it."""
-    innermost = next(iter(python_frames(one.thread)), None) if one.thread is not None else None
-    if one.thread is None or innermost is None or bare(innermost) != "_engine_run_backward" or not one.stays:
-        return None
-    pending = [op for state in evidence.collectives if state.rank == rank for op in state.pending]
-    if not pending or one.motion is None or not one.motion.polls:
-        return None
-    return Meeting(kind="gradients", name="the all-reduce of gradients", frame=own_frame(one.thread))
-
-
-def _missing_for(parted: Divergence, rank: int) -> tuple[int, ...]:
-    """The ranks that ``rank``, which has called an operation that is not over, waits for there."""
-    calls = dict(parted.calls)
-    if calls.get(rank) is None or rank in parted.odd:
-        return ()
-    if parted.parting is Parting.MISSING:
-        return parted.odd
-    late = late_ranks(parted)
-    return () if rank in late else late
-
-
-def _waiting_for(parted: Divergence, rank: int) -> tuple[int, ...]:
-    """The ranks that wait in an operation which ``rank`` never called: they are not where it waits now."""
-    if parted.parting is not Parting.MISSING or rank not in parted.odd:
-        return ()
-    return tuple(other for other, call in parted.calls if call is not None and other != rank)
+    seen = gpus.of({one.pid}, since_s=one.looks[0].t_s - 1.0)
+    return bool(seen) and all(gpu.occupied_by_nothing and gpu.seconds >= SPIN_S and gpu.tells_power for gpu in seen)
 
 
 def late_ranks(parted: Divergence) -> tuple[int, ...]:
@@ -174,70 +133,147 @@ def late_ranks(parted: Divergence) -> tuple[int, ...]:
     return tuple(sorted(rank for rank, state in states.items() if state == "scheduled"))
 
 
-def _waits_there(one: Standing, rank: int, evidence: Evidence) -> bool:
-    """Whether a rank that is in a collective by its stack really waits there, and moves no data.
+class _Parted:
+    """A divergence as every rank asks of it: ``called`` are the ranks that made the call, ``met`` all that count."""
 
-    Inside NCCL, and while it waits for its GPU, a waiting rank burns a core; gloo's merely sleeps.
-    """
-    if one.motion is None:
-        return False
-    if one.motion.polls:
-        return True
-    if one.meeting is not None and one.meeting.kind == "gpu":
-        return True
-    return one.motion.counters_still and (_occupied(one, evidence) or _nccl(rank, evidence))
+    def __init__(self, divergence: Divergence) -> None:
+        self.parting, self.odd = divergence.parting, divergence.odd
+        self.differs = divergence.parting in (Parting.OPERATION, Parting.SHAPE)
+        self.late = late_ranks(divergence)
+        self.met = frozenset(rank for rank, _ in divergence.calls)
+        self.called = frozenset(rank for rank, call in divergence.calls if call is not None)
 
+    def missing_for(self, rank: int) -> tuple[int, ...]:
+        """The ranks that ``rank``, which has called an operation that is not over, waits for there."""
+        if rank not in self.called or rank in self.odd:
+            return ()
+        if self.parting is Parting.MISSING:
+            return self.odd
+        return () if rank in self.late else self.late
 
-def _nccl(rank: int, evidence: Evidence) -> bool:
-    return any(state.rank == rank and "nccl" in state.backend.lower() for state in evidence.collectives)
-
-
-def _occupied(one: Standing, evidence: Evidence) -> bool:
-    gpus = gpus_of_pids(evidence, {one.pid}, since_s=one.looks[0].t_s)
-    return bool(gpus) and all(gpu.occupied_by_nothing for gpu in gpus)
-
-
-def _gpu_waits_for_ranks(one: Standing, rank: int, evidence: Evidence) -> bool:
-    """Whether a rank that waits for its GPU waits for other ranks there: an operation of its own is not over."""
-    states = [state for state in evidence.collectives if state.rank == rank]
-    return bool(states[-1].pending) if states else _occupied(one, evidence)
+    def waiting_for(self, rank: int) -> frozenset[int]:
+        """The ranks that wait in an operation which ``rank`` never called: they are not where it waits now."""
+        return self.called if self.parting is Parting.MISSING and rank in self.odd else frozenset()
 
 
-def _until_they_come(job: Job, missing: Iterable[int]) -> Iterable[Chance]:
-    for rank in missing:
-        if rank in job.ranks:
-            yield Chance(how=f"waits for rank {rank}", who=frozenset({job.ranks[rank]}))
-        elif rank not in job.gone:
-            yield Chance(how=f"waits for rank {rank}, which is not here", ender=Ender.MACHINE)
+class _Relations:
+    """Who waits for whom: what is the same for many ranks is worked out once, or a job of thousands is never judged."""
+
+    def __init__(self, job: Job, evidence: Evidence) -> None:
+        parted = partings(evidence.collectives, world=evidence.world or len(job.ranks))
+        self._job = replace(job, parted=parted, circle=crossed(evidence.collectives))
+        self._parted = [_Parted(divergence) for divergence in parted]
+        self._gpus = Gpus(evidence.gpus)
+        self._states: dict[int, list[CollectiveState]] = {}
+        for state in evidence.collectives:
+            self._states.setdefault(state.rank, []).append(state)
+        self._at: dict[tuple[str, str] | None, list[int]] = {}
+        for rank, pid in job.ranks.items():
+            self._at.setdefault(_place(job.stand[pid].meeting), []).append(rank)
+        self._waits: dict[object, tuple[Chance, ...]] = {}
+
+    def job(self) -> Job:
+        """The job with its ranks related."""
+        related = {pid: self._related(rank, self._job.stand[pid]) for rank, pid in self._job.ranks.items()}
+        return replace(self._job, stand={**self._job.stand, **related})
+
+    def _related(self, rank: int, one: Standing) -> Standing:
+        """The standing of a rank with its wait for other ranks put in place of what the kernel says of it."""
+        meeting = one.meeting or self._handed_over(one, rank)
+        one = replace(one, meeting=meeting)
+        if meeting is None or not self._waits_there(one, rank):
+            return one
+        if self._job.circle or any(parted.differs and rank in parted.met for parted in self._parted):
+            return replace(one, chances=())
+        if any(rank in parted.late for parted in self._parted):
+            return replace(one, chances=() if spins(one, self._gpus) else (_AT_WORK,))
+        missing = tuple(found for parted in self._parted if (found := parted.missing_for(rank)))
+        if missing:
+            return replace(one, chances=self._until_they_come(frozenset[int]().union(*missing)))
+        if meeting.kind == "gpu" and not self._gpu_waits_for_ranks(one, rank):
+            return replace(one, chances=() if spins(one, self._gpus) else (_AT_WORK,))
+        without_it = [parted.waiting_for(rank) for parted in self._parted if meeting.kind != "gpu"]
+        return replace(one, chances=self._in_meeting(rank, meeting, frozenset[int]().union(*without_it)))
+
+    def _handed_over(self, one: Standing, rank: int) -> Meeting | None:
+        """The operation that a rank waits for inside backward, by its recorder: without native frames no stack does."""
+        innermost = next(iter(python_frames(one.thread)), None) if one.thread is not None else None
+        if one.thread is None or innermost is None or bare(innermost) != "_engine_run_backward" or not one.stays:
+            return None
+        pending = any(state.pending for state in self._states.get(rank, ()))
+        if not pending or one.motion is None or not one.motion.polls:
+            return None
+        return Meeting(kind="gradients", name="the all-reduce of gradients", frame=own_frame(one.thread))
+
+    def _waits_there(self, one: Standing, rank: int) -> bool:
+        """Whether a rank that is in a collective by its stack really waits there, and moves no data.
+
+        Inside NCCL, and while it waits for its GPU, a waiting rank burns a core; gloo's merely sleeps.
+        """
+        if one.motion is None:
+            return False
+        if one.motion.polls or (one.meeting is not None and one.meeting.kind == "gpu"):
+            return True
+        nccl = any("nccl" in state.backend.lower() for state in self._states.get(rank, ()))
+        return one.motion.counters_still and (nccl or self._occupied(one))
+
+    def _occupied(self, one: Standing) -> bool:
+        gpus = self._gpus.of({one.pid}, since_s=one.looks[0].t_s)
+        return bool(gpus) and all(gpu.occupied_by_nothing for gpu in gpus)
+
+    def _gpu_waits_for_ranks(self, one: Standing, rank: int) -> bool:
+        """Whether a rank that waits for its GPU waits for other ranks there: an operation of its own is not over."""
+        states = self._states.get(rank)
+        return bool(states[-1].pending) if states else self._occupied(one)
+
+    def _until_they_come(self, missing: frozenset[int]) -> tuple[Chance, ...]:
+        if missing not in self._waits:
+            self._waits[missing] = tuple(self._until(rank) for rank in sorted(missing - self._job.gone))
+        return self._waits[missing]
+
+    def _until(self, rank: int) -> Chance:
+        if rank in self._job.ranks:
+            return Chance(how=f"waits for rank {rank}", who=frozenset({self._job.ranks[rank]}))
+        return Chance(how=f"waits for rank {rank}, which is not here", ender=Ender.MACHINE)
+
+    def _in_meeting(self, rank: int, meeting: Meeting, elsewhere: frozenset[int]) -> tuple[Chance, ...]:
+        """Whom a rank waits for by its stack: those that are not where it is, or are ``elsewhere`` by their recorders.
+
+        The same for all ranks that wait in the same call, but for themselves.
+        """
+        job, place = self._job, _place(meeting)
+        others = len(job.ranks) > 1
+        apart = elsewhere.intersection(job.ranks)
+        for at, ranks in self._at.items():
+            apart |= frozenset[int]() if _together(place, at) else frozenset(ranks)
+        apart -= {rank}
+        chances = self._until_they_come(apart | job.elsewhere)
+        if others and not apart and not job.elsewhere and not job.gone:
+            if self._all_spin:
+                return ()  # every card waits for the others', and nobody computes
+            chances += (Chance(how="all ranks are there, and what connects them may be slow", ender=Ender.MACHINE),)
+        if meeting.name in MEETINGS and not job.gone and not others:
+            chances += (Chance(how="ranks that are not here may still come", ender=Ender.MACHINE),)
+        return chances
+
+    @cached_property
+    def _all_spin(self) -> bool:
+        return all(spins(self._job.stand[pid], self._gpus) for pid in self._job.ranks.values())
 
 
-def _in_meeting(
-    job: Job, rank: int, one: Standing, evidence: Evidence, *, elsewhere: frozenset[int]
-) -> Iterable[Chance]:
-    """Whom a rank waits for by its stack: those that are not where it is, or are ``elsewhere`` by their recorders."""
-    meeting = one.meeting
-    assert meeting is not None, "only ranks that wait in a meeting are asked"
-    others = {r: job.stand[pid] for r, pid in job.ranks.items() if r != rank}
-    apart = sorted(r for r, other in others.items() if r in elsewhere or not _together(meeting, other.meeting))
-    yield from _until_they_come(job, sorted({*apart, *job.elsewhere}))
-    if others and not apart and not job.elsewhere and not job.gone:
-        if all(spins(other, evidence) for other in (one, *others.values())):
-            return  # every card waits for the others', and nobody computes
-        yield Chance(how="all ranks are there, and what connects them may be slow", ender=Ender.MACHINE)
-    if meeting.name in MEETINGS and not job.gone and not others:
-        yield Chance(how="ranks that are not here may still come", ender=Ender.MACHINE)
+def _place(meeting: Meeting | None) -> tuple[str, str] | None:
+    """Where ranks wait together. From another line it may be the same call: ``broadcast`` in the branch of rank 0."""
+    return None if meeting is None else (meeting.kind, meeting.name)
 
 
-def _together(meeting: Meeting, other: Meeting | None) -> bool:
+def _together(one: tuple[str, str] | None, other: tuple[str, str] | None) -> bool:
     """Whether two waits may be for each other: the same call, two that complete each other, or nobody can tell."""
-    if other is None:
+    if one is None or other is None:
         return False
-    if "gpu" in (meeting.kind, other.kind):
-        return "pair" not in (meeting.kind, other.kind)
-    if meeting.kind == other.kind == "pair":
-        return _COMPLETES[meeting.name] == other.name
-    # From another line it may be the same call: ``broadcast`` in the branch of rank 0, and in the others'.
-    return (meeting.kind, meeting.name) == (other.kind, other.name)
+    kinds = {one[0], other[0]}
+    if "gpu" in kinds:
+        return "pair" not in kinds
+    return _COMPLETES[one[1]] == other[1] if kinds == {"pair"} else one == other
 
 
 _COMPLETES = {"send": "recv", "recv": "send", "batch_isend_irecv": "batch_isend_irecv"}

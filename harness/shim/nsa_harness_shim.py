@@ -284,7 +284,12 @@ def show_stacks(file):
 
     From C it works whatever holds the interpreter lock, and can crash a process whose Python runs, because it reads
     frames while they change: up to one signal in a dozen (ADR 18). ``harness.observe.stacks.faulthandler`` chooses.
+
+    While it ends, Python gives back every signal that it handled, and one that is on its way then would end the process
+    with a signal's status, as a crash does. Both are ignored instead from the last line of the program on: Python
+    leaves alone what is ignored, and faulthandler goes back to what was before it.
     """
+    import atexit
     import faulthandler
 
     def show(number, frame):
@@ -303,7 +308,10 @@ def show_stacks(file):
     _signal.signal(GENTLY, show)
     # A system call of the program that waits goes on waiting.
     _signal.siginterrupt(GENTLY, False)  # noqa: FBT003 - it takes no names
+    if _signal.getsignal(AT_ONCE) is _signal.SIG_DFL:  # once: faulthandler does not take a signal for a second time
+        _signal.signal(AT_ONCE, _signal.SIG_IGN)
     faulthandler.register(AT_ONCE, file=file, all_threads=True)
+    atexit.register(_signal.signal, GENTLY, _signal.SIG_IGN)
 
 
 def own_frames(frame):

@@ -402,6 +402,7 @@ CANNED: dict[str, list[Case]] = {
         case(stopped_by=StopReason.INTERRUPT, silence_s=9.0, processes=looks(), stacks=stacks([IN_LOCK] * 3)),
     ],
     "infra": [
+        signalled(60),
         case(ending=Ending.NEVER_STARTED, why="no such file: /nowhere/python", heartbeats=(), heartbeats_total=0),
         case(ending=Ending.EXITED, exit=None, why="the supervisor was killed by signal 9"),
         case(

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,18 @@ if rank == 3:
 else:
     dist.all_reduce(one)
 time.sleep(600)
+"""
+
+
+WAITS = """
+import sys, threading, time
+lock = threading.Lock()
+for step in range(6):
+    print("step", step, flush=True)
+    time.sleep(0.5)
+    if step == 3 and int(sys.argv[1]) >= 3:
+        lock.acquire()
+        lock.acquire()
 """
 
 
@@ -98,6 +111,28 @@ def blocks(name):
     """The blocks of the cookbook that are held here, of one engine."""
     (section,) = re.findall(rf"(?ms)^## {name}\n(.*?)^## ", COOKBOOK.read_text(), re.IGNORECASE)
     return re.findall(r"(?ms)^<!-- held by: tests/integration/test_clusters.py -->\n```bash\n(.*?)^```$", section)
+
+
+@pytest.mark.long
+def test_a_search_gives_the_answer_of_one_machine_and_sooner_on_two_nodes(engine, tmp_path):
+    """Of a program that waits most of the time: both nodes here are the same cores."""
+    name, env, _ = engine
+    (tmp_path / "waits.py").write_text(WAITS)
+
+    def asked(*on):
+        words = ["--axis", "n_layers=1..4", "--certify", "8", "--fresh", "--json", *on]
+        command = [sys.executable, "-m", "harness", "bisect", *words, "--", sys.executable, "waits.py", "{n_layers}"]
+        began_s = time.monotonic()
+        done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.stdout, done.stderr
+        return json.loads(done.stdout)["answer"], time.monotonic() - began_s
+
+    (here, _), (one, one_s), (two, two_s) = (
+        asked(*on) for on in ([], ["--on", name, "--nodes", "1"], ["--on", name, "--nodes", "2"])
+    )
+    assert "n_layers=3 hangs (deadlock) in output, 2 of 2 trials; n_layers=2 passes" in here
+    assert here == one == two
+    assert two_s < one_s
 
 
 @pytest.mark.long

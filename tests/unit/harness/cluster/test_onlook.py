@@ -3,56 +3,83 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 
 import pytest
 
+from bench.strangers.audit import strace
 from harness.cluster.head import Member
 from harness.cluster.onlook import NoSlurmJobError, ask, job_here, nodes_of
 from harness.core.node import Node
 from harness.observe.job import NoJobError
 
-OF_JOB = {"SLURM_JOB_ID": "4711", "SLURM_NTASKS": "4"}
 WAIT = [sys.executable, "-c", "print(1, flush=True); input()"]
 
 
 @pytest.fixture
-def ranks():
-    """Two ranks of step 3 of job 4711, of four, and a helper of step 9."""
-    rows = [("3", "0"), ("3", "1"), ("9", "0")]
+def ranks(tmp_path, monkeypatch):
+    """Two ranks of step 3 of job 4711, of four, a helper of step 9, and one of the same user that is not the job's."""
+    rows = [("3", "0"), ("3", "1"), ("9", "0"), ("", "7")]
     started = [
         subprocess.Popen(
             WAIT,
-            env={
-                **os.environ,
-                "SLURM_JOB_ID": "4711",
-                "SLURM_STEP_ID": step,
-                "SLURM_PROCID": rank,
-                "SLURM_NTASKS": "4",
-            },
+            env={**os.environ, "SLURM_JOB_ID": "4711", "SLURM_PROCID": rank, "SLURM_NTASKS": "4"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        for step, rank in rows
+        for _, rank in rows
     ]
     for one in started:
         one.stdout.readline()
+    listed = "".join(f"{p.pid} 4711 {step} - -\n" for p, (step, _) in zip(started, rows, strict=True) if step)
+    says(tmp_path, monkeypatch, out=f"PID JOBID STEPID LOCALID GLOBALID\n{listed}")
     yield started
     for one in started:
         one.communicate(b"\n")
 
 
+def says(tmp_path, monkeypatch, *, out, err=""):
+    """A scontrol that answers this for job 4711 on node n1, and nothing else."""
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text(f"#!/bin/sh\n[ \"$*\" = 'listpids 4711 n1' ] || exit 1\nprintf '{out}'\nprintf '{err}' >&2\n")
+    scontrol.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+
 def test_the_ranks_of_a_job_on_this_node_are_found_and_those_of_others_have_not_ended(ranks):
-    job = job_here("4711", own_step="9")
+    job = job_here("4711", own_step="9", node="n1")
 
     assert [(w.member.rank, w.member.pid) for w in job.workers] == [(0, ranks[0].pid), (1, ranks[1].pid)]
     assert [(rank, required) for rank, _, required in job.absent] == [(2, False), (3, False)]
 
 
-def test_of_a_job_that_has_nothing_here_that_is_said(ranks):
-    with pytest.raises(NoJobError, match="job 4712 has no Python process on this node"):
-        job_here("4712", own_step="9")
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_no_process_is_looked_at_that_is_not_the_jobs(ranks, tmp_path):
+    find = "from harness.cluster.onlook import job_here; print(job_here('4711', own_step='9', node='n1').workers)"
+
+    done = subprocess.run([*strace(f"{tmp_path}/calls"), sys.executable, "-c", find], capture_output=True, check=False)
+
+    calls = (tmp_path / "calls").read_text()
+    looked_at = {int(pid) for line in calls.splitlines() for pid in re.findall(r"/proc/(\d+)[/\"]", line)}
+    traced = {int(line.split()[0]) for line in calls.splitlines()}
+    assert looked_at - traced == {ranks[0].pid, ranks[1].pid}, done.stderr
+
+
+def test_of_a_job_that_has_nothing_here_that_is_said(tmp_path, monkeypatch):
+    says(tmp_path, monkeypatch, out="PID JOBID STEPID LOCALID GLOBALID\n")
+
+    with pytest.raises(NoJobError, match="job 4711 has no Python process on this node"):
+        job_here("4711", own_step="9", node="n1")
+
+
+def test_what_slurm_says_instead_of_the_processes_is_said(tmp_path, monkeypatch):
+    says(tmp_path, monkeypatch, out="", err="No job steps exist on this node")
+
+    with pytest.raises(NoSlurmJobError, match="job 4711 runs on this node: No job steps exist"):
+        job_here("4711", own_step="9", node="n1")
 
 
 class Connection:

@@ -22,6 +22,7 @@ from harness.guard.ledger import GuardedError, Ledger
 from harness.guard.policy import CONFIRM_S, LONGEST_S, QUIET_S, Look, Vigil, What, may_end
 from harness.guard.receivers import Message, Metrics, ReceiverError, address
 from harness.observe.proc import Proc
+from harness.testing.engines import await_
 
 TICK = 10.0
 HUNG = Message(id="7-1-1-hang", what=What.HANG, title="HANG (deadlock): process 7", body="python train.py")
@@ -78,6 +79,40 @@ def test_of_a_job_that_cannot_be_looked_into_that_is_told_once_and_nothing_is_ta
     ]
     assert [what for _, what in played([*hang, *[(False, BLIND)] * 200])[1]] == [What.HANG, What.UNSEEN]
     assert played([(True, WORKS)] * 20 + [(False, BLIND)] * 4 + [(False, UNSEEN)] * 200)[1] == []
+
+
+@pytest.fixture
+def waits():
+    """A process that waits for a line, and answers with one."""
+    code = "print(1, flush=True)\nfor _ in open(0): print(1, flush=True)"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        answered(process)
+        yield process
+        process.kill()
+
+
+def answered(process):
+    process.stdout.readline()
+    await_(lambda: Proc().state(process.pid) == "S", "it does not wait again")
+
+
+def test_a_job_of_which_no_thread_has_run_is_looked_into_twice_and_then_each_half_hour(tmp_path, waits):
+    guard = guarding(tmp_path, waits, look=UNSEEN, heard=Heard())
+    ticks(guard, 160)  # 27 minutes
+    assert guard.looks == 2
+    ticks(guard, 60)
+    assert guard.looks == 3
+
+
+def test_a_job_that_has_run_since_is_looked_into_again_though_it_used_next_to_no_cpu(tmp_path, waits):
+    guard = guarding(tmp_path, waits, look=UNSEEN, heard=Heard())
+    ticks(guard, 20)
+    assert guard.looks == 2
+    waits.stdin.write(b"\n")
+    waits.stdin.flush()
+    answered(waits)
+    ticks(guard, 60)
+    assert guard.looks == 3
 
 
 def test_a_hang_that_computes_is_found_by_the_routine():

@@ -26,6 +26,7 @@ from harness.observe.stacks.pick import sample_all
 from harness.observe.stacks.pyspy import PySpy
 from harness.observe.stacks.pystack import PyStack
 from harness.observe.stacks.table import load_sources
+from harness.reading.waits import ASKED_BY
 from harness.testing.executors import wait_gone
 from stack_sources import ScriptedSource
 
@@ -431,6 +432,22 @@ def test_a_process_that_ran_and_now_waits_is_asked_again_from_c(tmp_path):
     with waiting(tmp_path / "faulthandler_rank0.txt") as pid:
         answer = sample(Faulthandler(proc=RanBefore(), limit_s=0.2), pid, tmp_path)
     assert answer.source == "faulthandler (signal 61 was sent)"
+
+
+@pytest.mark.parametrize("number", ASKED_BY)
+def test_a_request_for_stacks_that_comes_while_python_ends_does_not_end_the_process(number, tmp_path):
+    code = f"""
+import faulthandler, os, sys
+from harness.shim.nsa_harness_shim import show_stacks
+show_stacks(open(sys.argv[1], "w"))
+show_stacks(open(sys.argv[1], "w"))
+class Last:
+    def __del__(self, let_go=faulthandler.unregister, kill=os.kill, me=os.getpid()):
+        let_go(61)  # as Python does after the last object is gone
+        kill(me, {number})
+last = Last()
+"""
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path / "stacks")], check=False).returncode == 0
 
 
 def test_faulthandler_prints_each_time_what_is_new(tmp_path):
