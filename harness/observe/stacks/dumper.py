@@ -202,8 +202,8 @@ def _end(dumper: subprocess.Popen[bytes], *, pid: int, before: str, proc: Proc, 
 def _let_on(pid: int, *, before: str, proc: Proc) -> bool:
     """Continue ``pid`` if a dumper that failed has left it stopped, or on the way to it; whether it had.
 
-    One that dies between its stop signal and the wait for it does. To a process in disk sleep the signal is still on its
-    way then, and would stop it for good as soon as the disk answers.
+    One that dies between its stop signal and the wait for it does. To a process in disk sleep the signal is still on
+    its way then, and would stop it for good as soon as the disk answers.
     """
     is_to_stop = proc.pending_signals(pid) & 1 << (signal.SIGSTOP - 1)
     if "T" in before or not (is_to_stop or "T" in proc.states(pid)):

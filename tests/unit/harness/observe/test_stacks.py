@@ -324,7 +324,7 @@ def test_process_that_a_killed_dumper_left_stopped_is_continued(tool, child, mon
 
 
 def test_process_that_a_killed_dumper_would_have_stopped_in_disk_sleep_goes_on(tool, tmp_path, monkeypatch):
-    """The stop arrives when the disk answers, long after the dumper is dead. Here a child that cannot begin is the disk."""
+    """The stop arrives when the disk answers, after the dumper is dead. Here a child that cannot begin is the disk."""
     os.mkfifo(disk := tmp_path / "disk")
     waits = f"""
 import os
