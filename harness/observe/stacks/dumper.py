@@ -189,6 +189,7 @@ def run_dumper(argv: list[str], *, pid: int, proc: Proc, limit_s: float = DUMP_L
     out, err = answer
     if dumper.returncode == 0:
         return Dump(text=out.decode(errors="replace"), stopped_s=stopwatch.seconds)
+    _let_on(pid, before=before, proc=proc)
     if not proc.states(pid):
         return Dump(failure=f"process {pid} ended while it was looked at")
     return Dump(failure=why_refused(err.decode(errors="replace"), code=dumper.returncode, proc=proc))
@@ -243,17 +244,34 @@ def _end(dumper: subprocess.Popen[bytes], *, pid: int, before: str, proc: Proc, 
         f"no answer within {waited_s:g} s (process state {before[0]}; the dumper used {used_s:.1f} s of CPU); "
         "the dumper was killed"
     )
-    try:
-        dumper.communicate(timeout=_END_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        # On a very busy machine it takes its time to die, holding our pipes: collected whenever that is.
-        threading.Thread(target=dumper.communicate, name="dumper-end", daemon=True).start()
+    continued = threading.Event()
+
+    def collect() -> None:
+        dumper.communicate()
+        if _let_on(pid, before=before, proc=proc):
+            continued.set()
+
+    # On a very busy machine it takes its time to die, holding our pipes: collected whenever that is.
+    end = threading.Thread(target=collect, name="dumper-end", daemon=True)
+    end.start()
+    end.join(_END_LIMIT_S)
+    if end.is_alive():
         return f"{said} but did not end"
-    if "T" in proc.states(pid) and "T" not in before:
-        # A dumper that dies between its stop signal and the wait for it leaves its target stopped.
+    return f"{said} and had left the process stopped; it was continued" if continued.is_set() else said
+
+
+def _let_on(pid: int, *, before: str, proc: Proc) -> bool:
+    """Continue ``pid`` if a dumper that failed has left it stopped, or on the way to it; whether it had.
+
+    One that dies between its stop signal and the wait for it does. To a process in disk sleep the signal is still on
+    its way then, and would stop it for good as soon as the disk answers.
+    """
+    is_to_stop = proc.pending_signals(pid) & 1 << (signal.SIGSTOP - 1)
+    if "T" in before or not (is_to_stop or "T" in proc.states(pid)):
+        return False
+    with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGCONT)
-        return f"{said} and had left the process stopped; it was continued"
-    return said
+    return True
 
 
 def why_refused(message: str, *, code: int, proc: Proc) -> str:

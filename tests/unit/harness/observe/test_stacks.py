@@ -323,6 +323,29 @@ def test_process_that_a_killed_dumper_left_stopped_is_continued(tool, child, mon
     assert "T" not in Proc().states(child)
 
 
+def test_process_that_a_killed_dumper_would_have_stopped_in_disk_sleep_goes_on(tool, tmp_path, monkeypatch):
+    """The stop arrives when the disk answers, after the dumper is dead. Here a child that cannot begin is the disk."""
+    os.mkfifo(disk := tmp_path / "disk")
+    waits = f"""
+import os
+os.waitpid(os.posix_spawn("/bin/true", ["true"], {{}}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, {str(disk)!r}, 0, 0)]), 0)
+"""
+    with subprocess.Popen([sys.executable, "-c", waits]) as child:
+        while Proc().states(child.pid) != "D":
+            WallClock().sleep(0.005)
+        attaches = f"""{sys.executable} -c 'import ctypes, os
+assert ctypes.CDLL(None).ptrace(16, {child.pid}, 0, 0) == 0
+os.waitpid({child.pid}, 0)'"""
+        with begun(monkeypatch, lambda: Proc().pending_signals(child.pid)):
+            dump = run_dumper([tool(attaches)], pid=child.pid, proc=Proc(), limit_s=0.1)
+        disk.write_text("")
+        while Proc().states(child.pid) not in {"T", "Z"}:
+            WallClock().sleep(0.005)
+        child.kill()
+    assert child.returncode == 0
+    assert "it was continued" in dump.failure
+
+
 def test_process_that_ends_while_it_is_looked_at_is_gone_not_an_error(tool):
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True)
     dump = run_dumper([tool(f"kill -KILL {child.pid}; exit 1")], pid=child.pid, proc=Reaping(child))
