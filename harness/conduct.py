@@ -14,7 +14,8 @@ from harness.core.verdict import Case, Verdict
 from harness.observe.answers import steps_wanted
 from harness.observe.devices.table import load_devices
 from harness.observe.job import rank_told
-from harness.observe.runner import watch
+from harness.observe.proc import Proc
+from harness.observe.runner import GRACE_S, Eyes, Runner
 from harness.store import layout
 
 if TYPE_CHECKING:
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
 
     from harness.core.ports import Clock, Elsewhere, Executor, Judge, StackSources, Target, Watched
     from harness.core.trial import Trial
-
-GRACE_S = 2.0
-"""Between TERM and KILL when a trial is ended. Its evidence is already taken; a handler may still save something."""
-
 
 TIMED = frozenset({StopReason.STARTUP, StopReason.STALL, StopReason.TOTAL})
 """Ends that only a limit has brought about."""
@@ -97,22 +94,21 @@ def conduct(
     else:
         devices, clock = load_devices(), Attentive(parts.clock)
         try:
-            outcome, evidence = watch(
+            outcome, evidence = Runner(
                 handle=handle,
                 trial=trial,
                 trial_dir=trial_dir,
                 clock=clock,
-                sources=parts.sources,
+                eyes=Eyes(sources=parts.sources, devices=devices, view=Proc()),
                 progress=watched,
                 started_s=started_s,
                 interrupted=interrupted,
                 examine=examine,
-                devices=devices,
                 judge=judge
                 or (lambda outcome, evidence: classify(Case(trial=trial, outcome=outcome, evidence=evidence))),
                 called=called,
                 rank=rank_told(dict(command.env)),
-            )
+            ).run()
             if clock.still_s and (outcome.stopped_by in TIMED if examine else not interrupted()):
                 why = f"the harness itself stood still for {clock.still_s:.1f} s, suspended or without a CPU"
                 outcome = replace(outcome, ending=Ending.EXITED, exit=None, stopped_by=None, why=why)

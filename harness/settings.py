@@ -1,4 +1,4 @@
-"""Settings: what the surroundings say, each value with its source. The harness's only reader of the environment."""
+"""Settings: what the surroundings say. The harness's only reader of the environment."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ class Settings:
     python: str
     child_env: tuple[tuple[str, str], ...]
     patient_env: tuple[tuple[str, str], ...]
-    runs_source: str
     leases: Path
     whole_env: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
@@ -54,15 +53,8 @@ class Settings:
             from harness.core.errors import SpecError
 
             raise SpecError("--runs is empty; leave it out for the default, ./runs or what NSA_HARNESS_RUNS says")
-        where, source = (
-            (runs, "flag --runs")
-            if runs
-            else (env["NSA_HARNESS_RUNS"], "env NSA_HARNESS_RUNS")
-            if env.get("NSA_HARNESS_RUNS")
-            else ("runs", "default")
-        )
         try:
-            runs_dir = Path(where).absolute()
+            runs_dir = Path(runs or env.get("NSA_HARNESS_RUNS") or "runs").absolute()
         except FileNotFoundError:
             from harness.core.errors import NoFolderError
 
@@ -74,7 +66,6 @@ class Settings:
             patient_env=tuple(
                 sorted((k, v) for k, v in env.items() if k.startswith("NSA_") and not k.startswith(OWN_PREFIX))
             ),
-            runs_source=source,
             leases=Path(env.get("NSA_HARNESS_LEASES") or "/tmp/nsa-harness-leases"),
             whole_env=tuple(sorted(env.items())),
         )

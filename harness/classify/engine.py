@@ -12,63 +12,60 @@ from harness.registry import Registry
 if TYPE_CHECKING:
     from harness.core.verdict import Case, Verdict
 
+_AT = "harness.classify.rules."
+
+_WHATEVER_ENDED_IT = {
+    # Trials that say nothing about the program come first: nothing seen in them may be held against it.
+    "interrupted": f"{_AT}infra:interrupted",
+    "infra": f"{_AT}infra:infra",
+    "xid": f"{_AT}xid:xid",
+    # What ran must be what was asked before it can answer the question, also when it passed.
+    "misconfigured": f"{_AT}misconfigured:misconfigured",
+    # A pass must also meet what the matrix asks of it.
+    "nonfinite_loss": f"{_AT}below_target:nonfinite_loss",
+    "below_target": f"{_AT}below_target:below_target",
+    "gradients_wrong": f"{_AT}below_target:gradients_wrong",
+}
+
+_NOT_ENDED_BY_ITSELF = {
+    # Now the trials that we ended, and jobs that we watch. A standstill is decisive whatever any limit says ...
+    "stalled": f"{_AT}stalled:stalled",
+    # ... what burns CPU only after all patience, and not while it gets on.
+    "busy": f"{_AT}busy:busy",
+    "slow_why": f"{_AT}slow_why:slow_why",
+    "slow": f"{_AT}slow:slow",
+    # Always fires.
+    "unresolved": f"{_AT}unresolved:unresolved",
+}
+
 RULES = Registry(
     "rule",
     {
-        # Trials that say nothing about the program come first: nothing seen in them may be held against it.
-        "interrupted": "harness.classify.rules.infra:interrupted",
-        "infra": "harness.classify.rules.infra:infra",
-        "xid": "harness.classify.rules.xid:xid",
-        # What ran must be what was asked before it can answer the question, also when it passed.
-        "misconfigured": "harness.classify.rules.misconfigured:misconfigured",
-        # A pass must also meet what the matrix asks of it.
-        "nonfinite_loss": "harness.classify.rules.below_target:nonfinite_loss",
-        "below_target": "harness.classify.rules.below_target:below_target",
-        "gradients_wrong": "harness.classify.rules.gradients_wrong:gradients_wrong",
+        **_WHATEVER_ENDED_IT,
         # Then what the process itself said and how it ended: facts, no inference.
-        "passed": "harness.classify.rules.passed:passed",
-        "early_exit": "harness.classify.rules.early_exit:early_exit",
+        "passed": f"{_AT}passed:passed",
+        "early_exit": f"{_AT}passed:early_exit",
         # The special exceptions before the general one.
-        "nonfinite": "harness.classify.rules.nonfinite:nonfinite",
-        "foreign_device": "harness.classify.rules.foreign_device:foreign_device",
-        "memory_leak": "harness.classify.rules.memory_leak:memory_leak",
-        "oom": "harness.classify.rules.oom:oom",
-        "exit_abort": "harness.classify.rules.exit_abort:exit_abort",
-        "crashed": "harness.classify.rules.crashed:crashed",
-        # Now the trials that we ended, and jobs that we watch. A standstill is decisive whatever any limit says ...
-        "stalled": "harness.classify.rules.stalled:stalled",
-        # ... what burns CPU only after all patience, and not while it gets on.
-        "busy": "harness.classify.rules.busy:busy",
-        "slow_why": "harness.classify.rules.slow_why:slow_why",
-        "slow": "harness.classify.rules.slow:slow",
-        # Always fires.
-        "unresolved": "harness.classify.rules.unresolved:unresolved",
+        "nonfinite": f"{_AT}nonfinite:nonfinite",
+        "foreign_device": f"{_AT}foreign_device:foreign_device",
+        "memory_leak": f"{_AT}oom:memory_leak",
+        "oom": f"{_AT}oom:oom",
+        "exit_abort": f"{_AT}exit_abort:exit_abort",
+        "crashed": f"{_AT}crashed:crashed",
+        **_NOT_ENDED_BY_ITSELF,
     },
 )
 
 RANK_RULES = Registry(
     "rule for several ranks",
     {
-        "interrupted": "harness.classify.rules.infra:interrupted",
-        "infra": "harness.classify.rules.infra:infra",
-        "xid": "harness.classify.rules.xid:xid",
-        "misconfigured": "harness.classify.rules.misconfigured:misconfigured",
-        "nonfinite_loss": "harness.classify.rules.below_target:nonfinite_loss",
-        "below_target": "harness.classify.rules.below_target:below_target",
-        "gradients_wrong": "harness.classify.rules.gradients_wrong:gradients_wrong",
-        "ranks_passed": "harness.classify.rules.ranks_passed:ranks_passed",
+        **_WHATEVER_ENDED_IT,
+        "ranks_passed": f"{_AT}passed:ranks_passed",
         # Who failed by itself, before who merely said that another one is gone.
-        "rank_failed": "harness.classify.rules.rank_failed:rank_failed",
-        "collective_timeout": "harness.classify.rules.collective_timeout:collective_timeout",
-        "ranks_crashed": "harness.classify.rules.ranks_crashed:ranks_crashed",
-        # Now the trials that we ended, and jobs that we watch. A standstill is decisive whatever any limit says ...
-        "stalled": "harness.classify.rules.stalled:stalled",
-        # ... what burns CPU only after all patience, and not while it gets on.
-        "busy": "harness.classify.rules.busy:busy",
-        "slow_why": "harness.classify.rules.slow_why:slow_why",
-        "slow": "harness.classify.rules.slow:slow",
-        # Always fires.
-        "unresolved": "harness.classify.rules.unresolved:unresolved",
+        "rank_failed": f"{_AT}rank_failed:rank_failed",
+        "collective_timeout": f"{_AT}collective_timeout:collective_timeout",
+        "ranks_crashed": f"{_AT}crashed:ranks_crashed",
+        **_NOT_ENDED_BY_ITSELF,
     },
 )
 """The rules for trials of several ranks: how they ended is asked rank by rank, a standstill of the whole job."""
@@ -91,7 +88,8 @@ def classify(case: Case) -> Verdict:
         first = replace(first, rank=None)
     also = tuple(name for name, _ in rest if name not in ALWAYS)
     because = f"{first.because}{_whereabouts(case, first.rank)}"
-    return replace(first, because=because, also=also, alternatives=competing(case, first))
+    first = replace(first, rule=first.rule or name, because=because, also=also)
+    return replace(first, alternatives=competing(case, first))
 
 
 def _whereabouts(case: Case, rank: int | None) -> str:

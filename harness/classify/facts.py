@@ -32,24 +32,6 @@ PATIENCE = pace.WATCHED
 """Times its limit that a silence must last where one limit's worth of evidence is not decisive."""
 
 
-def known_ids(case: Case) -> frozenset[EvidenceId]:
-    """Every id that a verdict on ``case`` may cite."""
-    evidence = case.evidence
-    ids = {"progress", "exit", "cleanup"}
-    ids.update(item.id for item in (*evidence.stacks, *evidence.processes, *evidence.failures, *evidence.logs))
-    ids.update(item.id for item in (*evidence.gpus, *evidence.collectives, *evidence.ras))
-    results = (evidence.result, *(rank.result for rank in evidence.ranks))
-    ids.update(result.id for result in results if result is not None)
-    ids.update(rank.id for rank in evidence.ranks)
-    if evidence.gradients is not None:
-        ids.add(evidence.gradients.id)
-    if evidence.config_seen:
-        ids.add("config")
-    if case.trial.prediction is not None:
-        ids.add("prediction")
-    return frozenset(ids)
-
-
 def stopped_by_limit(case: Case) -> bool:
     """Whether we ended the trial because of a limit (not because the user asked), or would have if it were ours."""
     ours = (Ending.STOPPED_BY_US, Ending.STILL_RUNNING)
@@ -183,15 +165,18 @@ def conclude(
     case: Case,
     kind: Kind,
     *,
-    rule: str,
     because: str,
     cites: Iterable[EvidenceId],
     confidence: Confidence,
     cause: str | None = None,
     signature: str | None = None,
     phase: str | None = None,
+    rule: str = "",
 ) -> Verdict:
-    """A verdict with phase, step and rank filled in from the last mark, and each citation once."""
+    """A verdict with phase, step and rank filled in from the last mark, and each citation once.
+
+    ``rule`` is for one that is no row of the table by itself; to the others the engine gives their name there.
+    """
     last = case.evidence.last
     return Verdict(
         kind=kind,

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from harness.core.evidence import WorkerResult
 
 CAUSES: tuple[tuple[str, str], ...] = (
     ("ready-twice", r"mark a variable ready only once|has been marked as ready twice"),
@@ -52,10 +56,9 @@ def cause_of(text: str) -> str | None:
     return next((cause for cause, pattern in CAUSES if re.search(pattern, text, re.DOTALL)), None)
 
 
-def is_consequence(exception: str | None, message: str | None) -> bool:
+def is_consequence(result: WorkerResult) -> bool:
     """Whether this is what a rank says that lost another one."""
-    bare = (exception or "").rpartition(".")[2]
-    return bare == RANK_LOST or bool(CONSEQUENCE.search(message or ""))
+    return result.bare == RANK_LOST or bool(CONSEQUENCE.search(result.message or ""))
 
 
 def said(message: str | None) -> str:

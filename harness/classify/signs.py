@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from harness.classify.facts import job_of_case, main_pid, silence_began_s
-from harness.classify.rules.memory_leak import steady_growth
+from harness.classify.rules.oom import steady_growth
 from harness.reading.frames import different_stacks
 from harness.reading.gpus import NO_TRAFFIC, GpuView, gpus_of_pids
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from harness.core.verdict import Case
-    from harness.reading.standing import Standing
 
 HALF_A_CORE = 0.5
 """CPU seconds per second that are more than any polling."""
@@ -27,11 +26,6 @@ def gpus_of(case: Case, *, silent: bool = True) -> tuple[GpuView, ...]:
     """The GPUs of the processes that train, since the last mark or (``silent`` False) all the time."""
     pids = {rank.pid for rank in case.evidence.ranks} or {main_pid(case)}
     return gpus_of_pids(case.evidence, pids, since_s=silence_began_s(case) if silent else 0.0)
-
-
-def _leader(case: Case) -> Standing | None:
-    job = job_of_case(case)
-    return job.stand[job.leaders[0]] if job.leaders else None
 
 
 def gpu_occupied(case: Case) -> str:
@@ -71,7 +65,7 @@ def none_pending(case: Case) -> str:
 
 def stacks_move(case: Case) -> str:
     """Native stacks differ: something runs."""
-    one = _leader(case)
+    one = job_of_case(case).leader
     native = one.native if one is not None else ()
     different = different_stacks(native)
     return f"{different} different native stacks in {len(native)} samples" if different > 1 else ""
@@ -79,14 +73,14 @@ def stacks_move(case: Case) -> str:
 
 def stacks_stay(case: Case) -> str:
     """All stacks are the same."""
-    one = _leader(case)
+    one = job_of_case(case).leader
     count = len(one.samples) if one is not None else 0
     return f"{count} of {count} stacks are the same" if one is not None and one.stays else ""
 
 
 def asleep(case: Case) -> str:
     """Every thread sleeps."""
-    one = _leader(case)
+    one = job_of_case(case).leader
     if one is None or one.motion is None or not one.motion.still:
         return ""
     return f"all {len(one.motion.threads)} threads slept at {len(one.looks)} looks"
@@ -94,14 +88,14 @@ def asleep(case: Case) -> str:
 
 def computes(case: Case) -> str:
     """The process uses its CPU."""
-    one = _leader(case)
+    one = job_of_case(case).leader
     moved = one.motion if one is not None else None
     return f"{moved.cpu_s:.1f} s CPU in {moved.seconds:.1f} s" if moved and moved.cpu_share > HALF_A_CORE else ""
 
 
 def memory_moves(case: Case) -> str:
     """Page faults, memory or I/O change during the silence."""
-    one = _leader(case)
+    one = job_of_case(case).leader
     moved = one.motion if one is not None else None
     if moved is None or moved.counters_still:
         return ""

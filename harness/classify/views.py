@@ -84,7 +84,7 @@ class RankView:
     def follows(self) -> bool:
         """Whether its failure is what a rank says that lost another one."""
         result = self.facts.result
-        return self.raised and result is not None and is_consequence(result.exception, result.message)
+        return self.raised and result is not None and is_consequence(result)
 
     @property
     def phase(self) -> str:

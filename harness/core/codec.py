@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import importlib
 import types
 import typing
 from enum import Enum
@@ -33,6 +34,12 @@ RETIRED: dict[str, frozenset[str]] = {
 """Fields that older versions wrote and that mean nothing any more, by class: they are read and dropped."""
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
+
+_CORE = (
+    "boundary", "campaign", "cause", "devices", "evidence", "matrix", "node", "outcome", "point", "record", "space",
+    "spec", "trial", "verdict",
+)  # fmt: skip
+"""The modules whose dataclasses are written."""
 
 
 def to_json(value: Any) -> Any:
@@ -237,25 +244,7 @@ def _dataclass_of(cls: type[Any]) -> Turn:
 def hints(cls: type) -> dict[str, Any]:
     """The types of a core dataclass's fields."""
     # The core modules name each other under TYPE_CHECKING; resolve against all of them.
-    import harness.core.boundary as boundary
-    import harness.core.campaign as campaign
-    import harness.core.cause as cause
-    import harness.core.devices as devices
-    import harness.core.evidence as evidence
-    import harness.core.matrix as matrix
-    import harness.core.node as node
-    import harness.core.outcome as outcome
-    import harness.core.point as point
-    import harness.core.record as record
-    import harness.core.space as space
-    import harness.core.spec as spec
-    import harness.core.trial as trial
-    import harness.core.verdict as verdict
-
     names: dict[str, Any] = {}
-    core = (
-        boundary, campaign, cause, devices, evidence, matrix, node, outcome, point, record, space, spec, trial, verdict,
-    )  # fmt: skip
-    for module in core:
-        names.update(vars(module))
+    for module in _CORE:
+        names.update(vars(importlib.import_module(f"harness.core.{module}")))
     return typing.get_type_hints(cls, localns=names)

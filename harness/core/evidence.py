@@ -181,6 +181,11 @@ class ThreadState:
     holders: tuple[int, ...] = ()
     outside: bool | None = None
 
+    @property
+    def switches(self) -> int:
+        """Context switches of both kinds."""
+        return self.voluntary_switches + self.involuntary_switches
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessState:
@@ -248,6 +253,11 @@ class WorkerResult:
     message: str | None = None
     traceback: str | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def bare(self) -> str:
+        """The exception's name without its module; empty without one."""
+        return (self.exception or "").rpartition(".")[2]
 
 
 GRAPH_NODES = "forward_nodes"

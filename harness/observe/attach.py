@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import stat
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -154,20 +154,6 @@ class Looker(Runner):
         """What was seen, with the ends of the files that the job prints into."""
         seen = super().evidence(**facts)  # pyright: ignore[reportArgumentType] - passed on as they came
         return replace(seen, logs=job_logs([worker.member.pid for worker in self._job.workers]))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stops:
-    """How long processes were stopped for their native frames, in all."""
-
-    dumps: int
-    seconds: float
-
-
-def stops(evidence: Evidence) -> Stops:
-    """What looking has cost the job."""
-    taken = [sample.stopped_s for sample in evidence.stacks if sample.stopped_s > 0.0]
-    return Stops(dumps=len(taken), seconds=sum(taken))
 
 
 def job_logs(pids: Sequence[int], *, root: Path = Path("/proc")) -> tuple[LogTail, ...]:

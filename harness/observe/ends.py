@@ -29,9 +29,12 @@ _PRIVATE = 128
 _POLLFD = struct.Struct("=ihh")
 _MOST_DESCRIPTORS = 256
 
-_READS = frozenset({"read", "readv", "pread"})
 _WRITES = frozenset({"write", "writev"})
-_SOCKETS = frozenset({"recvfrom", "recvmsg", "recvmmsg", "sendto", "sendmsg", "accept", "accept4", "connect"})
+_TRANSFERS = _WRITES | {
+    "read", "readv", "pread", "recvfrom", "recvmsg", "recvmmsg", "sendto", "sendmsg", "accept", "accept4", "connect",
+}  # fmt: skip
+"""Calls whose first argument is the descriptor that they wait for."""
+
 _LISTENING = "0A"
 
 _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _UDIAG_SHOW_PEER, _UNIX_DIAG_PEER = 4, 20, 4, 2
@@ -69,9 +72,7 @@ class Ends:
             return self._child(pid, call)
         if name in ("flock", "fcntl"):
             return self._lock(pid, first)
-        if name in _READS or name in _WRITES:
-            return self._descriptor(pid, first, name)
-        if name in _SOCKETS:
+        if name in _TRANSFERS:
             return self._descriptor(pid, first, name)
         if name in ("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2"):
             return self._several(pid, call)

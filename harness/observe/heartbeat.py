@@ -11,21 +11,17 @@ from __future__ import annotations
 import json
 import math
 import os
-import struct
 from typing import TYPE_CHECKING, Any
 
 from harness.core.devices import MemoryMark
 from harness.core.evidence import FIRST_MARKS, LAST_MARKS, Heartbeat, Pace
 from harness.observe.bounded import Bounded
 from harness.reading.pace import RECURS
+from harness.shim.nsa_harness_shim import PLACE, PLACES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
-
-PLACE = struct.Struct("<QdQdQQQ")
-PLACES = (("step", "begin"), ("data", "begin"), ("data", "end"), ("backward", "begin"), ("backward", "end"))
-"""What the shim puts into shared memory, see there: mark, time, steps done, end of the last, PID, place, mark again."""
 
 CHUNK_BYTES = 1 << 16
 MAX_LINE_BYTES = 1 << 20

@@ -13,15 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from harness.core.errors import HarnessError
+from harness.shim.nsa_harness_shim import RANKS, WORLDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-"""Variables by which launchers tell a process its rank; the shim, which imports nothing of ours, has the same."""
-
-WORLDS = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
-"""And how many there are."""
 
 _PYTHON = re.compile(r"^(python|pypy)[\d.]*(t|d)?$")
 _PYTHON_THREAD = re.compile(r"^(python|pypy|pt_main_thread)")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -136,12 +138,21 @@ class Proc:
         text = self._text("sys/kernel/yama/ptrace_scope")
         return None if text is None else int(text)
 
-    def signal_mask(self, pid: int, kind: str) -> int:
-        """``SigCgt``, ``SigBlk`` or ``SigIgn`` as a bit mask; 0 when the process is gone."""
+    def signal_mask(self, pid: int | str, kind: str) -> int:
+        """``SigCgt``, ``SigBlk`` or ``SigIgn`` of a process, or ``SigPnd`` of a thread (``7/task/8``), as a bit mask.
+
+        0 when it is gone.
+        """
         for line in (self._text(f"{pid}/status") or "").splitlines():
             if line.startswith(f"{kind}:"):
                 return int(line.split()[1], 16)
         return 0
+
+    def pending_signals(self, pid: int) -> int:
+        """The signals that are on their way to the process or one of its threads, as a bit mask."""
+        masks = [self.signal_mask(pid, "ShdPnd")]
+        masks += [self.signal_mask(f"{pid}/task/{tid}", "SigPnd") for tid in self._tids(pid)]
+        return reduce(or_, masks)
 
     def _dead_children(self, pid: int) -> int:
         """Children of this process that have ended and that it has not waited for (state Z)."""

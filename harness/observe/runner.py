@@ -15,14 +15,12 @@ from harness.core.ports import WatchedJob
 from harness.core.verdict import Kind
 from harness.observe.answers import steps_wanted
 from harness.observe.census import Census
-from harness.observe.devices.devices import Devices
 from harness.observe.gather import Sources, gather, word_of
 from harness.observe.heartbeat import Heartbeats
 from harness.observe.oom import OomKills
-from harness.observe.proc import Proc
 from harness.observe.progress import Taps
 from harness.observe.ranks import Ranks
-from harness.observe.sampler import Native, ProcessView, Sampler
+from harness.observe.sampler import Native, Sampler
 from harness.observe.watch import ROUND, Act, State, Step, next_step
 from harness.reading import pace
 from harness.store import layout
@@ -35,12 +33,14 @@ if TYPE_CHECKING:
     from harness.core.ports import Clock, Handle, Judge, StackSource, Watched
     from harness.core.trial import Trial
     from harness.core.verdict import Verdict
+    from harness.observe.devices.devices import Devices
+    from harness.observe.proc import Proc
 
 HEARD = [act for _, act in ROUND].index(Act.RECORDERS)
 """The act of a round after which the flight recorders have been asked."""
 
 GRACE_S = 3.0
-"""Time between TERM and KILL when a trial is ended."""
+"""Between TERM and KILL when a trial is ended. Its evidence is taken by then; a handler may still save something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,41 +49,7 @@ class Eyes:
 
     sources: Sequence[StackSource]
     devices: Devices
-    view: ProcessView
-
-
-def watch(
-    *,
-    handle: Handle,
-    trial: Trial,
-    trial_dir: Path,
-    clock: Clock,
-    sources: Sequence[StackSource],
-    progress: Watched | None,
-    started_s: float,
-    interrupted: Callable[[], bool],
-    judge: Judge,
-    view: ProcessView | None = None,
-    devices: Devices | None = None,
-    examine: bool = False,
-    called: Callable[[], bool] = lambda: False,
-    rank: int | None = None,
-) -> tuple[Outcome, Evidence]:
-    """Watch ``trial`` to its end and leave nothing of it running.
-
-    ``started_s`` is ``clock.now()`` at its start. ``progress`` is told at every look how the trial stands:
-    ``elapsed_s silence_s steps_done steps_wanted phase step looks``, and a ``note`` when there is news. ``judge`` gives
-    the verdict on what was seen so far, as if the trial had been ended now. ``view`` stands for /proc in tests.
-    ``devices`` see GPUs and communicators; None sees none. With ``examine`` a silent trial that the user interrupts is
-    looked into before it is ended. ``called`` says once that another part of the same trial is being looked into.
-    ``rank`` is the rank that the program was told by its environment.
-    """
-    eyes = Eyes(sources=sources, devices=devices or Devices(), view=view or Proc())
-    return Runner(
-        handle=handle, trial=trial, trial_dir=trial_dir, clock=clock, eyes=eyes, progress=progress,
-        started_s=started_s, interrupted=interrupted, judge=judge, examine=examine,
-        called=called, rank=rank,
-    ).run()  # fmt: skip
+    view: Proc
 
 
 def never_ends(verdict: Verdict) -> bool:
@@ -92,7 +58,14 @@ def never_ends(verdict: Verdict) -> bool:
 
 
 class Runner:
-    """One trial as it is watched: what it said, what every look showed, how far its silence has been looked into."""
+    """One trial as it is watched: what it said, what every look showed, how far its silence has been looked into.
+
+    ``started_s`` is ``clock.now()`` at its start. ``progress`` is told at every look how the trial stands:
+    ``elapsed_s silence_s steps_done steps_wanted phase step looks``, and a ``note`` when there is news. ``judge`` gives
+    the verdict on what was seen so far, as if the trial had been ended now. With ``examine`` a silent trial that the
+    user interrupts is looked into before it is ended. ``called`` says once that another part of the same trial is being
+    looked into. ``rank`` is the rank that the program was told by its environment.
+    """
 
     ending = Ending.STOPPED_BY_US
     """How it would end if the watching ended now."""
@@ -143,7 +116,7 @@ class Runner:
     # -- the loop
 
     def run(self) -> tuple[Outcome, Evidence]:
-        """Follow the watch to its end, whatever that is."""
+        """Follow the watch to its end, whatever that is; nothing of a trial of ours is left running."""
         while True:
             progressed = self.look_after()
             if progressed and not self.time_is_up:

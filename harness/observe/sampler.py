@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from harness.observe.bounded import Bounded
 from harness.observe.ends import Ends
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from harness.core.evidence import ProcessState, SourceFailure, StackSample
     from harness.core.ports import Clock, StackSource
     from harness.observe.census import Census
-    from harness.observe.job import Member
+    from harness.observe.proc import Proc
 
 AT_ONCE = 8
 """Dumpers that run side by side; each takes 0.02 s of CPU, or 0.2 s with native frames."""
@@ -44,32 +44,6 @@ class Native(Enum):
     ALL = auto()
 
 
-class ProcessView(Protocol):
-    """What the watch wants to know of a process; ``harness.observe.proc.Proc`` in earnest."""
-
-    def look(
-        self,
-        pid: int,
-        *,
-        id: str,
-        t_s: float,
-        rank: int = 0,
-        children: int = 0,
-        since: str | None = None,
-        ends: Ends | None = None,
-    ) -> ProcessState | None:
-        """The process with all its threads; None when it is gone."""
-        ...
-
-    def peak_rss_bytes(self, pid: int) -> int:
-        """The most memory it ever held; 0 when it is gone."""
-        ...
-
-    def member(self, pid: int) -> Member | None:
-        """What it is: who started it and when, its command, what a launcher told it; None when it is gone."""
-        ...
-
-
 class Sampler:
     """Takes and keeps samples. Those of the present silence are in :attr:`looks` and :attr:`stacks`.
 
@@ -85,7 +59,7 @@ class Sampler:
         clock: Clock,
         started_s: float,
         sources: Sequence[StackSource],
-        view: ProcessView,
+        view: Proc,
         ranks: Callable[[], Mapping[int, int]],
         gently: bool = False,
     ) -> None:

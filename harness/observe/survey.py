@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from harness.core.evidence import ProcessState, StackSample
     from harness.core.ports import Clock, StackSource
     from harness.observe.job import Job, Member, Worker
-    from harness.observe.sampler import ProcessView
+    from harness.observe.proc import Proc
 
 WINDOW_S = 1.0
 """Time between two looks: a hundred ticks of the kernel's CPU accounting."""
@@ -40,7 +40,7 @@ class Survey:
         *,
         job: Job,
         clock: Clock,
-        view: ProcessView,
+        view: Proc,
         is_same: Callable[[Member], bool],
         neutral: Sequence[StackSource],
         native: Sequence[StackSource] = (),

@@ -50,11 +50,6 @@ class Divergence:
     unheard: tuple[int, ...] = ()
 
 
-def diverges(states: Sequence[CollectiveState], *, world: int = 0) -> Divergence | None:
-    """Where the ranks first part, over all groups; None when nothing is pending and all did the same."""
-    return next(iter(partings(states, world=world)), None)
-
-
 def partings(states: Sequence[CollectiveState], *, world: int = 0) -> tuple[Divergence, ...]:
     """Where the ranks first part in every group in which they do, the most telling first.
 

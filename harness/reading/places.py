@@ -168,7 +168,7 @@ def motion_of(rank: RankSeen) -> Motion | None:
         if first is None or last is None:
             return _motion(windows, thread_still=False, wchan="")
         cpu_s += last.cpu_s - first.cpu_s
-        switches += _switches(last) - _switches(first)
+        switches += last.switches - first.switches
         states += first.state + last.state
     still = cpu_s <= STILL_CPU_S and switches <= STILL_SWITCHES * len(windows) and "R" not in states
     return _motion(windows, thread_still=still and not moved_between(rank.stacks), wchan=last.wchan if last else "")
@@ -189,10 +189,6 @@ def _thread(look: ProcessState, tid: int | None) -> ThreadState | None:
     # A sample that names no kernel thread number (faulthandler's) is of the main thread at best.
     found = next((thread for thread in look.threads if thread.tid == tid), None)
     return found or next((thread for thread in look.threads if thread.tid == look.pid), None)
-
-
-def _switches(thread: ThreadState) -> int:
-    return thread.voluntary_switches + thread.involuntary_switches
 
 
 def _own(thread: ThreadStack) -> tuple[Frame, ...]:

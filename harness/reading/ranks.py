@@ -64,6 +64,11 @@ class Job:
         """Whether more than one rank trains, here or elsewhere."""
         return len(self.ranks) + len(self.gone) + len(self.elsewhere) > 1
 
+    @property
+    def leader(self) -> Standing | None:
+        """The process that trains, or the first of the ranks; None where none of them was seen."""
+        return self.stand[self.leaders[0]] if self.leaders else None
+
     def alive(self, goes_nowhere: Callable[[Standing], bool] = lambda _: False) -> dict[int, Chance]:
         """The processes that may go on, each with its chance."""
         return alive(self.stand, goes_nowhere=goes_nowhere)

@@ -327,7 +327,7 @@ def between(first: ProcessState, last: ProcessState, *, behind: frozenset[int] =
             continue
         cpu_s += used_s
         cpu_by_thread.append((thread.tid, used_s))
-        switches += _switches(thread) - (_switches(old) if old else 0)
+        switches += thread.switches - (old.switches if old else 0)
     counted = [t for look in (first, last) for t in look.threads if t.tid not in behind and not is_ticker(t)]
     running = sum(thread.state == "R" for thread in counted)
     # A thread that was not switched once did not run: with all others so, faults and bytes are the background's.
@@ -401,7 +401,7 @@ def _only_polls(seen: Sequence[tuple[float, ThreadState]]) -> bool:
     # One that wakes two hundred times a second is now and then seen awake, or between two waits.
     passing = sum(thread.state in "RS" and (bool(thread.timed) or not thread.wchan) for _, thread in seen)
     (first_s, first), (last_s, last) = seen[0], seen[-1]
-    often = _switches(last) - _switches(first) >= OFTEN_PER_S * (last_s - first_s)
+    often = last.switches - first.switches >= OFTEN_PER_S * (last_s - first_s)
     return passing == len(seen) and polls >= MOSTLY * len(seen) and often and _idle(seen)
 
 
@@ -413,10 +413,6 @@ def _idle(seen: Sequence[tuple[float, ThreadState]]) -> bool:
 def is_ticker(thread: ThreadState) -> bool:
     """Whether a thread only keeps connections and drivers alive, by its name."""
     return thread.name.startswith(TICKERS)
-
-
-def _switches(thread: ThreadState) -> int:
-    return thread.voluntary_switches + thread.involuntary_switches
 
 
 def stopped_s(looks: Sequence[ProcessState]) -> float:

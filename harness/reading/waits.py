@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from harness.reading.frames import bare, is_stdlib, native_leaf, python_frames
+from harness.shim.nsa_harness_shim import AT_ONCE, GENTLY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -183,7 +184,7 @@ def is_ended_by_a_signal(kernel_function: str) -> bool:
     )
 
 
-ASKED_BY = (60, 61)
+ASKED_BY = (GENTLY, AT_ONCE)
 """The signals by which we ask a program that carries our shim for its stacks, gently and at once; nobody else uses them."""
 
 _LETS_NOBODY_ON = (

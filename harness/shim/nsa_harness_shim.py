@@ -29,7 +29,7 @@ THIN_S = 1.0
 
 PLACE = struct.Struct("<QdQdQQQ")
 """Number of the mark, its time, steps done, when the last of them was, PID, which of PLACES, the number again: a reader
-that meets a half-written one sees two numbers. ``harness.observe.heartbeat`` reads it."""
+that meets a half-written one sees two numbers. ``harness.observe.heartbeat`` reads it so."""
 PLACES = (("step", "begin"), ("data", "begin"), ("data", "end"), ("backward", "begin"), ("backward", "end"))
 CODES = {place: code for code, place in enumerate(PLACES)}
 put, monotonic = PLACE.pack_into, time.monotonic
@@ -41,7 +41,7 @@ MOST_POSITIONS, MOST_ITEMS = 20, 1_000
 
 GENTLY, AT_ONCE = 60, 61
 """The signals that ask for stacks. Real-time ones: programs and launchers give SIGUSR1 and SIGUSR2 a meaning of their
-own, and look whether somebody handles them. ``harness.observe.stacks.faulthandler`` has the same."""
+own, and look whether somebody handles them. ``harness.observe.stacks.faulthandler`` sends them."""
 
 SHOWS = {}
 """Who answers GENTLY in this process (``by``), so that it can be told from a handler of the program's."""
@@ -51,7 +51,7 @@ LAUNCHER = "torch.distributed.elastic.agent.server.api"
 
 RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 WORLDS = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
-"""Variables by which launchers tell a process its rank and how many there are; ``harness.observe.job`` has the same."""
+"""Variables by which launchers tell a process its rank, and how many there are. ``harness.observe.job`` reads them."""
 
 
 class Speaker:
@@ -284,7 +284,12 @@ def show_stacks(file):
 
     From C it works whatever holds the interpreter lock, and can crash a process whose Python runs, because it reads
     frames while they change: up to one signal in a dozen (ADR 18). ``harness.observe.stacks.faulthandler`` chooses.
+
+    While it ends, Python gives back every signal that it handled, and one that is on its way then would end the process
+    with a signal's status, as a crash does. Both are ignored instead from the last line of the program on: Python
+    leaves alone what is ignored, and faulthandler goes back to what was before it.
     """
+    import atexit
     import faulthandler
 
     def show(number, frame):
@@ -303,7 +308,10 @@ def show_stacks(file):
     _signal.signal(GENTLY, show)
     # A system call of the program that waits goes on waiting.
     _signal.siginterrupt(GENTLY, False)  # noqa: FBT003 - it takes no names
+    if _signal.getsignal(AT_ONCE) is _signal.SIG_DFL:  # once: faulthandler does not take a signal for a second time
+        _signal.signal(AT_ONCE, _signal.SIG_IGN)
     faulthandler.register(AT_ONCE, file=file, all_threads=True)
+    atexit.register(_signal.signal, GENTLY, _signal.SIG_IGN)
 
 
 def own_frames(frame):

@@ -1,1 +1,1 @@
-"""Contract suites for plug-ins (``executors``, ``engines``), clusters to hold them on, faults in our own processes."""
+"""Contract suites for plug-ins, ``executors`` and ``engines``, and clusters on this machine to hold engines on."""

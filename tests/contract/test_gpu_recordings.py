@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from harness.classify.engine import classify
-from harness.classify.facts import known_ids
 from harness.classify.signs import gpus_of
 from harness.core.verdict import Kind
 from harness.specimens.catalog import SPECIMENS
 from harness.specimens.expect import judge
 from harness.store.cases import Judged, read_cases
+from known_ids import known_ids
 
 EVIDENCE = Path(__file__).parents[1] / "data" / "evidence"
 RECORDED = {judged.name: judged for judged in read_cases(EVIDENCE / "nccl")}

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from harness.classify.engine import RANK_RULES, classify
-from harness.classify.facts import known_ids
 from harness.core.devices import Collective, CollectiveState, GpuProcess, GpuSample
 from harness.core.evidence import (
     Evidence,
@@ -30,6 +29,7 @@ from harness.core.point import Point
 from harness.core.success import Success
 from harness.core.trial import Budget, Limit, Trial
 from harness.core.verdict import Case, Confidence, Kind, Verdict
+from known_ids import known_ids
 
 STALL_S, STARTUP_S, TOTAL_S = 4.0, 20.0, 60.0
 END_S = 20.0

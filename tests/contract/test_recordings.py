@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from harness.classify.engine import RANK_RULES, RULES, classify
-from harness.classify.facts import known_ids
 from harness.core.outcome import StopReason
 from harness.core.verdict import Kind
 from harness.specimens.catalog import SPECIMENS, Needs
 from harness.specimens.expect import judge
 from harness.store.cases import Judged, read_cases, write_recording
+from known_ids import known_ids
 
 FOLDER = Path(__file__).parents[1] / "data" / "specimens"
 RECORDED = {judged.name: judged for judged in read_cases(FOLDER)}
@@ -63,8 +63,8 @@ def test_a_recording_still_gets_the_verdict_that_its_specimen_declares(recording
 
 def test_a_rule_fires_on_its_own_recordings_and_is_silent_on_all_others(recording: Judged):
     rules = RANK_RULES if recording.case.evidence.ranks else RULES
-    verdicts = (rules.load(name)(recording.case) for name in rules)
-    fired = {verdict.rule for verdict in verdicts if verdict is not None} - ALWAYS
+    verdicts = {name: rules.load(name)(recording.case) for name in rules}
+    fired = {verdict.rule or name for name, verdict in verdicts.items() if verdict is not None} - ALWAYS
     own = classify(recording.case).rule
     assert {own} - ALWAYS <= fired <= {own} | BESIDE.get(own, set())
 

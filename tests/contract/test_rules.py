@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from harness.classify.engine import RULES, classify
-from harness.classify.facts import known_ids
 from harness.classify.rules.busy import healthy_silence_s
 from harness.core.devices import GpuProcess, GpuSample, MemoryMark
 from harness.core.evidence import (
@@ -37,6 +36,7 @@ from harness.core.trial import Budget, Limit, Prediction, Trial
 from harness.core.verdict import Case, Confidence, Kind, Verdict
 from harness.reading.loops import Variables, loop_samples, with_variables
 from harness.reading.waits import ROWS
+from known_ids import known_ids
 
 PID, WORKER, OTHER = 100, 120, 121
 STALL_S, STARTUP_S, TOTAL_S = 4.0, 20.0, 60.0
@@ -402,6 +402,7 @@ CANNED: dict[str, list[Case]] = {
         case(stopped_by=StopReason.INTERRUPT, silence_s=9.0, processes=looks(), stacks=stacks([IN_LOCK] * 3)),
     ],
     "infra": [
+        signalled(60),
         case(ending=Ending.NEVER_STARTED, why="no such file: /nowhere/python", heartbeats=(), heartbeats_total=0),
         case(ending=Ending.EXITED, exit=None, why="the supervisor was killed by signal 9"),
         case(

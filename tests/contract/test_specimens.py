@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.classify.facts import known_ids
 from harness.cli.selftest_text import card
 from harness.clock import WallClock
 from harness.conduct import Conducted, Parts, conduct
@@ -28,6 +27,7 @@ from harness.specimens.expect import Score, judge
 from harness.specimens.family import PID_FILE
 from harness.store import layout
 from harness.targets.nsa import NsaTarget
+from known_ids import known_ids
 from nsa.train.probe import Phase
 
 STALL_S = 2.0

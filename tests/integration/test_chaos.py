@@ -1,4 +1,4 @@
-"""Faults in our own processes: a few that are always the same. More: python -m harness.testing.chaos."""
+"""Faults in our own processes: a few that are always the same. More: python -m bench.chaos."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from harness.testing.chaos import Fault
+from bench.chaos.faults import Fault
 
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="no strace on PATH")
 pytestmark = [pytest.mark.slow]
@@ -16,8 +16,8 @@ pytestmark = [pytest.mark.slow]
 # What a campaign forks from has imported everything and becomes a subreaper: not the process that runs the tests.
 CAMPAIGN = """
 from harness.clock import WallClock
-from harness.testing import chaos
-from harness.testing.chaos import Chaos, Fault
+from bench.chaos import faults as chaos
+from bench.chaos.faults import Chaos, Fault
 campaign = Chaos(clock=WallClock())
 {changes}
 for fault in {faults}:

@@ -16,11 +16,11 @@ from harness.core.trial import Budget, Limit, Trial
 from harness.core.verdict import Case
 from harness.launch.local import LocalExecutor
 from harness.observe.proc import Proc
-from harness.observe.runner import watch
 from harness.observe.stacks.faulthandler import Faulthandler
 from harness.observe.stacks.pyspy import PySpy
 from harness.observe.stacks.table import load_sources
 from harness.reading.stillness import quiet_windows
+from scripted_trial import watch
 
 PRELUDE = """
 import ctypes, json, os, signal, subprocess, sys, threading, time

@@ -10,15 +10,20 @@ from typing import TYPE_CHECKING, Any
 from harness.core.evidence import ProcessState, ThreadState
 from harness.core.outcome import Cleanup, Exit, Survivor
 from harness.core.ports import ProcessRef
+from harness.observe.devices.devices import Devices
 from harness.observe.job import Member
+from harness.observe.proc import Proc
+from harness.observe.runner import Eyes, Runner
 from harness.store import layout
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from fake_clock import FakeClock
-    from harness.core.ports import Clock
+    from harness.core.evidence import Evidence
+    from harness.core.outcome import Outcome
+    from harness.core.ports import Clock, StackSource
 
 NO_PID = 2**22 + 1
 """Above the kernel's largest PID, so that no real process is ever meant."""
@@ -120,6 +125,14 @@ class ScriptedHandle:
         record = {"seq": self._seq, "t": self.clock.now(), "rank": rank, "pid": pid, **facts}
         with layout.heartbeat(self.trial_dir, rank).open("a") as file:
             file.write(json.dumps(record) + "\n")
+
+
+def watch(
+    *, sources: Sequence[StackSource], view: Any = None, devices: Devices | None = None, **given: Any
+) -> tuple[Outcome, Evidence]:
+    """Watch a trial to its end, with ``view`` for /proc; what is ``given`` besides is the runner's."""
+    eyes = Eyes(sources=sources, devices=devices or Devices(), view=view or Proc())
+    return Runner(eyes=eyes, **given).run()
 
 
 @dataclass

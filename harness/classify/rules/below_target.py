@@ -1,4 +1,4 @@
-"""It ended well, and still is not good enough for what was asked of it."""
+"""It ended well, and still is not good enough for what was asked of it: or its gradients were not those of its loss."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude
 from harness.classify.rules.passed import passed
+from harness.classify.signature import signature
 from harness.core.verdict import Confidence, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from harness.core.success import Success
     from harness.core.verdict import Case, Verdict
 
 GB = 1e9
+
+NAMED = 3
+"""Parameters whose gradient is wrong that are named one by one."""
 
 
 def below_target(case: Case) -> Verdict | None:
@@ -28,9 +32,7 @@ def below_target(case: Case) -> Verdict | None:
     missed = None if case.trial.success is None else next(_missed(case, case.trial.success), None)
     if missed is None or passed(case) is None:
         return None
-    return conclude(
-        case, Kind.BELOW_TARGET, rule="below_target", because=missed, cites=_cites(case), confidence=Confidence.PROOF
-    )
+    return conclude(case, Kind.BELOW_TARGET, because=missed, cites=_cites(case), confidence=Confidence.PROOF)
 
 
 def nonfinite_loss(case: Case) -> Verdict | None:
@@ -42,9 +44,7 @@ def nonfinite_loss(case: Case) -> Verdict | None:
     if step is None and (loss is None or math.isfinite(loss)):
         return None
     because = f"the loss was not finite from step {step:g} on" if step is not None else f"the last loss is {loss}"
-    return conclude(
-        case, Kind.NONFINITE, rule="nonfinite_loss", because=because, cites=_cites(case), confidence=Confidence.PROOF
-    )
+    return conclude(case, Kind.NONFINITE, because=because, cites=_cites(case), confidence=Confidence.PROOF)
 
 
 def _missed(case: Case, success: Success) -> Iterator[str]:
@@ -83,3 +83,49 @@ def _too_slow(least: float, tokens: float | None, step_s: tuple[float, ...]) -> 
 
 def _cites(case: Case) -> list[str]:
     return ["exit", "progress", *(log.id for log in case.evidence.logs)]
+
+
+def gradients_wrong(case: Case) -> Verdict | None:
+    """A trial that would pass, where the true gradients were asked for, and the step's own differ or were not compared.
+
+    Gradients that were not compared miss the target too: an unmeasured one would otherwise always be met.
+    """
+    success, truth = case.trial.success, case.evidence.gradients
+    if success is None or not success.gradients or passed(case) is None:
+        return None
+    if truth is None or truth.why_not:
+        why = truth.why_not if truth else "the program left no comparison"
+        because, cause = f"the true gradients were asked for, and not compared: {why}", "gradients-unknown"
+    elif truth.wrong or truth.missing:
+        because, cause = _said(case), "gradients-wrong"
+    else:
+        return None
+    return conclude(
+        case,
+        Kind.BELOW_TARGET,
+        cause=cause,
+        because=because,
+        cites=("exit", *((truth.id,) if truth else ())),
+        confidence=Confidence.PROOF,
+        phase="backward",
+        signature=signature(Kind.BELOW_TARGET, cause, ()),
+    )
+
+
+def _said(case: Case) -> str:
+    truth = case.evidence.gradients
+    assert truth is not None, "only called with a comparison"
+    parts = [f"it ended well, but of {truth.compared} gradients of step {truth.step}"]
+    if truth.wrong:
+        parts.append(
+            f"{len(truth.wrong)} are wrong ({_names(truth.wrong)}; worst {truth.parameter}, relative error "
+            f"{truth.worst:.2g} against a plain pass over the same batch)"
+        )
+    if truth.missing:
+        parts.append(f"{len(truth.missing)} are missing ({_names(truth.missing)})")
+    return f"{parts[0]} {' and '.join(parts[1:])}"
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"

@@ -47,7 +47,7 @@ def busy(case: Case) -> Verdict | None:
         return None
     job = job_of_case(case)
     if not job.several:
-        return _busy(case, job.stand[job.leaders[0]]) if job.leaders else None
+        return _busy(case, job.leader) if job.leader is not None else None
     if case.evidence.silence_s < busy_patience_s(case):
         return None  # another rank still makes marks: this one may have something of its own to do
     views = [view for view in views_of(case) if view.there]
@@ -89,7 +89,7 @@ def one_call(case: Case) -> Verdict | None:
     make sure of. No rule of a run: a call of an hour may come back.
     """
     job, limit = job_of_case(case), silence_limit(case)
-    one = job.stand[job.leaders[0]] if len(job.leaders) == 1 else None
+    one = job.leader if len(job.leaders) == 1 else None
     if one is None or not stopped_by_limit(case) or not watched_out(case):
         return None
     threads = _goes_nowhere(one)

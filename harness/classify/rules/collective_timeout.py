@@ -47,7 +47,6 @@ def collective_timeout(case: Case) -> Verdict | None:
     verdict = conclude(
         (missing[0] if rank is not None else first).case,
         Kind.CRASH,
-        rule="collective_timeout",
         cause=cause,
         because=f"{who(missing)} {'is' if len(missing) == 1 else 'are'} missing ({how}): {where}; {gave_up}"
         if missing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude, place
@@ -11,7 +12,9 @@ from harness.classify.messages import cause_of, said
 from harness.classify.rules.exit_abort import exit_abort
 from harness.classify.rules.nonfinite import nonfinite
 from harness.classify.rules.oom import oom
+from harness.classify.rules.passed import early_exit
 from harness.classify.signature import fatal_names, signature, traceback_names
+from harness.classify.views import views_of
 from harness.core.outcome import Ending
 from harness.core.verdict import Confidence, Kind
 
@@ -38,15 +41,25 @@ def crashed(case: Case) -> Verdict | None:
     return _error_status(case, outcome.exit.code) if outcome.exit.code else None
 
 
+def ranks_crashed(case: Case) -> Verdict | None:
+    """The launcher's own exit status or signal, where nothing is known of any rank's end."""
+    if any(view.failed for view in views_of(case)):
+        return None
+    verdict = next((verdict for rule in (oom, crashed, early_exit) if (verdict := rule(case)) is not None), None)
+    if verdict is None:
+        return None
+    because = f"the launcher of {len(case.evidence.ranks)} ranks: {verdict.because}; no rank says how it ended"
+    return replace(verdict, because=because, rank=None)
+
+
 def _raised(case: Case, result: WorkerResult) -> Verdict:
-    bare = (result.exception or "an exception").rpartition(".")[2]
+    bare = result.bare or "an exception"
     cause = cause_of(result.message or "") or bare
     names = traceback_names(result.traceback or "")
     where = f" in {names[0]}" if names else ""
     return conclude(
         case,
         Kind.CRASH,
-        rule="crashed",
         cause=cause,
         because=f"raised {bare}{where}, {place(case)}: {said(result.message)}",
         cites=(result.id, "exit"),
@@ -65,7 +78,6 @@ def _signalled(case: Case, number: int) -> Verdict:
     return conclude(
         case,
         Kind.CRASH,
-        rule="crashed",
         cause=name,
         because=f"ended by {name}{where}, {place(case)}, not sent by us{hint}",
         cites=("exit", "progress", *((log.id,) if log else ())),
@@ -84,7 +96,6 @@ def _error_status(case: Case, code: int) -> Verdict:
     return conclude(
         case,
         Kind.CRASH,
-        rule="crashed",
         cause=known or f"exit-{code}",
         because=f"exit status {code} {place(case)}, without a result{told}",
         cites=("exit", "progress", *((log.id,) if log else ())),

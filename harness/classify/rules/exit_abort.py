@@ -49,7 +49,6 @@ def exit_abort(case: Case) -> Verdict | None:
     return conclude(
         case,
         Kind.CRASH,
-        rule="exit_abort",
         cause=CAUSE,
         because=f'{steps}; while the interpreter shut down it was ended by SIGABRT, with "{SAID}": so C++ ends a '
         f"process one of whose threads, such as gloo's, asks for an interpreter that is gone; {whose}. The work is "

@@ -29,7 +29,6 @@ def foreign_device(case: Case) -> Verdict | None:
     return conclude(
         case,
         Kind.INFRA,
-        rule="foreign_device",
         cause="foreign-process",
         because=f"the trial shared its GPU with a process that is not part of it ({told}); without that it would be "
         f"called {own}: {own.because}",

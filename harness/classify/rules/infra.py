@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from harness.classify.facts import conclude, stopped_by_limit
 from harness.core.outcome import Ending, Exit, StopReason
 from harness.core.verdict import Confidence, Kind
+from harness.reading.waits import ASKED_BY
 
 if TYPE_CHECKING:
     from harness.core.verdict import Case, Verdict
@@ -27,7 +28,6 @@ def interrupted(case: Case) -> Verdict | None:
     return conclude(
         case,
         Kind.UNRESOLVED,
-        rule="interrupted",
         cause="interrupted",
         because=because,
         cites=("exit",),
@@ -37,13 +37,18 @@ def interrupted(case: Case) -> Verdict | None:
 
 def infra(case: Case) -> Verdict | None:
     """The instrument or the machine failed, not the program."""
-    found = _never_started(case) or _lost(case) or _survivors(case) or _unseen(case) or _not_written(case)
+    found = (
+        _never_started(case)
+        or _lost(case)
+        or _survivors(case)
+        or _ended_by_our_look(case)
+        or _unseen(case)
+        or _not_written(case)
+    )
     if found is None:
         return None
     cause, because, cites = found
-    return conclude(
-        case, Kind.INFRA, rule="infra", cause=cause, because=because, cites=cites, confidence=Confidence.PROOF
-    )
+    return conclude(case, Kind.INFRA, cause=cause, because=because, cites=cites, confidence=Confidence.PROOF)
 
 
 def _never_started(case: Case) -> tuple[str, str, tuple[str, ...]] | None:
@@ -66,6 +71,15 @@ def _survivors(case: Case) -> tuple[str, str, tuple[str, ...]] | None:
         return None
     names = ", ".join(f"PID {s.pid} ({s.command}, state {s.state})" for s in survivors)
     return "survivors", f"{len(survivors)} process(es) of the trial could not be ended: {names}", ("cleanup",)
+
+
+def _ended_by_our_look(case: Case) -> tuple[str, str, tuple[str, ...]] | None:
+    """A process that becomes another program between our look at its handlers and our signal has no handler for it."""
+    exit_ = case.outcome.exit
+    if exit_ is None or exit_.signal not in ASKED_BY:
+        return None
+    because = f"ended by signal {exit_.signal}, by which we ask for stacks: the end is ours and not the program's"
+    return "ended-by-our-look", because, ("exit",)
 
 
 def _unseen(case: Case) -> tuple[str, str, tuple[str, ...]] | None:

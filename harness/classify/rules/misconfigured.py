@@ -22,7 +22,6 @@ def misconfigured(case: Case) -> Verdict | None:
     return conclude(
         case,
         Kind.UNRESOLVED,
-        rule="misconfigured",
         cause="misconfigured",
         because=f"the trial did not run what was asked: {'; '.join(differences[:NAMED])}{more}",
         cites=("config",) if case.evidence.config_seen else ("progress",),

@@ -15,19 +15,14 @@ if TYPE_CHECKING:
 def nonfinite(case: Case) -> Verdict | None:
     """The trainer's own check of the loss raised."""
     result = case.evidence.result
-    if result is None or result.status != "raised" or _bare(result.exception) != "NonFiniteLoss":
+    if result is None or result.status != "raised" or result.bare != "NonFiniteLoss":
         return None
     return conclude(
         case,
         Kind.NONFINITE,
-        rule="nonfinite",
         because=f"{result.message} (after {result.steps_done} of {case.evidence.steps_wanted} steps)",
         cites=(result.id, "exit"),
         confidence=Confidence.PROOF,
         phase=result.phase,
         signature=signature(Kind.NONFINITE, None, traceback_names(result.traceback or "")),
     )
-
-
-def _bare(exception: str | None) -> str:
-    return (exception or "").rpartition(".")[2]

@@ -1,8 +1,10 @@
-"""Memory ran out: the allocator said so, or the kernel killed the process for it."""
+"""Memory ran out: the allocator said so, or the kernel killed the process for it. And whether it had leaked before."""
 
 from __future__ import annotations
 
+import itertools
 import re
+from dataclasses import replace
 from signal import SIGABRT, SIGKILL
 from typing import TYPE_CHECKING
 
@@ -12,12 +14,25 @@ from harness.core.outcome import Ending
 from harness.core.verdict import Confidence, Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.core.devices import MemoryMark
     from harness.core.evidence import LogTail, WorkerResult
     from harness.core.verdict import Case, Verdict
 
 EXCEPTIONS = frozenset({"MemoryError", "OutOfMemoryError"})
 MESSAGE = re.compile(r"can't allocate memory|cannot allocate memory|out of memory|std::bad_alloc", re.IGNORECASE)
 """What torch's CPU and CUDA allocators, the C library and C++ say."""
+
+
+MARKS = 5
+"""Steps that it takes to speak of growth; the first one, which builds caches and optimizer state, not counted."""
+
+STEADY = 0.5
+"""How far a step's growth may be from the typical one's, as a share of it, for most steps."""
+
+LARGE = 0.25
+"""Share of what it held in the end that must have come by this growth."""
 
 
 def oom(case: Case) -> Verdict | None:
@@ -36,17 +51,63 @@ def oom(case: Case) -> Verdict | None:
     return None
 
 
+def memory_leak(case: Case) -> Verdict | None:
+    """The OOM verdict with this cause, when the same amount came with nearly every step and makes up a large part."""
+    verdict = oom(case)
+    if verdict is None:
+        return None
+    rank = verdict.rank or 0
+    marks = [mark for mark in case.evidence.measurement.memory if mark.rank == rank][1:]
+    for where, held in (
+        ("on the GPU", [mark.gpu_allocated_bytes for mark in marks]),
+        ("of the process", [mark.rss_bytes for mark in marks]),
+    ):
+        if (growth := steady_growth(held)) is not None:
+            return _leak(verdict, marks, growth, held, where=where)
+    return None
+
+
+def steady_growth(held: Sequence[float]) -> float | None:
+    """Bytes that came with nearly every step; None when memory did not grow so."""
+    if len(held) < MARKS:
+        return None
+    steps = [after - before for before, after in itertools.pairwise(held)]
+    typical = sorted(steps)[len(steps) // 2]
+    steady = sum(abs(step - typical) <= STEADY * typical for step in steps)
+    if typical <= 0 or steady < 0.8 * len(steps) or held[-1] - held[0] < LARGE * held[-1]:
+        return None
+    return typical
+
+
+def _leak(
+    verdict: Verdict, marks: Sequence[MemoryMark], growth: float, held: Sequence[float], *, where: str
+) -> Verdict:
+    mib = 2**20
+    because = (
+        f"memory {where} grew by {growth / mib:.1f} MiB with every step, from {held[0] / mib:.0f} MiB after step "
+        f"{marks[0].step} to {held[-1] / mib:.0f} MiB after step {marks[-1].step}, until it ran out: {verdict.because}"
+    )
+    cites = tuple(dict.fromkeys((*verdict.cites, "progress")))
+    name = (verdict.signature or "OOM").replace("OOM", "OOM memory-leak", 1)
+    return replace(
+        verdict,
+        cause="memory-leak",
+        because=because,
+        cites=cites,
+        confidence=Confidence.HIGH,
+        signature=name,
+    )
+
+
 def _raised(case: Case, result: WorkerResult) -> Verdict | None:
-    bare = (result.exception or "").rpartition(".")[2]
-    if bare not in EXCEPTIONS and not MESSAGE.search(result.message or ""):
+    if result.bare not in EXCEPTIONS and not MESSAGE.search(result.message or ""):
         return None
     names = traceback_names(result.traceback or "")
-    said = f"{bare}: {first_line(result.message)}" if result.message else bare
+    said = f"{result.bare}: {first_line(result.message)}" if result.message else result.bare
     where = f" in {names[0]}" if names else ""
     return conclude(
         case,
         Kind.OOM,
-        rule="oom",
         because=f"the allocator refused{where}: {said}",
         cites=(result.id, "exit"),
         confidence=Confidence.PROOF,
@@ -60,7 +121,6 @@ def _killed(case: Case) -> Verdict:
     return conclude(
         case,
         Kind.OOM,
-        rule="oom",
         cause="killed-by-kernel",
         because=f"the kernel ended it with SIGKILL after {hits} hit(s) of the memory limit, at a peak of {peak} bytes",
         cites=("exit", "progress"),
@@ -74,7 +134,6 @@ def _aborted(case: Case, log: LogTail) -> Verdict:
     return conclude(
         case,
         Kind.OOM,
-        rule="oom",
         because=f"SIGABRT, and {log.stream} says: {line}",
         cites=("exit", log.id),
         confidence=Confidence.PROOF,

@@ -1,10 +1,12 @@
-"""Exit status 0, a result, and every step done."""
+"""Exit status 0: with a result and every step done it is a pass, of several ranks too; without them it is none."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.classify.facts import conclude, seen_to_do_its_steps
+from harness.classify.facts import conclude, place, seen_to_do_its_steps
+from harness.classify.signature import signature
 from harness.core.outcome import Ending
 from harness.core.verdict import Confidence, Kind
 
@@ -32,4 +34,41 @@ def passed(case: Case) -> Verdict | None:
     if outcome.cleanup.ended:
         because += f"; it left {outcome.cleanup.ended} process(es) behind, which were ended"
         cites.append("cleanup")
-    return conclude(case, Kind.PASS, rule="passed", because=because, cites=cites, confidence=Confidence.PROOF)
+    return conclude(case, Kind.PASS, because=because, cites=cites, confidence=Confidence.PROOF)
+
+
+def ranks_passed(case: Case) -> Verdict | None:
+    """The trial's exit status is 0, and no rank says or shows that it did not finish."""
+    verdict, wanted = passed(case), case.evidence.steps_wanted
+    if verdict is None:
+        return None
+    for rank in case.evidence.ranks:
+        if rank.result is not None and (rank.result.status != "finished" or rank.result.steps_done != wanted):
+            return None
+        if rank.exit is not None and (rank.exit.code != 0 or (rank.result is None and rank.steps_done < wanted)):
+            return None
+    because = f"all {len(case.evidence.ranks)} ranks: {verdict.because}"
+    return replace(verdict, because=because, rank=None)
+
+
+def early_exit(case: Case) -> Verdict | None:
+    """The process says that all went well, but it did not do its steps."""
+    outcome, evidence, result = case.outcome, case.evidence, case.evidence.result
+    if outcome.ending is not Ending.EXITED or outcome.exit is None or outcome.exit.code != 0:
+        return None
+    if not evidence.steps_wanted or (result is None and seen_to_do_its_steps(case)):
+        return None
+    if result is not None and (result.status != "finished" or result.steps_done == evidence.steps_wanted):
+        return None
+    done = result.steps_done if result is not None else evidence.steps_done
+    said = "and left no result" if result is None else "and its result says finished"
+    last = evidence.last
+    return conclude(
+        case,
+        Kind.CRASH,
+        cause="exit-early",
+        because=f"exit status 0 with {done} of {evidence.steps_wanted} steps done, {place(case)}, {said}",
+        cites=("exit", "progress", *((result.id,) if result is not None else ())),
+        confidence=Confidence.PROOF,
+        signature=signature(Kind.CRASH, "exit-early", (last.phase,) if last else ()),
+    )

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from harness.classify.messages import cause_of
 from harness.classify.rules.crashed import crashed
-from harness.classify.rules.early_exit import early_exit
 from harness.classify.rules.exit_abort import exit_abort
 from harness.classify.rules.nonfinite import nonfinite
 from harness.classify.rules.oom import oom
+from harness.classify.rules.passed import early_exit
 from harness.classify.views import alike, cited, views_of, waiting, who
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ def rank_failed(case: Case) -> Verdict | None:
     alike_all = len(own) == len(views) and len({_kind(view) for view in own}) == 1 and not blamed
     return replace(
         verdict,
-        rule="rank_failed",
         because=f"{'all ranks alike' if alike_all else f'rank {first.rank}'}: {verdict.because}"
         f"{_afterwards(first, rest)}",
         cites=tuple(dict.fromkeys((first.facts.id, *verdict.cites, *cited(rest)))),
@@ -81,7 +80,6 @@ def _mismatch(case: Case, own: Sequence[RankView]) -> Verdict | None:
     line = " ".join(text.split())
     return replace(
         verdict,
-        rule="rank_failed",
         cause="collective-mismatch",
         because=f"the ranks made different calls where they must make the same one; {who(own)} ended, and {source} "
         f"says: {line[:400]}",

@@ -76,7 +76,6 @@ def _of_one(case: Case) -> Verdict | None:
     return conclude(
         case,
         Kind.SLOW,
-        rule="slow",
         because=f"the {limit} ended it after {outcome.duration_s:.1f} s while it progressed: {state}{predicted(case)}",
         cites=cites,
         confidence=_confidence(case, len(loops)),
@@ -181,8 +180,8 @@ def would_have_needed(case: Case) -> str:
 
 def _loops(case: Case) -> tuple[Progress, ...]:
     """The loops that get on in the present silence, of the process that trains; the outermost first."""
-    job = job_of_case(case)
-    return progress(job.stand[job.leaders[0]].samples) if job.leaders else ()
+    leader = job_of_case(case).leader
+    return progress(leader.samples) if leader is not None else ()
 
 
 def _needs(case: Case) -> str:
@@ -233,7 +232,6 @@ def _sleeper(case: Case, views: Sequence[RankView]) -> Verdict | None:
     return conclude(
         view.case,
         Kind.SLOW,
-        rule="slow",
         cause="straggler",
         because=f"{'; '.join(waiting(group) for group in alike(others))}; rank {view.rank} sleeps on a timer in "
         f"{spell(telling_frame(one.thread))} since {view.facts.silence_s:.1f} s and will go on when it wakes; the "

@@ -47,7 +47,7 @@ def _thrash(case: Case, verdict: Verdict) -> Verdict | None:
         f"torch's allocator gave back all that it kept and asked the driver again {retries:.0f} times in {steps} steps "
         f"(it holds {held:.0f} MiB): memory is too short for the sizes that change; {verdict.because}"
     )
-    return replace(verdict, rule="slow_why", cause="allocator-thrash", because=because)
+    return replace(verdict, cause="allocator-thrash", because=because)
 
 
 def _host_bound(case: Case, verdict: Verdict) -> Verdict | None:
@@ -61,7 +61,7 @@ def _host_bound(case: Case, verdict: Verdict) -> Verdict | None:
         f"seen: {'; '.join(map(str, gpus))}; {verdict.because.removesuffix(predicted(case))}"
     )
     ids = [*verdict.cites, *(id for gpu in gpus for id in gpu.ids)]
-    return replace(verdict, rule="slow_why", cause="host-bound", because=because, cites=tuple(dict.fromkeys(ids)))
+    return replace(verdict, cause="host-bound", because=because, cites=tuple(dict.fromkeys(ids)))
 
 
 def _host_works(case: Case) -> bool:

@@ -69,23 +69,17 @@ def unresolved(case: Case) -> Verdict:
     waiters = [view for view in there if view.meeting is not None]
     if stopped_by_limit(case) and waiters and absent:
         return _of_ranks(case, absent, waiters)
-    one = _leader(case)
+    one = job_of_case(case).leader
     parts = [silence(case) if stopped_by_limit(case) else _ending(case)]
     parts += _groups(case, one)
     return conclude(
         case,
         Kind.UNRESOLVED,
-        rule="unresolved",
         cause=_cause(case, one),
         because="; ".join(parts),
         cites=(*(one.ids if one else ()), *_failures(case), "progress", "exit"),
         confidence=Confidence.LOW,
     )
-
-
-def _leader(case: Case) -> Standing | None:
-    job = job_of_case(case)
-    return job.stand[job.leaders[0]] if job.leaders else None
 
 
 def _limit_too_short(case: Case) -> Verdict | None:
@@ -105,7 +99,6 @@ def _limit_too_short(case: Case) -> Verdict | None:
     return conclude(
         case,
         Kind.UNRESOLVED,
-        rule="unresolved",
         cause="limit-too-short",
         because=f"{silence(case)}, but {needed} (upper limit from {prediction.source}), and nothing shows a standstill",
         cites=("progress", "prediction", "exit"),
@@ -233,7 +226,6 @@ def _of_ranks(case: Case, absent: Sequence[RankView], waiters: Sequence[RankView
     verdict = conclude(
         view.case,
         Kind.UNRESOLVED,
-        rule="unresolved",
         cause="straggler" if works else _cause(view.case, view.standing),
         because="; ".join(told),
         cites=(*cited([*absent, *waiters]), *_failures(case), "progress", "exit"),
@@ -287,7 +279,6 @@ def _ended(case: Case, views: Sequence[RankView]) -> Verdict | None:
     verdict = conclude(
         case,
         Kind.UNRESOLVED,
-        rule="unresolved",
         cause=ENDED,
         because=f"{name} ended while {'it was' if one else 'they were'} watched; how, only who started "
         f"{'it' if one else 'them'} knows{last}",
@@ -306,7 +297,7 @@ def _watched(case: Case, views: Sequence[RankView]) -> Verdict:
     """Where every rank is, and what it does or waits for; MOVING when something of the job was seen to work."""
     there = [view for view in views if view.there]
     absent = [view for view in there if view.meeting is None]
-    leader = _leader(case)
+    leader = job_of_case(case).leader
     told, ids = [f"it {_does(leader)}"], leader.ids if leader is not None else ()
     if views:
         told = [waiting(group) for group in alike([v for v in there if v.meeting is not None])]
@@ -316,7 +307,6 @@ def _watched(case: Case, views: Sequence[RankView]) -> Verdict:
     verdict = conclude(
         case,
         Kind.UNRESOLVED,
-        rule="unresolved",
         cause=cause,
         because=f"{'; '.join(told)}; {end}",
         cites=(*ids, *_failures(case), "progress"),

@@ -42,7 +42,6 @@ def xid(case: Case) -> Verdict | None:
     verdict = conclude(
         case,
         Kind.INFRA,
-        rule="xid",
         cause=f"xid-{number}",
         because=f"the driver reported a fault of the hardware during the trial: {told}",
         cites=(*(s.id for s in gpu.samples if number in s.xids), "exit"),

@@ -17,10 +17,15 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import harness
+from harness.core.evidence import SourceFailure, StackSample
 from harness.observe.proc import BLOCKS_DUMPERS, Proc
 from harness.reading.waits import SIGNAL_CALLS, has_an_alarm, is_cut_short_by_a_stop, may_be_let_on
+
+if TYPE_CHECKING:
+    from harness.core.evidence import ThreadStack
 
 DUMP_LIMIT_S = 10.0
 EXTENSIONS = 2
@@ -39,12 +44,68 @@ _END_LIMIT_S = 2.0
 class Dump:
     """What a dumper printed; ``failure`` says why there is nothing to be read from it, None when there is.
 
-    ``stopped_s`` is how long its target was seen held by it (state t), seconds.
+    ``stopped_s`` is how long its target was seen held by it (state t), seconds; ``has_locals`` says that it printed
+    the frames' locals, too.
     """
 
     text: str = ""
     failure: str | None = None
     stopped_s: float = 0.0
+    has_locals: bool = False
+
+
+class Dumper:
+    """A stack source that is a program of its own: its ``name``, how to :meth:`ask` it, how to :meth:`read` it."""
+
+    name: str
+
+    def __init__(self, *, tool: str | None = None, proc: Proc | None = None, limit_s: float = DUMP_LIMIT_S) -> None:
+        self.tool, self.proc, self.limit_s = tool, proc or Proc(), limit_s
+
+    def ask(self, tool: str, pid: int, *, native: bool) -> Dump:
+        """What the program at ``tool`` prints about ``pid``."""
+        raise NotImplementedError
+
+    def read(self, text: str) -> tuple[ThreadStack, ...]:
+        """The threads in what it printed; ValueError where that is something else."""
+        raise NotImplementedError
+
+    def beside(self, sample: StackSample, dump: Dump) -> StackSample:
+        """``sample`` with what it printed beside stacks."""
+        return sample
+
+    def sample(
+        self, *, pid: int, rank: int, t_s: float, native: bool, number: int, trial_dir: Path
+    ) -> StackSample | SourceFailure:
+        """The stacks of the threads that it shows."""
+
+        def failure(reason: str) -> SourceFailure:
+            return SourceFailure(id=f"failure-{number}-{self.name}", source=self.name, reason=reason)
+
+        tool = self.tool or find_tool(self.name)
+        if tool is None:
+            return failure(f"{self.name} is not installed; install it with: pip install {self.name}")
+        why_not = unstoppable(pid, proc=self.proc) if native else gone(pid, proc=self.proc)
+        if why_not:
+            return failure(why_not)
+        dump = self.ask(tool, pid, native=native)
+        if dump.failure is not None:
+            return failure(dump.failure)
+        try:
+            threads = self.read(dump.text)
+            sample = StackSample(
+                id=f"stack-{number}",
+                source=self.name,
+                native=any(frame.native for thread in threads for frame in thread.frames),
+                t_s=t_s,
+                rank=rank,
+                pid=pid,
+                threads=threads,
+                stopped_s=dump.stopped_s,
+            )
+            return self.beside(sample, dump)
+        except ValueError as error:
+            return failure(f"unreadable output: {error}")
 
 
 def find_tool(name: str) -> str | None:
@@ -128,6 +189,7 @@ def run_dumper(argv: list[str], *, pid: int, proc: Proc, limit_s: float = DUMP_L
     out, err = answer
     if dumper.returncode == 0:
         return Dump(text=out.decode(errors="replace"), stopped_s=stopwatch.seconds)
+    _let_on(pid, before=before, proc=proc)
     if not proc.states(pid):
         return Dump(failure=f"process {pid} ended while it was looked at")
     return Dump(failure=why_refused(err.decode(errors="replace"), code=dumper.returncode, proc=proc))
@@ -182,17 +244,34 @@ def _end(dumper: subprocess.Popen[bytes], *, pid: int, before: str, proc: Proc, 
         f"no answer within {waited_s:g} s (process state {before[0]}; the dumper used {used_s:.1f} s of CPU); "
         "the dumper was killed"
     )
-    try:
-        dumper.communicate(timeout=_END_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        # On a very busy machine it takes its time to die, holding our pipes: collected whenever that is.
-        threading.Thread(target=dumper.communicate, name="dumper-end", daemon=True).start()
+    continued = threading.Event()
+
+    def collect() -> None:
+        dumper.communicate()
+        if _let_on(pid, before=before, proc=proc):
+            continued.set()
+
+    # On a very busy machine it takes its time to die, holding our pipes: collected whenever that is.
+    end = threading.Thread(target=collect, name="dumper-end", daemon=True)
+    end.start()
+    end.join(_END_LIMIT_S)
+    if end.is_alive():
         return f"{said} but did not end"
-    if "T" in proc.states(pid) and "T" not in before:
-        # A dumper that dies between its stop signal and the wait for it leaves its target stopped.
+    return f"{said} and had left the process stopped; it was continued" if continued.is_set() else said
+
+
+def _let_on(pid: int, *, before: str, proc: Proc) -> bool:
+    """Continue ``pid`` if a dumper that failed has left it stopped, or on the way to it; whether it had.
+
+    One that dies between its stop signal and the wait for it does. To a process in disk sleep the signal is still on
+    its way then, and would stop it for good as soon as the disk answers.
+    """
+    is_to_stop = proc.pending_signals(pid) & 1 << (signal.SIGSTOP - 1)
+    if "T" in before or not (is_to_stop or "T" in proc.states(pid)):
+        return False
+    with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGCONT)
-        return f"{said} and had left the process stopped; it was continued"
-    return said
+    return True
 
 
 def why_refused(message: str, *, code: int, proc: Proc) -> str:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from harness.core.evidence import FrameLocals, SourceFailure, StackSample
-from harness.observe.proc import Proc
-from harness.observe.stacks.dumper import DUMP_LIMIT_S, Dump, find_tool, gone, run_dumper, unstoppable
+from harness.core.evidence import FrameLocals
+from harness.observe.stacks.dumper import Dump, Dumper, run_dumper
 from harness.observe.stacks.parse import parse_pyspy, pyspy_locals
 from harness.reading.frames import is_own, is_stdlib, package
 from harness.reading.loops import loop_samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
-    from harness.core.evidence import Frame, ThreadStack
+    from harness.core.evidence import Frame, StackSample, ThreadStack
 
 MAX_SOURCE_BYTES = 1 << 20
 """A longer file of source is not read for its loops."""
@@ -34,75 +32,40 @@ _CONTAINERS = "/torch/nn/modules/container.py"
 """Torch's own loop over a model's layers."""
 
 
-class PySpy:
+class PySpy(Dumper):
     """Reads the process's memory without stopping it; with ``native`` it stops it (0.1 to 3 s with torch loaded).
 
-    Without native frames the locals come along, and with them the loops that the frames are in. ``keeps_locals``: the
-    values themselves are evidence, too.
+    It shows all threads that have run Python. Without native frames the locals come along, and with them the loops that
+    the frames are in. ``keeps_locals``: the values themselves are evidence, too.
     """
 
     name = "py-spy"
 
-    def __init__(
-        self,
-        *,
-        tool: str | None = None,
-        proc: Proc | None = None,
-        limit_s: float = DUMP_LIMIT_S,
-        keeps_locals: bool = False,
-    ) -> None:
-        self._tool, self._keeps_locals = tool, keeps_locals
-        self._proc = proc or Proc()
-        self._limit_s = limit_s
+    def __init__(self, *, keeps_locals: bool = False, **given: Any) -> None:
+        super().__init__(**given)
+        self._keeps_locals = keeps_locals
 
-    def sample(
-        self, *, pid: int, rank: int, t_s: float, native: bool, number: int, trial_dir: Path
-    ) -> StackSample | SourceFailure:
-        """The stacks of all threads that have run Python."""
+    def ask(self, tool: str, pid: int, *, native: bool) -> Dump:
+        """With locals where the process is not stopped."""
+        argv = [tool, "dump", "--native" if native else "--nonblocking", "--json", "--pid", str(pid)]
+        for _ in range(0 if native else TRIES):
+            dump = run_dumper([*argv, "--locals"], pid=pid, proc=self.proc, limit_s=self.limit_s)
+            if dump.failure is None or "local variable" not in dump.failure:
+                return replace(dump, has_locals=dump.failure is None)
+        return run_dumper(argv, pid=pid, proc=self.proc, limit_s=self.limit_s)
 
-        def failure(reason: str) -> SourceFailure:
-            return SourceFailure(id=f"failure-{number}-{self.name}", source=self.name, reason=reason)
+    def read(self, text: str) -> tuple[ThreadStack, ...]:
+        """The threads in its JSON."""
+        return parse_pyspy(text)
 
-        tool = self._tool or find_tool("py-spy")
-        if tool is None:
-            return failure("py-spy is not installed; install it with: pip install py-spy")
-        why_not = unstoppable(pid, proc=self._proc) if native else gone(pid, proc=self._proc)
-        if why_not:
-            return failure(why_not)
-        dump, has_locals = self._dump(tool, pid, native=native)
-        if dump.failure is not None:
-            return failure(dump.failure)
-        try:
-            threads = parse_pyspy(dump.text)
-            values = pyspy_locals(dump.text) if has_locals else {}
-        except ValueError as error:
-            return failure(f"unreadable output: {error}")
-        sample = StackSample(
-            id=f"stack-{number}",
-            source=self.name,
-            native=any(frame.native for thread in threads for frame in thread.frames),
-            t_s=t_s,
-            rank=rank,
-            pid=pid,
-            threads=threads,
-            stopped_s=dump.stopped_s,
-        )
+    def beside(self, sample: StackSample, dump: Dump) -> StackSample:
+        """``sample`` with the loops that its frames are in, and with the values of locals where they are asked for."""
+        values = pyspy_locals(dump.text) if dump.has_locals else {}
         if not values:
             return sample
-        frames = (frame for thread in threads for frame in thread.frames)
-        kept = _own_locals(threads, values) if self._keeps_locals else ()
-        return replace(sample, loops=loop_samples(sample, values, sources(pid, frames)), variables=kept)
-
-    def _dump(self, tool: str, pid: int, *, native: bool) -> tuple[Dump, bool]:
-        """What py-spy prints, and whether locals are among it."""
-        argv = [tool, "dump", "--native" if native else "--nonblocking", "--json", "--pid", str(pid)]
-        if native:
-            return run_dumper(argv, pid=pid, proc=self._proc, limit_s=self._limit_s), False
-        for _ in range(TRIES):
-            dump = run_dumper([*argv, "--locals"], pid=pid, proc=self._proc, limit_s=self._limit_s)
-            if dump.failure is None or "local variable" not in dump.failure:
-                return dump, dump.failure is None
-        return run_dumper(argv, pid=pid, proc=self._proc, limit_s=self._limit_s), False
+        frames = (frame for thread in sample.threads for frame in thread.frames)
+        kept = _own_locals(sample.threads, values) if self._keeps_locals else ()
+        return replace(sample, loops=loop_samples(sample, values, sources(sample.pid, frames)), variables=kept)
 
 
 def _own_locals(

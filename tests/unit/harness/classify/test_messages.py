@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.classify.messages import accused, cause_of, is_consequence, said
+from harness.core.evidence import WorkerResult
 
 READY_TWICE = (
     "Expected to mark a variable ready only once. This error is caused by one of the following reasons: 1) Use of a "
@@ -50,7 +51,8 @@ def test_a_message_names_its_cause_or_none(text, cause):
     ],
 )
 def test_what_a_rank_says_that_lost_another_is_known(exception, message, follows):
-    assert is_consequence(exception, message) is follows
+    result = WorkerResult(id="result", status="raised", steps_done=0, exception=exception, message=message)
+    assert is_consequence(result) is follows
 
 
 def test_the_accused_are_read_out_of_the_message():

@@ -33,10 +33,15 @@ from harness.observe.devices.plain_pickle import load_plain
 from harness.observe.devices.ras import NcclRas, parse_ras
 from harness.observe.devices.recorder import FlightRecorder
 from harness.observe.devices.table import DEVICE_SOURCES, load_devices
-from harness.reading.desync import Parting, diverges
+from harness.reading.desync import Parting, partings
 from harness.store import layout
 
 RECORDED = Path(__file__).parents[3] / "data" / "evidence" / "h200"
+
+
+def diverges(states, *, world=0):
+    """Where the ranks first part, over all groups."""
+    return next(iter(partings(states, world=world)), None)
 
 
 def job(trial_dir: Path = Path(), *, ranks: dict[int, int] | None = None, world: int = 1) -> WatchedJob:

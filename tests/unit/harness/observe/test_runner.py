@@ -17,12 +17,11 @@ from harness.core.trial import Budget, Limit, Trial
 from harness.core.verdict import Case, Kind
 from harness.observe.devices.devices import Devices
 from harness.observe.ranks import Ranks, torchrun_ends
-from harness.observe.runner import watch
 from harness.observe.watch import AFTERMATH_S
 from harness.reading.pace import WATCHED
 from harness.reading.stillness import quiet_windows
 from harness.store import layout
-from scripted_trial import ScriptedHandle, ScriptedView
+from scripted_trial import ScriptedHandle, ScriptedView, watch
 from stack_sources import ScriptedSource
 
 STALL_S = 30.0

@@ -26,6 +26,7 @@ from harness.observe.stacks.pick import sample_all
 from harness.observe.stacks.pyspy import PySpy
 from harness.observe.stacks.pystack import PyStack
 from harness.observe.stacks.table import load_sources
+from harness.reading.waits import ASKED_BY
 from harness.testing.executors import wait_gone
 from stack_sources import ScriptedSource
 
@@ -322,6 +323,29 @@ def test_process_that_a_killed_dumper_left_stopped_is_continued(tool, child, mon
     assert "T" not in Proc().states(child)
 
 
+def test_process_that_a_killed_dumper_would_have_stopped_in_disk_sleep_goes_on(tool, tmp_path, monkeypatch):
+    """The stop arrives when the disk answers, after the dumper is dead. Here a child that cannot begin is the disk."""
+    os.mkfifo(disk := tmp_path / "disk")
+    waits = f"""
+import os
+os.waitpid(os.posix_spawn("/bin/true", ["true"], {{}}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, {str(disk)!r}, 0, 0)]), 0)
+"""
+    with subprocess.Popen([sys.executable, "-c", waits]) as child:
+        while Proc().states(child.pid) != "D":
+            WallClock().sleep(0.005)
+        attaches = f"""{sys.executable} -c 'import ctypes, os
+assert ctypes.CDLL(None).ptrace(16, {child.pid}, 0, 0) == 0
+os.waitpid({child.pid}, 0)'"""
+        with begun(monkeypatch, lambda: Proc().pending_signals(child.pid)):
+            dump = run_dumper([tool(attaches)], pid=child.pid, proc=Proc(), limit_s=0.1)
+        disk.write_text("")
+        while Proc().states(child.pid) not in {"T", "Z"}:
+            WallClock().sleep(0.005)
+        child.kill()
+    assert child.returncode == 0
+    assert "it was continued" in dump.failure
+
+
 def test_process_that_ends_while_it_is_looked_at_is_gone_not_an_error(tool):
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True)
     dump = run_dumper([tool(f"kill -KILL {child.pid}; exit 1")], pid=child.pid, proc=Reaping(child))
@@ -431,6 +455,22 @@ def test_a_process_that_ran_and_now_waits_is_asked_again_from_c(tmp_path):
     with waiting(tmp_path / "faulthandler_rank0.txt") as pid:
         answer = sample(Faulthandler(proc=RanBefore(), limit_s=0.2), pid, tmp_path)
     assert answer.source == "faulthandler (signal 61 was sent)"
+
+
+@pytest.mark.parametrize("number", ASKED_BY)
+def test_a_request_for_stacks_that_comes_while_python_ends_does_not_end_the_process(number, tmp_path):
+    code = f"""
+import faulthandler, os, sys
+from harness.shim.nsa_harness_shim import show_stacks
+show_stacks(open(sys.argv[1], "w"))
+show_stacks(open(sys.argv[1], "w"))
+class Last:
+    def __del__(self, let_go=faulthandler.unregister, kill=os.kill, me=os.getpid()):
+        let_go(61)  # as Python does after the last object is gone
+        kill(me, {number})
+last = Last()
+"""
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path / "stacks")], check=False).returncode == 0
 
 
 def test_faulthandler_prints_each_time_what_is_new(tmp_path):

@@ -1,6 +1,6 @@
 """Faults in our own processes, searches again and again; what must hold whatever happens is checked after each.
 
-``python -m harness.testing.chaos --minutes 3 --seed 1`` hits one system call of a search's controller, or of a trial's
+``python -m bench.chaos --minutes 3 --seed 1`` hits one system call of a search's controller, or of a trial's
 supervisor, guard or fork server: the n-th of those that can fail. The process is killed or stopped there, or the call
 gives EIO, ENOSPC, ECONNRESET or EMFILE. By strace, which must be there. With ``--kills`` nothing is traced, and one of
 these processes is killed at a random moment.
@@ -33,6 +33,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.chaos.gate import GATE
 from harness import machine
 from harness.cli.exit_codes import ExitCode
 from harness.clock import WallClock
@@ -42,7 +43,6 @@ from harness.launch.table import EXECUTORS
 from harness.report import apart
 from harness.store import fsck
 from harness.store.runs import read_run
-from harness.testing.gate import GATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -114,7 +114,7 @@ class Fault:
 
 def main(argv: list[str] | None = None) -> int:
     """Place faults for some minutes; 1 when anything did not hold, each with the seed's number of it."""
-    options = argparse.ArgumentParser(prog="python -m harness.testing.chaos")
+    options = argparse.ArgumentParser(prog="python -m bench.chaos")
     options.add_argument("--minutes", type=float, default=3.0)
     options.add_argument("--most", type=int, default=1_000_000, help="at most so many faults")
     options.add_argument("--seed", type=int, default=0)
@@ -424,12 +424,12 @@ def _written_to(path: Path) -> Iterator[None]:
 def _make_ready(fault: Fault) -> None:
     """In the controller: have trials start in the way that is wanted, and the process that is wanted stop first."""
     if fault.way == "forkserver":
-        EXECUTORS.put("local", "harness.testing.forked:ForkedScripts")
+        EXECUTORS.put("local", "bench.chaos.forked:ForkedScripts")
     if fault.number and fault.whom == "controller":
         os.kill(os.getpid(), signal.SIGSTOP)
     elif fault.number:
         os.environ[GATE] = str(WAYS[fault.way][fault.whom])
-        local.BOOT = local.BOOT.replace("from", "import harness.testing.gate; from", 1)
+        local.BOOT = local.BOOT.replace("from", "import bench.chaos.gate; from", 1)
 
 
 def _entry(argv: list[str]) -> int:
@@ -470,7 +470,3 @@ def _recorded(place: Place) -> list[tuple[str, str]]:
         return [(record.trial.key, str(record.verdict)) for record in read_run(place.runs()[-1]).records]
     except (HarnessError, IndexError):
         return []
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

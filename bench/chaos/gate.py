@@ -1,7 +1,7 @@
 """A place at which one of our own processes stops itself, so that its system calls can be counted from there.
 
 Importing this reads ``NSA_CHAOS_GATE``: how many forks below the importing process the wanted one is. There it
-stops; whoever placed the gate attaches to it and continues it (``harness.testing.chaos``). Standard library only: it is
+stops; whoever placed the gate attaches to it and continues it (``bench.chaos``). Standard library only: it is
 imported where site-packages are not.
 """
 

@@ -1,4 +1,4 @@
-"""Trials of a small script out of a fork server, for the campaigns of ``harness.testing.chaos``."""
+"""Trials of a small script out of a fork server, for the campaigns of ``bench.chaos``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from bench.chaos.gate import GATE
 from harness.launch.forkserver import ForkserverExecutor
-from harness.testing.gate import GATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ class ForkedScripts(ForkserverExecutor):
     """A fork server that has imported next to nothing, whose trials run ``python -S SCRIPT VALUE``'s script."""
 
     def __init__(self, *, python: str, clock: Clock, interrupted: Callable[[], bool]) -> None:
-        preload = ("harness.testing.gate", "harness.testing.forked")
+        preload = ("bench.chaos.gate", "bench.chaos.forked")
         super().__init__(python=python, clock=clock, preload=preload, interrupted=interrupted)
 
     def prepare(self, command: Command) -> None:
@@ -37,7 +37,7 @@ class ForkedScripts(ForkserverExecutor):
 
 def _entered(command: Command) -> Command:
     env = tuple((name, value) for name, value in command.env if name in KEPT)
-    return replace(command, env=env, entry="harness.testing.forked:script")
+    return replace(command, env=env, entry="bench.chaos.forked:script")
 
 
 def script(_: str) -> None:

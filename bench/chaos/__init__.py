@@ -1,0 +1,1 @@
+"""Faults in the harness's own processes: what must hold afterwards, held against a search and its resumption."""
