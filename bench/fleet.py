@@ -1,7 +1,8 @@
 """A fleet on paper: what N nodes of 8 ranks saw of one hung trial goes through the head's joining.
 
     python bench/fleet.py                        125, 250, 500 and 1,000 nodes, each in a process of its own
-    python bench/fleet.py --nodes 16 --judge     one row of them, and the judge after it
+    python bench/fleet.py --judge                the same, and the judge after it
+    python bench/fleet.py --nodes 16 --judge     one row of them
 
 The evidence is a recording of two ranks of which one takes a lock twice in its backward pass, with its stacks, looks
 and marks: that rank is one in the middle of the fleet, all others are copies of the one that waits for it. Every part
@@ -157,17 +158,19 @@ def main() -> int:
     if args.nodes:
         print(json.dumps(one(args.nodes, judge=args.judge)))
         return 0
-    print("| nodes | ranks | evidence | read, CPU s | join, CPU s | both by n log n | peak memory |")
-    print("|--:|--:|--:|--:|--:|--:|--:|")
+    print(
+        "| nodes | ranks | evidence | read, CPU s | join, CPU s | both by n log n | peak memory | judge, CPU s | said |"
+    )
+    print("|--:|--:|--:|--:|--:|--:|--:|--:|---|")
     first = 0.0
     for nodes in (125, 250, 500, 1000):
-        command = [sys.executable, __file__, "--nodes", str(nodes)]
+        command = [sys.executable, __file__, "--nodes", str(nodes), *(["--judge"] if args.judge else [])]
         row = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
         share = (row["read"] + row["join"]) / (nodes * math.log2(nodes))
         first = first or share
         print(
             f"| {nodes} | {row['ranks']} | {row['bytes'] / 1e6:.0f} MB | {row['read']:.1f} | {row['join']:.2f} "
-            f"| {share / first:.2f} | {row['peak'] / 1e6:.0f} MB |",
+            f"| {share / first:.2f} | {row['peak'] / 1e6:.0f} MB | {row['judge']:.1f} | {row['said']} |",
             flush=True,
         )
     return 0

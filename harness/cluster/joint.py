@@ -66,14 +66,26 @@ class Part:
         return None if shown is None else (self.node, *shown)
 
     def at_the_end(self, age_s: float, reason: StopReason) -> tuple[Node, Outcome, Evidence]:
-        """Its part when the trial was ended at ``age_s``; all of it where it had ended by itself."""
+        """Its part when the trial was ended at ``age_s``; all of it where it had ended by itself.
+
+        As it was last seen, where nothing has happened since: what came later is half a round of looks, and a process
+        in the middle of a look shows less than it did.
+        """
         assert self.done is not None, "asked when all is over"
         outcome, evidence = self.done
         if self.by_itself:
             return self.node, outcome, evidence
-        before = self.seen[1] if self.seen is not None else None
         stopped = replace(outcome, ending=Ending.STOPPED_BY_US, exit=None, stopped_by=reason, duration_s=age_s)
-        return self.node, stopped, until(outcome, evidence, t_s=age_s, before=before)
+        before = self.seen[1] if self.seen is not None else None
+        whole = until(outcome, evidence, t_s=age_s, before=before)
+        if before is None or _news(before) != _news(whole):
+            return self.node, stopped, whole
+        return self.node, stopped, replace(before, silence_s=whole.silence_s)
+
+
+def _news(seen: Evidence) -> object:
+    """What tells whether anything has happened in a part: its last mark, and which ranks have ended."""
+    return seen.last, [facts.rank for facts in seen.ranks if facts.exit is not None]
 
 
 class Crew:

@@ -10,10 +10,10 @@ import pytest
 from fake_clock import FakeClock
 from harness.cluster.agent import packed
 from harness.cluster.head import Head, Member
-from harness.cluster.joint import Joint
+from harness.cluster.joint import Joint, Part
 from harness.core.codec import to_json
 from harness.core.columns import to_columns
-from harness.core.evidence import Evidence, RankFacts, WorkerResult
+from harness.core.evidence import Evidence, Heartbeat, ProcessState, RankFacts, WorkerResult
 from harness.core.node import Node
 from harness.core.outcome import Ending, Exit, Outcome, StopReason
 from harness.testing.engines import trial
@@ -67,6 +67,40 @@ def test_what_a_rank_says_after_the_whole_was_ended_is_not_held_against_it(tmp_p
 
     assert outcome.stopped_by is StopReason.INTERRUPT
     assert [facts.result for facts in evidence.ranks] == [None, None]
+
+
+def test_half_a_round_of_looks_after_the_last_that_was_judged_does_not_count():
+    """A process in the middle of a look shows less than it did: of ten hangs two became undecided."""
+
+    def look(t_s, id):
+        return ProcessState(
+            id=id, t_s=t_s, rank=0, pid=7, state="S", threads=(), rss_bytes=0, minor_faults=0, read_bytes=0,
+            written_bytes=0, children=0,
+        )  # fmt: skip
+
+    mark = Heartbeat(seq=1, t_s=2.0, rank=0, pid=7, phase="output", edge="line")
+    seen = Evidence(
+        steps_wanted=0, silence_s=8.0, heartbeats=(mark,), heartbeats_total=1, processes=(look(9.0, "proc-1"),)
+    )
+    done = replace(seen, silence_s=9.5, processes=(*seen.processes, look(10.5, "proc-2"), look(11.3, "proc-3")))
+    outcome = Outcome(ending=Ending.EXITED, exit=Exit(signal=15), duration_s=11.5)
+    one = Part(
+        member=Member(wire=Connection(), node=Node(number=0, host="n")),
+        node=Node(number=0, host="n"),
+        seen=(replace(outcome, duration_s=10.0), seen),
+        done=(outcome, done),
+        by_itself=False,
+    )
+    _, stopped, shown = one.at_the_end(11.0, StopReason.CERTAIN)
+    assert (stopped.exit, stopped.duration_s) == (None, 11.0)
+    assert [item.id for item in shown.processes] == ["proc-1"]
+    assert shown.silence_s == pytest.approx(9.0)
+
+    later = replace(mark, seq=2, t_s=10.2)
+    one.done = (outcome, replace(done, heartbeats=(mark, later), heartbeats_total=2, silence_s=1.3))
+    _, _, shown = one.at_the_end(11.0, StopReason.CERTAIN)
+    assert [item.id for item in shown.processes] == ["proc-1", "proc-2"], "what happened since counts"
+    assert shown.silence_s == pytest.approx(0.8)
 
 
 def test_a_head_that_has_closed_lets_in_nobody():
