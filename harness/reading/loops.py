@@ -6,9 +6,9 @@ every stack sample the loops that the frames are in are kept (``LoopSample``), a
 
 - *It gets on* (``progress``): a whole number of a frame that stays on the stack only grows from sample to sample. With
   the loop's bound, from the ``for`` statement's own source, that gives a rate and an end.
-- *It never ends* (``goes_nowhere``): the source of the innermost loop has no way out and calls nothing but a sleep, its
-  condition holds whatever its own numbers become, or it depends on nothing but locals that are the same in every
-  sample. Then no patience is needed.
+- *It never ends* (``goes_nowhere``): the source of the innermost loop has no way out and calls nothing but a sleep, or
+  only sleeps until a name changes that nothing in it sets; its condition holds whatever its own numbers become; or it
+  depends on nothing but locals that are the same in every sample. Then no patience is needed.
 
 What does not work: taking locals that stay the same for an endless loop. A matrix product of a minute is one call on
 one line. So the loop itself is read (``read_loops``): what calls anything that is not known to be quick and harmless,
@@ -78,7 +78,8 @@ class Loop:
     ``leaves`` says whether something in it may leave it. ``kind``: ``""`` where it calls or touches what may be at
     work, ``locals`` where it has only names and numbers, ``threads`` where it also reads attributes, or asks methods
     that only other threads can make answer otherwise. ``tested`` are the names whose truth alone is asked, ``computed``
-    all others. ``sleeps`` says that it calls ``sleep``.
+    all others. ``sleeps`` says that it calls ``sleep``; ``awaited`` are the names that its condition asks, where nothing
+    in it sets one of them. ``plain`` are names that the whole file gives nothing but constants.
     """
 
     header_line: int
@@ -89,6 +90,8 @@ class Loop:
     leaves: bool = True
     kind: str = ""
     sleeps: bool = False
+    awaited: frozenset[str] = frozenset()
+    plain: frozenset[str] = frozenset()
     tested: frozenset[str] = frozenset()
     held: frozenset[str] = frozenset()
     computed: frozenset[str] = frozenset()
@@ -128,7 +131,42 @@ def read_loops(source: str, *, line: int) -> tuple[Loop, ...]:
         if isinstance(inner, ast.For | ast.While | ast.AsyncFor) and not any(_holds(s, line) for s in inner.orelse):
             around.append(inner)
         node = inner
-    return tuple(_loop(one, texts) for one in reversed(around))
+    plain = _plain_names(source)
+    return tuple(_loop(one, texts, plain) for one in reversed(around))
+
+
+@lru_cache(maxsize=16)
+def _plain_names(source: str) -> frozenset[str]:
+    """The names that all statements of a file, wherever they stand, give constants or add constants to."""
+    tree = _tree(source)
+    nodes = list(ast.walk(tree)) if tree is not None else []
+    given: set[str] = set()
+    plainly: set[int] = set()
+    for node in nodes:
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and _is_number(node.value):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            plainly |= {id(target) for target in targets}
+    other: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            (given if id(node) in plainly else other).add(node.id)
+        elif isinstance(node, ast.alias):
+            other.add((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, ast.arg):
+            other.add(node.arg)
+        elif isinstance(node, _NAMED):
+            other.add(node.name or "")
+        elif isinstance(node, ast.MatchMapping):
+            other.add(node.rest or "")
+    return given - other if "*" not in other else frozenset()
+
+
+_NAMED = (ast.ExceptHandler, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.MatchAs, ast.MatchStar)
+"""What binds a name that is not a node of its own."""
+
+
+def _is_number(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float | None)
 
 
 _REPEATS = (ast.For, ast.While, ast.AsyncFor, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -152,7 +190,7 @@ def _holds(node: ast.AST, line: int) -> bool:
     return first is not None and last is not None and first <= line <= last
 
 
-def _loop(node: ast.For | ast.While | ast.AsyncFor, texts: Sequence[str]) -> Loop:
+def _loop(node: ast.For | ast.While | ast.AsyncFor, texts: Sequence[str], plain: frozenset[str]) -> Loop:
     reader = _Reader()
     reader.visit(node.test if isinstance(node, ast.While) else ast.Pass())
     for statement in node.body:
@@ -167,12 +205,24 @@ def _loop(node: ast.For | ast.While | ast.AsyncFor, texts: Sequence[str]) -> Loo
         leaves=any(_leaves(statement) for statement in node.body),
         kind=reader.kind if isinstance(node, ast.While) else "",
         sleeps=reader.sleeps,
+        awaited=_awaited(node),
+        plain=plain,
         tested=frozenset(reader.tested - reader.computed - reader.held),
         held=frozenset(reader.held),
         computed=frozenset(reader.computed - reader.held),
         while_below=_while_below(node.test) if isinstance(node, ast.While) else None,
         node=node if isinstance(node, ast.While) else None,
     )
+
+
+def _awaited(node: ast.For | ast.While | ast.AsyncFor) -> frozenset[str]:
+    """The names that the condition of a ``while`` asks; none where something in the loop sets one of them."""
+    if not isinstance(node, ast.While):
+        return frozenset()
+    names = [inner for inner in ast.walk(node) if isinstance(inner, ast.Name)]
+    given = {name.id for name in names if not isinstance(name.ctx, ast.Load)}
+    asked = frozenset(_names(node.test))
+    return frozenset() if asked & given else asked
 
 
 def _is_forever(node: ast.For | ast.While | ast.AsyncFor) -> bool:
@@ -405,9 +455,14 @@ def _fingerprint(values: Mapping[str, str]) -> str:
 
 
 def _endless(loop: Loop, values: Mapping[str, str]) -> str:
-    if not loop.forever or loop.leaves or not _computes_numbers(loop, values):
+    if loop.leaves or not _computes_numbers(loop, values):
         return ""
-    return f"it has no way out and {'only sleeps' if loop.sleeps else 'calls nothing that could raise'}"
+    if loop.forever:
+        return f"it has no way out and {'only sleeps' if loop.sleeps else 'calls nothing that could raise'}"
+    waits = loop.sleeps and loop.kind == "locals" and not loop.held and loop.awaited
+    if waits and all(_is_plain(name, loop, values) for name in loop.awaited):
+        return "it only sleeps, and nothing in it changes what it waits for"
+    return ""
 
 
 def _turns_for_ever(loop: Loop, whole: Mapping[str, int], shared: frozenset[str]) -> str:
@@ -435,8 +490,13 @@ def _needs(loop: Loop, values: Mapping[str, str], shared: frozenset[str]) -> str
 
 def _computes_numbers(loop: Loop, values: Mapping[str, str]) -> bool:
     """Whether all that the loop computes with is plain: what has operators of its own may be at work."""
-    plain = all(_PLAIN.fullmatch(values.get(name, "?")) for name in loop.computed)
+    plain = all(_is_plain(name, loop, values) for name in loop.computed)
     return bool(loop.kind) and plain and all(values.get(name, "?")[:1] in _HOLDS for name in loop.held)
+
+
+def _is_plain(name: str, loop: Loop, values: Mapping[str, str]) -> bool:
+    """Whether a name stands for a number, a text or nothing: by its value, or by all that the file gives it."""
+    return _PLAIN.fullmatch(values[name]) is not None if name in values else name in loop.plain
 
 
 # -- what several samples show

@@ -240,13 +240,29 @@ def test_a_source_that_python_fails_to_parse_once_is_read_the_next_time(monkeypa
         ("for turn in range(9):\n    while True: time.sleep(0.5)", True),
         ("while True:\n    time.sleep(next_pause())", False),
         ("while not done:\n    time.sleep(1)", False),
+        ("done = False\nwhile not done:\n    time.sleep(1)", True),
+        ("turns = 0\nmost = 9\nwhile turns != most or most > 3:\n    time.sleep(1)", True),
+        ("done = tries = 0\nwhile not done:\n    tries += 1\n    time.sleep(1)", True),
+        ("done = False\nwhile not done:\n    time.sleep(1)\n    done = True", False),
+        ("done = 0\nwhile done < 9:\n    time.sleep(1)\n    done += 1", False),
+        ("done = False\nwhile not done:\n    time.sleep(1)\n    look()", False),
+        ("done = False\nwhile not done:\n    time.sleep(1)\n    state = job.state", False),
+        ("done = False\nwhile not done or late():\n    time.sleep(1)", False),
+        ("done = False\nwhile not done and job.runs:\n    time.sleep(1)", False),
+        ("done = False\nwhile not done:\n    time.sleep(1)\n    if late: break", False),
+        ("done = flag()\nwhile not done:\n    time.sleep(1)", False),
+        ("done = False\nfrom jobs import done\nwhile not done:\n    time.sleep(1)", False),
+        ("done = False\nfrom jobs import *\nwhile not done:\n    time.sleep(1)", False),
+        ("done = False\ndef wait(done):\n    pass\nwhile not done:\n    time.sleep(1)", False),
+        ("done = []\nwhile not done:\n    time.sleep(1)", False),
         ("while True:\n    time.sleep(1)\n    look()", False),
         ("while True:\n    time.sleep(1)\n    if done: break", False),
         ("for turn in range(9):\n    time.sleep(1)", False),
     ],
 )
 def test_a_loop_sleeps_for_ever_only_if_its_source_has_no_way_out_and_does_nothing_else(source, for_ever):
-    bare = [replace(sample(source, t_s=t_s), native=True, loops=()) for t_s in (1.0, 2.0, 3.0)]
+    line = 1 + source[: source.index("sleep(")].count("\n")
+    bare = [replace(sample(source, t_s=t_s, line=line), native=True, loops=()) for t_s in (1.0, 2.0, 3.0)]
     seen = [replace(one, loops=endless_by_source(one, {FILE: source})) for one in bare]
     assert (sleeps_for_ever(seen, tid=PID) is not None) is for_ever
     assert sleeps_for_ever(seen[:2], tid=PID) is None
