@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.core.codec import from_json
+from harness.core.dotted import leaves
 from harness.core.errors import JournalError
 from harness.core.evidence import GradientTruth, KernelResolution, SourceFailure, WorkerResult
 from harness.store import layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from harness.core.trial import Trial
@@ -81,27 +82,24 @@ def differences(requested: Mapping[str, object], ran: Mapping[str, object]) -> t
 
     Settings that were not requested are the target's own business and are not compared.
     """
-    echo = dict(_leaves(ran))
+    echo = _plain(ran)
     return tuple(
         f"{path}: requested {value!r}, ran {echo[path]!r}" if path in echo else f"{path}: requested {value!r}, not run"
-        for path, value in _leaves(requested)
+        for path, value in _plain(requested).items()
         if path not in echo or echo[path] != value
     )
 
 
 def steps_wanted(trial: Trial) -> int:
     """How many steps the trial was asked for: ``train.steps`` or ``steps``; 0 for a target that counts none."""
-    settings = dict(_leaves(trial.config))
+    settings = leaves(trial.config)
     steps = settings.get("train.steps", settings.get("steps", 0))
     return steps if isinstance(steps, int) else 0
 
 
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", list(value) if isinstance(value, tuple) else value
+def _plain(tree: Mapping[str, object]) -> dict[str, object]:
+    """Dotted paths, with tuples as JSON has them."""
+    return {path: list(value) if isinstance(value, tuple) else value for path, value in leaves(tree).items()}
 
 
 def _unreadable(path: Path, error: Exception) -> SourceFailure:

@@ -1,8 +1,10 @@
-"""A configuration as dotted paths."""
+"""The settings of a configuration as dotted paths."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
+
+from harness.core.dotted import leaves
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -10,12 +12,7 @@ if TYPE_CHECKING:
     from harness.core.point import Value
 
 
-def flatten(config: Mapping[str, object], prefix: str = "") -> dict[str, Value]:
-    """Nested configuration to dotted paths: ``{"model": {"dim": 8}}`` becomes ``{"model.dim": 8}``."""
-    flat: dict[str, Value] = {}
-    for name, value in config.items():
-        if isinstance(value, dict):
-            flat.update(flatten(cast("dict[str, object]", value), f"{prefix}{name}."))
-        elif value is None or isinstance(value, int | float | str):
-            flat[prefix + name] = value
-    return flat
+def flatten(config: Mapping[str, object]) -> dict[str, Value]:
+    """What has one value, by its path; lists are left out."""
+    found = leaves(config)
+    return {path: value for path, value in found.items() if value is None or isinstance(value, int | float | str)}

@@ -171,16 +171,6 @@ def steps_of(record: TrialRecord) -> int:
     return min(done, asked) if isinstance(asked, int) else done
 
 
-def leaves(data: Any, prefix: str = "") -> dict[str, Any]:
-    """A nested configuration as dotted paths: ``{"model.n_layers": 5}``."""
-    if not isinstance(data, dict):
-        return {prefix: data}
-    found: dict[str, Any] = {}
-    for key, value in data.items():
-        found.update(leaves(value, f"{prefix}.{key}" if prefix else str(key)))
-    return found
-
-
 def raw_evidence(run_dir: Path, key: str) -> dict[str, Any] | None:
     """What TOLD names of a trial's evidence, as plain JSON, or None when it was not kept or cannot be read.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
+
+from harness.core.dotted import leaves
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +26,7 @@ def differences(
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    old, new = _leaves(before), _leaves(now)
+    old, new = leaves(before), leaves(now)
     return [
         f"{name}: was {old.get(name)!r}, now {new.get(name)!r}"
         for name in sorted(old.keys() | new.keys())
@@ -35,12 +37,3 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
 def _content(code: str) -> str:
     # "0.1.0+<hash of the sources> (<commit>)": the same sources under another commit are the same code.
     return code.partition(" (")[0]
-
-
-def _leaves(data: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(data, dict):
-        return {prefix: data}
-    leaves: dict[str, Any] = {}
-    for key, value in cast("dict[str, Any]", data).items():
-        leaves.update(_leaves(value, f"{prefix}.{key}" if prefix else key))
-    return leaves

@@ -6,17 +6,19 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.worker.census import autograd_nodes
-from harness.worker.memory import memory_facts
 from nsa.train.probe import NullProbe, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from nsa.train.probe import Edge
+
+
+_STATM = Path("/proc/self/statm")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class HeartbeatProbe(NullProbe):
@@ -87,3 +89,32 @@ class HeartbeatProbe(NullProbe):
             self.lost_why = why or "unknown error"
             sys.stderr.write(f"nsa-harness: heartbeats cannot be written: {self.lost_why}; training goes on unseen\n")
             sys.stderr.flush()
+
+
+def autograd_nodes() -> int | None:
+    """The number of nodes so far, None without torch or with gradients off. Costs 5 us, whatever the graph's size.
+
+    Every node is numbered in the order in which its thread makes them, so a new one tells how many came before.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "is_grad_enabled") or not torch.is_grad_enabled():
+        return None
+    node = torch.zeros((), requires_grad=True).view(()).grad_fn
+    return None if node is None else node._sequence_nr()
+
+
+def memory_facts() -> dict[str, float]:
+    """Resident memory; with CUDA in use also what torch's allocator holds, and how often it had to start over.
+
+    Costs 10 us, with CUDA 0.1 ms. The allocator's counters are the host's own: the GPU is not waited for.
+    """
+    facts = {"rss_bytes": float(int(_STATM.read_text().split()[1]) * _PAGE_BYTES)}
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return facts
+    stats = torch.cuda.memory_stats()
+    return facts | {
+        "gpu_allocated_bytes": float(stats.get("allocated_bytes.all.current", 0)),
+        "gpu_reserved_bytes": float(stats.get("reserved_bytes.all.current", 0)),
+        "gpu_alloc_retries": float(stats.get("num_alloc_retries", 0)),
+    }

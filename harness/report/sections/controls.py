@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from harness.core.boundary import Finding
+from harness.core.dotted import leaves
 from harness.core.ports import Block
 from harness.core.verdict import Kind
-from harness.report.facts import controls, failing, leaves, value_of
+from harness.report.facts import controls, failing, value_of
 from harness.report.text import code, md, table
 from harness.report.words import of
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from harness.core.dotted import leaves
 from harness.core.ports import Block
 from harness.report.campaign.next_steps import next_steps
 from harness.report.campaign.not_tested import gaps_of_cells
-from harness.report.facts import cells, is_line, leaves, steps_of
+from harness.report.facts import cells, is_line, steps_of
 from harness.report.text import code, command, count, details, fence, listed, md, ranges
 from harness.report.words import certificate, not_searched
 

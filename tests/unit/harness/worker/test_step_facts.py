@@ -11,9 +11,7 @@ import torch
 
 from harness.core.devices import MemoryMark
 from harness.observe.heartbeat import Heartbeats
-from harness.worker.census import autograd_nodes
-from harness.worker.heartbeat import HeartbeatProbe
-from harness.worker.memory import memory_facts
+from harness.worker.heartbeat import HeartbeatProbe, autograd_nodes, memory_facts
 from nsa.train.probe import Edge, Phase
 
 
