@@ -78,8 +78,8 @@ class Loop:
     ``leaves`` says whether something in it may leave it. ``kind``: ``""`` where it calls or touches what may be at
     work, ``locals`` where it has only names and numbers, ``threads`` where it also reads attributes, or asks methods
     that only other threads can make answer otherwise. ``tested`` are the names whose truth alone is asked, ``computed``
-    all others. ``sleeps`` says that it calls ``sleep``; ``awaited`` are the names that its condition asks, where nothing
-    in it sets one of them. ``plain`` are names that the whole file gives nothing but constants.
+    all others. ``sleeps`` says that it calls ``sleep``; ``awaited`` are the names that its condition asks, where
+    nothing in it sets one of them. ``plain`` are names that the whole file gives nothing but constants.
     """
 
     header_line: int
@@ -158,7 +158,7 @@ def _plain_names(source: str) -> frozenset[str]:
             other.add(node.name or "")
         elif isinstance(node, ast.MatchMapping):
             other.add(node.rest or "")
-    return given - other if "*" not in other else frozenset()
+    return frozenset(given - other) if "*" not in other else frozenset()
 
 
 _NAMED = (ast.ExceptHandler, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.MatchAs, ast.MatchStar)
