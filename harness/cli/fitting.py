@@ -6,7 +6,6 @@ One place for all commands, of few imports: a list of runs is printed by it, too
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,8 @@ def fitting(text: str, *, to: TextIO) -> str:
     """``text`` with its lines broken between words where ``to`` is a terminal; as it is elsewhere."""
     if not to.isatty():
         return text
+    import shutil
+
     columns = shutil.get_terminal_size().columns
     return "\n".join(_broken(line, columns) for line in text.split("\n"))
 

@@ -13,8 +13,6 @@ import click
 from harness.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from harness.core.matrix import Matrix
     from harness.core.point import Point
 
@@ -132,7 +130,7 @@ def jobs(
 
 
 def _shard_job(
-    path: str, matrix: Matrix, gpus: int, cells: Sequence[Point], shard: tuple[int, int], runs_on: list[str]
+    path: str, matrix: Matrix, gpus: int, cells: list[Point], shard: tuple[int, int], runs_on: list[str]
 ) -> dict[str, Any]:
     """One job: a shard of the cells that need as many GPUs."""
     number, shards = shard

@@ -160,7 +160,7 @@ def _failed_alike(record: TrialRecord, run_dir: Path) -> bool:
         evidence = read_evidence(run_dir, record.trial.key)
     except StoreError:
         return False
-    raised: set[tuple[str, str]] = set()
+    raised: set[tuple[str, str | None]] = set()
     for facts in evidence.ranks if evidence else ():
         if facts.result is None:
             return False
