@@ -103,7 +103,9 @@ def installed(python: str, wheel: Path, env: Path) -> Row:
     wrong = [] if subprocess.run([*pip, "check"], check=False, stdout=-3).returncode == 0 else ["pip check"]
     wrong += used([str(env / "bin/nsa-harness")], str(env / "bin/python"), env.parent / f"{env.name}-project")
     version = subprocess.run([python, "--version"], check=True, capture_output=True, text=True).stdout.strip()
-    return Row(version, seconds, used_s, after[0] - before[0], after[1] - before[1], tuple(wrong))
+    row = Row(version, seconds, used_s, after[0] - before[0], after[1] - before[1], tuple(wrong))
+    print(row, file=sys.stderr)
+    return row
 
 
 def zipped(python: str, wheel: Path, place: Path) -> Row:

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from harness.pytest_plugin.guarded import summarise
-from harness.pytest_plugin.place import read_told
+from harness.pytest_plugin.place import EXIT, read_told
+
+ENDS_S = 180.0
+"""So long a worker has to end. xdist gives it ten seconds; on a busy machine a look at what it waits for takes more."""
 
 
 class Controller:
@@ -41,6 +44,32 @@ class Controller:
             report.location = (file, None, test.replace("::", "."))
             report.duration = told.seconds
             report.user_properties += told.properties
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Have xdist end its workers now: one that hung in that fails the test whose thread it waited for."""
+        nodes: Any = getattr(self.config.pluginmanager.get_plugin("dsession"), "nodemanager", None)
+        if self.folder is None or nodes is None:
+            return
+        if exitstatus != pytest.ExitCode.INTERRUPTED:
+            nodes.EXIT_TIMEOUT = ENDS_S
+        nodes.teardown_nodes()
+        for told in filter(None, map(read_told, sorted(self.folder.glob("*.told")))):
+            if told.phase != EXIT:
+                continue
+            report = pytest.TestReport(
+                nodeid=told.nodeid,
+                location=(told.nodeid.partition("::")[0], None, told.nodeid),
+                keywords={},
+                outcome="failed",
+                longrepr=told.text,
+                when="teardown",
+                duration=told.seconds,
+                user_properties=told.properties,
+            )
+            self.config.hook.pytest_runtest_logreport(report=report)
+            if exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Name what took long and was looked at."""

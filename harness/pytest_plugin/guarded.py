@@ -48,6 +48,7 @@ class Guarded:
         self.dumps_later = float(config.getini("faulthandler_timeout") or 0.0) > 0.0
         self.threads: frozenset[int] = frozenset()
         self.started = WeakKeyDictionary(dict.fromkeys(threading.enumerate(), ""))
+        self.noted: dict[str, str] = {}
         self.watchdog = 0
         self.now = State()
         self.seq = self.answered = self.failed = 0
@@ -152,8 +153,20 @@ class Guarded:
         finally:
             self.now = State(answered=self.answered)
             self._say()
-            for thread in threading.enumerate():
-                self.started.setdefault(thread, item.nodeid)
+            self._note_threads(item.nodeid)
+
+    def _note_threads(self, nodeid: str) -> None:
+        """Whose each thread is, and who is to know, outside, for which of them Python will wait."""
+        for thread in threading.enumerate():
+            self.started.setdefault(thread, nodeid)
+        left = {str(thread.native_id): self.started[thread] for thread in self._left()}
+        if left != self.noted and self.folder is not None:
+            self.noted = left
+            (self.folder / f"{self.name}.left").write_text(json.dumps(left))
+
+    def _left(self) -> list[threading.Thread]:
+        """Threads that tests left, for which Python waits before its process ends."""
+        return [thread for thread in threading.enumerate() if not thread.daemon and self.started.get(thread)]
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
@@ -215,8 +228,14 @@ class Guarded:
     # -- the end
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        """Remember the exit status, for a process that does not get to its end."""
+        """Remember the exit status, for a process that does not get to its end.
+
+        A worker of xdist idles from here on until the last one is done; so Python is asked now to say when it ends. To
+        ask when it is unconfigured is too late: where that takes long, xdist has interrupted it.
+        """
         self.status = int(exitstatus)
+        if self.worker and self.file is not None:
+            threading._register_atexit(self._end)  # pyright: ignore[reportAttributeAccessIssue]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Name what took long and was looked at."""
@@ -230,10 +249,10 @@ class Guarded:
             return
         if self.reports is not None:
             self.reports.close()
-        left = [thread for thread in threading.enumerate() if not thread.daemon and self.started.get(thread)]
+        left = self._left()
         if self.kept is not None or self.failed or (self.worker and left):
-            nodeid = self.started[left[0]] if left else keeper.END
-            self._begin(EXIT, nodeid=nodeid, path="", after_s=min(self.after_s, 2.0), stall_s=self.stall_s)
+            if not self.worker:
+                self._end()
             self.waiter.returncode = 0  # it goes after us: nobody here is to wait for it
             return
         self.waiter.terminate()
@@ -244,6 +263,13 @@ class Guarded:
         self.file = None
         if not (self.worker and self.worker.get("nsa_hang_guard")):
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _end(self) -> None:
+        left = self._left()
+        if self.worker and not left:
+            return
+        nodeid = self.started[left[0]] if left else keeper.END
+        self._begin(EXIT, nodeid=nodeid, path="", after_s=min(self.after_s, 2.0), stall_s=self.stall_s)
 
 
 def _seconds(config: pytest.Config, name: str) -> float:

@@ -21,6 +21,7 @@ import sys
 import tempfile
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +116,7 @@ def _goes_on(folder: Path, status: int) -> bool:
     if not state.seq or meant or (state.phase == EXIT and (told is None or told.nodeid == END)):
         return False
     if told is not None:
+        state = replace(state, nodeid=told.nodeid)
         _fail(folder, state, text=told.text, seconds=told.seconds, properties=told.properties)
         how = told.text.partition("\n")[0]
     else:

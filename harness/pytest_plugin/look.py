@@ -36,7 +36,7 @@ from harness.observe.proc import Proc
 from harness.observe.watch import Act, Step, next_look, next_step
 from harness.pytest_plugin import STALL_S
 from harness.pytest_plugin.keeper import END
-from harness.pytest_plugin.place import EXIT, State, StateFile
+from harness.pytest_plugin.place import EXIT, State, StateFile, waited_for
 from harness.reading.frames import is_noise, python_frames, telling_frame
 from harness.reading.loops import runs_once
 from harness.reading.pace import WATCHED
@@ -97,7 +97,7 @@ class BeforeTheAlarm(Proc):
         super().__init__()
         self._pid, self._rings_s, self._clock = pid, rings_s, clock
 
-    def signal_mask(self, pid: int, kind: str) -> int:
+    def signal_mask(self, pid: int | str, kind: str) -> int:
         """The signals, one bit each."""
         far = pid == self._pid and self._clock.now() + FAR_S < self._rings_s
         return super().signal_mask(pid, kind) & ~((1 << (signal.SIGALRM - 1)) if far else 0)
@@ -423,7 +423,9 @@ def _look(file: StateFile, settings: dict[str, Any], *, path: Path, waiter: int,
         _say(hang=False, why="it went on")
         return
     try:
-        look = Look(pid=int(settings["pid"]), without=waiter, state=state, file=file, path=path)
+        pid = int(settings["pid"])
+        state = waited_for(state, path.with_suffix(".left"), pid=pid)
+        look = Look(pid=pid, without=waiter, state=state, file=file, path=path)
         outcome, evidence, verdict, hangs = look.see()
         if not hangs:
             kind = "" if verdict.kind is Kind.UNRESOLVED else f"{verdict} ({verdict.confidence} confidence): "

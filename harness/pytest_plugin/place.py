@@ -10,7 +10,7 @@ import os
 import signal
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -109,6 +109,20 @@ def read_told(path: Path) -> Told | None:
     with suppress(OSError, ValueError, TypeError):
         return Told(**json.loads(path.read_text()))
     return None
+
+
+def read_left(path: Path, *, pid: int) -> list[str]:
+    """The tests that left threads in the process ``pid`` which are still there, as it noted them in ``path``."""
+    with suppress(OSError, ValueError):
+        left: dict[str, str] = json.loads(path.read_text())
+        return [nodeid for thread, nodeid in left.items() if os.path.exists(f"/proc/{pid}/task/{thread}")]  # noqa: PTH110
+    return []
+
+
+def waited_for(state: State, path: Path, *, pid: int) -> State:
+    """``state``, at the end of a process that of the test whose thread Python still waits for: others have ended."""
+    left = read_left(path, pid=pid) if state.phase == EXIT else []
+    return replace(state, nodeid=left[0]) if left else state
 
 
 def ticks_now() -> int:

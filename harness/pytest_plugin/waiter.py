@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.clock import WallClock
 from harness.launch import procs
-from harness.pytest_plugin.place import EXIT, SIGNAL, State, StateFile, Told, tell
+from harness.pytest_plugin.place import EXIT, SIGNAL, State, StateFile, Told, read_left, tell, waited_for
 from harness.pytest_plugin.start import python
 from harness.reading.pace import WATCHED
 
@@ -47,9 +47,6 @@ KILL_ROUNDS = 50
 """How often what is below a process is looked for again: the table changes while it is read."""
 
 NO_HANG = "it was not called a hang"
-
-ENDS_S = 3.0
-"""A worker of xdist that has not ended by then is mentioned: xdist ends it after ten seconds."""
 
 
 class Waiter:
@@ -83,10 +80,7 @@ class Waiter:
                 self.enforce(state)
             if not state.seq or state.after_s <= 0.0:
                 continue
-            if state.phase == EXIT and self.settings["worker"]:
-                if elapsed_s >= ENDS_S:
-                    self.mention(state, elapsed_s, "its worker has not ended: it left a thread, which Python waits for")
-            elif elapsed_s >= self.due_s:
+            if elapsed_s >= self.due_s:
                 self.examine(state)
 
     def ended(self, seconds: float) -> bool:
@@ -100,6 +94,7 @@ class Waiter:
 
         Sooner where it has started processes since, which that look did not watch.
         """
+        state = waited_for(state, self.folder / f"{self.name}.left", pid=self.process.pid)
         self.mention(state, self.clock.now() - state.began_s, NO_HANG)  # the session may end before the look does
         answer = self.look(state)
         now = self.file.read()
@@ -160,11 +155,21 @@ class Waiter:
 
     def mention(self, state: State, seconds: float, why: str) -> None:
         """Keep for the summary that a test took long: the last word on each, and none where ``why`` is empty."""
+        self.say(f"{state.nodeid} ({state.phase})", f"after {seconds:.0f} s: {' '.join(why.split())}" if why else "")
+
+    def mention_threads(self, told: Told) -> None:
+        """Keep for the summary that earlier tests left threads, which nobody will see end or hang."""
+        for nodeid in read_left(self.folder / f"{self.name}.left", pid=self.process.pid):
+            if nodeid != told.nodeid:
+                why = f"it left a thread; its worker was ended for {told.nodeid} before Python could wait for that"
+                self.say(f"{nodeid} (teardown)", why)
+
+    def say(self, test: str, words: str) -> None:
+        """Keep for the summary what is said of a test, and nothing where ``words`` is empty."""
         if self.ended(0.0):
             return  # nobody is left to read it, and its folder is being taken away
-        start = f"{state.nodeid} ({state.phase}): "
-        self.looks = [line for line in self.looks if not line.startswith(start)]
-        self.looks += [f"{start}after {seconds:.0f} s: {' '.join(why.split())}"] if why else []
+        self.looks = [line for line in self.looks if not line.startswith(f"{test}: ")]
+        self.looks += [f"{test}: {words}"] if words else []
         with suppress(OSError):  # the session has ended, and its folder with it
             (self.folder / f"{self.name}.looks").write_text("".join(f"{line}\n" for line in self.looks))
 
@@ -200,6 +205,7 @@ class Waiter:
 
     def give_up(self, told: Told) -> None:
         """End the process, and say what that means where no other goes on."""
+        self.mention_threads(told)
         self.kill()
         if not (self.settings["worker"] or self.settings["kept"]):
             sys.stdout.write(f"\n\n{told.nodeid}\n{told.text}\n\n{_LAST_WORDS}\n")

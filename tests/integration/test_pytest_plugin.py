@@ -188,6 +188,18 @@ def test_lock():
     lock.acquire()  # of test_lock
 """
 
+ENDS = """
+import concurrent.futures, threading
+
+def test_pool():
+    concurrent.futures.ThreadPoolExecutor(1).submit(int).result()
+
+def test_leaves_a_thread():
+    lock = threading.Lock()
+    lock.acquire()
+    threading.Thread(target=lock.acquire).start()
+"""
+
 DOCS = (ROOT / "docs" / "pytest.md").read_text().partition("## Cells of a matrix file")[0]
 
 
@@ -281,6 +293,8 @@ def sessions(tmp_path_factory):
         "workers": (LOCK + HELD, *guard, "-n2", "--max-worker-restart=1"),
         "beside": (BESIDE, *guard, "--timeout=100", "-ofaulthandler_timeout=100"),
         "exit": (EXIT,),
+        "ends": (ENDS, *guard, "-n1"),
+        "left": (ENDS + LOCK, *guard, "-n1"),
         "short": (SHORT, "--hang-guard", "--hang-guard-after=0.5"),
         "healthy": (HEALTHY, *guard, "-n4", "-pno:timeout"),
     }
@@ -420,6 +434,26 @@ def test_a_mark_guards_without_the_option_and_a_session_that_cannot_end_is_ended
     assert session.code == 1
     assert "HANG (deadlock): the session hangs at its end, for a thread that test_it.py::test_leaves_a" in session.out
     assert session.failure("test_leaves_a_thread") == ""
+
+
+@pytest.mark.slow
+def test_a_worker_that_cannot_end_is_named_by_the_test_whose_thread_it_waits_for(sessions):
+    session = sessions["ends"]
+    assert session.code == 1, session.out
+    assert "ERROR at teardown of test_it.py::test_leaves_a_thread" in session.out
+    said = session.cases["test_leaves_a_thread"].find("error").text  # two: it had passed
+    assert said.startswith("HANG (deadlock): the session hangs at its end, for a thread that test_it.py::test_leaves_a")
+    assert session.properties("test_leaves_a_thread")["hang_guard_verdict"] == "HANG (deadlock)"
+    assert "test_pool" not in session.out  # its thread ends once Python asks it to
+
+
+@pytest.mark.slow
+def test_a_thread_whose_worker_is_ended_for_another_test_is_mentioned(sessions):
+    session = sessions["left"]
+    session.check_hang("test_lock")
+    assert session.code == 1
+    said = session.out.partition("looked at, and left to go on")[2]
+    assert "test_it.py::test_leaves_a_thread (teardown): it left a thread; its worker was ended for test_it.py" in said
 
 
 @pytest.mark.slow
