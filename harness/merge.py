@@ -116,12 +116,11 @@ def missing(shards: Sequence[History]) -> list[str]:
         options = dict(shard.identity.invocation.options if shard.identity.invocation else ())
         number, _, of = (options.get("--shard") or "1/1").partition("/")
         found.setdefault((of, options.get("--gpus") or ""), set()).add(int(number))
-    return [
-        f"{number}/{of}" + (f" of the cells with {gpus} GPUs" if gpus else "")
-        for (of, gpus), numbers in found.items()
-        for number in range(1, int(of) + 1)
-        if number not in numbers
-    ]
+    lost: list[str] = []
+    for (of, gpus), numbers in found.items():
+        those = f" of the cells with {gpus} GPUs" if gpus else ""
+        lost += (f"{number}/{of}{those}" for number in range(1, int(of) + 1) if number not in numbers)
+    return lost
 
 
 def _notes(shards: Sequence[History]) -> list[str]:

@@ -9,6 +9,7 @@ import click
 
 from harness.cli import complete
 from harness.cli.exit_codes import SEARCH
+from harness.cli.fitting import say
 from harness.cli.foreign import COMMAND, INVOCATION, WithCommand
 from harness.cli.matrix_options import asking
 
@@ -119,10 +120,10 @@ def _print_tables(*, axes: bool, faults: bool) -> None:
 
         for axis in AXES.values():
             values = f"{axis.values[0]}..{axis.values[-1]}"
-            click.echo(f"{axis.name:<12} {axis.path:<20} {values:<12} {axis.help}")
+            say(f"{axis.name:<12} {axis.path:<20} {values:<12} {axis.help}")
     if faults:
         from harness.specimens.catalog import SPECIMENS
 
         for name in SPECIMENS:
             specimen = SPECIMENS.load(name)
-            click.echo(f"{name:<18} {specimen.expect:<11} {specimen.imitates}")
+            say(f"{name:<18} {specimen.expect:<11} {specimen.imitates}")

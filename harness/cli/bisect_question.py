@@ -184,13 +184,14 @@ def _controls(given: tuple[str, ...], spec: CampaignSpec) -> tuple[str, ...]:
     """What is run beside the failure: as asked, as the file says, else the one thing of our trainer to change."""
     if NONE in given:
         return ()
-    if given and spec.matrix.target != TRAINER:
+    if not given:
+        return spec.controls or tuple(filter(None, [spec.usual_control]))
+    if spec.matrix.target != TRAINER:
         raise SpecError(f"--control {given[0]} changes our own trainer and its numbers; this question has no control")
     for name in given:
         if name not in CONTROLS:
             raise SpecError(f"unknown control {name!r}{choices(name, (*CONTROLS, NONE))}")
-    usual = (spec.usual_control,) if spec.usual_control else ()
-    return given or spec.controls or usual
+    return given
 
 
 NONE = "none"

@@ -8,6 +8,7 @@ import click
 
 from harness.cli import complete
 from harness.cli.exit_codes import ExitCode
+from harness.cli.fitting import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,16 +55,16 @@ def classify(ctx: click.Context, *, run: str | None, runs: str | None, differing
     judged = differ = 0
     for name, before, case in _recorded(directory):
         if case is None:
-            click.echo(f"{name}  {before}  (its evidence was not kept)")
+            say(f"{name}  {before}  (its evidence was not kept)")
             continue
         now = judge(case)
         same = all(getattr(now, column) == getattr(before, column) for column in COLUMNS)
         judged += 1
         differ += not same
         if not same:
-            click.echo(f"{name}  {_told(before)}  now {_told(now)} by rule {now.rule}: {now.because}")
+            say(f"{name}  {_told(before)}  now {_told(now)} by rule {now.rule}: {now.because}")
         elif not differing:
-            click.echo(f"{name}  {_told(before)}  same")
+            say(f"{name}  {_told(before)}  same")
     click.echo(f"{judged} judged again, {differ} differ", err=True)
     if not judged:
         ctx.exit(ExitCode.NOTHING)

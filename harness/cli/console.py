@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 import click
 
+from harness.cli.fitting import fitting
 from harness.cli.streams import cleaned, uncleaned
 from harness.core.verdict import Kind
 from harness.settings import surroundings
@@ -85,7 +86,11 @@ def _themed(line: str, *, is_answer: bool, is_command: bool) -> str:
     label = None if is_answer else LABEL.match(line)
     if label:
         return f"{click.style(label[0], dim=True)}{line[label.end() :]}"
-    base: dict[str, Any] = {"bold": True} if is_answer else {}
+    return _coloured(line, {"bold": True} if is_answer else {})
+
+
+def _coloured(line: str, base: dict[str, Any]) -> str:
+    """``line`` in the style ``base``, each verdict in it in its own colour."""
     parts: list[str] = []
     at = 0
     for verdict in VERDICT.finditer(line):
@@ -281,9 +286,9 @@ def _columns() -> int:
 def result(text: str) -> None:
     """A result on standard output, in the theme where a person looks at it."""
     if not has_colours(sys.stdout):
-        print(text)
+        print(fitting(text, to=sys.stdout))
         return
-    print(themed(cleaned(text)), file=uncleaned(sys.stdout), flush=True)
+    print(themed(cleaned(fitting(text, to=sys.stdout))), file=uncleaned(sys.stdout), flush=True)
 
 
 def progress(*, now: Callable[[], float], after_s: float = 2.0) -> Callable[[str], None]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from harness.cli.exit_codes import ExitCode
-from harness.cli.failures import fitting
+from harness.cli.fitting import say
 
 EPILOG = """\b
 Examples:
@@ -41,8 +39,8 @@ def doctor(ctx: click.Context, *, runs: str | None, as_json: bool) -> None:
         click.echo(json.dumps([asdict(f) for f in findings], indent=1))
     else:
         for finding in findings:
-            click.echo(fitting(f"{finding.level:<5} {finding.name:<12} {finding.seen}", to=sys.stdout))
+            say(f"{finding.level:<5} {finding.name:<12} {finding.seen}")
             if finding.level != "ok":
-                click.echo(fitting(f"{'':<5} {'':<12} next: {finding.next}", to=sys.stdout))
+                say(f"{'':<5} {'':<12} next: {finding.next}")
     if any(f.level == "fail" for f in findings):
         ctx.exit(ExitCode.INFRA)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 from harness.cli.exit_codes import ExitCode
+from harness.cli.fitting import fitting
 from harness.core.errors import CleanupError, HarnessError, LaunchError, StoreError
-
-if TYPE_CHECKING:
-    from typing import TextIO
 
 REPORT_IT = "This is a bug of nsa-harness: please report this line and the command. What was written before is safe."
 
@@ -53,17 +50,3 @@ def _place(error: BaseException) -> str:
 
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "harness" in frame.filename]
     return " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames[:-7:-1])
-
-
-def fitting(text: str, *, to: TextIO) -> str:
-    """``text`` with its lines broken between words where ``to`` is a terminal, which would break words."""
-    import shutil
-    import textwrap
-
-    if not to.isatty():
-        return text
-    columns = shutil.get_terminal_size().columns
-    return "\n".join(
-        textwrap.fill(line, columns, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
-        for line in text.splitlines()
-    )

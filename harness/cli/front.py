@@ -153,10 +153,11 @@ def _helped() -> int | None:
 def list_runs(where: Path) -> ExitCode:
     """Print the runs in ``where``, newest first."""
     from harness.cli.exit_codes import ExitCode
+    from harness.cli.fitting import fitting
     from harness.store.shelf import list_runs
 
     rows = list_runs(where)
-    sys.stdout.writelines(f"{row}\n" for row in rows)
+    sys.stdout.writelines(f"{fitting(str(row), to=sys.stdout)}\n" for row in rows)
     if not rows:
         sys.stderr.write(f"no runs in {where}\n")
     return ExitCode.OK if rows else ExitCode.NOTHING

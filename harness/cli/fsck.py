@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from harness.cli.exit_codes import ExitCode
+from harness.cli.fitting import say
 from harness.cli.journal import RUN, RUNS
 
 EPILOG = """\b
@@ -48,13 +49,13 @@ def fsck(ctx: click.Context, *, run: str | None, runs: str | None, salvage: bool
         directory = find_run(where, run)
     found = checks.problems(directory)
     for line in found:
-        click.echo(line)
+        say(line)
     if salvage or accept:
         kept, left_out, copy = checks.salvage(directory, clock=WallClock(), accept=accept)
         click.echo(f"{directory}: {kept} lines stand, {left_out} were left out; the old journal is {copy}", err=True)
         found = checks.problems(directory)
         for line in found:
-            click.echo(f"still: {line}")
+            say(f"still: {line}")
     else:
         click.echo(f"{directory}: {len(found) or 'nothing'} not as it was written", err=True)
     ctx.exit(ExitCode.FINDINGS if found else ExitCode.OK)

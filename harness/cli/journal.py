@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness.cli import complete
 from harness.cli.exit_codes import JOURNAL, ExitCode
-from harness.cli.failures import fitting
+from harness.cli.fitting import say
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +44,7 @@ def status(*, run: str | None, runs: str | None) -> None:
     """Where RUN stands (the last one by default): trials, what is asked next, what is left to spend."""
     from harness.cli.journal_text import status_lines
 
-    click.echo(fitting("\n".join(status_lines(_place(run, runs))), to=sys.stdout))
+    say("\n".join(status_lines(_place(run, runs))))
 
 
 LOG = """\b
@@ -63,7 +62,7 @@ def log(*, run: str | None, runs: str | None) -> None:
     from harness.cli.journal_text import log_lines
 
     for line in log_lines(_place(run, runs)):
-        click.echo(line)
+        say(line)
 
 
 REPLAY = """\b
@@ -90,7 +89,7 @@ def replay(ctx: click.Context, *, run: str | None, runs: str | None) -> None:
     from harness.cli.journal_text import replay_lines
 
     lines, same = replay_lines(_place(run, runs))
-    click.echo("\n".join(lines))
+    say("\n".join(lines))
     ctx.exit(ExitCode.OK if same else ExitCode.FINDINGS)
 
 
@@ -110,7 +109,7 @@ def graph(*, run: str | None, runs: str | None, dot: bool) -> None:
     from harness.cli.journal_text import dot_lines, graph_lines
 
     place = _place(run, runs)
-    click.echo("\n".join(dot_lines(place) if dot else graph_lines(place)))
+    say("\n".join(dot_lines(place) if dot else graph_lines(place)))
 
 
 UNDO = """\b
@@ -139,7 +138,7 @@ def undo(ctx: click.Context, *, count: int, run: str | None, runs: str | None) -
             click.echo("there is nothing to take back", err=True)
             ctx.exit(ExitCode.NOTHING)
         store.add_undo(min(count, len(facts)))
-        click.echo(f"took back {min(count, len(facts))} of {len(facts)} answers; {NEXT}")
+        say(f"took back {min(count, len(facts))} of {len(facts)} answers; {NEXT}")
 
 
 SKIP = """\b
@@ -185,7 +184,7 @@ def _say(cell: str, word: str, *, why: str, run: str | None, runs: str | None) -
     said = Said(cell=_cell(cell, question), answer=_answer(word), by="a user", why=why or f"marked {word}")
     with _opened(run, runs) as store:
         store.add_said(said)
-    click.echo(f"{cell}: {said.answer}; {NEXT}")
+    say(f"{cell}: {said.answer}; {NEXT}")
 
 
 def _answer(word: str) -> Answer:

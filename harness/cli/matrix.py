@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness.cli.exit_codes import ExitCode
-from harness.cli.failures import fitting
+from harness.cli.fitting import say
 from harness.cli.matrix_emit import emit
 from harness.cli.matrix_run import run
 
@@ -84,7 +83,7 @@ def show(files: tuple[Path, ...], *, show_all: bool, as_json: bool) -> None:
     for path in files:
         plan = _plan(load_matrix(path).matrix)
         text = "\n".join(_text(plan, most=None if show_all else SHOWN))
-        click.echo(json.dumps(plan, indent=1) if as_json else fitting(text, to=sys.stdout))
+        click.echo(json.dumps(plan, indent=1)) if as_json else say(text)
 
 
 @matrix.command(epilog=LINT, short_help="Find what is allowed in a file and still looks wrong.")
@@ -98,7 +97,7 @@ def lint(ctx: click.Context, files: tuple[Path, ...]) -> None:
     today = dt.datetime.now(tz=dt.UTC).date()
     remarks = [remark for path in files for remark in lint_file(load_matrix(path), today=today)]
     for remark in remarks:
-        click.echo(str(remark))
+        say(str(remark))
     if remarks:
         ctx.exit(ExitCode.FINDINGS)
 

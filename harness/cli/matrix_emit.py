@@ -123,21 +123,26 @@ def jobs(
     rows: list[dict[str, Any]] = []
     for path, matrix, gpus, cells in groups:
         shards = min(1 + math.floor(spare * len(cells) * matrix.passes / total), len(cells))
-        for number in range(1, shards + 1):
-            name = f"{matrix.name}-gpus{gpus}" + (f"-{number}of{shards}" if shards > 1 else "")
-            seconds = matrix.effort.max_seconds
-            minutes = WITHOUT_BUDGET_MINUTES if seconds is None else math.ceil(seconds / 60) + SPARE_MINUTES
-            rows.append(
-                {
-                    "name": name,
-                    "runs_on": (labels or {}).get(gpus, ["self-hosted", f"gpus-{gpus}"] if gpus else ["ubuntu-latest"]),
-                    "gpus": gpus,
-                    "cells": len(shard_of(cells, number, shards)),
-                    "timeout_minutes": minutes,
-                    "args": f"matrix run {shlex.quote(str(path))} --gpus {gpus} --shard {number}/{shards}",
-                }
-            )
+        usual = ["self-hosted", f"gpus-{gpus}"] if gpus else ["ubuntu-latest"]
+        runs_on = (labels or {}).get(gpus, usual)
+        rows += (_shard_job(path, matrix, gpus, cells, (number, shards), runs_on) for number in range(1, shards + 1))
     return rows
+
+
+def _shard_job(
+    path: str, matrix: Matrix, gpus: int, cells: list[Point], shard: tuple[int, int], runs_on: list[str]
+) -> dict[str, Any]:
+    """One job: a shard of the cells that need as many GPUs."""
+    number, shards = shard
+    seconds = matrix.effort.max_seconds
+    return {
+        "name": f"{matrix.name}-gpus{gpus}" + (f"-{number}of{shards}" if shards > 1 else ""),
+        "runs_on": runs_on,
+        "gpus": gpus,
+        "cells": len(shard_of(cells, number, shards)),
+        "timeout_minutes": WITHOUT_BUDGET_MINUTES if seconds is None else math.ceil(seconds / 60) + SPARE_MINUTES,
+        "args": f"matrix run {shlex.quote(str(path))} --gpus {gpus} --shard {number}/{shards}",
+    }
 
 
 def gitlab(rows: list[dict[str, Any]], *, install: str, image: str) -> dict[str, Any]:

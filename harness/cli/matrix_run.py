@@ -198,8 +198,8 @@ def _cells(matrix: Matrix, options: dict[str, Any]) -> tuple[Point, ...]:
     if named and not options["only"]:
         return named
     only, gpus = parse_selector(options["only"], matrix.space), options["gpus"]
-    cells = [cell for cell in planned_cells(matrix).cells if only.holds(dict(cell))]
-    cells = [cell for cell in cells if gpus is None or matrix.gpus_at(cell) == gpus]
+    fitting = [cell for cell in planned_cells(matrix).cells if only.holds(dict(cell))]
+    cells = fitting if gpus is None else [cell for cell in fitting if matrix.gpus_at(cell) == gpus]
     return (*named, *_shard(cells, options["shard"]))
 
 

@@ -6,9 +6,8 @@ import shlex
 from statistics import median
 from typing import TYPE_CHECKING
 
-import click
-
 from harness.campaign import of_use
+from harness.cli.fitting import say
 from harness.core.campaign import Task
 from harness.core.command_line import composed
 from harness.core.verdict import Kind
@@ -35,21 +34,21 @@ def print_plan(settings: Settings, question: CampaignSpec) -> None:
     earlier = _earlier(settings, question)
     counted = _counted(question, earlier)
     estimate = foreseen(question, counted)
-    click.echo(question.question)
-    click.echo(f"plan: {estimate.text}" if estimate.trials else "plan: nothing is left to run")
+    say(question.question)
+    say(f"plan: {estimate.text}" if estimate.trials else "plan: nothing is left to run")
     if counted:
-        click.echo(f"      on top of {count(len(counted), 'trial')} of earlier runs that count; --fresh runs all anew")
+        say(f"      on top of {count(len(counted), 'trial')} of earlier runs that count; --fresh runs all anew")
     took = [record.outcome.duration_s for record in (*earlier.passed, *counted) if record.verdict.kind is Kind.PASS]
     if took and not estimate.is_measured:
         each, whole = seconds(median(took)), seconds(estimate.trials * median(took))
-        click.echo(f"      {whole} if all pass: a pass took {each}, the median of {count(len(took), 'earlier trial')}")
+        say(f"      {whole} if all pass: a pass took {each}, the median of {count(len(took), 'earlier trial')}")
     if question.matrix.command and question.task is Task.MINIMISE:
-        click.echo(f"      and the minimal command line {TRIES} times more, before it is printed")
+        say(f"      and the minimal command line {TRIES} times more, before it is printed")
     _print_cells(question)
     if not question.matrix.command:
         held = " ".join(f"{path}={value}" for path, value in question.matrix.base.config) or "(defaults)"
-        click.echo(f"held fixed: {held}")
-        click.echo(f"fault: {question.matrix.fault or 'none'}; controls: {', '.join(question.controls) or 'none'}")
+        say(f"held fixed: {held}")
+        say(f"fault: {question.matrix.fault or 'none'}; controls: {', '.join(question.controls) or 'none'}")
 
 
 def _earlier(settings: Settings, question: CampaignSpec) -> Earlier:
@@ -70,10 +69,10 @@ def _print_cells(spec: CampaignSpec) -> None:
     space, axis = spec.matrix.space, spec.axis
     good = spec.good or space.good
     bad = good.with_value(axis, space.factor(axis).bad) if axis else spec.bad or space.bad
-    click.echo(f"from {_cell_text(spec.matrix, good)}")
-    click.echo(f"to {_cell_text(spec.matrix, bad)}")
+    say(f"from {_cell_text(spec.matrix, good)}")
+    say(f"to {_cell_text(spec.matrix, bad)}")
     if spec.task is not Task.CELLS:
-        click.echo(f"sought: {spec.signature or ', '.join(spec.bad_kinds) or 'the first failure that shows up'}")
+        say(f"sought: {spec.signature or ', '.join(spec.bad_kinds) or 'the first failure that shows up'}")
 
 
 def _cell_text(matrix: Matrix, cell: Point) -> str:

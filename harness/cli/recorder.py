@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.cli.exit_codes import ExitCode
+from harness.cli.fitting import say
 from harness.core.errors import SpecError
 
 if TYPE_CHECKING:
@@ -75,33 +76,38 @@ def recorder(ctx: click.Context, *, folder: Path, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(_facts(found, parted, circle), indent=1))
     else:
-        click.echo("\n".join(_text(found, parted, circle)))
+        say("\n".join(_text(found, parted, circle)))
     ctx.exit(exit_code(found, parted, circle))
 
 
 def read(folder: Path) -> Folder:
     """Every dump in ``folder``; of several of one rank the one that was written last."""
-    from harness.observe.devices.parse_recorder import parse_recorder
-
     states: dict[int, CollectiveState] = {}
     left_out: list[tuple[str, str]] = []
-    for path in sorted((p for p in folder.iterdir() if p.is_file()), key=lambda p: (p.stat().st_mtime_ns, p.name)):
-        rank = rank_of(path.name)
-        if rank is None:
-            left_out.append((path.name, "its name has no rank"))
-            continue
+    files = [path for path in folder.iterdir() if path.is_file()]
+    for path in sorted(files, key=lambda file: (file.stat().st_mtime_ns, file.name)):
         try:
-            state = parse_recorder(path.read_bytes(), t_s=0.0, rank=rank, source=path.name)
+            state = _state(path)
         except (OSError, ValueError) as error:
             left_out.append((path.name, str(error)))
             continue
-        if not state.collectives and not state.groups:
-            left_out.append((path.name, "it holds no operation and no process group"))
-            continue
-        if rank in states:
-            left_out.append((states[rank].source, f"{path.name} is a later dump of rank {rank}"))
-        states[rank] = state
+        if state.rank in states:
+            left_out.append((states[state.rank].source, f"{path.name} is a later dump of rank {state.rank}"))
+        states[state.rank] = state
     return Folder(states=tuple(states[rank] for rank in sorted(states)), left_out=tuple(left_out))
+
+
+def _state(path: Path) -> CollectiveState:
+    """One dump; ValueError where it is none, with the reason."""
+    from harness.observe.devices.parse_recorder import parse_recorder
+
+    rank = rank_of(path.name)
+    if rank is None:
+        raise ValueError("its name has no rank")
+    state = parse_recorder(path.read_bytes(), t_s=0.0, rank=rank, source=path.name)
+    if not state.collectives and not state.groups:
+        raise ValueError("it holds no operation and no process group")
+    return state
 
 
 def rank_of(name: str) -> int | None:
@@ -140,13 +146,18 @@ def said(parted: Divergence) -> str:
 
 def exit_code(found: Folder, parted: tuple[Divergence, ...], circle: str) -> ExitCode:
     """What it means to a script."""
-    from harness.reading.desync import Parting
-
-    if circle or any(one.parting is not Parting.TOGETHER and set(one.odd) - set(one.unheard) for one in parted):
-        return ExitCode.FINDINGS
-    if any(one.parting in (Parting.OPERATION, Parting.SHAPE) for one in parted):
+    if circle or any(map(_is_finding, parted)):
         return ExitCode.FINDINGS
     return ExitCode.BUDGET if parted or found.unheard else ExitCode.OK
+
+
+def _is_finding(one: Divergence) -> bool:
+    """Whether a rank did otherwise, or one that was heard of is not together with the others."""
+    from harness.reading.desync import Parting
+
+    if one.parting in (Parting.OPERATION, Parting.SHAPE):
+        return True
+    return one.parting is not Parting.TOGETHER and bool(set(one.odd) - set(one.unheard))
 
 
 def _text(found: Folder, parted: tuple[Divergence, ...], circle: str) -> list[str]:
@@ -156,10 +167,11 @@ def _text(found: Folder, parted: tuple[Divergence, ...], circle: str) -> list[st
     lines = [f"dumps of {names([state.rank for state in found.states])} ({backends})"]
     if circle:
         lines.append(f"the operations of two process groups wait for each other: {circle}")
-    lines += [said(one) for one in parted]
+    lines += map(said, parted)
     if not parted and not circle:
         lines.append("these ranks are together: all that was kept is alike, and nothing is pending")
-        lines += [f"there is no dump of {names(found.unheard)}"] if found.unheard else []
+        if found.unheard:
+            lines.append(f"there is no dump of {names(found.unheard)}")
     return lines
 
 

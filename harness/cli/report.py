@@ -12,6 +12,7 @@ import click
 
 from harness.cli import complete
 from harness.cli.exit_codes import ExitCode
+from harness.cli.fitting import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -156,7 +157,7 @@ def _report(where: Path, name: str | None, options: dict[str, object], draw: Dra
     directory = find_run(where, name)
     hide = _hidden(options["hide"])
     if isinstance(options["bundle"], Path):
-        click.echo(bundle(directory, options["bundle"], hider=hider_of(hide)).sentence)
+        say(bundle(directory, options["bundle"], hider=hider_of(hide)).sentence)
         return
     folder = _named(where, name) or directory
     template = options["template"] if isinstance(options["template"], Path) else None
@@ -256,9 +257,9 @@ def _verify(names: tuple[str, ...]) -> ExitCode:
     for folder in every:
         verified = verify(folder, judge=classify)
         wrong += bool(verified.differences)
-        click.echo(verified.sentence)
+        say(verified.sentence)
         for difference in verified.differences:
-            click.echo(f"  {difference}")
+            say(f"  {difference}")
     if wrong:
         click.echo("Pages are written again from their evidence by: nsa-harness report PATH", err=True)
     return ExitCode.FINDINGS if wrong else ExitCode.OK
@@ -337,7 +338,7 @@ def _lint(paths: tuple[Path, ...]) -> ExitCode:
         found = problems(text)
         number += len(found)
         for problem in found:
-            click.echo(f"{path}:{problem.line}: {str(problem).partition(': ')[2]}")
+            say(f"{path}:{problem.line}: {str(problem).partition(': ')[2]}")
     click.echo(
         f"{number} claims too strong for trials in {len(paths)} file(s)" if number else "nothing to remark", err=True
     )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from harness.core.evidence import Frame, StackSample, ThreadStack
-    from harness.observe.job import Job
+    from harness.observe.job import Job, Member
     from harness.reading.places import Group, RankSeen
 
 WIDTH = 80
@@ -41,36 +41,38 @@ def as_text(job: Job, seen: Sequence[RankSeen], groups: Sequence[Group], *, all_
 
 def as_data(job: Job, seen: Sequence[RankSeen], groups: Sequence[Group]) -> dict[str, object]:
     """The whole answer for a program."""
-    helpers = {w.member.pid: [{"pid": m.pid, "kind": kind} for m, kind in w.helpers] for w in job.workers}
+    helpers = {worker.member.pid: worker.helpers for worker in job.workers}
     return {
         "schema": SCHEMA,
         "launcher": {"pid": job.launcher.pid, "command": job.launcher.command},
-        "groups": [
-            {
-                "sentence": sentence(group, total=len(seen)),
-                "ranks": [rank.rank for rank in group.ranks],
-                "pids": [rank.pid for rank in group.ranks],
-                "missing": group.missing,
-                "telling": group.telling,
-                "frames": to_json(group.frames),
-            }
-            for group in groups
-        ],
-        "ranks": [
-            {
-                "rank": rank.rank,
-                "pid": rank.pid,
-                "node": rank.node,
-                "state": rank.state,
-                "where": where(rank.thread) if rank.thread else None,
-                "missing": rank.missing,
-                "motion": to_json(motion_of(rank)),
-                "helpers": helpers.get(rank.pid or 0, []),
-                "stacks": to_json(rank.stacks),
-                "looks": to_json(rank.looks),
-            }
-            for rank in seen
-        ],
+        "groups": [_group_data(group, total=len(seen)) for group in groups],
+        "ranks": [_rank_data(rank, helpers.get(rank.pid or 0, ())) for rank in seen],
+    }
+
+
+def _group_data(group: Group, *, total: int) -> dict[str, object]:
+    return {
+        "sentence": sentence(group, total=total),
+        "ranks": [rank.rank for rank in group.ranks],
+        "pids": [rank.pid for rank in group.ranks],
+        "missing": group.missing,
+        "telling": group.telling,
+        "frames": to_json(group.frames),
+    }
+
+
+def _rank_data(rank: RankSeen, helpers: Iterable[tuple[Member, str]]) -> dict[str, object]:
+    return {
+        "rank": rank.rank,
+        "pid": rank.pid,
+        "node": rank.node,
+        "state": rank.state,
+        "where": where(rank.thread) if rank.thread else None,
+        "missing": rank.missing,
+        "motion": to_json(motion_of(rank)),
+        "helpers": [{"pid": member.pid, "kind": kind} for member, kind in helpers],
+        "stacks": to_json(rank.stacks),
+        "looks": to_json(rank.looks),
     }
 
 

@@ -17,10 +17,10 @@ from harness.report.drawn import drawn
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from harness.core.record import Run
     from harness.report.figures.draw import Figure
+    from harness.report.findings import Findings
 
-Draw: TypeAlias = "Callable[[Run, Path, Callable[[str], str]], Callable[[], tuple[Figure, ...]]]"
+Draw: TypeAlias = "Callable[[Findings, Path, Callable[[str], str]], Callable[[], tuple[Figure, ...]]]"
 """Begins to draw the figures of a run, and gives what waits for them."""
 
 
@@ -39,15 +39,15 @@ def apart() -> Iterator[Draw]:
     has_ended_well = cache(lambda: os.waitpid(child, 0)[1] == 0)
     with os.fdopen(told, "wb", 0) as go, os.fdopen(answered, "rb") as answers, os.fdopen(asked, "wb") as question:
 
-        def draw(run: Run, run_dir: Path, hide: Callable[[str], str]) -> Callable[[], tuple[Figure, ...]]:
-            pickle.dump((run, run_dir, hide), question, protocol=pickle.HIGHEST_PROTOCOL)
+        def draw(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Callable[[], tuple[Figure, ...]]:
+            pickle.dump((findings, run_dir, hide), question, protocol=pickle.HIGHEST_PROTOCOL)
             question.flush()
             with suppress(BrokenPipeError):  # it is dead already, and will not have ended well
                 go.write(b"!")
 
             def wait() -> tuple[Figure, ...]:
                 answer = answers.read()
-                return pickle.loads(answer) if has_ended_well() else here(run, run_dir, hide)()
+                return pickle.loads(answer) if has_ended_well() else here(findings, run_dir, hide)()
 
             return wait
 
@@ -64,9 +64,9 @@ def can_draw() -> bool:
     return find_spec("matplotlib") is not None
 
 
-def here(run: Run, run_dir: Path, hide: Callable[[str], str]) -> Callable[[], tuple[Figure, ...]]:
+def here(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Callable[[], tuple[Figure, ...]]:
     """Draws in this process, when the figures are asked for."""
-    return lambda: drawn(run, run_dir, hide)
+    return lambda: drawn(findings, run_dir, hide)
 
 
 def _is_worth_it() -> bool:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from harness.core.errors import StoreError
 from harness.core.ports import Block
-from harness.report.apart import can_draw
+from harness.report.apart import can_draw, here
 from harness.report.campaign.summary import summarise
-from harness.report.facts import is_line
+from harness.report.findings import Findings
+from harness.report.first import first
 from harness.report.sections import ALONG, OVER_CELLS, SECTIONS
 from harness.report.text import md
 
@@ -25,19 +26,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The one model that every form is rendered from: a run, its first screen, its sections and figures, in order.
+    """The one model that every form is rendered from: what a run shows, its first screen, sections and figures.
 
     ``run_dir`` is where its evidence lies, ``before`` the report that it is compared with, if it is. ``wait`` gives the
     figures, which may still be being drawn.
     """
 
-    run: Run
+    findings: Findings
     run_dir: Path
     title: str
     summary: Summary
     blocks: tuple[tuple[str, Block], ...]
     wait: Callable[[], tuple[Figure, ...]] = tuple
     before: Report | None = None
+
+    @property
+    def run(self) -> Run:
+        """The run that it reports."""
+        return self.findings.run
 
     @property
     def figures(self) -> tuple[Figure, ...]:
@@ -50,20 +56,32 @@ class Report:
 
 
 def build(run: Run, run_dir: Path) -> Report:
-    """The report of ``run``, whose evidence lies in ``run_dir``; also of a run that was cut off or is empty.
+    """The report of ``run``, whose evidence lies in ``run_dir``; also of a run that was cut off or is empty."""
+    return build_from(Findings(run=run), run_dir)
+
+
+def build_from(findings: Findings, run_dir: Path) -> Report:
+    """The report of what a run shows. What was derived is derived here, once: summary, sections and forms take it.
 
     A section whose evidence cannot be read says so in its place; the others are not affected.
     """
-    blocks: list[tuple[str, Block]] = []
-    for name in ALONG if is_line(run) else OVER_CELLS:
+    summary = summarise(findings, run_dir)
+    blocks = [("answer", first(findings, summary))]
+    for name in ALONG if findings.is_line else OVER_CELLS:
         try:
-            block = SECTIONS.load(name)(run, run_dir)
+            block = SECTIONS.load(name)(findings, run_dir)
         except StoreError as error:
             block = Block(title=name.replace("_", " ").capitalize(), markdown=f"Not readable: {md(error)}")
         if block is not None:
             blocks.append((name, block))
-    summary = summarise(run, run_dir)
-    return Report(run=run, run_dir=run_dir, title=run.spec.question, summary=summary, blocks=tuple(blocks))
+    title = findings.run.spec.question
+    return Report(findings=findings, run_dir=run_dir, title=title, summary=summary, blocks=tuple(blocks))
+
+
+def drawn_report(run: Run, run_dir: Path, *, hide: Callable[[str], str]) -> Report:
+    """As :func:`build`, with its figures, which are drawn in this process."""
+    findings = Findings(run=run)
+    return with_figures(build_from(findings, run_dir), here(findings, run_dir, hide))
 
 
 def with_figures(report: Report, wait: Callable[[], tuple[Figure, ...]]) -> Report:

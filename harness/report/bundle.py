@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from harness.core.codec import SCHEMA
-from harness.report.apart import here
-from harness.report.build import build, with_figures
+from harness.report.build import drawn_report
+from harness.report.findings import Findings
 from harness.report.hide import Hider
 from harness.report.render import findings, html, markdown
 from harness.report.sections import earlier
@@ -112,7 +112,7 @@ def pages(run_dir: Path) -> dict[str, str]:
     """
     run = replace(read_run(run_dir), directory="")  # it cannot be continued here
     hider = Hider()
-    report = with_figures(build(run, run_dir), here(run, run_dir, hider.text))
+    report = drawn_report(run, run_dir, hide=hider.text)
     drawings = {f"{layout.figures(run_dir).name}/{figure.name}.svg": figure.file for figure in report.figures}
     beside = {name: read_text(run_dir / name) for name in BESIDE[:2] if (run_dir / name).is_file()}
     return {
@@ -150,7 +150,7 @@ def _evidence(run_dir: Path, hider: Hider) -> dict[str, str]:
     for name in BESIDE:
         if (run_dir / name).is_file():
             files[name] = without_places(hider.text(read_text(run_dir / name)))
-    compared = earlier.related(read_run(run_dir), run_dir)
+    compared = earlier.related(Findings(run=read_run(run_dir)), run_dir)
     files[layout.earlier(run_dir).name] = _clean(compared, hider, indent=1)
     before = layout.left_out(run_dir)
     why = json.loads(read_text(before)).get("why", "") if before.is_file() else ""

@@ -41,10 +41,12 @@ class Pair:
         if not self.before or not self.after:
             return "only after" if self.after else "only before"
         old, new = _tone(self.before), _tone(self.after)
+        if _words(self.before) == _words(self.after) or old == new == "good":
+            return "the same"
         if "unsure" in (old, new):
-            return "the same" if _words(self.before) == _words(self.after) else "not told"
+            return "not told"
         if old == new:
-            return "the same" if old == "good" or _words(self.before) == _words(self.after) else "other failure"
+            return "other failure"
         return "fixed" if new == "good" else "broken"
 
     @property
@@ -59,7 +61,8 @@ def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None
     ``before_dir`` is where the evidence of ``before`` lies, for those forms that show it.
     """
     found = pairs(before, after)
-    told = build(after, after_dir).summary
+    report = build(after, after_dir)
+    told = report.summary
     moved = [pair for pair in found if pair.change in ("fixed", "broken", "other failure")]
     tone = "bad" if any(p.change == "broken" for p in moved) else "good" if moved else "unsure"
     summary = replace(
@@ -76,14 +79,14 @@ def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None
         notes=(),
     )
     blocks = (
-        ("answer", first(after, summary)),
+        ("answer", first(report.findings, summary)),
         ("cells", Block(title="Before and after", markdown=_table(found))),
         ("pairs", Block(title="Minimal pairs", markdown=_pairs(moved))),
         ("fixed", Block(title="What else differs", markdown=_else(before, after))),
         ("runs", Block(title="Runs", markdown=_runs(before, after))),
     )
     return Report(
-        run=after,
+        findings=report.findings,
         run_dir=after_dir,
         title=f"From {before.id} to {after.id}: what changed?",
         summary=summary,
@@ -153,10 +156,12 @@ def _answer(found: tuple[Pair, ...], moved: list[Pair]) -> str:
 def _claim(moved: list[Pair]) -> str:
     if not moved:
         return ""
-    again = all(min(len(pair.before), len(pair.after)) >= TWICE for pair in moved)
+    is_again = all(min(len(pair.before), len(pair.after)) >= TWICE for pair in moved)
+    if not is_again:
+        return "Observed"
     if all(pair.is_minimal for pair in moved):
-        return "Isolated" if again else "Observed"
-    return "Reproduced" if again and all(pair.changed for pair in moved) else "Observed"
+        return "Isolated"
+    return "Reproduced" if all(pair.changed for pair in moved) else "Observed"
 
 
 def _sure(moved: list[Pair]) -> tuple[str, ...]:

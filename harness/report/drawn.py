@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from harness.core.record import Run
     from harness.report.figures.draw import Figure
+    from harness.report.findings import Findings
 
 
-def drawn(run: Run, run_dir: Path, hide: Callable[[str], str]) -> tuple[Figure, ...]:
-    """The figures of ``run``; one whose evidence, or whose library, cannot be read is left out."""
+def drawn(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> tuple[Figure, ...]:
+    """The figures of a run; one whose evidence, or whose library, cannot be read is left out."""
     found: list[Figure] = []
     for name in FIGURES:
         figure: Figure | None = None
         with suppress(StoreError, ImportError, OSError):
-            figure = FIGURES.load(name)(run, run_dir, hide)
+            figure = FIGURES.load(name)(findings, run_dir, hide)
         found += [figure] if figure else []
     return tuple(found)

@@ -9,7 +9,7 @@ from harness.core.ports import Block
 from harness.report.text import code, md
 
 if TYPE_CHECKING:
-    from harness.core.record import Run
+    from harness.report.findings import Findings
     from harness.report.next_steps import Step
     from harness.report.summary import Summary
 
@@ -17,8 +17,9 @@ STEPS = 2
 """Next steps that stand here; the page and the JSON have them all."""
 
 
-def first(run: Run, told: Summary) -> Block:
+def first(findings: Findings, told: Summary) -> Block:
     """Verdict, answer and claim in one paragraph, then a line for each question that a reader has."""
+    run = findings.run
     tried = bool(run.records)
     rows = (
         ("What happened", [md(text) for text in (told.planted, *told.happened) if text]),

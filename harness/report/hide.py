@@ -36,13 +36,15 @@ class Hider:
     """
 
     def __init__(self, names: Iterable[str] = (), *, secrets: Iterable[str] = ()) -> None:
-        every = tuple(names)
         self._secrets = tuple(secrets)
-        paths = sorted((n for n in every if n.startswith("/") and len(n) > 1), key=len, reverse=True)
-        words = sorted((n for n in every if not n.startswith("/") and len(n) >= _SHORTEST), key=len, reverse=True)
-        self._paths = [re.compile(re.escape(path.rstrip("/")) + r"(?![\w.-])") for path in paths]
         self._known: dict[str, str] = {}  # five hundred trials say the same few things
-        self._words = [re.compile(rf"(?<![\w-]){re.escape(word)}(?![\w-])") for word in words]
+        self._paths: list[re.Pattern[str]] = []
+        self._words: list[re.Pattern[str]] = []
+        for name in sorted(names, key=len, reverse=True):  # the longest first: it may hold a shorter one
+            if name.startswith("/") and len(name) > 1:
+                self._paths.append(re.compile(re.escape(name.rstrip("/")) + r"(?![\w.-])"))
+            elif not name.startswith("/") and len(name) >= _SHORTEST:
+                self._words.append(re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])"))
 
     def text(self, text: str) -> str:
         """``text`` without them."""

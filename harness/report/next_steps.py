@@ -13,13 +13,12 @@ from harness.core.fit import at_least, how_far, times_beyond
 from harness.core.invocation import Invocation
 from harness.core.outcome import StopReason
 from harness.core.verdict import Confidence, Kind
-from harness.report.facts import cell, controls, failing, groups
 from harness.report.text import seconds
 from harness.report.words import at, per_step
 
 if TYPE_CHECKING:
     from harness.core.boundary import Boundary, ScalingFit
-    from harness.core.record import Run
+    from harness.report.findings import Findings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,97 +29,105 @@ class Step:
     command: tuple[str, ...] = ()
 
 
-def next_along(run: Run) -> tuple[Step, ...]:
+def next_along(findings: Findings) -> tuple[Step, ...]:
     """What would decide most for a threshold search, first."""
+    run = findings.run
     boundary = run.boundary
     if boundary is None or not run.is_whole:
         return (Step(text="Ask again.", command=run.argv),)
     # A question that was typed about our own trainer can be asked again with other settings of it.
     ours = run.spec.matrix.target == "nsa" and not run.spec.file
-    steps = _for(run, boundary, ours=ours)
+    steps = _for(findings, boundary, ours=ours)
     return tuple(step for step in steps if step is not None)
 
 
-def _for(run: Run, boundary: Boundary, *, ours: bool) -> list[Step | None]:
+def _for(findings: Findings, boundary: Boundary, *, ours: bool) -> list[Step | None]:
     match boundary.finding:
         case Finding.THRESHOLD | Finding.ALL_FAIL:
             return [
-                _wait_longer(run),
-                _look(run),
-                _repeat(run, boundary),
-                _control(run, boundary) if ours else None,
-                _certify(run, boundary),
-                _other(run) if ours else None,
+                _wait_longer(findings),
+                _look(findings),
+                _repeat(findings, boundary),
+                _control(findings, boundary) if ours else None,
+                _certify(findings, boundary),
+                _other(findings) if ours else None,
             ]
         case Finding.NO_FAILURE:
-            return [_certify(run, boundary), _further(run), _longer(run) if ours else None]
+            return [_certify(findings, boundary), _further(findings), _longer(findings) if ours else None]
         case Finding.NO_THRESHOLD_SLOW:
-            return [_more_time(run, boundary)]
+            return [_more_time(findings, boundary)]
         case Finding.INCONCLUSIVE:
-            return [_unresolved(run), _more_time(run, boundary), Step(text="Ask again.", command=run.argv)]
+            return [
+                _unresolved(findings),
+                _more_time(findings, boundary),
+                Step(text="Ask again.", command=findings.run.argv),
+            ]
 
 
-def resume(run: Run) -> tuple[str, ...]:
+def resume(findings: Findings) -> tuple[str, ...]:
     """The command that continues this run."""
+    run = findings.run
     verb = ("matrix", "run") if run.spec.task is Task.CELLS else (run.spec.task.value,)
     return Invocation(verb=verb, options=(("--resume", run.directory or run.id),)).argv
 
 
-def again(run: Run, option: str, value: str) -> tuple[str, ...]:
+def again(findings: Findings, option: str, value: str) -> tuple[str, ...]:
     """The command that asks the same with ``option`` at ``value``; empty where a run does not know its options."""
+    run = findings.run
     return () if run.invocation is None else run.invocation.having(option, value).argv
 
 
-def _wait_longer(run: Run) -> Step | None:
+def _wait_longer(findings: Findings) -> Step | None:
     """Where a hang was told by the trial's own pace, from a wait that the outside could still end."""
-    group = failing(run)
+    group = findings.failing
     if group is None or group.first.verdict.confidence is not Confidence.MEDIUM:
         return None
     if group.first.record.outcome.stopped_by is not StopReason.PACE:
         return None
     return Step(
         text="Rule out that what it waits for is only late: a stall limit of a minute is watched for four.",
-        command=again(run, "--stall", "60s"),
+        command=again(findings, "--stall", "60s"),
     )
 
 
-def _look(run: Run) -> Step | None:
-    group = failing(run)
+def _look(findings: Findings) -> Step | None:
+    group = findings.failing
     if group is None:
         return None
     kind = group.first.verdict.kind
     where = "the function that waits" if kind is Kind.HANG else "where it ended"
-    return Step(text=f"Look at {where} (Evidence, {at(run, group.value)}).")
+    return Step(text=f"Look at {where} (Evidence, {at(findings, group.value)}).")
 
 
-def _repeat(run: Run, boundary: Boundary) -> Step | None:
+def _repeat(findings: Findings, boundary: Boundary) -> Step | None:
     if boundary.claim is not Claim.OBSERVED:
         return None
-    return Step(text="Run it again: at least one side was seen only once.", command=run.argv)
+    return Step(text="Run it again: at least one side was seen only once.", command=findings.run.argv)
 
 
-def _control(run: Run, boundary: Boundary) -> Step | None:
-    name = run.spec.usual_control
-    if controls(run) or not name:
+def _control(findings: Findings, boundary: Boundary) -> Step | None:
+    name = findings.run.spec.usual_control
+    if findings.controls or not name:
         return None
     return Step(
-        text=f"Run a control: whether {at(run, boundary.first_bad)} passes with only that one thing changed.",
-        command=again(run, "--control", name),
+        text=f"Run a control: whether {at(findings, boundary.first_bad)} passes with only that one thing changed.",
+        command=again(findings, "--control", name),
     )
 
 
-def _certify(run: Run, boundary: Boundary) -> Step | None:
+def _certify(findings: Findings, boundary: Boundary) -> Step | None:
     if boundary.certified or boundary.last_good is None:
         return None
     passes = max(boundary.certificate_passes, 9)
     return Step(
-        text=f"Complete the certificate: a rare failure at {at(run, boundary.last_good)} is not ruled out yet.",
-        command=again(run, "--certify", str(passes)),
+        text=f"Complete the certificate: a rare failure at {at(findings, boundary.last_good)} is not ruled out yet.",
+        command=again(findings, "--certify", str(passes)),
     )
 
 
-def _other(run: Run) -> Step | None:
-    group = failing(run)
+def _other(findings: Findings) -> Step | None:
+    run = findings.run
+    group = findings.failing
     if group is None or group.value is None:
         return None
     if run.spec.matrix.fault:
@@ -135,65 +142,68 @@ def _other(run: Run) -> Step | None:
     )
 
 
-def _further(run: Run) -> Step | None:
+def _further(findings: Findings) -> Step | None:
+    run = findings.run
     last = run.axis.values[-1]
     if not isinstance(last, int) or isinstance(last, bool):
         return None
     return Step(
-        text=f"Go further: nothing above {at(run, last)} was tried.",
-        command=again(run, "--axis", f"{run.axis.name}={last}..{2 * last}"),
+        text=f"Go further: nothing above {at(findings, last)} was tried.",
+        command=again(findings, "--axis", f"{run.axis.name}={last}..{2 * last}"),
     )
 
 
-def _longer(run: Run) -> Step | None:
-    steps = max((len(record.measurement.step_s) for record in run.records), default=0)
+def _longer(findings: Findings) -> Step | None:
+    steps = max((len(record.measurement.step_s) for record in findings.run.records), default=0)
     if not steps:
         return None
     return Step(
         text=f"Train longer: a failure after step {steps} of a trial would not have been seen.",
-        command=again(run, "--steps", str(10 * steps)),
+        command=again(findings, "--steps", str(10 * steps)),
     )
 
 
-def _more_time(run: Run, boundary: Boundary) -> Step | None:
+def _more_time(findings: Findings, boundary: Boundary) -> Step | None:
     fit = boundary.fit
-    slow = [group for group in groups(run) if group.first.verdict.kind is Kind.SLOW]
+    slow = [group for group in findings.groups if group.first.verdict.kind is Kind.SLOW]
     if not slow:
         return None
     if fit is None:
         limit_s = slow[0].first.record.trial.budget.total.seconds
         return Step(
             text=f"Give it time: four times the limit of {seconds(limit_s)}, to see how the time grows.",
-            command=again(run, "--total", f"{math.ceil(4 * limit_s)}s"),
+            command=again(findings, "--total", f"{math.ceil(4 * limit_s)}s"),
         )
-    last = run.axis.values[-1]
+    last = findings.run.axis.values[-1]
     if not isinstance(last, int | float):
         return None
-    predicted, times = whole_trial_s(run, fit, at_value=last), times_beyond(last, (x for x, _ in fit.points))
+    predicted, times = whole_trial_s(findings, fit, at_value=last), times_beyond(last, (x for x, _ in fit.points))
     most, said = (4, "four times") if at_least(times) else (2, "twice")
     enough = math.ceil(max(most * predicted, 1) / 10) * 10
     need = f"{at_least(times) or 'about '}{seconds(predicted)}"
     away = f" ({how_far(times)})" if how_far(times) else ""
     return Step(
-        text=f"Give it time: {at(run, last)} is predicted to need {need}{away}; this allows {said} that.",
-        command=again(run, "--total", f"{enough}s"),
+        text=f"Give it time: {at(findings, last)} is predicted to need {need}{away}; this allows {said} that.",
+        command=again(findings, "--total", f"{enough}s"),
     )
 
 
-def whole_trial_s(run: Run, fit: ScalingFit, *, at_value: float) -> float:
+def whole_trial_s(findings: Findings, fit: ScalingFit, *, at_value: float) -> float:
     """Seconds that a healthy trial at ``at_value`` should take, from the fit; steps are counted, overhead added."""
     fitted = fit.intercept + fit.slope * at_value
     if not per_step(fit):
         return fitted
-    passed = [record for record in run.records if record.verdict.kind is Kind.PASS and record.measurement.step_s]
+    passed = [
+        record for record in findings.run.records if record.verdict.kind is Kind.PASS and record.measurement.step_s
+    ]
     steps = max((len(record.measurement.step_s) for record in passed), default=1)
     overheads = [record.outcome.duration_s - sum(record.measurement.step_s) for record in passed]
     return fitted * steps + (median(overheads) if overheads else 0.0)
 
 
-def _unresolved(run: Run) -> Step | None:
-    group = next((g for g in groups(run) if not g.is_bad), None)
+def _unresolved(findings: Findings) -> Step | None:
+    group = next((g for g in findings.groups if not g.is_bad), None)
     if group is None:
         return None
-    many = cell(run, group.value).total
-    return Step(text=f"See why {at(run, group.value)} could not be told ({many} tried; Evidence).")
+    many = findings.at_value(group.value).total
+    return Step(text=f"See why {at(findings, group.value)} could not be told ({many} tried; Evidence).")

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from harness.core.evidence import Evidence
+    from harness.core.evidence import Evidence, RankFacts
+    from harness.core.outcome import Exit
     from harness.core.record import TrialRecord
     from harness.core.verdict import Alternative
 
@@ -50,31 +51,37 @@ WATCHED = {
 
 def ranks_seen(evidence: Evidence) -> tuple[RankSeen, ...]:
     """Every rank with its stacks and looks of the last silence; of a single process, that one without a rank."""
-    if not evidence.ranks:
-        pid = next((item.pid for item in (*evidence.stacks[-1:], *evidence.processes[-1:])), None)
-        if pid is None:
-            return ()
-        since_s = evidence.last.t_s if evidence.last else -1.0
-        return (_seen(evidence, rank=None, pid=pid, since_s=since_s, missing=""),)
-    found = []
-    for facts in evidence.ranks:
-        missing = ""
-        if facts.ended_s is not None or facts.exit is not None:
-            how = facts.exit
-            said = "" if how is None else f" with signal {how.signal}" if how.signal else f" with exit code {how.code}"
-            missing = f"has ended{said if how and (how.signal or how.code is not None) else ''}"
-        since_s = facts.last.t_s if facts.last else -1.0
-        one = _seen(evidence, rank=facts.rank, pid=facts.pid, since_s=since_s, missing=missing)
-        found.append(one)
-    return tuple(found)
+    if evidence.ranks:
+        return tuple(_rank_seen(evidence, facts) for facts in evidence.ranks)
+    last = (*evidence.stacks[-1:], *evidence.processes[-1:])
+    if not last:
+        return ()
+    since_s = evidence.last.t_s if evidence.last else -1.0
+    return (_seen(evidence, rank=None, pid=last[0].pid, since_s=since_s, missing=""),)
+
+
+def _rank_seen(evidence: Evidence, facts: RankFacts) -> RankSeen:
+    missing = ""
+    if facts.ended_s is not None or facts.exit is not None:
+        missing = f"has ended{_how(facts.exit)}"
+    since_s = facts.last.t_s if facts.last else -1.0
+    return _seen(evidence, rank=facts.rank, pid=facts.pid, since_s=since_s, missing=missing)
+
+
+def _how(left: Exit | None) -> str:
+    """How a rank ended, as far as that is known."""
+    if left is None:
+        return ""
+    if left.signal:
+        return f" with signal {left.signal}"
+    return "" if left.code is None else f" with exit code {left.code}"
 
 
 def _seen(evidence: Evidence, *, rank: int | None, pid: int | None, since_s: float, missing: str) -> RankSeen:
-    stacks = tuple(s for s in evidence.stacks if s.pid == pid and s.t_s > since_s)
-    looks = tuple(p for p in evidence.processes if p.pid == pid and p.t_s > since_s)
-    if not stacks and not missing:
-        missing = "showed no stack"
-    return RankSeen(rank=rank, pid=pid, stacks=stacks, looks=looks, missing=missing)
+    stacks = tuple(sample for sample in evidence.stacks if sample.pid == pid and sample.t_s > since_s)
+    looks = tuple(look for look in evidence.processes if look.pid == pid and look.t_s > since_s)
+    reason = missing if missing or stacks else "showed no stack"
+    return RankSeen(rank=rank, pid=pid, stacks=stacks, looks=looks, missing=reason)
 
 
 def places(evidence: Evidence) -> list[str]:
@@ -174,30 +181,40 @@ def _headline(record: TrialRecord, evidence: Evidence | None) -> list[str]:
     if verdict.kind is Kind.PASS:
         return [str(verdict)]
     rank = f", rank {verdict.rank}" if verdict.rank is not None and evidence and evidence.ranks else ""
-    place = place_in(record, evidence)
-    at = f": {clean(place.brief)}" if place.is_line and verdict.kind in FAILURES else ""
+    what = f"{verdict}{rank}{_at_line(record, evidence)}"
     when = "watched for" if record.outcome.ending is Ending.STILL_RUNNING else "after"
     how = f"(confidence: {verdict.confidence}; {when} {seconds(record.outcome.duration_s)})"
-    one = f"{verdict}{rank}{at}  {how}"
-    return [one] if len(one) <= WIDTH else [*wrap(f"{verdict}{rank}{at}", width=WIDTH), f"  {how}"]
+    one = f"{what}  {how}"
+    return [one] if len(one) <= WIDTH else [*wrap(what, width=WIDTH), f"  {how}"]
+
+
+def _at_line(record: TrialRecord, evidence: Evidence | None) -> str:
+    """The line of a failure, where one is known."""
+    place = place_in(record, evidence)
+    return f": {clean(place.brief)}" if place.is_line and record.verdict.kind in FAILURES else ""
 
 
 def _shown(record: TrialRecord, evidence: Evidence) -> list[str]:
-    out: list[str] = []
-    sentences = places(evidence)
-    if sentences and record.verdict.kind not in (Kind.CRASH, Kind.OOM, Kind.NONFINITE):
-        out += ["", "where it is:" if record.outcome.ending is Ending.STILL_RUNNING else "where it was:"]
-        for sentence_ in sentences:
-            first, *rest = wrap(clean(sentence_), width=WIDTH - 4)
-            out += [f"  {first}", *(f"    {line}" for line in rest)]
-        out += _stack(record, evidence)
-        out += _variables(evidence)
-    if record.verdict.kind in (Kind.CRASH, Kind.OOM, Kind.NONFINITE, Kind.INFRA, Kind.BELOW_TARGET):
+    kind = record.verdict.kind
+    out = [] if kind in (Kind.CRASH, Kind.OOM, Kind.NONFINITE) else _places(record, evidence)
+    if kind in (Kind.CRASH, Kind.OOM, Kind.NONFINITE, Kind.INFRA, Kind.BELOW_TARGET):
         out += _last_words(evidence)
     for other in _rivals(record):
         out += ["", *_indented(f"it may also be {other.cause}: {clean(other.because)}")]
         out += _indented(f"to decide: {clean(other.experiment)}") if other.experiment else []
     return out
+
+
+def _places(record: TrialRecord, evidence: Evidence) -> list[str]:
+    """Where each rank is or was, with the stack that decides."""
+    sentences = places(evidence)
+    if not sentences:
+        return []
+    out = ["", "where it is:" if record.outcome.ending is Ending.STILL_RUNNING else "where it was:"]
+    for sentence_ in sentences:
+        first, *rest = wrap(clean(sentence_), width=WIDTH - 4)
+        out += [f"  {first}", *(f"    {line}" for line in rest)]
+    return [*out, *_stack(record, evidence), *_variables(evidence)]
 
 
 def _rivals(record: TrialRecord) -> tuple[Alternative, ...]:
@@ -262,7 +279,7 @@ def _quoted(said: str) -> list[str]:
 
 
 def _numbers(record: TrialRecord, evidence: Evidence | None) -> str:
-    measured, parts = record.measurement, []
+    measured, parts = record.measurement, list[str]()
     if evidence is not None and (evidence.steps_done or evidence.steps_wanted):
         wanted = f" of {evidence.steps_wanted}" if evidence.steps_wanted else ""
         parts.append(f"{evidence.steps_done}{wanted} steps seen")
@@ -272,9 +289,14 @@ def _numbers(record: TrialRecord, evidence: Evidence | None) -> str:
         parts.append(f"first step began after {seconds(measured.startup_s)}")
     if measured.peak_rss_bytes:
         parts.append(f"peak memory {size(measured.peak_rss_bytes)}")
-    if record.outcome.ending is not Ending.STILL_RUNNING and evidence is not None and not evidence.heartbeats_total:
+    if _is_without_progress(record, evidence):
         parts.append("no sign of progress was seen (name one with --progress or --progress-file)")
     return "; ".join(parts) or "no step was seen"
+
+
+def _is_without_progress(record: TrialRecord, evidence: Evidence | None) -> bool:
+    has_ended = record.outcome.ending is not Ending.STILL_RUNNING
+    return has_ended and evidence is not None and not evidence.heartbeats_total
 
 
 def _plain(text_: str) -> str:

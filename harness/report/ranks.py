@@ -10,7 +10,7 @@ from harness.report.text import code, count, details, fence, listed, md, seconds
 
 if TYPE_CHECKING:
     from harness.core.devices import GpuSample
-    from harness.core.evidence import Evidence, RankFacts
+    from harness.core.evidence import CollectiveState, Evidence, RankFacts
 
 PENDING = 6
 
@@ -64,23 +64,23 @@ def _gpus(evidence: Evidence) -> str:
     last: dict[int, GpuSample] = {sample.index: sample for sample in sorted(evidence.gpus, key=lambda s: s.t_s)}
     if not last:
         return ""
-    rows = (
-        (
-            index,
-            md(sample.name),
-            _told(sample.utilisation, " %"),
-            _told(sample.memory_utilisation, " %"),
-            f"{size(sample.memory_used_bytes)}" if sample.memory_used_bytes is not None else "-",
-            f"{sample.power_w:.0f} W" if sample.power_w is not None else "-",
-            listed(f"{p.pid}{'' if p.ours else ' (not ours)' if p.ours is False else ' (?)'}" for p in sample.processes)
-            or "-",
-            listed(sample.xids) or "none",
-        )
-        for index, sample in sorted(last.items())
-    )
     head = ("GPU", "", "kernel resident", "memory busy", "memory used, all processes", "power", "processes", "Xid")
-    body = table(head, rows, right=(0, 2, 3, 4, 5))
+    body = table(head, (_gpu(sample) for _, sample in sorted(last.items())), right=(0, 2, 3, 4, 5))
     return f"**GPUs** at the last look. A rank that waits inside NCCL reads 100 % as well; power tells.\n\n{body}"
+
+
+def _gpu(sample: GpuSample) -> tuple[object, ...]:
+    whose = {True: "", False: " (not ours)", None: " (?)"}
+    return (
+        sample.index,
+        md(sample.name),
+        _told(sample.utilisation, " %"),
+        _told(sample.memory_utilisation, " %"),
+        f"{size(sample.memory_used_bytes)}" if sample.memory_used_bytes is not None else "-",
+        f"{sample.power_w:.0f} W" if sample.power_w is not None else "-",
+        listed(f"{process.pid}{whose[process.ours]}" for process in sample.processes) or "-",
+        listed(sample.xids) or "none",
+    )
 
 
 def _told(value: int | None, unit: str) -> str:
@@ -91,16 +91,17 @@ def _collectives(evidence: Evidence) -> str:
     latest = {state.rank: state for state in sorted(evidence.collectives, key=lambda s: s.t_s)}
     if not latest:
         return ""
-    rows: list[tuple[object, ...]] = []
-    for rank, state in sorted(latest.items()):
-        done = [op for op in state.collectives if op.done]
-        pending = listed((code(op) for op in state.pending), most=PENDING)
-        where = next((op.where for op in state.pending if op.where), "")
-        rows.append(
-            (rank, md(state.backend), code(done[-1]) if done else "-", pending or "-", code(where) if where else "-")
-        )
+    rows = (_calls(latest[rank]) for rank in sorted(latest))
     body = table(("rank", "backend", "last done", "begun and not done", "called at"), rows, right=(0,))
     return f"**Collectives,** by each rank's flight recorder:\n\n{body}"
+
+
+def _calls(state: CollectiveState) -> tuple[object, ...]:
+    """A rank, the last call that it has done, and the calls that it waits in."""
+    done = [code(op) for op in state.collectives if op.done]
+    pending = listed((code(op) for op in state.pending), most=PENDING)
+    called_at = [code(op.where) for op in state.pending if op.where]
+    return (state.rank, md(state.backend), [*["-"], *done][-1], pending or "-", [*called_at, "-"][0])
 
 
 def _ras(evidence: Evidence) -> str:

@@ -169,12 +169,16 @@ def healthy(prediction: Prediction | None) -> str:
 def cleanup(done: Cleanup) -> str:
     """What was sent, what ended, what is left."""
     sent = ", ".join(f"{name} to {n} at {seconds(t_s)}" for t_s, name, n in done.signals) or "no signal needed"
-    files = ""
-    if done.removed:
-        files += f"; removed, made by the trial: {', '.join(code(path) for path in done.removed)}"
-    if done.kept:
-        files += f"; left alone, not shown to be the trial's: {', '.join(code(path) for path in done.kept)}"
     if done.gone:
-        return f"{sent}; {count(done.ended, 'process')} ended, no process left{files}"
+        return f"{sent}; {count(done.ended, 'process')} ended, no process left{_files(done)}"
     left = "; ".join(f"PID {s.pid} in state {s.state}: {s.command}" for s in done.survivors)
-    return f"{sent}; **still there:** {md(left)}{files}"
+    return f"{sent}; **still there:** {md(left)}{_files(done)}"
+
+
+def _files(done: Cleanup) -> str:
+    text = ""
+    if done.removed:
+        text += f"; removed, made by the trial: {', '.join(map(code, done.removed))}"
+    if done.kept:
+        text += f"; left alone, not shown to be the trial's: {', '.join(map(code, done.kept))}"
+    return text

@@ -5,23 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.core.verdict import FAILURES, Answer, Kind
+from harness.store.run_store import read_evidence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from harness.core.evidence import Evidence
-    from harness.core.record import Run, TrialRecord
-
-from harness.store.run_store import read_evidence
+    from harness.core.record import TrialRecord
+    from harness.report.findings import Findings
 
 GRAVITY = (Kind.HANG, Kind.CRASH, Kind.OOM, Kind.NONFINITE, Kind.SLOW, Kind.BELOW_TARGET, Kind.UNRESOLVED, Kind.INFRA)
 """The gravest first: what a report speaks of when several things went wrong."""
-
-
-def subject(run: Run) -> TrialRecord | None:
-    """The trial of ``run`` to tell about: see :func:`to_tell_of`."""
-    return to_tell_of(run.records)
 
 
 def to_tell_of(records: Sequence[TrialRecord]) -> TrialRecord | None:
@@ -38,8 +33,8 @@ def to_tell_of(records: Sequence[TrialRecord]) -> TrialRecord | None:
     return min(bad or wrong, key=order, default=None)
 
 
-def subject_evidence(run: Run, run_dir: Path) -> tuple[TrialRecord, Evidence] | None:
+def subject_evidence(findings: Findings, run_dir: Path) -> tuple[TrialRecord, Evidence] | None:
     """The subject with its evidence; None when there is neither."""
-    record = subject(run)
+    record = findings.subject
     evidence = read_evidence(run_dir, record.trial.key) if record else None
     return (record, evidence) if record and evidence else None

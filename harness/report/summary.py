@@ -10,7 +10,6 @@ from harness.core.boundary import Finding
 from harness.core.errors import StoreError
 from harness.core.verdict import FAILURES
 from harness.reading.frames import deciding_thread, own_frame, telling_frame
-from harness.report.facts import failing, groups
 from harness.report.stacks import deciding_sample
 from harness.report.text import short_path
 from harness.report.words import at, certificate, claim_of, day, headline, planted, taken_over, tally
@@ -19,8 +18,9 @@ from harness.store.run_store import read_evidence
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.core.evidence import Evidence
-    from harness.core.record import Run, TrialRecord
+    from harness.core.evidence import Evidence, Frame
+    from harness.core.record import TrialRecord
+    from harness.report.findings import Findings, Group
     from harness.report.next_steps import Step
 
 
@@ -79,47 +79,53 @@ class Summary:
     is_said: bool = False
 
 
-def summarise_along(run: Run, run_dir: Path, steps: tuple[Step, ...]) -> Summary:
+def summarise_along(findings: Findings, run_dir: Path, steps: tuple[Step, ...]) -> Summary:
     """The summary of a threshold search."""
-    (word, tone), (claimed, counts) = _verdict(run), claim_of(run)
-    group = failing(run) or next(iter(groups(run)), None)
+    run = findings.run
+    (word, tone), (claimed, counts) = _verdict(findings), claim_of(findings)
+    group = next(iter(findings.groups), None)  # where there is a failure that is sought, it is the first
     record = group.first.record if group else None
-    told: list[str] = []
-    if group:
-        told.append(
-            f"At {at(run, group.value)}, trial {group.first.number}: {group.first.verdict.because.rstrip('.')}."
-        )
-    elif run.records:
-        told.append("Every trial passed: all steps done, the loss finite, nothing left behind.")
+    sure = tuple(text for text in (counts, taken_over(findings), certificate(findings)) if text)
     return Summary(
         kind="threshold" if len(run.axis.values) > 1 else "single",
         verdict=word,
         tone=tone,
-        answer=headline(run),
+        answer=headline(findings),
         claim=claimed,
-        sure=tuple(text for text in (counts, taken_over(run), certificate(run)) if text) or ("Nothing is claimed.",),
+        sure=sure or ("Nothing is claimed.",),
         judged=judged(record),
-        happened=tuple(told),
+        happened=happened(findings, group, at=f"At {at(findings, group.value)}, trial" if group else ""),
         rank=rank_of(record, run_dir),
         place=place_of(record, run_dir),
         steps=steps,
-        tally=tally(run),
+        tally=tally(findings),
         when=day(run.started_at),
-        notes=notes_of(run),
-        planted=planted(run),
+        notes=notes_of(findings),
+        planted=planted(findings),
         is_said=run.boundary is None or run.boundary.finding is Finding.INCONCLUSIVE,
     )
 
 
-def notes_of(run: Run) -> tuple[str, ...]:
+def happened(findings: Findings, group: Group | None, *, at: str) -> tuple[str, ...]:
+    """What the first trial of ``group`` ended in and why, ``at`` its place; that all passed; nothing before a trial."""
+    if group:
+        return (f"{at} {group.first.number}: {group.first.verdict.because.rstrip('.')}.",)
+    if findings.trials:
+        return ("Every trial passed: all steps done, the loss finite, nothing left behind.",)
+    return ()
+
+
+def notes_of(findings: Findings) -> tuple[str, ...]:
     """What a reader must know beside the answer."""
+    run = findings.run
     answer = run.answer
     of_search = answer.boundary.notes if answer and answer.boundary else ()
     return (*of_search, *(answer.notes if answer else ()), *run.notes)
 
 
-def _verdict(run: Run) -> tuple[str, str]:
-    boundary, found = run.boundary, failing(run)
+def _verdict(findings: Findings) -> tuple[str, str]:
+    run = findings.run
+    boundary, found = run.boundary, findings.failing
     if boundary is None:
         return (f"No answer ({run.ended})", "unsure")
     match boundary.finding:
@@ -154,9 +160,13 @@ def _failed_alike(record: TrialRecord, run_dir: Path) -> bool:
         evidence = read_evidence(run_dir, record.trial.key)
     except StoreError:
         return False
-    results = [facts.result for facts in evidence.ranks] if evidence else []
-    raised = {(result.exception, result.message) for result in results if result is not None and result.exception}
-    return len(results) > 1 and None not in results and len(raised) == 1
+    raised: set[tuple[str, str | None]] = set()
+    for facts in evidence.ranks if evidence else ():
+        if facts.result is None:
+            return False
+        if facts.result.exception:
+            raised.add((facts.result.exception, facts.result.message))
+    return evidence is not None and len(evidence.ranks) > 1 and len(raised) == 1
 
 
 def place_of(record: TrialRecord | None, run_dir: Path) -> Place:
@@ -176,13 +186,18 @@ def place_in(record: TrialRecord, evidence: Evidence | None) -> Place:
         return Place(text="line not known: its evidence was not kept")
     if record.verdict.kind in FAILURES and evidence.result is not None and evidence.result.traceback:
         return last_line(evidence.result.traceback)
-    sample = deciding_sample(evidence, record.verdict)
-    thread = deciding_thread(sample) if sample else None
-    frame = (own_frame(thread) or telling_frame(thread)) if thread else None
+    frame = _waiting_frame(record, evidence)
     if frame is not None:
         return Place.at(frame.function, frame.file, frame.line)
     phase = record.verdict.phase
     return Place(text=f"no stack was taken; it was in {phase}" if phase else "no stack was taken")
+
+
+def _waiting_frame(record: TrialRecord, evidence: Evidence) -> Frame | None:
+    """The frame to look at, of the thread that decides: the program's own where it has one there."""
+    sample = deciding_sample(evidence, record.verdict)
+    thread = deciding_thread(sample) if sample else None
+    return own_frame(thread) or telling_frame(thread) if thread else None
 
 
 def last_line(traceback: str) -> Place:

@@ -297,13 +297,19 @@ def _rate(boundary: dict[str, Any], records: list[dict[str, Any]]) -> list[Diffe
     rate, good = boundary.get("excluded_rate"), boundary.get("last_good")
     if not rate or good is None:
         return []
-    here = [r for r in records if dict(r["trial"]["point"]["settings"]).get(boundary["axis"]) == good]
-    passes = sum(r["verdict"]["kind"] == "PASS" and not control_of(r["trial"]["role"]) for r in here)
+    passes = sum(_has_passed_at(record, boundary["axis"], good) for record in records)
     least = 1 - (1 - boundary["confidence"]) ** (1 / passes) if passes else 1.0
     if rate >= least - 1e-9:
         return []
     said = f"failure rates of {rate:.4f} and more are ruled out at {boundary['axis']}={good}"
     return [Difference(place="the answer", said=said, computed=f"{passes} passes rule out {least:.4f} and more")]
+
+
+def _has_passed_at(record: dict[str, Any], axis: str, value: object) -> bool:
+    """Whether it is a trial at that value, no control, that passed."""
+    if dict(record["trial"]["point"]["settings"]).get(axis) != value or control_of(record["trial"]["role"]):
+        return False
+    return record["verdict"]["kind"] == "PASS"
 
 
 def _line(fit: dict[str, Any] | None) -> list[Difference]:

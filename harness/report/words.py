@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from harness.core.boundary import Claim, Finding
 from harness.core.verdict import Kind
-from harness.report.facts import cell, cells, controls, failing, groups, searched
 from harness.report.text import count, listed, ranges, seconds
 
 if TYPE_CHECKING:
@@ -16,8 +15,8 @@ if TYPE_CHECKING:
 
     from harness.core.boundary import Boundary, ScalingFit
     from harness.core.point import Value
-    from harness.core.record import Run, TrialRecord
-    from harness.report.facts import Cell, Group, Numbered
+    from harness.core.record import TrialRecord
+    from harness.report.findings import Cell, Findings, Group, Numbered
 
 RAN_OUT = "ran out of time while still making progress"
 
@@ -40,72 +39,79 @@ def of(part: int, whole: int) -> str:
     return f"{part} of {count(whole, 'trial')}"
 
 
-def at(run: Run, value: Value) -> str:
+def at(findings: Findings, value: Value) -> str:
     """``n_layers=5``."""
-    return f"{run.axis.name}={value}"
+    return f"{findings.run.axis.name}={value}"
 
 
 LINEAR_R_SQUARED = 0.9
 """A line must explain this share of the variation before a report calls the growth linear."""
 
 
-def headline(run: Run) -> str:
+def headline(findings: Findings) -> str:
     """The answer in one sentence or two."""
+    run = findings.run
     boundary = run.boundary
     if boundary is None:
-        return _unfinished(run)
-    text = _found(run, boundary)
+        return _unfinished(findings)
+    text = _found(findings, boundary)
     if not run.is_whole:
         text = f"Partial ({run.ended}): {text}"
     return text
 
 
-def _found(run: Run, boundary: Boundary) -> str:
+def _found(findings: Findings, boundary: Boundary) -> str:
+    run = findings.run
     match boundary.finding:
         case Finding.THRESHOLD:
-            gap = _between(run, boundary)
+            gap = _between(findings, boundary)
             unsure = f" Between them: {ranges(gap)} not told." if gap else ""
-            return f"{_fails(run, end=';')} {_passes(run, boundary.last_good)}{unsure}"
+            return f"{_fails(findings, end=';')} {_passes(findings, boundary.last_good)}{unsure}"
         case Finding.NO_FAILURE:
-            values = run.axis.values
-            return (
-                f"No failing value of {run.axis.name} in {values[0]}..{values[-1]}. {_passes(run, boundary.last_good)}"
-            )
+            first, *_, last = run.axis.values
+            passes = _passes(findings, boundary.last_good)
+            return f"No failing value of {run.axis.name} in {first}..{last}. {passes}"
         case Finding.ALL_FAIL:
-            return f"{_fails(run)} It is the smallest value asked for: where the failures begin is not known."
+            return f"{_fails(findings)} It is the smallest value asked for: where the failures begin is not known."
         case Finding.NO_THRESHOLD_SLOW:
-            only_slow = all(group.first.verdict.kind is Kind.SLOW for group in groups(run))
+            only_slow = all(group.first.verdict.kind is Kind.SLOW for group in findings.groups)
             nothing = "Nothing hung or crashed" if only_slow else "No trial showed the failure being sought"
-            return f"{nothing}. {_grows(run, boundary)}{_ran_out(run)}"
+            return f"{nothing}. {_grows(findings, boundary)}{_ran_out(findings)}"
         case Finding.INCONCLUSIVE:
-            low = _passes(run, boundary.last_good) if boundary.last_good is not None else ""
-            high = _fails(run) if failing(run) else ""
-            return " ".join(part for part in ("Inconclusive.", high, low, _not_told(run, boundary)) if part)
+            low = _passes(findings, boundary.last_good) if boundary.last_good is not None else ""
+            high = _fails(findings) if findings.failing else ""
+            return " ".join(part for part in ("Inconclusive.", high, low, _not_told(findings, boundary)) if part)
 
 
-def _unfinished(run: Run) -> str:
+def _unfinished(findings: Findings) -> str:
+    run = findings.run
     if not run.records:
         return f"No answer ({run.ended}): no trial was finished."
-    failed = [c for c in cells(run) if c.bad]
-    passed = [c for c in cells(run) if c.good and not c.bad]
+    failed: list[Cell] = []
+    passed: list[Cell] = []
+    for cell in findings.along:
+        if cell.bad:
+            failed.append(cell)
+        elif cell.good:
+            passed.append(cell)
     parts = [f"No answer yet ({run.ended}), {count(len(run.records), 'trial')} so far."]
     if failed:
-        parts.append(f"Failing so far: {_counts(run, failed)}.")
+        parts.append(f"Failing so far: {_counts(findings, failed)}.")
     if passed:
-        parts.append(f"Passing so far: {_counts(run, passed)}.")
+        parts.append(f"Passing so far: {_counts(findings, passed)}.")
     return " ".join(parts)
 
 
-def _counts(run: Run, some: list[Cell]) -> str:
-    return f"{run.axis.name} " + listed(f"{c.value} ({c.bad or c.good} of {c.total})" for c in some)
+def _counts(findings: Findings, some: list[Cell]) -> str:
+    return f"{findings.run.axis.name} " + listed(f"{c.value} ({c.bad or c.good} of {c.total})" for c in some)
 
 
-def _fails(run: Run, *, end: str = ".") -> str:
-    group = failing(run)
+def _fails(findings: Findings, *, end: str = ".") -> str:
+    group = findings.failing
     if group is None:
         return "No trial failed."
-    here = cell(run, group.value)
-    return f"{at(run, group.value)} {what(group)}, {of(here.bad, here.total)}{end}"
+    here = findings.at_value(group.value)
+    return f"{at(findings, group.value)} {what(group)}, {of(here.bad, here.total)}{end}"
 
 
 def what(group: Group) -> str:
@@ -117,46 +123,46 @@ def what(group: Group) -> str:
     return f"{ENDS[verdict.kind]}{cause}{phase}"
 
 
-def _passes(run: Run, value: Value) -> str:
-    here = cell(run, value)
-    return f"{at(run, value)} passes, {of(here.good, here.total)}."
+def _passes(findings: Findings, value: Value) -> str:
+    here = findings.at_value(value)
+    return f"{at(findings, value)} passes, {of(here.good, here.total)}."
 
 
-def _between(run: Run, boundary: Boundary) -> list[Value]:
-    values = run.axis.values
+def _between(findings: Findings, boundary: Boundary) -> list[Value]:
+    values = findings.run.axis.values
     if boundary.last_good not in values or boundary.first_bad not in values:
         return []
     return list(values[values.index(boundary.last_good) + 1 : values.index(boundary.first_bad)])
 
 
-def _grows(run: Run, boundary: Boundary) -> str:
-    return f"{grows(run, boundary.fit)} " if boundary.fit else ""
+def _grows(findings: Findings, boundary: Boundary) -> str:
+    return f"{grows(findings, boundary.fit)} " if boundary.fit else ""
 
 
-def _ran_out(run: Run) -> str:
-    slow = [g for g in groups(run) if g.first.verdict.kind is Kind.SLOW]
+def _ran_out(findings: Findings) -> str:
+    slow = [g for g in findings.groups if g.first.verdict.kind is Kind.SLOW]
     if not slow:
         return "A limit shorter than the healthy time kept the larger values from being judged."
     limit = slow[0].first.record.trial.budget.total
     return (
-        f"From {at(run, slow[0].value)} on, trials ran out of time while still making progress "
+        f"From {at(findings, slow[0].value)} on, trials ran out of time while still making progress "
         f"(limit {seconds(limit.seconds)})."
     )
 
 
-def _not_told(run: Run, boundary: Boundary) -> str:
-    gap = _between(run, boundary) or list(boundary.unresolved)
-    return f"Not told: {run.axis.name} {ranges(gap)}." if gap else boundary.because
+def _not_told(findings: Findings, boundary: Boundary) -> str:
+    gap = _between(findings, boundary) or list(boundary.unresolved)
+    return f"Not told: {findings.run.axis.name} {ranges(gap)}." if gap else boundary.because
 
 
-def grows(run: Run, fit: ScalingFit) -> str:
+def grows(findings: Findings, fit: ScalingFit) -> str:
     """``Linear: a step takes 1.2 s more per layer (95 %: 1.1 .. 1.3).``; no interval where two points give none."""
     if fit.law not in ("", "n"):
         others = f" (possible, too: {', '.join(fit.other_laws)})" if fit.other_laws else ""
         what_grows = "step" if per_step(fit) else "trial"
-        return f"The time of a {what_grows} grows like {fit.law}, n = {run.axis.name}{others}."
+        return f"The time of a {what_grows} grows like {fit.law}, n = {findings.run.axis.name}{others}."
     interval = f" (95 %: {fit.slope_low:.3g} .. {fit.slope_high:.3g})" if fit.slope_low != fit.slope_high else ""
-    text = f"a {'step' if per_step(fit) else 'trial'} takes {fit.slope:.3g} s more per {unit(run)}{interval}."
+    text = f"a {'step' if per_step(fit) else 'trial'} takes {fit.slope:.3g} s more per {unit(findings)}{interval}."
     return f"Linear: {text}" if is_linear(fit) else text[0].upper() + text[1:]
 
 
@@ -172,74 +178,80 @@ def per_step(fit: ScalingFit) -> bool:
     return "step" in fit.quantity
 
 
-def unit(run: Run) -> str:
+def unit(findings: Findings) -> str:
     """What one more of the axis is called: ``layer`` for n_layers, ``unit of seq_len``."""
-    name = run.axis.name
+    name = findings.run.axis.name
     return name[2:-1] if name.startswith("n_") and name.endswith("s") else f"unit of {name}"
 
 
-def planted(run: Run) -> str:
+def planted(findings: Findings) -> str:
     """A reminder that the failure was planted; empty for a real question."""
+    run = findings.run
     return f"The fault {run.spec.matrix.fault} was planted on purpose." if run.spec.matrix.fault else ""
 
 
-def is_taken_over(run: Run) -> bool:
+def is_taken_over(findings: Findings) -> bool:
     """Whether no trial was run for this answer: then nothing was seen again."""
+    run = findings.run
     return bool(run.records) and all(record.run for record in run.records)
 
 
-def taken_over(run: Run) -> str:
+def taken_over(findings: Findings) -> str:
     """That the answer is an earlier one's; empty where a trial was run for it."""
-    return f"No trial was run: all {len(run.records)} are of earlier runs." if is_taken_over(run) else ""
+    return f"No trial was run: all {len(findings.run.records)} are of earlier runs." if is_taken_over(findings) else ""
 
 
-def claim_of(run: Run) -> tuple[str, str]:
+def claim_of(findings: Findings) -> tuple[str, str]:
     """``Isolated``, ``Reproduced`` or ``Observed``, and the counts that carry it; empty when nothing is claimed."""
-    boundary = run.boundary
-    if is_taken_over(run):
+    boundary = findings.run.boundary
+    if is_taken_over(findings):
         return "", ""
     if boundary is None or boundary.finding in (Finding.INCONCLUSIVE, Finding.NO_THRESHOLD_SLOW):
-        less = _claim_of_less(run)
+        less = _claim_of_less(findings)
         return (Claim.OBSERVED.capitalize(), less) if less else ("", "")
-    if boundary.finding is Finding.NO_FAILURE:  # the certificate gives the counts
-        return boundary.claim.capitalize(), ""
-    here = cell(run, boundary.first_bad)
-    times = f"{at(run, boundary.first_bad)} failed {here.bad} of {here.total}"
-    match boundary.claim:
-        case Claim.OBSERVED:
-            times += ". At least one side was seen only once"
-        case Claim.ISOLATED:
-            names = "; ".join(f"{name} passes {_good(trials)}" for name, trials in controls(run).items())
-            times += f"; with one thing changed there: {names}"
-        case Claim.REPRODUCED:
-            pass
-    return boundary.claim.capitalize(), f"{times}."
+    counts = "" if boundary.finding is Finding.NO_FAILURE else _times(findings, boundary)  # the certificate gives them
+    return boundary.claim.capitalize(), counts
 
 
-def _claim_of_less(run: Run) -> str:
-    slow = [g for g in groups(run) if g.first.verdict.kind is Kind.SLOW]
-    if slow and failing(run) is None:
-        ran = sum(len(g.trials) for g in slow)
-        total = sum(cell(run, g.value).total for g in slow)
-        return f"{run.axis.name} {ranges([g.value for g in slow])}: {of(ran, total)} {RAN_OUT}."
-    return f"{_fails(run)} No boundary is claimed." if failing(run) else ""
+def _times(findings: Findings, boundary: Boundary) -> str:
+    """How often the first failing value failed, and what else the claim rests on."""
+    here = findings.at_value(boundary.first_bad)
+    times = f"{at(findings, boundary.first_bad)} failed {here.bad} of {here.total}"
+    if boundary.claim is Claim.OBSERVED:
+        return f"{times}. At least one side was seen only once."
+    if boundary.claim is Claim.REPRODUCED:
+        return f"{times}."
+    names = "; ".join(f"{name} passes {_good(trials)}" for name, trials in findings.controls.items())
+    return f"{times}; with one thing changed there: {names}."
+
+
+def _claim_of_less(findings: Findings) -> str:
+    if findings.failing:
+        return f"{_fails(findings)} No boundary is claimed."
+    slow = [group for group in findings.groups if group.first.verdict.kind is Kind.SLOW]
+    if not slow:
+        return ""
+    ran = sum(len(group.trials) for group in slow)
+    total = sum(findings.at_value(group.value).total for group in slow)
+    return f"{findings.run.axis.name} {ranges([group.value for group in slow])}: {of(ran, total)} {RAN_OUT}."
 
 
 def _good(trials: tuple[Numbered, ...]) -> str:
     return f"{sum(t.verdict.kind is Kind.PASS for t in trials)} of {len(trials)}"
 
 
-def certificate(run: Run) -> str:
+def certificate(findings: Findings) -> str:
     """What the passes rule out, at which confidence, and whether the search was content with it."""
+    run = findings.run
     boundary = run.boundary
     if boundary is None or boundary.last_good is None or not boundary.excluded_rate:
         return ""
     if boundary.finding not in (Finding.THRESHOLD, Finding.NO_FAILURE):
         return ""
-    here = cell(run, boundary.last_good)
+    here = findings.at_value(boundary.last_good)
     rate = math.ceil(boundary.excluded_rate * 100 - 1e-9) / 100  # rounded up: a smaller rate was not ruled out
     text = (
-        f"{at(run, boundary.last_good)} passed {here.good}/{here.total}: any failure rate >= {rate:.2f} at "
+        f"{at(findings, boundary.last_good)} passed {here.good}/{here.total}: any failure rate >= {rate:.2f} at "
         f"<= {boundary.last_good} would have been seen with probability >= {boundary.confidence * 100:.0f} % "
         f"(if the rate does not fall as {run.axis.name} grows{_independence(boundary)})."
     )
@@ -259,8 +271,9 @@ def day(wall: str) -> str:
     return f"{wall[:10]} {wall[11:16]} UTC"
 
 
-def tally(run: Run) -> str:
+def tally(findings: Findings) -> str:
     """``19 trials in 72 s: 17 PASS, 2 HANG``, and how many were taken over from earlier runs."""
+    run = findings.run
     own = [record for record in run.records if not record.run]
     others = [record for record in run.records if record.run]
     text = f"{count(len(own), 'trial')} in {seconds(run.seconds)}{_split(own)}"
@@ -272,6 +285,6 @@ def _split(records: Sequence[TrialRecord]) -> str:
     return f": {', '.join(f'{n} {kind}' for kind, n in kinds.items())}" if kinds else ""
 
 
-def not_searched(run: Run) -> tuple[Value, ...]:
+def not_searched(findings: Findings) -> tuple[Value, ...]:
     """Values of the axis without a single trial."""
-    return tuple(c.value for c in cells(run) if not c.total) if searched(run) else run.axis.values
+    return tuple(c.value for c in findings.along if not c.total) if findings.searched else findings.run.axis.values

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.report.apart import here
-from harness.report.build import build, with_figures
+from harness.report.build import build, build_from, drawn_report, with_figures
+from harness.report.findings import Findings
 from harness.report.forms import FORMS
 from harness.report.hide import Hider
 from harness.report.render import html, markdown, terminal
@@ -37,7 +38,7 @@ def write(run: Run, run_dir: Path, *, hide: Iterable[str] | None = None, templat
     return layout.report(run_dir)
 
 
-def _no_figures(run: Run, run_dir: Path, hide: Callable[[str], str]) -> Callable[[], tuple[Figure, ...]]:
+def _no_figures(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Callable[[], tuple[Figure, ...]]:
     return tuple
 
 
@@ -66,8 +67,9 @@ def publish(
         SpecError: the template is wrong.
     """
     hider = hider_of(hide)
-    figures = draw(run, run_dir, hider.text)
-    report = with_figures(build(run, run_dir), figures)
+    findings = Findings(run=run)
+    figures = draw(findings, run_dir, hider.text)
+    report = with_figures(build_from(findings, run_dir), figures)
     pages, document = html.begin(report, hide=hider.text), json_form.begin(report, hide=hider.text)
     page = html.render(report, hide=hider.text, template=template, begun=pages)  # from here on with the figures
     folder = layout.figures(run_dir)
@@ -76,7 +78,7 @@ def publish(
     write_atomic(layout.report(run_dir), markdown.render(report, hide=hider.text, figures=folder.name))
     write_atomic(layout.report(run_dir, "html"), page)
     write_atomic(layout.report(run_dir, "json"), json_form.render(report, hide=hider.text, begun=document))
-    claims = json.dumps(hider.data(said(run)), indent=1, ensure_ascii=False)
+    claims = json.dumps(hider.data(said(findings)), indent=1, ensure_ascii=False)
     write_atomic(layout.report(run_dir, "claims.json"), f"{claims}\n")
     return report
 
@@ -93,7 +95,7 @@ def form(
     """The report of ``run`` in one of FORMS, as text; nothing is written. ``report`` is the same, published before."""
     hider = hider_of(hide)
     if name in DRAWN or template is not None:
-        report = report or with_figures(build(run, run_dir), here(run, run_dir, hider.text))
+        report = report or drawn_report(run, run_dir, hide=hider.text)
         return html.render(report, hide=hider.text, template=template)
     return FORMS.load(name)(report or build(run, run_dir), hide=hider.text)
 

@@ -9,6 +9,8 @@ from harness.core.cause import Cause, CellCount, Minimised, MinimiseFinding
 from harness.search.certificate import excluded_rate, stated
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from harness.core.cause import Need
     from harness.search.ladder import Levels
     from harness.search.minimise import Minimise
@@ -18,8 +20,9 @@ def conclude(search: Minimise) -> Minimised:
     """The causes as the trials so far show them."""
     causes = tuple(_cause(search, levels) for levels in search.found)
     finding = search.finding
-    if finding is MinimiseFinding.CAUSE and (search.stopped or any(not c.certified for c in causes)):
-        finding = MinimiseFinding.INCONCLUSIVE if not any(c.certified for c in causes) else finding
+    certified = [cause for cause in causes if cause.certified]
+    if finding is MinimiseFinding.CAUSE and not certified and (search.stopped or causes):
+        finding = MinimiseFinding.INCONCLUSIVE
     return Minimised(
         finding=finding,
         causes=causes,
@@ -36,9 +39,8 @@ def conclude(search: Minimise) -> Minimised:
 def _cause(search: Minimise, levels: Levels) -> Cause:
     needs = tuple(search.need(levels, i) for i, level in enumerate(levels) if level)
     seen = search.count(search.ladder.cell(levels))
-    free = [need for need in needs if need.back is not None or not need.kept_by]
     sure = levels in search.sure
-    both_twice = sure and seen.bad > 1 and bool(free) and all(need.certified and need.required > 1 for need in free)
+    both_twice = sure and seen.bad > 1 and _are_certified(needs)
     return Cause(
         needs=needs,
         seen=seen,
@@ -48,6 +50,12 @@ def _cause(search: Minimise, levels: Levels) -> Cause:
         freedom=search.freedom(levels),
         sure=sure,
     )
+
+
+def _are_certified(needs: Sequence[Need]) -> bool:
+    """Whether each setting that can be taken back was, more than once, and passed as often as was asked."""
+    free = [need for need in needs if need.back is not None or not need.kept_by]
+    return bool(free) and all(need.certified and need.required > 1 for need in free)
 
 
 def _because(search: Minimise, finding: MinimiseFinding, causes: tuple[Cause, ...]) -> str:

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from harness.core.point import Value
     from harness.core.space import Factor, Rule, Space
@@ -59,25 +59,34 @@ def count_cells(space: Space) -> tuple[int, bool]:
     """
     total, exact = 1, True
     for group in _groups(space):
-        product = math.prod(len(f.axis.values) for f in group)
-        names = {f.name for f in group}
+        product = math.prod(len(factor.axis.values) for factor in group)
+        names = {factor.name for factor in group}
         rules = [rule for rule in space.rules if rule.names & names]
-        if not rules:
-            total *= product
-        elif product > MOST_COUNTED:
-            total, exact = total * product, False
-        else:
-            total *= sum(1 for _ in valid(group, rules, {}))
+        if rules and product > MOST_COUNTED:
+            exact = False
+        elif rules:
+            product = _number_of(valid(group, rules, {}))
+        total *= product
     return total, exact
+
+
+def _number_of(cells: Iterable[object]) -> int:
+    return sum(1 for _ in cells)
 
 
 def _groups(space: Space) -> list[tuple[Factor, ...]]:
     """The axes, those that rules tie together in one group."""
-    groups: list[set[str]] = [{f.name} for f in space.factors]
+    groups: list[set[str]] = [{factor.name} for factor in space.factors]
     for rule in space.rules:
-        tied = [g for g in groups if g & rule.names]
-        groups = [g for g in groups if not g & rule.names] + [set[str]().union(*tied)]
-    return [tuple(f for f in space.factors if f.name in group) for group in groups if group]
+        tied: set[str] = set()
+        apart: list[set[str]] = []
+        for group in groups:
+            if group & rule.names:
+                tied |= group
+            else:
+                apart.append(group)
+        groups = [*apart, tied] if tied else apart
+    return [tuple(factor for factor in space.factors if factor.name in group) for group in groups]
 
 
 def valid(factors: Sequence[Factor], rules: Sequence[Rule], partial: Mapping[str, Value]) -> Iterator[dict[str, Value]]:

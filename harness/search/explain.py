@@ -33,16 +33,22 @@ def other_cells(space: Space, cause: Point, *, held: frozenset[str], number: int
     for _ in range(DRAWS * number):
         if len(found) >= number:
             break
-        cell = {f.name: kept[f.name] if f.name in kept else draw.choice(f.axis.values) for f in space.factors}
-        if space.broken(Point.of(cell).settings) is not None:
-            some = draw.sample(sorted(cell.keys() - kept.keys()), k=(len(cell) - len(kept)) // 2)
-            completion = completed(space, {**kept, **{name: cell[name] for name in some}})
-            if completion is None:
-                continue
-            cell = completion
-        if Point.of(cell) != cause:
-            found[Point.of(cell)] = None
+        cell = _drawn(space, kept, draw)
+        if cell is not None and cell != cause:
+            found[cell] = None
     return tuple(found)
+
+
+def _drawn(space: Space, kept: dict[str, Value], draw: random.Random) -> Point | None:
+    """A cell with the values ``kept`` and others at random; None where rules forbid it and its half."""
+    cell: dict[str, Value] = {}
+    for factor in space.factors:
+        cell[factor.name] = kept[factor.name] if factor.name in kept else draw.choice(factor.axis.values)
+    if space.broken(Point.of(cell).settings) is None:
+        return Point.of(cell)
+    some = draw.sample(sorted(cell.keys() - kept.keys()), k=(len(cell) - len(kept)) // 2)
+    completion = completed(space, kept | {name: cell[name] for name in some})
+    return None if completion is None else Point.of(completion)
 
 
 def ask_each(search: Script, cells: Sequence[Point]) -> Steps:

@@ -19,20 +19,24 @@ MOST_PLAYS = 8
 
 def forecast(search: Minimise) -> PlanEstimate:
     """Trials, failures and seconds still to come, over causes of one or two settings that the answers allow."""
+    if search.ask() is None:
+        return _no_plan("nothing left to run")
     plays = [_play(search, cause) for cause in _causes(search)]
-    if search.ask() is None or not plays:
-        text = (
-            "nothing left to run" if search.ask() is None else "not predictable: no cause of one or two settings fits"
-        )
-        return PlanEstimate(trials=0, hangs=0, seconds_low=0.0, seconds_high=0.0, text=text)
-    trials = round(sum(play[0] for play in plays) / len(plays))
-    fails, low, high = max(p[1] for p in plays), min(p[2] for p in plays), max(p[2] for p in plays)
+    if not plays:
+        return _no_plan("not predictable: no cause of one or two settings fits")
+    each_trials, each_fails, each_s = zip(*plays, strict=True)
+    trials, fails = round(sum(each_trials) / len(plays)), max(each_fails)
+    low, high = min(each_s), max(each_s)
     waits = f"about {fails} failures" if fails else "no failure"
     text = f"about {trials} trials, {waits} to wait for"
     text += f", {low:.0f} to {high:.0f} s" if search.is_measured else f"; {NOT_MEASURED}"
     return PlanEstimate(
         trials=trials, hangs=fails, seconds_low=low, seconds_high=high, text=text, is_measured=search.is_measured
     )
+
+
+def _no_plan(text: str) -> PlanEstimate:
+    return PlanEstimate(trials=0, hangs=0, seconds_low=0.0, seconds_high=0.0, text=text)
 
 
 def _causes(search: Minimise) -> list[Levels]:

@@ -182,11 +182,16 @@ def _not_necessary(factor: Factor, counts: Sequence[CellCount], *, chances: int)
         return None
     worst = min(failing, key=lambda c: (_p_false(c.bad, c.good), -c.bad))
     one = _p_false(worst.bad, worst.good) * len(good)
-    whole = _p_false(sum(c.bad for c in good), sum(c.good for c in good))
+    whole = _p_false(*_all_of(good))
     if 2 * min(one, whole) * chances > LEVEL:
         return None
     because = f"with the good value, {_at(factor, worst)}, a cell {worst}"
     return AxisVerdict(axis=factor.name, finding=AxisFinding.NOT_NECESSARY, because=because, cells=(worst,))
+
+
+def _all_of(counts: Sequence[CellCount]) -> tuple[int, int]:
+    """Failures and passes of all these cells."""
+    return sum(count.bad for count in counts), sum(count.good for count in counts)
 
 
 def _p_false(bad: int, good: int) -> float:
@@ -201,7 +206,8 @@ def _not_sufficient(factor: Factor, counts: Sequence[CellCount], *, chances: int
     if factor.good == factor.bad or not passing:
         return None
     count = max(passing, key=lambda c: c.good)
-    others = CellCount(cell=count.cell, good=sum(c.good for c in bad) - count.good, bad=sum(c.bad for c in bad))
+    failures, passes = _all_of(bad)
+    others = CellCount(cell=count.cell, good=passes - count.good, bad=failures)
     if _p_value([(others, count)]) * len(bad) * chances > LEVEL:
         return None
     because = f"with the bad value, {_at(factor, count)}, a cell {count}; the others with it {others}"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from harness.core.point import Value
-    from harness.core.space import Rule, Space
+    from harness.core.space import Rule, Selector, Space
 
 Levels: TypeAlias = "tuple[int, ...]"
 """How many steps each differing axis is away from its good value; comparable position by position."""
@@ -67,12 +67,17 @@ class Ladder:
         """``levels`` and what its settings require, taken from ``top``; unchanged where that does not help."""
         now = levels
         while (rule := self.broken(now)) is not None and rule.require is not None:
-            lacking = {name for name, values in rule.require.terms if dict(self.cell(now))[name] not in values}
-            raised = self.raised(now, (i for i, name in enumerate(self.names) if name in lacking), top=top)
+            raised = self.raised(now, self._lacking(now, rule.require), top=top)
             if raised == now:
                 return levels
             now = raised
         return levels if self.broken(now) else now
+
+    def _lacking(self, levels: Levels, required: Selector) -> list[int]:
+        """The positions of the settings that do not have the values required of them."""
+        settings = dict(self.cell(levels))
+        names = {name for name, values in required.terms if settings[name] not in values}
+        return [i for i, name in enumerate(self.names) if name in names]
 
     def lowered(self, levels: Levels, position: int, level: int) -> tuple[Levels, ...]:
         """The largest allowed cells below ``levels`` with one position at ``level``.
@@ -88,10 +93,14 @@ class Ladder:
             rule = self.broken(now)
             if rule is None:
                 found.append(now)
-                continue
-            tied = [i for i, name in enumerate(self.names) if name in rule.names and now[i]]
-            open_.extend(self.at(now, i, now[i] - 1) for i in tied)
+            else:
+                open_.extend(self._steps_below(now, rule))
         return tuple(found)
+
+    def _steps_below(self, levels: Levels, rule: Rule) -> list[Levels]:
+        """``levels`` with one setting that ``rule`` speaks of a step further back, in every way."""
+        tied = [i for i, name in enumerate(self.names) if name in rule.names and levels[i]]
+        return [self.at(levels, i, levels[i] - 1) for i in tied]
 
 
 def is_within(levels: Levels, caps: Levels) -> bool:

@@ -1,8 +1,27 @@
-"""Minimise: of everything that differs between a passing and a failing cell, what does the failure need?"""
+"""Minimise: of everything that differs between a passing and a failing cell, what does the failure need?
+
+Delta debugging (Zeller and Hildebrandt's ddmin) halves the failing set, and each half that still fails is a hang that
+somebody waits for. Here settings are added to the passing side, in prefixes: the shortest prefix that fails ends in a
+setting of the cause, that one is kept, and the search goes on before it: for each setting to blame some passes, which
+are cheap, and hardly more than one failure. What is then left is taken back one setting at a time, a step on an ordered
+axis, until no single step back fails; each of these cells earns a certificate. A further cause must do without a step
+of every cause that is known (Reiter's hitting sets), so that is where it is looked for.
+
+What does not work:
+
+- Leaving out one setting at a time from the failing side: with 1 to 3 of 24 flags to blame it waited for some
+  twenty hangs, 3.6 to 7 times the seconds (bench/results/search-2026-11-21.md).
+- Taking back a setting that rules tie to others by itself: the cell is forbidden. What a rule then asks for is taken
+  back, too, in every way that is not below another; one such way alone was exact in half of the searches with rules.
+- Ending at the first false alarm or at the first trial that told nothing: with one of ten unresolved hardly a search
+  was certified. A cell is given up only when it told nothing more often than it told something.
+- Asking k questions at once without keeping the order of the answers: a late one cleared a cell that others rested on.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Count, PlanEstimate
@@ -118,21 +137,27 @@ class Minimise(Script):
         ladder, level = self.ladder, levels[position]
         factor = ladder.factors[position]
         rule = ladder.broken(ladder.at(levels, position, level - 1))
-        backs = self._steps_back(levels, position)
-        back = min(backs, key=lambda way: (self.certified(ladder.cell(way)), self.good(ladder.cell(way))), default=None)
         cells = self.others.get(levels, {}).get(position, [])
-        cell = None if back is None else ladder.cell(back)
-        return Need(
+        seen = Need(
             axis=factor.name,
             value=ladder.value(position, level),
             good=ladder.value(position, 0),
-            last_good=ladder.value(position, level - 1 if back is None else back[position]),
+            last_good=ladder.value(position, level - 1),
             is_threshold=factor.axis.type is AxisType.ORDERED,
-            back=None if cell is None else self.count(cell),
-            required=0 if cell is None else self._passes_asked(cell),
-            cleared=cell is not None and self.bad(cell) > 0 and not self.fails(cell),
             kept_by=str(rule) if rule else "",
             others=tuple(_as_count(self.count(cell), factor.name) for cell in cells),
+        )
+        backs = self._steps_back(levels, position)
+        back = min(backs, key=lambda way: (self.certified(ladder.cell(way)), self.good(ladder.cell(way))), default=None)
+        if back is None:
+            return seen
+        cell = ladder.cell(back)
+        return replace(
+            seen,
+            last_good=ladder.value(position, back[position]),
+            back=self.count(cell),
+            required=self._passes_asked(cell),
+            cleared=self.bad(cell) > 0 and not self.fails(cell),
         )
 
     def _passes_asked(self, cell: Point) -> int:

@@ -54,12 +54,14 @@ class Oracle:
             return Answer.BAD
         if verdict.kind is Kind.PASS:
             return Answer.GOOD
-        if not self._bad and verdict.kind in FAILURES and self._matches(verdict):
+        if verdict.kind not in FAILURES:
+            return Answer.UNRESOLVED
+        if not self._bad and self._matches(verdict):
             self._kind = verdict.kind
             self._cause = self._cause or verdict.cause
             self._frames = self._frames or signature_names(verdict.signature)
             return Answer.BAD
-        if verdict.kind in FAILURES and self._named(verdict) not in self._others:
+        if self._named(verdict) not in self._others:
             self._others.append(self._named(verdict))
         return Answer.UNRESOLVED
 

@@ -40,24 +40,37 @@ def once_more(answer: CampaignAnswer, records: Sequence[TrialRecord]) -> CellReq
     """The cause that is to be tried again next; None once each was tried :data:`TRIES` times, or spoiled as often."""
     for cause in causes_of(answer):
         cell = cause.seen.cell
-        again = [r for r in records if r.trial.role == AGAIN and r.trial.point == cell]
-        told = [r for r in again if r.verdict.kind is not Kind.INFRA]
-        if len(told) < TRIES and len(again) < 2 * TRIES:
-            reason = f"the minimal command line once more, {len(told) + 1} of {TRIES}"
+        kinds = [r.verdict.kind for r in records if r.trial.role == AGAIN and r.trial.point == cell]
+        told = len(kinds) - kinds.count(Kind.INFRA)
+        if told < TRIES and len(kinds) < 2 * TRIES:
+            reason = f"the minimal command line once more, {told + 1} of {TRIES}"
             return CellRequest(cell=cell, role=AGAIN, reason=reason)
     return None
 
 
 def own_commands(spec: CampaignSpec, answer: CampaignAnswer, records: Sequence[TrialRecord]) -> tuple[OwnCommand, ...]:
     """The command line of each cause, or of the first failing value, as one would type it without the harness."""
-    found = [(cause.seen.cell, [need.back.cell for need in cause.needs if need.back]) for cause in causes_of(answer)]
+    found: list[OwnCommand] = []
+    for cell, next_to in (*_of_causes(answer), *_of_threshold(spec, answer)):
+        command = _own_command(cell, next_to, records)
+        if command is not None:
+            found.append(command)
+    return tuple(found)
+
+
+def _of_causes(answer: CampaignAnswer) -> list[tuple[Point, list[Point]]]:
+    """The failing cell of each cause, and the passing ones a step back from it."""
+    return [(cause.seen.cell, [need.back.cell for need in cause.needs if need.back]) for cause in causes_of(answer)]
+
+
+def _of_threshold(spec: CampaignSpec, answer: CampaignAnswer) -> list[tuple[Point, list[Point]]]:
+    """The first failing cell along an axis and the last passing one, where there are such."""
     boundary = answer.boundary
-    if spec.task is Task.BISECT and boundary is not None and boundary.first_bad is not None:
-        base = spec.good or spec.matrix.space.good
-        good = [] if boundary.last_good is None else [base.with_value(boundary.axis, boundary.last_good)]
-        found.append((base.with_value(boundary.axis, boundary.first_bad), good))
-    commands = (_own_command(cell, next_to, records) for cell, next_to in found)
-    return tuple(command for command in commands if command is not None)
+    if spec.task is not Task.BISECT or boundary is None or boundary.first_bad is None:
+        return []
+    base = spec.good or spec.matrix.space.good
+    good = [] if boundary.last_good is None else [base.with_value(boundary.axis, boundary.last_good)]
+    return [(base.with_value(boundary.axis, boundary.first_bad), good)]
 
 
 def _own_command(cell: Point, next_to: Sequence[Point], records: Sequence[TrialRecord]) -> OwnCommand | None:

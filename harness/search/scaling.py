@@ -110,11 +110,19 @@ def scaling_of(records: Sequence[TrialRecord], *, axis: Axis) -> ScalingFit | No
 
 def fits_along(records: Sequence[TrialRecord], *, axis: Axis) -> tuple[ScalingFit, ...]:
     """Time, peak memory and autograd nodes against ``axis``, each where it was measured at two values at least."""
-    mine = [r for r in records if not r.trial.is_control and r.verdict.kind is Kind.PASS]
-    memory = [(x, r.measurement.peak_rss_bytes / MIB) for r in mine if (x := _number(r, axis)) and _used(r)]
-    nodes = [
-        (x, nodes) for r in mine if (x := _number(r, axis)) and (nodes := dict(r.measurement.facts).get(GRAPH_NODES))
-    ]
+    memory: list[tuple[float, float]] = []
+    nodes: list[tuple[float, float]] = []
+    for record in records:
+        if record.trial.is_control or record.verdict.kind is not Kind.PASS:
+            continue
+        size = _number(record, axis)
+        if not size:
+            continue
+        if _used(record):
+            memory.append((size, record.measurement.peak_rss_bytes / MIB))
+        counted = dict(record.measurement.facts).get(GRAPH_NODES)
+        if counted:
+            nodes.append((size, counted))
     found = (
         scaling_of(records, axis=axis),
         fit_scaling("peak memory, MiB", memory, _missing(axis, memory)),

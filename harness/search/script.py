@@ -220,8 +220,7 @@ class Script:
             case Answer.GOOD:
                 tally.good += 1
                 self._pass_times.append(told.seconds)
-                if tally.cut and told.seconds >= min(self._cut_times):
-                    tally.cut = 0  # it passes, and takes longer than it was given
+                self._reopen(tally, told)  # it passes, and takes longer than it was given
             case Answer.BAD:
                 tally.bad += 1
                 self._fail_times.append(told.seconds)
@@ -230,8 +229,12 @@ class Script:
                 self._cut_times.append(told.seconds)
             case Answer.UNRESOLVED:
                 tally.unresolved += 1
-                if tally.cut and told.seconds >= min(self._cut_times):
-                    tally.cut = 0  # nor did the whole limit tell
+                self._reopen(tally, told)  # nor did the whole limit tell
+
+    def _reopen(self, tally: CellTally, told: Told) -> None:
+        """Trials of a cell that were cut by the soft limit say nothing once one took longer than that."""
+        if tally.cut and told.seconds >= min(self._cut_times):
+            tally.cut = 0
 
     def _advance(self) -> None:
         self._copies = 1

@@ -107,8 +107,13 @@ def failure_tables(space: Space, facts: Facts) -> tuple[FailureTable, ...]:
     nothing that an axis could be to blame for, and no table.
     """
     ended = [(record, facts.ended(record)) for record in facts.records if record.verdict.kind is not Kind.INFRA]
-    names = Counter(e.words for _, e in ended if e.kind not in (Kind.PASS, Kind.UNRESOLVED, Kind.SLOW))
-    ran = {record.trial.point: facts.ran[record.trial.key] for record, _ in ended if record.trial.key in facts.ran}
+    names: Counter[str] = Counter()
+    ran: dict[Point, str] = {}
+    for record, end in ended:
+        if end.kind not in (Kind.PASS, Kind.UNRESOLVED, Kind.SLOW):
+            names[end.words] += 1
+        if record.trial.key in facts.ran:
+            ran[record.trial.point] = facts.ran[record.trial.key]
     tables: list[FailureTable] = []
     for name, trials in names.most_common():
         counts = _counts(ended, name)
@@ -126,10 +131,11 @@ def failure_tables(space: Space, facts: Facts) -> tuple[FailureTable, ...]:
 
 def _counts(ended: Sequence[tuple[TrialRecord, Ended]], name: str) -> list[CellCount]:
     tallies: dict[Point, Counter[str]] = {}
-    never_well = any(end.words == name and end.kind in NEVER_ENDED_WELL for _, end in ended)
+    well = {Kind.PASS}
+    if any(end.words == name and end.kind in NEVER_ENDED_WELL for _, end in ended):
+        well.add(Kind.BELOW_TARGET)
     for record, end in ended:
-        ended_well = end.kind is Kind.PASS or (never_well and end.kind is Kind.BELOW_TARGET)
-        what = "bad" if end.words == name else "good" if ended_well else "unresolved"
+        what = "bad" if end.words == name else "good" if end.kind in well else "unresolved"
         tallies.setdefault(record.trial.point, Counter())[what] += 1
     return [
         CellCount(cell=cell, good=t["good"], bad=t["bad"], unresolved=t["unresolved"]) for cell, t in tallies.items()

@@ -1,4 +1,17 @@
-"""Tally: what was seen at one value, and whether its failures are its own or false alarms."""
+"""Tally: what was seen at one value, and whether its failures are its own or false alarms.
+
+A machine has hiccups: now and then a trial fails for no reason of its own. A search makes dozens of trials that should
+pass, so it meets such a failure sooner or later, and whoever believes it names a wrong value. Whoever believes none
+until it has come three times pays for two hangs too many where a failure comes every time.
+
+So two explanations are weighed, as in Wald's sequential test: the value fails at some rate from ``RAREST`` to 1, or its
+failures are false alarms at a rate up to ``MOST_FALSE``. Their likelihoods give ``lean``. A value fails for now when it
+leans that way, and for good when it is ``SURE``, at least twice; each false alarm that was seen and each further value
+that was tried asks for more. Rates between the two cannot be told from either, and are called in doubt.
+
+What does not work: a fixed number of repeats, which is too many for a failure of every time and too few for one of ten;
+and one rate for all values, which lets many failures at a large value accuse a small one that failed once.
+"""
 
 from __future__ import annotations
 

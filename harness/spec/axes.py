@@ -105,7 +105,11 @@ def _expand(name: str, item: str) -> list[int | float]:
         raise SpecError(f"axis {name!r}: {item} runs down; write it upwards, e.g. {high}..{low}")
     if match["factor"] is None:
         return _steps(name, item, low, high)
-    factor = _number(name, match["factor"])
+    return _products(name, item, low, high, _number(name, match["factor"]))
+
+
+def _products(name: str, item: str, low: float, high: float, factor: float) -> list[int | float]:
+    """``128..2048*2``: each value ``factor`` times the one before it."""
     if factor <= 1 or low <= 0:
         raise SpecError(f"axis {name!r}: {item} does not grow; use a start above 0 and a factor above 1")
     values = [low]

@@ -75,11 +75,15 @@ def _on_axis(axis: Axis, op: str, word: str, text: str) -> Condition:
         words |= {"0": False, "1": True}
     if word.lower() in words:
         return Condition(name=axis.name, op=op, value=words[word.lower()])
-    try:
-        number = float(word)
-    except ValueError:
-        number = None
+    number = _float(word)
     if op in _ORDER and number is not None:
         return Condition(name=axis.name, op=op, value=number)
-    known = ", ".join(str(value) for value in axis.values)
+    known = ", ".join(map(str, axis.values))
     raise SpecError(f"fault {text!r}: {word!r} is not a value of axis {axis.name!r}; it has {known}")
+
+
+def _float(word: str) -> float | None:
+    try:
+        return float(word)
+    except ValueError:
+        return None

@@ -37,12 +37,7 @@ def inline_matrix(
     )
     if not factors:
         raise SpecError("nothing to vary: name a matrix file, or axes such as --axis n_layers=1..12")
-    held = held or {}
-    for factor in factors:
-        if factor.axis.path in held:
-            value = held[factor.axis.path]
-            raise SpecError(f"{factor.axis.path} is held fixed at {value!r} and varied by --axis {factor.name}; choose")
-    base = Bundle(config=tuple(sorted(held.items())))
+    base = _held_beside(factors, held or {})
     named = {factor.name: factor.axis for factor in factors}
     return Matrix(
         name=name_of_axes(named),
@@ -50,6 +45,15 @@ def inline_matrix(
         base=base,
         fault=None if fault is None else parse_fault(fault, axes=named),
     )
+
+
+def _held_beside(factors: Iterable[Factor], held: Mapping[str, Value]) -> Bundle:
+    """What is the same in every cell; SpecError where an axis varies it."""
+    for factor in factors:
+        if factor.axis.path in held:
+            value = held[factor.axis.path]
+            raise SpecError(f"{factor.axis.path} is held fixed at {value!r} and varied by --axis {factor.name}; choose")
+    return Bundle(config=tuple(sorted(held.items())))
 
 
 def name_of_axes(names: Iterable[str]) -> str:
@@ -65,16 +69,18 @@ def held_settings(texts: Iterable[str]) -> tuple[tuple[str, Value], ...]:
 def _factor(text: str) -> Factor:
     name, equals, values = (part.strip() for part in text.partition("="))
     where = setting(name)
-    if where.type in (int, float):
-        axis = parse_axis(text)
-    else:
-        words = tuple(_parsed(where, word) for word in values.split(",") if word.strip())
-        if not equals or len(words) < 2:
-            raise SpecError(f"axis {name!r} needs its values, the good one first, e.g. {name}={_example(where)}")
-        kind = AxisType.FLAG if where.type is bool else AxisType.CATEGORICAL
-        axis = Axis(name=name, path=where.path, type=kind, values=words)
+    axis = parse_axis(text) if where.type in (int, float) else _in_words(where, name, values if equals else "")
     bundles = tuple(Bundle(config=((axis.path, value),)) for value in axis.values)
     return Factor(axis=axis, good=axis.values[0], bad=axis.values[-1], bundles=bundles)
+
+
+def _in_words(where: ConfigPath, name: str, values: str) -> Axis:
+    """An axis of words or of a flag; SpecError where it has fewer than two."""
+    words = tuple(_parsed(where, word) for word in values.split(",") if word.strip())
+    if len(words) < 2:
+        raise SpecError(f"axis {name!r} needs its values, the good one first, e.g. {name}={_example(where)}")
+    kind = AxisType.FLAG if where.type is bool else AxisType.CATEGORICAL
+    return Axis(name=name, path=where.path, type=kind, values=words)
 
 
 def _held(text: str) -> tuple[str, Value]:

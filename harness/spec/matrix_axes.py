@@ -133,15 +133,20 @@ def _values(name: str, keys: Any) -> tuple[Value, ...]:
         return (False, True)
     if (keys.values is None) == (keys.range is None):
         raise SpecError(f"axis {name!r} needs either values: [..] or range: [first, last]")
-    if keys.range is not None:
-        first, last = keys.range
-        if not 0 <= last - first < MOST_VALUES:
-            raise SpecError(f"axis {name!r}: range [{first}, {last}] must ascend and have at most {MOST_VALUES} values")
-        return tuple(range(first, last + 1))
-    for value in keys.values:
+    return _named_values(name, keys.values) if keys.range is None else _ranged(name, *keys.range)
+
+
+def _ranged(name: str, first: int, last: int) -> tuple[Value, ...]:
+    if not 0 <= last - first < MOST_VALUES:
+        raise SpecError(f"axis {name!r}: range [{first}, {last}] must ascend and have at most {MOST_VALUES} values")
+    return tuple(range(first, last + 1))
+
+
+def _named_values(name: str, values: Sequence[Any]) -> tuple[Value, ...]:
+    for value in values:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise SpecError(f"axis {name!r}: {value!r} is no number or word; yes and no are words, true is a flag's")
-    return tuple(keys.values)
+    return tuple(values)
 
 
 def _path(name: str, keys: Any, places: Mapping[str, Placeholder] | None) -> str:

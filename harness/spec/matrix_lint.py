@@ -125,7 +125,7 @@ def _near(matrix: Matrix, row: Expectation) -> Iterator[Point]:
 
 
 def _signatures(matrix: Matrix, lines: Lines) -> Iterator[Lint]:
-    used = {row.signature for row in matrix.expect} | {entry.signature for entry in matrix.searches}
+    used = {row.signature for row in (*matrix.expect, *matrix.searches)}
     for row in matrix.signatures:
         if row.name not in used:
             yield Lint(place=lines.place("signatures", row.name), text=f"signature {row.name!r} is used nowhere")

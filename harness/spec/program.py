@@ -76,11 +76,7 @@ def program_matrix(
 def _factor(text: str, places: Mapping[str, Placeholder]) -> Factor:
     """One axis. Numbers ascend and the smallest is good; of words and flags the first is good, the last bad."""
     name, _, values = (part.strip() for part in text.partition("="))
-    if not re.fullmatch(r"[A-Za-z_]\w*", name) or name == PYTHON:
-        raise CommandError(f"{name!r} cannot be the name of an axis; use letters, digits and _, e.g. n_layers=1..12")
-    if name not in places:
-        near = suggestion(name, places)
-        raise CommandError(f"axis {name!r} has no place in the command{near}; write {{{name}}} where its value belongs")
+    _prove_name(name, places)
     items = [item.strip() for item in values.split(",") if item.strip()]
     if places[name].is_flag:
         axis = _flag_axis(name, items)
@@ -90,6 +86,15 @@ def _factor(text: str, places: Mapping[str, Placeholder]) -> Factor:
         axis = _axis(name, items)
     bundles = tuple(Bundle(config=((axis.path, value),)) for value in axis.values)
     return Factor(axis=axis, good=axis.values[0], bad=axis.values[-1], bundles=bundles)
+
+
+def _prove_name(name: str, places: Mapping[str, Placeholder]) -> None:
+    """CommandError where ``name`` cannot be an axis, or has no place in the command."""
+    if not re.fullmatch(r"[A-Za-z_]\w*", name) or name == PYTHON:
+        raise CommandError(f"{name!r} cannot be the name of an axis; use letters, digits and _, e.g. n_layers=1..12")
+    if name not in places:
+        near = suggestion(name, places)
+        raise CommandError(f"axis {name!r} has no place in the command{near}; write {{{name}}} where its value belongs")
 
 
 def _flag_axis(name: str, items: Sequence[str]) -> Axis:

@@ -75,12 +75,12 @@ def read_line(line: Line, question: CampaignSpec) -> Line:
 def _at_cells(data: dict[str, Any], question: CampaignSpec) -> dict[str, Any]:
     """``data`` with every point in it less what was held fixed; what is no point is left for the reader to refuse."""
     names = {factor.name for factor in question.matrix.space.factors}
-    turned: dict[str, Any] = {}
-    for key, part in data.items():
-        if key in ("trial", "record") and isinstance(part, dict):
-            turned[key] = _at_cells(cast("dict[str, Any]", part), question)
-        elif key in ("point", "cell") and names:
-            turned[key] = {**part, "settings": [pair for pair in part["settings"] if pair[0] in names]}
-        else:
-            turned[key] = part
+    turned = dict(data)
+    for key in ("trial", "record"):
+        if isinstance(data.get(key), dict):
+            turned[key] = _at_cells(cast("dict[str, Any]", data[key]), question)
+    for key in ("point", "cell"):
+        if names and key in data:
+            settings = [pair for pair in data[key]["settings"] if pair[0] in names]
+            turned[key] = {**data[key], "settings": settings}
     return turned

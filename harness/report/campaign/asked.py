@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from harness.core.evidence import GRAPH_NODES
 from harness.core.matrix import Asks
 from harness.core.point import AxisType
 from harness.core.verdict import FAILURES, Kind
-from harness.report.campaign.facts import UNTOLD, Pairs, by_cell, name_of, pairs
+from harness.report.findings import cells_of
 from harness.report.once import once
+from harness.report.pairs import is_untold
 from harness.report.text import count, listed, seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from harness.core.matrix import Asked
     from harness.core.point import Point
-    from harness.core.record import Run
-    from harness.report.facts import Numbered
+    from harness.core.verdict import Verdict
+    from harness.report.findings import Findings, Numbered
+    from harness.report.pairs import Pair, Pairs
 
 YES, NO, NOT_KNOWN = "Yes", "No", "Not known"
 FAR_MORE = 3
@@ -40,62 +45,74 @@ class Answered:
 
 
 @once
-def answered(run: Run) -> tuple[Answered, ...]:
+def answered(findings: Findings) -> tuple[Answered, ...]:
     """An answer to every question of the matrix; none while no trial has ended."""
     decide = {Asks.EVER: _ever, Asks.ALWAYS: _always, Asks.MATTERS: _matters}
-    if not by_cell(run):
+    if not findings.by_cell:
         return ()
-    return tuple(decide[asked.asks](run, asked) for asked in run.spec.matrix.asks)
+    return tuple(decide[asked.asks](findings, asked) for asked in findings.run.spec.matrix.asks)
 
 
-def _ever(run: Run, asked: Asked) -> Answered:
-    cells = _cells(run, asked)
-    trials = [trial for found in cells.values() for trial in found]
+def _ever(findings: Findings, asked: Asked) -> Answered:
+    cells = _cells(findings, asked)
+    trials = list(chain.from_iterable(cells.values()))
     shown = [trial for trial in trials if _shows(trial, asked)]
     if shown:
-        where = {trial.record.trial.point for trial in shown}
-        because = f"{len(shown)} of {count(len(trials), 'trial')} did, in {len(where)} of {count(len(cells), 'cell')}."
+        where = f"{len(cells_of(shown))} of {count(len(cells), 'cell')}"
+        because = f"{len(shown)} of {count(len(trials), 'trial')} did, in {where}."
         return _given(asked, YES, because, shown)
+    return _never(cells, asked, trials)
+
+
+def _never(cells: dict[Point, list[Numbered]], asked: Asked, trials: list[Numbered]) -> Answered:
+    """No, of those that got through the phase that is asked about; where none did, that is not known."""
     reached = [trial for trial in trials if trial.verdict.kind is Kind.PASS]
     through = f" that got through {asked.phase}" if asked.phase else ""
     if not reached:
         return _given(asked, NOT_KNOWN, f"No trial{through or ' came to its end'}.{_not_reached(cells, asked)}", trials)
-    passed = {trial.record.trial.point for trial in reached}
     none = "/".join(kind.value for kind in asked.kinds) or "failure"
-    because = f"No {none} in the {count(len(reached), 'trial')} of {count(len(passed), 'cell')}{through}."
-    return _given(asked, NO, f"{because}{_not_reached(cells, asked)}", trials)
+    passed = f"{count(len(reached), 'trial')} of {count(len(cells_of(reached)), 'cell')}"
+    return _given(asked, NO, f"No {none} in the {passed}{through}.{_not_reached(cells, asked)}", trials)
 
 
-def _always(run: Run, asked: Asked) -> Answered:
-    cells = _cells(run, asked)
-    trials = [trial for found in cells.values() for trial in found]
-    judged = {cell: found for cell, found in cells.items() if any(t.verdict.kind not in UNTOLD for t in found)}
-    each = [cell for cell, found in judged.items() if all(_shows(trial, asked) for trial in found)]
-    passed = [cell for cell, found in judged.items() if all(t.verdict.kind is Kind.PASS for t in found)]
-    because = f"{len(each)} of {count(len(judged), 'cell')} end so every time; {len(passed)} pass every time."
+def _always(findings: Findings, asked: Asked) -> Answered:
+    cells = _cells(findings, asked)
+    each = passed = judged = 0
+    for trials in cells.values():
+        if is_untold(trials):
+            continue
+        judged += 1
+        each += all(_shows(trial, asked) for trial in trials)
+        passed += all(trial.verdict.kind is Kind.PASS for trial in trials)
+    every = list(chain.from_iterable(cells.values()))
     if not judged:
-        return _given(asked, NOT_KNOWN, "No trial could be judged.", trials)
-    return _given(asked, YES if len(each) == len(judged) else NO, because, trials)
+        return _given(asked, NOT_KNOWN, "No trial could be judged.", every)
+    because = f"{each} of {count(judged, 'cell')} end so every time; {passed} pass every time."
+    return _given(asked, YES if each == judged else NO, because, every)
 
 
-def _matters(run: Run, asked: Asked) -> Answered:
+def _matters(findings: Findings, asked: Asked) -> Answered:
     """By the pairs of cells that differ in the axis and in nothing else; unequal limits decide nothing."""
-    every = next((p for p in pairs(run) if p.axis == asked.axis), Pairs(axis=asked.axis, alike=(), different=()))
-    alike, different = (
-        [pair for pair in some if all(asked.when.holds(dict(cell)) for cell in pair)]
-        for some in (every.alike, every.different)
-    )
+    every = findings.pairs_along(asked.axis)
+    alike, different = _that_hold(every.alike, asked), _that_hold(every.different, asked)
     total = len(alike) + len(different)
-    trials = [t for pair in (*alike, *different) for cell in pair for t in by_cell(run)[cell]]
+    trials: list[Numbered] = []
+    for cell in chain.from_iterable((*alike, *different)):
+        trials += findings.by_cell[cell]
     if not total:
         return _given(asked, NOT_KNOWN, f"No two cells that can be compared differ only in {asked.axis}.", trials)
     if different:
         because = f"{len(different)} of {count(total, 'pair')} of cells that differ only in it ended differently."
         return _given(asked, YES, because, trials)
-    cut = [pair for pair in alike if all(_ran_out(run, cell) for cell in pair)]
-    both = f", {len(cut)} of them out of time on both sides" if cut else ""
+    cut = sum(_ran_out(findings, one) and _ran_out(findings, other) for one, other in alike)
+    both = f", {cut} of them out of time on both sides" if cut else ""
     because = f"{len(alike)} of {count(total, 'pair')} of cells that differ only in {asked.axis} ended alike{both}."
     return _given(asked, NO, because, trials)
+
+
+def _that_hold(pairs: Sequence[Pair], asked: Asked) -> list[Pair]:
+    """The pairs of which both cells are asked about."""
+    return [pair for pair in pairs if all(asked.when.holds(dict(cell)) for cell in pair)]
 
 
 def _given(asked: Asked, word: str, because: str, trials: list[Numbered]) -> Answered:
@@ -104,8 +121,8 @@ def _given(asked: Asked, word: str, because: str, trials: list[Numbered]) -> Ans
     return Answered(asks=asked.asks, word=word, says=says.rstrip(". "), because=because, trials=numbers)
 
 
-def _cells(run: Run, asked: Asked) -> dict[Point, list[Numbered]]:
-    return {cell: trials for cell, trials in by_cell(run).items() if asked.when.holds(dict(cell))}
+def _cells(findings: Findings, asked: Asked) -> dict[Point, list[Numbered]]:
+    return {cell: trials for cell, trials in findings.by_cell.items() if asked.when.holds(dict(cell))}
 
 
 def _shows(trial: Numbered, asked: Asked) -> bool:
@@ -116,19 +133,21 @@ def _shows(trial: Numbered, asked: Asked) -> bool:
 
 def _not_reached(cells: dict[Point, list[Numbered]], asked: Asked) -> str:
     """Cells of which no trial passed, and where they were when they ended."""
-    cut = {cell: trials for cell, trials in cells.items() if all(t.verdict.kind is not Kind.PASS for t in trials)}
+    cut = [trials for trials in cells.values() if all(trial.verdict.kind is not Kind.PASS for trial in trials)]
     if not cut:
         return ""
-    kinds = Counter((t.verdict.kind, t.verdict.phase or "") for trials in cut.values() for t in trials)
-    ended: list[str] = []
-    for (kind, phase), n in kinds.most_common():
-        how = "ran out of time" if kind is Kind.SLOW else f"ended in {kind}"
-        ended.append(f"{count(n, 'trial')} {how}{f' in {phase}' if phase else ''}")
-    return f" {count(len(cut), 'cell')} did not get {'there' if asked.phase else 'to the end'}: {listed(ended)}."
+    ended = Counter(_how_it_ended(trial.verdict) for trial in chain.from_iterable(cut))
+    said = listed(f"{count(n, 'trial')} {how}" for how, n in ended.most_common())
+    return f" {count(len(cut), 'cell')} did not get {'there' if asked.phase else 'to the end'}: {said}."
 
 
-def _ran_out(run: Run, cell: Point) -> bool:
-    return any(trial.verdict.kind is Kind.SLOW for trial in by_cell(run)[cell])
+def _how_it_ended(verdict: Verdict) -> str:
+    how = "ran out of time" if verdict.kind is Kind.SLOW else f"ended in {verdict.kind}"
+    return f"{how} in {verdict.phase}" if verdict.phase else how
+
+
+def _ran_out(findings: Findings, cell: Point) -> bool:
+    return any(trial.verdict.kind is Kind.SLOW for trial in findings.by_cell[cell])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,45 +160,51 @@ class Instead:
 
 
 @once
-def instead(run: Run) -> Instead | None:
+def instead(findings: Findings) -> Instead | None:
     """What passes in place of a slow cell, by the axis that decides most pairs; of its values the one nearest in size.
 
     An ordered axis does not count: another value of it is a smaller question, not another way to do the same.
     """
-    found: list[tuple[int, float, Instead]] = []
-    for pair in pairs(run):
-        if run.spec.matrix.space.factor(pair.axis).axis.type is AxisType.ORDERED:
-            continue
-        for one, other in pair.different:
-            slow, passed = (one, other) if _ran_out(run, one) else (other, one)
-            if _ran_out(run, slow) and all(trial.verdict.kind is Kind.PASS for trial in by_cell(run)[passed]):
-                candidate = Instead(axis=pair.axis, slow=slow, passed=passed)
-                found.append((len(pair.different), _nodes(run, passed) or 0.0, candidate))
-    if not found:
+    best: Pairs | None = None
+    for pairs in findings.pairs:
+        is_ordered = findings.run.spec.matrix.space.factor(pairs.axis).axis.type is AxisType.ORDERED
+        decides_more = best is None or len(pairs.different) > len(best.different)
+        if not is_ordered and decides_more and _ways(findings, pairs):
+            best = pairs
+    if best is None:
         return None
-    most = max(decided for decided, _, _ in found)
-    axis = next(candidate.axis for decided, _, candidate in found if decided == most)
-    return max(((nodes, c) for _, nodes, c in found if c.axis == axis), key=lambda item: item[0])[1]
+    return max(_ways(findings, best), key=lambda way: _nodes(findings, way.passed) or 0.0)
 
 
-def why_slow(run: Run) -> str:
+def _ways(findings: Findings, pairs: Pairs) -> list[Instead]:
+    """The pairs of which one side was slow, and the other passed every time."""
+    found: list[Instead] = []
+    for one, other in pairs.different:
+        slow, passed = (one, other) if _ran_out(findings, one) else (other, one)
+        has_passed = all(trial.verdict.kind is Kind.PASS for trial in findings.by_cell[passed])
+        if _ran_out(findings, slow) and has_passed:
+            found.append(Instead(axis=pairs.axis, slow=slow, passed=passed))
+    return found
+
+
+def why_slow(findings: Findings) -> str:
     """How many autograd nodes a slow trial had built, and how many one that passed builds with one setting changed."""
-    other = instead(run)
-    built, whole = (_nodes(run, other.slow), _nodes(run, other.passed)) if other else (None, None)
+    other = instead(findings)
+    built, whole = (_nodes(findings, other.slow), _nodes(findings, other.passed)) if other else (None, None)
     if other is None or built is None or whole is None or built < FAR_MORE * whole:
         return ""
     return (
-        f"{name_of(run, other.slow)} had built {built:,.0f} autograd nodes when its time ran out; with "
+        f"{findings.name_of(other.slow)} had built {built:,.0f} autograd nodes when its time ran out; with "
         f"{other.axis}={other.passed.get(other.axis)} and nothing else changed a forward pass has {whole:,.0f} in all."
     )
 
 
-def instead_of_slow(run: Run) -> str:
+def instead_of_slow(findings: Findings) -> str:
     """``Use attention=nsa: with nothing else changed it passed 2 of 2, in 34 s at most.``; else empty."""
-    other = instead(run)
+    other = instead(findings)
     if other is None:
         return ""
-    trials = by_cell(run)[other.passed]
+    trials = findings.by_cell[other.passed]
     most = max(trial.record.outcome.duration_s for trial in trials)
     return (
         f"Use {other.axis}={other.passed.get(other.axis)}: with nothing else changed it passed {len(trials)} of "
@@ -187,6 +212,6 @@ def instead_of_slow(run: Run) -> str:
     )
 
 
-def _nodes(run: Run, cell: Point) -> float | None:
-    counted = [dict(trial.record.measurement.facts).get(GRAPH_NODES) for trial in by_cell(run)[cell]]
+def _nodes(findings: Findings, cell: Point) -> float | None:
+    counted = [dict(trial.record.measurement.facts).get(GRAPH_NODES) for trial in findings.by_cell[cell]]
     return max((nodes for nodes in counted if nodes), default=None)

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.cause import Cause
-    from harness.core.record import Run
+    from harness.report.findings import Findings
 
 
-def section(run: Run, run_dir: Path) -> Block | None:
+def section(findings: Findings, run_dir: Path) -> Block | None:
     """Every cause with its certificate; None when no such search was made."""
-    answer = run.answer
+    answer = findings.run.answer
     found = (answer.minimised or answer.explored) if answer else None
     if answer is None or found is None:
         return None

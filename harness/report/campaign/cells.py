@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from harness.core.campaign import Met
 from harness.core.ports import Block
-from harness.report.campaign.facts import by_cell, name_of, results
 from harness.report.text import code, count, details, listed, md, seconds, table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from harness.core.campaign import CellResult
-    from harness.core.record import Run
+    from harness.report.findings import Findings
 
 OPEN = 40
 """Up to this many cells stand open; of more only those that did not pass as expected, the others folded."""
@@ -22,63 +23,65 @@ SIGN = {Met.EXPECTED: "as expected", Met.UNEXPECTED: "**not as expected**", Met.
         Met.SKIPPED: "skipped", Met.NOT_RUN: "not run"}  # fmt: skip
 
 
-def section(run: Run, run_dir: Path) -> Block | None:
+def section(findings: Findings, run_dir: Path) -> Block | None:
     """The table of cells; None when no cell was tried or asked for."""
-    found = results(run)
+    found = findings.results
     if not found:
-        return _without_answer(run)
-    expects = bool(run.spec.matrix.expect)
-    first = sorted(found, key=lambda r: (r.met is not Met.UNEXPECTED, not r.count.bad, r.met is not Met.UNTOLD))
-    if len(found) <= OPEN:
-        return Block(title="Cells", markdown=_table(tuple(first), expects=expects))
-    loud = tuple(r for r in first if r.met is not Met.EXPECTED or r.count.bad)
-    quiet = tuple(r for r in first if r not in set(loud))
-    shown, more = loud[:OPEN], loud[OPEN:]
-    parts = [_counts(found) if expects else "", _table(shown, expects=expects) if shown else ""]
-    parts += (
-        [details(f"{count(len(more), 'more cell')} that did not pass", _table(more, expects=expects))] if more else []
-    )
-    parts += (
-        [
-            details(
-                f"{count(len(quiet), 'cell')} that passed{' as expected' if expects else ''}",
-                _table(quiet, expects=expects),
-            )
-        ]
-        if quiet
-        else []
-    )
-    return Block(title="Cells", markdown="\n\n".join(part for part in parts if part))
+        return _without_answer(findings)
+    expects = bool(findings.run.spec.matrix.expect)
+    first = tuple(sorted(found, key=lambda r: (r.met is not Met.UNEXPECTED, not r.count.bad, r.met is not Met.UNTOLD)))
+    text = _table(first, expects=expects) if len(found) <= OPEN else _folded(first, expects=expects)
+    return Block(title="Cells", markdown=text)
 
 
-def _counts(found: tuple[CellResult, ...]) -> str:
-    by_met = {met: sum(r.met is met for r in found) for met in Met}
-    return f"{count(len(found), 'cell')}: " + listed(f"{n} {met.value}" for met, n in by_met.items() if n) + "."
+def _folded(rows: tuple[CellResult, ...], *, expects: bool) -> str:
+    """The cells that need attention, as many as are read at once; below them, closed, the rest."""
+    loud: list[CellResult] = []
+    quiet: list[CellResult] = []
+    for row in rows:
+        (loud if row.met is not Met.EXPECTED or row.count.bad else quiet).append(row)
+    parts = [_counts(rows)] if expects else []
+    if loud:
+        parts.append(_table(loud[:OPEN], expects=expects))
+    if loud[OPEN:]:
+        more = f"{count(len(loud) - OPEN, 'more cell')} that did not pass"
+        parts.append(details(more, _table(loud[OPEN:], expects=expects)))
+    if quiet:
+        passed = f"{count(len(quiet), 'cell')} that passed{' as expected' if expects else ''}"
+        parts.append(details(passed, _table(quiet, expects=expects)))
+    return "\n\n".join(parts)
 
 
-def _table(rows: tuple[CellResult, ...], *, expects: bool) -> str:
+def _counts(found: Sequence[CellResult]) -> str:
+    by_met = Counter(result.met for result in found)
+    return f"{count(len(found), 'cell')}: {listed(f'{by_met[met]} {met.value}' for met in Met if by_met[met])}."
+
+
+def _table(rows: Sequence[CellResult], *, expects: bool) -> str:
     """What each cell ended in, first; whether that was expected only where the matrix says what it expects."""
-    head = ("seen", "cell", "all its trials", *(("expected", "") if expects else ()), "why")
-    body = [
-        (
-            md(listed(f"{n} {word}" for word, n in row.seen)) or SIGN[row.met],
-            code(row.name),
-            seconds(row.seconds) if row.seconds else "-",
-            *((md(row.expected) + (f" ({md(row.issue)})" if row.issue else ""), SIGN[row.met]) if expects else ()),
-            "" if row.met in (Met.EXPECTED, Met.UNEXPECTED) else md(row.because),
-        )
-        for row in rows
-    ]
-    width = len(head) if any(line[-1] for line in body) else len(head) - 1
-    return table(head[:width], (line[:width] for line in body), right=(2,))
+    head = ["seen", "cell", "all its trials"]
+    if expects:
+        head += ["expected", ""]
+    body = [_row(row, expects=expects) for row in rows]
+    if any(line[-1] for line in body):
+        head.append("why")
+    return table(head, (line[: len(head)] for line in body), right=(2,))
 
 
-def _without_answer(run: Run) -> Block | None:
-    tried = by_cell(run)
+def _row(row: CellResult, *, expects: bool) -> tuple[str, ...]:
+    seen = md(listed(f"{n} {word}" for word, n in row.seen)) or SIGN[row.met]
+    issue = f" ({md(row.issue)})" if row.issue else ""
+    expected = (f"{md(row.expected)}{issue}", SIGN[row.met]) if expects else ()
+    why = "" if row.met in (Met.EXPECTED, Met.UNEXPECTED) else md(row.because)
+    return (seen, code(row.name), seconds(row.seconds) if row.seconds else "-", *expected, why)
+
+
+def _without_answer(findings: Findings) -> Block | None:
+    tried = findings.by_cell
     if not tried:
         return None
     rows = (
-        (code(name_of(run, cell)), md(listed(str(t.verdict) for t in trials)), len(trials))
+        (code(findings.name_of(cell)), md(listed(str(t.verdict) for t in trials)), len(trials))
         for cell, trials in tried.items()
     )
     return Block(title="Cells", markdown=table(("cell", "seen", "trials"), rows, right=(2,)))

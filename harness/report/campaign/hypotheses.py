@@ -5,29 +5,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.core.cause import AxisFinding
-from harness.report.campaign.facts import by_cell, ending, name_of, pairs
 from harness.report.campaign.where import where
+from harness.report.pairs import ending
 from harness.report.text import code, count, listed, md, table
 
 if TYPE_CHECKING:
     from harness.core.campaign import FailureTable
     from harness.core.cause import AxisVerdict
     from harness.core.point import Point
-    from harness.core.record import Run
+    from harness.report.findings import Findings
 
 HEAD = ("hypothesis", "for", "against", "missing", "what would decide")
 
 
-def of_axes(run: Run) -> list[str]:
+def of_axes(findings: Findings) -> list[str]:
     """A table for each failure, then one of the pairs that differ in one axis; nothing where no cell was tried."""
+    run = findings.run
     tables = run.answer.failures if run.answer else ()
-    parts = [_of_failure(run, failure) for failure in tables]
-    return [*parts, _of_pairs(run)] if pairs(run) else parts
+    parts = [_of_failure(findings, failure) for failure in tables]
+    return [*parts, _of_pairs(findings)] if findings.pairs else parts
 
 
-def _of_pairs(run: Run) -> str:
+def _of_pairs(findings: Findings) -> str:
     """Every axis with the cells that differ in nothing else, slow ones too."""
-    cells = by_cell(run)
+    cells = findings.by_cell
 
     def said(one: Point, other: Point, axis: str) -> str:
         ends = (f"{axis}={cell.get(axis)} {ending(cells[cell])}" for cell in (one, other))
@@ -42,7 +43,7 @@ def _of_pairs(run: Run) -> str:
             len(found.untold),
             said(*(found.different or found.alike or found.untold)[0], found.axis),
         )
-        for found in sorted(pairs(run), key=lambda found: -len(found.different))
+        for found in sorted(findings.pairs, key=lambda found: -len(found.different))
     )
     body = table(
         ("only this differs", "pairs", "ended alike", "differently", "other limits", "for example"),
@@ -52,40 +53,43 @@ def _of_pairs(run: Run) -> str:
     return f"Pairs of cells that differ in one axis only, whatever they ended in:\n\n{body}"
 
 
-def _of_failure(run: Run, failure: FailureTable) -> str:
+def _of_failure(findings: Findings, failure: FailureTable) -> str:
     by_axis: dict[str, list[AxisVerdict]] = {}
     for verdict in failure.axes:
         by_axis.setdefault(verdict.axis, []).append(verdict)
-    seen = {axis: _seen_in_pairs(run, axis, failure.failure) for axis in by_axis}
+    seen = {axis: _seen_in_pairs(findings, axis, failure.failure) for axis in by_axis}
 
     def weight(axis: str) -> tuple[bool, bool]:
         return (not any(v.finding is AxisFinding.IMPLICATED for v in by_axis[axis]), seen[axis][0] == "-")
 
-    rows = [_row(run, axis, by_axis[axis], seen[axis]) for axis in sorted(by_axis, key=weight)]
+    rows = [_row(findings, axis, by_axis[axis], seen[axis]) for axis in sorted(by_axis, key=weight)]
     head = f"**{md(failure.failure)}**, in {count(failure.cells, 'cell')} and {count(failure.trials, 'trial')}. "
     text = f"{head}Each row asks whether the failure depends on one axis; a pair of cells that differ only there tells."
-    told = where(run, failure.failure) if failure.cells > 1 else ""
-    shown = [i for i in failure.interactions if i.failed][:8]
+    return f"{text}{_where_seen(findings, failure)}\n\n{table(HEAD, rows)}"
+
+
+def _where_seen(findings: Findings, failure: FailureTable) -> str:
+    """In which settings a failure of several cells was seen, or in which combinations; empty where nothing tells."""
+    if failure.cells < 2:
+        return ""
+    told = where(findings, failure.failure)
     if told:
-        text += f"\n\nIt was seen {md(told)}."
-    elif shown and failure.cells > 1:
-        text += f"\n\nCombinations that failed and never passed: {md('; '.join(map(str, shown)))}."
-    return f"{text}\n\n{table(HEAD, rows)}"
+        return f"\n\nIt was seen {md(told)}."
+    shown = [str(one) for one in failure.interactions if one.failed][:8]
+    return f"\n\nCombinations that failed and never passed: {md('; '.join(shown))}." if shown else ""
 
 
-def _seen_in_pairs(run: Run, axis: str, failure: str) -> tuple[str, str]:
+def _seen_in_pairs(findings: Findings, axis: str, failure: str) -> tuple[str, str]:
     """For and against: pairs that differ in ``axis`` only, one side failed so and the other passed or failed too."""
-    ends = {cell: ending(trials) for cell, trials in by_cell(run).items()}
-    found = next((found for found in pairs(run) if found.axis == axis), None)
-    if found is None:
-        return ("-", "-")
+    ends = {cell: ending(trials) for cell, trials in findings.by_cell.items()}
+    found = findings.pairs_along(axis)
     other = sum({ends[one], ends[two]} == {failure, "PASS"} for one, two in found.different)
     alike = sum(ends[one] == failure for one, _ in found.alike)
     of_all = f"of {count(other + alike, 'pair')} that differ only here ended"
     return (f"{other} {of_all} differently" if other else "-", f"{alike} {of_all} alike" if alike else "-")
 
 
-def _row(run: Run, axis: str, verdicts: list[AxisVerdict], in_pairs: tuple[str, str]) -> tuple[str, ...]:
+def _row(findings: Findings, axis: str, verdicts: list[AxisVerdict], in_pairs: tuple[str, str]) -> tuple[str, ...]:
     found = {verdict.finding: verdict for verdict in verdicts}
     for_, against = found.get(AxisFinding.IMPLICATED), [
         found[f] for f in (AxisFinding.NOT_NECESSARY, AxisFinding.NOT_SUFFICIENT, AxisFinding.INERT) if f in found
@@ -93,20 +97,20 @@ def _row(run: Run, axis: str, verdicts: list[AxisVerdict], in_pairs: tuple[str, 
     missing = found.get(AxisFinding.UNTESTED)
     return (
         f"depends on {code(axis)}",
-        _said(run, for_) if for_ else in_pairs[0],
-        "; ".join(_said(run, verdict) for verdict in against) or in_pairs[1],
+        _said(findings, for_) if for_ else in_pairs[0],
+        "; ".join(_said(findings, verdict) for verdict in against) or in_pairs[1],
         md(missing.because) if missing else "-",
-        _decides(run, axis, found),
+        _decides(findings, axis, found),
     )
 
 
-def _said(run: Run, verdict: AxisVerdict) -> str:
-    cells = listed((code(name_of(run, c.cell)) for c in verdict.cells), most=2)
+def _said(findings: Findings, verdict: AxisVerdict) -> str:
+    cells = listed((code(findings.name_of(c.cell)) for c in verdict.cells), most=2)
     return f"{verdict.finding.value}: {md(verdict.because)}" + (f" ({cells})" if cells else "")
 
 
-def _decides(run: Run, axis: str, found: dict[AxisFinding, AxisVerdict]) -> str:
-    factor = run.spec.matrix.space.factor(axis)
+def _decides(findings: Findings, axis: str, found: dict[AxisFinding, AxisVerdict]) -> str:
+    factor = findings.run.spec.matrix.space.factor(axis)
     if AxisFinding.INERT in found:
         return "a value that changes what runs"
     if AxisFinding.IMPLICATED in found:

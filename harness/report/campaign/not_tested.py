@@ -8,21 +8,20 @@ from typing import TYPE_CHECKING
 
 from harness.core.campaign import Met
 from harness.core.cause import AxisFinding
-from harness.report.campaign.facts import by_cell, is_single, results
 from harness.report.facts import steps_of
 from harness.report.text import count, listed, md
 
 if TYPE_CHECKING:
-    from harness.core.record import Run
+    from harness.report.findings import Findings
 
 
 MOST_COUNTED = 10_000
 """Combinations that are held against the rules one by one."""
 
 
-def _coverage(run: Run, *, tried: int, product: int) -> str:
+def _coverage(findings: Findings, *, tried: int, product: int) -> str:
     """How many of the combinations were tried; those that the matrix's own rules forbid are no gap."""
-    space = run.spec.matrix.space
+    space = findings.run.spec.matrix.space
     if space.rules and product <= MOST_COUNTED:
         names = [factor.name for factor in space.factors]
         every = itertools.product(*(factor.axis.values for factor in space.factors))
@@ -34,14 +33,15 @@ def _coverage(run: Run, *, tried: int, product: int) -> str:
     return f"{count(tried, 'cell')} of {product:,} combinations were tried; nothing is claimed about others."
 
 
-def gaps_of_cells(run: Run) -> list[str]:
+def gaps_of_cells(findings: Findings) -> list[str]:
     """What a run over cells cannot say, a sentence each."""
+    run = findings.run
     gaps: list[str] = []
-    space, tried = run.spec.matrix.space, by_cell(run)
+    space, tried = run.spec.matrix.space, findings.by_cell
     product = math.prod(len(f.axis.values) for f in space.factors)
-    if not is_single(run):
-        gaps.append(_coverage(run, tried=len(tried), product=product))
-    not_run = [r.name for r in results(run) if r.met in (Met.NOT_RUN, Met.SKIPPED)]
+    if not findings.is_single:
+        gaps.append(_coverage(findings, tried=len(tried), product=product))
+    not_run = [r.name for r in findings.results if r.met in (Met.NOT_RUN, Met.SKIPPED)]
     if not_run:
         gaps.append(f"Asked for and not run: {md(listed(not_run, most=6))}.")
     untold = {

@@ -9,13 +9,13 @@ from harness.report.text import fence, md, shell_lines, wrap
 
 if TYPE_CHECKING:
     from harness.core.campaign import OwnCommand, Variant
-    from harness.core.record import Run
+    from harness.report.findings import Findings
 
 
-def terminal(run: Run, *, width: int) -> list[str]:
+def terminal(findings: Findings, *, width: int) -> list[str]:
     """What a terminal ends with; nothing where no command of a stranger failed."""
     found: list[str] = []
-    for command in _commands(run):
+    for command in _commands(findings):
         found += ["", *wrap(f"{_head(command)}:", width=width)]
         found += [f"  {line}" for line in shell_lines(command.line, width=width - 2)]
         for variant in command.next_to:
@@ -23,10 +23,10 @@ def terminal(run: Run, *, width: int) -> list[str]:
     return found
 
 
-def markdown(run: Run) -> str:
+def markdown(findings: Findings) -> str:
     """The same for a page; empty where no command of a stranger failed."""
     parts: list[str] = []
-    for command in _commands(run):
+    for command in _commands(findings):
         head = _head(command)
         lines = "\n".join(shell_lines(command.line))
         parts.append(f"{md(head[:1].upper() + head[1:])}:\n\n{fence(lines, 'bash')}")
@@ -34,7 +34,8 @@ def markdown(run: Run) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _commands(run: Run) -> tuple[OwnCommand, ...]:
+def _commands(findings: Findings) -> tuple[OwnCommand, ...]:
+    run = findings.run
     return run.answer.commands if run.answer else ()
 
 

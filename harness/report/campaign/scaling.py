@@ -10,16 +10,17 @@ from harness.report.text import code, count, listed, md, table
 if TYPE_CHECKING:
     from harness.core.boundary import ScalingFit
     from harness.core.campaign import AxisFit
-    from harness.core.record import Run
+    from harness.report.findings import Findings
 
 
-def of_cells(run: Run) -> Block | None:
+def of_cells(findings: Findings) -> Block | None:
     """A row per fit; None without any."""
+    run = findings.run
     fits = run.answer.fits if run.answer else ()
     if not fits:
         return None
     head = ("axis", "quantity", "points", "more for each", "95 %", "R²", "best power", "held at")
-    body = table(head, (_row(run, fit) for fit in fits), right=(2, 3, 5, 6))
+    body = table(head, (_row(findings, fit) for fit in fits), right=(2, 3, 5, 6))
     notes = [f"{md(fit.axis)}: {md(fit.fit.note)}." for fit in fits if fit.fit.note]
     return Block(title="Growth along the axes", markdown="\n\n".join([body, *notes]))
 
@@ -33,7 +34,7 @@ def power(fit: ScalingFit) -> str:
     return f"{fit.exponent:.1f} (95 %: {fit.exponent_low:.1f} .. {fit.exponent_high:.1f})"
 
 
-def _row(run: Run, found: AxisFit) -> tuple[object, ...]:
+def _row(findings: Findings, found: AxisFit) -> tuple[object, ...]:
     fit = found.fit
     interval = f"{fit.slope_low:.3g} .. {fit.slope_high:.3g}" if fit.slope_low != fit.slope_high else "not told"
     return (
@@ -44,13 +45,13 @@ def _row(run: Run, found: AxisFit) -> tuple[object, ...]:
         interval,
         f"{fit.r_squared:.3f}",
         power(fit) if fit.exponent is not None else "-",
-        _held(run, found),
+        _held(findings, found),
     )
 
 
-def _held(run: Run, found: AxisFit) -> str:
+def _held(findings: Findings, found: AxisFit) -> str:
     """The held settings that are not the good ones."""
-    good = dict(run.spec.matrix.space.good)
+    good = dict(findings.run.spec.matrix.space.good)
     return (
         listed(code(f"{name}={value}") for name, value in found.fixed if value != good.get(name)) or "the good values"
     )

@@ -8,73 +8,64 @@ from harness.core.campaign import Met, Task
 from harness.core.cause import AxisFinding, MinimiseFinding
 from harness.core.verdict import Kind
 from harness.report.campaign.asked import answered, why_slow
-from harness.report.campaign.facts import (
-    by_cell,
-    ending,
-    groups,
-    is_single,
-    kinds,
-    name_of,
-    pairs,
-    results,
-    word_of,
-)
 from harness.report.campaign.next_steps import next_steps
-from harness.report.campaign.sure import FAILED, MOST_NAMED, claim_of, sure_of
+from harness.report.campaign.sure import MOST_NAMED, claim_of, sure_of
 from harness.report.campaign.where import cells_said, where
-from harness.report.facts import is_line, numbered
-from harness.report.subject import subject
-from harness.report.summary import Summary, judged, notes_of, place_of, rank_of, summarise_along
+from harness.report.findings import FAILED, cells_of, kinds
+from harness.report.pairs import ending, word_of
+from harness.report.summary import Summary, happened, judged, notes_of, place_of, rank_of, summarise_along
 from harness.report.text import count, listed, seconds
 from harness.report.words import ENDS, LINEAR_R_SQUARED, day
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from harness.core.point import Point
-    from harness.core.record import Run
+    from harness.core.campaign import AxisFit, FailureTable
+    from harness.core.cause import Minimised
+    from harness.core.point import Point, Value
     from harness.report.campaign.asked import Answered
-    from harness.report.facts import Group
+    from harness.report.findings import Findings, Group
 
 
 ENOUGH = 3
 """Different values that a line must go through before a headline speaks of growth."""
 
 
-def summarise(run: Run, run_dir: Path) -> Summary:
+def summarise(findings: Findings, run_dir: Path) -> Summary:
     """What happened, how sure, where, what next."""
-    if is_line(run):
-        return summarise_along(run, run_dir, next_steps(run))
-    record = subject(run)
-    verdict, tone = _verdict(run)
-    verdict = _first_words(answered(run)) or verdict
-    group, place = next(iter(groups(run)), None), place_of(record, run_dir)
-    happened = (
-        (f"{_at(run, group)}: {group.first.verdict.because.rstrip('.')}.",)
-        if group
-        else ("Every trial passed: all steps done, the loss finite, nothing left behind.",)
-        if run.records
-        else ()
-    )
+    run = findings.run
+    if findings.is_line:
+        return summarise_along(findings, run_dir, next_steps(findings))
+    record = findings.subject
+    verdict, tone = _verdict(findings)
+    verdict = _first_words(answered(findings)) or verdict
+    group, place = next(iter(findings.groups), None), place_of(record, run_dir)
     return Summary(
-        kind="single" if is_single(run) else "matrix" if run.spec.task is Task.CELLS else run.spec.task.value,
+        kind=_kind(findings),
         verdict=verdict,
         tone=tone,
-        answer=headline(run),
-        claim=claim_of(run),
-        sure=sure_of(run) or ("Nothing is claimed.",),
+        answer=headline(findings),
+        claim=claim_of(findings),
+        sure=sure_of(findings) or ("Nothing is claimed.",),
         judged=judged(record),
-        happened=happened,
+        happened=happened(findings, group, at=_at(findings, group)),
         rank=rank_of(record, run_dir),
         place=place,
-        steps=next_steps(run, place=place.text if place.is_line else ""),
-        tally=tally(run),
+        steps=next_steps(findings, place=place.text if place.is_line else ""),
+        tally=tally(findings),
         when=day(run.started_at),
-        notes=notes_of(run),
-        planted=_planted(run, group),
+        notes=notes_of(findings),
+        planted=_planted(findings, group),
         is_said=not run.records,
     )
+
+
+def _kind(findings: Findings) -> str:
+    if findings.is_single:
+        return "single"
+    task = findings.run.spec.task
+    return "matrix" if task is Task.CELLS else task.value
 
 
 def _first_words(answers: Sequence[Answered]) -> str:
@@ -83,170 +74,218 @@ def _first_words(answers: Sequence[Answered]) -> str:
     return ". ".join(words)
 
 
-def _planted(run: Run, group: Group | None) -> str:
+def _planted(findings: Findings, group: Group | None) -> str:
     """In how many cells a fault was planted, and that it was not in the one that is spoken of; empty for none."""
+    run = findings.run
     if run.spec.matrix.fault is None:
         return ""
-    cells = {trial.record.trial.point for trial in numbered(run) if trial.record.trial.fault is not None}
-    where = f"{len(cells)} of {count(len(by_cell(run)), 'cell')}"
+    cells = {trial.record.trial.point for trial in findings.trials if trial.record.trial.fault is not None}
+    where = f"{len(cells)} of {count(len(findings.by_cell), 'cell')}"
     this = ", not in this one" if group and group.first.record.trial.fault is None else ""
     return f"The fault {run.spec.matrix.fault} was planted on purpose in {where}{this}."
 
 
-def _at(run: Run, group: Group) -> str:
-    number = group.first.number
-    return f"Trial {number}" if is_single(run) else f"At {group.value}, trial {number}"
+def _at(findings: Findings, group: Group | None) -> str:
+    return f"At {group.value}, trial" if group and not findings.is_single else "Trial"
 
 
-def _verdict(run: Run) -> tuple[str, str]:
-    if not run.records:
-        return (f"No answer ({run.ended})", "unsure")
-    seen = dict.fromkeys(str(group.first.verdict) for group in groups(run) if group.first.verdict.kind in FAILED)
-    if seen:
-        cells = {t.record.trial.point for t in numbered(run) if t.verdict.kind in FAILED}
-        at = "" if is_single(run) else f"in {len(cells)} of {count(len(by_cell(run)), 'cell')}"
-        told = where(run, next(iter(seen))) if at and len(seen) == 1 else ""
-        return (f"{listed(seen)} {told or at}".rstrip(), "bad")
-    ended = {trial.verdict.kind for trial in numbered(run)}
-    if ended == {Kind.PASS}:
-        return ("PASS: nothing failed", "good")
-    if Kind.SLOW in ended:
+def _verdict(findings: Findings) -> tuple[str, str]:
+    """A few words, and the tone to set them in."""
+    if not findings.trials:
+        return (f"No answer ({findings.run.ended})", "unsure")
+    if findings.failed:
+        return (_failures(findings), "bad")
+    if findings.slow:
         return ("SLOW: nothing hung or crashed", "slow")
-    return (listed(word for word in kinds(run.records) if word != Kind.PASS), "unsure")
+    ended = [word for word in kinds(findings.run.records) if word != Kind.PASS]
+    return (listed(ended), "unsure") if ended else ("PASS: nothing failed", "good")
 
 
-def headline(run: Run) -> str:
+def _failures(findings: Findings) -> str:
+    """``HANG (deadlock) in all 3 cells with attention=nsa, and in no other``."""
+    seen: list[str] = []
+    for group in findings.groups:
+        word = str(group.first.verdict)
+        if group.first.verdict.kind in FAILED and word not in seen:
+            seen.append(word)
+    if findings.is_single:
+        return listed(seen)
+    at = f"in {len(cells_of(findings.failed))} of {count(len(findings.by_cell), 'cell')}"
+    told = where(findings, seen[0]) if len(seen) == 1 else ""
+    return f"{listed(seen)} {told or at}"
+
+
+def headline(findings: Findings) -> str:
     """The answer in a few sentences: what the cells ended in, and what minimal pairs say about the axes."""
+    run, answer = findings.run, findings.run.answer
     if not run.records:
         return f"No answer ({run.ended}): no trial was finished."
-    answer = run.answer
     partial = "" if run.is_whole else f"Partial ({run.ended}): "
-    if is_single(run):
-        return f"{partial}{_single(run)}"
+    if findings.is_single:
+        return f"{partial}{_single(findings)}"
     if answer is not None and answer.minimised is not None:
-        because = answer.minimised.because
-        word = "" if answer.minimised.finding is MinimiseFinding.CAUSE else f"{answer.minimised.finding.capitalize()}: "
-        return f"{partial}{word}{because}"
+        return f"{partial}{_minimised(answer.minimised)}"
     if answer is not None and answer.explored is not None:
         return f"{partial}{answer.explored.because}"
-    decided = " ".join(a.because for a in answered(run) if a.says)
-    rest = f"{_cells(run)}{_axes(run) or _alike(run)}{_growth(run)}".strip()
-    return partial + " ".join(text for text in (decided, why_slow(run), rest) if text)
+    return partial + _over_cells(findings)
 
 
-def _single(run: Run) -> str:
+def _minimised(found: Minimised) -> str:
+    word = "" if found.finding is MinimiseFinding.CAUSE else f"{found.finding.capitalize()}: "
+    return f"{word}{found.because}"
+
+
+def _over_cells(findings: Findings) -> str:
+    decided = " ".join(one.because for one in answered(findings) if one.says)
+    rest = f"{_cells(findings)}{_axes(findings) or _alike(findings)}{_growth(findings)}".strip()
+    return " ".join(text for text in (decided, why_slow(findings), rest) if text)
+
+
+def _single(findings: Findings) -> str:
     """What the program did, most frequent first."""
-    trials = numbered(run)
+    trials = findings.trials
     words = (
         f"{ENDS[group.first.verdict.kind]}{f' ({group.first.verdict.cause})' if group.first.verdict.cause else ''} in "
         f"{len(group.trials)} of {count(len(trials), 'run')}"
-        for group in groups(run)
+        for group in findings.groups
     )
     said = listed(words) or f"passes in all of {count(len(trials), 'run')}"
     return f"The program {said}."
 
 
-def _cells(run: Run) -> str:
-    total = by_cell(run)
-    left = [r for r in results(run) if r.met in (Met.SKIPPED, Met.NOT_RUN)]
+def _cells(findings: Findings) -> str:
+    total = findings.by_cell
+    left = [r for r in findings.results if r.met in (Met.SKIPPED, Met.NOT_RUN)]
     words: dict[str, int] = {}
     for trials in total.values():
         said = listed(dict.fromkeys(map(word_of, trials)))
         words[said] = words.get(said, 0) + 1
     if set(words) == {"PASS"} and not left:
-        return f"No cell failed: all {len(total)} passed, {count(len(numbered(run)), 'trial')}."
+        return f"No cell failed: all {len(total)} passed, {count(len(findings.trials), 'trial')}."
     words |= {"not started": len(left)} if left else {}
     split = listed(f"{n} {word}" for word, n in sorted(words.items(), key=lambda item: -item[1]))
-    return f"{count(len(total) + len(left), 'cell')}: {split}.{_surprises(run)}{_out_of_time(run)}"
+    return f"{count(len(total) + len(left), 'cell')}: {split}.{_surprises(findings)}{_out_of_time(findings)}"
 
 
-def _surprises(run: Run) -> str:
+def _surprises(findings: Findings) -> str:
     """What ended otherwise than expected, unless that is what failed or was slow, which is said anyway."""
-    said = {t.record.trial.point for t in numbered(run) if t.verdict.kind in FAILED or t.verdict.kind is Kind.SLOW}
-    found = [r for r in results(run) if r.met is Met.UNEXPECTED and r.cell not in said]
-    return f" Not as expected: {cells_said(run, [r.cell for r in found], most=MOST_NAMED)}." if found else ""
+    said = set(cells_of((*findings.failed, *findings.slow)))
+    found = [r.cell for r in findings.results if r.met is Met.UNEXPECTED and r.cell not in said]
+    return f" Not as expected: {cells_said(findings, found, most=MOST_NAMED)}." if found else ""
 
 
-def _out_of_time(run: Run) -> str:
+def _out_of_time(findings: Findings) -> str:
     """Where the time ran out, in the settings that tell those cells from the others."""
-    slow = [trial for trial in numbered(run) if trial.verdict.kind is Kind.SLOW]
-    cells = list(dict.fromkeys(trial.record.trial.point for trial in slow))
+    cells = cells_of(findings.slow)
     if len(cells) == 1:
-        return f" SLOW: {name_of(run, cells[0])}."
-    told = where(run, word_of(slow[0])) if slow else ""
+        return f" SLOW: {findings.name_of(cells[0])}."
+    told = where(findings, word_of(findings.slow[0])) if cells else ""
     return f" SLOW {told}." if told else ""
 
 
-def _axes(run: Run) -> str:
+def _axes(findings: Findings) -> str:
     """Which axes minimal pairs implicate, and which they show to make no difference."""
-    sentences: list[str] = []
-    for table in run.answer.failures if run.answer else ():
-        implicated = [v for v in table.axes if v.finding is AxisFinding.IMPLICATED]
-        inert = [v.axis for v in table.axes if v.finding is AxisFinding.INERT]
-        if implicated:
-            fails, passes = implicated[0].cells[:2] if len(implicated[0].cells) > 1 else (None, None)
-            pair = f" (pairs that differ in nothing else: {fails}, and {passes})" if fails else ""
-            sentences.append(f" {table.failure} depends on {listed(v.axis for v in implicated)}{pair}.")
-        if inert:
-            sentences.append(f" {listed(inert)} changed nothing that runs.")
-    return "".join(sentences)
+    answer = findings.run.answer
+    tables = answer.failures if answer else ()
+    return "".join(map(_of_table, tables))
 
 
-def _alike(run: Run) -> str:
-    """Whether cells that differ in one axis only ended alike; only where cells ended in more than one way."""
-    if len({ending(trials) for trials in by_cell(run).values()}) < 2:
-        return ""
-    found = [pair for pair in pairs(run) if pair.total]
-    same = [f"{p.axis} ({len(p.alike)} of {count(p.total, 'pair')})" for p in found if not p.different]
-    other = [f"{p.axis} ({len(p.different)} of {count(p.total, 'pair')})" for p in found if p.different]
-    ends = (_in(other, "ended differently"), _in(same, "ended alike"))
-    text = f" Cells that differ only {', and only '.join(filter(None, ends))}." if any(ends) else ""
-    text += "".join(f" {_outlasted(run, p.axis, slow, passed)}" for p in pairs(run) for slow, passed in p.outlasted)
-    untold = [f"{p.axis} ({count(n, 'pair')})" for p in pairs(run) if (n := len(p.untold) - len(p.outlasted))]
-    if untold and not any(trial.verdict.kind in FAILED for trial in numbered(run)):
-        text += f" Not comparable, because one side was given less time than the other took: {listed(untold)}."
+def _of_table(table: FailureTable) -> str:
+    """The sentences about the axes of one failure."""
+    implicated = [v for v in table.axes if v.finding is AxisFinding.IMPLICATED]
+    inert = [v.axis for v in table.axes if v.finding is AxisFinding.INERT]
+    text = ""
+    if implicated:
+        cells = implicated[0].cells
+        pair = f" (pairs that differ in nothing else: {cells[0]}, and {cells[1]})" if len(cells) > 1 else ""
+        text += f" {table.failure} depends on {listed(v.axis for v in implicated)}{pair}."
+    if inert:
+        text += f" {listed(inert)} changed nothing that runs."
     return text
+
+
+def _alike(findings: Findings) -> str:
+    """Whether cells that differ in one axis only ended alike; only where cells ended in more than one way."""
+    if len({ending(trials) for trials in findings.by_cell.values()}) < 2:
+        return ""
+    return _compared(findings) + _given_more_time(findings) + _not_comparable(findings)
+
+
+def _compared(findings: Findings) -> str:
+    same: list[str] = []
+    other: list[str] = []
+    for pair in findings.pairs:
+        if pair.different:
+            other.append(f"{pair.axis} ({len(pair.different)} of {count(pair.total, 'pair')})")
+        elif pair.total:
+            same.append(f"{pair.axis} ({len(pair.alike)} of {count(pair.total, 'pair')})")
+    ends = [text for text in (_in(other, "ended differently"), _in(same, "ended alike")) if text]
+    return f" Cells that differ only {', and only '.join(ends)}." if ends else ""
+
+
+def _given_more_time(findings: Findings) -> str:
+    text = ""
+    for pair in findings.pairs:
+        for slow, passed in pair.outlasted:
+            text += f" {_outlasted(findings, pair.axis, slow, passed)}"
+    return text
+
+
+def _not_comparable(findings: Findings) -> str:
+    """Of which axes pairs say nothing, because their limits were not the same; not beside a failure."""
+    untold: list[str] = []
+    for pair in findings.pairs:
+        number = len(pair.untold) - len(pair.outlasted)
+        if number:
+            untold.append(f"{pair.axis} ({count(number, 'pair')})")
+    if not untold or findings.failed:
+        return ""
+    return f" Not comparable, because one side was given less time than the other took: {listed(untold)}."
 
 
 def _in(axes: list[str], ended: str) -> str:
     return f"in {' or '.join(axes)} {ended}" if axes else ""
 
 
-def _outlasted(run: Run, axis: str, slow: Point, passed: Point) -> str:
+def _outlasted(findings: Findings, axis: str, slow: Point, passed: Point) -> str:
     """What ran out of time in one cell and came to its end in another that was given more of it."""
-    trials = [by_cell(run)[cell] for cell in (slow, passed)]
+    trials = [findings.by_cell[cell] for cell in (slow, passed)]
     took = max(t.record.outcome.duration_s for t in trials[1])
     limit = min(t.record.trial.budget.total.seconds for t in trials[0])
     return (
-        f"Given more time and nothing else ({axis}={passed.get(axis)}, not {slow.get(axis)}), {name_of(run, slow)} "
+        f"Given more time and nothing else ({axis}={passed.get(axis)}, not {slow.get(axis)}), {findings.name_of(slow)} "
         f"passed {len(trials[1])} of {len(trials[1])}, in {seconds(took)} at most; {seconds(limit)} were not enough."
     )
 
 
-def _growth(run: Run) -> str:
+def _growth(findings: Findings) -> str:
     """How time and memory grow along the ordered axes, where a line through the measured points says it."""
-    sentences: list[str] = []
-    for found in run.answer.fits if run.answer else ():
-        fit, at = found.fit, sorted({x for x, _ in found.fit.points})
-        if len(at) < ENOUGH or fit.r_squared < LINEAR_R_SQUARED or fit.slope_low <= 0:
-            continue
-        good = dict(run.spec.matrix.space.good)
-        held = listed(f"{name}={value}" for name, value in found.fixed if value != good.get(name))
-        where = (
-            f" (with {held}; {found.axis} {at[0]:g} to {at[-1]:g})"
-            if held
-            else f" ({found.axis} {at[0]:g} to {at[-1]:g})"
-        )
-        each = f"{fit.slope:.3g}{' s' if 'seconds' in fit.quantity else ''}"
-        interval = f", 95 %: {fit.slope_low:.3g} to {fit.slope_high:.3g}" if fit.slope_low != fit.slope_high else ""
-        sentences.append(
-            f" {fit.quantity[0].upper() + fit.quantity[1:]}: {each} more for each {found.axis}{interval}{where}."
-        )
-    return "".join(sentences)
+    answer = findings.run.answer
+    good = dict(findings.run.spec.matrix.space.good)
+    text = ""
+    for found in answer.fits if answer else ():
+        fit, sizes = found.fit, {x for x, _ in found.fit.points}
+        if len(sizes) >= ENOUGH and fit.r_squared >= LINEAR_R_SQUARED and fit.slope_low > 0:
+            text += f" {_grows(found, good)}"
+    return text
 
 
-def tally(run: Run) -> str:
+def _grows(found: AxisFit, good: Mapping[str, Value]) -> str:
+    """The growth of one quantity: ``Seconds a step: 1.12 s more for each n_layers (n_layers 1 to 8).``."""
+    fit, sizes = found.fit, sorted({x for x, _ in found.fit.points})
+    held = [f"{name}={value}" for name, value in found.fixed if value != good.get(name)]
+    others = f"with {listed(held)}; " if held else ""
+    unit = " s" if "seconds" in fit.quantity else ""
+    interval = f", 95 %: {fit.slope_low:.3g} to {fit.slope_high:.3g}" if fit.slope_low != fit.slope_high else ""
+    return (
+        f"{fit.quantity[0].upper() + fit.quantity[1:]}: {fit.slope:.3g}{unit} more for each {found.axis}{interval} "
+        f"({others}{found.axis} {sizes[0]:g} to {sizes[-1]:g})."
+    )
+
+
+def tally(findings: Findings) -> str:
     """``19 trials in 72 s: 17 PASS, 2 HANG``."""
+    run = findings.run
     split = ", ".join(f"{n} {kind}" for kind, n in kinds(run.own).items())
     reused = f"; {count(len(run.reused), 'trial')} taken over from earlier runs" if run.reused else ""
     return f"{count(len(run.own), 'trial')} in {seconds(run.seconds)}{': ' + split if split else ''}{reused}"

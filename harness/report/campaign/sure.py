@@ -4,79 +4,122 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from harness.core.boundary import Claim
 from harness.core.cause import AxisFinding
-from harness.core.verdict import FAILURES, Kind
-from harness.report.campaign.facts import by_cell, groups, is_single, kinds, numbered, results
+from harness.core.verdict import Kind
+from harness.report.findings import cells_of, kinds
 from harness.report.text import count, listed
 from harness.report.words import RAN_OUT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.core.record import Run
+    from harness.core.campaign import CellResult, FailureTable
+    from harness.core.cause import Cause
+    from harness.report.findings import Findings
 
-FAILED = FAILURES | {Kind.BELOW_TARGET}
-"""Kinds that a headline names as a failure: a trial that ended well with wrong numbers did not pass either."""
+MOST_TOLD = 4
+"""Ways to fail that are told of."""
 
 MOST_NAMED = 2
 """Cells that a sentence names; more are counted."""
 
 
-def claim_of(run: Run) -> str:
+def claim_of(findings: Findings) -> str:
     """The strongest of the three words that the trials carry; empty while there is no answer."""
-    answer = run.answer
-    if is_single(run):
-        return "Reproduced" if max((len(g.trials) for g in groups(run)), default=len(run.own)) > 1 else "Observed"
+    answer = findings.run.answer
+    if findings.is_single:
+        seen = [len(group.trials) for group in findings.groups] or [len(findings.run.own)]
+        return _word(is_again=max(seen) > 1)
     if answer is None:
         return ""
     if answer.minimised is not None:
-        claims = [cause.claim for cause in answer.minimised.causes]
-        return max(claims, key=list(type(claims[0])).index).capitalize() if claims else ""
-    failed = [trial for trial in numbered(run) if trial.verdict.kind in FAILED]
-    if not failed:
-        return "Reproduced" if _is_steady(run) else "Observed"
-    again = max(r.count.bad for r in results(run)) > 1 if results(run) else False
-    pairs = any(v.finding is AxisFinding.IMPLICATED for table in answer.failures for v in table.axes)
-    return "Reproduced" if again and pairs else "Observed"
+        return _of_causes(answer.minimised.causes)
+    if not findings.failed:
+        return _word(is_again=_is_steady(findings))
+    again = max((result.count.bad for result in findings.results), default=0) > 1
+    return _word(is_again=again and _is_implicated(answer.failures))
 
 
-def _is_steady(run: Run) -> bool:
+def _word(*, is_again: bool) -> str:
+    return (Claim.REPRODUCED if is_again else Claim.OBSERVED).capitalize()
+
+
+def _of_causes(causes: Sequence[Cause]) -> str:
+    """The strongest claim that one of them carries."""
+    order = list(Claim)
+    return max((cause.claim for cause in causes), key=order.index).capitalize() if causes else ""
+
+
+def _is_implicated(tables: Sequence[FailureTable]) -> bool:
+    """Whether minimal pairs implicate an axis in any failure."""
+    axes = [axis for table in tables for axis in table.axes]
+    return any(axis.finding is AxisFinding.IMPLICATED for axis in axes)
+
+
+def _is_steady(findings: Findings) -> bool:
     """Whether every cell was run more than once, and each time ended as before."""
-    cells = by_cell(run).values()
-    told = all(len(trials) > 1 and len({str(t.verdict) for t in trials}) == 1 for trials in cells)
-    return bool(cells) and told and all(r.keys for r in results(run)) and Kind.UNRESOLVED not in _kinds(run)
+    if not findings.by_cell or any(trial.verdict.kind is Kind.UNRESOLVED for trial in findings.trials):
+        return False
+    for trials in findings.by_cell.values():
+        if len(trials) < 2 or len({str(trial.verdict) for trial in trials}) > 1:
+            return False
+    return all(result.keys for result in findings.results)
 
 
-def _kinds(run: Run) -> set[Kind]:
-    return {trial.verdict.kind for trial in numbered(run)}
-
-
-def sure_of(run: Run) -> tuple[str, ...]:
+def sure_of(findings: Findings) -> tuple[str, ...]:
     """The counts that carry it."""
+    if findings.is_single:
+        counts = kinds(findings.run.records)
+        return (f"{listed(f'{n} {word}' for word, n in counts.items())}.",) if counts else ()
+    failed = [result for result in findings.results if result.count.bad]
+    found = _causes(findings)
+    if not found and failed:
+        found = _failures(findings, failed)
+    found += _slow_cells(findings)
+    return (*found, *_passed_cells(findings, is_alone=not failed and not found))
+
+
+def _causes(findings: Findings) -> list[str]:
+    """Each cause that a search for the settings has found, and how often every step back from it passed."""
+    answer = findings.run.answer
     found: list[str] = []
-    if is_single(run):
-        return (f"{listed(f'{n} {word}' for word, n in kinds(run.records).items())}.",) if run.records else ()
-    answer = run.answer
     for cause in answer.minimised.causes if answer and answer.minimised else ():
         found.append(f"{{{cause}}} {cause.seen}.")
-        found += [f"With {n.axis} one step back, at {n.last_good}, it {n.back}." for n in cause.needs if n.back]
-    failed = [r for r in results(run) if r.count.bad]
-    if not found and failed:
-        by_words: dict[tuple[str, str], list[str]] = {}
-        order = [str(group.first.verdict) for group in groups(run)]
-        for result in sorted(failed, key=lambda r: order.index(r.seen[0][0]) if r.seen[0][0] in order else len(order)):
-            by_words.setdefault((listed(word for word, _ in result.seen), str(result.count)), []).append(result.name)
-        found += [_failed(*how, names) for how, names in list(by_words.items())[:4]]
-        found += [f"{_alike(run)}."] if _alike(run) else []
-    slow = [trials for trials in by_cell(run).values() if all(t.verdict.kind is Kind.SLOW for t in trials)]
-    if slow:
-        found.append(f"{count(len(slow), 'cell')} {RAN_OUT}{_each([len(trials) for trials in slow])}.")
-    passed = [r.count.good for r in results(run) if r.count.good and not r.count.bad]
-    if passed and not failed and not found:
-        found.append(f"{count(len(passed), 'cell')} passed{_each(passed)}.")
-    elif passed:
-        found.append(f"{count(len(passed), 'cell')} passed every time{_each(passed)}.")
-    return tuple(found)
+        backs = [need for need in cause.needs if need.back]
+        found += [f"With {need.axis} one step back, at {need.last_good}, it {need.back}." for need in backs]
+    return found
+
+
+def _failures(findings: Findings, failed: Sequence[CellResult]) -> list[str]:
+    """What the cells that failed ended in, those that ended alike together, in the order in which they are told of."""
+    order = [str(group.first.verdict) for group in findings.groups]
+
+    def place(result: CellResult) -> int:
+        word = result.seen[0][0]
+        return order.index(word) if word in order else len(order)
+
+    by_words: dict[tuple[str, str], list[str]] = {}
+    for result in sorted(failed, key=place):
+        ended = listed(word for word, _ in result.seen)
+        by_words.setdefault((ended, str(result.count)), []).append(result.name)
+    found = [_failed(*how, names) for how, names in by_words.items()][:MOST_TOLD]
+    alike = _alike(findings)
+    return [*found, f"{alike}."] if alike else found
+
+
+def _slow_cells(findings: Findings) -> list[str]:
+    slow = [len(trials) for trials in findings.by_cell.values() if all(t.verdict.kind is Kind.SLOW for t in trials)]
+    return [f"{count(len(slow), 'cell')} {RAN_OUT}{_each(slow)}."] if slow else []
+
+
+def _passed_cells(findings: Findings, *, is_alone: bool) -> list[str]:
+    """How often the cells passed that never failed; ``is_alone`` where nothing else was seen."""
+    passed = [result.count.good for result in findings.results if result.count.good and not result.count.bad]
+    if not passed:
+        return []
+    every_time = "" if is_alone else " every time"
+    return [f"{count(len(passed), 'cell')} passed{every_time}{_each(passed)}."]
 
 
 def _each(times: Sequence[int]) -> str:
@@ -93,10 +136,11 @@ def _failed(ended: str, often: str, names: Sequence[str]) -> str:
     return f"{ended}, {often}: {' and '.join(names)}."
 
 
-def _alike(run: Run) -> str:
+def _alike(findings: Findings) -> str:
     """Whether all failures are one: trials of several cells with the same signature, which names their stack."""
-    failed = [trial for trial in numbered(run) if trial.verdict.kind in FAILED]
+    failed = findings.failed
     signatures = {trial.verdict.signature for trial in failed}
-    if len({trial.record.trial.point for trial in failed}) < 2 or len(signatures) > 1 or None in signatures:
+    if len(cells_of(failed)) < 2 or len(signatures) > 1 or None in signatures:
         return ""
-    return f"{'Both' if len(failed) == 2 else f'All {len(failed)}'} failed trials end in the same stack"
+    every = "Both" if len(failed) == 2 else f"All {len(failed)}"
+    return f"{every} failed trials end in the same stack"

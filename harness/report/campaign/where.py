@@ -6,49 +6,61 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from harness.core.point import AxisType
-from harness.report.campaign.facts import by_cell, is_untold, name_of, word_of
+from harness.report.pairs import is_untold, word_of
 from harness.report.text import count
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from harness.core.point import Point, Value
-    from harness.core.record import Run
+    from harness.report.findings import Findings
 
     Setting = tuple[str, Value]
 
 
-def where(run: Run, verdict: str) -> str:
+def where(findings: Findings, verdict: str) -> str:
     """``in all 3 cells with attention=nsa, and in no other``; empty when no three settings tell them apart.
 
     Said of the cells that were tried; whether the settings are the reason is for pairs that differ in nothing else.
     """
-    inside = [cell for cell, trials in by_cell(run).items() if any(word_of(t) == verdict for t in trials)]
-    untold = [cell for cell, trials in by_cell(run).items() if is_untold(trials)]
-    aside = {*inside, *untold}
-    outside = [cell for cell in by_cell(run) if cell not in aside]
+    inside: list[Point] = []
+    outside: list[Point] = []
+    untold = 0
+    for cell, trials in findings.by_cell.items():
+        if any(word_of(trial) == verdict for trial in trials):
+            inside.append(cell)
+        elif is_untold(trials):
+            untold += 1
+        else:
+            outside.append(cell)
     if not inside:
         return ""
     if not outside:
         return f"in each of {len(inside)} cells" if len(inside) > 1 and not untold else ""
     if len(inside) == 1:
-        return f"in one cell of {len(by_cell(run))}, {name_of(run, inside[0])}"
-    alone = filter(None, (_from_on(run, inside, outside), _shared(run, inside, outside, size=1)))
-    found = ", ".join(alone) or _shared(run, inside, outside, size=2) or _shared(run, inside, outside, size=3)
-    if not found:
+        return f"in one cell of {len(findings.by_cell)}, {findings.name_of(inside[0])}"
+    told_apart = _settings(findings, inside, outside)
+    if not told_apart:
         return ""
     all_of = "both" if len(inside) == 2 else f"all {len(inside)}"
-    return f"in {all_of} cells with {found}, and in no other{' that could be told' if untold else ''}"
+    return f"in {all_of} cells with {told_apart}, and in no other{' that could be told' if untold else ''}"
 
 
-def cells_said(run: Run, cells: Sequence[Point], *, most: int = 2) -> str:
+def _settings(findings: Findings, inside: Sequence[Point], outside: Sequence[Point]) -> str:
+    """The fewest settings that tell ``inside`` from ``outside``: one, or else two, or else three; else empty."""
+    alone = (_from_on(findings, inside, outside), _shared(findings, inside, outside, size=1))
+    found = ", ".join(text for text in alone if text)
+    return found or _shared(findings, inside, outside, size=2) or _shared(findings, inside, outside, size=3)
+
+
+def cells_said(findings: Findings, cells: Sequence[Point], *, most: int = 2) -> str:
     """The names of ``cells``, or how many there are."""
-    return " and ".join(name_of(run, cell) for cell in cells) if len(cells) <= most else count(len(cells), "cell")
+    return " and ".join(findings.name_of(cell) for cell in cells) if len(cells) <= most else count(len(cells), "cell")
 
 
-def _from_on(run: Run, inside: Sequence[Point], outside: Sequence[Point]) -> str:
+def _from_on(findings: Findings, inside: Sequence[Point], outside: Sequence[Point]) -> str:
     """``n_layers>=5``, where one ordered axis tells them apart and more than one of its values is inside."""
-    for factor in run.spec.matrix.space.factors:
+    for factor in findings.run.spec.matrix.space.factors:
         if factor.axis.type is AxisType.ORDERED:
             index = {value: i for i, value in enumerate(factor.axis.values)}
             at = sorted({index[cell.get(factor.name)] for cell in inside})
@@ -57,7 +69,7 @@ def _from_on(run: Run, inside: Sequence[Point], outside: Sequence[Point]) -> str
     return ""
 
 
-def _shared(run: Run, inside: Sequence[Point], outside: Collection[Point], *, size: int) -> str:
+def _shared(findings: Findings, inside: Sequence[Point], outside: Collection[Point], *, size: int) -> str:
     """Settings, ``size`` of them together, that all of ``inside`` share and none of ``outside`` has.
 
     Where several sets of the same size do it, all of them are said: these cells do not tell which of them it is.
@@ -65,11 +77,14 @@ def _shared(run: Run, inside: Sequence[Point], outside: Collection[Point], *, si
     shared = set.intersection(*(set(cell.settings) for cell in inside))
     others = [set(cell.settings) for cell in outside]
     sets = combinations(sorted(shared, key=str), size)
-    telling = [some for some in sets if not any(other >= set(some) for other in others)]
-    return ", ".join(_said(run, {setting for some in telling for setting in some}))
+    telling: set[Setting] = set()
+    for some in sets:
+        if not any(other >= set(some) for other in others):
+            telling.update(some)
+    return ", ".join(_said(findings, telling))
 
 
-def _said(run: Run, chosen: Collection[Setting]) -> list[str]:
+def _said(findings: Findings, chosen: Collection[Setting]) -> list[str]:
     settings = dict(chosen)
-    names = [factor.name for factor in run.spec.matrix.space.factors if factor.name in settings]
+    names = [factor.name for factor in findings.run.spec.matrix.space.factors if factor.name in settings]
     return [f"{name}={int(v) if isinstance(v := settings[name], bool) else v}" for name in names]

@@ -10,26 +10,35 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from harness.core.record import Run
+    from matplotlib.axes import Axes
+
+    from harness.core.boundary import Boundary
+    from harness.report.findings import Findings
 
 
-def figure(run: Run, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
     """A bar from the lowest to the highest rate that is not ruled out, for every value tried; None without failures."""
-    boundary = run.boundary
+    boundary = findings.run.boundary
     if boundary is None or len(boundary.curve) < 2 or boundary.first_bad is None:
         return None
-    seen = {count.value: (count.bad, count.good + count.bad) for count in boundary.counts}
+    name = findings.run.axis.name
     with drawing(2.1) as (canvas, axes):
-        for place, band in enumerate(boundary.curve):
-            axes.bar(place, band.high - band.low, bottom=band.low, width=0.5, color=COLOURS["good"], alpha=0.45)
-            bad, runs = seen.get(band.value, (0, 0))
-            if runs:
-                axes.scatter([place], [bad / runs], s=18, color=INK, zorder=3)
+        _draw(axes, boundary)
         axes.set_xticks(range(len(boundary.curve)), [str(band.value) for band in boundary.curve])
-        axes.set_xlabel(run.axis.name)
+        axes.set_xlabel(name)
         axes.set_ylabel("failure rate")
         axes.set_ylim(0, 1)
         each = "; ".join(f"{band.value}: {band.low:.2f} to {band.high:.2f}" for band in boundary.curve)
         sure = f"{boundary.confidence * 100:g} % for all values at once"
-        alt = f"Failure rate along {run.axis.name}, {sure}: {each}."
+        alt = f"Failure rate along {name}, {sure}: {each}."
         return finish(canvas, name="curve", title="How often each value fails", alt=alt, section="strip", hide=hide)
+
+
+def _draw(axes: Axes, boundary: Boundary) -> None:
+    """The band of each value, and in it a point at the share of its trials that failed."""
+    seen = {count.value: (count.bad, count.good + count.bad) for count in boundary.counts}
+    for place, band in enumerate(boundary.curve):
+        axes.bar(place, band.high - band.low, bottom=band.low, width=0.5, color=COLOURS["good"], alpha=0.45)
+        bad, runs = seen.get(band.value, (0, 0))
+        if runs:
+            axes.scatter([place], [bad / runs], s=18, color=INK, zorder=3)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from harness.core.verdict import Answer, Kind
-from harness.report.campaign.facts import by_cell, ending
 from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish
+from harness.report.pairs import ending
 from harness.report.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from harness.core.point import Point, Value
-    from harness.core.record import Run
-    from harness.report.facts import Numbered
+    from harness.report.findings import Findings, Numbered
 
 WORDS = {"good": "pass", "bad": "FAIL", "slow": "slow", "unsure": "?"}
 SHORT = {
@@ -31,14 +31,14 @@ EDGES = {"good": ("-", 0.8), "bad": ("-", 2.4), "slow": ("-.", 1.2), "unsure": (
 MOST = 12
 
 
-def figure(run: Run, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
     """The two axes that most cells span; None when no two axes were varied together."""
-    cells = by_cell(run)
-    chosen = plane(run, list(cells))
+    cells = findings.by_cell
+    chosen = plane(findings, list(cells))
     if chosen is None:
         return None
     across, down, held, inside = chosen
-    xs, ys = _values(run, across, inside), _values(run, down, inside)
+    xs, ys = _values(findings, across, inside), _values(findings, down, inside)
     if len(xs) > MOST or len(ys) > 2 * MOST:
         return None
     with drawing(0.75 + 0.42 * len(ys)) as (canvas, axes):
@@ -63,28 +63,37 @@ def figure(run: Run, run_dir: Path, hide: Callable[[str], str]) -> Figure | None
         )
 
 
-def plane(run: Run, cells: Sequence[Point]) -> tuple[str, str, str, list[Point]] | None:
+def plane(findings: Findings, cells: Sequence[Point]) -> tuple[str, str, str, list[Point]] | None:
     """The two axes whose cells, alike in all else, ended in most ways, then the most: (across, down, held, cells)."""
-    names = [f.name for f in run.spec.matrix.space.factors]
-    ends = {cell: ending(trials) for cell, trials in by_cell(run).items()}
+    names = [factor.name for factor in findings.run.spec.matrix.space.factors]
     best: tuple[tuple[int, int], str, str, list[Point]] | None = None
-    for i, one in enumerate(names):
-        for other in names[i + 1 :]:
-            rest = Counter(tuple(s for s in cell if s[0] not in (one, other)) for cell in cells)
-            common, number = rest.most_common(1)[0] if rest else ((), 0)
-            inside = [cell for cell in cells if tuple(s for s in cell if s[0] not in (one, other)) == common]
-            spans = all(len({cell.get(name) for cell in inside}) > 1 for name in (one, other))
-            score = (len({ends[cell] for cell in inside}), number)
-            if spans and (best is None or score > best[0]):
-                best = (score, one, other, inside)
+    for one, other in combinations(names, 2):
+        inside = _alike_but(cells, one, other)
+        ways = {ending(findings.by_cell[cell]) for cell in inside}
+        score = (len(ways), len(inside))
+        if _vary(one, inside) and _vary(other, inside) and (best is None or score > best[0]):
+            best = (score, one, other, inside)
     if best is None:
         return None
     _, one, other, inside = best
-    wide = len({cell.get(one) for cell in inside}) >= len({cell.get(other) for cell in inside})
-    across, down = (one, other) if wide else (other, one)
-    varied = {name for name in names if len({cell.get(name) for cell in cells}) > 1}
-    held = listed(f"{name}={_word(v)}" for name, v in inside[0] if name not in (across, down) and name in varied)
-    return across, down, held, inside
+    across, down = (one, other) if _vary(one, inside) >= _vary(other, inside) else (other, one)
+    held = [f"{name}={_word(v)}" for name, v in inside[0] if name not in (across, down) and _vary(name, cells)]
+    return across, down, listed(held), inside
+
+
+def _alike_but(cells: Sequence[Point], one: str, other: str) -> list[Point]:
+    """The most cells that differ in nothing but these two axes."""
+    alike: dict[tuple[tuple[str, Value], ...], list[Point]] = {}
+    for cell in cells:
+        rest = tuple(setting for setting in cell if setting[0] not in (one, other))
+        alike.setdefault(rest, []).append(cell)
+    return max(alike.values(), key=len, default=[])
+
+
+def _vary(name: str, cells: Sequence[Point]) -> int:
+    """How many values of an axis these cells have, where more than one; else 0."""
+    values = {cell.get(name) for cell in cells}
+    return len(values) if len(values) > 1 else 0
 
 
 def tone(trials: Sequence[Numbered]) -> str:
@@ -115,16 +124,16 @@ def _box(axes: object, trials: Sequence[Numbered], *, x: float, y: float) -> Non
     axes.text(x, y - 0.2, f"{failed or passed}/{len(trials)}", ha="center", va="center", fontsize=7.5)
 
 
-def _values(run: Run, name: str, cells: Sequence[Point]) -> list[Value]:
+def _values(findings: Findings, name: str, cells: Sequence[Point]) -> list[Value]:
     tried = {cell.get(name) for cell in cells}
-    return [value for value in run.spec.matrix.space.factor(name).axis.values if value in tried]
+    return [value for value in findings.run.spec.matrix.space.factor(name).axis.values if value in tried]
 
 
 def _word(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _alt(cells: dict[Point, list[Numbered]], inside: Sequence[Point], *, across: str, down: str, held: str) -> str:
+def _alt(cells: Mapping[Point, list[Numbered]], inside: Sequence[Point], *, across: str, down: str, held: str) -> str:
     rows: dict[tuple[str, str], list[str]] = {}
     for cell in inside:
         rows.setdefault((_word(cell.get(down)), tone(cells[cell])), []).append(_word(cell.get(across)))

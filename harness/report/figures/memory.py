@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.core.verdict import Kind
-from harness.report.facts import is_line
 from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish
 from harness.report.text import listed, size
 
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from harness.core.record import Run
+    from harness.report.findings import Findings
 
 from harness.report.subject import subject_evidence
 
@@ -21,13 +20,13 @@ MIB = 2**20
 LINES = ("-", "--", "-.", ":")
 
 
-def figure(run: Run, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
     """Curves where memory was looked at three times at least; else the peaks along the axis; None without either."""
-    found = subject_evidence(run, run_dir)
+    found = subject_evidence(findings, run_dir)
     curves = _curves(found[1]) if found else {}
     if found and curves:
         return _over_time(curves, str(found[0].trial.point), hide)
-    return _along(run, hide) if is_line(run) else None
+    return _along(findings, hide) if findings.is_line else None
 
 
 def _curves(evidence: object) -> dict[str, list[tuple[float, float]]]:
@@ -64,13 +63,9 @@ def _over_time(curves: dict[str, list[tuple[float, float]]], where: str, hide: C
         return finish(canvas, name="memory", title="Memory over time", alt=alt, section="failures", hide=hide)
 
 
-def _along(run: Run, hide: Callable[[str], str]) -> Figure | None:
-    axis = run.axis
-    points = [
-        (value, record.measurement.peak_rss_bytes / MIB, record.verdict.kind is Kind.PASS)
-        for record in run.records
-        if isinstance(value := record.trial.point.get(axis.name), int | float) and record.measurement.peak_rss_bytes
-    ]
+def _along(findings: Findings, hide: Callable[[str], str]) -> Figure | None:
+    axis = findings.run.axis
+    points = _points(findings)
     if len({value for value, _, _ in points}) < 3:
         return None
     with drawing(2.3) as (canvas, axes):
@@ -88,3 +83,13 @@ def _along(run: Run, hide: Callable[[str], str]) -> Figure | None:
         return finish(
             canvas, name="memory", title=f"Peak memory along {axis.name}", alt=alt, section="trials", hide=hide
         )
+
+
+def _points(findings: Findings) -> list[tuple[float, float, bool]]:
+    """Value, MiB and whether it passed, of every trial at a number whose memory was measured."""
+    points: list[tuple[float, float, bool]] = []
+    for trial in findings.trials:
+        value, used = trial.cell.get(findings.run.axis.name), trial.record.measurement.peak_rss_bytes
+        if isinstance(value, int | float) and used:
+            points.append((value, used / MIB, trial.verdict.kind is Kind.PASS))
+    return points

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.core.fit import at_least, fit_line, student_t, times_beyond
-from harness.report.facts import is_line
 from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish
 from harness.report.text import count, seconds
 
@@ -14,12 +13,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.boundary import ScalingFit
-    from harness.core.record import Run
+    from harness.report.findings import Findings
 
 
-def figure(run: Run, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
     """The fit of a threshold search, or the first fit of time of any other run; None when there is none."""
-    if is_line(run):
+    run = findings.run
+    if findings.is_line:
         fit = run.boundary.fit if run.boundary else None
         return draw(fit, axis=run.axis.name, hide=hide) if fit else None
     found = next((f for f in (run.answer.fits if run.answer else ()) if "seconds" in f.fit.quantity), None)

@@ -12,14 +12,14 @@ from harness.report.subject import subject_evidence
 from harness.report.text import count, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from matplotlib.axes import Axes
 
     from harness.core.evidence import Evidence, Frame, ThreadStack
-    from harness.core.record import Run
     from harness.core.verdict import Verdict
+    from harness.report.findings import Findings
 
 WRAPPERS = frozenset({"_call_impl", "_wrapped_call_impl", "inner", "decorate_context", "_fn", "wrapper"})
 """Functions that only pass a call on; torch has two or three around each module."""
@@ -28,9 +28,9 @@ DEEPEST = 16
 """Frames shown of each stack, counted from the innermost."""
 
 
-def figure(run: Run, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
     """The icicles of the trial that the report is about; None without two stacks to compare."""
-    found = subject_evidence(run, run_dir)
+    found = subject_evidence(findings, run_dir)
     return draw(found[1], found[0].verdict, hide=hide) if found else None
 
 
@@ -88,10 +88,14 @@ def columns(evidence: Evidence, verdict: Verdict) -> tuple[list[ThreadStack], st
     """The stacks to compare: the deciding thread of every rank, or every thread of the only rank."""
     latest = {sample.rank: sample for sample in sorted(evidence.stacks, key=lambda s: (s.native, s.t_s))}
     if len(latest) > 1:
-        found = [deciding_thread(latest[rank]) for rank in sorted(latest)]
-        return [thread for thread in found if thread and python_frames(thread)], "rank"
+        return _of_python(deciding_thread(latest[rank]) for rank in sorted(latest)), "rank"
     sample = deciding_sample(evidence, verdict)
-    return [t for t in sample.threads if python_frames(t)] if sample else [], "thread"
+    return _of_python(sample.threads if sample else ()), "thread"
+
+
+def _of_python(threads: Iterable[ThreadStack | None]) -> list[ThreadStack]:
+    """Those that have a frame of Python."""
+    return [thread for thread in threads if thread and python_frames(thread)]
 
 
 def _boxes(

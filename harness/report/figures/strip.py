@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Finding
-from harness.report.facts import cells, is_line
 from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish
 from harness.report.sections.strip import LEGEND, mark
 from harness.report.text import listed
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from harness.core.record import Run
-    from harness.report.facts import Cell
+    from harness.report.findings import Cell, Findings
 
 A_ROW = 12
 STYLES = {".": ("good", "-", 1.0), "X": ("bad", "-", 2.4), "x": ("bad", "--", 1.8), "s": ("slow", "-.", 1.2),
@@ -27,15 +25,16 @@ STYLES = {".": ("good", "-", 1.0), "X": ("bad", "-", 2.4), "x": ("bad", "--", 1.
 LETTERS = {".": "pass", "X": "FAIL", "x": "fail", "s": "slow", "?": "?", " ": ""}
 
 
-def figure(run: Run, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
     """The strip; None when nothing was tried."""
-    if not run.records or not is_line(run) or len(found := cells(run)) < 2:
+    run = findings.run
+    if not run.records or not findings.is_line or len(found := findings.along) < 2:
         return None
     rows = -(-len(found) // A_ROW)
     with drawing(0.55 + 0.72 * rows) as (canvas, axes):
         for number, cell in enumerate(found):
             _box(axes, cell, column=number % A_ROW, row=number // A_ROW)
-            if _first_failing(run, cell):
+            if _first_failing(findings, cell):
                 x, y = number % A_ROW, -(number // A_ROW)
                 axes.plot([x - 0.5, x - 0.5], [y - 0.62, y + 0.62], color=INK, linewidth=3)
         axes.set_xlim(-0.7, min(A_ROW, len(found)) - 0.3)
@@ -43,7 +42,7 @@ def figure(run: Run, run_dir: Path, hide: Callable[[str], str]) -> Figure | None
         axes.axis("off")
         axes.set_title(run.axis.name, loc="left", fontsize=10)
         return finish(
-            canvas, name="strip", title=f"Trials along {run.axis.name}", alt=_alt(run), section="strip", hide=hide
+            canvas, name="strip", title=f"Trials along {run.axis.name}", alt=_alt(findings), section="strip", hide=hide
         )
 
 
@@ -65,15 +64,15 @@ def _box(axes: Axes, cell: Cell, *, column: int, row: int) -> None:
         axes.text(column, -row - 0.29, f"{told}/{cell.total}", ha="center", va="center", fontsize=7.5)
 
 
-def _first_failing(run: Run, cell: Cell) -> bool:
-    boundary = run.boundary
+def _first_failing(findings: Findings, cell: Cell) -> bool:
+    boundary = findings.run.boundary
     return boundary is not None and boundary.finding is Finding.THRESHOLD and cell.value == boundary.first_bad
 
 
-def _alt(run: Run) -> str:
+def _alt(findings: Findings) -> str:
     by_mark: dict[str, list[str]] = {}
-    for cell in cells(run):
+    for cell in findings.along:
         counts = f" ({cell.bad or cell.good} of {cell.total})" if cell.total else ""
         by_mark.setdefault(mark(cell), []).append(f"{cell.value}{counts}")
     said = "; ".join(f"{LEGEND[m].removeprefix('blank: ')}: {listed(v, most=40)}" for m, v in by_mark.items())
-    return f"{run.axis.name}: {said}."
+    return f"{findings.run.axis.name}: {said}."

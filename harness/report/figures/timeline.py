@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from harness.core.evidence import Evidence, Heartbeat
     from harness.core.outcome import Outcome
-    from harness.core.record import Run, TrialRecord
+    from harness.core.record import TrialRecord
+    from harness.report.findings import Findings
 
 TINTS = {"forward": "#2f78c4", "backward": "#7a52b3", "optim": "#2c9a86", "reduce": "#d99a00", "data": "#b0793a",
          "build": "#8a9099", "save": "#5d7a3a"}  # fmt: skip
@@ -36,9 +37,9 @@ class Span:
     silent: bool = False
 
 
-def figure(run: Run, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
     """The timeline of the trial that the report is about; None when it left no marks."""
-    found = subject_evidence(run, run_dir)
+    found = subject_evidence(findings, run_dir)
     return draw(*found, hide=hide) if found and by_rank(found[1]) else None
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core.codec import to_json
 from harness.report.campaign.asked import answered
-from harness.report.facts import numbered
 from harness.report.render.json import answered as told
 from harness.store import layout
 
@@ -27,13 +26,12 @@ def render(report: Report, run_dir: Path) -> str:
 
 def data(report: Report, run_dir: Path) -> dict[str, Any]:
     """The findings as JSON-ready data: the answer, counts by verdict, a row for each trial, figures."""
-    run = report.run
-    trials = numbered(run)
+    run, trials = report.run, report.findings.trials
     counts = Counter(trial.verdict.kind.value for trial in trials)
     return {
         **told(report),
         "schema": SCHEMA,
-        "answers": [to_json(one) for one in answered(run)],
+        "answers": [to_json(one) for one in answered(report.findings)],
         "run": run.id,
         "code": run.code,
         "started_at": run.started_at,

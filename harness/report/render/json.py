@@ -10,7 +10,6 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from harness.core.codec import to_json
-from harness.report.facts import is_line
 from harness.report.words import certificate
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def _told(report: Report) -> dict[str, Any]:
 
 def answered(report: Report) -> dict[str, Any]:
     """The first screen as JSON-ready data."""
-    run, told = report.run, report.summary
+    told = report.summary
     return {
         "schema": SCHEMA,
         "kind": told.kind,
@@ -65,7 +64,7 @@ def answered(report: Report) -> dict[str, Any]:
         "answer": told.answer,
         "claim": told.sure[0] if told.claim else "",
         "claim_word": told.claim.lower(),
-        "certificate": certificate(run) if is_line(run) else "",
+        "certificate": certificate(report.findings) if report.findings.is_line else "",
         "judged": told.judged,
         "rank": told.rank,
         "place": told.place.text,

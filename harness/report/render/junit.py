@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from harness.core.campaign import Met
 from harness.core.verdict import Answer, Kind
-from harness.report.campaign.facts import by_cell, name_of, results
 from harness.report.clean import clean
-from harness.report.facts import cells, is_line
-from harness.report.subject import subject
 from harness.report.text import listed
 from harness.report.words import at
 
@@ -19,9 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from harness.core.campaign import CellResult
-    from harness.core.record import Run
     from harness.report.build import Report
-    from harness.report.facts import Numbered
+    from harness.report.findings import Findings, Numbered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,20 +44,12 @@ def render(report: Report, *, hide: Callable[[str], str] = lambda text: text) ->
     In a matrix a failure that was expected counts as passed, and a pass where a failure was expected as a failure.
     The failure that the report tells of begins with its line.
     """
-    run, place = report.run, report.summary.place
-    told_of = subject(run) if place.is_line else None
-    suite = ET.Element("testsuite", name=hide(clean(report.title)), timestamp=run.started_at.rstrip("Z"))
-    cases = _along(run) if is_line(run) else _of_cells(run)
-    counts: dict[str, int] = dict.fromkeys(("failure", "error", "skipped"), 0)
+    findings = report.findings
+    suite = ET.Element("testsuite", name=hide(clean(report.title)), timestamp=report.run.started_at.rstrip("Z"))
+    cases = _along(findings) if findings.is_line else _of_cells(findings)
     for one in cases:
-        time = f"{one.seconds:.3f}"
-        case = ET.SubElement(suite, "testcase", classname=one.group, name=_said(one.name, hide), time=time)
-        if one.outcome:
-            counts[one.outcome] += 1
-            at = f"{place.text}: " if any(trial.record is told_of for trial in one.wrong) else ""
-            message = f"{at}{one.why or _verdicts(one.wrong)}"
-            found = ET.SubElement(case, one.outcome, message=_said(message, hide))
-            found.text = _said(_because(one.wrong), hide) or None
+        _add(suite, one, report, hide)
+    counts = Counter(one.outcome for one in cases)
     suite.set("tests", str(len(cases)))
     for key, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(key, str(counts[tag]))
@@ -71,35 +60,55 @@ def render(report: Report, *, hide: Callable[[str], str] = lambda text: text) ->
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
+def _add(suite: ET.Element, one: TestCase, report: Report, hide: Callable[[str], str]) -> None:
+    time = f"{one.seconds:.3f}"
+    case = ET.SubElement(suite, "testcase", classname=one.group, name=_said(one.name, hide), time=time)
+    if one.outcome:
+        place, told_of = report.summary.place, report.findings.subject
+        is_told_of = place.is_line and any(trial.record is told_of for trial in one.wrong)
+        at = f"{place.text}: " if is_told_of else ""
+        message = f"{at}{one.why or _verdicts(one.wrong)}"
+        found = ET.SubElement(case, one.outcome, message=_said(message, hide))
+        found.text = _said(_because(one.wrong), hide) or None
+
+
 def _said(text: str, hide: Callable[[str], str]) -> str:
     return hide("".join(c for c in clean(text) if c in "\t\n" or c.isprintable()))
 
 
-def _along(run: Run) -> list[TestCase]:
-    return [_judged(run.axis.name, at(run, cell.value), cell.trials) for cell in cells(run)]
+def _along(findings: Findings) -> list[TestCase]:
+    return [_judged(findings.run.axis.name, at(findings, cell.value), cell.trials) for cell in findings.along]
 
 
-def _of_cells(run: Run) -> list[TestCase]:
-    trials = by_cell(run)
-    asked = results(run)
+def _of_cells(findings: Findings) -> list[TestCase]:
+    trials = findings.by_cell
+    asked = findings.results
     if not asked:
-        return [_judged("cell", name_of(run, cell), mine, needs_all=True) for cell, mine in trials.items()]
+        return [_judged("cell", findings.name_of(cell), mine, needs_all=True) for cell, mine in trials.items()]
     return [_of_result(result, trials.get(result.cell, [])) for result in asked]
 
 
 def _of_result(result: CellResult, trials: Sequence[Numbered]) -> TestCase:
-    case = {"group": "cell", "name": result.name, "seconds": _seconds(trials)}
-    wrong = [t for t in trials if t.verdict.kind is not Kind.PASS]
+    wrong = [trial for trial in trials if trial.verdict.kind is not Kind.PASS]
+    outcome, why = _outcome(result, wrong)
+    if outcome in ("", "skipped"):
+        wrong = []
+    return TestCase(
+        group="cell", name=result.name, seconds=_seconds(trials), outcome=outcome, why=why, wrong=tuple(wrong)
+    )
+
+
+def _outcome(result: CellResult, wrong: Sequence[Numbered]) -> tuple[str, str]:
+    """What a cell is in a suite, and why."""
     match result.met:
         case Met.EXPECTED:
-            return TestCase(**case)
+            return "", ""
         case Met.UNEXPECTED:
-            why = f"expected {result.expected}: {result.because or _verdicts(wrong)}"
-            return TestCase(**case, outcome="failure", why=why, wrong=wrong)
+            return "failure", f"expected {result.expected}: {result.because or _verdicts(wrong)}"
         case Met.UNTOLD:
-            return TestCase(**case, outcome="error", why=result.because, wrong=wrong)
+            return "error", result.because
         case Met.SKIPPED | Met.NOT_RUN:
-            return TestCase(**case, outcome="skipped", why=result.because or result.met.value)
+            return "skipped", result.because or result.met.value
 
 
 def _judged(group: str, name: str, trials: Sequence[Numbered], *, needs_all: bool = False) -> TestCase:

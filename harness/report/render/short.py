@@ -35,7 +35,7 @@ def short(report: Report, *, hide: Callable[[str], str] = lambda text: text) -> 
     lines += [f"- Next: {md(told.steps[0].text)}"] if told.steps else []
     lines.append(f"- Run: {md(told.tally)}; {code(report.run.id)}; {md(told.when)}")
     lines += ["", fence("\n".join(command(report.run.argv)), "bash")]
-    own = own_command.markdown(report.run)
+    own = own_command.markdown(report.findings)
     lines += ["", own] if own else []
     return hide("\n".join(lines)) + "\n"
 

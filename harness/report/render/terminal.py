@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from harness.core.boundary import Finding
 from harness.report.campaign import own_command
 from harness.report.clean import clean
-from harness.report.facts import is_line
 from harness.report.sections import strip
 from harness.report.summary import COMPARISON
 from harness.report.text import command, wrap
@@ -17,8 +16,8 @@ from harness.report.words import grows
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.core.record import Run
     from harness.report.build import Report
+    from harness.report.findings import Findings
     from harness.report.summary import Summary
 
 WIDTH = 80
@@ -34,31 +33,31 @@ def text(report: Report, report_path: Path, *, width: int = WIDTH) -> str:
 
     Only a path or a single word of a command can be wider than ``width``: neither can be broken and still be used.
     """
-    told, run = report.summary, report.run
+    told, findings = report.summary, report.findings
     is_enough = told.is_said or told.tone == "good"
     found = wrap(clean(told.answer if is_enough else f"{told.verdict}. {told.answer}"), width=width)
-    for sentence in _sentences(run, told):
+    for sentence in _sentences(findings, told):
         found += wrap(clean(sentence), width=width, indent="  ")
-    is_search = is_line(run) and told.kind != COMPARISON
-    if is_search and run.records:
-        found += ["", *(f"  {line}" for line in strip.text(run, width=width - 2).splitlines())]
-        found += wrap(strip.legend(run).replace("`", ""), width=width, indent="  ")
+    is_search = findings.is_line and told.kind != COMPARISON
+    if is_search and findings.trials:
+        found += ["", *(f"  {line}" for line in strip.text(findings, width=width - 2).splitlines())]
+        found += wrap(strip.legend(findings).replace("`", ""), width=width, indent="  ")
     found += ["", *wrap(clean(told.tally), width=width, indent="  ")]
     if is_search:
-        found += wrap(_growth(run), width=width, indent="  ")
+        found += wrap(_growth(findings), width=width, indent="  ")
     for note in told.notes:
         found += wrap(f"note: {clean(note)}", width=width, indent="  ")
     for step in told.steps[:1]:
         found += wrap(f"next: {step.text}", width=width, indent="  ")
         found += [f"    {line}" for line in command(step.command, width=width - 4)]
     found += ["", *_place("report", str(report_path), width), "reproduce:"]
-    found += [f"  {line}" for line in command(run.argv, width=width - 2)]
-    return "\n".join([*found, *own_command.terminal(run, width=width)])
+    found += [f"  {line}" for line in command(report.run.argv, width=width - 2)]
+    return "\n".join([*found, *own_command.terminal(findings, width=width)])
 
 
-def _sentences(run: Run, told: Summary) -> list[str]:
+def _sentences(findings: Findings, told: Summary) -> list[str]:
     """What stands under the answer: what was planted, how sure it is and by which rule, what happened, and where."""
-    if not run.records:
+    if not findings.run.records:
         return []
     sure, *more = told.sure
     claimed = f"{told.claim}: {sure}" if told.claim else sure
@@ -66,12 +65,12 @@ def _sentences(run: Run, told: Summary) -> list[str]:
     return [sentence for sentence in (told.planted, claimed, *more, *at_fault) if sentence]
 
 
-def _growth(run: Run) -> str:
+def _growth(findings: Findings) -> str:
     """How the time grows along the axis; empty where the answer says it, or nothing does."""
-    boundary = run.boundary
+    boundary = findings.run.boundary
     if boundary is None or boundary.fit is None or boundary.finding is Finding.NO_THRESHOLD_SLOW:
         return ""
-    return grows(run, boundary.fit)
+    return grows(findings, boundary.fit)
 
 
 def _place(name: str, path: str, width: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Sections of a report, one file each: ``section(run, run_dir) -> Block | None``."""
+"""Sections of a report below its answer, one file each: ``section(findings, run_dir) -> Block | None``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from harness.registry import Registry
 SECTIONS = Registry(
     "report section",
     {
-        "answer": "harness.report.sections.answer:section",
         "notes": "harness.report.sections.notes:section",
         "strip": "harness.report.sections.strip:section",
         "cells": "harness.report.campaign.cells:section",
@@ -30,8 +29,8 @@ SECTIONS = Registry(
 
 _LAST = ("earlier", "kernels", "fixed", "machine", "not_tested", "beside", "reproduce")
 
-ALONG = ("answer", "notes", "strip", "trials", "failures", "tree", "hypotheses", "scaling", "controls", *_LAST)
+ALONG = ("notes", "strip", "trials", "failures", "tree", "hypotheses", "scaling", "controls", *_LAST)
 """The sections of a threshold search, in order."""
 
-OVER_CELLS = ("answer", "notes", "cells", "hypotheses", "causes", "failures", "tree", "scaling", "trials", *_LAST)
+OVER_CELLS = ("notes", "cells", "hypotheses", "causes", "failures", "tree", "scaling", "trials", *_LAST)
 """The sections of any other question, in order."""

@@ -12,11 +12,12 @@ from harness.store import layout
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.core.record import Run
+    from harness.report.findings import Findings
 
 
-def section(run: Run, run_dir: Path) -> Block | None:
+def section(findings: Findings, run_dir: Path) -> Block | None:
     """The archive, and the trials whose evidence it lacks; None for a report in its run's own folder."""
+    run = findings.run
     path = layout.left_out(run_dir)
     if not path.is_file():
         return None

@@ -8,41 +8,36 @@ from harness.core.boundary import Finding
 from harness.core.dotted import leaves
 from harness.core.ports import Block
 from harness.core.verdict import Kind
-from harness.report.facts import controls, failing, value_of
 from harness.report.text import code, md, table
 from harness.report.words import of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from harness.core.record import Run
     from harness.core.trial import Trial
+    from harness.report.findings import Findings, Numbered
 
 
-def section(run: Run, run_dir: Path) -> Block | None:
+def section(findings: Findings, run_dir: Path) -> Block | None:
     """A row per control; that none was run is said where a control would have mattered."""
-    found = controls(run)
+    found, boundary = findings.controls, findings.run.boundary
     if not found:
-        needed = run.boundary is not None and run.boundary.finding in (Finding.THRESHOLD, Finding.ALL_FAIL)
+        needed = boundary is not None and boundary.finding in (Finding.THRESHOLD, Finding.ALL_FAIL)
         text = "No control was run, so nothing here says which setting the failure depends on."
         return Block(title="Controls", markdown=text) if needed else None
-    reference = failing(run)
-    rows: list[tuple[object, ...]] = []
-    for name, trials in found.items():
-        passed = sum(t.verdict.kind is Kind.PASS for t in trials)
-        verdicts = ", ".join(dict.fromkeys(md(t.verdict) for t in trials))
-        changed = differences(reference.first.record.trial, trials[0].record.trial) if reference else []
-        rows.append(
-            (
-                md(name),
-                value_of(run, trials[0]),
-                of(passed, len(trials)),
-                verdicts,
-                "; ".join(map(code, changed)) or "-",
-            )
-        )
-    head = ("control", run.axis.name, "passed", "verdicts", "differs from the failing trial in")
+    rows = (_row(findings, name, trials) for name, trials in found.items())
+    head = ("control", findings.run.axis.name, "passed", "verdicts", "differs from the failing trial in")
     return Block(title="Controls", markdown=table(head, rows, right=(1,)))
+
+
+def _row(findings: Findings, name: str, trials: Sequence[Numbered]) -> tuple[object, ...]:
+    passed = sum(trial.verdict.kind is Kind.PASS for trial in trials)
+    verdicts = ", ".join(dict.fromkeys(md(trial.verdict) for trial in trials))
+    reference = findings.failing
+    changed = differences(reference.first.record.trial, trials[0].record.trial) if reference else []
+    same = "; ".join(map(code, changed)) or "-"
+    return (md(name), findings.value_of(trials[0]), of(passed, len(trials)), verdicts, same)
 
 
 def differences(failed: Trial, control: Trial) -> list[str]:

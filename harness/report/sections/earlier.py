@@ -11,7 +11,6 @@ from harness.core.boundary import Finding
 from harness.core.codec import to_json
 from harness.core.ports import Block
 from harness.report.campaign.summary import headline as campaign_headline
-from harness.report.facts import is_line
 from harness.report.text import code, md, table
 from harness.report.words import headline
 from harness.store import layout
@@ -19,7 +18,7 @@ from harness.store import layout
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.core.record import Run
+    from harness.report.findings import Findings
 
 MOST = 12
 
@@ -30,10 +29,10 @@ DECIDED = frozenset({Finding.THRESHOLD.value, Finding.ALL_FAIL.value, Finding.NO
 """Findings that can contradict each other; one that did not come to an answer contradicts nothing."""
 
 
-def section(run: Run, run_dir: Path) -> Block | None:
+def section(findings: Findings, run_dir: Path) -> Block | None:
     """A row per earlier report that shares a signature or the question; None when there is none."""
-    mine = said(run)
-    found = related(run, run_dir)
+    mine = said(findings)
+    found = related(findings, run_dir)
     if not found:
         return None
     rows = [
@@ -43,7 +42,7 @@ def section(run: Run, run_dir: Path) -> Block | None:
     return Block(title="Earlier reports", markdown=table(("run", "when", "what it said", "against this report"), rows))
 
 
-def related(run: Run, run_dir: Path) -> list[tuple[str, dict[str, Any]]]:
+def related(findings: Findings, run_dir: Path) -> list[tuple[str, dict[str, Any]]]:
     """What reports beside this one said before it that can be compared with it, by their folders.
 
     Never this run itself, nor a copy of it. A bundle holds what it was compared with when it was made, and is compared
@@ -52,7 +51,7 @@ def related(run: Run, run_dir: Path) -> list[tuple[str, dict[str, Any]]]:
     kept = layout.earlier(run_dir)
     if kept.is_file():
         return [(folder, other) for folder, other in json.loads(kept.read_text(encoding="utf-8"))]
-    mine = said(run)
+    mine = said(findings)
     return [
         (folder, other)
         for folder, other in _others(run_dir)
@@ -60,12 +59,13 @@ def related(run: Run, run_dir: Path) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-def said(run: Run) -> dict[str, Any]:
+def said(findings: Findings) -> dict[str, Any]:
     """What a report of ``run`` says, in the few words that a later one compares with its own.
 
     ``asked`` is a checksum of the whole question: what is run, every setting that is held, the fault and the limits.
     ``taken_from`` are runs whose trials count in this one.
     """
+    run = findings.run
     boundary = run.boundary
     every = run.records
     asked = {name: value for name, value in to_json(run.spec).items() if name not in HOW}
@@ -75,7 +75,7 @@ def said(run: Run) -> dict[str, Any]:
         "started_at": run.started_at,
         "question": run.spec.question,
         "asked": hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16],
-        "answer": headline(run) if is_line(run) else campaign_headline(run),
+        "answer": headline(findings) if findings.is_line else campaign_headline(findings),
         "code": run.code.partition(" (")[0],
         "machine": run.machine.fingerprint,
         "axis": boundary.axis if boundary else "",

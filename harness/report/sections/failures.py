@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 from harness.core.ports import Block
 from harness.core.verdict import Kind
 from harness.report import seen
-from harness.report.campaign.facts import by_cell
-from harness.report.campaign.facts import groups as groups_of_cells
-from harness.report.facts import cell, groups, is_line, steps_of
+from harness.report.facts import steps_of
 from harness.report.ranks import devices, ranks
 from harness.report.sections.beside import folder_of
 from harness.report.sections.trials import ended
@@ -20,8 +18,7 @@ from harness.store.run_store import read_evidence
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.core.record import Run
-    from harness.report.facts import Group
+    from harness.report.findings import Findings, Group
 
 IN_FULL = 4
 """Groups of trials that are shown with all their evidence; the others in one line each."""
@@ -30,26 +27,26 @@ IN_SIGHT = 20
 """Of the others over many cells, those that are not folded."""
 
 
-def section(run: Run, run_dir: Path) -> Block | None:
+def section(findings: Findings, run_dir: Path) -> Block | None:
     """Evidence for every group of trials that did not pass; None when all passed."""
-    parts = _along(run, run_dir) if is_line(run) else _of_cells(run, run_dir)
+    parts = _along(findings, run_dir) if findings.is_line else _of_cells(findings, run_dir)
     return Block(title="Evidence", markdown="\n\n".join(parts)) if parts else None
 
 
-def _along(run: Run, run_dir: Path) -> list[str]:
-    found = groups(run)
+def _along(findings: Findings, run_dir: Path) -> list[str]:
+    found = findings.groups
     parts = [
-        in_full(run_dir, group, name=at(run, group.value), total=cell(run, group.value).total)
+        in_full(run_dir, group, name=at(findings, group.value), total=findings.at_value(group.value).total)
         for group in found[:IN_FULL]
     ]
     if found[IN_FULL:]:
-        parts.append("### Others\n\n" + in_short(found[IN_FULL:], where=run.axis.name))
+        parts.append("### Others\n\n" + in_short(found[IN_FULL:], where=findings.run.axis.name))
     return parts
 
 
-def _of_cells(run: Run, run_dir: Path) -> list[str]:
+def _of_cells(findings: Findings, run_dir: Path) -> list[str]:
     """The first cell of every kind of failure in full, the others in one line each."""
-    found, totals = groups_of_cells(run), {cell: len(trials) for cell, trials in by_cell(run).items()}
+    found, totals = findings.groups, {cell: len(trials) for cell, trials in findings.by_cell.items()}
     first = _first_of_each(found)
     parts = [
         in_full(run_dir, group, name=str(group.value), total=totals[group.first.record.trial.point]) for group in first

@@ -6,32 +6,39 @@ import json
 from typing import TYPE_CHECKING
 
 from harness.core.ports import Block
-from harness.report.facts import is_line, numbered, raw_evidence
+from harness.report.facts import raw_evidence
 from harness.report.text import code, count, details, fence, listed, md, seconds, table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.core.record import Run
     from harness.core.space import Bundle, Factor
+    from harness.report.findings import Findings
 
 
-def section(run: Run, run_dir: Path) -> Block | None:
+def section(findings: Findings, run_dir: Path) -> Block | None:
     """What was varied over cells, what was held, then requested against effective."""
-    rows = [(md(name), text) for name, text in _held(run) if text]
-    if not is_line(run):
-        parts = [_axes(run), "The same in every cell:", table(("setting", "value"), rows), effective(run, run_dir)]
-        return Block(title="Varied and held", markdown="\n\n".join(part for part in parts if part))
-    parts = [table(("setting", "value"), rows), effective(run, run_dir)]
-    if run.records:
-        config = json.dumps(run.records[0].trial.config, indent=1, sort_keys=True)
-        varied = f"The whole configuration of trial 1; the search varied only {code(run.axis.path)}"
-        parts.append(details(varied, fence(config, "json")))
-    return Block(title="Held fixed", markdown="\n\n".join(part for part in parts if part))
+    rows = [(md(name), text) for name, text in _held(findings) if text]
+    held, echoed = table(("setting", "value"), rows), effective(findings, run_dir)
+    if not findings.is_line:
+        parts = [_axes(findings), "The same in every cell:", held, echoed]
+        return Block(title="Varied and held", markdown="\n\n".join(filter(None, parts)))
+    parts = [held, echoed, _whole(findings)]
+    return Block(title="Held fixed", markdown="\n\n".join(filter(None, parts)))
 
 
-def _held(run: Run) -> list[tuple[str, str]]:
+def _whole(findings: Findings) -> str:
+    """The whole configuration of the first trial, folded; empty before there is one."""
+    if not findings.trials:
+        return ""
+    config = json.dumps(findings.trials[0].record.trial.config, indent=1, sort_keys=True)
+    varied = f"The whole configuration of trial 1; the search varied only {code(findings.run.axis.path)}"
+    return details(varied, fence(config, "json"))
+
+
+def _held(findings: Findings) -> list[tuple[str, str]]:
     """Each thing that was the same in every trial; an empty text for what there is nothing to say of."""
+    run = findings.run
     spec, matrix, limits = run.spec, run.spec.matrix, run.spec.matrix.limits
     env = [(f"env {name}", code(value)) for name, value in matrix.base.env]
     by_hand = {"startup": limits.startup_s, "stall": limits.stall_s, "total": limits.total_s}
@@ -40,22 +47,22 @@ def _held(run: Run) -> list[tuple[str, str]]:
         ("target", code(matrix.target)),
         ("command", code(" ".join(matrix.command)) if matrix.command else ""),
         *((name, code(value)) for name, value in matrix.base.config),
-        *(() if is_line(run) else env),
+        *(() if findings.is_line else env),
         ("planted fault", code(matrix.fault) if matrix.fault else "none"),
-        ("counts as failing", bad if is_line(run) else ""),
+        ("counts as failing", bad if findings.is_line else ""),
         ("started by", md(spec.executor)),
         ("seed", str(spec.seed)),
-        *(env if is_line(run) else ()),
+        *(env if findings.is_line else ()),
         *((f"{name} limit", seconds(value)) for name, value in by_hand.items() if value is not None),
         *(("rule", md(rule)) for rule in matrix.space.rules),
     ]
 
 
-def _axes(run: Run) -> str:
+def _axes(findings: Findings) -> str:
     """The axes, with what each value does."""
     rows = (
         (code(f.name), md(listed(f.axis.values)), md(f.good), md(f.bad), _sets(f))
-        for f in run.spec.matrix.space.factors
+        for f in findings.run.spec.matrix.space.factors
     )
     return table(("axis", "values", "baseline", "the other end", "each value sets"), rows)
 
@@ -72,12 +79,12 @@ def _bundle(bundle: Bundle) -> str:
     return listed((code(word) for word in words), most=4)
 
 
-def effective(run: Run, run_dir: Path) -> str:
+def effective(findings: Findings, run_dir: Path) -> str:
     """Requested against effective, over all trials."""
     differing: dict[str, list[int]] = {}
     unseen: list[int] = []
     agreed = 0
-    for trial in numbered(run):
+    for trial in findings.trials:
         evidence = raw_evidence(run_dir, trial.record.trial.key) or {}
         differences = evidence.get("config_differences") or []
         for difference in differences:
@@ -86,11 +93,11 @@ def effective(run: Run, run_dir: Path) -> str:
             unseen.append(trial.number)
         elif not differences:
             agreed += 1
-    if not run.records:
-        return ""
-    lines = [
-        f"Requested against effective: the worker's own echo agrees in {agreed} of {count(len(run.records), 'trial')}."
-    ]
+    return _echoed(len(findings.trials), agreed, differing, unseen) if findings.trials else ""
+
+
+def _echoed(total: int, agreed: int, differing: dict[str, list[int]], unseen: list[int]) -> str:
+    lines = [f"Requested against effective: the worker's own echo agrees in {agreed} of {count(total, 'trial')}."]
     if differing:
         lines.append("**It contradicts the request here, so those trials did not answer the question as asked:**\n")
         lines += [f"- {md(text)} (trials {listed(trials)})" for text, trials in differing.items()]

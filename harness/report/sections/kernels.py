@@ -6,30 +6,32 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from harness.core.ports import Block
-from harness.report.facts import numbered, raw_evidence
+from harness.report.facts import raw_evidence
 from harness.report.text import code, count, listed, md, table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.core.record import Run
+    from harness.report.findings import Findings
 
 
-def section(run: Run, run_dir: Path) -> Block | None:
+def section(findings: Findings, run_dir: Path) -> Block | None:
     """The resolution tables that were seen, with the trials that had each; None when no trial told."""
     seen: dict[str, list[int]] = {}
     silent: list[int] = []
-    for trial in numbered(run):
-        rows = (raw_evidence(run_dir, trial.record.trial.key) or {}).get("kernels") or []
+    for trial in findings.trials:
+        evidence = raw_evidence(run_dir, trial.record.trial.key) or {}
+        rows = evidence.get("kernels")
         if rows:
             seen.setdefault(json.dumps(rows, sort_keys=True), []).append(trial.number)
         else:
             silent.append(trial.number)
     if not seen:
         return None
-    parts = [_table(json.loads(rows), trials, alone=len(seen) == 1) for rows, trials in seen.items()]
-    if len(seen) > 1:
-        parts.insert(0, "**The trials did not all run the same kernels:** compare them only with care.")
+    is_alone = len(seen) == 1
+    warning = "**The trials did not all run the same kernels:** compare them only with care."
+    parts = [] if is_alone else [warning]
+    parts += (_table(json.loads(rows), trials, alone=is_alone) for rows, trials in seen.items())
     if silent:
         parts.append(f"Not told by {count(len(silent), 'trial')}: {listed(silent)}.")
     return Block(title="Kernels", markdown="\n\n".join(parts))

@@ -10,11 +10,12 @@ from harness.report.text import code, md, size, table
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.core.record import Run
+    from harness.report.findings import Findings
 
 
-def section(run: Run, run_dir: Path) -> Block | None:
+def section(findings: Findings, run_dir: Path) -> Block | None:
     """Hardware and versions; no host or user names."""
+    run = findings.run
     machine = run.machine
     rows = [
         ("CPU", f"{md(machine.cpu)}, {machine.cores} cores usable"),

@@ -9,46 +9,47 @@ from harness.core.dotted import leaves
 from harness.core.ports import Block
 from harness.report.campaign.next_steps import next_steps
 from harness.report.campaign.not_tested import gaps_of_cells
-from harness.report.facts import cells, is_line, steps_of
+from harness.report.facts import steps_of
 from harness.report.text import code, command, count, details, fence, listed, md, ranges
 from harness.report.words import certificate, not_searched
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.core.record import Run
+    from harness.report.findings import Findings
     from harness.report.next_steps import Step
 
 
-def section(run: Run, run_dir: Path) -> Block | None:
+def section(findings: Findings, run_dir: Path) -> Block | None:
     """Gaps first, then what would close them."""
-    steps = next_steps(run)
-    gaps = _gaps(run) if is_line(run) else gaps_of_cells(run)
+    steps = next_steps(findings)
+    gaps = _gaps(findings) if findings.is_line else gaps_of_cells(findings)
     parts = [
         "\n".join(f"- {text}" for text in gaps),
-        _never_varied(run) if is_line(run) else "",
-        "**What would decide next:**" if steps or is_line(run) else "",
+        _never_varied(findings) if findings.is_line else "",
+        "**What would decide next:**" if steps or findings.is_line else "",
         listed_steps(steps),
     ]
     return Block(title="Not tested", markdown="\n\n".join(part for part in parts if part))
 
 
-def _gaps(run: Run) -> list[str]:
+def _gaps(findings: Findings) -> list[str]:
+    run = findings.run
     name, values = md(run.axis.name), run.axis.values
     gaps: list[str] = []
-    untried = not_searched(run)
+    untried = not_searched(findings)
     if untried:
         gaps.append(f"{name} {md(ranges(untried))}: no trial. Nothing is claimed about them.")
     gaps.append(f"{name} below {values[0]} or above {values[-1]}: not asked for.")
     boundary = run.boundary
-    once = [cell.value for cell in cells(run) if cell.total == 1]
-    if once and certificate(run) and boundary is not None:
+    once = [cell.value for cell in findings.along if cell.total == 1]
+    if once and certificate(findings) and boundary is not None:
         once = [value for value in once if values.index(value) < values.index(boundary.last_good)]
         rests = f"for a rare failure they rest on the passes at {boundary.last_good}"
         gaps += [f"{name} {md(ranges(once))}: one trial each; {rests}."] if once else []
     elif once:
         gaps.append(f"{name} {md(ranges(once))}: one trial each, so a rare failure there could have been missed.")
-    if boundary is not None and boundary.excluded_rate and certificate(run):
+    if boundary is not None and boundary.excluded_rate and certificate(findings):
         rate = math.ceil(boundary.excluded_rate * 100 - 1e-9)
         gaps.append(f"{name} <= {boundary.last_good}: a failure in fewer than {rate} % of the runs is not ruled out.")
     steps = max(map(steps_of, run.records), default=0)
@@ -58,7 +59,8 @@ def _gaps(run: Run) -> list[str]:
     return gaps
 
 
-def _never_varied(run: Run) -> str:
+def _never_varied(findings: Findings) -> str:
+    run = findings.run
     if not run.records:
         return ""
     config = leaves(run.records[0].trial.config)

@@ -13,10 +13,10 @@ from harness.store import layout
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.core.record import Run
+    from harness.report.findings import Findings
 
 
-def section(run: Run, run_dir: Path) -> Block | None:
+def section(findings: Findings, run_dir: Path) -> Block | None:
     """``notes.md`` of the run, as it is; None without one. Words that claim too much are pointed at."""
     path = layout.report(run_dir, "md").with_name("notes.md")
     if not path.is_file():

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 from harness.core.command_line import composed
 from harness.core.ports import Block
 from harness.report.campaign import own_command
-from harness.report.facts import cell, failing, is_line
 from harness.report.next_steps import resume
-from harness.report.subject import subject
 from harness.report.text import code, command, details, fence, md, seconds, shell_lines
 from harness.report.words import at, of
 from harness.store import layout
@@ -20,20 +18,21 @@ from harness.store.redact import redact_text
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.core.record import Run
+    from harness.report.findings import Findings
 
 
-def section(run: Run, run_dir: Path) -> Block | None:
+def section(findings: Findings, run_dir: Path) -> Block | None:
     """The exact command, what to expect of it, and how to continue this run or render it again."""
-    own = own_command.markdown(run)
-    again = fence("\n".join(command(run.argv)), "bash")
-    outside = "" if own else minimal(run, run_dir)
-    parts = [own, again, expect(run), outside, onward(run, run_dir, resume(run))]
+    own = own_command.markdown(findings)
+    again = fence("\n".join(command(findings.run.argv)), "bash")
+    outside = "" if own else minimal(findings, run_dir)
+    parts = [own, again, expect(findings), outside, onward(findings, run_dir, resume(findings))]
     return Block(title="Reproduce", markdown="\n\n".join(part for part in parts if part))
 
 
-def onward(run: Run, run_dir: Path, resume: tuple[str, ...]) -> str:
+def onward(findings: Findings, run_dir: Path, resume: tuple[str, ...]) -> str:
     """How to continue the run by its own command and render it again; of a bundle, how to check it in its folder."""
+    run = findings.run
     where = run.directory or run.id
     if layout.left_out(run_dir).is_file():
         lines = [
@@ -52,9 +51,10 @@ def onward(run: Run, run_dir: Path, resume: tuple[str, ...]) -> str:
     return fence("\n".join(lines), "bash")
 
 
-def minimal(run: Run, run_dir: Path) -> str:
+def minimal(findings: Findings, run_dir: Path) -> str:
     """The script that shows the failure without the harness and how often it did, or why there is none."""
-    record = subject(run)
+    run = findings.run
+    record = findings.subject
     if record is None:
         return "No trial failed, so there is no failure to show outside the harness." if run.records else ""
     if "watched" in record.trial.config:
@@ -76,11 +76,12 @@ def minimal(run: Run, run_dir: Path) -> str:
     return f"{text}\n\n{details(f'The script, {script.name}', fence(script.read_text(encoding='utf-8'), 'python'))}"
 
 
-def expect(run: Run) -> str:
+def expect(findings: Findings) -> str:
     """How long it took here, and how often the failure showed."""
+    run = findings.run
     text = f"It took {seconds(run.seconds)} here, with seed {run.spec.seed}."
-    group = failing(run) if is_line(run) else None
+    group = findings.failing if findings.is_line else None
     if group is not None:
-        here = cell(run, group.value)
-        text += f" At {md(at(run, group.value))} the failure showed in {of(here.bad, here.total)}."
+        here = findings.at_value(group.value)
+        text += f" At {md(at(findings, group.value))} the failure showed in {of(here.bad, here.total)}."
     return text

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from harness.core.fit import at_least, times_beyond
 from harness.core.ports import Block
 from harness.report.campaign.scaling import of_cells, power
-from harness.report.facts import cell, is_line
 from harness.report.text import count, md, seconds, table
 from harness.report.words import grows, unit
 
@@ -16,38 +15,41 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.boundary import ScalingFit
-    from harness.core.record import Run
+    from harness.report.findings import Findings
 
 
-def section(run: Run, run_dir: Path) -> Block | None:
+def section(findings: Findings, run_dir: Path) -> Block | None:
     """The fitted line, what it rests on, and what it predicts; over many cells a row a fit. None when there is none."""
-    if not is_line(run):
-        return of_cells(run)
+    run = findings.run
+    if not findings.is_line:
+        return of_cells(findings)
     fit = run.boundary.fit if run.boundary else None
     if fit is None:
         return None
     head = (run.axis.name, "passed", f"measured {fit.quantity} (median)", "line")
-    body = table(head, _rows(run, fit), right=(0, 2, 3))
-    others = [f"- {md(also)}" for also in _others(run, fit)]
-    parts = [sentence(run, fit), body, "\n".join(others)]
+    body = table(head, _rows(findings, fit), right=(0, 2, 3))
+    others = [f"- {md(also)}" for also in _others(findings, fit)]
+    parts = [sentence(findings, fit), body, "\n".join(others)]
     return Block(title="Time along the axis", markdown="\n\n".join(part for part in parts if part))
 
 
-def _others(run: Run, fit: ScalingFit) -> list[str]:
+def _others(findings: Findings, fit: ScalingFit) -> list[str]:
     """What else was measured along the axis, one sentence each."""
+    run = findings.run
     fits = run.boundary.fits if run.boundary else ()
     return [
-        f"{other.quantity[0].upper()}{other.quantity[1:]}: {other.slope:.4g} more per {unit(run)} "
+        f"{other.quantity[0].upper()}{other.quantity[1:]}: {other.slope:.4g} more per {unit(findings)} "
         f"(95 %: {other.slope_low:.4g} .. {other.slope_high:.4g}), R² = {other.r_squared:.3f}, power {power(other)}."
         for other in fits
         if other.quantity != fit.quantity
     ]
 
 
-def sentence(run: Run, fit: ScalingFit) -> str:
+def sentence(findings: Findings, fit: ScalingFit) -> str:
     """The fit in words, with its interval and how well it describes the points."""
+    run = findings.run
     text = (
-        f"{md(grows(run, fit))} {md(fit.quantity.capitalize())} = {fit.intercept:.3g} + {fit.slope:.3g} x "
+        f"{md(grows(findings, fit))} {md(fit.quantity.capitalize())} = {fit.intercept:.3g} + {fit.slope:.3g} x "
         f"{run.axis.name}; least squares over {count(len(fit.points), 'trial')}, R² = {fit.r_squared:.3f}."
     )
     if fit.exponent is not None:
@@ -57,25 +59,25 @@ def sentence(run: Run, fit: ScalingFit) -> str:
     return text
 
 
-def _passed(run: Run, value: float, measured: int) -> str:
+def _passed(findings: Findings, value: float, measured: int) -> str:
     """``3 passes``, or how many of those that were measured came to their end: one that was cut off has steps too."""
-    good = min(cell(run, value).good, measured)
+    good = min(findings.at_value(value).good, measured)
     return count(good, "pass") if good == measured else f"{good} of {measured}"
 
 
-def _rows(run: Run, fit: ScalingFit) -> list[tuple[object, ...]]:
+def _rows(findings: Findings, fit: ScalingFit) -> list[tuple[object, ...]]:
     measured: dict[float, list[float]] = {}
     for value, time_s in fit.points:
         measured.setdefault(value, []).append(time_s)
     predicted = dict(fit.predicted)
     rows: list[tuple[object, ...]] = []
-    for value in run.axis.values:
+    for value in findings.run.axis.values:
         if not isinstance(value, int | float):
             continue
         times = measured.get(float(value), [])
         line = seconds(max(fit.intercept + fit.slope * value, 0.0))
         if times:
-            rows.append((value, _passed(run, value, len(times)), seconds(median(times)), line))
+            rows.append((value, _passed(findings, value, len(times)), seconds(median(times)), line))
         elif float(value) in predicted:
             least = at_least(times_beyond(value, measured))
             rows.append(

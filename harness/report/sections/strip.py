@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 from harness.core.boundary import Finding
 from harness.core.ports import Block
 from harness.core.verdict import Kind
-from harness.report.facts import Cell, cells
 from harness.report.text import fence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from harness.core.record import Run
+    from harness.report.findings import Cell, Findings
 
 LEGEND = {
     ".": "passed every time",
@@ -30,18 +29,18 @@ LEGEND = {
 WIDTH = 76
 
 
-def section(run: Run, run_dir: Path) -> Block | None:
+def section(findings: Findings, run_dir: Path) -> Block | None:
     """The threshold strip with its legend; None when nothing was tried."""
-    if not run.records:
+    if not findings.run.records:
         return None
-    return Block(title="Threshold", markdown=f"{fence(text(run))}\n\n{legend(run)}")
+    return Block(title="Threshold", markdown=f"{fence(text(findings))}\n\n{legend(findings)}")
 
 
-def text(run: Run, *, width: int = WIDTH) -> str:
+def text(findings: Findings, *, width: int = WIDTH) -> str:
     """``n_layers  1 . 2 . 3 . 4 . | 5 X 6   7   8   12``, in as many lines as it needs."""
-    name = f"{run.axis.name}  "
+    name = f"{findings.run.axis.name}  "
     lines = [""]
-    for item in _items(run):
+    for item in _items(findings):
         if lines[-1] and len(name) + len(lines[-1]) + len(item) > width:
             lines.append("")
         lines[-1] += item
@@ -59,18 +58,18 @@ def mark(cell: Cell) -> str:
     return "s" if all(t.verdict.kind is Kind.SLOW for t in cell.trials) else "?"
 
 
-def legend(run: Run) -> str:
+def legend(findings: Findings) -> str:
     """The marks that occur, with their meaning."""
-    found = {mark(cell) for cell in cells(run)} | ({"|"} if "|" in text(run) else set())
+    found = {mark(cell) for cell in findings.along} | ({"|"} if "|" in text(findings) else set())
     return " · ".join(
         f"`{sign}` {meaning}" if sign != " " else meaning for sign, meaning in LEGEND.items() if sign in found
     )
 
 
-def _items(run: Run) -> Sequence[str]:
-    boundary = run.boundary
+def _items(findings: Findings) -> Sequence[str]:
+    boundary = findings.run.boundary
     items: list[str] = []
-    for cell in cells(run):
+    for cell in findings.along:
         if boundary is not None and boundary.finding is Finding.THRESHOLD and cell.value == boundary.first_bad:
             items.append("| ")
         items.append(f"{cell.value} {mark(cell)} ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from harness.core.outcome import Ending
@@ -14,10 +15,12 @@ from harness.report.subject import subject_evidence
 from harness.report.text import count, fence, listed, md, seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from harness.core.evidence import Evidence, ProcessState, ThreadStack
-    from harness.core.record import Run, TrialRecord
+    from harness.core.record import TrialRecord
+    from harness.report.findings import Findings
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +33,9 @@ class Node:
     other: str
 
 
-def section(run: Run, run_dir: Path) -> Block | None:
+def section(findings: Findings, run_dir: Path) -> Block | None:
     """The tree of the trial that the report is about; None when there is none, or nothing was kept of it."""
-    found = subject_evidence(run, run_dir)
+    found = subject_evidence(findings, run_dir)
     if found is None:
         return None
     record, evidence = found
@@ -97,7 +100,7 @@ def _progress(record: TrialRecord, evidence: Evidence) -> Node:
 
 
 def _moved(evidence: Evidence) -> Node | None:
-    windows = [w for looks in _by_rank(evidence) for w in quiet_windows(looks)]
+    windows = list(chain.from_iterable(quiet_windows(looks) for looks in _by_rank(evidence)))
     if not windows:
         return None
     still = all(window.still for window in windows)
@@ -125,12 +128,15 @@ def _same(evidence: Evidence) -> Node | None:
     repeated = [threads for threads in by_source.values() if len(threads) > 1]
     if not repeated:
         return None
-    same = all(same_frames(threads[0], other) for threads in repeated for other in threads)
     said = f"{count(sum(map(len, repeated)), 'sample')}: {listed(s.id for s in evidence.stacks)}"
-    answer = "yes, line by line" if same else "no, they differ"
-    return Node(
-        "Were the stacks the same each time?", answer, said, "moving: slow or looping" if same else "stuck in one place"
-    )
+    title = "Were the stacks the same each time?"
+    if all(map(_are_the_same, repeated)):
+        return Node(title, "yes, line by line", said, "moving: slow or looping")
+    return Node(title, "no, they differ", said, "stuck in one place")
+
+
+def _are_the_same(threads: Sequence[ThreadStack]) -> bool:
+    return all(same_frames(threads[0], other) for other in threads)
 
 
 def _together(evidence: Evidence) -> Node | None:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from harness.core.outcome import Ending
 from harness.core.ports import Block
 from harness.core.verdict import Kind
-from harness.report.campaign.facts import name_of
-from harness.report.facts import cells, is_line, numbered, steps_of, value_of
+from harness.report.facts import steps_of
 from harness.report.sections.beside import folder_of
 from harness.report.text import code, details, md, seconds, size, table
 
@@ -17,8 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.outcome import Outcome
-    from harness.core.record import Run, TrialRecord
-    from harness.report.facts import Cell, Numbered
+    from harness.core.record import TrialRecord
+    from harness.report.findings import Cell, Findings, Numbered
 
 MOST = 2000
 """Trials that are listed; of a larger run the others are in the journal."""
@@ -30,34 +29,35 @@ ROLES = {
 }
 
 
-def section(run: Run, run_dir: Path) -> Block | None:
+def section(findings: Findings, run_dir: Path) -> Block | None:
     """The table of values that were tried, and all trials; None when there are none."""
-    every = numbered(run)
+    every = findings.trials
     if not every:
         return None
-    body = _along(run, run_dir, every[:MOST]) if is_line(run) else _of_cells(run, run_dir, every[:MOST])
+    body = _along(findings, run_dir, every[:MOST]) if findings.is_line else _of_cells(findings, run_dir, every[:MOST])
     more = f"\n\n{len(every) - MOST} more are in the journal." if len(every) > MOST else ""
     folded = details(f"Every trial ({len(every)}), in the order of running", body + more)
-    parts = [_counts(run), folded] if is_line(run) else [folded]
+    parts = [_counts(findings), folded] if findings.is_line else [folded]
     return Block(title="Trials", markdown="\n\n".join(parts))
 
 
-def _counts(run: Run) -> str:
-    tried = [cell for cell in cells(run) if cell.total]
-    head = (run.axis.name, "passed", "failed", "neither", "verdicts", "a pass takes", "peak memory")
+def _counts(findings: Findings) -> str:
+    tried = [cell for cell in findings.along if cell.total]
+    head = (findings.run.axis.name, "passed", "failed", "neither", "verdicts", "a pass takes", "peak memory")
     return table(head, (_row(cell) for cell in tried), right=(0, 1, 2, 3, 5, 6))
 
 
-def _along(run: Run, run_dir: Path, trials: Sequence[Numbered]) -> str:
-    head = ("#", run.axis.name, "why", "verdict", "seconds", "steps", "silent up to", "ended", "folder")
-    rows = ((t.number, md(value_of(run, t)), *_told(t), *_ended(t, run_dir)) for t in trials)
+def _along(findings: Findings, run_dir: Path, trials: Sequence[Numbered]) -> str:
+    head = ("#", findings.run.axis.name, "why", "verdict", "seconds", "steps", "silent up to", "ended", "folder")
+    rows = ((t.number, md(findings.value_of(t)), *_told(t), *_ended(t, run_dir)) for t in trials)
     return table(head, rows, right=(0, 1, 4, 5, 6))
 
 
-def _of_cells(run: Run, run_dir: Path, trials: Sequence[Numbered]) -> str:
+def _of_cells(findings: Findings, run_dir: Path, trials: Sequence[Numbered]) -> str:
     head = ("#", "cell", "why", "verdict", "seconds", "steps", "silent up to", "peak memory", "ended", "folder")
     rows = (
-        (t.number, code(name_of(run, t.record.trial.point)), *_told(t), _peak(t), *_ended(t, run_dir)) for t in trials
+        (t.number, code(findings.name_of(t.record.trial.point)), *_told(t), _peak(t), *_ended(t, run_dir))
+        for t in trials
     )
     return table(head, rows, right=(0, 4, 5, 6, 7))
 
@@ -103,14 +103,19 @@ def why(record: TrialRecord) -> str:
 
 def ended(outcome: Outcome) -> str:
     """How the process ended, in words: ``exit 0``, ``signal 11``, ``ended by us: stall limit``."""
+    left = outcome.exit
     match outcome.ending:
         case Ending.EXITED:
-            return f"exit {outcome.exit.code if outcome.exit else '?'}"
+            return f"exit {_or_unknown(left and left.code)}"
         case Ending.SIGNALLED:
-            return f"signal {outcome.exit.signal if outcome.exit else '?'}"
+            return f"signal {_or_unknown(left and left.signal)}"
         case Ending.STOPPED_BY_US:
             return f"ended by us: {outcome.stopped_by or 'no reason kept'}"
         case Ending.NEVER_STARTED:
             return f"never started: {outcome.why}"
         case Ending.STILL_RUNNING:
             return "still running when it was judged"
+
+
+def _or_unknown(value: int | None) -> str:
+    return "?" if value is None else str(value)

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 from harness.core.errors import StoreError
 from harness.core.verdict import Answer, Kind
 from harness.reading.frames import deciding_thread, telling_frame
-from harness.report.facts import is_line, steps_of
+from harness.report.facts import steps_of
 from harness.report.render.json import answered
 from harness.report.sections.trials import ended, why
 from harness.report.seen import LOG_LINES
 from harness.report.stacks import deciding_sample, place, shortened
-from harness.report.subject import subject
 from harness.report.text import listed
 from harness.report.viewer.tracks import tracks
 from harness.store.run_store import read_evidence
@@ -23,9 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from harness.core.campaign import CellResult
     from harness.core.evidence import Evidence, Frame, ThreadStack
     from harness.core.record import Run, TrialRecord
     from harness.report.build import Report
+    from harness.report.findings import Findings
     from harness.report.viewer.tracks import Stretch, Track
 
 DETAILED = 300
@@ -70,19 +71,18 @@ def of_run(report: Report) -> dict[str, Any]:
         "sure": list(report.summary.sure),
         "notes": list(report.summary.notes),
         "axes": list(names),
-        "cells": _cells(run, records, names),
+        "cells": _cells(report.findings, names),
         "trials": trials,
         "frames": frames.values,
         "stacks": stacks.values,
         "detailed": len(detailed),
-        "subject": _subject(run),
+        "subject": _subject(report.findings),
     }
 
 
-def _subject(run: Run) -> int | None:
+def _subject(findings: Findings) -> int | None:
     """The place among the trials of the one that the report looks at closely."""
-    found = subject(run)
-    return None if found is None else next(i for i, record in enumerate(run.records) if record is found)
+    return next((trial.number - 1 for trial in findings.trials if trial.record is findings.subject), None)
 
 
 def axes(run: Run) -> tuple[str, ...]:
@@ -102,18 +102,20 @@ def _place_of(record: TrialRecord, names: Sequence[str]) -> list[Any]:
     return [*(record.trial.point.get(name) for name in names), control]
 
 
-def _cells(run: Run, records: Sequence[TrialRecord], names: Sequence[str]) -> list[dict[str, Any]]:
+def _cells(findings: Findings, names: Sequence[str]) -> list[dict[str, Any]]:
     """A row for each place that was tried, in the order of its axes; and those that were asked for and not tried."""
     found: dict[tuple[Any, ...], list[int]] = {}
-    for number, record in enumerate(records):
+    for number, record in enumerate(findings.run.records):
         found.setdefault(tuple(_place_of(record, names)), []).append(number)
-    cells = run.answer.cells if run.answer and not is_line(run) else ()
-    results = {(*(one.cell.get(name) for name in names), ""): one for one in cells}
+    results: dict[tuple[Any, ...], CellResult] = {}
+    for result in () if findings.is_line else findings.results:
+        results[(*(result.cell.get(name) for name in names), "")] = result
     rows: list[dict[str, Any]] = []
-    for at in sorted({*found, *results}, key=_order(run, names)):
-        numbers, result = found.get(at, []), results.get(at)
-        because = result.because if result and not numbers else ""
-        rows.append({"at": list(at), "trials": numbers, "because": because, **_counts([records[i] for i in numbers])})
+    for at in sorted({*found, *results}, key=_order(findings.run, names)):
+        numbers = found.get(at, [])
+        because = "" if numbers else results[at].because
+        counts = _counts([findings.run.records[i] for i in numbers])
+        rows.append({"at": list(at), "trials": numbers, "because": because, **counts})
     return rows
 
 
@@ -137,16 +139,22 @@ def counted(records: Iterable[TrialRecord]) -> str:
 
 
 def _counts(records: Sequence[TrialRecord]) -> dict[str, Any]:
-    passes = [record.outcome.duration_s for record in records if record.verdict.kind is Kind.PASS]
-    peaks = [record.measurement.peak_rss_bytes for record in records]
+    answers = Counter(record.answer for record in records)
+    passes: list[float] = []
+    all_s, peak = 0.0, 0
+    for record in records:
+        all_s += record.outcome.duration_s
+        peak = max(peak, record.measurement.peak_rss_bytes)
+        if record.verdict.kind is Kind.PASS:
+            passes.append(record.outcome.duration_s)
     return {
         "seen": counted(records),
         "kinds": sorted({record.verdict.kind.value for record in records}),
-        "good": sum(record.answer is Answer.GOOD for record in records),
-        "bad": sum(record.answer is Answer.BAD for record in records),
+        "good": answers[Answer.GOOD],
+        "bad": answers[Answer.BAD],
         "pass_s": round(median(passes), 3) if passes else None,
-        "all_s": round(sum(record.outcome.duration_s for record in records), 2),
-        "peak": max(peaks, default=0),
+        "all_s": round(all_s, 2),
+        "peak": peak,
     }
 
 

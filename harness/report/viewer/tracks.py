@@ -100,21 +100,25 @@ def _stretches(marks: Sequence[Heartbeat], *, not_kept: int, until_s: float) -> 
     for number, (mark, after) in enumerate(pairwise(marks), start=1):
         if not_kept and number == FIRST_MARKS:
             found.append(Stretch(start_s=mark.t_s, end_s=after.t_s, known=Known.NOT_KEPT, marks=not_kept))
-            continue
-        stretch = _after(mark, end_s=after.t_s)
-        last = found[-1]
-        if (last.known, last.phase, last.step) == (stretch.known, stretch.phase, stretch.step):
-            found[-1] = Stretch(
-                start_s=last.start_s, end_s=after.t_s, known=last.known, phase=last.phase, step=last.step
-            )
         else:
-            found.append(stretch)
+            _append(found, _after(mark, end_s=after.t_s))
     last = marks[-1]
     phase = "" if last.edge == "end" else last.phase
     found.append(
         Stretch(start_s=last.t_s, end_s=max(until_s, last.t_s), known=Known.NO_MARK, phase=phase, step=last.step)
     )
     return tuple(stretch for stretch in found if stretch.end_s > stretch.start_s)
+
+
+def _append(found: list[Stretch], stretch: Stretch) -> None:
+    """Put ``stretch`` behind the last one, or make that one longer where it is the same phase of the same step."""
+    last = found[-1]
+    if (last.known, last.phase, last.step) == (stretch.known, stretch.phase, stretch.step):
+        found[-1] = Stretch(
+            start_s=last.start_s, end_s=stretch.end_s, known=last.known, phase=last.phase, step=last.step
+        )
+    else:
+        found.append(stretch)
 
 
 def _after(mark: Heartbeat, *, end_s: float) -> Stretch:

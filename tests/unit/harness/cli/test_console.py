@@ -9,6 +9,7 @@ import click
 import pytest
 
 from harness.cli.console import LiveScreen, PlainScreen, result, screen, themed
+from harness.cli.fitting import fitting
 from harness.core.boundary import PlanEstimate
 
 
@@ -127,3 +128,17 @@ def test_a_result_has_colours_on_a_terminal_and_none_in_a_file(terminal, monkeyp
     monkeypatch.setattr("sys.stdout", terminal)
     result(SCREEN)
     assert "\x1b[31m" in terminal.getvalue()
+
+
+def test_a_long_line_breaks_between_words_and_a_long_cell_after_a_comma(terminal, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "30")
+    cell = ",".join(f"flag_{i}=1" for i in range(6))
+    shown = fitting(f"  12  record    {cell}  HANG (deadlock), 1,024 s", to=terminal)
+    assert max(map(len, shown.splitlines())) <= 30
+    assert "1,024 s" in shown
+    assert [line[:6].strip() for line in shown.splitlines()[1:]] == [""] * (len(shown.splitlines()) - 1)
+    assert "".join(shown.split()) == f"12record{cell}HANG(deadlock),1,024s"
+
+
+def test_a_line_that_goes_into_a_file_is_not_broken():
+    assert fitting("a word " * 40, to=io.StringIO()) == "a word " * 40

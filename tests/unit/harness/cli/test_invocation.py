@@ -16,6 +16,7 @@ from harness.core.campaign import CampaignAnswer
 from harness.core.invocation import Invocation
 from harness.core.record import Machine, Run
 from harness.report.campaign.next_steps import next_steps
+from harness.report.findings import Findings
 from harness.settings import Settings
 
 MACHINE = Machine(python="3", torch="2", platform="Linux", kernel="6", cpu="c", cores=2, memory_bytes=1)
@@ -105,7 +106,7 @@ def test_every_next_command_of_a_search_is_one_that_can_be_asked(command, findin
     if ended == "interrupted":
         object.__setattr__(run, "ended", ended)
 
-    commands = [step.command for step in next_steps(run) if step.command]
+    commands = [step.command for step in next_steps(Findings(run=run)) if step.command]
     assert commands or finding is Finding.NO_THRESHOLD_SLOW
     for argv in commands:
         again = parsed(argv[1:])

@@ -10,6 +10,7 @@ from harness.core.errors import SpecError
 from harness.core.evidence import GRAPH_NODES
 from harness.report.build import build
 from harness.report.campaign.asked import answered, instead_of_slow, why_slow
+from harness.report.findings import Findings
 from harness.report.render import markdown
 from harness.spec.matrix import parse_matrix
 
@@ -34,7 +35,7 @@ DEEP, LATE = {"n_layers": 12}, {"n_layers": 12, "ckpt": "reentrant"}
 def ask(make_campaign):
     def answer(asks, *trials):
         run, _ = make_campaign(list(trials), text=TEXT.format(asks=asks))
-        (one,) = answered(run)
+        (one,) = answered(Findings(run=run))
         return one
 
     return answer
@@ -100,11 +101,13 @@ def test_a_slow_cell_is_explained_by_its_graph_and_by_what_passes_instead(make_c
 
     slow, passed = run.records
     run = dataclasses.replace(run, records=(building(slow, 943996.0), building(passed, 2257.0)))
-    assert "had built 943,996 autograd nodes when its time ran out; with ckpt=reentrant" in why_slow(run)
-    assert "2,257 in all" in why_slow(run)
-    assert instead_of_slow(run).startswith("Use ckpt=reentrant: with nothing else changed it passed 1 of 1")
+    assert "had built 943,996 autograd nodes when its time ran out; with ckpt=reentrant" in why_slow(Findings(run=run))
+    assert "2,257 in all" in why_slow(Findings(run=run))
+    assert instead_of_slow(Findings(run=run)).startswith(
+        "Use ckpt=reentrant: with nothing else changed it passed 1 of 1"
+    )
     few = dataclasses.replace(run, records=(building(slow, 3000.0), building(passed, 2257.0)))
-    assert why_slow(few) == ""
+    assert why_slow(Findings(run=few)) == ""
 
 
 @pytest.mark.parametrize(

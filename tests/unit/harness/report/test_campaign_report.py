@@ -12,10 +12,11 @@ import pytest
 
 from harness.report import schema
 from harness.report.build import build
-from harness.report.campaign import facts
 from harness.report.claims import lint
 from harness.report.compare import compare
+from harness.report.findings import Findings
 from harness.report.forms import FORMS
+from harness.report.pairs import pairs_of
 from harness.report.render import html, markdown
 from harness.report.sections import OVER_CELLS, SECTIONS
 from harness.report.write import form, summary_text
@@ -70,7 +71,8 @@ def test_a_matrix_that_expects_nothing_is_not_told_what_was_expected(make_campai
 
     run, run_dir = make_campaign(CELLS)
     silent = dataclasses.replace(run.spec.matrix, expect=())
-    found = section(dataclasses.replace(run, spec=dataclasses.replace(run.spec, matrix=silent)), run_dir)
+    changed = dataclasses.replace(run, spec=dataclasses.replace(run.spec, matrix=silent))
+    found = section(Findings(run=changed), run_dir)
     assert "expected" not in found.markdown
 
 
@@ -85,18 +87,21 @@ def test_every_section_bears_a_run_that_was_cut_off_and_an_empty_one(section, ma
     cut = make_campaign(CELLS[:7], ended="interrupted", answered=False)
     empty = make_campaign([], ended="interrupted", answered=False)
     for run, run_dir in (cut, empty):
-        found = SECTIONS.load(section)(run, run_dir)
+        found = SECTIONS.load(section)(Findings(run=run), run_dir)
         assert found is None or found.markdown.strip()
     assert build(*empty).summary.verdict == "No answer (interrupted)"
     assert "--resume" in build(*cut).summary.steps[0].command
 
 
-def test_what_many_sections_ask_is_worked_out_once_for_a_run_and_anew_for_another(mixed, make_campaign):
-    other, _ = make_campaign(CELLS[:7])
-    assert facts.pairs(mixed[0]) is facts.pairs(mixed[0])
-    assert facts.by_cell(mixed[0]) is facts.by_cell(mixed[0])
-    assert len(facts.numbered(other)) == 7
-    assert len(facts.numbered(mixed[0])) == len(CELLS)
+def test_what_a_run_shows_is_derived_once_and_taken_by_every_section_and_form(mixed, monkeypatch):
+    derived = []
+    monkeypatch.setattr("harness.report.findings.pairs_of", lambda *a, **k: derived.append(a) or pairs_of(*a, **k))
+    run, run_dir = mixed
+    report = build(run, run_dir)
+    for name in ("md", "html", "json", "junit", "terminal", "short", "github"):
+        FORMS.load(name)(report, hide=str)
+    assert len(derived) == 1
+    assert report.run is run
 
 
 def test_the_json_has_a_line_for_each_trial_and_each_section(mixed):

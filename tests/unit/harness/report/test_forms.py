@@ -15,8 +15,9 @@ from harness.core.evidence import LogTail
 from harness.core.ports import Block
 from harness.report import schema
 from harness.report.apart import here
-from harness.report.build import build, with_figures
+from harness.report.build import build, drawn_report, with_figures
 from harness.report.claims import lint
+from harness.report.findings import Findings
 from harness.report.forms import FORMS
 from harness.report.hide import Hider
 from harness.report.render import html, short
@@ -255,7 +256,7 @@ def test_how_sure_is_never_one_bare_word_on_the_first_screen(make_run):
 
 def test_figures_are_the_same_bytes_each_time(drawn):
     run_dir, report, _ = drawn
-    one, other = report.figures, with_figures(report, here(report.run, run_dir, str)).figures
+    one, other = report.figures, with_figures(report, here(report.findings, run_dir, str)).figures
     assert [figure.svg for figure in one] == [figure.svg for figure in other]
     assert {figure.name for figure in one} >= {"strip", "timeline", "stacks", "scaling"}
 
@@ -263,7 +264,7 @@ def test_figures_are_the_same_bytes_each_time(drawn):
 def test_a_machine_without_matplotlib_still_gets_its_report(make_run, monkeypatch):
     run, run_dir = make_run("threshold")
     monkeypatch.setattr("harness.report.apart.find_spec", lambda _: None)
-    report = with_figures(build(run, run_dir), here(run, run_dir, str))
+    report = drawn_report(run, run_dir, hide=str)
     assert report.figures == ()
     assert any("matplotlib is not installed" in note for note in report.summary.notes)
 
@@ -279,7 +280,7 @@ def test_notes_beside_a_run_stand_in_its_report_and_are_linted_too(make_run):
 
 def test_an_earlier_report_of_the_same_failure_that_says_otherwise_is_listed(make_run, parts):
     first, first_dir = make_run("threshold")
-    layout.report(first_dir, "claims.json").write_text(json.dumps(said(first)))
+    layout.report(first_dir, "claims.json").write_text(json.dumps(said(Findings(run=first))))
     moved = dataclasses.replace(parts["threshold"]().boundary, last_good=3, first_bad=4)
     later, later_dir = make_run(dataclasses.replace(parts["threshold"](), boundary=moved))
     found = next(block for name, block in build(later, later_dir).blocks if name == "earlier")
@@ -297,7 +298,7 @@ def earlier_of(run, run_dir):
 def test_a_report_of_another_limit_or_setting_neither_agrees_nor_contradicts(make_run, parts):
     """Once, a run of 256 tokens without a limit contradicted one of another attention that ran out of time."""
     first, first_dir = make_run("no_failure")
-    layout.report(first_dir, "claims.json").write_text(json.dumps(said(first)))
+    layout.report(first_dir, "claims.json").write_text(json.dumps(said(Findings(run=first))))
     canned = parts["no_failure"]()
     matrix = canned.spec.matrix
     longer = dataclasses.replace(matrix.base, config=(("train.seq_len", 512),))
@@ -312,13 +313,13 @@ def test_a_report_is_not_compared_with_itself_its_copy_or_a_later_one(make_run):
     run, run_dir = make_run("threshold")
     for name, changes in (("copy", {}), ("later", {"id": "other", "started_at": "2027-01-01T00:00:00Z"})):
         (run_dir.parent / name).mkdir()
-        layout.report(run_dir.parent / name, "claims.json").write_text(json.dumps(said(run) | changes))
+        layout.report(run_dir.parent / name, "claims.json").write_text(json.dumps(said(Findings(run=run)) | changes))
     assert earlier_of(run, run_dir) == []
 
 
 def test_a_run_that_takes_over_the_trials_of_another_does_not_agree_with_it(make_run):
     first, first_dir = make_run("no_failure")
-    layout.report(first_dir, "claims.json").write_text(json.dumps(said(first)))
+    layout.report(first_dir, "claims.json").write_text(json.dumps(said(Findings(run=first))))
     run, run_dir = make_run("no_failure")
     run = dataclasses.replace(run, records=tuple(dataclasses.replace(r, run=first.id) for r in run.records))
     (row,) = earlier_of(run, run_dir)

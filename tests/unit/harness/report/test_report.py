@@ -20,8 +20,8 @@ from harness.reading.frames import deciding_thread, telling_frame
 from harness.report.build import build
 from harness.report.campaign.next_steps import next_steps
 from harness.report.claims import lint
-from harness.report.facts import cell, groups
 from harness.report.figures.scaling import draw
+from harness.report.findings import Findings
 from harness.report.hide import Hider
 from harness.report.render import json as json_render
 from harness.report.render import markdown
@@ -47,7 +47,7 @@ def with_boundary(run: Run, **changes: object) -> Run:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_section_bears_every_run(section, name, make_run):
     run, run_dir = make_run(name)
-    block = SECTIONS.load(section)(run, run_dir)
+    block = SECTIONS.load(section)(Findings(run=run), run_dir)
     assert block is None or (isinstance(block, Block) and block.markdown.strip())
 
 
@@ -56,7 +56,7 @@ def test_a_report_can_be_made_after_the_trial_folders_are_gone(name, make_run):
     run, run_dir = make_run(name)
     shutil.rmtree(run_dir / "trials", ignore_errors=True)
     text = markdown.render(build(run, run_dir))
-    assert headline(run).split(",")[0].split(" (")[0] in text
+    assert headline(Findings(run=run)).split(",")[0].split(" (")[0] in text
     if name == "threshold":
         assert "The evidence of trial 5 was not kept" in text
 
@@ -74,20 +74,23 @@ def test_damaged_evidence_spoils_its_own_section_only(make_run):
 def test_the_claim_word_is_the_one_that_the_search_earned(make_run):
     run, _ = make_run("threshold")
     counts = "n_layers=5 failed 2 of 2"
-    assert claim_of(run) == ("Isolated", f"{counts}; with one thing changed there: no-fault passes 3 of 3.")
-    assert claim_of(with_boundary(run, claim=Claim.REPRODUCED)) == ("Reproduced", f"{counts}.")
+    assert claim_of(Findings(run=run)) == (
+        "Isolated",
+        f"{counts}; with one thing changed there: no-fault passes 3 of 3.",
+    )
+    assert claim_of(Findings(run=with_boundary(run, claim=Claim.REPRODUCED))) == ("Reproduced", f"{counts}.")
     once = f"{counts}. At least one side was seen only once."
-    assert claim_of(with_boundary(run, claim=Claim.OBSERVED)) == ("Observed", once)
+    assert claim_of(Findings(run=with_boundary(run, claim=Claim.OBSERVED))) == ("Observed", once)
 
 
 def test_an_inconclusive_run_claims_no_boundary_whatever_its_claim_field_says(make_run):
     run, _ = make_run("inconclusive")
-    assert "No boundary is claimed" in claim_of(with_boundary(run, claim=Claim.ISOLATED))[1]
+    assert "No boundary is claimed" in claim_of(Findings(run=with_boundary(run, claim=Claim.ISOLATED)))[1]
 
 
 def test_the_certificate_rounds_the_excluded_rate_up(make_run):
     run, _ = make_run("threshold")
-    text = certificate(run)
+    text = certificate(Findings(run=run))
     assert "n_layers=4 passed 15/15: any failure rate >= 0.19 at <= 4 would have been seen" in text
     stated = 0.19
     assert 1 - (1 - stated) ** 15 >= 0.95  # the sentence is true of the number it states
@@ -97,8 +100,8 @@ def test_the_certificate_rounds_the_excluded_rate_up(make_run):
 def test_an_incomplete_certificate_is_called_that(make_run):
     run, _ = make_run("threshold")
     unfinished = with_boundary(run, certified=False, certificate_passes=29)
-    assert "The certificate is incomplete: 15 of 29 passes." in certificate(unfinished)
-    assert any("--certify" in step.command for step in next_steps(unfinished))
+    assert "The certificate is incomplete: 15 of 29 passes." in certificate(Findings(run=unfinished))
+    assert any("--certify" in step.command for step in next_steps(Findings(run=unfinished)))
 
 
 def test_a_planted_fault_is_named_in_the_first_lines(make_run):
@@ -111,7 +114,8 @@ def test_a_planted_fault_is_named_in_the_first_lines(make_run):
 def test_control_trials_do_not_count_for_the_threshold(make_run):
     run, _ = make_run("threshold")
     assert len(run.records) == 23
-    assert (cell(run, 5).total, cell(run, 5).bad, cell(run, 5).good) == (2, 2, 0)
+    five = Findings(run=run).at_value(5)
+    assert (five.total, five.bad, five.good) == (2, 2, 0)
 
 
 def test_a_control_shows_everything_in_which_it_differs(make_run, parts):
@@ -125,17 +129,17 @@ def test_a_control_shows_everything_in_which_it_differs(make_run, parts):
 def test_the_strip_marks_every_state_with_its_own_character(make_run, parts):
     trials = [parts["passed"](1), parts["slow"](2), parts["hung"](3), parts["passed"](4), parts["hung"](4)]
     run, _ = make_run(parts["Canned"](parts["spec"](), trials, None, "interrupted"))
-    assert strip.text(run).startswith("n_layers  1 . 2 s 3 X 4 x 5   6 ")
-    assert strip.legend(run) == (
+    assert strip.text(Findings(run=run)).startswith("n_layers  1 . 2 s 3 X 4 x 5   6 ")
+    assert strip.legend(Findings(run=run)) == (
         "`.` passed every time · `X` failed every time · `x` failed in some trials · "
         "`s` ran out of time, still making progress · blank: not tried"
     )
 
 
 def test_the_strip_has_a_bar_only_where_a_threshold_was_found(make_run):
-    assert "4 . | 5 X 6 " in strip.text(make_run("threshold")[0])
+    assert "4 . | 5 X 6 " in strip.text(Findings(run=make_run("threshold")[0]))
     for name in ("no_failure", "all_fail", "no_threshold_slow", "inconclusive", "aborted"):
-        assert "|" not in strip.text(make_run(name)[0])
+        assert "|" not in strip.text(Findings(run=make_run(name)[0]))
 
 
 def test_a_long_axis_wraps_within_the_width(make_run, parts):
@@ -143,21 +147,24 @@ def test_a_long_axis_wraps_within_the_width(make_run, parts):
 
     wide = Axis(name="seq_len", path="train.seq_len", type=AxisType.ORDERED, values=tuple(range(128, 4096, 64)))
     run, _ = make_run(parts["Canned"](parts["spec"](axis=wide), [parts["passed"](1)], None, "interrupted"))
-    lines = strip.text(run).splitlines()
+    lines = strip.text(Findings(run=run)).splitlines()
     assert len(lines) > 3
     assert max(map(len, lines)) <= 76
 
 
 def test_the_failure_sought_comes_first_then_the_others(make_run):
     run, _ = make_run("inconclusive")
-    assert [(g.value, str(g.first.verdict)) for g in groups(run)] == [(8, "HANG (deadlock)"), (6, "UNRESOLVED")]
+    assert [(g.value, str(g.first.verdict)) for g in Findings(run=run).groups] == [
+        (8, "HANG (deadlock)"),
+        (6, "UNRESOLVED"),
+    ]
 
 
 def test_requested_against_effective_names_what_differs(make_run, parts):
     record, evidence = parts["passed"](1)
     odd = dataclasses.replace(evidence, config_differences=("model.dim: asked 64, ran 128",))
     run, run_dir = make_run(parts["Canned"](parts["spec"](), [(record, odd), parts["passed"](2)]))
-    text = SECTIONS.load("fixed")(run, run_dir).markdown
+    text = SECTIONS.load("fixed")(Findings(run=run), run_dir).markdown
     assert "agrees in 1 of 2 trials" in text
     assert "- model.dim: asked 64, ran 128 (trials 1)" in text
 
@@ -166,7 +173,7 @@ def test_trials_with_other_kernels_are_pointed_out(make_run, parts):
     record, evidence = parts["passed"](2)
     other = dataclasses.replace(evidence, kernels=evidence.kernels[:1])
     run, run_dir = make_run(parts["Canned"](parts["spec"](), [parts["passed"](1), (record, other)]))
-    assert "did not all run the same kernels" in SECTIONS.load("kernels")(run, run_dir).markdown
+    assert "did not all run the same kernels" in SECTIONS.load("kernels")(Findings(run=run), run_dir).markdown
 
 
 def test_what_a_program_prints_cannot_break_out_of_its_place(make_run, parts):
@@ -214,10 +221,11 @@ def test_the_json_twin_is_strict_json_and_holds_the_run(make_run):
     records = (dataclasses.replace(run.records[0], measurement=odd), *run.records[1:])
     document = json_render.dump(json_render.data(build(dataclasses.replace(run, records=records), run_dir)))
     data = json.loads(document, parse_constant=lambda name: pytest.fail(f"not JSON: {name}"))
-    assert data["answer"] == headline(run)
+    assert data["answer"] == headline(Findings(run=run))
     assert data["run"]["answer"]["boundary"]["first_bad"] == 5
     assert len(data["run"]["records"]) == 23
-    assert [s["name"] for s in data["sections"]] == [n for n in SECTIONS if n in {s["name"] for s in data["sections"]}]
+    names = [s["name"] for s in data["sections"]]
+    assert names == ["answer", *(n for n in SECTIONS if n in names)]
 
 
 def test_write_puts_both_files_beside_the_journal(make_run):
@@ -278,9 +286,9 @@ def test_more_time_is_proposed_from_what_was_predicted(make_run):
     run, _ = make_run("no_threshold_slow")
     assert run.boundary.finding is Finding.NO_THRESHOLD_SLOW
     # 12 layers: 8 steps of 12 * 9/8 s and 0.4 s beside them make 108.4 s; twice that, up to the next 10
-    assert next_steps(run)[0].command[-2:] == ("--total", "220s")
+    assert next_steps(Findings(run=run))[0].command[-2:] == ("--total", "220s")
     whole = dataclasses.replace(run.boundary.fit, quantity="seconds per trial", intercept=0.4, slope=9.0)
-    assert next_steps(with_boundary(run, fit=whole))[0].command[-2:] == ("--total", "220s")
+    assert next_steps(Findings(run=with_boundary(run, fit=whole)))[0].command[-2:] == ("--total", "220s")
 
 
 def test_far_beyond_what_was_measured_the_time_it_needs_is_a_lower_bound_and_more_is_allowed(make_run):
@@ -288,13 +296,13 @@ def test_far_beyond_what_was_measured_the_time_it_needs_is_a_lower_bound_and_mor
     near = [point for point in run.boundary.fit.points if point[0] < 3]
     assert max(near)[0] == 2
     far = with_boundary(run, fit=dataclasses.replace(run.boundary.fit, points=tuple(near)))
-    step = next_steps(far)[0]
+    step = next_steps(Findings(run=far))[0]
     assert step.text == (
         "Give it time: n_layers=12 is predicted to need at least about 108 s (this is 6 times beyond, where time may "
         "grow faster); this allows four times that."
     )
     assert step.command[-2:] == ("--total", "440s")
-    text = SECTIONS.load("scaling")(far, run_dir).markdown
+    text = SECTIONS.load("scaling")(Findings(run=far), run_dir).markdown
     assert "| 12 | - | - | at least about 14 s (predicted) |" in text
     assert "| 8 | - | - | 9.0 s (predicted) |" in text
     drawn = draw(far.boundary.fit, axis="n_layers", hide=str)
@@ -313,20 +321,20 @@ def test_a_trial_far_beyond_what_was_measured_says_so_beside_its_healthy_time():
 
 def test_without_a_fit_more_time_is_a_multiple_of_the_limit(make_run):
     run, _ = make_run("no_threshold_slow")
-    assert next_steps(with_boundary(run, fit=None))[0].command[-2:] == ("--total", "240s")
+    assert next_steps(Findings(run=with_boundary(run, fit=None)))[0].command[-2:] == ("--total", "240s")
 
 
 def test_several_slow_values_make_one_sentence(make_run, parts):
     canned = parts["no_threshold_slow"]()
     run, _ = make_run(dataclasses.replace(canned, trials=[*canned.trials, parts["slow"](10)]))
     counts = "n_layers 8, 10: 2 of 2 trials ran out of time while still making progress."
-    assert claim_of(run) == ("Observed", counts)
+    assert claim_of(Findings(run=run)) == ("Observed", counts)
 
 
 def test_a_fit_of_steps_is_not_taken_for_one_of_trials(make_run):
     run, run_dir = make_run("no_threshold_slow")
-    assert "a step takes 1.12 s more per layer" in headline(run)
-    text = SECTIONS.load("scaling")(run, run_dir).markdown
+    assert "a step takes 1.12 s more per layer" in headline(Findings(run=run))
+    text = SECTIONS.load("scaling")(Findings(run=run), run_dir).markdown
     assert "measured seconds per step (median)" in text
     assert "| 4 | 1 pass | 4.5 s | 4.5 s |" in text  # the step, not the 36.4 s of the trial
     assert "| 12 | - | - | 14 s (predicted) |" in text
@@ -334,7 +342,7 @@ def test_a_fit_of_steps_is_not_taken_for_one_of_trials(make_run):
 
 def test_a_planted_fault_leads_to_the_real_question(make_run):
     run, _ = make_run("threshold")
-    assert next_steps(run)[1].command == ("nsa-harness", "bisect", "--axis", "n_layers")
+    assert next_steps(Findings(run=run))[1].command == ("nsa-harness", "bisect", "--axis", "n_layers")
 
 
 @pytest.mark.parametrize("word", ["confirmed", "Definitively", "proven", "root cause", "fundamental", "certainly"])

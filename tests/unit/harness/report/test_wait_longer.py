@@ -9,6 +9,7 @@ import pytest
 from harness.core.outcome import StopReason
 from harness.core.verdict import Answer, Confidence
 from harness.report.campaign.next_steps import next_steps
+from harness.report.findings import Findings
 
 
 def ended(run, *, stopped_by, confidence):
@@ -36,5 +37,5 @@ def test_a_longer_limit_is_proposed_where_the_outside_may_only_have_been_late(
     make_run, stopped_by, confidence, proposed
 ):
     run, _ = make_run("threshold")
-    first = next_steps(ended(run, stopped_by=stopped_by, confidence=confidence))[0]
+    first = next_steps(Findings(run=ended(run, stopped_by=stopped_by, confidence=confidence)))[0]
     assert (first.command[-2:] == ("--stall", "60s")) is proposed

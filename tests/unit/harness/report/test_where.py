@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from harness.report.build import build
-from harness.report.campaign.facts import pairs
 from harness.report.campaign.where import where
+from harness.report.findings import Findings
 
 AXES = """
 version: 1
@@ -32,7 +32,7 @@ def cell(attention, n_layers=1, *, patch=False):
 def told(make_campaign):
     def make(*trials):
         run, _ = make_campaign([(*trial, 0) for trial in trials], text=AXES)
-        return where(run, HANG)
+        return where(Findings(run=run), HANG)
 
     return make
 
@@ -66,7 +66,7 @@ def test_failures_without_a_setting_in_common_are_only_counted(make_campaign):
     trials = [(cell("nsa"), "hang", 0), (cell("legacy-sequential", 12), "hang", 0), (cell("nsa", 12), "pass", 0)]
     trials += [(cell("legacy-sequential"), "pass", 0)]
     run, run_dir = make_campaign(trials, text=AXES)
-    assert where(run, HANG) == ""
+    assert where(Findings(run=run), HANG) == ""
     assert build(run, run_dir).summary.verdict == f"{HANG} in 2 of 4 cells"
 
 
@@ -89,5 +89,5 @@ def test_two_cells_that_ran_out_of_time_ended_alike_whatever_reason_was_seen(mak
     run, _ = make_campaign([(cell("nsa"), "slow", 0), (cell("nsa", patch=True), "slow", 0)], text=AXES)
     why = dataclasses.replace(run.records[1].verdict, cause="host-bound")
     told = dataclasses.replace(run, records=(run.records[0], dataclasses.replace(run.records[1], verdict=why)))
-    patch = next(found for found in pairs(told) if found.axis == "patch")
+    patch = next(found for found in Findings(run=told).pairs if found.axis == "patch")
     assert (len(patch.alike), len(patch.different)) == (1, 0)

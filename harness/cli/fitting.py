@@ -1,0 +1,48 @@
+"""Text for a terminal's width: a terminal breaks long lines in the middle of a word, here they break between words.
+
+One place for all commands, of few imports: a list of runs is printed by it, too.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+HANGING = "    "
+"""How much further the rest of a broken line stands to the right."""
+
+_BETWEEN = re.compile(r"(?<!\s)(?=\s)|(?<=,)(?=[^\d\s])")
+"""Where a line may be broken: before a blank, and within the settings of a cell, which has none, after a comma."""
+
+
+def fitting(text: str, *, to: TextIO) -> str:
+    """``text`` with its lines broken between words where ``to`` is a terminal; as it is elsewhere."""
+    if not to.isatty():
+        return text
+    import shutil
+
+    columns = shutil.get_terminal_size().columns
+    return "\n".join(_broken(line, columns) for line in text.split("\n"))
+
+
+def _broken(line: str, columns: int) -> str:
+    indent = line[: len(line) - len(line.lstrip())] + HANGING
+    done, current = "", ""
+    for piece in _BETWEEN.split(line):
+        if current.strip() and len(current) + len(piece) > columns:
+            done += f"{current}\n"
+            current = indent + piece.lstrip()
+        else:
+            current += piece
+    return done + current
+
+
+def say(text: str) -> None:
+    """``text`` on standard output, in lines that fit where it is a terminal."""
+    import click
+
+    click.echo(fitting(text, to=sys.stdout))

@@ -1,0 +1,255 @@
+"""Findings: what the records of a run show, derived once; sections, forms, sentences and next steps all take it.
+
+Whoever derives the failing cell a second time, from the records, sooner or later derives another one: a page once told
+of one trial and named the line of another. So nothing in a report counts, groups or orders trials by itself. Each part
+is worked out when it is first asked for and kept with the value; a run of another kind never pays for it. No prose.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+from typing import TYPE_CHECKING
+
+from harness.core.campaign import Task
+from harness.core.verdict import FAILURES, Answer, Kind
+from harness.report.pairs import Pairs, pairs_of
+from harness.report.subject import GRAVITY, to_tell_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from harness.core.campaign import CellResult
+    from harness.core.point import Point, Value
+    from harness.core.record import Run, TrialRecord
+    from harness.core.verdict import Verdict
+
+
+FAILED = FAILURES | {Kind.BELOW_TARGET}
+"""Kinds that a headline names as a failure: a trial that ended well with wrong numbers did not pass either."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbered:
+    """A trial with its number in the run, from 1."""
+
+    number: int
+    record: TrialRecord
+
+    @property
+    def verdict(self) -> Verdict:
+        """What was concluded of it."""
+        return self.record.verdict
+
+    @property
+    def cell(self) -> Point:
+        """The settings that it ran with."""
+        return self.record.trial.point
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it was run with one thing changed, and so does not count for the threshold."""
+        return self.record.trial.is_control
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """The search's trials at one value of the axis."""
+
+    value: Value
+    trials: tuple[Numbered, ...] = ()
+
+    @property
+    def total(self) -> int:
+        """All trials here."""
+        return len(self.trials)
+
+    @property
+    def good(self) -> int:
+        """Trials that passed."""
+        return sum(t.record.answer is Answer.GOOD for t in self.trials)
+
+    @property
+    def bad(self) -> int:
+        """Trials that showed the failure being sought."""
+        return sum(t.record.answer is Answer.BAD for t in self.trials)
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        """How often each verdict was reached, the most frequent first."""
+        return kinds(trial.record for trial in self.trials)
+
+    @property
+    def pass_s(self) -> float | None:
+        """Median seconds of the trials that passed."""
+        times = [t.record.outcome.duration_s for t in self.trials if t.verdict.kind is Kind.PASS]
+        return median(times) if times else None
+
+    @property
+    def peak_bytes(self) -> int:
+        """Most memory that any of them held."""
+        return max((t.record.measurement.peak_rss_bytes for t in self.trials), default=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Trials of one cell that ended alike; ``value`` is its value on the axis, or its name where there are many."""
+
+    value: Value
+    trials: tuple[Numbered, ...]
+
+    @property
+    def first(self) -> Numbered:
+        """The one to look at."""
+        return self.trials[0]
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether this is the failure being sought."""
+        return self.first.record.answer is Answer.BAD
+
+
+def kinds(records: Iterable[TrialRecord]) -> dict[str, int]:
+    """How often each verdict was reached, the commonest first."""
+    return dict(Counter(str(record.verdict) for record in records).most_common())
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Findings:
+    """What a run shows: two of them are the same only where they are one object, and then nothing was derived twice."""
+
+    run: Run
+
+    @cached_property
+    def trials(self) -> tuple[Numbered, ...]:
+        """Every trial, in the order in which they finished."""
+        return tuple(Numbered(number=i, record=record) for i, record in enumerate(self.run.records, start=1))
+
+    @cached_property
+    def is_line(self) -> bool:
+        """Whether it is a threshold search, whose trials lie along one axis."""
+        return self.run.spec.task is Task.BISECT
+
+    @cached_property
+    def is_single(self) -> bool:
+        """Whether it is one program as it is, with nothing varied."""
+        return all(len(factor.axis.values) < 2 for factor in self.run.spec.matrix.space.factors)
+
+    @property
+    def results(self) -> tuple[CellResult, ...]:
+        """Every cell with its result; before there is an answer, none."""
+        return self.run.answer.cells if self.run.answer else ()
+
+    @cached_property
+    def subject(self) -> TrialRecord | None:
+        """The trial to tell about: see :func:`to_tell_of`."""
+        return to_tell_of(self.run.records)
+
+    @cached_property
+    def searched(self) -> tuple[Numbered, ...]:
+        """The trials that an answer rests on: all but the controls."""
+        return tuple(trial for trial in self.trials if not trial.is_control)
+
+    @cached_property
+    def failed(self) -> tuple[Numbered, ...]:
+        """The trials that a headline names as failures."""
+        return tuple(trial for trial in self.trials if trial.verdict.kind in FAILED)
+
+    @cached_property
+    def slow(self) -> tuple[Numbered, ...]:
+        """The trials that ran out of time while still making progress."""
+        return tuple(trial for trial in self.trials if trial.verdict.kind is Kind.SLOW)
+
+    @cached_property
+    def controls(self) -> Mapping[str, tuple[Numbered, ...]]:
+        """The control trials by the name of the control."""
+        found: dict[str, tuple[Numbered, ...]] = {}
+        for trial in self.trials:
+            if trial.is_control:
+                name = trial.record.trial.control
+                found[name] = (*found.get(name, ()), trial)
+        return found
+
+    @cached_property
+    def by_cell(self) -> Mapping[Point, list[Numbered]]:
+        """The trials of each cell, in the order in which cells were first tried."""
+        found: dict[Point, list[Numbered]] = {}
+        for trial in self.trials:
+            found.setdefault(trial.cell, []).append(trial)
+        return found
+
+    def name_of(self, cell: Point) -> str:
+        """The settings in which a cell differs from the known-good corner; ``good`` for that corner."""
+        return "the program" if self.is_single else self.run.spec.matrix.space.name_of(cell)
+
+    def value_of(self, trial: Numbered) -> Value:
+        """Where on the axis it was."""
+        return trial.cell.get(self.run.axis.name)
+
+    @cached_property
+    def along(self) -> tuple[Cell, ...]:
+        """Every value of the axis with its trials, in axis order; those without a trial, too."""
+        at: dict[Value, list[Numbered]] = {value: [] for value in self.run.axis.values}
+        for trial in self.searched:
+            at.setdefault(self.value_of(trial), []).append(trial)
+        return tuple(Cell(value=value, trials=tuple(trials)) for value, trials in at.items())
+
+    def at_value(self, value: Value) -> Cell:
+        """The trials at ``value`` of the axis."""
+        for cell in self.along:
+            if cell.value == value:
+                return cell
+        return Cell(value=value)
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """Trials of one cell that ended alike and did not pass, the one to speak of first.
+
+        Along an axis that is the failure sought, at the first failing value; over cells it is the group of the trial
+        that is told of, then the failure sought, then the gravest.
+        """
+        alike: dict[tuple[Value, str], list[Numbered]] = {}
+        for trial in self.searched if self.is_line else self.trials:
+            if trial.verdict.kind is not Kind.PASS:
+                value = self.value_of(trial) if self.is_line else self.name_of(trial.cell)
+                alike.setdefault((value, self._how(trial)), []).append(trial)
+        found = [Group(value=value, trials=tuple(trials)) for (value, _), trials in alike.items()]
+        return tuple(sorted(found, key=self._rank_on_axis if self.is_line else self._rank_by_gravity))
+
+    def _how(self, trial: Numbered) -> str:
+        """How it ended; along an axis also whether it showed the failure sought, which decides what counts."""
+        sought = " (sought)" if self.is_line and trial.record.answer is Answer.BAD else ""
+        return f"{trial.verdict}{sought}"
+
+    def _rank_on_axis(self, group: Group) -> tuple[int, int]:
+        values = self.run.axis.values
+        return int(not group.is_bad), values.index(group.value) if group.value in values else len(values)
+
+    def _rank_by_gravity(self, group: Group) -> tuple[int, int, int]:
+        is_told_of = any(trial.record is self.subject for trial in group.trials)
+        return int(not is_told_of), int(not group.is_bad), GRAVITY.index(group.first.verdict.kind)
+
+    @property
+    def failing(self) -> Group | None:
+        """The failure that the answer is about: the one sought, at the first failing value."""
+        first = next(iter(self.groups), None)
+        return first if first is not None and first.is_bad else None
+
+    def pairs_along(self, axis: str) -> Pairs:
+        """The pairs that differ in ``axis`` only; of an axis that no two cells differ in, none."""
+        for found in self.pairs:
+            if found.axis == axis:
+                return found
+        return Pairs(axis=axis)
+
+    @cached_property
+    def pairs(self) -> tuple[Pairs, ...]:
+        """For every axis the pairs of cells that differ in nothing else: see :func:`pairs_of`."""
+        return pairs_of(self.by_cell, axes=[factor.name for factor in self.run.spec.matrix.space.factors])
+
+
+def cells_of(trials: Iterable[Numbered]) -> list[Point]:
+    """The cells of ``trials``, each once, in their order."""
+    return list(dict.fromkeys(trial.cell for trial in trials))
