@@ -18,7 +18,7 @@ from harness.cli.main import main
 from harness.launch import procs
 from harness.observe import survey
 from harness.observe.proc import Proc
-from harness.observe.stacks import pyspy, pystack
+from harness.observe.stacks import dumper
 from harness.observe.stacks.pyspy import PySpy
 from harness.testing.executors import wait_gone
 
@@ -163,8 +163,7 @@ def test_a_rank_that_ended_is_named_and_the_exit_code_says_so(job):
 
 
 def test_without_a_dumper_nothing_is_read_and_the_exit_code_says_so(job, monkeypatch):
-    for module in (pyspy, pystack):
-        monkeypatch.setattr(module, "find_tool", lambda name: None)
+    monkeypatch.setattr(dumper, "find_tool", lambda name: None)
 
     done = stacks(job.pids[0], "--samples", 1)
 

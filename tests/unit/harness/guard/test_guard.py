@@ -290,7 +290,7 @@ def test_a_hang_is_still_over_when_it_was_told_last_that_nothing_can_be_seen(tmp
         first = guarding(tmp_path, process, look=HANGS, heard=heard)
         ticks(first, 20)
         first.look = lambda job: BLIND
-        ticks(first, 100)
+        ticks(first, 500)  # what has not run since two looks that agreed is looked into each half hour
         first.ledger.close()
         process.kill()
     ticks(guarding(tmp_path, None, look=HANGS, heard=heard), 1)
