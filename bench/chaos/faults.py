@@ -54,6 +54,9 @@ CALLS = (
 )
 """System calls that can fail, or be where a process is when it ends."""
 
+ROOT = str(Path(__file__).parents[2])
+"""Where ``bench`` lies: our own processes find it there also where the harness itself is installed elsewhere."""
+
 FAULTS = ("signal=KILL", "signal=STOP", "error=EIO", "error=ENOSPC", "error=ECONNRESET", "error=EMFILE")
 
 WAYS = {
@@ -425,11 +428,12 @@ def _make_ready(fault: Fault) -> None:
     """In the controller: have trials start in the way that is wanted, and the process that is wanted stop first."""
     if fault.way == "forkserver":
         EXECUTORS.put("local", "bench.chaos.forked:ForkedScripts")
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
     if fault.number and fault.whom == "controller":
         os.kill(os.getpid(), signal.SIGSTOP)
     elif fault.number:
         os.environ[GATE] = str(WAYS[fault.way][fault.whom])
-        local.BOOT = local.BOOT.replace("from", "import bench.chaos.gate; from", 1)
+        local.BOOT = local.BOOT.replace("from", f"sys.path.append({ROOT!r}); import bench.chaos.gate; from", 1)
 
 
 def _entry(argv: list[str]) -> int:
