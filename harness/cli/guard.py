@@ -116,6 +116,7 @@ def guard(
         one.run(stop=lambda: False)
     except KeyboardInterrupt:
         click.echo("interrupted; the jobs run on", err=True)
+        one.write_reports()  # the messages name them
         ctx.exit(ExitCode.INTERRUPTED)
     finally:
         ledger.close()

@@ -142,8 +142,7 @@ class Guard:
                 self._look_into(job, vigil)
         self.ledger.flush()
         self._deliver()
-        while self.unwritten:  # after all have been told: a report takes three times as long as a look
-            self.report(self.unwritten.pop(0))
+        self.write_reports()  # after all have been told: a report takes three times as long as a look
         self.metrics.set(
             jobs=len(self.vigils),
             hanging=sum(vigil.hang > 0 for vigil in self.vigils.values()),
@@ -171,6 +170,12 @@ class Guard:
         if job.slurm or not vigil.alike:
             return None
         return jobs.turns(self.families.get(job, [job.pid]), proc=self.proc)
+
+    def write_reports(self) -> None:
+        """Write the reports of all hangs that have been told; one that is interrupted is written the next time."""
+        while self.unwritten:
+            self.report(self.unwritten[0])
+            del self.unwritten[0]
 
     def _routine_s(self) -> float:
         if self.routine_s is not None:

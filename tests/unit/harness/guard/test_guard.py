@@ -299,6 +299,22 @@ def test_a_hang_is_still_over_when_it_was_told_last_that_nothing_can_be_seen(tmp
     ]  # fmt: skip
 
 
+def test_a_report_that_ctrl_c_interrupts_is_written_before_the_guard_ends(tmp_path, asleep):
+    guard, asked = guarding(tmp_path, asleep, look=HANGS, heard=Heard()), []
+
+    def interrupted_once(look):
+        asked.append(look)
+        if len(asked) == 1:
+            raise KeyboardInterrupt
+
+    guard.report = interrupted_once
+    with pytest.raises(KeyboardInterrupt):
+        ticks(guard, 20)
+    guard.write_reports()
+    guard.write_reports()
+    assert asked == [HANGS, HANGS]
+
+
 def test_a_disk_that_is_full_for_a_while_costs_no_event(tmp_path, asleep, monkeypatch):
     guard = guarding(tmp_path, asleep, look=HANGS, heard=Heard())
     real, full = guard.ledger.fd, open("/dev/full", "ab", buffering=0)  # noqa: PTH123, SIM115 - a descriptor is wanted
