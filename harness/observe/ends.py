@@ -161,7 +161,9 @@ class Ends:
         if target.startswith("anon_inode:[eventfd"):
             return End("eventfd", "an event", (pid,), outside=False)
         if target.startswith("/") and self._is_fifo(pid, fd):
-            return self._pipe(target, reads=call not in _WRITES)
+            end = self._pipe(target, reads=call not in _WRITES)
+            # Whoever keeps both ends open itself does so for others to come and go.
+            return end._replace(outside=True) if pid in end.holders else end
         return End(call, target if target.startswith(("/dev/pts", "/dev/tty")) else "")
 
     def _pipe(self, target: str, *, reads: bool) -> End:

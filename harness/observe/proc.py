@@ -30,9 +30,10 @@ BLOCKS_DUMPERS = frozenset("DTtZX")
 
 
 _TELLING = (
-    signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP
+    signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGTERM,
+    signal.SIGCHLD,
 )  # fmt: skip
-"""Signals that a timer of the process's own, or another program, may send to let it go on."""
+"""Signals that a timer of the process's own, a child that ends, or another program may send to let it go on."""
 
 
 class Proc:

@@ -32,6 +32,7 @@ from harness.reading.ranges import holds_for_ever
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from types import UnionType
 
     from harness.core.evidence import Frame, Position, StackSample
 
@@ -77,9 +78,10 @@ class Loop:
 
     ``leaves`` says whether something in it may leave it. ``kind``: ``""`` where it calls or touches what may be at
     work, ``locals`` where it has only names and numbers, ``threads`` where it also reads attributes, or asks methods
-    that only other threads can make answer otherwise. ``tested`` are the names whose truth alone is asked, ``computed``
+    that only other threads can make answer otherwise (``asks``). ``tested`` are the names whose truth alone is asked, ``computed``
     all others. ``sleeps`` says that it calls ``sleep``; ``awaited`` are the names that its condition asks, where
-    nothing in it sets one of them. ``plain`` are names that the whole file gives nothing but constants.
+    nothing in it sets one of them. ``plain`` are names, and attributes
+    as ``s.done``, that the whole file gives nothing but constants.
     """
 
     header_line: int
@@ -89,6 +91,8 @@ class Loop:
     forever: bool = False
     leaves: bool = True
     kind: str = ""
+    asks: bool = False
+    attributes: frozenset[str] = frozenset()
     sleeps: bool = False
     awaited: frozenset[str] = frozenset()
     plain: frozenset[str] = frozenset()
@@ -131,7 +135,7 @@ def read_loops(source: str, *, line: int) -> tuple[Loop, ...]:
         if isinstance(inner, ast.For | ast.While | ast.AsyncFor) and not any(_holds(s, line) for s in inner.orelse):
             around.append(inner)
         node = inner
-    plain = _plain_names(source)
+    plain = _plain_names(source) | _plain_attributes(source)
     return tuple(_loop(one, texts, plain) for one in reversed(around))
 
 
@@ -159,6 +163,55 @@ def _plain_names(source: str) -> frozenset[str]:
         elif isinstance(node, ast.MatchMapping):
             other.add(node.rest or "")
     return frozenset(given - other) if "*" not in other else frozenset()
+
+
+@lru_cache(maxsize=16)
+def _plain_attributes(source: str) -> frozenset[str]:
+    """The attributes, as ``s.done``, that hold a number or nothing by all that a file gives them.
+
+    They are those of a class that the file defines, of the name for one of its objects, and of ``self``: a class
+    without anything above it that could make an attribute more than what was put there.
+    """
+    tree = _tree(source)
+    nodes = list(ast.walk(tree)) if tree is not None else []
+    classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
+    if any(one.bases or one.keywords or one.decorator_list or _LOOKS_UP & _bound_in(one) for one in classes):
+        return frozenset()
+    names = {one.name for one in classes}
+    made: set[int] = set()
+    plainly: set[int] = set()
+    for node in nodes:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _called(node.value) in names:
+            made |= {id(target) for target in node.targets}
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and _is_number(node.value):
+            plainly |= {id(t) for t in (node.targets if isinstance(node, ast.Assign) else [node.target])}
+    stored = [n for n in nodes if isinstance(n, ast.Name | ast.Attribute) and not isinstance(n.ctx, ast.Load)]
+    objects = {n.id for n in stored if isinstance(n, ast.Name) and id(n) in made}
+    objects -= {n.id for n in stored if isinstance(n, ast.Name) and id(n) not in made}
+    objects -= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    inside = {id(target): target.id for one in classes for target in _targets_in(one)}
+    given = {n.attr for n in stored if isinstance(n, ast.Attribute)} | set(inside.values())
+    others = {n.attr for n in stored if isinstance(n, ast.Attribute) and id(n) not in plainly}
+    others |= {name for target, name in inside.items() if target not in plainly}
+    others |= {node.name for one in classes for node in one.body if isinstance(node, _FUNCTIONS)}
+    bases = objects | names | ({"self"} if classes else set())
+    return frozenset(f"{base}.{attribute}" for base in bases for attribute in given - others)
+
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_LOOKS_UP = frozenset({"__getattr__", "__getattribute__", "__slots__", "__setattr__"})
+
+
+def _bound_in(one: ast.ClassDef) -> set[str]:
+    functions = {node.name for node in one.body if isinstance(node, _FUNCTIONS)}
+    return functions | {target.id for target in _targets_in(one)}
+
+
+def _targets_in(one: ast.ClassDef) -> list[ast.Name]:
+    """The names that the statements of a class give a value, those of its functions left out."""
+    simple = [node for node in one.body if not isinstance(node, _FUNCTIONS)]
+    inner = [n for node in simple for n in ast.walk(node)]
+    return [n for n in inner if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)]
 
 
 _NAMED = (ast.ExceptHandler, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.MatchAs, ast.MatchStar)
@@ -204,6 +257,8 @@ def _loop(node: ast.For | ast.While | ast.AsyncFor, texts: Sequence[str], plain:
         forever=_is_forever(node),
         leaves=any(_leaves(statement) for statement in node.body),
         kind=reader.kind if isinstance(node, ast.While) else "",
+        asks=reader.asks,
+        attributes=frozenset(reader.attributes),
         sleeps=reader.sleeps,
         awaited=_awaited(node),
         plain=plain,
@@ -219,10 +274,18 @@ def _awaited(node: ast.For | ast.While | ast.AsyncFor) -> frozenset[str]:
     """The names that the condition of a ``while`` asks; none where something in the loop sets one of them."""
     if not isinstance(node, ast.While):
         return frozenset()
-    names = [inner for inner in ast.walk(node) if isinstance(inner, ast.Name)]
-    given = {name.id for name in names if not isinstance(name.ctx, ast.Load)}
-    asked = frozenset(_names(node.test))
-    return frozenset() if asked & given else asked
+    asked = _asked(node.test, ast.Load)
+    return frozenset() if asked & _asked(node, ast.Store | ast.Del) else asked
+
+
+def _asked(node: ast.AST, how: type[ast.expr_context] | UnionType) -> frozenset[str]:
+    """The names in a piece of code that are read or given a value, one's attribute as ``s.done``; no functions."""
+    inner = list(ast.walk(node))
+    dotted = [n for n in inner if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)]
+    left_out = {id(n.func) for n in inner if isinstance(n, ast.Call)} | {id(n.value) for n in dotted}
+    named = {n.id for n in inner if isinstance(n, ast.Name) and id(n) not in left_out and isinstance(n.ctx, how)}
+    attributes = {ast.unparse(n) for n in dotted if id(n) not in left_out and isinstance(n.ctx, how)}
+    return frozenset(named | attributes)
 
 
 def _is_forever(node: ast.For | ast.While | ast.AsyncFor) -> bool:
@@ -283,7 +346,8 @@ class _Reader(ast.NodeVisitor):
 
     def __init__(self) -> None:
         self.kind = "locals"
-        self.sleeps = False
+        self.asks = self.sleeps = False
+        self.attributes: set[str] = set()
         self.tested: set[str] = set()
         self.held: set[str] = set()
         self.computed: set[str] = set()
@@ -295,8 +359,7 @@ class _Reader(ast.NodeVisitor):
             return
         if isinstance(node, ast.Attribute):
             self.kind = self.kind and "threads"
-            if not isinstance(node.value, ast.Name | ast.Attribute):
-                self.kind = ""
+            self.attributes.add(ast.unparse(node))
             return
         if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
             self.held.add(node.value.id)
@@ -323,7 +386,8 @@ class _Reader(ast.NodeVisitor):
                 self.computed |= _names(argument)
                 self.visit(argument)
         elif isinstance(node.func, ast.Attribute) and node.func.attr in ASKS and not node.args and not node.keywords:
-            self.visit(node.func)
+            self.kind = self.kind and "threads" if isinstance(node.func.value, ast.Name | ast.Attribute) else ""
+            self.asks = True
         elif _called(node) == SLEEP and len(node.args) == 1 and isinstance(node.args[0], ast.Constant | ast.Name):
             self.sleeps = True
         else:
@@ -455,11 +519,11 @@ def _fingerprint(values: Mapping[str, str]) -> str:
 
 
 def _endless(loop: Loop, values: Mapping[str, str]) -> str:
-    if loop.leaves or not _computes_numbers(loop, values):
+    if loop.leaves or not _computes_numbers(loop, values) or (loop.sleeps and not loop.attributes <= loop.plain):
         return ""
     if loop.forever:
         return f"it has no way out and {'only sleeps' if loop.sleeps else 'calls nothing that could raise'}"
-    waits = loop.sleeps and loop.kind == "locals" and not loop.held and loop.awaited
+    waits = loop.sleeps and not loop.asks and not loop.held and loop.awaited
     if waits and all(_is_plain(name, loop, values) for name in loop.awaited):
         return "it only sleeps, and nothing in it changes what it waits for"
     return ""
@@ -476,7 +540,7 @@ def _turns_for_ever(loop: Loop, whole: Mapping[str, int], shared: frozenset[str]
 def _needs(loop: Loop, values: Mapping[str, str], shared: frozenset[str]) -> str:
     if not loop.kind or loop.sleeps or (loop.forever and not loop.leaves):
         return ""
-    if (loop.computed | loop.held) - values.keys():
+    if (_alone(loop.computed, loop) | loop.held) - values.keys():
         return UNSEEN
     if not _computes_numbers(loop, values):
         return ""
@@ -489,9 +553,18 @@ def _needs(loop: Loop, values: Mapping[str, str], shared: frozenset[str]) -> str
 
 
 def _computes_numbers(loop: Loop, values: Mapping[str, str]) -> bool:
-    """Whether all that the loop computes with is plain: what has operators of its own may be at work."""
-    plain = all(_is_plain(name, loop, values) for name in loop.computed)
+    """Whether all that the loop computes with is plain: what has operators of its own may be at work.
+
+    An attribute of what is not known to be plain may lie in memory that is shared; one of ``self`` hardly does.
+    """
+    known = {name for name in loop.attributes if not name.startswith("self.")} <= loop.plain
+    plain = known and all(_is_plain(name, loop, values) for name in _alone(loop.computed, loop))
     return bool(loop.kind) and plain and all(values.get(name, "?")[:1] in _HOLDS for name in loop.held)
+
+
+def _alone(names: frozenset[str], loop: Loop) -> frozenset[str]:
+    """Those of a loop's names that stand for more than whose attribute is meant."""
+    return names - {attribute.partition(".")[0] for attribute in loop.attributes}
 
 
 def _is_plain(name: str, loop: Loop, values: Mapping[str, str]) -> bool:

@@ -18,7 +18,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from harness.reading.desync import Divergence, Parting, crossed, partings
-from harness.reading.frames import bare, own_frame, python_frames
+from harness.reading.frames import bare, is_own, own_frame, python_frames
 from harness.reading.gpus import Gpus
 from harness.reading.meeting import MEETINGS, Meeting
 from harness.reading.standing import Chance, Standing, alive, standings
@@ -233,7 +233,9 @@ class _Relations:
 
     def _until(self, rank: int) -> Chance:
         if rank in self._job.ranks:
-            return Chance(how=f"waits for rank {rank}", who=frozenset({self._job.ranks[rank]}))
+            pid = self._job.ranks[rank]
+            by_thread = _may_come_by_a_thread(self._job.stand[pid])
+            return Chance(how=f"waits for rank {rank}", who=frozenset({pid}), any_thread=by_thread)
         return Chance(how=f"waits for rank {rank}, which is not here", ender=Ender.MACHINE)
 
     def _in_meeting(self, rank: int, meeting: Meeting, elsewhere: frozenset[int]) -> tuple[Chance, ...]:
@@ -259,6 +261,13 @@ class _Relations:
     @cached_property
     def _all_spin(self) -> bool:
         return all(spins(self._job.stand[pid], self._gpus) for pid in self._job.ranks.values())
+
+
+def _may_come_by_a_thread(one: Standing) -> bool:
+    """Whether a thread of the program's own, asleep for all of the silence, may yet make the call for its rank."""
+    decides = one.thread.tid if one.thread is not None else one.pid
+    own = {t.tid for sample in one.samples for t in sample.threads if any(is_own(f) for f in python_frames(t))}
+    return bool((own - {decides}) & one.unwoken)
 
 
 def _place(meeting: Meeting | None) -> tuple[str, str] | None:

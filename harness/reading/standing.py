@@ -16,7 +16,7 @@ taking "nothing in the whole job moves" for the question (a hang beside a proces
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from harness.core.node import PIDS
@@ -44,16 +44,23 @@ ALARMS = frozenset({"SIGALRM", "SIGVTALRM", "SIGPROF"})
 """Signals that a timer of the process's own sends: a program that handles one may be woken by it from any wait."""
 
 MESSAGES = frozenset({"SIGUSR1", "SIGUSR2", "SIGHUP"})
-"""Signals by which programs tell each other something: a handler of such a signal may change what a loop asks."""
+"""Signals by which programs tell each other something: a handler of one may change what a loop asks, or end a wait."""
+
+ENDS = "SIGTERM"
+"""The signal that asks a program to end: an event loop that handles it may wait for nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chance:
-    """Something that may let a process go on: itself (``moves``), somebody outside, or other processes (``who``)."""
+    """Something that may let a process go on: itself (``moves``), somebody outside, or other processes (``who``).
+
+    ``any_thread`` says that any thread of theirs may do it, and not only the one that decides whether they go on.
+    """
 
     how: str
     ender: Ender | None = None
     who: frozenset[int] = field(default=frozenset())
+    any_thread: bool = False
 
     @property
     def moves(self) -> bool:
@@ -66,8 +73,9 @@ class Standing:
     """One process in its silence. ``thread`` is the stack of the thread that decides, ``wait`` what it waits for.
 
     ``chances`` are all that may let it go on; none: it never will. ``meeting`` is the collective, or the GPU, that its
-    stacks agree it waits for. ``asks`` says that it merely asks others again and again whether they are done, or have
-    work.
+    stacks agree it waits for. ``helps`` are what may let its other threads go on: one of them may send what another
+    process waits for, though this one never goes on. ``asks`` says that it merely asks others again and again whether
+    they are done, or have work.
     """
 
     pid: int
@@ -82,6 +90,7 @@ class Standing:
     wait: Wait | None
     meeting: Meeting | None
     chances: tuple[Chance, ...]
+    helps: tuple[Chance, ...] = ()
     asks: bool = False
 
     @property
@@ -111,6 +120,17 @@ class Standing:
         decides = self.state.tid if self.state is not None else self.pid
         others = (t for t in self.looks[-1].threads if t.tid not in (decides, *self.motion.background))
         return any((wait := wait_of(other)) is None or bool(wait.outside) for other in others if not is_ticker(other))
+
+    @property
+    def unwoken(self) -> frozenset[int]:
+        """Its threads that sleep on a timer from which no undisturbed window saw them wake: not those that tick."""
+        by_id = {look.id: look for look in self.looks}
+        woke: set[int] = set()
+        for look in self.looks:
+            opening = by_id.get(look.undisturbed_since or "")
+            before = {t.tid: t.voluntary_switches for t in opening.threads} if opening is not None else {}
+            woke |= {t.tid for t in look.threads if before.get(t.tid, t.voluntary_switches) != t.voluntary_switches}
+        return frozenset(t.tid for t in self.looks[-1].threads if t.timed and t.tid not in woke)
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -169,6 +189,7 @@ def standing(
     asks = polls and thread is not None and asks_again(thread)
     # Whoever has started nobody asks the process that started it: a loader's worker without work.
     asked = (children or frozenset({last.parent}) & known) if asks else frozenset[int]()
+    told = () if asked or last.state == "T" else tuple(_told(last, thread, children))
     return Standing(
         pid=last.pid,
         rank=last.rank,
@@ -182,7 +203,8 @@ def standing(
         wait=wait,
         meeting=meeting,
         asks=bool(asked),
-        chances=tuple(_chances(last, moved, taken, state, thread, known=known, asked=asked)),
+        chances=(*_chances(last, moved, taken, state, thread, known=known, asked=asked), *told),
+        helps=tuple(_helps(moved, taken, state, known=known)),
     )
 
 
@@ -272,7 +294,29 @@ def _of_threads(
             continue  # it looks after a package that has nothing to do with the lock
         for chance in _chances_of(other, pid=moved.pid, known=known):
             name = f" {other.name}" if other.name else ""
-            yield Chance(how=f"thread{name} ({other.tid}) {chance.how}", ender=chance.ender, who=chance.who)
+            yield replace(chance, how=f"thread{name} ({other.tid}) {chance.how}")
+
+
+def _told(last: ProcessState, thread: ThreadStack | None, children: frozenset[int]) -> Iterable[Chance]:
+    """By whose signal a process may go on: its handler may set what the main thread waits for."""
+    innermost = next(iter(python_frames(thread)), None) if thread is not None else None
+    awaited = MESSAGES | ({ENDS} if innermost is not None and innermost.file.endswith("/selectors.py") else set())
+    for name in sorted(awaited.intersection(last.handles)):
+        yield Chance(how=f"it handles {name}, which another program may send", ender=Ender.PROGRAM)
+    if "SIGCHLD" in last.handles and children:
+        yield Chance(how="it handles SIGCHLD, which the end of a child sends", who=children)
+
+
+def _helps(
+    moved: Motion | None, samples: Sequence[StackSample], state: ThreadState | None, *, known: frozenset[int]
+) -> Iterable[Chance]:
+    """What may let the threads go on beside the one that decides, less those that mean nothing to the program."""
+    if moved is None or state is None:
+        return
+    nobody = _sleep_for_nobody(samples) | moved.background
+    for other in moved.looks[-1].threads:
+        if other.tid != state.tid and other.tid not in nobody and not is_ticker(other) and other.state not in "Tt":
+            yield from _chances_of(other, pid=moved.pid, known=known)
 
 
 def _sleep_for_nobody(samples: Sequence[StackSample]) -> frozenset[int]:
@@ -297,7 +341,8 @@ def _chances_of(state: ThreadState, *, pid: int, known: frozenset[int]) -> Itera
         return
     holders = frozenset(wait.holders) - {pid}
     if holders & known:
-        yield Chance(how=f"waits for {wait.what}", who=holders & known)
+        any_thread = wait.cause != "waiting-for-child"
+        yield Chance(how=f"waits for {wait.what}", who=holders & known, any_thread=any_thread)
     if holders - known:
         yield Chance(how=f"waits for {wait.what}, which a process that was not looked at may end", ender=Ender.JOB)
 
@@ -319,9 +364,10 @@ def alive(
 ) -> dict[int, Chance]:
     """The processes that may go on, each with the chance by which; all others never will.
 
-    A process that computes and goes nowhere (``goes_nowhere``) does not go on.
+    A process that computes and goes nowhere (``goes_nowhere``) does not go on; another thread of it may still help.
     """
     found: dict[int, Chance] = {}
+    helpful = {pid for pid, one in stand.items() if any(c.moves or c.ender is not None for c in one.helps)}
     for pid, one in stand.items():
         if goes_nowhere(one):
             continue
@@ -332,13 +378,21 @@ def alive(
     while grown:
         grown = False
         for pid, one in stand.items():
+            if pid not in helpful and any(_has_come(c, found, helpful) for c in one.helps):
+                helpful.add(pid)
+                grown = True
             if pid in found or goes_nowhere(one):
                 continue
-            chance = next((c for c in one.chances if any(other in found for other in c.who)), None)
+            chance = next((c for c in one.chances if _has_come(c, found, helpful)), None)
             if chance is not None:
                 found[pid] = chance
                 grown = True
     return found
+
+
+def _has_come(chance: Chance, found: Mapping[int, Chance], helpful: set[int]) -> bool:
+    """Whether one of the processes that ``chance`` depends on may do what it depends on."""
+    return any(pid in found or (chance.any_thread and pid in helpful) for pid in chance.who)
 
 
 def culprit(stand: Mapping[int, Standing], start: int) -> Standing:

@@ -43,15 +43,15 @@ from harness.reading.gpus import gpus_of_pids
 from harness.reading.loops import goes_nowhere, sleeps_for_ever
 from harness.reading.pace import ASKED_S
 from harness.reading.ranks import late_ranks
-from harness.reading.standing import ALARMS, MESSAGES, culprit
+from harness.reading.standing import ALARMS, ENDS, MESSAGES, culprit
 from harness.reading.stillness import SAMPLES, STOPPED_S
-from harness.reading.waits import UNSEEN, Ender, gil_holder, lock_cause
+from harness.reading.waits import UNSEEN, Ender, gil_holder, lock_cause, wait_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harness.classify.views import RankView
-    from harness.core.evidence import EvidenceId, LoopSample, ProcessState, StackSample
+    from harness.core.evidence import EvidenceId, LoopSample, ProcessState, StackSample, ThreadState
     from harness.core.verdict import Case, Verdict
     from harness.reading.gpus import GpuView
     from harness.reading.ranks import Job
@@ -119,12 +119,18 @@ def _endless(case: Case, job: Job, one: Standing) -> LoopSample | None:
         return None
     if ALARMS.intersection(one.looks[-1].handles):
         return None  # the handler of a timer's signal may raise in it, or change what it asks
-    told = MESSAGES.intersection(one.looks[-1].handles)
-    awake = {t.tid for t in moved.threads if t.state not in "SI" or t.timed is not False} - {moved.busiest}
+    told = (MESSAGES | {ENDS}).intersection(one.looks[-1].handles)
+    awake = {t.tid for t in moved.threads if _may_wake(t)} - {moved.busiest}
     runs_python = {t.tid for sample in one.samples for t in sample.threads if python_frames(t)}
     alone = not told and not awake and not job.alive(lambda other: other.pid == one.pid)
     alone_in_python = not told and not awake & runs_python
     return goes_nowhere(one.samples, tid=moved.busiest, alone=alone, alone_in_python=alone_in_python)
+
+
+def _may_wake(thread: ThreadState) -> bool:
+    """Whether a thread runs, or something outside the job may let it go on."""
+    wait = wait_of(thread)
+    return thread.state not in "SI" or thread.timed is not False or wait is None or bool(wait.outside)
 
 
 def _sleeps_for_ever(one: Standing, tid: int) -> LoopSample | None:

@@ -88,3 +88,16 @@ def test_a_wait_for_any_signal_is_ended_by_nobody_where_no_handler_lets_the_prog
         end = Ends({child.pid: ME}).of(child.pid, Call("pause", (0,) * 6, timed=False))
         child.kill()
     assert (end.holders, end.outside) == ((), outside)
+
+
+def test_what_comes_through_a_named_pipe_whose_both_ends_the_reader_keeps_open_may_come_from_outside(tmp_path):
+    os.mkfifo(tmp_path / "control")
+    both = os.open(tmp_path / "control", os.O_RDWR)
+    reads, writes = os.pipe()
+    try:
+        me = os.getpid()
+        ends = [Ends({me: 1}).of(me, Call("read", (fd, 0, 0, 0, 0, 0), timed=False)) for fd in (both, reads)]
+    finally:
+        for fd in (both, reads, writes):
+            os.close(fd)
+    assert [(end.holders, end.outside) for end in ends] == [((me,), True), ((me,), False)]

@@ -1,0 +1,65 @@
+"""Who may go on: whatever thread of a process may give another what it waits for, or whatever signal it handles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.classify.rules.stalled import _may_wake
+from harness.core.evidence import ProcessState, ThreadState
+from harness.reading.standing import alive, standing
+
+PARENT, CHILD = 100, 120
+LOCK = {"wchan": "futex_do_wait", "call": "futex", "timed": False}
+NAP = {"wchan": "hrtimer_nanosleep", "call": "clock_nanosleep", "timed": True}
+FOR_CHILD = {"wchan": "do_wait", "call": "wait4", "timed": False, "holders": (CHILD,), "outside": False}
+FROM_PARENT = {"wchan": "pipe_read", "call": "pipe-read", "timed": False, "holders": (PARENT,), "outside": False}
+FROM_AFAR = {"wchan": "wait_woken", "call": "socket-inet", "timed": False, "holders": (), "outside": True}
+
+
+def asleep(tid: int, wait: dict[str, Any]) -> ThreadState:
+    return ThreadState(
+        tid=tid, name="python", state="S", cpu_s=1.0, voluntary_switches=9, involuntary_switches=0, **wait
+    )
+
+
+def looks(pid: int, *waits: dict[str, Any], parent: int = 1, handles: tuple[str, ...] = ()) -> list[ProcessState]:
+    """Three looks at a process that sleeps; its threads by what they wait for, the main thread's first."""
+    return [
+        ProcessState(
+            id=f"look-{pid}-{n}", t_s=1.0 + n, rank=0, pid=pid, state="S",
+            threads=tuple(asleep(pid + i, wait) for i, wait in enumerate(waits)),
+            rss_bytes=0, minor_faults=0, read_bytes=0, written_bytes=0, children=0, parent=parent, handles=handles,
+            undisturbed_since=f"look-{pid}-{n - 1}" if n else None,
+        )
+        for n in range(3)
+    ]  # fmt: skip
+
+
+def live(*processes: list[ProcessState]) -> set[int]:
+    known = frozenset(seen[-1].pid for seen in processes)
+    below = {pid: frozenset(s[-1].pid for s in processes if s[-1].parent == pid) for pid in known}
+    return set(alive({s[-1].pid: standing(s, [], known=known, children=below[s[-1].pid]) for s in processes}))
+
+
+@pytest.mark.parametrize(("thread", "goes_on"), [(NAP, {PARENT, CHILD}), (FROM_AFAR, {PARENT, CHILD}), (LOCK, set())])
+def test_a_child_gets_what_a_thread_of_the_parent_that_waits_for_it_sends(thread, goes_on):
+    assert live(looks(PARENT, FOR_CHILD, thread), looks(CHILD, FROM_PARENT, parent=PARENT)) == goes_on
+
+
+@pytest.mark.parametrize(
+    ("handles", "goes_on"), [("SIGUSR1", True), ("SIGALRM", True), ("SIGTERM", False), ("SIGCHLD", False)]
+)
+def test_the_handler_of_a_signal_that_somebody_may_send_lets_a_main_thread_go_on(handles, goes_on):
+    assert (live(looks(PARENT, LOCK, handles=(handles,))) == {PARENT}) is goes_on
+
+
+@pytest.mark.parametrize(("child", "goes_on"), [(NAP, {PARENT, CHILD}), (LOCK, set())])
+def test_the_end_of_a_child_lets_whoever_handles_its_signal_go_on(child, goes_on):
+    assert live(looks(PARENT, LOCK, handles=("SIGCHLD",)), looks(CHILD, child, parent=PARENT)) == goes_on
+
+
+@pytest.mark.parametrize(("wait", "may"), [(LOCK, False), (NAP, True), (FROM_AFAR, True), (FROM_PARENT, False)])
+def test_a_thread_that_waits_for_somebody_outside_may_change_what_a_loop_asks(wait, may):
+    assert _may_wake(asleep(PARENT, wait)) is may
