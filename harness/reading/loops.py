@@ -78,10 +78,10 @@ class Loop:
 
     ``leaves`` says whether something in it may leave it. ``kind``: ``""`` where it calls or touches what may be at
     work, ``locals`` where it has only names and numbers, ``threads`` where it also reads attributes, or asks methods
-    that only other threads can make answer otherwise (``asks``). ``tested`` are the names whose truth alone is asked, ``computed``
-    all others. ``sleeps`` says that it calls ``sleep``; ``awaited`` are the names that its condition asks, where
-    nothing in it sets one of them. ``plain`` are names, and attributes
-    as ``s.done``, that the whole file gives nothing but constants.
+    that only other threads can make answer otherwise (``asks``). ``tested`` are the names whose truth alone is asked,
+    ``computed`` all others. ``sleeps`` says that it calls ``sleep``; ``awaited`` are the names that its condition asks,
+    where nothing in it sets one of them. ``plain`` are names, and attributes as ``s.done``, that the whole file gives
+    nothing but constants.
     """
 
     header_line: int

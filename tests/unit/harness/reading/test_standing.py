@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from harness.classify.rules.stalled import _may_wake
-from harness.core.evidence import ProcessState, ThreadState
+from harness.core.evidence import Frame, ProcessState, StackSample, ThreadStack, ThreadState
+from harness.reading.ranks import _may_come_by_a_thread
 from harness.reading.standing import alive, standing
 
 PARENT, CHILD = 100, 120
@@ -63,3 +65,29 @@ def test_the_end_of_a_child_lets_whoever_handles_its_signal_go_on(child, goes_on
 @pytest.mark.parametrize(("wait", "may"), [(LOCK, False), (NAP, True), (FROM_AFAR, True), (FROM_PARENT, False)])
 def test_a_thread_that_waits_for_somebody_outside_may_change_what_a_loop_asks(wait, may):
     assert _may_wake(asleep(PARENT, wait)) is may
+
+
+@pytest.mark.parametrize(
+    ("file", "woke", "may"),
+    [
+        ("/src/train.py", 0, True),
+        ("/src/train.py", 1, False),  # it ticks: a heartbeat of the program's own
+        ("/usr/lib/python3.11/threading.py", 0, False),
+    ],
+)
+def test_a_rank_may_yet_come_by_a_thread_of_its_program_that_has_slept_all_the_while(file, woke, may):
+    seen = looks(PARENT, LOCK, NAP)
+    last = seen[-1].threads[1]
+    woken = replace(last, voluntary_switches=last.voluntary_switches + woke)
+    seen[-1] = replace(seen[-1], threads=(seen[-1].threads[0], woken))
+    threads = [(PARENT, "/src/train.py"), (PARENT + 1, file)]
+    stacks = [
+        StackSample(
+            id=f"stack-{n}", source="py-spy", native=False, t_s=1.0 + n, rank=0, pid=PARENT,
+            threads=tuple(
+                ThreadStack(tid=tid, name="", frames=(Frame(function="f", file=at, line=1),)) for tid, at in threads
+            ),
+        )
+        for n in range(3)
+    ]  # fmt: skip
+    assert _may_come_by_a_thread(standing(seen, stacks, known=frozenset({PARENT}))) is may
