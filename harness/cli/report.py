@@ -267,11 +267,12 @@ def _verify(names: tuple[str, ...]) -> ExitCode:
 
 def _merge(names: tuple[str, ...], settings: Settings) -> ExitCode:
     """A run for each matrix that the shards are of, reported like any other; the worst of their ends."""
-    from harness.cli.campaigns import exit_code
     from harness.cli.console import result, screen
+    from harness.cli.exit_codes import of_search
     from harness.cli.wiring import parts
     from harness.clock import WallClock
     from harness.merge import merge, missing, shards_at
+    from harness.report.findings import Findings
     from harness.report.write import summary_text, write
 
     if not names:
@@ -286,7 +287,7 @@ def _merge(names: tuple[str, ...], settings: Settings) -> ExitCode:
         lost = missing(shards)
         for name in lost:
             click.echo(f"shard {name} is missing", err=True)
-        codes += [exit_code(run), *([ExitCode.INFRA] if lost else [])]
+        codes += [of_search(Findings(run=run)), *([ExitCode.INFRA] if lost else [])]
     return max(codes)
 
 
