@@ -191,7 +191,9 @@ def _run(directory: Path, chosen: tuple[Specimen, ...], options: Mapping[str, An
             blind=options["blind"],
             told=lambda text: None if as_json else click.echo(text, err=True),
         )
-        for row in test.rows([specimen.name for specimen in chosen], rounds=rounds, jobs=max(options["jobs"], on.lanes)):
+        for row in test.rows(
+            [specimen.name for specimen in chosen], rounds=rounds, jobs=max(options["jobs"], on.lanes)
+        ):
             rows.append(row)
             _tell(row, number=len(rows), total=total, as_json=as_json)
     left = [pid for pid, value in processes_with(MARK) if value == mark]

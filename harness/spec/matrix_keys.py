@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field  # noqa: TID253 - nobody impor
 
 from harness.core.spec import Effort
 
-
 DEFAULT = Effort()
 
 
