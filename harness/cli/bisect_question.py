@@ -114,17 +114,17 @@ def _of_earlier_file(settings: Settings, options: Mapping[str, Any], path: Path)
 
 def _from_run(settings: Settings, options: Mapping[str, Any], command: Sequence[str]) -> CampaignSpec:
     """The way from the good cell to a cell of an earlier run of a matrix, along one axis."""
-    from harness.cli.campaigns import find
     from harness.cli.typed_matrix import no_file_with
     from harness.spec.cells import parse_cell
     from harness.spec.searches import ordered
     from harness.store.history import History
     from harness.store.recall import recalled
+    from harness.store.run_store import find_run
 
     no_file_with({**options, "fault": options["fault"] or options["file"]}, command)
     if not options["cell"]:
         raise click.UsageError("--from-run needs --cell CELL, the cell of that run that failed")
-    question = recalled(History.read(find(settings, options["from_run"])).question, dict(settings.whole_env))
+    question = recalled(History.read(find_run(settings.runs, options["from_run"])).question, dict(settings.whole_env))
     space = question.matrix.space
     cell = parse_cell(options["cell"], space)
     moved = [name for name, value in cell if value != space.factor(name).good]

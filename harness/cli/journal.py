@@ -24,10 +24,10 @@ NEXT = "continue with --resume"
 
 
 def _place(run: str | None, runs: str | None) -> Path:
-    from harness.cli.campaigns import find
     from harness.settings import Settings
+    from harness.store.run_store import find_run
 
-    return find(Settings.read(runs=runs), run)
+    return find_run(Settings.read(runs=runs).runs, run)
 
 
 STATUS = """\b

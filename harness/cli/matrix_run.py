@@ -10,7 +10,7 @@ import click
 
 from harness.cli import complete
 from harness.cli.exit_codes import ExitCode
-from harness.cli.foreign import COMMAND, INVOCATION, WithCommand
+from harness.cli.foreign import COMMAND, WithCommand
 from harness.cli.matrix_emit import shard_of
 from harness.cli.matrix_options import AXES, asking
 from harness.core.matrix import MatrixStrategy
@@ -72,32 +72,22 @@ Exit codes:
 @click.option("--fail-fast", is_flag=True, help="Stop at the first cell that does not end as expected.")
 @asking
 @click.pass_context
-def run(ctx: click.Context, *, file: str | None, runs: str | None, resume: str | None, **options: Any) -> None:
+def run(ctx: click.Context, *, file: str | None, **options: Any) -> None:
     """Run the cells of FILE, or the search named SEARCH beside it; or every combination of what is typed.
 
     Each cell is run as often as asked, round by round. A cell that would not pass within its limit even if it were
     healthy is skipped and says so: its limit could not tell slow from hung.
     """
-    from harness.cli.campaigns import begin, finish
-    from harness.cli.campaigns import resume as take_up
-    from harness.cluster.placed import On
-    from harness.settings import Settings
+    from harness.cli.campaigns import answer
 
-    settings = Settings.read(runs=runs)
-    if resume:
-        found = take_up(settings, name=resume, jobs=options["jobs"], on=On.of(options))
-    else:
+    def question(settings: Settings) -> CampaignSpec:
         spec = question_of(settings, file, options, command=ctx.meta[COMMAND])
         if spec is None:
             click.echo(f"no cell was selected{_why_none(file, options)}", err=True)
             ctx.exit(ExitCode.NOTHING)
-        if options["dry_run"]:
-            from harness.cli.plan_text import print_plan
+        return spec
 
-            print_plan(settings, spec)
-            return
-        found = begin(settings, spec, invocation=ctx.meta[INVOCATION], jobs=options["jobs"], on=On.of(options))
-    finish(ctx, found, as_json=bool(options["as_json"]))
+    answer(ctx, options, question)
 
 
 def _why_none(file: str | None, options: Mapping[str, Any]) -> str:

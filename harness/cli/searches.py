@@ -5,16 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from harness.cli.campaigns import begin, finish, resume
-from harness.cli.foreign import COMMAND, INVOCATION
+from harness.cli.campaigns import answer
+from harness.cli.foreign import COMMAND
 from harness.cli.matrix_run import existing, how, reuses, with_effort
-from harness.cli.plan_text import print_plan
 from harness.cli.typed_matrix import no_file_with, typed_matrix
-from harness.cluster.placed import On
 from harness.core.campaign import CampaignSpec, Task
 from harness.core.errors import SpecError, suggestion
 from harness.core.matrix import SearchKind
-from harness.settings import Settings
 from harness.spec.cells import parse_cell
 from harness.spec.load import kind_of
 from harness.spec.matrix import load_matrix
@@ -26,6 +23,7 @@ if TYPE_CHECKING:
     import click
 
     from harness.core.matrix import Matrix
+    from harness.settings import Settings
 
 MINIMISE, EXPLORE = Task.MINIMISE, Task.EXPLORE
 KINDS = {Task.MINIMISE: SearchKind.MINIMISE, Task.EXPLORE: SearchKind.EXPLORE}
@@ -37,16 +35,7 @@ QUESTIONS = {
 
 def run_search(ctx: click.Context, file: str | None, task: Task, options: dict[str, Any]) -> None:
     """Run the search that the command line asks for, or go on with an earlier one."""
-    settings = Settings.read(runs=options["runs"])
-    if options["resume"]:
-        run = resume(settings, name=options["resume"], jobs=options["jobs"], on=On.of(options))
-    else:
-        spec = question_of(settings, file, task, options, command=ctx.meta[COMMAND])
-        if options["dry_run"]:
-            print_plan(settings, spec)
-            return
-        run = begin(settings, spec, invocation=ctx.meta[INVOCATION], jobs=options["jobs"], on=On.of(options))
-    finish(ctx, run, as_json=options["as_json"])
+    answer(ctx, options, lambda settings: question_of(settings, file, task, options, command=ctx.meta[COMMAND]))
 
 
 def question_of(

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.evidence import Evidence, RankFacts
-    from harness.core.outcome import Exit
     from harness.core.record import TrialRecord
     from harness.core.verdict import Alternative
 
@@ -63,18 +62,10 @@ def ranks_seen(evidence: Evidence) -> tuple[RankSeen, ...]:
 def _rank_seen(evidence: Evidence, facts: RankFacts) -> RankSeen:
     missing = ""
     if facts.ended_s is not None or facts.exit is not None:
-        missing = f"has ended{_how(facts.exit)}"
+        how = facts.exit.words if facts.exit else ""
+        missing = f"has ended with {how}" if how else "has ended"
     since_s = facts.last.t_s if facts.last else -1.0
     return _seen(evidence, rank=facts.rank, pid=facts.pid, since_s=since_s, missing=missing)
-
-
-def _how(left: Exit | None) -> str:
-    """How a rank ended, as far as that is known."""
-    if left is None:
-        return ""
-    if left.signal:
-        return f" with signal {left.signal}"
-    return "" if left.code is None else f" with exit code {left.code}"
 
 
 def _seen(evidence: Evidence, *, rank: int | None, pid: int | None, since_s: float, missing: str) -> RankSeen:

@@ -7,13 +7,15 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from harness.core.verdict import Answer, Kind
-from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish
+from harness.report.figures.draw import COLOURS, Figure, box, drawing, finish
 from harness.report.pairs import ending
 from harness.report.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
+
+    from matplotlib.axes import Axes
 
     from harness.core.point import Point, Value
     from harness.report.findings import Findings, Numbered
@@ -106,16 +108,11 @@ def tone(trials: Sequence[Numbered]) -> str:
     return "slow" if any(trial.verdict.kind is Kind.SLOW for trial in trials) else "unsure"
 
 
-def _box(axes: object, trials: Sequence[Numbered], *, x: float, y: float) -> None:
-    from matplotlib.axes import Axes
-    from matplotlib.patches import Rectangle
-
-    assert isinstance(axes, Axes)
+def _box(axes: Axes, trials: Sequence[Numbered], *, x: float, y: float) -> None:
     found = tone(trials)
     line, width = EDGES[found]
-    box = ((x - 0.46, y - 0.44), 0.92, 0.88)
-    axes.add_patch(Rectangle(*box, facecolor=COLOURS[found], alpha=0.3, linewidth=0))
-    axes.add_patch(Rectangle(*box, fill=False, edgecolor=INK, linestyle=line, linewidth=width))
+    edge = {"linestyle": line, "linewidth": width}
+    box(axes, x - 0.46, y - 0.44, 0.92, 0.88, fill=COLOURS[found], alpha=0.3, edge=edge)
     kind = Counter(trial.verdict.kind for trial in trials).most_common(1)[0][0]
     word = SHORT.get(kind, WORDS[found]) if found != "good" else WORDS["good"]
     axes.text(x, y + 0.14, word, ha="center", va="center", fontsize=8.5, weight="bold")

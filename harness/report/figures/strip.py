@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Finding
-from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish
+from harness.report.figures.draw import COLOURS, INK, Figure, box, drawing, finish
 from harness.report.sections.strip import LEGEND, mark
 from harness.report.text import listed
 
@@ -47,16 +47,10 @@ def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Fig
 
 
 def _box(axes: Axes, cell: Cell, *, column: int, row: int) -> None:
-    from matplotlib.patches import Rectangle
-
     colour, line, width = STYLES[mark(cell)]
     fill = COLOURS[colour]
-    axes.add_patch(
-        Rectangle((column - 0.44, -row - 0.45), 0.88, 0.9, facecolor=fill, alpha=0.0 if fill == "none" else 0.3)
-    )
-    axes.add_patch(
-        Rectangle((column - 0.44, -row - 0.45), 0.88, 0.9, fill=False, edgecolor=INK, linestyle=line, linewidth=width)
-    )
+    edge = {"linestyle": line, "linewidth": width}
+    box(axes, column - 0.44, -row - 0.45, 0.88, 0.9, fill=fill, alpha=0.0 if fill == "none" else 0.3, edge=edge)
     axes.text(column, -row + 0.2, str(cell.value), ha="center", va="center", weight="bold", fontsize=9)
     axes.text(column, -row - 0.06, LETTERS[mark(cell)], ha="center", va="center", fontsize=8)
     if cell.total:

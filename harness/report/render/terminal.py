@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Finding
-from harness.report.campaign import own_command
+from harness.report import own_command
 from harness.report.clean import clean
 from harness.report.sections import strip
 from harness.report.summary import COMPARISON

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.command_line import composed
 from harness.core.ports import Block
-from harness.report.campaign import own_command
+from harness.report import own_command
 from harness.report.next_steps import resume
 from harness.report.text import code, command, details, fence, md, seconds, shell_lines
 from harness.report.words import at, of

@@ -18,11 +18,11 @@ from harness.core.trial import Prediction
 from harness.core.verdict import Kind
 from harness.reading.frames import deciding_thread, telling_frame
 from harness.report.build import build
-from harness.report.campaign.next_steps import next_steps
 from harness.report.claims import lint
 from harness.report.figures.scaling import draw
 from harness.report.findings import Findings
 from harness.report.hide import Hider
+from harness.report.next_steps import next_steps
 from harness.report.render import json as json_render
 from harness.report.render import markdown
 from harness.report.sections import SECTIONS, strip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,6 @@ from harness.core.matrix import Asks
 from harness.core.point import AxisType
 from harness.core.verdict import FAILURES, Kind
 from harness.report.findings import cells_of
-from harness.report.once import once
 from harness.report.pairs import is_untold
 from harness.report.text import count, listed, seconds
 
@@ -44,7 +44,7 @@ class Answered:
     trials: tuple[int, ...]
 
 
-@once
+@lru_cache(maxsize=1)  # of one run several sections ask
 def answered(findings: Findings) -> tuple[Answered, ...]:
     """An answer to every question of the matrix; none while no trial has ended."""
     decide = {Asks.EVER: _ever, Asks.ALWAYS: _always, Asks.MATTERS: _matters}
@@ -159,7 +159,7 @@ class Instead:
     passed: Point
 
 
-@once
+@lru_cache(maxsize=1)
 def instead(findings: Findings) -> Instead | None:
     """What passes in place of a slow cell, by the axis that decides most pairs; of its values the one nearest in size.
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from harness.core.campaign import Met, Task
 from harness.core.cause import AxisFinding, MinimiseFinding
 from harness.core.verdict import Kind
-from harness.report.campaign.asked import answered, why_slow
-from harness.report.campaign.next_steps import next_steps
-from harness.report.campaign.sure import MOST_NAMED, claim_of, sure_of
-from harness.report.campaign.where import cells_said, where
+from harness.report.asked import answered, why_slow
 from harness.report.findings import FAILED, cells_of, kinds
+from harness.report.next_steps import next_steps
 from harness.report.pairs import ending, word_of
 from harness.report.summary import Summary, happened, judged, notes_of, place_of, rank_of, summarise_along
+from harness.report.sure import MOST_NAMED, claim_of, sure_of
 from harness.report.text import count, listed, seconds
+from harness.report.where import cells_said, where
 from harness.report.words import ENDS, LINEAR_R_SQUARED, day
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from harness.core.campaign import AxisFit, FailureTable
     from harness.core.cause import Minimised
     from harness.core.point import Point, Value
-    from harness.report.campaign.asked import Answered
+    from harness.report.asked import Answered
     from harness.report.findings import Findings, Group
 
 
