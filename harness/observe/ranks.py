@@ -56,7 +56,7 @@ class Ranks:
     """What ``ranks.jsonl`` has said so far; call :meth:`read` to catch up. Empty for a trial of one process.
 
     ``pids`` are the PIDs that the ranks have here, without those to which no process of the trial answers; ``world`` is
-    how many ranks there are by what they say, 0 where none said so. ``outer`` gives the PID here of the trial's process
+    how many ranks there are by what they say, 0 where none said so; ``begun_s`` is when each began, the last time. ``outer`` gives the PID here of the trial's process
     that calls itself by another and began at a time.
     """
 
@@ -68,6 +68,7 @@ class Ranks:
         self._said: dict[int, tuple[int, int | None]] = {}
         self._outer = outer
         self.ended: dict[int, RankEnd] = {}
+        self.begun_s: dict[int, float] = {}
         self.unreadable = 0
         self._reader, self._started_s = LineReader(layout.ranks(trial_dir)), started_s
 
@@ -91,6 +92,8 @@ class Ranks:
     def _take(self, row: dict[str, Any]) -> None:
         rank, t_s = int(row["rank"]), float(row["t"]) - self._started_s
         if row["event"] == "started":
+            self.begun_s[rank] = t_s
+            self.ended.pop(rank, None)  # of an attempt before, which its launcher began anew
             started = row.get("started")
             self._said[rank] = int(row["pid"]), None if started is None else int(started)
             self.world = max(self.world, int(row.get("world", 0)), len(self._said | self.pids))

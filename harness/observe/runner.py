@@ -221,7 +221,9 @@ class Runner:
             said = word_of(rank, trial_dir=self.trial_dir) if has_said else None
             if said is not None and said.status == "raised":
                 self.raised_s[rank] = self.age_s()
-        failures_s = [end.t_s for end in self.ranks.ended.values() if end.failed] + list(self.raised_s.values())
+        begun_s = self.ranks.begun_s
+        raised = [t_s for rank, t_s in self.raised_s.items() if t_s > begun_s.get(rank, 0.0)]
+        failures_s = [end.t_s for end in self.ranks.ended.values() if end.failed] + raised
         if not failures_s or not self.several_ranks() or not living:
             return None
         return self.age_s() - max(min(failures_s), self.beats.last_t_s)

@@ -265,6 +265,7 @@ def test_a_source_that_python_fails_to_parse_once_is_read_the_next_time(monkeypa
         ("class S: done = Shared()\ns = S()\nwhile not s.done:\n    time.sleep(1)", False),
         ("class S: done = False\ns = other()\nwhile not s.done:\n    time.sleep(1)", False),
         ("class S: done = False\ndef wait(s):\n    while not s.done:\n        time.sleep(1)\ns = S()", False),
+        ("while True:\n    time.sleep(1)\n    state = self.state", False),
         ("import flags\nflags.done = False\nwhile not flags.done:\n    time.sleep(1)", False),
         ("while True:\n    time.sleep(1)\n    look()", False),
         ("while True:\n    time.sleep(1)\n    if done: break", False),
@@ -278,3 +279,12 @@ def test_a_loop_sleeps_for_ever_only_if_its_source_has_no_way_out_and_does_nothi
     assert (sleeps_for_ever(seen, tid=PID) is not None) is for_ever
     assert sleeps_for_ever(seen[:2], tid=PID) is None
     assert sleeps_for_ever([*seen[:2], bare[2]], tid=PID) is None
+
+
+@pytest.mark.parametrize(
+    ("made", "needs"),
+    [("class S: ready = False\nst = S()\n", "threads"), ("st = Shared.from_buffer(memory)\n", "")],
+)
+def test_what_may_lie_in_memory_of_another_program_is_nothing_that_only_threads_can_change(made, needs):
+    source = f"{made}def spin():\n    while not st.ready: pass\n"
+    assert [loop.needs for loop in sample(source, line=source.count("\n")).loops if loop.depth == 0] == [needs]
