@@ -56,8 +56,8 @@ class Ranks:
     """What ``ranks.jsonl`` has said so far; call :meth:`read` to catch up. Empty for a trial of one process.
 
     ``pids`` are the PIDs that the ranks have here, without those to which no process of the trial answers; ``world`` is
-    how many ranks there are by what they say, 0 where none said so; ``begun_s`` is when each began, the last time. ``outer`` gives the PID here of the trial's process
-    that calls itself by another and began at a time.
+    how many ranks there are by what they say, 0 where none said so; ``begun_s`` is when each began, the last time.
+    ``outer`` gives the PID here of the trial's process that calls itself by another and began at a time.
     """
 
     def __init__(

@@ -25,13 +25,13 @@ from functools import lru_cache
 from itertools import pairwise
 from math import prod
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from harness.core.evidence import LoopSample
 from harness.reading.ranges import holds_for_ever
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import UnionType
 
     from harness.core.evidence import Frame, Position, StackSample
@@ -145,11 +145,7 @@ def _plain_names(source: str) -> frozenset[str]:
     tree = _tree(source)
     nodes = list(ast.walk(tree)) if tree is not None else []
     given: set[str] = set()
-    plainly: set[int] = set()
-    for node in nodes:
-        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and _is_number(node.value):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            plainly |= {id(target) for target in targets}
+    plainly = _given(nodes, _is_number)
     other: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
@@ -175,43 +171,62 @@ def _plain_attributes(source: str) -> frozenset[str]:
     tree = _tree(source)
     nodes = list(ast.walk(tree)) if tree is not None else []
     classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
-    if any(one.bases or one.keywords or one.decorator_list or _LOOKS_UP & _bound_in(one) for one in classes):
+    if not all(map(_is_simple, classes)):
         return frozenset()
     names = {one.name for one in classes}
-    made: set[int] = set()
-    plainly: set[int] = set()
-    for node in nodes:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _called(node.value) in names:
-            made |= {id(target) for target in node.targets}
-        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and _is_number(node.value):
-            plainly |= {id(t) for t in (node.targets if isinstance(node, ast.Assign) else [node.target])}
-    stored = [n for n in nodes if isinstance(n, ast.Name | ast.Attribute) and not isinstance(n.ctx, ast.Load)]
-    objects = {n.id for n in stored if isinstance(n, ast.Name) and id(n) in made}
-    objects -= {n.id for n in stored if isinstance(n, ast.Name) and id(n) not in made}
-    objects -= {node.arg for node in nodes if isinstance(node, ast.arg)}
-    inside = {id(target): target.id for one in classes for target in _targets_in(one)}
-    given = {n.attr for n in stored if isinstance(n, ast.Attribute)} | set(inside.values())
-    others = {n.attr for n in stored if isinstance(n, ast.Attribute) and id(n) not in plainly}
-    others |= {name for target, name in inside.items() if target not in plainly}
-    others |= {node.name for one in classes for node in one.body if isinstance(node, _FUNCTIONS)}
-    bases = objects | names | ({"self"} if classes else set())
+    plainly = _given(nodes, _is_number)
+    bound = [(one, one.attr) for one in _stored(nodes, ast.Attribute)]
+    inside = [(target, target.id) for one in classes for target in _targets_in(one)]
+    functions = set[str]().union(*map(_functions_in, classes))
+    given = {name for _, name in (*bound, *inside)}
+    others = {name for node, name in (*bound, *inside) if id(node) not in plainly} | functions
+    bases = _objects(nodes, names) | names | {"self"}
     return frozenset(f"{base}.{attribute}" for base in bases for attribute in given - others)
+
+
+def _is_simple(one: ast.ClassDef) -> bool:
+    """Whether nothing that a class says makes its attributes more than what was put there."""
+    bound = _functions_in(one) | {target.id for target in _targets_in(one)}
+    return not (one.bases or one.keywords or one.decorator_list or _LOOKS_UP & bound)
+
+
+def _given(nodes: Sequence[ast.AST], fits: Callable[[ast.expr | None], bool]) -> set[int]:
+    """The targets of all assignments whose value ``fits``."""
+    found: set[int] = set()
+    for node in nodes:
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and fits(node.value):
+            found |= {id(target) for target in (node.targets if isinstance(node, ast.Assign) else [node.target])}
+    return found
+
+
+def _objects(nodes: Sequence[ast.AST], classes: set[str]) -> set[str]:
+    """The names that only ever get an object that one of these classes makes."""
+    made = _given(nodes, lambda value: isinstance(value, ast.Call) and _called(value) in classes)
+    stored = _stored(nodes, ast.Name)
+    others = {name.id for name in stored if id(name) not in made}
+    others |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    return {name.id for name in stored} - others
+
+
+_Stored = TypeVar("_Stored", ast.Name, ast.Attribute)
+
+
+def _stored(nodes: Sequence[ast.AST], kind: type[_Stored]) -> list[_Stored]:
+    return [node for node in nodes if isinstance(node, kind) and not isinstance(node.ctx, ast.Load)]
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _LOOKS_UP = frozenset({"__getattr__", "__getattribute__", "__slots__", "__setattr__"})
 
 
-def _bound_in(one: ast.ClassDef) -> set[str]:
-    functions = {node.name for node in one.body if isinstance(node, _FUNCTIONS)}
-    return functions | {target.id for target in _targets_in(one)}
+def _functions_in(one: ast.ClassDef) -> set[str]:
+    return {node.name for node in one.body if isinstance(node, _FUNCTIONS)}
 
 
 def _targets_in(one: ast.ClassDef) -> list[ast.Name]:
     """The names that the statements of a class give a value, those of its functions left out."""
     simple = [node for node in one.body if not isinstance(node, _FUNCTIONS)]
-    inner = [n for node in simple for n in ast.walk(node)]
-    return [n for n in inner if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)]
+    return _stored([inner for node in simple for inner in ast.walk(node)], ast.Name)
 
 
 _NAMED = (ast.ExceptHandler, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.MatchAs, ast.MatchStar)
@@ -280,12 +295,11 @@ def _awaited(node: ast.For | ast.While | ast.AsyncFor) -> frozenset[str]:
 
 def _asked(node: ast.AST, how: type[ast.expr_context] | UnionType) -> frozenset[str]:
     """The names in a piece of code that are read or given a value, one's attribute as ``s.done``; no functions."""
-    inner = list(ast.walk(node))
-    dotted = [n for n in inner if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)]
-    left_out = {id(n.func) for n in inner if isinstance(n, ast.Call)} | {id(n.value) for n in dotted}
-    named = {n.id for n in inner if isinstance(n, ast.Name) and id(n) not in left_out and isinstance(n.ctx, how)}
-    attributes = {ast.unparse(n) for n in dotted if id(n) not in left_out and isinstance(n.ctx, how)}
-    return frozenset(named | attributes)
+    called = {id(inner.func) for inner in ast.walk(node) if isinstance(inner, ast.Call)}
+    dotted = [n for n in ast.walk(node) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)]
+    left_out = called | {id(attribute.value) for attribute in dotted}
+    names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
+    return frozenset(ast.unparse(n) for n in (*names, *dotted) if id(n) not in left_out and isinstance(n.ctx, how))
 
 
 def _is_forever(node: ast.For | ast.While | ast.AsyncFor) -> bool:

@@ -127,15 +127,20 @@ class Standing:
         by_id = {look.id: look for look in self.looks}
         woke: set[int] = set()
         for look in self.looks:
-            opening = by_id.get(look.undisturbed_since or "")
-            before = {t.tid: t.voluntary_switches for t in opening.threads} if opening is not None else {}
-            woke |= {t.tid for t in look.threads if before.get(t.tid, t.voluntary_switches) != t.voluntary_switches}
-        return frozenset(t.tid for t in self.looks[-1].threads if t.timed and t.tid not in woke)
+            if look.undisturbed_since in by_id:
+                woke |= _woken(by_id[look.undisturbed_since], look)
+        return frozenset(t.tid for t in self.looks[-1].threads if t.timed) - woke
 
     @property
     def ids(self) -> tuple[str, ...]:
         """What to cite of it."""
         return (*(sample.id for sample in self.samples), *(look.id for look in self.looks))
+
+
+def _woken(first: ProcessState, last: ProcessState) -> set[int]:
+    """The threads that woke between two looks at a process."""
+    before = {thread.tid: thread.voluntary_switches for thread in first.threads}
+    return {t.tid for t in last.threads if before.get(t.tid, t.voluntary_switches) != t.voluntary_switches}
 
 
 def standings(evidence: Evidence, *, since_s: float) -> dict[int, Standing]:
