@@ -18,7 +18,7 @@ from nsa.config import ModelConfig
 from nsa.kernels.decode import triton as decode
 
 TYPES = {torch.bfloat16: "bf16", torch.float32: "fp32", torch.int32: "i32"}
-KERNELS = ("append_kernel", "compressed_kernel", "rank_kernel", "selected_kernel")
+KERNELS = ("step_kernel",)
 SHAPES = {
     "64/4 heads of 128": {"n_heads": 64, "n_kv_groups": 4, "d_k": 128, "d_v": 128},
     "the 125M model": {"n_heads": 12, "n_kv_groups": 2, "d_k": 64, "d_v": 64},
