@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -23,24 +23,19 @@ from bench.decode import Case, dense_us, timed
 from nsa.kernels.decode import torch as plain
 from nsa.kernels.decode import triton as fast
 
+ONE = fast.Plan(splits=32, windows=5, selects=8, keys=64, stages=2)
+MANY = fast.Plan(splits=8, windows=2, selects=2, merges=2, keys=64, stages=3, select_stages=3)
 PLANS = {
-    1: [
-        fast.Plan(splits=s, windows=w, selects=n, merges=m, keys=k, stages=st, select_stages=ss, slice=j, warps=ws)
-        for s, w, n, m, k, st, ss, j, ws in (
-            (16, 8, 8, 8, 64, 3, 2, 128, 4), (16, 5, 8, 8, 64, 3, 2, 128, 4), (16, 3, 8, 8, 64, 3, 2, 128, 4),
-            (16, 5, 4, 8, 64, 3, 4, 128, 4), (16, 5, 8, 4, 64, 3, 2, 128, 4), (16, 5, 4, 4, 64, 3, 4, 128, 4),
-            (32, 5, 4, 4, 128, 1, 4, 128, 4), (32, 5, 8, 8, 64, 2, 2, 128, 4), (16, 5, 8, 8, 64, 4, 2, 128, 4),
-            (16, 5, 8, 8, 64, 3, 1, 128, 4),
-        )
-    ],
-    16: [
-        fast.Plan(splits=s, windows=w, selects=n, merges=m, keys=k, stages=st, select_stages=ss, slice=j, warps=ws)
-        for s, w, n, m, k, st, ss, j, ws in (
-            (4, 1, 2, 2, 128, 2, 3, 128, 4), (4, 1, 4, 2, 128, 2, 2, 128, 4), (4, 1, 2, 2, 128, 2, 3, 256, 4),
-            (8, 2, 2, 2, 64, 3, 3, 128, 4), (8, 1, 2, 4, 128, 2, 3, 128, 4), (4, 1, 4, 2, 64, 3, 3, 128, 4),
-            (16, 5, 4, 4, 128, 2, 2, 128, 4), (2, 1, 2, 2, 64, 3, 3, 128, 4), (4, 1, 4, 4, 128, 1, 2, 128, 4),
-        )
-    ],
+    1: [ONE, *(replace(ONE, **x) for x in (
+        {"once": True}, {"apart": True}, {"windows": 9}, {"merges": 4}, {"splits": 64}, {"keys": 32, "splits": 64},
+    ))],
+    16: [MANY, *(replace(MANY, **x) for x in (
+        {"once": True}, {"apart": True}, {"once": True, "apart": True}, {"once": True, "apart": True, "selects": 4},
+        {"once": True, "apart": True, "splits": 4, "windows": 1},
+        {"once": True, "apart": True, "splits": 2, "windows": 1},
+        {"once": True, "apart": True, "splits": 4, "windows": 1, "keys": 128, "stages": 2},
+        {"once": True, "apart": True, "selects": 4, "select_stages": 2, "merges": 4},
+    ))],
 }  # fmt: skip
 PARTS = ("phi", "attend", "rank", "select", "merge")
 
@@ -114,19 +109,23 @@ def main() -> None:
             row = {"batch": n_rows, "plan": asdict(how)}
             try:
                 row["far"] = far(case.at(args.tokens - 2), how)
+                row["equal"] = torch.equal(*(case.sparse(partial(fast.decode, how=how)) for _ in range(2)))
                 row["us"] = timed(
                     partial(case.sparse, partial(fast.decode, how=how)), case.config.n_layers, device=device
                 )
             except Exception as error:  # noqa: BLE001 - what a plan does not fit is told by its line
                 row["why"] = f"{type(error).__name__}: {str(error)[:150]}"
             print(
-                n_rows, *asdict(how).values(), {k: x for k, x in row.items() if k in ("far", "us", "why")}, flush=True
+                n_rows,
+                *asdict(how).values(),
+                {k: x for k, x in row.items() if k in ("far", "equal", "us", "why")},
+                flush=True,
             )
             rows.append(row)
             if "us" in row and (best is None or row["us"] < best["us"]):
                 best = row
         args.out.write_text(json.dumps(rows, indent=1))
-        how = fast.Plan(**best["plan"])
+        how = replace(fast.Plan(**best["plan"]), apart=False)
         best |= {"parts_us": parts_us(case, how)} | dense
         case.at(args.tokens - 1)  # a step that ends a compression block, one in d
         best["block_us"] = timed(

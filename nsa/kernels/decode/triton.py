@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -47,6 +48,9 @@ class Plan:
         select_stages: selected blocks on the way at a time.
         slice: blocks that a program ranks.
         warps: of every program.
+        once: whether one program of a head ranks what the slices kept, and not each that takes chosen blocks.
+        apart: whether those that attend, rank and select are launched one after the other, and the GPU is empty for
+            each: with many heads programs that wait take the place of others, and are not spread over all processors.
     """
 
     splits: int
@@ -58,6 +62,8 @@ class Plan:
     select_stages: int = 2
     slice: int = SLICE
     warps: int = 4
+    once: bool = False
+    apart: bool = False
 
 
 def plan(n_heads: int, n_processors: int, *, n_blocks: int, w: int) -> Plan:
@@ -146,17 +152,23 @@ def decode(
     parts |= {"WB": pow2(how.windows), "SELECTS": how.selects, "MERGES": merges, "PARTS": n_parts}
     wide = q.element_size() * max(D, E) > 256  # tiles of which fewer fit
     stages = {"STAGES": how.stages, "SELECT_STAGES": how.select_stages}
-    per_head = how.splits + how.windows + n_slices + how.selects + merges
-    step_kernel[(cdiv(B * G, ROWS) * (chunks_k + chunks_v) + B * G * per_head,)](
-        q, k, v, gate, o, place.turn.cos_T1D, place.turn.sin_T1D, place.position_B, place.table_BM,
-        pages.k_slc, pages.v_slc, pages.kc, pages.vc, pages.k_win, pages.v_win, pages.k_raw, pages.v_raw,
-        *_weights(phi_k, q), *_weights(phi_v, q), part_k, part_v,
-        acc, m, total, sums, bases, best, place.arrived,
-        B * G, n_row_pages, n_slices, pages.kc.shape[2], max_tiles, sums.stride(0), best.stride(0),
-        place.arrived.numel(), D**-0.5 * LOG2E,
-        **heads, **widths, **blocks, **ranks, **phi, **parts,
-        **{name: min(n, 2) if wide else n for name, n in stages.items()}, num_warps=how.warps, num_stages=1,
-    )  # fmt: skip
+    chosen = q.new_empty(B * G, 2, n_kept, dtype=torch.int32)
+    attended = cdiv(B * G, ROWS) * (chunks_k + chunks_v) + B * G * (how.splits + how.windows)
+    ranked_all = attended + B * G * n_slices
+    all_programs = ranked_all + B * G * (how.selects + merges)
+    ends = (attended, ranked_all, all_programs) if how.apart else (all_programs,)
+    for first, past in pairwise((0, *ends)):
+        step_kernel[(past - first,)](
+            q, k, v, gate, o, place.turn.cos_T1D, place.turn.sin_T1D, place.position_B, place.table_BM,
+            pages.k_slc, pages.v_slc, pages.kc, pages.vc, pages.k_win, pages.v_win, pages.k_raw, pages.v_raw,
+            *_weights(phi_k, q), *_weights(phi_v, q), part_k, part_v,
+            acc, m, total, sums, bases, best, chosen, place.arrived,
+            first, B * G, n_row_pages, n_slices, pages.kc.shape[2], max_tiles, sums.stride(0), best.stride(0),
+            place.arrived.numel(), D**-0.5 * LOG2E,
+            **heads, **widths, **blocks, **ranks, **phi, **parts, ONCE=how.once,
+            **{name: min(n, 2) if wide else n for name, n in stages.items()}, num_warps=how.warps, num_stages=1,
+            enable_fp_fusion=False,
+        )  # fmt: skip
     return o
 
 

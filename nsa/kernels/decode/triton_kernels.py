@@ -21,8 +21,10 @@ another would do without the waiting, but drain and fill the GPU three times mor
 Ranks are counted, not sorted: a block's rank is how many are better, which threads count side by side, where the best
 of thirteen rounds of a maximum would wait for each other thirteen times.
 
-What is added has a fixed order, so that bits do not depend on who was first. Scores are in powers of two: log2(e) is
-part of the scale.
+What is added has a fixed order, so that bits do not depend on who was first. Nor may a product be rounded together with
+the sum that takes it (``enable_fp_fusion=False``): where several threads keep a sum over all of them, each would round
+every product but its own, and which of them writes last is chance. Scores are in powers of two: log2(e) is part of the
+scale.
 """
 
 from __future__ import annotations
@@ -316,23 +318,32 @@ def _weighted(acc_ptr, m_ptr, total_ptr, first, n, e, GP: tl.constexpr, E: tl.co
 
 
 @triton.jit
-def _chosen(
-    best_ptr, bests, ranked_ptr, table_ptr, bg, own, n_slices,
-    N: tl.constexpr, BN: tl.constexpr, JS: tl.constexpr, CB: tl.constexpr, CR: tl.constexpr,
-    INITIAL: tl.constexpr, LOCAL: tl.constexpr,
-):  # fmt: skip
-    """[BN]: the forced blocks and the best others of those that the slices kept, and their pages.
+def _forced(table_ptr, own, N: tl.constexpr, BN: tl.constexpr, INITIAL: tl.constexpr, LOCAL: tl.constexpr):
+    """[BN]: the blocks that a query takes without a ranking, zeros in the other slots, and their pages.
 
-    ``best`` is [3, B * G, n_slices, BN]: a block's score by its bits, its number and its page. Where a row has no more
-    than N blocks it takes them all.
+    Where a row has no more than N blocks it takes them all.
     """
     slot = tl.arange(0, BN)
     is_all = own < N
-    forced = tl.where(is_all | (slot < INITIAL), slot, own - (slot - INITIAL))
     is_forced = (slot < INITIAL + LOCAL) | is_all
-    block = tl.where(is_forced, forced, 0)
+    block = tl.where(is_forced, tl.where(is_all | (slot < INITIAL), slot, own - (slot - INITIAL)), 0)
     page = tl.load(table_ptr + block, mask=is_forced & (slot < tl.minimum(own + 1, N)), other=0)
-    _wait_for(ranked_ptr, n_slices)
+    return block, page
+
+
+@triton.jit
+def _best(
+    best_ptr, bests, bg, own, n_slices,
+    N: tl.constexpr, BN: tl.constexpr, JS: tl.constexpr, CB: tl.constexpr, CR: tl.constexpr,
+    INITIAL: tl.constexpr, LOCAL: tl.constexpr,
+):  # fmt: skip
+    """[BN]: the best of what the slices kept, in the slots behind the forced ones, and their pages.
+
+    ``best`` is [3, B * G, n_slices, BN]: a block's score by its bits, its number and its page.
+    """
+    slot = tl.arange(0, BN)
+    block = tl.zeros([BN], tl.int32)
+    page = tl.zeros([BN], tl.int32)
     if own >= N:
         n_kept = ((own - LOCAL) // JS + 1) * BN
         at = best_ptr + bg * n_slices * BN
@@ -347,8 +358,8 @@ def _chosen(
             rival_number = tl.load(at + bests + i, mask=i < n_kept, other=2147483647, cache_modifier=".cg")
             rank += _n_better(rival, rival_number, key, number)
         mine = (rank[:, None] + INITIAL + LOCAL == slot[None, :]) & (c < n_kept)[:, None]
-        block += tl.sum(tl.where(mine, number[:, None], 0), 0)
-        page += tl.sum(tl.where(mine, where_to[:, None], 0), 0)
+        block = tl.sum(tl.where(mine, number[:, None], 0), 0)
+        page = tl.sum(tl.where(mine, where_to[:, None], 0), 0)
     return block, page
 
 
@@ -385,13 +396,13 @@ def _rank(
         tl.store(at + 2 * bests, page, mask=rank < BN)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first"])
 def step_kernel(
     q_ptr, k_ptr, v_ptr, gate_ptr, o_ptr, cos_ptr, sin_ptr, position_ptr, table_ptr,
     k_slc_ptr, v_slc_ptr, kc_ptr, vc_ptr, k_win_ptr, v_win_ptr, k_raw_ptr, v_raw_ptr,
     pe_k_ptr, fc1_k_ptr, fc2_k_ptr, pe_v_ptr, fc1_v_ptr, fc2_v_ptr, part_k_ptr, part_v_ptr,
-    acc_ptr, m_ptr, total_ptr, sums_ptr, bases_ptr, best_ptr, arrived_ptr,
-    n_heads, n_row_pages, n_slices, max_blocks, max_tiles, spill_stride, bests, n_counts, qk_scale,
+    acc_ptr, m_ptr, total_ptr, sums_ptr, bases_ptr, best_ptr, chosen_ptr, arrived_ptr,
+    first, n_heads, n_row_pages, n_slices, max_blocks, max_tiles, spill_stride, bests, n_counts, qk_scale,
     SHARED: tl.constexpr, G: tl.constexpr, GROUP: tl.constexpr, GP: tl.constexpr,
     D: tl.constexpr, HALF: tl.constexpr, BHALF: tl.constexpr, BD: tl.constexpr, E: tl.constexpr, BE: tl.constexpr,
     L: tl.constexpr, BL: tl.constexpr, STRIDE: tl.constexpr, L_SLC: tl.constexpr, BS: tl.constexpr,
@@ -402,9 +413,13 @@ def step_kernel(
     CHUNKS: tl.constexpr, MLP: tl.constexpr,
     SPLITS: tl.constexpr, SB: tl.constexpr, WINDOWS: tl.constexpr, WB: tl.constexpr, SELECTS: tl.constexpr,
     MERGES: tl.constexpr, PARTS: tl.constexpr, STAGES: tl.constexpr, SELECT_STAGES: tl.constexpr,
+    ONCE: tl.constexpr,
 ):  # fmt: skip
-    """One step of all rows. ``n_heads`` is rows times kv heads; counts are [attended, ranked, selected, phi, done]."""
-    at = tl.program_id(0)
+    """One step of all rows, or its programs from ``first`` on.
+
+    ``n_heads`` is rows times kv heads; counts are [attended, ranked, selected, phi, done].
+    """
+    at = tl.program_id(0) + first
     attended_ptr, ranked_ptr, selected_ptr = arrived_ptr, arrived_ptr + n_heads, arrived_ptr + 2 * n_heads
     phi_ptr, done_ptr = arrived_ptr + 3 * n_heads, arrived_ptr + n_counts - 1
     n_phi = (n_heads + BR - 1) // BR * (CHUNKS_K + CHUNKS_V)
@@ -457,16 +472,26 @@ def step_kernel(
             attended_ptr + bg, bg, i % n_slices, p, n_slices, max_tiles, spill_stride, bests,
             GROUP, GP, L, STRIDE, L_SLC, R, N, BN, BC, JS, SPILLS, INITIAL, LOCAL, SPLITS, SB, WINDOWS, PARTS,
         )  # fmt: skip
-        _arrive(ranked_ptr + bg)
+        if ONCE:
+            # The last of a head ranks for all its programs over selected blocks, which wait for one more arrival.
+            tl.debug_barrier()
+            if tl.atomic_add(ranked_ptr + bg, 1, sem="acq_rel") == n_slices - 1:
+                block, page = _best(best_ptr, bests, bg, p // L_SLC, n_slices, N, BN, JS, CB, CR, INITIAL, LOCAL)
+                chosen_at = chosen_ptr + bg * 2 * BN + tl.arange(0, BN)
+                tl.store(chosen_at, block)
+                tl.store(chosen_at + BN, page)
+                _arrive(ranked_ptr + bg)
+        else:
+            _arrive(ranked_ptr + bg)
     elif at < n_phi + n_attend + n_rank + n_select:
         i = at - n_phi - n_attend - n_rank
         bg = i // SELECTS
         p = tl.load(position_ptr + bg // G)
         _select(
-            q_ptr, cos_ptr, sin_ptr, k_slc_ptr, v_slc_ptr, table_ptr + bg // G * n_row_pages, best_ptr, acc_ptr,
-            m_ptr, total_ptr, ranked_ptr + bg, bg, i % SELECTS, p, n_slices, bests, qk_scale,
+            q_ptr, cos_ptr, sin_ptr, k_slc_ptr, v_slc_ptr, table_ptr + bg // G * n_row_pages, best_ptr, chosen_ptr,
+            acc_ptr, m_ptr, total_ptr, ranked_ptr + bg, bg, i % SELECTS, p, n_slices, bests, qk_scale,
             G, GROUP, GP, D, HALF, BD, E, BE, L_SLC, BS, N, BN, JS, CB, CR, INITIAL, LOCAL, SELECTS, PARTS,
-            SELECT_STAGES,
+            SELECT_STAGES, ONCE,
         )  # fmt: skip
         _arrive(selected_ptr + bg)
     else:
@@ -477,8 +502,8 @@ def step_kernel(
             GROUP, GP, E, BE, SPLITS, SB, WINDOWS, WB, SELECTS, MERGES, PARTS,
         )  # fmt: skip
         if tl.atomic_add(done_ptr, 1, sem="acq_rel") == n_heads * MERGES - 1:
-            for first in range(0, n_counts, 128):
-                count = first + tl.arange(0, 128)
+            for lowest in range(0, n_counts, 128):
+                count = lowest + tl.arange(0, 128)
                 tl.store(arrived_ptr + count, tl.zeros([128], tl.int32), mask=count < n_counts)
 
 
@@ -559,12 +584,13 @@ def _attend(
 
 @triton.jit
 def _select(
-    q_ptr, cos_ptr, sin_ptr, k_slc_ptr, v_slc_ptr, table_ptr, best_ptr, acc_ptr, m_ptr, total_ptr, ranked_ptr,
+    q_ptr, cos_ptr, sin_ptr, k_slc_ptr, v_slc_ptr, table_ptr, best_ptr, chosen_ptr, acc_ptr, m_ptr, total_ptr,
+    ranked_ptr,
     bg, part, p, n_slices, bests, qk_scale,
     G: tl.constexpr, GROUP: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr, BD: tl.constexpr,
     E: tl.constexpr, BE: tl.constexpr, L_SLC: tl.constexpr, BS: tl.constexpr, N: tl.constexpr, BN: tl.constexpr,
     JS: tl.constexpr, CB: tl.constexpr, CR: tl.constexpr, INITIAL: tl.constexpr, LOCAL: tl.constexpr,
-    SELECTS: tl.constexpr, PARTS: tl.constexpr, SELECT_STAGES: tl.constexpr,
+    SELECTS: tl.constexpr, PARTS: tl.constexpr, SELECT_STAGES: tl.constexpr, ONCE: tl.constexpr,
 ):  # fmt: skip
     """A share of the chosen blocks."""
     q = _queries(q_ptr, cos_ptr, sin_ptr, bg, p, GROUP, GP, D, HALF, BD)
@@ -576,9 +602,18 @@ def _select(
     within = tl.arange(0, BS)
     # What is loaded in the loop depends on nothing that the loop loads.
     slots = tl.arange(0, BN)
-    blocks, row_pages = _chosen(
-        best_ptr, bests, ranked_ptr, table_ptr, bg, p // L_SLC, n_slices, N, BN, JS, CB, CR, INITIAL, LOCAL
-    )
+    blocks, row_pages = _forced(table_ptr, p // L_SLC, N, BN, INITIAL, LOCAL)
+    if ONCE:
+        _wait_for(ranked_ptr, n_slices + 1)
+        best_blocks = tl.load(chosen_ptr + bg * 2 * BN + slots, cache_modifier=".cg")
+        best_pages = tl.load(chosen_ptr + bg * 2 * BN + BN + slots, cache_modifier=".cg")
+    else:
+        _wait_for(ranked_ptr, n_slices)
+        best_blocks, best_pages = _best(
+            best_ptr, bests, bg, p // L_SLC, n_slices, N, BN, JS, CB, CR, INITIAL, LOCAL
+        )  # fmt: skip
+    blocks += best_blocks
+    row_pages += best_pages
     for slot in tl.range(part * per, tl.minimum(part * per + per, n_chosen), num_stages=SELECT_STAGES):
         block = tl.sum(tl.where(slots == slot, blocks, 0), 0)
         page = tl.sum(tl.where(slots == slot, row_pages, 0), 0).to(tl.int64)

@@ -34,8 +34,9 @@ class Recorder:
     def __getitem__(self, grid):
         return self.launch
 
-    def launch(self, *args, num_warps, num_stages, **constants):
-        self.args, self.constants, self.options = args, constants, {"num_warps": num_warps, "num_stages": num_stages}
+    def launch(self, *args, num_warps, num_stages, enable_fp_fusion, **constants):
+        self.args, self.constants = args, constants
+        self.options = {"num_warps": num_warps, "num_stages": num_stages, "enable_fp_fusion": enable_fp_fusion}
 
     def compiled(self, capability):
         names = [p.name for p in self.kernel.params]
