@@ -23,20 +23,27 @@ from bench.decode import Case, dense_us, timed
 from nsa.kernels.decode import torch as plain
 from nsa.kernels.decode import triton as fast
 
-ONE = fast.Plan(splits=32, windows=5, selects=8, keys=64, stages=2)
-MANY = fast.Plan(splits=8, windows=2, selects=2, merges=2, keys=64, stages=3, select_stages=3)
-PLANS = {
-    1: [ONE, *(replace(ONE, **x) for x in (
-        {"once": True}, {"apart": True}, {"windows": 9}, {"merges": 4}, {"splits": 64}, {"keys": 32, "splits": 64},
-    ))],
-    16: [MANY, *(replace(MANY, **x) for x in (
-        {"once": True}, {"apart": True}, {"once": True, "apart": True}, {"once": True, "apart": True, "selects": 4},
-        {"once": True, "apart": True, "splits": 4, "windows": 1},
-        {"once": True, "apart": True, "splits": 2, "windows": 1},
-        {"once": True, "apart": True, "splits": 4, "windows": 1, "keys": 128, "stages": 2},
-        {"once": True, "apart": True, "selects": 4, "select_stages": 2, "merges": 4},
-    ))],
-}  # fmt: skip
+FEW = fast.Plan(splits=32, windows=5, selects=8)
+MANY = fast.Plan(splits=8, windows=2, selects=2, merges=2, stages=3, select_stages=3)
+OF_FEW = [
+    FEW, *(replace(FEW, **x) for x in (
+        {"once": True}, {"splits": 16, "stages": 3}, {"keys": 128, "stages": 1}, {"windows": 9}, {"merges": 4},
+        {"selects": 4}, {"selects": 16}, {"slice": 64},
+    )),
+]  # fmt: skip
+OF_MANY = [
+    MANY, *(replace(MANY, **x) for x in (
+        {"once": True}, {"selects": 4}, {"splits": 4, "windows": 1}, {"splits": 2, "windows": 1},
+        {"keys": 128, "stages": 2}, {"slice": 256}, {"merges": 4},
+    )),
+]  # fmt: skip
+
+
+def plans(n_rows: int) -> list[fast.Plan]:
+    """What is timed for so many rows of four kv heads; between few and many both."""
+    return OF_FEW if n_rows == 1 else OF_MANY if n_rows >= 16 else [*OF_FEW, *OF_MANY]
+
+
 PARTS = ("phi", "attend", "rank", "select", "merge")
 
 
@@ -93,7 +100,7 @@ def main() -> None:
         part, of = args.warm
         for n_rows in args.batches:
             case = Case(n_rows, args.tokens, device=device, dtype=torch.bfloat16, smoke=False, n_layers=1)
-            for i, how in enumerate(PLANS[n_rows]):
+            for i, how in enumerate(plans(n_rows)):
                 if i % of == part:
                     case.at(args.tokens - 2).sparse(partial(fast.decode, how=how))
             torch.cuda.synchronize()
@@ -105,7 +112,7 @@ def main() -> None:
         dense = dense_us(case, device=device)
         print(n_rows, dense, flush=True)
         best = None
-        for how in PLANS[n_rows]:
+        for how in plans(n_rows):
             row = {"batch": n_rows, "plan": asdict(how)}
             try:
                 row["far"] = far(case.at(args.tokens - 2), how)
@@ -125,7 +132,7 @@ def main() -> None:
             if "us" in row and (best is None or row["us"] < best["us"]):
                 best = row
         args.out.write_text(json.dumps(rows, indent=1))
-        how = replace(fast.Plan(**best["plan"]), apart=False)
+        how = fast.Plan(**best["plan"])
         best |= {"parts_us": parts_us(case, how)} | dense
         case.at(args.tokens - 1)  # a step that ends a compression block, one in d
         best["block_us"] = timed(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,7 +23,7 @@ HIDDEN = 16
 """Hidden units of phi per program; a matrix product has no fewer columns."""
 RING = 128
 """The window's ring is a multiple of this, and this of a tile."""
-KEYS = 128
+KEYS = 64
 """Compressed keys, or keys of the window, in a tile."""
 SLICE = 128
 """Blocks that a program ranks: it compares each with each."""
@@ -49,8 +48,6 @@ class Plan:
         slice: blocks that a program ranks.
         warps: of every program.
         once: whether one program of a head ranks what the slices kept, and not each that takes chosen blocks.
-        apart: whether those that attend, rank and select are launched one after the other, and the GPU is empty for
-            each: with many heads programs that wait take the place of others, and are not spread over all processors.
     """
 
     splits: int
@@ -58,29 +55,28 @@ class Plan:
     selects: int
     merges: int = 8
     keys: int = KEYS
-    stages: int = 1
+    stages: int = 2
     select_stages: int = 2
     slice: int = SLICE
     warps: int = 4
     once: bool = False
-    apart: bool = False
 
 
-def plan(n_heads: int, n_processors: int, *, n_blocks: int, w: int) -> Plan:
+def plan(n_heads: int, n_processors: int, *, n_blocks: int) -> Plan:
     """For ``n_heads`` kv heads of all rows together, the fastest of what was timed on an H200 at 65,536 tokens.
 
-    With few heads a tile to a program, so that no processor waits; with many as few parts to add as fill the GPU.
+    With few heads a tile or two to a program, so that no processor waits; with many few programs, for those that wait
+    take the place of others.
 
     Args:
         n_heads: rows times kv heads.
         n_processors: of the GPU.
         n_blocks: compressed keys that memory has room for.
-        w: tokens of the window.
     """
-    n_tiles = cdiv(n_blocks, KEYS)
-    if 4 * n_heads <= n_processors:
-        return Plan(splits=min(n_tiles, 32), windows=min(8, cdiv(w, KEYS) + 1), selects=8)
-    return Plan(splits=min(n_tiles, 4), windows=1, selects=2, merges=2, stages=2, select_stages=3)
+    most = cdiv(n_blocks, KEYS)
+    if 8 * n_heads <= n_processors:
+        return Plan(splits=min(most, 32), windows=5, selects=8)
+    return Plan(splits=min(most, 8), windows=2, selects=2, merges=2, stages=3, select_stages=3, once=True)
 
 
 def refuses(layout: BlockLayout, *, dtype: torch.dtype, device: torch.device, d_k: int, group: int) -> str | None:
@@ -115,7 +111,7 @@ def decode(
     G, E = pages.k_slc.shape[1], pages.v_slc.shape[3]
     group = H // G
     if how is None:
-        how = plan(B * G, _processors(q_BHD.device), n_blocks=pages.kc.shape[2], w=layout.w)
+        how = plan(B * G, _processors(q_BHD.device), n_blocks=pages.kc.shape[2])
     q, k, v, gate = (x.contiguous() for x in (q_BHD, k_BKD, v_BKE, gate_BHC))
     is_mlp = isinstance(phi_k, MlpPhi)
     chunks_k, chunks_v = cdiv(D, HIDDEN), cdiv(E, HIDDEN)
@@ -153,22 +149,18 @@ def decode(
     wide = q.element_size() * max(D, E) > 256  # tiles of which fewer fit
     stages = {"STAGES": how.stages, "SELECT_STAGES": how.select_stages}
     chosen = q.new_empty(B * G, 2, n_kept, dtype=torch.int32)
-    attended = cdiv(B * G, ROWS) * (chunks_k + chunks_v) + B * G * (how.splits + how.windows)
-    ranked_all = attended + B * G * n_slices
-    all_programs = ranked_all + B * G * (how.selects + merges)
-    ends = (attended, ranked_all, all_programs) if how.apart else (all_programs,)
-    for first, past in pairwise((0, *ends)):
-        step_kernel[(past - first,)](
-            q, k, v, gate, o, place.turn.cos_T1D, place.turn.sin_T1D, place.position_B, place.table_BM,
-            pages.k_slc, pages.v_slc, pages.kc, pages.vc, pages.k_win, pages.v_win, pages.k_raw, pages.v_raw,
-            *_weights(phi_k, q), *_weights(phi_v, q), part_k, part_v,
-            acc, m, total, sums, bases, best, chosen, place.arrived,
-            first, B * G, n_row_pages, n_slices, pages.kc.shape[2], max_tiles, sums.stride(0), best.stride(0),
-            place.arrived.numel(), D**-0.5 * LOG2E,
-            **heads, **widths, **blocks, **ranks, **phi, **parts, ONCE=how.once,
-            **{name: min(n, 2) if wide else n for name, n in stages.items()}, num_warps=how.warps, num_stages=1,
-            enable_fp_fusion=False,
-        )  # fmt: skip
+    per_head = how.splits + how.windows + n_slices + how.selects + merges
+    step_kernel[(cdiv(B * G, ROWS) * (chunks_k + chunks_v) + B * G * per_head,)](
+        q, k, v, gate, o, place.turn.cos_T1D, place.turn.sin_T1D, place.position_B, place.table_BM,
+        pages.k_slc, pages.v_slc, pages.kc, pages.vc, pages.k_win, pages.v_win, pages.k_raw, pages.v_raw,
+        *_weights(phi_k, q), *_weights(phi_v, q), part_k, part_v,
+        acc, m, total, sums, bases, best, chosen, place.arrived,
+        B * G, n_row_pages, n_slices, pages.kc.shape[2], max_tiles, sums.stride(0), best.stride(0),
+        place.arrived.numel(), D**-0.5 * LOG2E,
+        **heads, **widths, **blocks, **ranks, **phi, **parts, ONCE=how.once,
+        **{name: min(n, 2) if wide else n for name, n in stages.items()}, num_warps=how.warps, num_stages=1,
+        enable_fp_fusion=False,
+    )  # fmt: skip
     return o
 
 

@@ -9,7 +9,8 @@ Programs in their order, ``step_kernel``'s parts one after the other:
    with the window's end puts the new key and value where they belong.
 3. ``_rank``: with every maximum and sum of a head, the block sums of a slice of blocks become scores, and the slice's
    best are kept.
-4. ``_select``: every program ranks what the slices kept, and takes its share of the chosen blocks.
+4. ``_select``: every program takes its share of the chosen blocks. What the slices kept is ranked by each of them, or
+   with many heads once, by the last program of ``_rank`` to end (``ONCE``).
 5. ``_merge``: adds columns of the three branches' parts by their gates.
 
 A program waits only for programs whose numbers are lower than its own. A GPU starts programs in the order of their
@@ -396,13 +397,13 @@ def _rank(
         tl.store(at + 2 * bests, page, mask=rank < BN)
 
 
-@triton.jit(do_not_specialize=["first"])
+@triton.jit
 def step_kernel(
     q_ptr, k_ptr, v_ptr, gate_ptr, o_ptr, cos_ptr, sin_ptr, position_ptr, table_ptr,
     k_slc_ptr, v_slc_ptr, kc_ptr, vc_ptr, k_win_ptr, v_win_ptr, k_raw_ptr, v_raw_ptr,
     pe_k_ptr, fc1_k_ptr, fc2_k_ptr, pe_v_ptr, fc1_v_ptr, fc2_v_ptr, part_k_ptr, part_v_ptr,
     acc_ptr, m_ptr, total_ptr, sums_ptr, bases_ptr, best_ptr, chosen_ptr, arrived_ptr,
-    first, n_heads, n_row_pages, n_slices, max_blocks, max_tiles, spill_stride, bests, n_counts, qk_scale,
+    n_heads, n_row_pages, n_slices, max_blocks, max_tiles, spill_stride, bests, n_counts, qk_scale,
     SHARED: tl.constexpr, G: tl.constexpr, GROUP: tl.constexpr, GP: tl.constexpr,
     D: tl.constexpr, HALF: tl.constexpr, BHALF: tl.constexpr, BD: tl.constexpr, E: tl.constexpr, BE: tl.constexpr,
     L: tl.constexpr, BL: tl.constexpr, STRIDE: tl.constexpr, L_SLC: tl.constexpr, BS: tl.constexpr,
@@ -415,11 +416,8 @@ def step_kernel(
     MERGES: tl.constexpr, PARTS: tl.constexpr, STAGES: tl.constexpr, SELECT_STAGES: tl.constexpr,
     ONCE: tl.constexpr,
 ):  # fmt: skip
-    """One step of all rows, or its programs from ``first`` on.
-
-    ``n_heads`` is rows times kv heads; counts are [attended, ranked, selected, phi, done].
-    """
-    at = tl.program_id(0) + first
+    """One step of all rows. ``n_heads`` is rows times kv heads; counts: [attended, ranked, selected, phi, done]."""
+    at = tl.program_id(0)
     attended_ptr, ranked_ptr, selected_ptr = arrived_ptr, arrived_ptr + n_heads, arrived_ptr + 2 * n_heads
     phi_ptr, done_ptr = arrived_ptr + 3 * n_heads, arrived_ptr + n_counts - 1
     n_phi = (n_heads + BR - 1) // BR * (CHUNKS_K + CHUNKS_V)
@@ -502,8 +500,8 @@ def step_kernel(
             GROUP, GP, E, BE, SPLITS, SB, WINDOWS, WB, SELECTS, MERGES, PARTS,
         )  # fmt: skip
         if tl.atomic_add(done_ptr, 1, sem="acq_rel") == n_heads * MERGES - 1:
-            for lowest in range(0, n_counts, 128):
-                count = lowest + tl.arange(0, 128)
+            for first in range(0, n_counts, 128):
+                count = first + tl.arange(0, 128)
                 tl.store(arrived_ptr + count, tl.zeros([128], tl.int32), mask=count < n_counts)
 
 
