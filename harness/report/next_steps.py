@@ -227,7 +227,7 @@ def _unresolved(findings: Findings) -> Step | None:
     group = next((g for g in findings.groups if not g.is_bad), None)
     if group is None:
         return None
-    many = findings.at_value(group.value).total
+    many = len(findings.at_value(group.value))
     return Step(text=f"See why {at(findings, group.value)} could not be told ({many} tried; Evidence).")
 
 

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
     from harness.core.evidence import Evidence, Frame
     from harness.core.record import TrialRecord
-    from harness.report.findings import Findings, Group
+    from harness.report.findings import Findings
     from harness.report.next_steps import Step
+    from harness.report.tried import Group
 
 
 COMPARISON = "comparison"

@@ -48,7 +48,7 @@ def _gaps(findings: Findings) -> list[str]:
         gaps.append(f"{name} {md(ranges(untried))}: no trial. Nothing is claimed about them.")
     gaps.append(f"{name} below {values[0]} or above {values[-1]}: not asked for.")
     boundary = run.boundary
-    once = [cell.value for cell in findings.along if cell.total == 1]
+    once = [cell.value for cell in findings.along if len(cell) == 1]
     if once and certificate(findings) and boundary is not None:
         once = [value for value in once if values.index(value) < values.index(boundary.last_good)]
         rests = f"for a rare failure they rest on the passes at {boundary.last_good}"
