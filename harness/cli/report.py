@@ -13,6 +13,7 @@ import click
 from harness.cli import complete
 from harness.cli.exit_codes import ExitCode
 from harness.cli.fitting import say
+from harness.cli.options import RUNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -58,7 +59,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 
 @click.command(epilog=EXAMPLES)
 @click.argument("names", nargs=-1, metavar="[[merge] RUN]..", shell_complete=complete.runs)
-@click.option("--runs", metavar="DIR", help="Where runs are (default: ./runs, or NSA_HARNESS_RUNS).")
+@RUNS
 @click.option("--format", "form", type=click.Choice(FORMATS), help="Print it in this form (default: terminal).")
 @click.option(
     "--compare", metavar="OTHER", shell_complete=complete.runs, help="Print what changed from run OTHER to RUN."

@@ -77,7 +77,8 @@ def _found(findings: Findings, boundary: Boundary) -> str:
         case Finding.NO_THRESHOLD_SLOW:
             only_slow = all(group.first.verdict.kind is Kind.SLOW for group in findings.groups)
             nothing = "Nothing hung or crashed" if only_slow else "No trial showed the failure being sought"
-            return f"{nothing}. {_grows(findings, boundary)}{_ran_out(findings)}"
+            growth = f"{grows(findings, boundary.fit)} " if boundary.fit else ""
+            return f"{nothing}. {growth}{_ran_out(findings)}"
         case Finding.INCONCLUSIVE:
             low = _passes(findings, boundary.last_good) if boundary.last_good is not None else ""
             high = _fails(findings) if findings.failing else ""
@@ -134,10 +135,6 @@ def _between(findings: Findings, boundary: Boundary) -> list[Value]:
     if boundary.last_good not in values or boundary.first_bad not in values:
         return []
     return list(values[values.index(boundary.last_good) + 1 : values.index(boundary.first_bad)])
-
-
-def _grows(findings: Findings, boundary: Boundary) -> str:
-    return f"{grows(findings, boundary.fit)} " if boundary.fit else ""
 
 
 def _ran_out(findings: Findings) -> str:

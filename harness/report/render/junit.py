@@ -48,7 +48,10 @@ def render(report: Report, *, hide: Callable[[str], str] = lambda text: text) ->
     """
     findings = report.findings
     suite = ET.Element("testsuite", name=hide(clean(report.title)), timestamp=report.run.started_at.rstrip("Z"))
-    cases = _along(findings) if findings.is_line else _of_cells(findings)
+    if findings.is_line:
+        cases = [_judged(findings.run.axis.name, at(findings, cell.value), cell) for cell in findings.along]
+    else:
+        cases = _of_cells(findings)
     for one in cases:
         _add(suite, one, report, hide)
     counts = Counter(one.outcome for one in cases)
@@ -76,10 +79,6 @@ def _add(suite: ET.Element, one: TestCase, report: Report, hide: Callable[[str],
 
 def _said(text: str, hide: Callable[[str], str]) -> str:
     return hide("".join(c for c in clean(text) if c in "\t\n" or c.isprintable()))
-
-
-def _along(findings: Findings) -> list[TestCase]:
-    return [_judged(findings.run.axis.name, at(findings, cell.value), cell) for cell in findings.along]
 
 
 def _of_cells(findings: Findings) -> list[TestCase]:
