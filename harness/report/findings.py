@@ -9,23 +9,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from harness.core.campaign import Task
 from harness.core.verdict import FAILURES, Answer, Kind
 from harness.report.pairs import Pairs, pairs_of
 from harness.report.subject import GRAVITY, to_tell_of
-from harness.report.tried import Cell, Group, Numbered, Tried
+from harness.report.tried import Cell, Group, Numbered, Tried, together
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from harness.core.campaign import CellResult
     from harness.core.point import Point, Value
     from harness.core.record import Run, TrialRecord
 
-
-K = TypeVar("K")
 
 FAILED = FAILURES | {Kind.BELOW_TARGET}
 """Kinds that a headline names as a failure: a trial that ended well with wrong numbers did not pass either."""
@@ -80,12 +78,12 @@ class Findings:
     @cached_property
     def controls(self) -> Mapping[str, Tried]:
         """The control trials by the name of the control."""
-        return _together(self.trials, lambda trial: trial.record.trial.control if trial.is_control else None)
+        return together(self.trials, lambda trial: trial.record.trial.control if trial.is_control else None)
 
     @cached_property
     def by_cell(self) -> Mapping[Point, Tried]:
         """The trials of each cell, in the order in which cells were first tried."""
-        return _together(self.trials, lambda trial: trial.cell)
+        return together(self.trials, lambda trial: trial.cell)
 
     def name_of(self, cell: Point) -> str:
         """The settings in which a cell differs from the known-good corner; ``good`` for that corner."""
@@ -160,13 +158,3 @@ class Findings:
 def cells_of(trials: Iterable[Numbered]) -> list[Point]:
     """The cells of ``trials``, each once, in their order."""
     return list(dict.fromkeys(trial.cell for trial in trials))
-
-
-def _together(trials: Iterable[Numbered], key: Callable[[Numbered], K | None]) -> dict[K, Tried]:
-    """``trials`` with the same key together, those that have none left out; in the order of the first of each."""
-    found: dict[K, list[Numbered]] = {}
-    for trial in trials:
-        name = key(trial)
-        if name is not None:
-            found.setdefault(name, []).append(trial)
-    return {name: Tried(trials=tuple(some)) for name, some in found.items()}

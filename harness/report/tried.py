@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from harness.core.verdict import Answer, Kind
 from harness.report.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from harness.core.point import Point, Value
     from harness.core.record import TrialRecord
     from harness.core.verdict import Verdict
+
+K = TypeVar("K")
 
 UNTOLD = frozenset({Kind.UNRESOLVED, Kind.INFRA})
 """What a trial ended in that says neither that its cell fails nor that it does not."""
@@ -150,3 +152,13 @@ class Group(Tried):
 def verdicts(records: Iterable[TrialRecord]) -> dict[str, int]:
     """How often each verdict was reached, the commonest first."""
     return dict(Counter(str(record.verdict) for record in records).most_common())
+
+
+def together(trials: Iterable[Numbered], key: Callable[[Numbered], K | None]) -> dict[K, Tried]:
+    """``trials`` with the same key together, those that have none left out; in the order of the first of each."""
+    found: dict[K, list[Numbered]] = {}
+    for trial in trials:
+        name = key(trial)
+        if name is not None:
+            found.setdefault(name, []).append(trial)
+    return {name: Tried(trials=tuple(some)) for name, some in found.items()}
