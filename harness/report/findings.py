@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from harness.core.campaign import Task
+from harness.core.campaign import CampaignAnswer, Task
 from harness.core.verdict import FAILURES, Answer, Kind
 from harness.report.pairs import Pairs, pairs_of
 from harness.report.subject import GRAVITY, to_tell_of
@@ -50,10 +50,15 @@ class Findings:
         """Whether it is one program as it is, with nothing varied."""
         return all(len(factor.axis.values) < 2 for factor in self.run.spec.matrix.space.factors)
 
+    @cached_property
+    def answer(self) -> CampaignAnswer:
+        """Everything that the run showed; before there is an answer, nothing."""
+        return self.run.answer or CampaignAnswer()
+
     @property
     def results(self) -> tuple[CellResult, ...]:
         """Every cell with its result; before there is an answer, none."""
-        return self.run.answer.cells if self.run.answer else ()
+        return self.answer.cells
 
     @cached_property
     def subject(self) -> TrialRecord | None:

@@ -282,10 +282,7 @@ def _search(findings: Findings) -> Step | None:
     run = findings.run
     if run.spec.task is not Task.CELLS or not _has_failed(findings) or not run.spec.file:
         return None
-    answer = run.answer
-    found = answer is not None and any(
-        v.finding is AxisFinding.IMPLICATED for table in answer.failures for v in table.axes
-    )
+    found = any(v.finding is AxisFinding.IMPLICATED for table in findings.answer.failures for v in table.axes)
     if found:
         return None
     return Step(

@@ -118,15 +118,15 @@ def _failures(findings: Findings) -> str:
 
 def headline(findings: Findings) -> str:
     """The answer in a few sentences: what the cells ended in, and what minimal pairs say about the axes."""
-    run, answer = findings.run, findings.run.answer
+    run, answer = findings.run, findings.answer
     if not run.records:
         return f"No answer ({run.ended}): no trial was finished."
     partial = "" if run.is_whole else f"Partial ({run.ended}): "
     if findings.is_single:
         return f"{partial}{_single(findings)}"
-    if answer is not None and answer.minimised is not None:
+    if answer.minimised is not None:
         return f"{partial}{_minimised(answer.minimised)}"
-    if answer is not None and answer.explored is not None:
+    if answer.explored is not None:
         return f"{partial}{answer.explored.because}"
     return partial + _over_cells(findings)
 
@@ -186,9 +186,7 @@ def _out_of_time(findings: Findings) -> str:
 
 def _axes(findings: Findings) -> str:
     """Which axes minimal pairs implicate, and which they show to make no difference."""
-    answer = findings.run.answer
-    tables = answer.failures if answer else ()
-    return "".join(map(_of_table, tables))
+    return "".join(map(_of_table, findings.answer.failures))
 
 
 def _of_table(table: FailureTable) -> str:
@@ -260,10 +258,9 @@ def _outlasted(findings: Findings, axis: str, slow: Point, passed: Point) -> str
 
 def _growth(findings: Findings) -> str:
     """How time and memory grow along the ordered axes, where a line through the measured points says it."""
-    answer = findings.run.answer
     good = dict(findings.run.spec.matrix.space.good)
     text = ""
-    for found in answer.fits if answer else ():
+    for found in findings.answer.fits:
         fit, sizes = found.fit, {x for x, _ in found.fit.points}
         if len(sizes) >= ENOUGH and fit.r_squared >= LINEAR_R_SQUARED and fit.slope_low > 0:
             text += f" {_grows(found, good)}"

@@ -118,10 +118,8 @@ def happened(findings: Findings, group: Group | None, *, at: str) -> tuple[str, 
 
 def notes_of(findings: Findings) -> tuple[str, ...]:
     """What a reader must know beside the answer."""
-    run = findings.run
-    answer = run.answer
-    of_search = answer.boundary.notes if answer and answer.boundary else ()
-    return (*of_search, *(answer.notes if answer else ()), *run.notes)
+    boundary = findings.answer.boundary
+    return (*(boundary.notes if boundary else ()), *findings.answer.notes, *findings.run.notes)
 
 
 def _verdict(findings: Findings) -> tuple[str, str]:

@@ -83,9 +83,9 @@ def sure_of(findings: Findings) -> tuple[str, ...]:
 
 def _causes(findings: Findings) -> list[str]:
     """Each cause that a search for the settings has found, and how often every step back from it passed."""
-    answer = findings.run.answer
+    minimised = findings.answer.minimised
     found: list[str] = []
-    for cause in answer.minimised.causes if answer and answer.minimised else ():
+    for cause in minimised.causes if minimised else ():
         found.append(f"{{{cause}}} {cause.seen}.")
         backs = [need for need in cause.needs if need.back]
         found += [f"With {need.axis} one step back, at {need.last_good}, it {need.back}." for need in backs]

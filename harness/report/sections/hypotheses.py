@@ -125,9 +125,7 @@ def _hung_not_slow(record: TrialRecord) -> tuple[str, ...]:
 
 def of_axes(findings: Findings) -> list[str]:
     """A table for each failure, then one of the pairs that differ in one axis; nothing where no cell was tried."""
-    run = findings.run
-    tables = run.answer.failures if run.answer else ()
-    parts = [_of_failure(findings, failure) for failure in tables]
+    parts = [_of_failure(findings, failure) for failure in findings.answer.failures]
     return [*parts, _of_pairs(findings)] if findings.pairs else parts
 
 
