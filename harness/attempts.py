@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from harness.conduct import conduct
 from harness.core.errors import CleanupError, HarnessError
 from harness.core.outcome import StopReason
-from harness.core.record import TrialRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from harness.conduct import Conducted, Parts
     from harness.core.evidence import Evidence
     from harness.core.ports import Screen, Watched
+    from harness.core.record import TrialRecord
     from harness.core.spec import Effort
     from harness.core.trial import Trial
     from harness.core.verdict import Answer, Verdict
@@ -92,14 +92,7 @@ class Attempts:
     def keep(self, begun: Begun, done: Conducted) -> TrialRecord:
         """Journal what came of it; when this returns, no crash can lose it."""
         _refuse_to_go_on(done)
-        record = TrialRecord(
-            trial=begun.trial,
-            outcome=done.outcome,
-            verdict=done.verdict,
-            answer=self.answer(done.verdict, done.evidence),
-            measurement=done.evidence.measurement,
-            started_at=done.started_at,
-        )
+        record = done.record(begun.trial, answer=self.answer(done.verdict, done.evidence))
         self.store.write_evidence(begun.trial.key, done.evidence)
         self.store.add_record(record)
         self.screen.judged(record, number=begun.number)

@@ -29,7 +29,7 @@ SHOWN = 6
 YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One thing looked at; ``level`` is ok, warn (verdicts get weaker) or fail (do not trust verdicts here)."""
 
@@ -51,7 +51,7 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
         _gpus(),
         _runs(settings.runs),
         _leftovers(),
-        _litter(),
+        _shared_memory(),
     )
 
 
@@ -59,61 +59,52 @@ def _machine() -> Finding:
     here = describe()
     gpus = ", ".join(here.gpus) or "no GPU"
     seen = f"{here.cores} cores, {here.memory_bytes / 2**30:.0f} GiB, {gpus}, Python {here.python}, Linux {here.kernel}"
-    return Finding(name="machine", level="ok", seen=seen)
+    return Finding("machine", "ok", seen)
 
 
 def _distributions() -> Finding:
     if installed("nsa-harness") is None:
         text = "nsa-harness is not installed; its packages come from the current directory or PYTHONPATH"
-        return Finding(
-            name="packages", level="warn", seen=text, next="pip install nsa-harness into a clean environment"
-        )
+        return Finding("packages", "warn", text, "pip install nsa-harness into a clean environment")
     providers = packages_distributions()  # an editable installation is not in this table
     ours = {"nsa-harness", "nsa-harness-trainer"}
     others = {package: set(providers.get(package, ())) - ours for package in ("nsa", "harness")}
     if wrong := {package: names for package, names in others.items() if names}:
         text = "; ".join(f"{package} also comes from {', '.join(sorted(names))}" for package, names in wrong.items())
-        return Finding(
-            name="packages",
-            level="warn",
-            seen=text,
-            next="uninstall the other distribution, or use a clean environment",
-        )
+        return Finding("packages", "warn", text, "uninstall the other distribution, or use a clean environment")
     trainer = installed("nsa-harness-trainer")
     with_trainer = f", with nsa-harness-trainer {trainer}" if trainer else ", without the trainer nsa"
-    return Finding(name="packages", level="ok", seen=f"nsa-harness {installed('nsa-harness')}{with_trainer}")
+    return Finding("packages", "ok", f"nsa-harness {installed('nsa-harness')}{with_trainer}")
 
 
 def _torch() -> Finding:
     found = installed("torch")
     if found is not None:
-        return Finding(name="torch", level="ok", seen=found)
+        return Finding("torch", "ok", found)
     if find_spec("nsa") is None:
-        return Finding(name="torch", level="ok", seen="not installed; only the trainer nsa needs it here")
-    return Finding(name="torch", level="fail", seen="not installed", next=f"the trainer nsa needs it: {INSTALL}")
+        return Finding("torch", "ok", "not installed; only the trainer nsa needs it here")
+    return Finding("torch", "fail", "not installed", f"the trainer nsa needs it: {INSTALL}")
 
 
 def _bytecode() -> Finding:
     spec = find_spec("torch")
     if spec is None or spec.origin is None:
-        return Finding(name="bytecode", level="ok", seen="no torch here")
+        return Finding("bytecode", "ok", "no torch here")
     folder = Path(spec.origin).parent
     if not list((folder / "__pycache__").glob(f"__init__.{sys.implementation.cache_tag}*.pyc")):
         return Finding(
-            name="bytecode",
-            level="warn",
-            seen="torch has no bytecode: every start parses it again (about twice the CPU)",
-            next=f"python -m compileall -q {folder}",
+            "bytecode",
+            "warn",
+            "torch has no bytecode: every start parses it again (about twice the CPU)",
+            f"python -m compileall -q {folder}",
         )
-    return Finding(name="bytecode", level="ok", seen="torch is compiled to bytecode")
+    return Finding("bytecode", "ok", "torch is compiled to bytecode")
 
 
 def _stacks() -> Finding:
     program = find_tool("py-spy")
     if program is None:
-        return Finding(
-            name="py-spy", level="warn", seen="not found; faulthandler will stand in", next="pip install py-spy"
-        )
+        return Finding("py-spy", "warn", "not found; faulthandler will stand in", "pip install py-spy")
     child = subprocess.Popen(
         [sys.executable, "-c", "print('up', flush=True); input()"],
         stdin=subprocess.PIPE,
@@ -132,25 +123,21 @@ def _stacks() -> Finding:
         )
         child.kill()
     if tried.returncode == 0 and "<module>" in tried.stdout:
-        return Finding(name="py-spy", level="ok", seen="reads the stack of a child")
+        return Finding("py-spy", "ok", "reads the stack of a child")
     scope = YAMA.read_text().strip() if YAMA.exists() else "no Yama"
     return Finding(
-        name="py-spy",
-        level="warn",
-        seen=f"cannot read a child's stack (ptrace_scope: {scope}): {tried.stderr.strip().splitlines()[-1:]}",
-        next="run as the same user with ptrace_scope 0 or 1, or add --cap-add SYS_PTRACE to the container",
+        "py-spy",
+        "warn",
+        f"cannot read a child's stack (ptrace_scope: {scope}): {tried.stderr.strip().splitlines()[-1:]}",
+        "run as the same user with ptrace_scope 0 or 1, or add --cap-add SYS_PTRACE to the container",
     )
 
 
 def _native() -> Finding:
     found = installed("pystack")
     if found is None or find_tool("pystack") is None:
-        return Finding(
-            name="pystack",
-            level="ok",
-            seen="not installed; py-spy gives native frames too, in three times the time",
-        )
-    return Finding(name="pystack", level="ok", seen=found)
+        return Finding("pystack", "ok", "not installed; py-spy gives native frames too, in three times the time")
+    return Finding("pystack", "ok", found)
 
 
 def _gpus() -> Finding:
@@ -159,13 +146,8 @@ def _gpus() -> Finding:
     if not seen.gpus:
         reason = "; ".join(failure.reason for failure in seen.failures)
         if not reason:
-            return Finding(name="gpus", level="ok", seen="no NVIDIA driver")
-        return Finding(
-            name="gpus",
-            level="warn",
-            seen=f"not seen: {reason}",
-            next="without it nobody can tell whether a GPU works or waits",
-        )
+            return Finding("gpus", "ok", "no NVIDIA driver")
+        return Finding("gpus", "warn", f"not seen: {reason}", "without it nobody can tell whether a GPU works or waits")
     told = [
         f"{gpu.index}: {gpu.name}, {(gpu.memory_used_bytes or 0) / 2**20:.0f} of "
         f"{(gpu.memory_total_bytes or 0) / 2**20:.0f} MiB used, {gpu.utilisation} %"
@@ -175,12 +157,12 @@ def _gpus() -> Finding:
     told += [failure.reason for failure in seen.failures]
     if others:
         return Finding(
-            name="gpus",
-            level="warn",
-            seen="; ".join([*told, f"in use by {', '.join(others)}"]),
-            next="a trial that shares its GPU cannot be judged for memory or speed; wait, or choose another GPU",
+            "gpus",
+            "warn",
+            "; ".join([*told, f"in use by {', '.join(others)}"]),
+            "a trial that shares its GPU cannot be judged for memory or speed; wait, or choose another GPU",
         )
-    return Finding(name="gpus", level="ok", seen="; ".join(told))
+    return Finding("gpus", "ok", "; ".join(told))
 
 
 def _runs(runs: Path) -> Finding:
@@ -189,43 +171,41 @@ def _runs(runs: Path) -> Finding:
         place = place.parent
     free = shutil.disk_usage(place).free
     if not os.access(place, os.W_OK):
-        return Finding(
-            name="runs", level="fail", seen=f"{runs} cannot be written", next="choose another place: --runs DIR"
-        )
+        return Finding("runs", "fail", f"{runs} cannot be written", "choose another place: --runs DIR")
     if free < 200_000_000:
         return Finding(
-            name="runs",
-            level="warn",
-            seen=f"{free / 1e6:.0f} MB free at {place}; a trial can take 5 MB",
-            next="free some space or choose another place with --runs DIR",
+            "runs",
+            "warn",
+            f"{free / 1e6:.0f} MB free at {place}; a trial can take 5 MB",
+            "free some space or choose another place with --runs DIR",
         )
-    return Finding(name="runs", level="ok", seen=f"{runs} ({free / 1e9:.0f} GB free)")
+    return Finding("runs", "ok", f"{runs} ({free / 1e9:.0f} GB free)")
 
 
 def _leftovers() -> Finding:
     left = processes_with("NSA_HARNESS_TRIAL")
     if not left:
-        return Finding(name="leftovers", level="ok", seen="no process of an earlier trial")
+        return Finding("leftovers", "ok", "no process of an earlier trial")
     pids = ", ".join(str(pid) for pid, _ in left[:SHOWN]) + (", ..." if len(left) > SHOWN else "")
     trials = len({token for _, token in left})
     return Finding(
-        name="leftovers",
-        level="warn",
-        seen=f"{len(left)} processes of {trials} earlier or running trials: PID {pids}",
-        next="if no other nsa-harness is running, look at them and end them by PID",
+        "leftovers",
+        "warn",
+        f"{len(left)} processes of {trials} earlier or running trials: PID {pids}",
+        "if no other nsa-harness is running, look at them and end them by PID",
     )
 
 
-def _litter() -> Finding:
+def _shared_memory() -> Finding:
     left = orphans()
     if not left:
-        return Finding(name="memory", level="ok", seen="no shared tensors of processes that are gone")
+        return Finding("memory", "ok", "no shared tensors of processes that are gone")
     used = sum(size for path in left if (size := _size(path)))
     return Finding(
-        name="memory",
-        level="warn",
-        seen=f"{len(left)} shared tensors of processes that are gone hold {used / 1e6:.1f} MB, e.g. {left[0]}",
-        next="their processes are gone, so nothing can use them: rm them",
+        "memory",
+        "warn",
+        f"{len(left)} shared tensors of processes that are gone hold {used / 1e6:.1f} MB, e.g. {left[0]}",
+        "their processes are gone, so nothing can use them: rm them",
     )
 
 

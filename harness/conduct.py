@@ -10,6 +10,7 @@ from harness.clock import Attentive
 from harness.core.errors import LaunchError, SpoiledError
 from harness.core.evidence import Evidence
 from harness.core.outcome import Ending, Outcome, StopReason
+from harness.core.record import TrialRecord
 from harness.core.verdict import Case, Verdict
 from harness.observe.answers import steps_wanted
 from harness.observe.devices.table import load_devices
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from harness.core.ports import Clock, Elsewhere, Executor, Judge, StackSources, Target, Watched
     from harness.core.trial import Trial
+    from harness.core.verdict import Answer
 
 TIMED = frozenset({StopReason.STARTUP, StopReason.STALL, StopReason.TOTAL})
 """Ends that only a limit has brought about."""
@@ -49,6 +51,17 @@ class Conducted:
     evidence: Evidence
     verdict: Verdict
     started_at: str
+
+    def record(self, trial: Trial, *, answer: Answer) -> TrialRecord:
+        """What the journal keeps of it; ``answer`` is what the verdict means to the question."""
+        return TrialRecord(
+            trial=trial,
+            outcome=self.outcome,
+            verdict=self.verdict,
+            answer=answer,
+            measurement=self.evidence.measurement,
+            started_at=self.started_at,
+        )
 
 
 def conduct(

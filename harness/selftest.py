@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from harness.conduct import Conducted, Parts, conduct
 from harness.core.point import Axis, AxisType, Point
-from harness.core.record import TrialRecord
 from harness.core.spec import Limits
 from harness.core.trial import Fault, Trial
 from harness.core.verdict import Answer, Case, Kind
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from harness.core.command import Command
     from harness.core.point import Value
     from harness.core.ports import Executor, Handle
+    from harness.core.record import TrialRecord
     from harness.core.verdict import Verdict
     from harness.specimens.catalog import Specimen
     from harness.specimens.expect import Score
@@ -146,15 +146,8 @@ class SelfTest:
         done = conduct(trial, trial_dir=trial_dir, parts=self.parts[specimen.needs], interrupted=self.interrupted)
         case = Case(trial=trial, outcome=done.outcome, evidence=done.evidence)
         write_case(trial_dir, case, done.verdict)
-        record = TrialRecord(
-            trial=trial,
-            outcome=done.outcome,
-            verdict=done.verdict,
-            answer=Answer.GOOD if done.verdict.kind is Kind.PASS else Answer.UNRESOLVED,
-            measurement=done.evidence.measurement,
-            started_at=done.started_at,
-        )
-        return done, record
+        answer = Answer.GOOD if done.verdict.kind is Kind.PASS else Answer.UNRESOLVED
+        return done, done.record(trial, answer=answer)
 
     def _trial(self, specimen: Specimen, *, repeat: int, role: str) -> Trial:
         known, limits = self.healthy.get(_key(specimen), ()), Limits()

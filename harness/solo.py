@@ -30,7 +30,7 @@ WHOLE = Space(factors=())
 """The space of a program that is run as it is: one cell."""
 
 
-TARGET = "command"
+TARGET, FOREIGN = "command", "foreign"
 
 STALL_S = 120.0
 """Longest silence of a program of which nothing is known; a standstill is told within seconds all the same."""
@@ -51,6 +51,30 @@ def question(*, command: Sequence[str], limits: Limits, success: Success, repeat
         cells=(Point(),),
         passes=repeats,
         executor="local",
+    )
+
+
+def foreign_question(*, name: str, question: str) -> CampaignSpec:
+    """A question about something that somebody else started; ``name`` is what its runs are called by."""
+    matrix = Matrix(name=name, space=WHOLE, target=FOREIGN)
+    return CampaignSpec(question=question, task=Task.CELLS, matrix=matrix, cells=(Point(),))
+
+
+def foreign_trial(
+    watched: str, *, code: str, machine: str, why: str, stall: Limit | None = None, repeat: int = 0
+) -> Trial:
+    """One look at it, which has no limit that would end it, because of ``why``; ``watched`` is what was looked at."""
+    none = Limit(seconds=NEVER_S, source=f"none: {why}")
+    return Trial(
+        target=FOREIGN,
+        point=Point(),
+        repeat=repeat,
+        role="search",
+        config={"watched": watched},
+        seed=0,
+        code=code,
+        machine=machine,
+        budget=Budget(startup=stall or none, stall=stall or none, total=none),
     )
 
 

@@ -10,7 +10,7 @@ import click
 from harness.cli import complete
 from harness.cli.exit_codes import SEARCH
 from harness.cli.fitting import say
-from harness.cli.foreign import COMMAND, INVOCATION, WithCommand
+from harness.cli.foreign import COMMAND, WithCommand
 from harness.cli.matrix_options import asking
 
 EXAMPLES = """\b
@@ -96,22 +96,9 @@ def bisect(ctx: click.Context, **options: Any) -> None:
         _print_tables(axes=options["list_axes"], faults=options["list_faults"])
         return
     from harness.cli.bisect_question import question_of
-    from harness.cli.campaigns import begin, finish, resume
-    from harness.cluster.placed import On
-    from harness.settings import Settings
+    from harness.cli.campaigns import answer
 
-    settings, jobs, on = Settings.read(runs=options["runs"]), options["jobs"], On.of(options)
-    if options["resume"]:
-        run = resume(settings, name=options["resume"], jobs=jobs, on=on)
-    else:
-        spec = question_of(settings, options, ctx.meta[COMMAND])
-        if options["dry_run"]:
-            from harness.cli.plan_text import print_plan
-
-            print_plan(settings, spec)
-            return
-        run = begin(settings, spec, invocation=ctx.meta[INVOCATION], jobs=jobs, on=on)
-    finish(ctx, run, as_json=options["as_json"])
+    answer(ctx, options, lambda settings: question_of(settings, options, ctx.meta[COMMAND]))
 
 
 def _print_tables(*, axes: bool, faults: bool) -> None:

@@ -40,7 +40,8 @@ def question_of(settings: Settings, options: Mapping[str, Any], command: Sequenc
         SpecError: an axis, fault, setting, kind or control that does not exist or does not fit, with the nearest
             name that does; a value that our trainer cannot have.
     """
-    from harness.cli.matrix_run import how, reuses, with_effort
+    from harness.cli.matrix_run import how, reuses
+    from harness.cli.typed_matrix import with_effort
 
     if options["cell"] and not options["from_run"]:
         raise click.UsageError("--cell needs --from-run RUN, the run of a matrix that has it")
@@ -66,8 +67,7 @@ def question_of(settings: Settings, options: Mapping[str, Any], command: Sequenc
 
 
 def _of_file(settings: Settings, options: Mapping[str, Any], command: Sequence[str]) -> CampaignSpec:
-    from harness.cli.matrix_run import existing
-    from harness.cli.typed_matrix import no_file_with
+    from harness.cli.typed_matrix import existing, no_file_with
     from harness.spec.searches import ordered, search_spec
 
     path, _, search = str(options["file"]).partition("::")
@@ -114,17 +114,17 @@ def _of_earlier_file(settings: Settings, options: Mapping[str, Any], path: Path)
 
 def _from_run(settings: Settings, options: Mapping[str, Any], command: Sequence[str]) -> CampaignSpec:
     """The way from the good cell to a cell of an earlier run of a matrix, along one axis."""
-    from harness.cli.campaigns import find
     from harness.cli.typed_matrix import no_file_with
     from harness.spec.cells import parse_cell
     from harness.spec.searches import ordered
     from harness.store.history import History
     from harness.store.recall import recalled
+    from harness.store.run_store import find_run
 
     no_file_with({**options, "fault": options["fault"] or options["file"]}, command)
     if not options["cell"]:
         raise click.UsageError("--from-run needs --cell CELL, the cell of that run that failed")
-    question = recalled(History.read(find(settings, options["from_run"])).question, dict(settings.whole_env))
+    question = recalled(History.read(find_run(settings.runs, options["from_run"])).question, dict(settings.whole_env))
     space = question.matrix.space
     cell = parse_cell(options["cell"], space)
     moved = [name for name, value in cell if value != space.factor(name).good]

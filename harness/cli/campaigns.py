@@ -3,73 +3,72 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from harness.cli.exit_codes import ExitCode, of_boundary
-from harness.cluster.placed import HERE
+from harness.cli.foreign import INVOCATION
+from harness.cli.wiring import new_run
+from harness.clock import WallClock
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable, Mapping
 
     import click
 
     from harness.cluster.placed import On
     from harness.core.campaign import CampaignSpec
-    from harness.core.invocation import Invocation
     from harness.core.record import Run
     from harness.core.trial import Trial
     from harness.settings import Settings
     from harness.store.run_store import RunStore
 
 
-def begin(
-    settings: Settings, spec: CampaignSpec, *, invocation: Invocation, jobs: int | None = None, on: On = HERE
-) -> Run:
-    """A new run of ``spec``, to its end; ``jobs`` trials at once (None: as many as the GPUs allow, else one).
+def answer(ctx: click.Context, options: Mapping[str, Any], question: Callable[[Settings], CampaignSpec]) -> None:
+    """Answer ``question``, or go on with the run that ``--resume`` names; print its plan alone with ``--dry-run``.
 
-    ``invocation`` is the command that asks it; ``on`` are the nodes that trials run on, and says how many at once.
+    The command ends with the exit code that means what came of it.
     """
-    from harness.clock import WallClock
-    from harness.machine import code_fingerprint, describe
-    from harness.store.run_store import RunStore
+    from harness.cli.console import result
+    from harness.cli.exit_codes import of_search
+    from harness.report.findings import Findings
+    from harness.report.write import summary_json, summary_text
+    from harness.settings import Settings
 
-    with RunStore.create(
-        settings.runs,
-        spec=spec,
-        machine=describe(),
-        code=code_fingerprint(),
-        invocation=invocation,
-        clock=WallClock(),
-    ) as store:
+    settings = Settings.read(runs=options["runs"])
+    if options["dry_run"] and not options["resume"]:
+        from harness.cli.plan_text import print_plan
+
+        print_plan(settings, question(settings))
+        return
+    run = run_of(ctx, settings, options, question)
+    result(summary_json(run) if options["as_json"] else summary_text(run))
+    ctx.exit(of_search(Findings(run=run)))
+
+
+def run_of(
+    ctx: click.Context, settings: Settings, options: Mapping[str, Any], question: Callable[[Settings], CampaignSpec]
+) -> Run:
+    """The run of ``question``, to its end, or the one that ``--resume`` names, taken up where it was left."""
+    from harness.cluster.placed import On
+    from harness.machine import code_fingerprint, describe
+    from harness.store.run_store import RunStore, find_run
+
+    jobs, on = options["jobs"], On.of(options)
+    if options["resume"]:
+        with RunStore.open(
+            find_run(settings.runs, options["resume"]),
+            clock=WallClock(),
+            machine=describe(),
+            code=code_fingerprint(),
+            argv=("nsa-harness", *sys.argv[1:]),
+        ) as store:
+            store.recall(dict(settings.whole_env))
+            return conduct(settings, store, jobs=jobs, on=on)
+    with new_run(settings, question(settings), invocation=ctx.meta[INVOCATION]) as store:
         return conduct(settings, store, jobs=jobs, on=on)
 
 
-def resume(settings: Settings, *, name: str, jobs: int | None = None, on: On = HERE) -> Run:
-    """An earlier run, taken up where it was left; ``latest`` is the last one."""
-    from harness.clock import WallClock
-    from harness.machine import code_fingerprint, describe
-    from harness.store.run_store import RunStore
-
-    with RunStore.open(
-        find(settings, name),
-        clock=WallClock(),
-        machine=describe(),
-        code=code_fingerprint(),
-        argv=("nsa-harness", *sys.argv[1:]),
-    ) as store:
-        store.recall(dict(settings.whole_env))
-        return conduct(settings, store, jobs=jobs, on=on)
-
-
-def find(settings: Settings, name: str | None) -> Path:
-    """The directory of the run called ``name``: a path, a name below the runs, or the last run."""
-    from harness.store.run_store import find_run
-
-    return find_run(settings.runs, name)
-
-
-def conduct(settings: Settings, store: RunStore, *, jobs: int | None, on: On = HERE) -> Run:
-    """Run what is left of the run in ``store`` and write its report."""
+def conduct(settings: Settings, store: RunStore, *, jobs: int | None, on: On) -> Run:
+    """Run what is left of the run in ``store`` and write its report; ``jobs`` trials at once (None: as many as fit)."""
     from harness.campaign import Campaign
     from harness.cli.console import screen
     from harness.cli.wiring import Interrupt, claims, lanes
@@ -112,37 +111,3 @@ def jobs_for(spec: CampaignSpec, *, gpus: int) -> int:
     """
     wanted = [row.gpus for row in spec.matrix.resources if row.gpus]
     return max(gpus // min(wanted), 1) if wanted else 1
-
-
-def finish(ctx: click.Context, run: Run, *, as_json: bool) -> None:
-    """Say what came of it on standard output and end with the exit code that means it."""
-    from harness.cli.console import result
-    from harness.report.write import summary_json, summary_text
-
-    result(summary_json(run) if as_json else summary_text(run))
-    ctx.exit(exit_code(run))
-
-
-def exit_code(run: Run) -> ExitCode:
-    """What the end of a run means to a script."""
-    from harness.core.campaign import Met, Task
-    from harness.core.cause import MinimiseFinding
-
-    answer = run.answer
-    if run.ended == "interrupted" or answer is None:
-        return ExitCode.INTERRUPTED if run.ended == "interrupted" else ExitCode.BUDGET
-    if run.spec.task is Task.CELLS and answer.surprises:
-        return ExitCode.FINDINGS
-    if run.ended == "budget used up":
-        return ExitCode.BUDGET
-    if answer.minimised is not None:
-        if answer.minimised.finding in (MinimiseFinding.GOOD_FAILS, MinimiseFinding.BAD_PASSES):
-            return ExitCode.BASELINE
-        sure = answer.minimised.causes and all(cause.certified for cause in answer.minimised.causes)
-        return ExitCode.OK if sure else ExitCode.FINDINGS
-    if answer.boundary is not None:
-        return of_boundary(answer.boundary, run.records)
-    if answer.explored is not None:
-        return ExitCode.FINDINGS if answer.explored.failures else ExitCode.OK
-    untold = [result for result in answer.cells if result.met in (Met.UNTOLD, Met.NOT_RUN)]
-    return ExitCode.INFRA if untold else ExitCode.OK

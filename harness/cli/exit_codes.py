@@ -10,10 +10,9 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from harness.core.boundary import Boundary
-    from harness.core.record import TrialRecord
+    from harness.core.verdict import Verdict
+    from harness.report.findings import Findings
 
 
 class ExitCode(IntEnum):
@@ -30,8 +29,32 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-def of_boundary(boundary: Boundary, records: Iterable[TrialRecord]) -> ExitCode:
-    """What the answer of a search along one axis means to a script."""
+def of_search(findings: Findings) -> ExitCode:
+    """Of a matrix, or of a search in it."""
+    from harness.core.campaign import Met, Task
+    from harness.core.cause import MinimiseFinding
+
+    run, answer = findings.run, findings.run.answer
+    if run.ended == "interrupted" or answer is None:
+        return ExitCode.INTERRUPTED if run.ended == "interrupted" else ExitCode.BUDGET
+    if run.spec.task is Task.CELLS and answer.surprises:
+        return ExitCode.FINDINGS
+    if run.ended == "budget used up":
+        return ExitCode.BUDGET
+    if answer.minimised is not None:
+        if answer.minimised.finding in (MinimiseFinding.GOOD_FAILS, MinimiseFinding.BAD_PASSES):
+            return ExitCode.BASELINE
+        sure = answer.minimised.causes and all(cause.certified for cause in answer.minimised.causes)
+        return ExitCode.OK if sure else ExitCode.FINDINGS
+    if answer.boundary is not None:
+        return _of_boundary(findings, answer.boundary)
+    if answer.explored is not None:
+        return ExitCode.FINDINGS if answer.explored.failures else ExitCode.OK
+    untold = [result for result in findings.results if result.met in (Met.UNTOLD, Met.NOT_RUN)]
+    return ExitCode.INFRA if untold else ExitCode.OK
+
+
+def _of_boundary(findings: Findings, boundary: Boundary) -> ExitCode:
     from harness.core.boundary import Finding
     from harness.core.verdict import Kind
 
@@ -39,11 +62,53 @@ def of_boundary(boundary: Boundary, records: Iterable[TrialRecord]) -> ExitCode:
         return ExitCode.BASELINE
     if boundary.certified:
         return ExitCode.OK
-    kinds: dict[object, set[Kind]] = {}
-    for record in records:
-        kinds.setdefault(record.trial.point.get(boundary.axis), set()).add(record.verdict.kind)
-    spoiled = {Kind.INFRA} in kinds.values()
+    spoiled = any(cell.kinds == {Kind.INFRA} for cell in findings.along)
     return ExitCode.INFRA if spoiled and boundary.finding is Finding.INCONCLUSIVE else ExitCode.FINDINGS
+
+
+def of_program(findings: Findings) -> ExitCode:
+    """Of one program, run once or several times."""
+    from harness.core.verdict import Kind
+
+    if findings.run.ended == "interrupted" or not findings.trials:
+        return ExitCode.INTERRUPTED
+    if findings.failed:
+        return ExitCode.FINDINGS
+    kinds = {trial.verdict.kind for trial in findings.trials}
+    if kinds == {Kind.PASS}:
+        return ExitCode.OK
+    return ExitCode.INFRA if Kind.INFRA in kinds else ExitCode.BUDGET
+
+
+GOOD, BAD, SKIP, ABORT = 0, 1, 125, 128
+"""What git bisect takes for good, bad, cannot be tested, and stop."""
+
+
+def of_trial(findings: Findings) -> int:
+    """Of one cell, as ``git bisect run`` reads it: good, bad or skip."""
+    from harness.core.verdict import Answer
+
+    run = findings.run
+    answers = [trial.record.answer for trial in findings.trials]
+    if Answer.BAD in answers:
+        return BAD
+    if run.ended == "interrupted":
+        return ExitCode.INTERRUPTED
+    return GOOD if answers.count(Answer.GOOD) >= run.spec.passes else SKIP
+
+
+def of_watched(verdict: Verdict, *, seen: bool) -> ExitCode:
+    """Of the last look at a running job; ``seen``: whether any stack of it was."""
+    from harness.classify.rules.unresolved import ENDED, MOVING
+    from harness.core.verdict import Kind
+
+    if verdict.cause == ENDED:
+        return ExitCode.BUDGET
+    if not seen:
+        return ExitCode.INFRA
+    if verdict.kind is Kind.UNRESOLVED:
+        return ExitCode.OK if verdict.cause == MOVING else ExitCode.BUDGET
+    return ExitCode.OK if verdict.kind in (Kind.PASS, Kind.SLOW) else ExitCode.FINDINGS
 
 
 SEARCH = """\b

@@ -9,6 +9,7 @@ import click
 from harness.cli import complete
 from harness.cli.exit_codes import JOURNAL, ExitCode
 from harness.cli.fitting import say
+from harness.cli.options import RUNS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,16 +19,15 @@ if TYPE_CHECKING:
     from harness.core.verdict import Answer
 
 RUN = click.argument("run", required=False, metavar="[RUN]", shell_complete=complete.runs)
-RUNS = click.option("--runs", metavar="DIR", help="Where runs are (default: ./runs, or NSA_HARNESS_RUNS).")
 WORDS = ("pass", "fail", "hang", "crash", "skip")
 NEXT = "continue with --resume"
 
 
 def _place(run: str | None, runs: str | None) -> Path:
-    from harness.cli.campaigns import find
     from harness.settings import Settings
+    from harness.store.run_store import find_run
 
-    return find(Settings.read(runs=runs), run)
+    return find_run(Settings.read(runs=runs).runs, run)
 
 
 STATUS = """\b

@@ -110,7 +110,7 @@ def schema() -> None:
     Put this into the first line of a matrix file:
       # yaml-language-server: $schema=matrix.schema.json
     """
-    from harness.spec.matrix_schema import matrix_schema
+    from harness.spec.schema import matrix_schema
 
     click.echo(matrix_schema(), nl=False)
 

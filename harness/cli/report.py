@@ -6,16 +6,18 @@ import atexit
 import gc
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness.cli import complete
 from harness.cli.exit_codes import ExitCode
 from harness.cli.fitting import say
+from harness.cli.options import RUNS
+from harness.report.forms import FORMS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from harness.report.apart import Draw
     from harness.settings import Settings
@@ -49,7 +51,6 @@ Exit codes:
   6    the run cannot be read, or the report cannot be written;
        merge: a shard is missing
 """
-FORMATS = ("terminal", "md", "html", "json", "junit", "github", "short", "viewer", "perfetto", "speedscope")
 TO_LOOK_INTO = frozenset({"viewer", "perfetto", "speedscope"})
 """Forms that no figure is drawn for, and no report written."""
 
@@ -58,8 +59,8 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 
 @click.command(epilog=EXAMPLES)
 @click.argument("names", nargs=-1, metavar="[[merge] RUN]..", shell_complete=complete.runs)
-@click.option("--runs", metavar="DIR", help="Where runs are (default: ./runs, or NSA_HARNESS_RUNS).")
-@click.option("--format", "form", type=click.Choice(FORMATS), help="Print it in this form (default: terminal).")
+@RUNS
+@click.option("--format", "form", type=click.Choice(FORMS.names()), help="Print it in this form (default: terminal).")
 @click.option(
     "--compare", metavar="OTHER", shell_complete=complete.runs, help="Print what changed from run OTHER to RUN."
 )
@@ -83,7 +84,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--markdown", is_flag=True, help="As --format md.")
 @click.option("--json", "as_json", is_flag=True, help="As --format json.")
 @click.pass_context
-def report(ctx: click.Context, *, names: tuple[str, ...], runs: str | None, **options: object) -> None:
+def report(ctx: click.Context, *, names: tuple[str, ...], runs: str | None, **options: Any) -> None:
     """Write the report of RUN (the last one by default) again and print its summary.
 
     Works for finished, interrupted, empty and old runs, on any machine, without torch. Nothing is run, except by
@@ -98,9 +99,8 @@ def report(ctx: click.Context, *, names: tuple[str, ...], runs: str | None, **op
     """
     from harness.settings import Settings
 
-    linted = options["linted"]
-    if isinstance(linted, tuple) and linted:
-        ctx.exit(_lint(linted))
+    if options["linted"]:
+        ctx.exit(_lint(options["linted"]))
     if options["schema"]:
         from harness.report.schema import published
 
@@ -144,7 +144,7 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _report(where: Path, name: str | None, options: dict[str, object], draw: Draw) -> None:
+def _report(where: Path, name: str | None, options: Mapping[str, Any], draw: Draw) -> None:
     from dataclasses import replace
 
     from harness.cli.console import result
@@ -156,11 +156,11 @@ def _report(where: Path, name: str | None, options: dict[str, object], draw: Dra
 
     directory = find_run(where, name)
     hide = _hidden(options["hide"])
-    if isinstance(options["bundle"], Path):
+    if options["bundle"]:
         say(bundle(directory, options["bundle"], hider=hider_of(hide)).sentence)
         return
     folder = _named(where, name) or directory
-    template = options["template"] if isinstance(options["template"], Path) else None
+    template = options["template"]
     if is_bundle(folder):
         if options["repro"]:
             raise click.UsageError(f"--repro needs the run itself, not its bundle {folder}")
@@ -181,15 +181,14 @@ def _report(where: Path, name: str | None, options: dict[str, object], draw: Dra
     page = layout.report(folder, "html")
     if options["opened"]:
         click.launch(page.absolute().as_uri())
-    chosen = "md" if options["markdown"] else "json" if options["as_json"] else str(options["form"] or "terminal")
+    chosen = "md" if options["markdown"] else "json" if options["as_json"] else options["form"] or "terminal"
     if options["compare"]:
-        other = find_run(where, str(options["compare"]))
+        other = find_run(where, options["compare"])
         text = compared(other, directory, "md" if chosen == "terminal" else chosen, hide=hide)
-    elif template is not None and chosen in ("terminal", "html"):
-        text = form(found, directory, chosen, hide=hide, report=report, template=template)
     else:
-        text = form(found, directory, chosen, hide=hide, report=report)
-    if isinstance(options["output"], Path):
+        laid_out = template if chosen in ("terminal", "html") else None
+        text = form(found, directory, chosen, hide=hide, report=report, template=laid_out)
+    if options["output"]:
         _put(options["output"], text)
         click.echo(f"written: {options['output']}", err=True)
     elif chosen == "terminal":
@@ -198,7 +197,7 @@ def _report(where: Path, name: str | None, options: dict[str, object], draw: Dra
         click.echo(text, nl=not text.endswith("\n"))
 
 
-def _look_into(where: Path, name: str | None, options: dict[str, object]) -> None:
+def _look_into(where: Path, name: str | None, options: Mapping[str, Any]) -> None:
     """The page to look into a run with, or its traces: printed, or written where it was asked for."""
     from harness.report.write import compared, form
     from harness.store import layout
@@ -206,9 +205,9 @@ def _look_into(where: Path, name: str | None, options: dict[str, object]) -> Non
 
     directory = find_run(where, name)
     hide = _hidden(options["hide"])
-    chosen = "viewer" if options["viewer"] else str(options["form"])
+    chosen = "viewer" if options["viewer"] else options["form"]
     if options["compare"]:
-        text = compared(find_run(where, str(options["compare"])), directory, chosen, hide=hide)
+        text = compared(find_run(where, options["compare"]), directory, chosen, hide=hide)
     else:
         text = form(read_run(directory), directory, chosen, hide=hide)
     folder = _named(where, name) or directory
@@ -218,7 +217,7 @@ def _look_into(where: Path, name: str | None, options: dict[str, object]) -> Non
     _given(text, beside if options["viewer"] else None, options)
 
 
-def _index(folder: Path, options: dict[str, object]) -> None:
+def _index(folder: Path, options: Mapping[str, Any]) -> None:
     from harness.core.errors import NoRunError
     from harness.report.viewer.index import index
     from harness.report.write import hider_of
@@ -228,9 +227,9 @@ def _index(folder: Path, options: dict[str, object]) -> None:
     _given(index(folder, hide=hider_of(_hidden(options["hide"])).text), folder / "index.html", options)
 
 
-def _given(text: str, beside: Path | None, options: dict[str, object]) -> None:
+def _given(text: str, beside: Path | None, options: Mapping[str, Any]) -> None:
     """``text`` as the file that was asked for, else as ``beside``, else printed; shown in a browser if asked."""
-    path = options["output"] if isinstance(options["output"], Path) else beside
+    path = options["output"] or beside
     if path is None:
         if options["opened"]:
             raise click.UsageError("--open shows a page; add --viewer, or -o FILE")
@@ -267,11 +266,12 @@ def _verify(names: tuple[str, ...]) -> ExitCode:
 
 def _merge(names: tuple[str, ...], settings: Settings) -> ExitCode:
     """A run for each matrix that the shards are of, reported like any other; the worst of their ends."""
-    from harness.cli.campaigns import exit_code
     from harness.cli.console import result, screen
+    from harness.cli.exit_codes import of_search
     from harness.cli.wiring import parts
     from harness.clock import WallClock
     from harness.merge import merge, missing, shards_at
+    from harness.report.findings import Findings
     from harness.report.write import summary_text, write
 
     if not names:
@@ -286,7 +286,7 @@ def _merge(names: tuple[str, ...], settings: Settings) -> ExitCode:
         lost = missing(shards)
         for name in lost:
             click.echo(f"shard {name} is missing", err=True)
-        codes += [exit_code(run), *([ExitCode.INFRA] if lost else [])]
+        codes += [of_search(Findings(run=run)), *([ExitCode.INFRA] if lost else [])]
     return max(codes)
 
 
@@ -303,11 +303,11 @@ def _put(path: Path, text: str) -> None:
         raise write_failed(path, error, safe="no file was touched") from error
 
 
-def _hidden(added: object) -> tuple[str, ...] | None:
+def _hidden(added: tuple[str, ...]) -> tuple[str, ...] | None:
     """This machine's names and ``added`` ones; None when there are none of these."""
     from harness.settings import identities
 
-    return (*identities(), *map(str, added)) if isinstance(added, tuple) and added else None
+    return (*identities(), *added) if added else None
 
 
 def _reproduce(directory: Path) -> None:

@@ -8,13 +8,12 @@ import click
 
 from harness.cli.foreign import INVOCATION, RepeatableCommand
 from harness.cli.matrix_options import placed
-from harness.cli.options import ASSIGNMENT, DURATION
+from harness.cli.options import ASSIGNMENT, DURATION, NEW_RUNS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from harness.core.campaign import CampaignSpec
-    from harness.core.record import TrialRecord
     from harness.settings import Settings
     from harness.store.run_store import RunStore
 
@@ -72,7 +71,7 @@ Exit codes:
 @placed
 @click.option("--echo", is_flag=True, help="Show the program's own output while it runs.")
 @click.option("--locals", "keeps_locals", is_flag=True, help="Keep and show the variables of its own stuck frames.")
-@click.option("--runs", metavar="DIR", help="Where runs go (default: ./runs, or NSA_HARNESS_RUNS).")
+@NEW_RUNS
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 @click.pass_context
 def run(ctx: click.Context, *, command: tuple[str, ...], **options: Any) -> None:
@@ -81,11 +80,11 @@ def run(ctx: click.Context, *, command: tuple[str, ...], **options: Any) -> None
     The program runs in its own interpreter, environment and folder, unmodified. A hang is told from slowness by
     evidence, usually within ten seconds; stacks of all ranks are taken before anything is ended.
     """
+    from harness.cli.exit_codes import of_program
     from harness.cli.foreign import settings_of
-    from harness.clock import WallClock
-    from harness.machine import code_fingerprint, describe
+    from harness.cli.wiring import new_run
+    from harness.report.findings import Findings
     from harness.settings import Settings
-    from harness.store.run_store import RunStore
     from harness.targets.script import ScriptTarget
 
     if options["keeps_locals"] and options["on"]:
@@ -94,17 +93,10 @@ def run(ctx: click.Context, *, command: tuple[str, ...], **options: Any) -> None
         options["repeat"] = MOST_RUNS
     settings = Settings.read(runs=options["runs"])
     config = ScriptTarget(python="").config(settings_of(command, options))
-    with RunStore.create(
-        settings.runs,
-        spec=_question(command, options),
-        machine=describe(),
-        code=code_fingerprint(),
-        invocation=ctx.meta[INVOCATION],
-        clock=WallClock(),
-    ) as store:
-        ended = _conduct(settings, store, config, options)
+    with new_run(settings, _question(command, options), invocation=ctx.meta[INVOCATION]) as store:
+        _conduct(settings, store, config, options)
         _conclude(store, as_json=options["as_json"])
-        ctx.exit(exit_code(store.records(), ended=ended))
+        ctx.exit(of_program(Findings(run=store.run())))
 
 
 def _question(command: tuple[str, ...], options: Mapping[str, Any]) -> CampaignSpec:
@@ -121,7 +113,7 @@ def _question(command: tuple[str, ...], options: Mapping[str, Any]) -> CampaignS
     )
 
 
-def _conduct(settings: Settings, store: RunStore, config: Mapping[str, object], options: Mapping[str, Any]) -> str:
+def _conduct(settings: Settings, store: RunStore, config: Mapping[str, object], options: Mapping[str, Any]) -> None:
     from harness.cli.foreign import pairs, variables
     from harness.cli.run_screen import RunScreen
     from harness.cli.wiring import Interrupt, lanes
@@ -141,7 +133,7 @@ def _conduct(settings: Settings, store: RunStore, config: Mapping[str, object], 
             keeps_locals=options["keeps_locals"],
         ) as tools,
     ):
-        return Solo(
+        Solo(
             store=store,
             parts=tools[0],
             screen=screen,
@@ -172,18 +164,3 @@ def _conclude(store: RunStore, *, as_json: bool) -> None:
     else:
         result(one.text(records, evidence, where=layout.report(store.run_dir), argv=argv))
     write(store.run(), store.run_dir)
-
-
-def exit_code(records: Sequence[TrialRecord], *, ended: str) -> int:
-    """What it means to a script."""
-    from harness.cli.exit_codes import ExitCode
-    from harness.core.verdict import Kind
-
-    if ended == "interrupted" or not records:
-        return ExitCode.INTERRUPTED
-    kinds = {record.verdict.kind for record in records}
-    if kinds == {Kind.PASS}:
-        return ExitCode.OK
-    if kinds - {Kind.PASS, Kind.SLOW, Kind.UNRESOLVED, Kind.INFRA}:
-        return ExitCode.FINDINGS
-    return ExitCode.INFRA if Kind.INFRA in kinds else ExitCode.BUDGET

@@ -5,19 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from harness.cli.campaigns import begin, finish, resume
-from harness.cli.foreign import COMMAND, INVOCATION
-from harness.cli.matrix_run import existing, how, reuses, with_effort
-from harness.cli.plan_text import print_plan
-from harness.cli.typed_matrix import no_file_with, typed_matrix
-from harness.cluster.placed import On
+from harness.cli.campaigns import answer
+from harness.cli.foreign import COMMAND
+from harness.cli.matrix_run import how, reuses
+from harness.cli.typed_matrix import matrix_of
 from harness.core.campaign import CampaignSpec, Task
 from harness.core.errors import SpecError, suggestion
 from harness.core.matrix import SearchKind
-from harness.settings import Settings
 from harness.spec.cells import parse_cell
 from harness.spec.load import kind_of
-from harness.spec.matrix import load_matrix
 from harness.spec.searches import search_spec
 
 if TYPE_CHECKING:
@@ -26,6 +22,7 @@ if TYPE_CHECKING:
     import click
 
     from harness.core.matrix import Matrix
+    from harness.settings import Settings
 
 MINIMISE, EXPLORE = Task.MINIMISE, Task.EXPLORE
 KINDS = {Task.MINIMISE: SearchKind.MINIMISE, Task.EXPLORE: SearchKind.EXPLORE}
@@ -37,16 +34,7 @@ QUESTIONS = {
 
 def run_search(ctx: click.Context, file: str | None, task: Task, options: dict[str, Any]) -> None:
     """Run the search that the command line asks for, or go on with an earlier one."""
-    settings = Settings.read(runs=options["runs"])
-    if options["resume"]:
-        run = resume(settings, name=options["resume"], jobs=options["jobs"], on=On.of(options))
-    else:
-        spec = question_of(settings, file, task, options, command=ctx.meta[COMMAND])
-        if options["dry_run"]:
-            print_plan(settings, spec)
-            return
-        run = begin(settings, spec, invocation=ctx.meta[INVOCATION], jobs=options["jobs"], on=On.of(options))
-    finish(ctx, run, as_json=options["as_json"])
+    answer(ctx, options, lambda settings: question_of(settings, file, task, options, command=ctx.meta[COMMAND]))
 
 
 def question_of(
@@ -54,12 +42,7 @@ def question_of(
 ) -> CampaignSpec:
     """The question: of the file, of the search beside it, or of what was typed; flags win."""
     path, _, search = (file or "").partition("::")
-    if file is None:
-        matrix = typed_matrix(settings, options, command, axes=options["axes"])
-    else:
-        no_file_with({**options, "fault": options["fault"] or options["axes"]}, command)
-        matrix = load_matrix(existing(path)).matrix
-    matrix = with_effort(matrix, options)
+    matrix = matrix_of(settings, file, options, command)
     spec = _from_file(matrix, path, search, task)
     return replace(
         spec,

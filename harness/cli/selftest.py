@@ -70,23 +70,7 @@ GROUPS = ("cpu", "gloo", "gpu", "nccl", "fault", "look-alike", *KINDS)
 @click.option("--list", "as_list", is_flag=True, help="Say what each specimen imitates; run nothing.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a trial on standard output.")
 @click.pass_context
-def selftest(
-    ctx: click.Context,
-    *,
-    names: tuple[str, ...],
-    only: tuple[str, ...],
-    rounds: int,
-    gpu: bool,
-    load: bool,
-    jobs: int,
-    executor: str,
-    seed: int,
-    blind: bool,
-    keep: str | None,
-    as_list: bool,
-    as_json: bool,
-    **where: Any,
-) -> None:
+def selftest(ctx: click.Context, *, names: tuple[str, ...], **options: Any) -> None:
     """Run programs with a known fault on this machine: expected verdict against got.
 
     Before you trust a verdict here, see that the known faults are told apart here: deadlocks, waits with the GIL
@@ -98,35 +82,21 @@ def selftest(
     """
     from pathlib import Path
 
-    from harness.cluster.placed import On
     from harness.store.scratch import scratch
 
-    chosen = _chosen(names, only=frozenset(only), gpu=gpu, blind=blind, to_run=not as_list)
-    if as_list:
+    chosen = _chosen(names, options)
+    if options["as_list"]:
         _list(chosen)
         return
     with scratch("nsa-harness-selftest-") as folder:
-        directory = _fresh(Path(keep)) if keep else folder
-        code = _run(
-            directory,
-            chosen,
-            rounds=rounds,
-            load=load,
-            jobs=jobs,
-            executor=executor,
-            seed=seed,
-            blind=blind,
-            as_json=as_json,
-            on=On.of(where),
-        )
-    if keep:
+        directory = _fresh(Path(options["keep"])) if options["keep"] else folder
+        code = _run(directory, chosen, options)
+    if options["keep"]:
         click.echo(f"evidence: {directory}", err=True)
     ctx.exit(code)
 
 
-def _chosen(
-    names: tuple[str, ...], *, only: frozenset[str], gpu: bool, blind: bool, to_run: bool
-) -> tuple[Specimen, ...]:
+def _chosen(names: tuple[str, ...], options: Mapping[str, Any]) -> tuple[Specimen, ...]:
     """The specimens asked for, in the table's order; without limits none that is only slow, which would pass.
 
     Raises:
@@ -141,13 +111,14 @@ def _chosen(
     for name in names:
         if name not in SPECIMENS.names():
             raise unknown("specimen", name, SPECIMENS)
+    only, gpu = frozenset(options["only"]), options["gpu"]
     needed = {Needs.GPU: 1, Needs.NCCL: 2}
     wanted = [SPECIMENS.load(name) for name in (names or SPECIMENS.names())]
     if only:
         wanted = [specimen for specimen in wanted if only & _groups(specimen)]
     if not gpu and not names:
         wanted = [specimen for specimen in wanted if specimen.needs not in needed]
-    slow = [specimen.name for specimen in wanted if blind and specimen.expect is Kind.SLOW]
+    slow = [specimen.name for specimen in wanted if options["blind"] and specimen.expect is Kind.SLOW]
     if slow:
         wanted = [specimen for specimen in wanted if specimen.name not in slow]
         click.echo(click.wrap_text(f"left out, because without limits they pass: {', '.join(slow)}", 80), err=True)
@@ -157,7 +128,7 @@ def _chosen(
         hint = "" if gpu else "; those that need a GPU take part with --gpu"
         raise click.UsageError(f"no specimen is in {', '.join(sorted(only))}{hint}. List all with: selftest --list")
     there = gpu_count()
-    lacking = [specimen for specimen in wanted if to_run and needed.get(specimen.needs, 0) > there]
+    lacking = [specimen for specimen in wanted if not options["as_list"] and needed.get(specimen.needs, 0) > there]
     if lacking:
         raise click.UsageError(
             f"{lacking[0].name} needs {needed[lacking[0].needs]} NVIDIA GPU(s), and this machine has {there}. "
@@ -187,25 +158,14 @@ def _fresh(keep: Path) -> Path:
     return keep / WallClock().wall().replace(":", "")
 
 
-def _run(
-    directory: Path,
-    chosen: tuple[Specimen, ...],
-    *,
-    rounds: int,
-    load: bool,
-    jobs: int,
-    executor: str,
-    seed: int,
-    blind: bool,
-    as_json: bool,
-    on: On,
-) -> int:
+def _run(directory: Path, chosen: tuple[Specimen, ...], options: Mapping[str, Any]) -> int:
     import os
     import uuid
     from contextlib import nullcontext
 
     from harness.cli.selftest_text import card, summary
     from harness.cli.wiring import Interrupt
+    from harness.cluster.placed import On
     from harness.machine import code_fingerprint, describe
     from harness.selftest import SelfTest, busy_cores
     from harness.settings import MARK, Settings, processes_with
@@ -213,31 +173,34 @@ def _run(
     mark = uuid.uuid4().hex
     settings = Settings.read().marked(mark)
     rows: list[Row] = []
+    rounds, as_json, on = options["rounds"], options["as_json"], On.of(options)
     total = rounds * len(chosen)
     cores = len(os.sched_getaffinity(0))
     with (
         Interrupt() as interrupted,
-        _parts(settings, executor=executor, chosen=chosen, interrupted=interrupted, on=on) as tools,
-        busy_cores(cores) if load else nullcontext(),
+        _parts(settings, executor=options["executor"], chosen=chosen, interrupted=interrupted, on=on) as tools,
+        busy_cores(cores) if options["load"] else nullcontext(),
     ):
         test = SelfTest(
             directory=directory,
             parts=tools,
             code=code_fingerprint(),
             machine=describe().fingerprint,
-            seed=seed,
+            seed=options["seed"],
             interrupted=interrupted,
-            blind=blind,
+            blind=options["blind"],
             told=lambda text: None if as_json else click.echo(text, err=True),
         )
-        for row in test.rows([specimen.name for specimen in chosen], rounds=rounds, jobs=max(jobs, on.lanes)):
+        for row in test.rows(
+            [specimen.name for specimen in chosen], rounds=rounds, jobs=max(options["jobs"], on.lanes)
+        ):
             rows.append(row)
             _tell(row, number=len(rows), total=total, as_json=as_json)
     left = [pid for pid, value in processes_with(MARK) if value == mark]
     rows.sort(key=lambda row: (row.round, [s.name for s in chosen].index(row.specimen.name)))
     if not as_json:
-        busy = f", all {cores} cores kept busy" if load else ""
-        at_once = f", {jobs} at a time" if jobs > 1 else ""
+        busy = f", all {cores} cores kept busy" if options["load"] else ""
+        at_once = f", {options['jobs']} at a time" if options["jobs"] > 1 else ""
         leftovers = f"left behind: PID {', '.join(str(pid) for pid in left)}" if left else "no process left behind"
         right = sum(row.score.right for row in rows)
         plural = "s" if rounds > 1 else ""

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from harness.cli.exit_codes import ExitCode
+from harness.cli.exit_codes import ABORT, BAD, GOOD, SKIP, ExitCode, of_trial
 from harness.cli.failures import tell
-from harness.cli.foreign import INVOCATION, RepeatableCommand
+from harness.cli.foreign import RepeatableCommand
 from harness.cli.matrix_options import shared
-
-if TYPE_CHECKING:
-    from harness.core.record import Run
-
-GOOD, BAD, SKIP, ABORT = 0, 1, 125, 128
-"""What git bisect takes for good, bad, cannot be tested, and stop."""
 
 EPILOG = """\b
 Examples:
@@ -78,19 +72,14 @@ def trial(ctx: click.Context, *, cell: str, signature: str | None, repeat: int, 
 
     It is bad at the first failure and good after --repeat passes.
     """
-    from harness.cli.campaigns import begin, resume
+    from harness.cli.campaigns import run_of
     from harness.cli.console import result
-    from harness.cluster.placed import On
+    from harness.report.findings import Findings
     from harness.settings import Settings
 
     settings = Settings.read(runs=options["runs"])
-    name = options["resume"]
-    if name:
-        run = resume(settings, name=name, jobs=options["jobs"], on=On.of(options))
-    else:
-        question = _question(cell, signature, repeat, options)
-        run = begin(settings, question, invocation=ctx.meta[INVOCATION], jobs=options["jobs"], on=On.of(options))
-    code = exit_code(run)
+    run = run_of(ctx, settings, options, lambda _: _question(cell, signature, repeat, options))
+    code = of_trial(Findings(run=run))
     for record in run.records:
         result(f"{record.verdict}: {record.verdict.because}")
     result(
@@ -100,8 +89,9 @@ def trial(ctx: click.Context, *, cell: str, signature: str | None, repeat: int, 
 
 
 def _question(text: str, signature: str | None, repeat: int, options: dict[str, Any]) -> Any:
-    from harness.cli.matrix_run import existing, how, with_effort
+    from harness.cli.matrix_run import how
     from harness.cli.searches import signature_of
+    from harness.cli.typed_matrix import existing, with_effort
     from harness.core.campaign import CampaignSpec, Task
     from harness.spec.cells import parse_cell
     from harness.spec.matrix import load_matrix
@@ -120,16 +110,3 @@ def _question(text: str, signature: str | None, repeat: int, options: dict[str, 
         signature=signature_of(matrix, signature),
         **how(matrix, options),
     )
-
-
-def exit_code(run: Run) -> int:
-    """Good, bad or skip."""
-    from harness.cli.exit_codes import ExitCode
-    from harness.core.verdict import Answer
-
-    answers = [record.answer for record in run.records]
-    if Answer.BAD in answers:
-        return BAD
-    if run.ended == "interrupted":
-        return int(ExitCode.INTERRUPTED)
-    return GOOD if answers.count(Answer.GOOD) >= run.spec.passes else SKIP

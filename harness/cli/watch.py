@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from harness.core.evidence import Evidence
     from harness.core.record import TrialRecord
     from harness.core.verdict import Verdict
+    from harness.settings import Settings
     from harness.store.run_store import RunStore
 
 EPILOG = """\b
@@ -64,7 +65,7 @@ def watch(
     its native frames. With --slurm an agent is put beside the job's ranks on each node, and goes when that is over.
     """
     from harness.cli.console import progress
-    from harness.cli.exit_codes import ExitCode
+    from harness.cli.exit_codes import ExitCode, of_watched
     from harness.cli.subjects import subject_of
     from harness.clock import WallClock
     from harness.settings import Settings
@@ -97,100 +98,50 @@ def watch(
             from harness.report.write import write
 
             write(store.run(), store.run_dir)
-        ctx.exit(exit_code(record.verdict, seen=_seen(store, record)))
-
-
-def exit_code(verdict: Verdict, *, seen: bool) -> int:
-    """What it means to a script."""
-    from harness.classify.rules.unresolved import ENDED, MOVING
-    from harness.cli.exit_codes import ExitCode
-    from harness.core.verdict import Kind
-
-    if verdict.cause == ENDED:
-        return ExitCode.BUDGET
-    if not seen:
-        return ExitCode.INFRA
-    if verdict.kind is Kind.UNRESOLVED:
-        return ExitCode.OK if verdict.cause == MOVING else ExitCode.BUDGET
-    return ExitCode.OK if verdict.kind in (Kind.PASS, Kind.SLOW) else ExitCode.FINDINGS
+        ctx.exit(of_watched(record.verdict, seen=_seen(store, record)))
 
 
 def _same(one: Verdict, other: Verdict) -> bool:
     return (one.kind, one.cause, one.rank) == (other.kind, other.cause, other.rank)
 
 
-def _store(settings: Any, subject: Subject) -> RunStore:
+def _store(settings: Settings, subject: Subject) -> RunStore:
     from harness.cli.foreign import command_line
-    from harness.clock import WallClock
-    from harness.core.campaign import CampaignSpec, Task
-    from harness.core.matrix import Matrix
-    from harness.core.point import Point
-    from harness.machine import code_fingerprint, describe
-    from harness.solo import WHOLE
-    from harness.store.run_store import RunStore
+    from harness.cli.wiring import new_run
+    from harness.solo import foreign_question
 
-    question = f"What does {subject.name} do?"
-    return RunStore.create(
-        settings.runs,
-        spec=CampaignSpec(
-            question=question,
-            task=Task.CELLS,
-            matrix=Matrix(name="watch", space=WHOLE, target="foreign"),
-            cells=(Point(),),
-        ),
-        machine=describe(),
-        code=code_fingerprint(),
-        argv=command_line(),
-        clock=WallClock(),
-    )
+    question = foreign_question(name="watch", question=f"What does {subject.name} do?")
+    return new_run(settings, question, argv=command_line())
 
 
 def _look(
     store: RunStore, subject: Subject, *, repeat: int, keeps_locals: bool, note: Callable[[str], None]
 ) -> TrialRecord:
     """The job watched for some seconds, judged and kept."""
+    import shlex
+
     from harness.classify.engine import classify
     from harness.clock import WallClock
-    from harness.core.record import TrialRecord
+    from harness.conduct import Conducted
     from harness.core.verdict import Answer, Case
+    from harness.solo import foreign_trial
+    from harness.store.redact import redact_argv
 
-    trial, started_at = _trial(store, subject, repeat=repeat), WallClock().wall()
-    folder = store.add_start(trial)
+    trial = foreign_trial(
+        " ".join(redact_argv(shlex.split(subject.command or subject.name))),
+        code=store.code,
+        machine=store.machine.fingerprint,
+        why="the job is not ours to end",
+        repeat=repeat,
+    )
+    started_at, folder = WallClock().wall(), store.add_start(trial)
     outcome, evidence = subject.look(trial, folder=folder, keeps_locals=keeps_locals, note=note)
     verdict = classify(Case(trial=trial, outcome=outcome, evidence=evidence))
-    record = TrialRecord(
-        trial=trial,
-        outcome=outcome,
-        verdict=verdict,
-        answer=Answer.UNRESOLVED,
-        measurement=evidence.measurement,
-        started_at=started_at,
-    )
+    done = Conducted(outcome=outcome, evidence=evidence, verdict=verdict, started_at=started_at)
+    record = done.record(trial, answer=Answer.UNRESOLVED)
     store.write_evidence(trial.key, evidence)
     store.add_record(record)
     return record
-
-
-def _trial(store: RunStore, subject: Subject, *, repeat: int) -> Any:
-    import shlex
-
-    from harness.core.point import Point
-    from harness.core.trial import Budget, Limit, Trial
-    from harness.solo import NEVER_S
-    from harness.store.redact import redact_argv
-
-    none = Limit(seconds=NEVER_S, source="none: the job is not ours to end")
-    return Trial(
-        target="foreign",
-        point=Point(),
-        repeat=repeat,
-        role="search",
-        config={"watched": " ".join(redact_argv(shlex.split(subject.command or subject.name)))},
-        seed=0,
-        code=store.code,
-        machine=store.machine.fingerprint,
-        budget=Budget(startup=none, stall=none, total=none),
-    )
 
 
 def _seen(store: RunStore, record: TrialRecord) -> bool:

@@ -21,12 +21,33 @@ from harness.observe.stacks.table import load_sources
 from harness.targets import TARGETS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
 
     from harness.cluster.placed import On
+    from harness.core.campaign import CampaignSpec
+    from harness.core.invocation import Invocation
     from harness.core.ports import Executor, Target
     from harness.settings import Settings
+    from harness.store.run_store import RunStore
+
+
+def new_run(
+    settings: Settings, spec: CampaignSpec, *, invocation: Invocation | None = None, argv: Sequence[str] = ()
+) -> RunStore:
+    """A new run of ``spec`` on this machine; ``invocation`` is the command that asks it, or ``argv`` its words."""
+    from harness.machine import code_fingerprint, describe
+    from harness.store.run_store import RunStore
+
+    return RunStore.create(
+        settings.runs,
+        spec=spec,
+        machine=describe(),
+        code=code_fingerprint(),
+        argv=argv,
+        invocation=invocation,
+        clock=WallClock(),
+    )
 
 
 @contextmanager

@@ -35,6 +35,13 @@ class Exit:
     code: int | None = None
     signal: int | None = None
 
+    @property
+    def words(self) -> str:
+        """``signal 11``, ``exit code 1``; empty when neither is known."""
+        if self.signal:
+            return f"signal {self.signal}"
+        return "" if self.code is None else f"exit code {self.code}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survivor:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from harness.core.point import Point, Value
     from harness.core.record import TrialRecord
     from harness.core.trial import Trial
-    from harness.core.verdict import Case, Verdict
+    from harness.core.verdict import Verdict
 
 
 class Clock(Protocol):
@@ -313,7 +313,6 @@ class Elsewhere(Protocol):
         ...
 
 
-Rule: TypeAlias = "Callable[[Case], Verdict | None]"
 Judge: TypeAlias = "Callable[[Outcome, Evidence], Verdict]"
 Watched: TypeAlias = "Callable[[Mapping[str, object]], None]"
 StackSources: TypeAlias = "Sequence[StackSource]"

@@ -203,23 +203,16 @@ class Look:
 
     def trial(self) -> Trial:
         """What is watched, as a trial with the patience of ``run`` and without a limit of time."""
-        from harness.core.point import Point
-        from harness.core.trial import Budget, Limit, Trial
+        from harness.core.trial import Limit
         from harness.plan.budget import LEAST_STALL_S
-        from harness.solo import NEVER_S
+        from harness.solo import foreign_trial
 
-        none = Limit(seconds=NEVER_S, source="none: a slow test is not ended")
-        stall = Limit(seconds=max(self.state.stall_s, LEAST_STALL_S), source="hang_guard_stall")
-        return Trial(
-            target="foreign",
-            point=Point(),
-            repeat=0,
-            role="search",
-            config={"watched": f"{self.state.nodeid} ({self.state.phase})"},
-            seed=0,
+        return foreign_trial(
+            f"{self.state.nodeid} ({self.state.phase})",
             code=self.code,
             machine=self.machine.fingerprint,
-            budget=Budget(startup=stall, stall=stall, total=none),
+            why="a slow test is not ended",
+            stall=Limit(seconds=max(self.state.stall_s, LEAST_STALL_S), source="hang_guard_stall"),
         )
 
     def judge(self, outcome: Outcome, evidence: Evidence) -> Verdict:
@@ -273,26 +266,18 @@ class Look:
 
     def keep(self, outcome: Outcome, evidence: Evidence, verdict: Verdict, *, again: Sequence[str]) -> Path:
         """The run with the report of a hang; the report's path."""
-        from harness.core.campaign import CampaignAnswer, CampaignSpec, Task
-        from harness.core.matrix import Matrix
-        from harness.core.point import Point
-        from harness.core.record import TrialRecord
+        from harness.conduct import Conducted
+        from harness.core.campaign import CampaignAnswer
         from harness.core.verdict import Answer
         from harness.report.write import write
         from harness.settings import Settings
-        from harness.solo import WHOLE
+        from harness.solo import foreign_question
         from harness.store import layout
         from harness.store.run_store import RunStore
 
-        question = f"Does the test {self.state.nodeid} hang?"
         with RunStore.create(
             Settings.read().runs,
-            spec=CampaignSpec(
-                question=question,
-                task=Task.CELLS,
-                matrix=Matrix(name="pytest", space=WHOLE, target="foreign"),
-                cells=(Point(),),
-            ),
+            spec=foreign_question(name="pytest", question=f"Does the test {self.state.nodeid} hang?"),
             machine=self.machine,
             code=self.code,
             argv=(*again, self.state.nodeid),
@@ -300,16 +285,9 @@ class Look:
         ) as store:
             trial = self.trial()
             store.add_start(trial)
-            record = TrialRecord(
-                trial=trial,
-                outcome=outcome,
-                verdict=verdict,
-                answer=Answer.UNRESOLVED,
-                measurement=evidence.measurement,
-                started_at=self.started_at,
-            )
+            done = Conducted(outcome=outcome, evidence=evidence, verdict=verdict, started_at=self.started_at)
             store.write_evidence(trial.key, evidence)
-            store.add_record(record)
+            store.add_record(done.record(trial, answer=Answer.UNRESOLVED))
             store.add_end(why="answered", seconds=outcome.duration_s, answer=CampaignAnswer())
             write(store.run(), store.run_dir)
             return layout.report(store.run_dir).absolute()

@@ -12,7 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from harness.report.drawn import drawn
+from harness.core.errors import StoreError
+from harness.report.figures import FIGURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,6 +68,17 @@ def can_draw() -> bool:
 def here(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Callable[[], tuple[Figure, ...]]:
     """Draws in this process, when the figures are asked for."""
     return lambda: drawn(findings, run_dir, hide)
+
+
+def drawn(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> tuple[Figure, ...]:
+    """The figures of a run; one whose evidence, or whose library, cannot be read is left out."""
+    found: list[Figure] = []
+    for name in FIGURES:
+        figure: Figure | None = None
+        with suppress(StoreError, ImportError, OSError):
+            figure = FIGURES.load(name)(findings, run_dir, hide)
+        found += [figure] if figure else []
+    return tuple(found)
 
 
 def _is_worth_it() -> bool:

@@ -50,9 +50,8 @@ def _last(facts: RankFacts) -> str:
 def _ended(facts: RankFacts) -> str:
     if facts.ended_s is None:
         return "no"
-    how = facts.exit
-    said = "" if how is None else f", signal {how.signal}" if how.signal else f", exit code {how.code}"
-    return f"at {seconds(facts.ended_s)}{said}"
+    how = facts.exit.words if facts.exit else ""
+    return f"at {seconds(facts.ended_s)}{', ' if how else ''}{how}"
 
 
 def devices(evidence: Evidence) -> str:

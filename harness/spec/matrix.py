@@ -32,7 +32,7 @@ from harness.spec.amounts import duration
 from harness.spec.fault import parse_fault
 from harness.spec.load import parse as parse_question
 from harness.spec.matrix_axes import at, bundle_of, cell_of, factor_of, selector_of
-from harness.spec.matrix_schema import validated_matrix
+from harness.spec.schema import matrix_model, validated
 from harness.spec.yaml_file import read_file, read_yaml
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def parse_matrix(text: str, *, name: str) -> MatrixFile:
     data, lines = read_yaml(text, name=name)
     if "axis" in data and "axes" not in data:
         return MatrixFile(matrix=_of_one_axis(parse_question(text, name=name), name), lines=lines)
-    keys = validated_matrix(data, lines)
+    keys = validated(data, matrix_model(), lines)
     return MatrixFile(matrix=_matrix(keys, lines), lines=lines)
 
 

@@ -1,4 +1,4 @@
-"""The keys of a matrix file, a pydantic model for each mapping in it. Import this only where a file is read.
+"""The keys of matrix files and of question files, a pydantic model for each mapping. Import this only to read a file.
 
 The texts are what an editor shows beside a key (``nsa-harness matrix schema``).
 """
@@ -9,6 +9,10 @@ import datetime as dt  # noqa: TC003 - pydantic resolves it
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field  # noqa: TID253 - nobody imports this module before a file is read
+
+from harness.core.spec import Effort
+
+DEFAULT = Effort()
 
 
 class Strict(BaseModel):
@@ -223,3 +227,39 @@ class MatrixKeys(Strict):
     budget: BudgetKeys = Field(default_factory=BudgetKeys, description="when the whole run ends")
     searches: list[SearchKeys] = Field(default_factory=list, description="searches beside the matrix")
     tags: list[str] = Field(default_factory=list, description="words to choose files by: nsa-harness matrix run --tag")
+
+
+class QuestionLimitKeys(Strict):
+    """The limits of a question file, in seconds."""
+
+    startup_s: float | None = Field(default=None, gt=0)
+    stall_s: float | None = Field(default=None, gt=0)
+    total_s: float | None = Field(default=None, gt=0)
+
+
+class QuestionEffortKeys(Strict):
+    """How hard a question file has its question tried."""
+
+    confidence: float = Field(default=DEFAULT.confidence, gt=0, lt=1)
+    certify: int | None = Field(default=None, ge=1)
+    soft_limit: bool = DEFAULT.soft_limit
+    check_above: int = Field(default=DEFAULT.check_above, ge=0)
+    max_trials: int = Field(default=DEFAULT.max_trials, ge=1)
+    max_seconds: float | None = Field(default=None, gt=0)
+
+
+class QuestionKeys(Strict):
+    """A question file of earlier versions, about one axis of our trainer."""
+
+    question: str = Field(min_length=1)
+    target: Literal["nsa"] = "nsa"
+    axis: str
+    fixed: dict[str, Any] = Field(default_factory=dict)
+    fault: str | None = None
+    bad: list[str] = Field(default_factory=list)
+    limits: QuestionLimitKeys = Field(default_factory=QuestionLimitKeys)
+    effort: QuestionEffortKeys = Field(default_factory=QuestionEffortKeys)
+    controls: list[str] = Field(default_factory=list)
+    executor: Literal["forkserver", "local"] = "forkserver"
+    seed: int = Field(default=0, ge=0)
+    env: dict[str, str] = Field(default_factory=dict)

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from harness.core.codec import from_json, to_json
 from harness.core.errors import JournalError
 from harness.core.verdict import Case, Verdict
-from harness.store.files import write_atomic, write_failed
+from harness.store.files import write_atomic
 from harness.store.redact import redact, secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
 FILE = "case.json"
@@ -51,7 +51,7 @@ def write_case(folder: Path, case: Case, verdict: Verdict) -> None:
     Raises:
         StoreError: it cannot be written.
     """
-    write_atomic(folder / FILE, _text(case, verdict) + "\n")
+    write_atomic(folder / FILE, text_of(case, verdict) + "\n")
 
 
 def without_places(text: str) -> str:
@@ -59,25 +59,6 @@ def without_places(text: str) -> str:
     for pattern, plain in _PLACES:
         text = pattern.sub(plain, text)
     return text
-
-
-def write_recording(folder: Path, name: str, case: Case, verdict: Verdict, *, hidden: Mapping[str, str]) -> Path:
-    """Put ``<name>.json.gz`` into ``folder``, free of this machine's paths; every key of ``hidden`` becomes its value.
-
-    Raises:
-        StoreError: it cannot be written.
-    """
-    text = _text(case, verdict)
-    for word, plain in hidden.items():
-        text = text.replace(json.dumps(word)[1:-1], plain)
-    text = without_places(text)
-    path = folder / f"{name}{SUFFIX}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(gzip.compress(text.encode(), mtime=0))
-    except OSError as error:
-        raise write_failed(path, error, safe="nothing else was touched") from error
-    return path
 
 
 def read_cases(directory: Path) -> Iterator[Judged]:
@@ -96,6 +77,7 @@ def read_cases(directory: Path) -> Iterator[Judged]:
             raise JournalError(f"{path}: {error}") from error
 
 
-def _text(case: Case, verdict: Verdict) -> str:
+def text_of(case: Case, verdict: Verdict) -> str:
+    """Both as JSON without secrets."""
     data: dict[str, Any] = {"case": to_json(case), "verdict": to_json(verdict)}
     return json.dumps(redact(data, values=secrets(case.trial.env)))

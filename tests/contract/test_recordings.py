@@ -15,8 +15,9 @@ from harness.core.outcome import StopReason
 from harness.core.verdict import Kind
 from harness.specimens.catalog import SPECIMENS, Needs
 from harness.specimens.expect import judge
-from harness.store.cases import Judged, read_cases, write_recording
+from harness.store.cases import Judged, read_cases
 from known_ids import known_ids
+from record_specimens import write_recording
 
 FOLDER = Path(__file__).parents[1] / "data" / "specimens"
 RECORDED = {judged.name: judged for judged in read_cases(FOLDER)}

@@ -6,6 +6,8 @@ python tests/support/record_specimens.py seen tests/data/specimens
 
 from __future__ import annotations
 
+import gzip
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +17,12 @@ from harness.classify.engine import classify
 from harness.settings import identities
 from harness.specimens.catalog import SPECIMENS
 from harness.specimens.expect import judge
-from harness.store.cases import read_cases, write_recording
+from harness.store.cases import SUFFIX, read_cases, text_of, without_places
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from harness.core.verdict import Case, Verdict
     from harness.store.cases import Judged
 
 HERE = "recorded"
@@ -39,6 +44,17 @@ def record(kept: Path, folder: Path) -> tuple[str, ...]:
             write_recording(folder, name, case, classify(case), hidden=hidden)
             done.append(name)
     return tuple(done)
+
+
+def write_recording(folder: Path, name: str, case: Case, verdict: Verdict, *, hidden: Mapping[str, str]) -> Path:
+    """Put ``<name>.json.gz`` into ``folder``, free of this machine's paths; keys of ``hidden`` become their values."""
+    text = text_of(case, verdict)
+    for word, plain in hidden.items():
+        text = text.replace(json.dumps(word)[1:-1], plain)
+    path = folder / f"{name}{SUFFIX}"
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(without_places(text).encode(), mtime=0))
+    return path
 
 
 def _right(name: str, found: Judged) -> bool:

@@ -9,7 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
@@ -74,6 +74,16 @@ def drawing(height_in: float, *, width_in: float = WIDTH_IN) -> Iterator[tuple[C
     with mpl.rc_context(look):
         canvas = Canvas(figsize=(width_in, height_in), layout="constrained")
         yield canvas, canvas.add_subplot()
+
+
+def box(
+    axes: Axes, x: float, y: float, wide: float, high: float, *, fill: str, alpha: float, edge: Mapping[str, Any]
+) -> None:
+    """A box with its lower left corner at (x, y): filled with ``fill``, and around it a line as ``edge`` says."""
+    from matplotlib.patches import Rectangle
+
+    axes.add_patch(Rectangle((x, y), wide, high, facecolor=fill, alpha=alpha, linewidth=0))
+    axes.add_patch(Rectangle((x, y), wide, high, fill=False, edgecolor=INK, **edge))
 
 
 def finish(

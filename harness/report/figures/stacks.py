@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from harness.reading.frames import bare, deciding_thread, python_frames, telling_frame
-from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish
+from harness.report.figures.draw import COLOURS, Figure, box, drawing, finish
 from harness.report.stacks import deciding_sample, place
 from harness.report.subject import subject_evidence
 from harness.report.text import count, listed
@@ -101,8 +101,6 @@ def _of_python(threads: Iterable[ThreadStack | None]) -> list[ThreadStack]:
 def _boxes(
     axes: Axes, paths: Sequence[tuple[Frame, ...]], telling: set[Frame | None], *, left: float, depth: int, total: int
 ) -> None:
-    from matplotlib.patches import Rectangle
-
     groups: dict[tuple[str, str], list[tuple[Frame, ...]]] = {}
     for path in paths:
         if path:
@@ -111,12 +109,8 @@ def _boxes(
         frame, wide = inside[0][0], len(inside)
         is_told = frame in telling
         colour = COLOURS["bad"] if is_told else COLOURS["good"]
-        axes.add_patch(
-            Rectangle((left, -depth - 1), wide, 0.92, facecolor=colour, alpha=0.3 if is_told else 0.12, linewidth=0)
-        )
-        axes.add_patch(
-            Rectangle((left, -depth - 1), wide, 0.92, fill=False, edgecolor=INK, linewidth=1.8 if is_told else 0.5)
-        )
+        edge = {"linewidth": 1.8 if is_told else 0.5}
+        box(axes, left, -depth - 1, wide, 0.92, fill=colour, alpha=0.3 if is_told else 0.12, edge=edge)
         lines = {path[0].line for path in inside}
         room = int(66 * wide / total)
         text = _label(frame, room=room, line=frame.line if len(lines) == 1 else 0)

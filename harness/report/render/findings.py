@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from harness.core.codec import to_json
-from harness.report.campaign.asked import answered
+from harness.report.asked import answered
 from harness.report.render.json import answered as told
 from harness.store import layout
 

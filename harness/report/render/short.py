@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.report.campaign import own_command
+from harness.report import own_command
 from harness.report.render.markdown import section_text
 from harness.report.text import code, command, fence, listed, md
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from harness.core.boundary import Finding
 from harness.core.codec import to_json
 from harness.core.ports import Block
-from harness.report.campaign.summary import headline as campaign_headline
+from harness.report.over_cells import headline as campaign_headline
 from harness.report.text import code, md, table
 from harness.report.words import headline
 from harness.store import layout

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING
 
+from harness.core.campaign import Met
+from harness.core.cause import AxisFinding
 from harness.core.dotted import leaves
 from harness.core.ports import Block
-from harness.report.campaign.next_steps import next_steps
-from harness.report.campaign.not_tested import gaps_of_cells
 from harness.report.facts import steps_of
+from harness.report.next_steps import next_steps
 from harness.report.text import code, command, count, details, fence, listed, md, ranges
 from harness.report.words import certificate, not_searched
 
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
 
     from harness.report.findings import Findings
     from harness.report.next_steps import Step
+
+
+MOST_COUNTED = 10_000
+"""Combinations that are held against the rules one by one."""
 
 
 def section(findings: Findings, run_dir: Path) -> Block | None:
@@ -42,7 +48,7 @@ def _gaps(findings: Findings) -> list[str]:
         gaps.append(f"{name} {md(ranges(untried))}: no trial. Nothing is claimed about them.")
     gaps.append(f"{name} below {values[0]} or above {values[-1]}: not asked for.")
     boundary = run.boundary
-    once = [cell.value for cell in findings.along if cell.total == 1]
+    once = [cell.value for cell in findings.along if len(cell) == 1]
     if once and certificate(findings) and boundary is not None:
         once = [value for value in once if values.index(value) < values.index(boundary.last_good)]
         rests = f"for a rare failure they rest on the passes at {boundary.last_good}"
@@ -79,3 +85,41 @@ def listed_steps(steps: tuple[Step, ...]) -> str:
         indented = "".join(f"\n   {line}" for line in block.splitlines())
         items.append(f"{number}. {md(step.text)}{indented}")
     return "\n".join(items)
+
+
+def _coverage(findings: Findings, *, tried: int, product: int) -> str:
+    """How many of the combinations were tried; those that the matrix's own rules forbid are no gap."""
+    space = findings.run.spec.matrix.space
+    if space.rules and product <= MOST_COUNTED:
+        names = [factor.name for factor in space.factors]
+        every = itertools.product(*(factor.axis.values for factor in space.factors))
+        allowed = sum(space.broken(zip(names, values, strict=True)) is None for values in every)
+        if allowed == tried:
+            return (
+                f"All {count(tried, 'cell')} that the rules allow were tried; they forbid {product - allowed} others."
+            )
+    return f"{count(tried, 'cell')} of {product:,} combinations were tried; nothing is claimed about others."
+
+
+def gaps_of_cells(findings: Findings) -> list[str]:
+    """What a run over cells cannot say, a sentence each."""
+    run = findings.run
+    gaps: list[str] = []
+    space, tried = run.spec.matrix.space, findings.by_cell
+    product = math.prod(len(f.axis.values) for f in space.factors)
+    if not findings.is_single:
+        gaps.append(_coverage(findings, tried=len(tried), product=product))
+    not_run = [r.name for r in findings.results if r.met in (Met.NOT_RUN, Met.SKIPPED)]
+    if not_run:
+        gaps.append(f"Asked for and not run: {md(listed(not_run, most=6))}.")
+    untold = {v.axis for t in findings.answer.failures for v in t.axes if v.finding is AxisFinding.UNTESTED}
+    if untold:
+        gaps.append(f"Whether the failure depends on {md(listed(sorted(untold)))} was not told (Hypotheses).")
+    once = sum(len(trials) == 1 for trials in tried.values())
+    if once:
+        gaps.append(f"{count(once, 'cell')} had one trial each, so a rare failure there could have been missed.")
+    steps = max(map(steps_of, run.records), default=0)
+    if steps:
+        gaps.append(f"Anything after step {steps}: the longest trial ended there.")
+    gaps.append("Other machines, versions and seeds than those named here.")
+    return gaps

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def section(findings: Findings, run_dir: Path) -> Block | None:
     """``notes.md`` of the run, as it is; None without one. Words that claim too much are pointed at."""
-    path = layout.report(run_dir, "md").with_name("notes.md")
+    path = layout.notes(run_dir)
     if not path.is_file():
         return None
     title, _, body = clean(path.read_text(encoding="utf-8", errors="replace")).strip().partition("\n")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.command_line import composed
 from harness.core.ports import Block
-from harness.report.campaign import own_command
+from harness.report import own_command
 from harness.report.next_steps import resume
 from harness.report.text import code, command, details, fence, md, seconds, shell_lines
 from harness.report.words import at, of
@@ -83,5 +83,5 @@ def expect(findings: Findings) -> str:
     group = findings.failing if findings.is_line else None
     if group is not None:
         here = findings.at_value(group.value)
-        text += f" At {md(at(findings, group.value))} the failure showed in {of(here.bad, here.total)}."
+        text += f" At {md(at(findings, group.value))} the failure showed in {of(here.bad, len(here))}."
     return text

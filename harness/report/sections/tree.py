@@ -70,8 +70,7 @@ def branch(record: TrialRecord, evidence: Evidence) -> list[Node]:
 
 
 def _ended(record: TrialRecord) -> Node:
-    exit = record.outcome.exit
-    how = f"signal {exit.signal}" if exit and exit.signal else f"exit code {exit.code if exit else '?'}"
+    how = (record.outcome.exit and record.outcome.exit.words) or "exit code ?"
     return Node("Did it end by itself?", f"yes, {how}", "exit", "a limit would have ended it: slow or hung")
 
 

@@ -82,15 +82,8 @@ def _track(rank: int, marks: list[Heartbeat], *, facts: RankFacts | None, every:
         stretches=_stretches(marks, not_kept=max(total - len(marks), 0), until_s=until_s),
         parts=_parts(marks, has_gap=total > len(marks)),
         ended_s=ended_s,
-        how=_how(facts),
+        how=facts.exit.words if facts and facts.exit and ended_s is not None else "",
     )
-
-
-def _how(facts: RankFacts | None) -> str:
-    if facts is None or facts.ended_s is None or facts.exit is None:
-        return ""
-    exit_ = facts.exit
-    return f"signal {exit_.signal}" if exit_.signal else f"exit code {exit_.code}"
 
 
 def _stretches(marks: Sequence[Heartbeat], *, not_kept: int, until_s: float) -> tuple[Stretch, ...]:

@@ -11,11 +11,11 @@ from click.testing import CliRunner
 
 from harness.cli.bisect import bisect
 from harness.cli.bisect_question import question_of
-from harness.cli.campaigns import exit_code
-from harness.cli.exit_codes import ExitCode
+from harness.cli.exit_codes import ExitCode, of_search
 from harness.core.boundary import Boundary, Finding
 from harness.core.campaign import CampaignAnswer, CampaignSpec
 from harness.core.record import Machine, Run
+from harness.report.findings import Findings
 from harness.settings import Settings
 
 ROOT = Path(__file__).parents[4]
@@ -55,7 +55,8 @@ def test_everything_but_the_axis_is_held_so_that_the_answer_is_a_threshold_on_on
 def test_a_smallest_value_that_already_fails_is_no_baseline_to_compare_with(spec, finding, certified, code):
     boundary = Boundary(axis="torch", finding=finding, certified=certified)
     run = Run(id="r", spec=spec, machine=MACHINE, code="c", argv=(), started_at="now", ended="answered")
-    assert exit_code(replace(run, answer=CampaignAnswer(boundary=boundary))) is code
+    answered = replace(run, answer=CampaignAnswer(boundary=boundary))
+    assert of_search(Findings(run=answered)) is code
 
 
 def test_trials_of_earlier_runs_count_where_it_is_known_which_code_they_ran(spec):

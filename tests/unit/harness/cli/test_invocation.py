@@ -15,8 +15,8 @@ from harness.core.boundary import Boundary, Claim, Finding
 from harness.core.campaign import CampaignAnswer
 from harness.core.invocation import Invocation
 from harness.core.record import Machine, Run
-from harness.report.campaign.next_steps import next_steps
 from harness.report.findings import Findings
+from harness.report.next_steps import next_steps
 from harness.settings import Settings
 
 MACHINE = Machine(python="3", torch="2", platform="Linux", kernel="6", cpu="c", cores=2, memory_bytes=1)

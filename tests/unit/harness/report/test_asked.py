@@ -8,8 +8,8 @@ import pytest
 
 from harness.core.errors import SpecError
 from harness.core.evidence import GRAPH_NODES
+from harness.report.asked import answered, instead_of_slow, why_slow
 from harness.report.build import build
-from harness.report.campaign.asked import answered, instead_of_slow, why_slow
 from harness.report.findings import Findings
 from harness.report.render import markdown
 from harness.spec.matrix import parse_matrix

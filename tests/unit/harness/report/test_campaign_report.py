@@ -67,7 +67,7 @@ def test_a_cell_that_ended_otherwise_than_expected_stands_first(mixed):
 
 
 def test_a_matrix_that_expects_nothing_is_not_told_what_was_expected(make_campaign):
-    from harness.report.campaign.cells import section
+    from harness.report.sections.cells import section
 
     run, run_dir = make_campaign(CELLS)
     silent = dataclasses.replace(run.spec.matrix, expect=())

@@ -18,11 +18,11 @@ from harness.core.trial import Prediction
 from harness.core.verdict import Kind
 from harness.reading.frames import deciding_thread, telling_frame
 from harness.report.build import build
-from harness.report.campaign.next_steps import next_steps
 from harness.report.claims import lint
 from harness.report.figures.scaling import draw
 from harness.report.findings import Findings
 from harness.report.hide import Hider
+from harness.report.next_steps import next_steps
 from harness.report.render import json as json_render
 from harness.report.render import markdown
 from harness.report.sections import SECTIONS, strip
@@ -115,7 +115,7 @@ def test_control_trials_do_not_count_for_the_threshold(make_run):
     run, _ = make_run("threshold")
     assert len(run.records) == 23
     five = Findings(run=run).at_value(5)
-    assert (five.total, five.bad, five.good) == (2, 2, 0)
+    assert (len(five), five.bad, five.good) == (2, 2, 0)
 
 
 def test_a_control_shows_everything_in_which_it_differs(make_run, parts):

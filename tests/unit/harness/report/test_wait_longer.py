@@ -8,8 +8,8 @@ import pytest
 
 from harness.core.outcome import StopReason
 from harness.core.verdict import Answer, Confidence
-from harness.report.campaign.next_steps import next_steps
 from harness.report.findings import Findings
+from harness.report.next_steps import next_steps
 
 
 def ended(run, *, stopped_by, confidence):

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from harness.report.build import build
-from harness.report.campaign.where import where
 from harness.report.findings import Findings
+from harness.report.where import where
 
 AXES = """
 version: 1

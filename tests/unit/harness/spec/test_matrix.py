@@ -12,7 +12,7 @@ from harness.core.spec import Limits
 from harness.core.verdict import Kind
 from harness.spec.matrix import load_matrix, parse_matrix
 from harness.spec.matrix_lint import lint
-from harness.spec.matrix_schema import matrix_model
+from harness.spec.schema import matrix_model
 from harness.spec.searches import search_spec
 
 MATRICES = Path(__file__).parents[4] / "matrices"

@@ -1,1 +1,0 @@
-"""What the trials of many cells say together."""
