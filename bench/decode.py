@@ -50,11 +50,13 @@ def sizes(n_layers: int, *, smoke: bool) -> ModelConfig:
 class Case:
     """A batch at a length: inputs, and both kinds of memory for several layers."""
 
-    def __init__(self, n_rows: int, n_tokens: int, *, device: torch.device, dtype: torch.dtype, smoke: bool) -> None:
+    def __init__(
+        self, n_rows: int, n_tokens: int, *, device: torch.device, dtype: torch.dtype, smoke: bool, n_layers: int = 8
+    ) -> None:
         config = sizes(1, smoke=smoke)
         self.n_rows, self.n_tokens, self.device = n_rows, n_tokens, device
         width = 2 * config.n_kv_groups * config.d_k * dtype.itemsize
-        n_layers = min(8, max(1, HELD // (2 * n_rows * n_tokens * width)))
+        n_layers = min(n_layers, max(1, HELD // (2 * n_rows * n_tokens * width)))
         self.config = config = sizes(n_layers, smoke=smoke)
         H, G, D = config.n_heads, config.n_kv_groups, config.d_k
         make = {"dtype": dtype, "device": device}

@@ -1,15 +1,14 @@
-"""Which division of a decoding step is the fastest: each kernel's time under several plans, then the best together.
+"""Which division of a decoding step is the fastest, and how long its parts take.
 
     python bench/decode_plans.py OUT.json [--tokens 65536] [--batches 1 16] [--warm I N]
 
 ``--warm I N`` compiles part I of N and ends; run several side by side first. Every plan's result is compared with the
-step in torch.
+step in torch. Parts are told from launches that end behind one: the step up to there, and what each adds.
 """
 
 from __future__ import annotations
 
 import argparse
-import collections
 import json
 import sys
 from dataclasses import asdict, replace
@@ -19,43 +18,66 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
-from torch.profiler import ProfilerActivity, profile
 
 from bench.decode import Case, dense_us, timed
 from nsa.kernels.decode import torch as plain
 from nsa.kernels.decode import triton as fast
 
-BASE = fast.Plan(splits=16, windows=5, selects=4)
-COMPRESSED = [
-    {"splits": s, "windows": w, "keys": k, "warps": n, "stages": st}
-    for s, w, k, n, st in (
-        (32, 5, 128, 8, 1), (32, 5, 128, 4, 1), (32, 5, 128, 4, 2), (16, 5, 128, 8, 1), (16, 5, 128, 4, 2),
-        (16, 5, 64, 4, 3), (16, 5, 128, 8, 2), (8, 5, 128, 4, 2), (8, 3, 64, 4, 3), (8, 3, 64, 2, 3), (4, 1, 64, 4, 3),
-        (4, 1, 128, 4, 2), (32, 8, 64, 4, 2),
-    )
+FEW = fast.Plan(splits=32, windows=5, selects=8)
+MANY = fast.Plan(splits=8, windows=2, selects=2, merges=2, stages=3, select_stages=3)
+OF_FEW = [
+    FEW, *(replace(FEW, **x) for x in (
+        {"once": True}, {"splits": 16, "stages": 3}, {"keys": 128, "stages": 1}, {"windows": 9}, {"merges": 4},
+        {"selects": 4}, {"selects": 16}, {"slice": 64},
+    )),
 ]  # fmt: skip
-RANK = [{"rank_warps": n} for n in (4, 8, 2)]
-SELECTED = [
-    {"selects": n, "select_warps": w, "select_stages": st}
-    for n, w, st in ((4, 4, 3), (4, 2, 4), (8, 4, 2), (2, 4, 3), (2, 8, 4), (4, 8, 3), (4, 4, 4), (2, 4, 5), (1, 4, 4))
-]
-OF_KERNEL = {"compressed_kernel": COMPRESSED, "rank_kernel": RANK, "selected_kernel": SELECTED}
+OF_MANY = [
+    MANY, *(replace(MANY, **x) for x in (
+        {"once": True}, {"selects": 4}, {"splits": 4, "windows": 1}, {"splits": 2, "windows": 1},
+        {"keys": 128, "stages": 2}, {"slice": 256}, {"merges": 4},
+    )),
+]  # fmt: skip
 
 
-def kernel_us(case: Case, how: fast.Plan) -> dict[str, float]:
-    """Microseconds of each kernel in one layer."""
-    step = partial(case.sparse, partial(fast.decode, how=how))
-    step()
-    torch.cuda.synchronize()
-    with profile(activities=[ProfilerActivity.CUDA]) as seen:
-        for _ in range(3):
-            step()
-        torch.cuda.synchronize()
-    took: dict[str, list[float]] = collections.defaultdict(list)
-    for event in seen.events():
-        if event.name.endswith("_kernel"):
-            took[event.name].append(event.device_time)
-    return {name: sorted(us)[len(us) // 2] for name, us in took.items()}
+def plans(n_rows: int) -> list[fast.Plan]:
+    """What is timed for so many rows of four kv heads; between few and many both."""
+    return OF_FEW if n_rows == 1 else OF_MANY if n_rows >= 16 else [*OF_FEW, *OF_MANY]
+
+
+PARTS = ("phi", "attend", "rank", "select", "merge")
+
+
+class Shortened:
+    """The kernel, launched without its last programs."""
+
+    def __init__(self, n_programs: int) -> None:
+        self.n_programs = n_programs
+
+    def __getitem__(self, grid):
+        return fast_kernel[(min(self.n_programs, *grid),)]
+
+
+fast_kernel = fast.step_kernel
+
+
+def parts_us(case: Case, how: fast.Plan) -> dict[str, float]:
+    """Microseconds of a step that ends behind each part; all of them put the counts back by a launch of their own."""
+    n_heads = case.n_rows * case.config.n_kv_groups
+    n_slices = -(-case.pages.place.table_BM.shape[1] // how.slice)
+    n_phi = -(-n_heads // fast.ROWS) * 2 * -(-case.config.d_k // fast.HIDDEN)
+    of_head = (how.splits + how.windows, n_slices, how.selects, how.merges)
+
+    def attend(*given):
+        o = fast.decode(*given, how=how)
+        case.pages.place.arrived.zero_()
+        return o
+
+    found = {}
+    for i, name in enumerate(PARTS):
+        fast.step_kernel = Shortened(n_phi + n_heads * sum(of_head[:i]))
+        found[name] = timed(partial(case.sparse, attend), case.config.n_layers, device=torch.device("cuda"))
+    fast.step_kernel = fast_kernel
+    return found
 
 
 def far(case: Case, how: fast.Plan) -> float:
@@ -73,49 +95,53 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--warm", type=int, nargs=2)
     args = parser.parse_args()
-    plans = [(kernel, change) for kernel, changes in OF_KERNEL.items() for change in changes]
+    device = torch.device("cuda")
     if args.warm:
-        case = Case(1, args.tokens, device=torch.device("cuda"), dtype=torch.bfloat16, smoke=False)
-        case.at(args.tokens - 2)
         part, of = args.warm
-        for i, (_, change) in enumerate(plans):
-            if i % of == part:
-                case.sparse(partial(fast.decode, how=replace(BASE, **change)))
-        torch.cuda.synchronize()
+        for n_rows in args.batches:
+            case = Case(n_rows, args.tokens, device=device, dtype=torch.bfloat16, smoke=False, n_layers=1)
+            for i, how in enumerate(plans(n_rows)):
+                if i % of == part:
+                    case.at(args.tokens - 2).sparse(partial(fast.decode, how=how))
+            torch.cuda.synchronize()
         return
     rows = []
     for n_rows in args.batches:
         torch.manual_seed(0)
-        case = Case(n_rows, args.tokens, device=torch.device("cuda"), dtype=torch.bfloat16, smoke=False)
-        case.at(args.tokens - 2)
-        best: dict[str, tuple[float, dict]] = {}
-        for kernel, change in plans:
+        case = Case(n_rows, args.tokens, device=device, dtype=torch.bfloat16, smoke=False)
+        dense = dense_us(case, device=device)
+        print(n_rows, dense, flush=True)
+        best = None
+        for how in plans(n_rows):
+            row = {"batch": n_rows, "plan": asdict(how)}
             try:
-                us = kernel_us(case, replace(BASE, **change))
+                row["far"] = far(case.at(args.tokens - 2), how)
+                row["equal"] = torch.equal(*(case.sparse(partial(fast.decode, how=how)) for _ in range(2)))
+                row["us"] = timed(
+                    partial(case.sparse, partial(fast.decode, how=how)), case.config.n_layers, device=device
+                )
             except Exception as error:  # noqa: BLE001 - what a plan does not fit is told by its line
-                print(n_rows, change, f"{type(error).__name__}: {str(error)[:150]}", flush=True)
-                continue
-            rows.append({"batch": n_rows, "kernel": kernel, "change": change, "us": us})
-            print(n_rows, change, {name[:4]: round(t, 1) for name, t in us.items()}, flush=True)
-            # What the number of parts costs the kernel that adds them counts, too.
-            cost = us[kernel] + (us["rank_kernel"] if kernel == "compressed_kernel" else 0.0)
-            best[kernel] = min(best.get(kernel, (cost, change)), (cost, change), key=lambda pair: pair[0])
-        how = BASE
-        for _, change in best.values():
-            how = replace(how, **change)
-        step = partial(case.sparse, partial(fast.decode, how=how))
-        us = timed(step, case.config.n_layers, device=torch.device("cuda"))
-        case.at(args.tokens - 1)  # a step that ends a compression block, one in d
-        due = timed(step, case.config.n_layers, device=torch.device("cuda"))
-        row = {"batch": n_rows, "plan": asdict(how), "us": us, "block_us": due}
-        row |= {"far": far(case.at(args.tokens - 2), how)} | dense_us(case, device=torch.device("cuda"))
-        rows.append(row)
-        print(
-            n_rows, "together", asdict(how), f"{us:.1f} us, {due:.1f} where a block ends, dense {row['dense_us']:.1f} "
-            f"by {row['dense_by']}, {row['far']:.1e} from torch", flush=True,
-        )  # fmt: skip
+                row["why"] = f"{type(error).__name__}: {str(error)[:150]}"
+            print(
+                n_rows,
+                *asdict(how).values(),
+                {k: x for k, x in row.items() if k in ("far", "equal", "us", "why")},
+                flush=True,
+            )
+            rows.append(row)
+            if "us" in row and (best is None or row["us"] < best["us"]):
+                best = row
         args.out.write_text(json.dumps(rows, indent=1))
-        del case, step
+        how = fast.Plan(**best["plan"])
+        best |= {"parts_us": parts_us(case, how)} | dense
+        case.at(args.tokens - 1)  # a step that ends a compression block, one in d
+        best["block_us"] = timed(
+            partial(case.sparse, partial(fast.decode, how=how)), case.config.n_layers, device=device
+        )
+        best["block_parts_us"] = parts_us(case, how)
+        print("best", best, flush=True)
+        args.out.write_text(json.dumps(rows, indent=1))
+        del case
         torch.cuda.empty_cache()
 
 

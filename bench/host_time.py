@@ -1,9 +1,8 @@
-"""Where the host's time goes in one forward call of the attention, where the GPU waits for it.
+"""Where the host's time goes in one call of the attention, forward and backward, where the GPU waits for it.
 
     python bench/host_time.py [--heads 16] [--tokens 8192]
 
-First its time with the GPU's own beside it (a CUDA graph's replay of the same call), then a profile of the host's
-functions by their own time.
+First the host's time until all is launched, then each kernel's by the GPU, then a profile of the host's functions.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
-from bench.decode import timed
 from bench.peers import inputs
 
 CALLS = 100
@@ -46,18 +44,50 @@ def main() -> None:
 
     x = inputs(args.tokens, args.heads)
 
+    leaves = (x.q, x.k["slc"], x.v["slc"], x.gate)
+
+    @torch.no_grad()
     def forward():
         return nsa_attention(x.q, x.k["slc"], x.v["slc"], None, None, x.gate)
 
-    for _ in range(5):
-        forward()
-    gpu_us = timed(forward, 1, device=torch.device("cuda"))
-    print(f"forward: host {wall_ms(forward):.3f} ms, GPU alone {gpu_us / 1e3:.3f} ms", flush=True)
-    profile = cProfile.Profile()
+    o = nsa_attention(x.q, x.k["slc"], x.v["slc"], None, None, x.gate)
+
+    def backward():
+        return torch.autograd.grad(o, leaves, x.do, retain_graph=True)
+
+    for name, call in (("forward", forward), ("backward", backward)):
+        for _ in range(5):
+            call()
+        torch.cuda.synchronize()
+        print(f"{name}: host {wall_ms(call):.3f} ms", flush=True)
+        print(name, "by the GPU alone", *kernels_us(call), sep="\n", flush=True)
+        host_profile(call)
+
+
+def kernels_us(call) -> list[str]:
+    """Microseconds (launches) of each kernel in one call, the longest first, and their sum."""
+    from torch.profiler import ProfilerActivity, profile
+
+    call()
     torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        for _ in range(3):
+            call()
+        torch.cuda.synchronize()
+    took = {}
+    for event in seen.events():
+        us, n = took.get(event.name, (0.0, 0))
+        took[event.name] = (us + event.device_time / 3, n + 1)
+    lines = [f"{us:8.1f} ({n // 3}) {name[:90]}" for name, (us, n) in sorted(took.items(), key=lambda x: -x[1][0])]
+    return [*lines, f"{sum(us for us, _ in took.values()):8.1f} in all"]
+
+
+def host_profile(call) -> None:
+    """Print the host's functions by their own time, then with what they call; a backward's thread is not seen."""
+    profile = cProfile.Profile()
     with profile:
         for _ in range(CALLS):
-            forward()
+            call()
             torch.cuda.synchronize()
     stats = pstats.Stats(profile, stream=sys.stdout)
     stats.strip_dirs().sort_stats("tottime").print_stats(30)

@@ -174,7 +174,7 @@ def _write(runs: Path) -> Path:
         facts = Facts(records=tuple(records), names={}, ran={}, predicted_s={}, said={})
         answer = CampaignAnswer(
             cells=cell_results(matrix, tuple(cells), facts, today=dt.datetime.now(tz=dt.UTC).date()),
-            failures=failure_tables(matrix.space, facts, certify=2),
+            failures=failure_tables(matrix.space, facts),
             fits=axis_fits(matrix.space, facts.records),
         )
         store.add_end(why="answered", seconds=60.0, answer=answer)

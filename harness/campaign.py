@@ -74,15 +74,6 @@ def of_use(spec: CampaignSpec, search: Search, counted: Sequence[TrialRecord]) -
     return [r for r in ordered if is_known or r.verdict.kind not in FAILURES]
 
 
-def _runs_like(one: Trial, other: Trial) -> bool:
-    """Whether ``one`` says how long ``other`` takes: with dense attention a trial says nothing of one without."""
-    return (one.control == DENSE) == (other.control == DENSE)
-
-
-def _no_gpus(cell: Point) -> int:
-    return 0
-
-
 class Campaign:
     """One question about a matrix, on one machine. What was recorded before is not run again."""
 
@@ -119,7 +110,9 @@ class Campaign:
         )
         # Elsewhere GPUs are the engine's to lease: a node has those that it was asked for.
         leased = parts.elsewhere is None
-        self.queue = Queue(Leases(gpus=len(gpus), cpus=len(lanes)), gpus_at=self.matrix.gpus_at if leased else _no_gpus)
+        self.queue = Queue(
+            Leases(gpus=len(gpus), cpus=len(lanes)), gpus_at=self.matrix.gpus_at if leased else lambda _: 0
+        )
         self.hides_gpus = leased and any(row.gpus for row in self.matrix.resources)
         self.earlier = Earlier()
         self.names: dict[str, tuple[str, ...]] = {}
@@ -289,8 +282,10 @@ class Campaign:
         except SpecError as error:
             return self._say(request.cell, by="the trainer", why=str(error))
         limits = self.matrix.limits_at(request.cell)
-        alike = (r for r in self.store.records() if _runs_like(r.trial, trial))
-        known = (*(() if trial.control == DENSE else self.earlier.passed), *alike)
+        # With dense attention a trial says nothing of how long one without takes.
+        is_dense = trial.control == DENSE
+        alike = (r for r in self.store.records() if (r.trial.control == DENSE) == is_dense)
+        known = (*(() if is_dense else self.earlier.passed), *alike)
         prediction = predict_cell(known, space=self.matrix.space, cell=request.cell)
         if prediction is not None:
             self.predicted_s.setdefault(request.cell, prediction.total_s)

@@ -51,7 +51,7 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
         _gpus(),
         _runs(settings.runs),
         _leftovers(),
-        _litter(),
+        _shared_memory(),
     )
 
 
@@ -196,7 +196,7 @@ def _leftovers() -> Finding:
     )
 
 
-def _litter() -> Finding:
+def _shared_memory() -> Finding:
     left = orphans()
     if not left:
         return Finding("memory", "ok", "no shared tensors of processes that are gone")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import harness
 from harness.core.errors import SpecError
 from harness.plan.cells import Tree
+from harness.spec.elsewhere import git
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -81,17 +81,7 @@ class Worktrees:
         return str(folder)
 
     def _git(self, *argv: str) -> str:
-        try:
-            done = subprocess.run(
-                ["git", "-C", str(self.repository), *argv],
-                capture_output=True, text=True, timeout=LIMIT_S, check=False,
-            )  # fmt: skip
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise SpecError(f"git {argv[0]} in {self.repository} failed: {error}") from error
-        if done.returncode:
-            said = done.stderr.strip() or f"no such commit in {self.repository}"
-            raise SpecError(f"git {' '.join(argv[:2])} .. {argv[-1]}: {said}")
-        return done.stdout
+        return git(self.repository, *argv, limit_s=LIMIT_S)
 
 
 @contextmanager

@@ -40,7 +40,8 @@ def question_of(settings: Settings, options: Mapping[str, Any], command: Sequenc
         SpecError: an axis, fault, setting, kind or control that does not exist or does not fit, with the nearest
             name that does; a value that our trainer cannot have.
     """
-    from harness.cli.matrix_run import how, reuses, with_effort
+    from harness.cli.matrix_run import how, reuses
+    from harness.cli.typed_matrix import with_effort
 
     if options["cell"] and not options["from_run"]:
         raise click.UsageError("--cell needs --from-run RUN, the run of a matrix that has it")
@@ -66,8 +67,7 @@ def question_of(settings: Settings, options: Mapping[str, Any], command: Sequenc
 
 
 def _of_file(settings: Settings, options: Mapping[str, Any], command: Sequence[str]) -> CampaignSpec:
-    from harness.cli.matrix_run import existing
-    from harness.cli.typed_matrix import no_file_with
+    from harness.cli.typed_matrix import existing, no_file_with
     from harness.spec.searches import ordered, search_spec
 
     path, _, search = str(options["file"]).partition("::")

@@ -13,6 +13,7 @@ import click
 
 from harness.cli import complete
 from harness.cli.exit_codes import ExitCode
+from harness.cli.options import RUNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,7 +105,7 @@ def init(files: tuple[Path, ...], *, install: str, python: str, max_jobs: int, s
 
 @ci.command(epilog=ANNOTATE, short_help="Print a run's failures as annotations of a GitHub step.")
 @click.argument("run", required=False, metavar="[RUN]", shell_complete=complete.runs)
-@click.option("--runs", metavar="DIR", help="Where runs are (default: ./runs, or NSA_HARNESS_RUNS).")
+@RUNS
 @click.pass_context
 def annotate(ctx: click.Context, *, run: str | None, runs: str | None) -> None:
     """Print each failed cell, value or program of RUN (the last one by default) as an annotation."""

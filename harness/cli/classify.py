@@ -9,6 +9,7 @@ import click
 from harness.cli import complete
 from harness.cli.exit_codes import ExitCode
 from harness.cli.fitting import say
+from harness.cli.options import RUNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +37,7 @@ COLUMNS = ("kind", "cause", "rank", "phase")
 
 @click.command(epilog=EXAMPLES)
 @click.argument("run", required=False, metavar="[RUN]", shell_complete=complete.runs)
-@click.option("--runs", metavar="DIR", help="Where runs are (default: ./runs, or NSA_HARNESS_RUNS).")
+@RUNS
 @click.option("--differing", is_flag=True, help="Only trials that get another verdict now.")
 @click.pass_context
 def classify(ctx: click.Context, *, run: str | None, runs: str | None, differing: bool) -> None:

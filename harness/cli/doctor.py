@@ -6,6 +6,7 @@ import click
 
 from harness.cli.exit_codes import ExitCode
 from harness.cli.fitting import say
+from harness.cli.options import NEW_RUNS
 
 EPILOG = """\b
 Examples:
@@ -20,7 +21,7 @@ Exit codes:
 
 
 @click.command(epilog=EPILOG)
-@click.option("--runs", metavar="DIR", help="Where runs go (default: ./runs, or NSA_HARNESS_RUNS).")
+@NEW_RUNS
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 @click.pass_context
 def doctor(ctx: click.Context, *, runs: str | None, as_json: bool) -> None:

@@ -6,7 +6,8 @@ import click
 
 from harness.cli.exit_codes import ExitCode
 from harness.cli.fitting import say
-from harness.cli.journal import RUN, RUNS
+from harness.cli.journal import RUN
+from harness.cli.options import RUNS
 
 EPILOG = """\b
 Examples:

@@ -9,6 +9,7 @@ import click
 from harness.cli import complete
 from harness.cli.exit_codes import JOURNAL, ExitCode
 from harness.cli.fitting import say
+from harness.cli.options import RUNS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from harness.core.verdict import Answer
 
 RUN = click.argument("run", required=False, metavar="[RUN]", shell_complete=complete.runs)
-RUNS = click.option("--runs", metavar="DIR", help="Where runs are (default: ./runs, or NSA_HARNESS_RUNS).")
 WORDS = ("pass", "fail", "hang", "crash", "skip")
 NEXT = "continue with --resume"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from harness.cli import complete
-from harness.cli.options import ASSIGNMENT, DURATION, ON, PER_TRIAL, SEED
+from harness.cli.options import ASSIGNMENT, DURATION, NEW_RUNS, ON, PER_TRIAL, SEED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,7 +84,7 @@ SHARED = (
         help="Continue the last run, or RUN.",
     ),
     click.option("--reuse/--fresh", default=None, help=REUSE),
-    click.option("--runs", metavar="DIR", help="Where runs go (default: ./runs, or NSA_HARNESS_RUNS)."),
+    NEW_RUNS,
     click.option("--json", "as_json", is_flag=True, help="The whole run as JSON on standard output."),
 )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -102,19 +101,15 @@ def question_of(
     settings: Settings, file: str | None, options: dict[str, Any], *, command: Sequence[str] = ()
 ) -> CampaignSpec | None:
     """What these options ask of the matrix in ``file``, or of the one that is typed; None when that selects nothing."""
-    from harness.cli.typed_matrix import no_file_with, typed_matrix
+    from harness.cli.typed_matrix import matrix_of
     from harness.core.campaign import CampaignSpec, Task
-    from harness.spec.matrix import load_matrix
 
     path, _, search = (file or "").partition("::")
+    if file is None and not command and not options["axes"]:
+        raise click.UsageError("name a matrix file, axes with --axis, or --resume a run")
+    matrix = matrix_of(settings, file, options, command)
     if file is None:
-        if not command and not options["axes"]:
-            raise click.UsageError("name a matrix file, axes with --axis, or --resume a run")
-        matrix = replace(typed_matrix(settings, options, command, axes=options["axes"]), strategy=MatrixStrategy.FULL)
-    else:
-        no_file_with({**options, "fault": options["fault"] or options["axes"]}, command)
-        matrix = load_matrix(existing(path)).matrix
-    matrix = with_effort(matrix, options)
+        matrix = replace(matrix, strategy=MatrixStrategy.FULL)
     if options["strategy"]:
         matrix = replace(matrix, strategy=MatrixStrategy(options["strategy"]))
     if options["tags"] and not set(options["tags"]) <= set(matrix.tags):
@@ -158,26 +153,6 @@ def reuses(matrix: Matrix, *, asked: bool | None) -> bool:
     bundles = [bundle for factor in matrix.space.factors for bundle in factor.bundles]
     known = matrix.target == "nsa" or any(bundle.commit for bundle in bundles)
     return known if asked is None else asked
-
-
-def with_effort(matrix: Matrix, options: Mapping[str, Any]) -> Matrix:
-    """``matrix`` with the limits that the command line sets, of a trial and of the whole run."""
-    fields = {"max_seconds": "budget", "certify": "certify", "check_above": "check_above"}
-    fields |= {"max_trials": "max_trials", "soft_limit": "soft_limit"}
-    effort = {field: options[name] for field, name in fields.items() if options.get(name) is not None}
-    limits = {f"{n}_s": options[n] for n in ("startup", "stall", "total") if options.get(n) is not None}
-    return replace(matrix, effort=replace(matrix.effort, **effort), limits=replace(matrix.limits, **limits))
-
-
-def existing(path: str) -> Path:
-    """The path of a file that is there; a usage error otherwise."""
-    try:
-        is_there = Path(path).is_file()
-    except OSError:  # no file can have such a name
-        is_there = False
-    if not is_there:
-        raise click.UsageError(f"{path} is not there; nsa-harness matrix copy writes examples to ./matrices")
-    return Path(path)
 
 
 def _cells(matrix: Matrix, options: dict[str, Any]) -> tuple[Point, ...]:

@@ -56,6 +56,9 @@ PER_TRIAL = click.option(
     help="Nodes that one trial spans (default: 1; the others run more).",
 )
 
+RUNS = click.option("--runs", metavar="DIR", help="Where runs are (default: ./runs, or NSA_HARNESS_RUNS).")
+NEW_RUNS = click.option("--runs", metavar="DIR", help="Where runs go (default: ./runs, or NSA_HARNESS_RUNS).")
+
 SEED = click.IntRange(0, 2**63 - 1)
 DURATION = Duration()
 ASSIGNMENT = Assignment()

@@ -25,14 +25,13 @@ if TYPE_CHECKING:
     from harness.core.campaign import CampaignSpec
     from harness.core.matrix import Matrix
     from harness.core.point import Point
-    from harness.core.record import TrialRecord
     from harness.settings import Settings
 
 
 def print_plan(settings: Settings, question: CampaignSpec) -> None:
     """Say it, on standard output. Trials of earlier runs that would count are taken into account; nothing is run."""
     earlier = _earlier(settings, question)
-    counted = _counted(question, earlier)
+    counted = of_use(question, strategy_of(question), earlier.counted) if question.reuse else []
     estimate = foreseen(question, counted)
     say(question.question)
     say(f"plan: {estimate.text}" if estimate.trials else "plan: nothing is left to run")
@@ -59,10 +58,6 @@ def _earlier(settings: Settings, question: CampaignSpec) -> Earlier:
     target = TARGETS.load(question.matrix.target)(python=settings.python)
     planner = CellPlanner(question, target=target, code=code_fingerprint(), machine=machine.fingerprint)
     return earlier_trials(folder, question=question, machine=machine, like=lambda record: planner.again(record.trial))
-
-
-def _counted(question: CampaignSpec, earlier: Earlier) -> list[TrialRecord]:
-    return of_use(question, strategy_of(question), earlier.counted) if question.reuse else []
 
 
 def _print_cells(spec: CampaignSpec) -> None:

@@ -13,6 +13,8 @@ import click
 from harness.cli import complete
 from harness.cli.exit_codes import ExitCode
 from harness.cli.fitting import say
+from harness.cli.options import RUNS
+from harness.report.forms import FORMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -49,7 +51,6 @@ Exit codes:
   6    the run cannot be read, or the report cannot be written;
        merge: a shard is missing
 """
-FORMATS = ("terminal", "md", "html", "json", "junit", "github", "short", "viewer", "perfetto", "speedscope")
 TO_LOOK_INTO = frozenset({"viewer", "perfetto", "speedscope"})
 """Forms that no figure is drawn for, and no report written."""
 
@@ -58,8 +59,8 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 
 @click.command(epilog=EXAMPLES)
 @click.argument("names", nargs=-1, metavar="[[merge] RUN]..", shell_complete=complete.runs)
-@click.option("--runs", metavar="DIR", help="Where runs are (default: ./runs, or NSA_HARNESS_RUNS).")
-@click.option("--format", "form", type=click.Choice(FORMATS), help="Print it in this form (default: terminal).")
+@RUNS
+@click.option("--format", "form", type=click.Choice(FORMS.names()), help="Print it in this form (default: terminal).")
 @click.option(
     "--compare", metavar="OTHER", shell_complete=complete.runs, help="Print what changed from run OTHER to RUN."
 )

@@ -8,7 +8,7 @@ import click
 
 from harness.cli.foreign import INVOCATION, RepeatableCommand
 from harness.cli.matrix_options import placed
-from harness.cli.options import ASSIGNMENT, DURATION
+from harness.cli.options import ASSIGNMENT, DURATION, NEW_RUNS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,7 +71,7 @@ Exit codes:
 @placed
 @click.option("--echo", is_flag=True, help="Show the program's own output while it runs.")
 @click.option("--locals", "keeps_locals", is_flag=True, help="Keep and show the variables of its own stuck frames.")
-@click.option("--runs", metavar="DIR", help="Where runs go (default: ./runs, or NSA_HARNESS_RUNS).")
+@NEW_RUNS
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 @click.pass_context
 def run(ctx: click.Context, *, command: tuple[str, ...], **options: Any) -> None:

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from harness.cli.campaigns import answer
 from harness.cli.foreign import COMMAND
-from harness.cli.matrix_run import existing, how, reuses, with_effort
-from harness.cli.typed_matrix import no_file_with, typed_matrix
+from harness.cli.matrix_run import how, reuses
+from harness.cli.typed_matrix import matrix_of
 from harness.core.campaign import CampaignSpec, Task
 from harness.core.errors import SpecError, suggestion
 from harness.core.matrix import SearchKind
 from harness.spec.cells import parse_cell
 from harness.spec.load import kind_of
-from harness.spec.matrix import load_matrix
 from harness.spec.searches import search_spec
 
 if TYPE_CHECKING:
@@ -43,12 +42,7 @@ def question_of(
 ) -> CampaignSpec:
     """The question: of the file, of the search beside it, or of what was typed; flags win."""
     path, _, search = (file or "").partition("::")
-    if file is None:
-        matrix = typed_matrix(settings, options, command, axes=options["axes"])
-    else:
-        no_file_with({**options, "fault": options["fault"] or options["axes"]}, command)
-        matrix = load_matrix(existing(path)).matrix
-    matrix = with_effort(matrix, options)
+    matrix = matrix_of(settings, file, options, command)
     spec = _from_file(matrix, path, search, task)
     return replace(
         spec,

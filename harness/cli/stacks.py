@@ -123,6 +123,6 @@ def _of_slurm(slurm: str, *, samples: int, note: Callable[[str], None]) -> tuple
 
 
 def _exit_code(seen: Sequence[RankSeen]) -> int:
-    if all(rank.missing for rank in seen) and not all("ended" in rank.missing for rank in seen):
+    if all(rank.missing for rank in seen) and any(rank.refused for rank in seen):
         return ExitCode.INFRA
     return ExitCode.FINDINGS if any(rank.missing and rank.required for rank in seen) else ExitCode.OK

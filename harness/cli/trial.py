@@ -89,8 +89,9 @@ def trial(ctx: click.Context, *, cell: str, signature: str | None, repeat: int, 
 
 
 def _question(text: str, signature: str | None, repeat: int, options: dict[str, Any]) -> Any:
-    from harness.cli.matrix_run import existing, how, with_effort
+    from harness.cli.matrix_run import how
     from harness.cli.searches import signature_of
+    from harness.cli.typed_matrix import existing, with_effort
     from harness.core.campaign import CampaignSpec, Task
     from harness.spec.cells import parse_cell
     from harness.spec.matrix import load_matrix

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +13,7 @@ from harness.cli.matrix_options import OF_PROGRAMS
 from harness.core.errors import CommandError, SpecError
 from harness.core.success import Success
 from harness.spec.inline import held_settings, inline_matrix
+from harness.spec.matrix import load_matrix
 from harness.spec.program import TARGET, program_matrix
 from harness.targets.nsa import NsaTarget
 from harness.targets.script import ScriptTarget
@@ -49,6 +51,16 @@ def typed_matrix(
     return inline_matrix(axes, held=held, fault=options["fault"], repository=repository_of("nsa"))
 
 
+def matrix_of(settings: Settings, file: str | None, options: Mapping[str, Any], command: Sequence[str]) -> Matrix:
+    """The matrix in ``file`` (``FILE[::SEARCH]``), or the typed one without a file; limits of the command line win."""
+    if file is None:
+        matrix = typed_matrix(settings, options, command, axes=options["axes"])
+    else:
+        no_file_with({**options, "fault": options["fault"] or options["axes"]}, command)
+        matrix = load_matrix(existing(file.partition("::")[0])).matrix
+    return with_effort(matrix, options)
+
+
 def held_of(settings: Settings | None, options: Mapping[str, Any]) -> dict[str, Value]:
     """The settings of our own trainer that are held: those of the environment of ``settings``, then of ``options``."""
     held = NsaTarget(python="").from_environment(dict(settings.patient_env)) if settings else {}
@@ -76,6 +88,26 @@ def _of_command(settings: Settings, options: Mapping[str, Any], command: Sequenc
     target = ScriptTarget(python="")
     target.config(dict(matrix.bundle(matrix.space.good).config))
     return replace(matrix, success=Success(require=patterns(options["success"], option="--success")))
+
+
+def with_effort(matrix: Matrix, options: Mapping[str, Any]) -> Matrix:
+    """``matrix`` with the limits that the command line sets, of a trial and of the whole run."""
+    fields = {"max_seconds": "budget", "certify": "certify", "check_above": "check_above"}
+    fields |= {"max_trials": "max_trials", "soft_limit": "soft_limit"}
+    effort = {field: options[name] for field, name in fields.items() if options.get(name) is not None}
+    limits = {f"{n}_s": options[n] for n in ("startup", "stall", "total") if options.get(n) is not None}
+    return replace(matrix, effort=replace(matrix.effort, **effort), limits=replace(matrix.limits, **limits))
+
+
+def existing(path: str) -> Path:
+    """The path of a file that is there; a usage error otherwise."""
+    try:
+        is_there = Path(path).is_file()
+    except OSError:  # no file can have such a name
+        is_there = False
+    if not is_there:
+        raise click.UsageError(f"{path} is not there; nsa-harness matrix copy writes examples to ./matrices")
+    return Path(path)
 
 
 def no_file_with(options: Mapping[str, Any], command: Sequence[str]) -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from harness.core.point import Value
 
 
 def leaves(data: Any, prefix: str = "") -> dict[str, Any]:
@@ -13,3 +18,9 @@ def leaves(data: Any, prefix: str = "") -> dict[str, Any]:
     for key, value in cast("dict[str, Any]", data).items():
         found.update(leaves(value, f"{prefix}.{key}" if prefix else str(key)))
     return found
+
+
+def flatten(config: Mapping[str, object]) -> dict[str, Value]:
+    """What has one value in a configuration, by its path; lists are left out."""
+    found = leaves(config)
+    return {path: value for path, value in found.items() if value is None or isinstance(value, int | float | str)}

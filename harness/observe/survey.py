@@ -118,13 +118,18 @@ class Survey:
     def _seen(self, worker: Worker) -> RankSeen:
         member = worker.member
         stacks = tuple(self._stacks[member.pid])
-        missing = ""
-        if not self._is_same(member):
+        missing, is_there = "", self._is_same(member)
+        if not is_there:
             missing = "ended while it was looked at"
         elif not stacks:
             missing = f"could not be seen: {self._refused.get(member.pid, 'no answer')}"
         return RankSeen(
-            rank=member.rank, pid=member.pid, stacks=stacks, looks=tuple(self._looks[member.pid]), missing=missing
+            rank=member.rank,
+            pid=member.pid,
+            stacks=stacks,
+            looks=tuple(self._looks[member.pid]),
+            missing=missing,
+            refused=is_there and not stacks,
         )
 
     def _absent(self) -> tuple[RankSeen, ...]:

@@ -8,12 +8,12 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
+from harness.core.dotted import flatten
 from harness.core.errors import SpecError, suggestion, unknown
 from harness.core.ports import CellRequest
 from harness.core.success import PASSES
 from harness.core.trial import ATTENTION, CONTROLS, DENSE, NO_FAULT, Trial, control_of
 from harness.plan.budget import budget
-from harness.plan.settings import flatten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,11 +5,11 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
+from harness.core.dotted import flatten
 from harness.core.evidence import GRAPH_NODES
 from harness.core.fit import FAR_RATIO, fit_line, times_beyond
 from harness.core.trial import Prediction
 from harness.core.verdict import Kind
-from harness.plan.settings import flatten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,6 @@ from harness.core.matrix import Asks
 from harness.core.point import AxisType
 from harness.core.verdict import FAILURES, Kind
 from harness.report.findings import cells_of
-from harness.report.pairs import is_untold
 from harness.report.text import count, listed, seconds
 
 if TYPE_CHECKING:
@@ -22,8 +21,9 @@ if TYPE_CHECKING:
     from harness.core.matrix import Asked
     from harness.core.point import Point
     from harness.core.verdict import Verdict
-    from harness.report.findings import Findings, Numbered
+    from harness.report.findings import Findings
     from harness.report.pairs import Pair, Pairs
+    from harness.report.tried import Numbered, Tried
 
 YES, NO, NOT_KNOWN = "Yes", "No", "Not known"
 FAR_MORE = 3
@@ -64,7 +64,7 @@ def _ever(findings: Findings, asked: Asked) -> Answered:
     return _never(cells, asked, trials)
 
 
-def _never(cells: dict[Point, list[Numbered]], asked: Asked, trials: list[Numbered]) -> Answered:
+def _never(cells: dict[Point, Tried], asked: Asked, trials: list[Numbered]) -> Answered:
     """No, of those that got through the phase that is asked about; where none did, that is not known."""
     reached = [trial for trial in trials if trial.verdict.kind is Kind.PASS]
     through = f" that got through {asked.phase}" if asked.phase else ""
@@ -79,11 +79,11 @@ def _always(findings: Findings, asked: Asked) -> Answered:
     cells = _cells(findings, asked)
     each = passed = judged = 0
     for trials in cells.values():
-        if is_untold(trials):
+        if trials.is_untold:
             continue
         judged += 1
         each += all(_shows(trial, asked) for trial in trials)
-        passed += all(trial.verdict.kind is Kind.PASS for trial in trials)
+        passed += trials.has_passed
     every = list(chain.from_iterable(cells.values()))
     if not judged:
         return _given(asked, NOT_KNOWN, "No trial could be judged.", every)
@@ -104,7 +104,8 @@ def _matters(findings: Findings, asked: Asked) -> Answered:
     if different:
         because = f"{len(different)} of {count(total, 'pair')} of cells that differ only in it ended differently."
         return _given(asked, YES, because, trials)
-    cut = sum(_ran_out(findings, one) and _ran_out(findings, other) for one, other in alike)
+    slow = {cell for cell, tried in findings.by_cell.items() if Kind.SLOW in tried.kinds}
+    cut = sum(one in slow and other in slow for one, other in alike)
     both = f", {cut} of them out of time on both sides" if cut else ""
     because = f"{len(alike)} of {count(total, 'pair')} of cells that differ only in {asked.axis} ended alike{both}."
     return _given(asked, NO, because, trials)
@@ -121,7 +122,7 @@ def _given(asked: Asked, word: str, because: str, trials: list[Numbered]) -> Ans
     return Answered(asks=asked.asks, word=word, says=says.rstrip(". "), because=because, trials=numbers)
 
 
-def _cells(findings: Findings, asked: Asked) -> dict[Point, list[Numbered]]:
+def _cells(findings: Findings, asked: Asked) -> dict[Point, Tried]:
     return {cell: trials for cell, trials in findings.by_cell.items() if asked.when.holds(dict(cell))}
 
 
@@ -131,9 +132,9 @@ def _shows(trial: Numbered, asked: Asked) -> bool:
     return is_kind and asked.cause in ("", verdict.cause) and asked.phase in ("", verdict.phase)
 
 
-def _not_reached(cells: dict[Point, list[Numbered]], asked: Asked) -> str:
+def _not_reached(cells: dict[Point, Tried], asked: Asked) -> str:
     """Cells of which no trial passed, and where they were when they ended."""
-    cut = [trials for trials in cells.values() if all(trial.verdict.kind is not Kind.PASS for trial in trials)]
+    cut = [trials for trials in cells.values() if Kind.PASS not in trials.kinds]
     if not cut:
         return ""
     ended = Counter(_how_it_ended(trial.verdict) for trial in chain.from_iterable(cut))
@@ -144,10 +145,6 @@ def _not_reached(cells: dict[Point, list[Numbered]], asked: Asked) -> str:
 def _how_it_ended(verdict: Verdict) -> str:
     how = "ran out of time" if verdict.kind is Kind.SLOW else f"ended in {verdict.kind}"
     return f"{how} in {verdict.phase}" if verdict.phase else how
-
-
-def _ran_out(findings: Findings, cell: Point) -> bool:
-    return any(trial.verdict.kind is Kind.SLOW for trial in findings.by_cell[cell])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,9 +177,8 @@ def _ways(findings: Findings, pairs: Pairs) -> list[Instead]:
     """The pairs of which one side was slow, and the other passed every time."""
     found: list[Instead] = []
     for one, other in pairs.different:
-        slow, passed = (one, other) if _ran_out(findings, one) else (other, one)
-        has_passed = all(trial.verdict.kind is Kind.PASS for trial in findings.by_cell[passed])
-        if _ran_out(findings, slow) and has_passed:
+        slow, passed = (one, other) if Kind.SLOW in findings.by_cell[one].kinds else (other, one)
+        if Kind.SLOW in findings.by_cell[slow].kinds and findings.by_cell[passed].has_passed:
             found.append(Instead(axis=pairs.axis, slow=slow, passed=passed))
     return found
 
@@ -205,10 +201,9 @@ def instead_of_slow(findings: Findings) -> str:
     if other is None:
         return ""
     trials = findings.by_cell[other.passed]
-    most = max(trial.record.outcome.duration_s for trial in trials)
     return (
         f"Use {other.axis}={other.passed.get(other.axis)}: with nothing else changed it passed {len(trials)} of "
-        f"{len(trials)}, in {seconds(most)} at most."
+        f"{len(trials)}, in {seconds(trials.longest_s)} at most."
     )
 
 

@@ -29,7 +29,6 @@ from harness.store.run_store import read_run
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.core.record import Run
 
 LARGEST_BYTES = 300_000
 """What a whole bundle should have at most, so that many can stand in a repository."""
@@ -100,7 +99,7 @@ def write_pages(folder: Path) -> Bundle:
     return Bundle(
         folder=folder,
         size_bytes=sum((folder / name).stat().st_size for name in (*wanted, layout.archive(folder).name)),
-        trials=len(_records(run)),
+        trials=len(run.records),
         left_out=tuple(json.loads(read_text(layout.left_out(run_dir)))["left_out"]),
     )
 
@@ -122,10 +121,6 @@ def pages(run_dir: Path) -> dict[str, str]:
         **drawings,
         **beside,
     }
-
-
-def _records(run: Run) -> tuple[Any, ...]:
-    return run.records
 
 
 def _evidence(run_dir: Path, hider: Hider) -> dict[str, str]:

@@ -6,19 +6,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from harness.core.ports import Block
-from harness.core.verdict import Answer, Kind
 from harness.report.build import Report, build
+from harness.report.findings import Findings
 from harness.report.first import first
 from harness.report.next_steps import Step
 from harness.report.sections.controls import differences
 from harness.report.summary import COMPARISON
 from harness.report.text import code, count, listed, md, seconds, table
+from harness.report.tried import Tried, together
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.point import Value
-    from harness.core.record import Run, TrialRecord
+    from harness.core.record import Run
 
 Key = tuple[tuple[str, "Value"], ...]
 
@@ -31,8 +32,8 @@ class Pair:
     """The trials at the same place before and after; ``changed`` are the settings in which they differ."""
 
     name: str
-    before: tuple[TrialRecord, ...]
-    after: tuple[TrialRecord, ...]
+    before: Tried
+    after: Tried
     changed: tuple[str, ...] = ()
 
     @property
@@ -101,11 +102,10 @@ def pairs(before: Run, after: Run) -> tuple[Pair, ...]:
     old, new = _by_place(before, names), _by_place(after, names)
     found: list[Pair] = []
     for key in dict.fromkeys((*new, *old)):
-        one, other = tuple(old.get(key, ())), tuple(new.get(key, ()))
-        changed = tuple(differences(one[0].trial, other[0].trial)) if one and other else ()
-        found.append(
-            Pair(name=", ".join(f"{n}={v}" for n, v in key) or "the run", before=one, after=other, changed=changed)
-        )
+        one, other = old.get(key, Tried()), new.get(key, Tried())
+        changed = tuple(differences(one.first.record.trial, other.first.record.trial)) if one and other else ()
+        name = ", ".join(f"{n}={v}" for n, v in key) or "the run"
+        found.append(Pair(name=name, before=one, after=other, changed=changed))
     return tuple(found)
 
 
@@ -113,27 +113,21 @@ def _axes(run: Run) -> set[str]:
     return {f.name for f in run.spec.matrix.space.factors}
 
 
-def _by_place(run: Run, names: set[str]) -> dict[Key, list[TrialRecord]]:
-    found: dict[Key, list[TrialRecord]] = {}
-    for record in run.records:
-        if not record.trial.is_control:
-            key = tuple((name, value) for name, value in record.trial.point if name in names)
-            found.setdefault(key, []).append(record)
-    return found
+def _by_place(run: Run, names: set[str]) -> dict[Key, Tried]:
+    searched = Findings(run=run).searched
+    return together(searched, lambda trial: tuple(setting for setting in trial.cell if setting[0] in names))
 
 
-def _tone(records: tuple[TrialRecord, ...]) -> str:
-    answers = {record.answer for record in records}
-    return "bad" if Answer.BAD in answers else "good" if answers == {Answer.GOOD} else "unsure"
+def _tone(tried: Tried) -> str:
+    return "bad" if tried.bad else "good" if tried.good == len(tried) else "unsure"
 
 
-def _words(records: tuple[TrialRecord, ...]) -> str:
-    return listed(dict.fromkeys(str(record.verdict) for record in records))
+def _words(tried: Tried) -> str:
+    return listed(dict.fromkeys(str(trial.verdict) for trial in tried))
 
 
-def _counts(records: tuple[TrialRecord, ...]) -> str:
-    bad = sum(record.answer is Answer.BAD for record in records)
-    return f"{bad or sum(r.answer is Answer.GOOD for r in records)} of {len(records)}"
+def _counts(tried: Tried) -> str:
+    return f"{tried.bad or tried.good} of {len(tried)}"
 
 
 def _verdict(found: tuple[Pair, ...]) -> str:
@@ -201,11 +195,10 @@ def _table(found: tuple[Pair, ...]) -> str:
     return table(("cell", "before", "after", ""), rows)
 
 
-def _time(records: tuple[TrialRecord, ...]) -> str:
-    from statistics import median
-
-    passed = [r.outcome.duration_s for r in records if r.verdict.kind is Kind.PASS]
-    return f"a pass takes {seconds(median(passed))}" if passed else f"{seconds(records[0].outcome.duration_s)}"
+def _time(tried: Tried) -> str:
+    if tried.pass_s is not None:
+        return f"a pass takes {seconds(tried.pass_s)}"
+    return seconds(tried.first.record.outcome.duration_s)
 
 
 def _pairs(moved: list[Pair]) -> str:

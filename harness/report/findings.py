@@ -7,16 +7,15 @@ is worked out when it is first asked for and kept with the value; a run of anoth
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import median
 from typing import TYPE_CHECKING
 
-from harness.core.campaign import Task
+from harness.core.campaign import CampaignAnswer, Task
 from harness.core.verdict import FAILURES, Answer, Kind
 from harness.report.pairs import Pairs, pairs_of
 from harness.report.subject import GRAVITY, to_tell_of
+from harness.report.tried import Cell, Group, Numbered, Tried, together
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,96 +23,10 @@ if TYPE_CHECKING:
     from harness.core.campaign import CellResult
     from harness.core.point import Point, Value
     from harness.core.record import Run, TrialRecord
-    from harness.core.verdict import Verdict
 
 
 FAILED = FAILURES | {Kind.BELOW_TARGET}
 """Kinds that a headline names as a failure: a trial that ended well with wrong numbers did not pass either."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Numbered:
-    """A trial with its number in the run, from 1."""
-
-    number: int
-    record: TrialRecord
-
-    @property
-    def verdict(self) -> Verdict:
-        """What was concluded of it."""
-        return self.record.verdict
-
-    @property
-    def cell(self) -> Point:
-        """The settings that it ran with."""
-        return self.record.trial.point
-
-    @property
-    def is_control(self) -> bool:
-        """Whether it was run with one thing changed, and so does not count for the threshold."""
-        return self.record.trial.is_control
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
-    """The search's trials at one value of the axis."""
-
-    value: Value
-    trials: tuple[Numbered, ...] = ()
-
-    @property
-    def total(self) -> int:
-        """All trials here."""
-        return len(self.trials)
-
-    @property
-    def good(self) -> int:
-        """Trials that passed."""
-        return sum(t.record.answer is Answer.GOOD for t in self.trials)
-
-    @property
-    def bad(self) -> int:
-        """Trials that showed the failure being sought."""
-        return sum(t.record.answer is Answer.BAD for t in self.trials)
-
-    @property
-    def kinds(self) -> dict[str, int]:
-        """How often each verdict was reached, the most frequent first."""
-        return kinds(trial.record for trial in self.trials)
-
-    @property
-    def pass_s(self) -> float | None:
-        """Median seconds of the trials that passed."""
-        times = [t.record.outcome.duration_s for t in self.trials if t.verdict.kind is Kind.PASS]
-        return median(times) if times else None
-
-    @property
-    def peak_bytes(self) -> int:
-        """Most memory that any of them held."""
-        return max((t.record.measurement.peak_rss_bytes for t in self.trials), default=0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """Trials of one cell that ended alike; ``value`` is its value on the axis, or its name where there are many."""
-
-    value: Value
-    trials: tuple[Numbered, ...]
-
-    @property
-    def first(self) -> Numbered:
-        """The one to look at."""
-        return self.trials[0]
-
-    @property
-    def is_bad(self) -> bool:
-        """Whether this is the failure being sought."""
-        return self.first.record.answer is Answer.BAD
-
-
-def kinds(records: Iterable[TrialRecord]) -> dict[str, int]:
-    """How often each verdict was reached, the commonest first."""
-    return dict(Counter(str(record.verdict) for record in records).most_common())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -137,10 +50,15 @@ class Findings:
         """Whether it is one program as it is, with nothing varied."""
         return all(len(factor.axis.values) < 2 for factor in self.run.spec.matrix.space.factors)
 
+    @cached_property
+    def answer(self) -> CampaignAnswer:
+        """Everything that the run showed; before there is an answer, nothing."""
+        return self.run.answer or CampaignAnswer()
+
     @property
     def results(self) -> tuple[CellResult, ...]:
         """Every cell with its result; before there is an answer, none."""
-        return self.run.answer.cells if self.run.answer else ()
+        return self.answer.cells
 
     @cached_property
     def subject(self) -> TrialRecord | None:
@@ -163,22 +81,14 @@ class Findings:
         return tuple(trial for trial in self.trials if trial.verdict.kind is Kind.SLOW)
 
     @cached_property
-    def controls(self) -> Mapping[str, tuple[Numbered, ...]]:
+    def controls(self) -> Mapping[str, Tried]:
         """The control trials by the name of the control."""
-        found: dict[str, tuple[Numbered, ...]] = {}
-        for trial in self.trials:
-            if trial.is_control:
-                name = trial.record.trial.control
-                found[name] = (*found.get(name, ()), trial)
-        return found
+        return together(self.trials, lambda trial: trial.record.trial.control if trial.is_control else None)
 
     @cached_property
-    def by_cell(self) -> Mapping[Point, list[Numbered]]:
+    def by_cell(self) -> Mapping[Point, Tried]:
         """The trials of each cell, in the order in which cells were first tried."""
-        found: dict[Point, list[Numbered]] = {}
-        for trial in self.trials:
-            found.setdefault(trial.cell, []).append(trial)
-        return found
+        return together(self.trials, lambda trial: trial.cell)
 
     def name_of(self, cell: Point) -> str:
         """The settings in which a cell differs from the known-good corner; ``good`` for that corner."""

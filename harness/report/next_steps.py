@@ -227,7 +227,7 @@ def _unresolved(findings: Findings) -> Step | None:
     group = next((g for g in findings.groups if not g.is_bad), None)
     if group is None:
         return None
-    many = findings.at_value(group.value).total
+    many = len(findings.at_value(group.value))
     return Step(text=f"See why {at(findings, group.value)} could not be told ({many} tried; Evidence).")
 
 
@@ -282,10 +282,7 @@ def _search(findings: Findings) -> Step | None:
     run = findings.run
     if run.spec.task is not Task.CELLS or not _has_failed(findings) or not run.spec.file:
         return None
-    answer = run.answer
-    found = answer is not None and any(
-        v.finding is AxisFinding.IMPLICATED for table in answer.failures for v in table.axes
-    )
+    found = any(v.finding is AxisFinding.IMPLICATED for table in findings.answer.failures for v in table.axes)
     if found:
         return None
     return Step(

@@ -17,7 +17,7 @@ from harness.report.clean import clean
 from harness.report.stacks import deciding_sample, place, variables
 from harness.report.subject import to_tell_of
 from harness.report.summary import place_in
-from harness.report.text import command, seconds, size, wrap
+from harness.report.text import command, named_path, seconds, size, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -92,8 +92,9 @@ def text(records: Sequence[TrialRecord], evidence: Mapping[str, Evidence], *, wh
         out += _shown(told, seen_)
     out += ["", *_indented(_numbers(told, seen_))]
     if told.outcome.cleanup.ended or told.outcome.cleanup.survivors:
-        out += _indented(f"cleaned up: {clean(_plain(seen.cleanup(told.outcome.cleanup)))}")
-    out += ["", *_path("report", where), "again:"]
+        done = seen.cleanup(told.outcome.cleanup).replace("**", "").replace("\\", "")
+        out += _indented(f"cleaned up: {clean(done)}")
+    out += ["", *named_path("report", where, width=WIDTH), "again:"]
     out += [f"  {line}" for line in command(argv, width=WIDTH - 2)]
     return "\n".join(out)
 
@@ -121,7 +122,7 @@ def watched(
         out += _shown(record, seen_)
         if not seen_.stacks:
             out += [line for f in seen_.failures for line in _indented(clean(f"{f.source} could not look: {f.reason}"))]
-    out += ["", *_indented(_next_of(record, end_it=end_it)), "", *_path("report", where), "again:"]
+    out += ["", *_indented(_next_of(record, end_it=end_it)), "", *named_path("report", where, width=WIDTH), "again:"]
     out += [f"  {line}" for line in command(argv, width=WIDTH - 2)]
     return "\n".join(out)
 
@@ -290,14 +291,5 @@ def _is_without_progress(record: TrialRecord, evidence: Evidence | None) -> bool
     return has_ended and evidence is not None and not evidence.heartbeats_total
 
 
-def _plain(text_: str) -> str:
-    return text_.replace("**", "").replace("\\", "")
-
-
 def _indented(sentence_: str) -> list[str]:
     return wrap(sentence_, width=WIDTH, indent="  ")
-
-
-def _path(name: str, path: Path) -> list[str]:
-    one = f"{name}: {path}"
-    return [one] if len(one) <= WIDTH else [f"{name}:", f"  {path}"]

@@ -8,12 +8,12 @@ from harness.core.campaign import Met, Task
 from harness.core.cause import AxisFinding, MinimiseFinding
 from harness.core.verdict import Kind
 from harness.report.asked import answered, why_slow
-from harness.report.findings import FAILED, cells_of, kinds
+from harness.report.findings import FAILED, cells_of
 from harness.report.next_steps import next_steps
-from harness.report.pairs import ending, word_of
 from harness.report.summary import Summary, happened, judged, notes_of, place_of, rank_of, summarise_along
 from harness.report.sure import MOST_NAMED, claim_of, sure_of
 from harness.report.text import count, listed, seconds
+from harness.report.tried import verdicts
 from harness.report.where import cells_said, where
 from harness.report.words import ENDS, LINEAR_R_SQUARED, day
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from harness.core.cause import Minimised
     from harness.core.point import Point, Value
     from harness.report.asked import Answered
-    from harness.report.findings import Findings, Group
+    from harness.report.findings import Findings
+    from harness.report.tried import Group
 
 
 ENOUGH = 3
@@ -97,7 +98,7 @@ def _verdict(findings: Findings) -> tuple[str, str]:
         return (_failures(findings), "bad")
     if findings.slow:
         return ("SLOW: nothing hung or crashed", "slow")
-    ended = [word for word in kinds(findings.run.records) if word != Kind.PASS]
+    ended = [word for word in verdicts(findings.run.records) if word != Kind.PASS]
     return (listed(ended), "unsure") if ended else ("PASS: nothing failed", "good")
 
 
@@ -117,15 +118,15 @@ def _failures(findings: Findings) -> str:
 
 def headline(findings: Findings) -> str:
     """The answer in a few sentences: what the cells ended in, and what minimal pairs say about the axes."""
-    run, answer = findings.run, findings.run.answer
+    run, answer = findings.run, findings.answer
     if not run.records:
         return f"No answer ({run.ended}): no trial was finished."
     partial = "" if run.is_whole else f"Partial ({run.ended}): "
     if findings.is_single:
         return f"{partial}{_single(findings)}"
-    if answer is not None and answer.minimised is not None:
+    if answer.minimised is not None:
         return f"{partial}{_minimised(answer.minimised)}"
-    if answer is not None and answer.explored is not None:
+    if answer.explored is not None:
         return f"{partial}{answer.explored.because}"
     return partial + _over_cells(findings)
 
@@ -158,7 +159,7 @@ def _cells(findings: Findings) -> str:
     left = [r for r in findings.results if r.met in (Met.SKIPPED, Met.NOT_RUN)]
     words: dict[str, int] = {}
     for trials in total.values():
-        said = listed(dict.fromkeys(map(word_of, trials)))
+        said = listed(trials.words)
         words[said] = words.get(said, 0) + 1
     if set(words) == {"PASS"} and not left:
         return f"No cell failed: all {len(total)} passed, {count(len(findings.trials), 'trial')}."
@@ -179,15 +180,13 @@ def _out_of_time(findings: Findings) -> str:
     cells = cells_of(findings.slow)
     if len(cells) == 1:
         return f" SLOW: {findings.name_of(cells[0])}."
-    told = where(findings, word_of(findings.slow[0])) if cells else ""
+    told = where(findings, findings.slow[0].word) if cells else ""
     return f" SLOW {told}." if told else ""
 
 
 def _axes(findings: Findings) -> str:
     """Which axes minimal pairs implicate, and which they show to make no difference."""
-    answer = findings.run.answer
-    tables = answer.failures if answer else ()
-    return "".join(map(_of_table, tables))
+    return "".join(map(_of_table, findings.answer.failures))
 
 
 def _of_table(table: FailureTable) -> str:
@@ -206,7 +205,7 @@ def _of_table(table: FailureTable) -> str:
 
 def _alike(findings: Findings) -> str:
     """Whether cells that differ in one axis only ended alike; only where cells ended in more than one way."""
-    if len({ending(trials) for trials in findings.by_cell.values()}) < 2:
+    if len({trials.ending for trials in findings.by_cell.values()}) < 2:
         return ""
     return _compared(findings) + _given_more_time(findings) + _not_comparable(findings)
 
@@ -249,21 +248,19 @@ def _in(axes: list[str], ended: str) -> str:
 
 def _outlasted(findings: Findings, axis: str, slow: Point, passed: Point) -> str:
     """What ran out of time in one cell and came to its end in another that was given more of it."""
-    trials = [findings.by_cell[cell] for cell in (slow, passed)]
-    took = max(t.record.outcome.duration_s for t in trials[1])
-    limit = min(t.record.trial.budget.total.seconds for t in trials[0])
+    cut, whole = findings.by_cell[slow], findings.by_cell[passed]
+    limit = min(t.record.trial.budget.total.seconds for t in cut)
     return (
         f"Given more time and nothing else ({axis}={passed.get(axis)}, not {slow.get(axis)}), {findings.name_of(slow)} "
-        f"passed {len(trials[1])} of {len(trials[1])}, in {seconds(took)} at most; {seconds(limit)} were not enough."
+        f"passed {len(whole)} of {len(whole)}, in {seconds(whole.longest_s)} at most; {seconds(limit)} were not enough."
     )
 
 
 def _growth(findings: Findings) -> str:
     """How time and memory grow along the ordered axes, where a line through the measured points says it."""
-    answer = findings.run.answer
     good = dict(findings.run.spec.matrix.space.good)
     text = ""
-    for found in answer.fits if answer else ():
+    for found in findings.answer.fits:
         fit, sizes = found.fit, {x for x, _ in found.fit.points}
         if len(sizes) >= ENOUGH and fit.r_squared >= LINEAR_R_SQUARED and fit.slope_low > 0:
             text += f" {_grows(found, good)}"
@@ -286,6 +283,6 @@ def _grows(found: AxisFit, good: Mapping[str, Value]) -> str:
 def tally(findings: Findings) -> str:
     """``19 trials in 72 s: 17 PASS, 2 HANG``."""
     run = findings.run
-    split = ", ".join(f"{n} {kind}" for kind, n in kinds(run.own).items())
+    split = ", ".join(f"{n} {kind}" for kind, n in verdicts(run.own).items())
     reused = f"; {count(len(run.reused), 'trial')} taken over from earlier runs" if run.reused else ""
     return f"{count(len(run.own), 'trial')} in {seconds(run.seconds)}{': ' + split if split else ''}{reused}"

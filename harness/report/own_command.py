@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def terminal(findings: Findings, *, width: int) -> list[str]:
     """What a terminal ends with; nothing where no command of a stranger failed."""
     found: list[str] = []
-    for command in _commands(findings):
+    for command in findings.answer.commands:
         found += ["", *wrap(f"{_head(command)}:", width=width)]
         found += [f"  {line}" for line in shell_lines(command.line, width=width - 2)]
         for variant in command.next_to:
@@ -26,17 +26,12 @@ def terminal(findings: Findings, *, width: int) -> list[str]:
 def markdown(findings: Findings) -> str:
     """The same for a page; empty where no command of a stranger failed."""
     parts: list[str] = []
-    for command in _commands(findings):
+    for command in findings.answer.commands:
         head = _head(command)
         lines = "\n".join(shell_lines(command.line))
         parts.append(f"{md(head[:1].upper() + head[1:])}:\n\n{fence(lines, 'bash')}")
         parts.append("\n".join(f"- {md(_next_to(variant))}" for variant in command.next_to))
     return "\n\n".join(part for part in parts if part)
-
-
-def _commands(findings: Findings) -> tuple[OwnCommand, ...]:
-    run = findings.run
-    return run.answer.commands if run.answer else ()
 
 
 def _head(command: OwnCommand) -> str:

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
     from harness.core.evidence import Evidence, Frame
     from harness.core.record import TrialRecord
-    from harness.report.findings import Findings, Group
+    from harness.report.findings import Findings
     from harness.report.next_steps import Step
+    from harness.report.tried import Group
 
 
 COMPARISON = "comparison"
@@ -117,10 +118,8 @@ def happened(findings: Findings, group: Group | None, *, at: str) -> tuple[str, 
 
 def notes_of(findings: Findings) -> tuple[str, ...]:
     """What a reader must know beside the answer."""
-    run = findings.run
-    answer = run.answer
-    of_search = answer.boundary.notes if answer and answer.boundary else ()
-    return (*of_search, *(answer.notes if answer else ()), *run.notes)
+    boundary = findings.answer.boundary
+    return (*(boundary.notes if boundary else ()), *findings.answer.notes, *findings.run.notes)
 
 
 def _verdict(findings: Findings) -> tuple[str, str]:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from harness.core.boundary import Claim
 from harness.core.cause import AxisFinding
 from harness.core.verdict import Kind
-from harness.report.findings import cells_of, kinds
+from harness.report.findings import cells_of
 from harness.report.text import count, listed
+from harness.report.tried import verdicts
 from harness.report.words import RAN_OUT
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def _is_steady(findings: Findings) -> bool:
     if not findings.by_cell or any(trial.verdict.kind is Kind.UNRESOLVED for trial in findings.trials):
         return False
     for trials in findings.by_cell.values():
-        if len(trials) < 2 or len({str(trial.verdict) for trial in trials}) > 1:
+        if len(trials) < 2 or len(trials.verdicts) > 1:
             return False
     return all(result.keys for result in findings.results)
 
@@ -70,7 +71,7 @@ def _is_steady(findings: Findings) -> bool:
 def sure_of(findings: Findings) -> tuple[str, ...]:
     """The counts that carry it."""
     if findings.is_single:
-        counts = kinds(findings.run.records)
+        counts = verdicts(findings.run.records)
         return (f"{listed(f'{n} {word}' for word, n in counts.items())}.",) if counts else ()
     failed = [result for result in findings.results if result.count.bad]
     found = _causes(findings)
@@ -82,9 +83,9 @@ def sure_of(findings: Findings) -> tuple[str, ...]:
 
 def _causes(findings: Findings) -> list[str]:
     """Each cause that a search for the settings has found, and how often every step back from it passed."""
-    answer = findings.run.answer
+    minimised = findings.answer.minimised
     found: list[str] = []
-    for cause in answer.minimised.causes if answer and answer.minimised else ():
+    for cause in minimised.causes if minimised else ():
         found.append(f"{{{cause}}} {cause.seen}.")
         backs = [need for need in cause.needs if need.back]
         found += [f"With {need.axis} one step back, at {need.last_good}, it {need.back}." for need in backs]
@@ -109,7 +110,7 @@ def _failures(findings: Findings, failed: Sequence[CellResult]) -> list[str]:
 
 
 def _slow_cells(findings: Findings) -> list[str]:
-    slow = [len(trials) for trials in findings.by_cell.values() if all(t.verdict.kind is Kind.SLOW for t in trials)]
+    slow = [len(trials) for trials in findings.by_cell.values() if trials.kinds == {Kind.SLOW}]
     return [f"{count(len(slow), 'cell')} {RAN_OUT}{_each(slow)}."] if slow else []
 
 

@@ -10,6 +10,7 @@ from harness.report.clean import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
 _MARKUP = re.compile(r"[\\`*|]|<(?=[A-Za-z/!?])|\[(?=[^\]]*\][(\[])")
 _LIBRARY = re.compile(r"^.*/(?:site-packages|dist-packages|python3\.\d+)/")
@@ -116,6 +117,12 @@ def wrap(text: str, *, width: int = 80, indent: str = "") -> list[str]:
     return textwrap.wrap(
         text, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
+
+
+def named_path(name: str, path: Path, *, width: int = 80) -> list[str]:
+    """``report: runs/x/report.md``, or the path in a line of its own: it cannot be broken and still be used."""
+    one = f"{name}: {path}"
+    return [one] if len(one) <= width else [f"{name}:", f"  {path}"]
 
 
 def command(argv: Sequence[str], *, width: int = 80) -> list[str]:

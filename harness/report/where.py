@@ -6,7 +6,6 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from harness.core.point import AxisType
-from harness.report.pairs import is_untold, word_of
 from harness.report.text import count
 
 if TYPE_CHECKING:
@@ -27,9 +26,9 @@ def where(findings: Findings, verdict: str) -> str:
     outside: list[Point] = []
     untold = 0
     for cell, trials in findings.by_cell.items():
-        if any(word_of(trial) == verdict for trial in trials):
+        if verdict in trials.words:
             inside.append(cell)
-        elif is_untold(trials):
+        elif trials.is_untold:
             untold += 1
         else:
             outside.append(cell)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from harness.core.boundary import Boundary, ScalingFit
     from harness.core.point import Value
     from harness.core.record import TrialRecord
-    from harness.report.findings import Cell, Findings, Group, Numbered
+    from harness.report.findings import Findings
+    from harness.report.tried import Cell, Group
 
 RAN_OUT = "ran out of time while still making progress"
 
@@ -76,7 +77,8 @@ def _found(findings: Findings, boundary: Boundary) -> str:
         case Finding.NO_THRESHOLD_SLOW:
             only_slow = all(group.first.verdict.kind is Kind.SLOW for group in findings.groups)
             nothing = "Nothing hung or crashed" if only_slow else "No trial showed the failure being sought"
-            return f"{nothing}. {_grows(findings, boundary)}{_ran_out(findings)}"
+            growth = f"{grows(findings, boundary.fit)} " if boundary.fit else ""
+            return f"{nothing}. {growth}{_ran_out(findings)}"
         case Finding.INCONCLUSIVE:
             low = _passes(findings, boundary.last_good) if boundary.last_good is not None else ""
             high = _fails(findings) if findings.failing else ""
@@ -103,7 +105,7 @@ def _unfinished(findings: Findings) -> str:
 
 
 def _counts(findings: Findings, some: list[Cell]) -> str:
-    return f"{findings.run.axis.name} " + listed(f"{c.value} ({c.bad or c.good} of {c.total})" for c in some)
+    return f"{findings.run.axis.name} " + listed(f"{c.value} ({c.bad or c.good} of {len(c)})" for c in some)
 
 
 def _fails(findings: Findings, *, end: str = ".") -> str:
@@ -111,7 +113,7 @@ def _fails(findings: Findings, *, end: str = ".") -> str:
     if group is None:
         return "No trial failed."
     here = findings.at_value(group.value)
-    return f"{at(findings, group.value)} {what(group)}, {of(here.bad, here.total)}{end}"
+    return f"{at(findings, group.value)} {what(group)}, {of(here.bad, len(here))}{end}"
 
 
 def what(group: Group) -> str:
@@ -125,7 +127,7 @@ def what(group: Group) -> str:
 
 def _passes(findings: Findings, value: Value) -> str:
     here = findings.at_value(value)
-    return f"{at(findings, value)} passes, {of(here.good, here.total)}."
+    return f"{at(findings, value)} passes, {of(here.good, len(here))}."
 
 
 def _between(findings: Findings, boundary: Boundary) -> list[Value]:
@@ -133,10 +135,6 @@ def _between(findings: Findings, boundary: Boundary) -> list[Value]:
     if boundary.last_good not in values or boundary.first_bad not in values:
         return []
     return list(values[values.index(boundary.last_good) + 1 : values.index(boundary.first_bad)])
-
-
-def _grows(findings: Findings, boundary: Boundary) -> str:
-    return f"{grows(findings, boundary.fit)} " if boundary.fit else ""
 
 
 def _ran_out(findings: Findings) -> str:
@@ -216,12 +214,12 @@ def claim_of(findings: Findings) -> tuple[str, str]:
 def _times(findings: Findings, boundary: Boundary) -> str:
     """How often the first failing value failed, and what else the claim rests on."""
     here = findings.at_value(boundary.first_bad)
-    times = f"{at(findings, boundary.first_bad)} failed {here.bad} of {here.total}"
+    times = f"{at(findings, boundary.first_bad)} failed {here.bad} of {len(here)}"
     if boundary.claim is Claim.OBSERVED:
         return f"{times}. At least one side was seen only once."
     if boundary.claim is Claim.REPRODUCED:
         return f"{times}."
-    names = "; ".join(f"{name} passes {_good(trials)}" for name, trials in findings.controls.items())
+    names = "; ".join(f"{name} passes {trials.passed} of {len(trials)}" for name, trials in findings.controls.items())
     return f"{times}; with one thing changed there: {names}."
 
 
@@ -232,12 +230,8 @@ def _claim_of_less(findings: Findings) -> str:
     if not slow:
         return ""
     ran = sum(len(group.trials) for group in slow)
-    total = sum(findings.at_value(group.value).total for group in slow)
+    total = sum(len(findings.at_value(group.value)) for group in slow)
     return f"{findings.run.axis.name} {ranges([group.value for group in slow])}: {of(ran, total)} {RAN_OUT}."
-
-
-def _good(trials: tuple[Numbered, ...]) -> str:
-    return f"{sum(t.verdict.kind is Kind.PASS for t in trials)} of {len(trials)}"
 
 
 def certificate(findings: Findings) -> str:
@@ -251,7 +245,7 @@ def certificate(findings: Findings) -> str:
     here = findings.at_value(boundary.last_good)
     rate = math.ceil(boundary.excluded_rate * 100 - 1e-9) / 100  # rounded up: a smaller rate was not ruled out
     text = (
-        f"{at(findings, boundary.last_good)} passed {here.good}/{here.total}: any failure rate >= {rate:.2f} at "
+        f"{at(findings, boundary.last_good)} passed {here.good}/{len(here)}: any failure rate >= {rate:.2f} at "
         f"<= {boundary.last_good} would have been seen with probability >= {boundary.confidence * 100:.0f} % "
         f"(if the rate does not fall as {run.axis.name} grows{_independence(boundary)})."
     )
@@ -287,4 +281,4 @@ def _split(records: Sequence[TrialRecord]) -> str:
 
 def not_searched(findings: Findings) -> tuple[Value, ...]:
     """Values of the axis without a single trial."""
-    return tuple(c.value for c in findings.along if not c.total) if findings.searched else findings.run.axis.values
+    return tuple(c.value for c in findings.along if not len(c)) if findings.searched else findings.run.axis.values

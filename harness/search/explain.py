@@ -1,4 +1,4 @@
-"""Explain: a cause with everything else set at random. Whatever varies while it keeps failing has no say in it."""
+"""Explain: a cause with everything else set at random. Whatever varies while it keeps failing does not matter."""
 
 from __future__ import annotations
 

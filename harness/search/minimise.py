@@ -60,7 +60,7 @@ class Minimise(Script):
        goes back to 2 with what it knows.
     5. Certificate: each single further step back passes :attr:`required` times. A failure there sends the search
        back to 3 with the smaller set, until nothing moves. Then other values of categorical axes are tried.
-    6. With ``explain``: so many cells with the cause and everything else at random; what varies has no say in it.
+    6. With ``explain``: so many cells with the cause and everything else at random; what varies does not matter.
     7. With ``causes`` above one: break every cause found in every possible way and see whether the rest still fails.
 
     Implements ``strategies.Search``.

@@ -46,18 +46,20 @@ def elsewhere_factor(text: str, *, repository: Path) -> Factor:
 
 def _range(text: str, repository: Path) -> list[str]:
     first, _, last = text.partition("..")
-    begin = _git(repository, "rev-parse", "--verify", f"{first.strip()}^{{commit}}")
-    later = _git(repository, "rev-list", "--reverse", "--first-parent", f"{begin[0]}..{last.strip('. ') or 'HEAD'}")
-    return [commit[:SHORT] for commit in (*begin, *later)]
+    begin = git(repository, "rev-parse", "--verify", f"{first.strip()}^{{commit}}")
+    later = git(repository, "rev-list", "--reverse", "--first-parent", f"{begin.strip()}..{last.strip('. ') or 'HEAD'}")
+    return [commit[:SHORT] for commit in (*begin.split(), *later.split())]
 
 
-def _git(repository: Path, *argv: str) -> list[str]:
+def git(repository: Path, *argv: str, limit_s: float = LIMIT_S) -> str:
+    """What git says in ``repository``; SpecError where it fails, does not come to an end, or is not there."""
     try:
         done = subprocess.run(
-            ["git", "-C", str(repository), *argv], capture_output=True, text=True, timeout=LIMIT_S, check=False
+            ["git", "-C", str(repository), *argv], capture_output=True, text=True, timeout=limit_s, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise SpecError(f"git cannot be asked in {repository}: {error}") from error
+        raise SpecError(f"git {argv[0]} in {repository} failed: {error}") from error
     if done.returncode:
-        raise SpecError(f"git {argv[0]} {argv[-1]}: {done.stderr.strip()}")
-    return done.stdout.split()
+        said = done.stderr.strip() or f"no such commit in {repository}"
+        raise SpecError(f"git {' '.join(argv[:2])} .. {argv[-1]}: {said}")
+    return done.stdout

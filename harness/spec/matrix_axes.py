@@ -167,29 +167,35 @@ def _path(name: str, keys: Any, places: Mapping[str, Placeholder] | None) -> str
 
 
 def _bundles(axis: Axis, apply: Any, target: str) -> tuple[Bundle, ...]:
-    if apply is None and target != "nsa":
-        return tuple(Bundle(config=((axis.path, value),)) for value in axis.values)
     if apply is None:
-        return tuple(_config(axis.path, value) for value in axis.values)
+        bare = target != "nsa"
+        return tuple(Bundle(config=((axis.path, v),)) if bare else _config(axis.path, v) for v in axis.values)
     kinds = ("arg", "env", "config", "python", "commit", "map")
     given = [kind for kind in kinds if getattr(apply, kind) is not None]
     if len(given) != 1:
         raise SpecError(f"apply needs exactly one of {', '.join(kinds)}, got {', '.join(given) or 'none'}")
     if apply.map is not None:
         return _mapped(axis, apply.map, target)
+    return tuple(_applied(axis, apply, value, target) for value in axis.values)
+
+
+def _applied(axis: Axis, apply: Any, value: Value, target: str) -> Bundle:
+    """What one value of an axis does, where all of them do the same kind of thing."""
     if apply.config is not None:
-        return tuple(bundle_of({apply.config: value}, {}, [], target=target) for value in axis.values)
+        return bundle_of({apply.config: value}, {}, [], target=target)
     if apply.env is not None:
-        return tuple(bundle_of({}, {apply.env: value}, [], target=target) for value in axis.values)
+        return bundle_of({}, {apply.env: value}, [], target=target)
     if apply.python is not None:
-        return tuple(Bundle(python=_filled(apply.python, value)) for value in axis.values)
+        return Bundle(python=_filled(apply.python, value))
     if apply.commit is not None:
-        return tuple(Bundle(commit=_filled(apply.commit, value)) for value in axis.values)
+        return Bundle(commit=_filled(apply.commit, value))
+    return bundle_of({}, {}, _arguments(axis, apply.arg, value), target=target)
+
+
+def _arguments(axis: Axis, option: str, value: Value) -> list[str]:
     if axis.type is AxisType.FLAG:
-        return tuple(bundle_of({}, {}, [apply.arg] if value else [], target=target) for value in axis.values)
-    if "{value}" in apply.arg:
-        return tuple(bundle_of({}, {}, [_filled(apply.arg, value)], target=target) for value in axis.values)
-    return tuple(bundle_of({}, {}, [apply.arg, _text(value)], target=target) for value in axis.values)
+        return [option] if value else []
+    return [_filled(option, value)] if "{value}" in option else [option, _text(value)]
 
 
 def _filled(template: str, value: Value) -> str:

@@ -6,9 +6,8 @@ from collections import Counter
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from harness.core.verdict import Answer, Kind
+from harness.core.verdict import Kind
 from harness.report.figures.draw import COLOURS, Figure, box, drawing, finish
-from harness.report.pairs import ending
 from harness.report.text import listed
 
 if TYPE_CHECKING:
@@ -18,7 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from harness.core.point import Point, Value
-    from harness.report.findings import Findings, Numbered
+    from harness.report.findings import Findings
+    from harness.report.tried import Tried
 
 WORDS = {"good": "pass", "bad": "FAIL", "slow": "slow", "unsure": "?"}
 SHORT = {
@@ -71,7 +71,7 @@ def plane(findings: Findings, cells: Sequence[Point]) -> tuple[str, str, str, li
     best: tuple[tuple[int, int], str, str, list[Point]] | None = None
     for one, other in combinations(names, 2):
         inside = _alike_but(cells, one, other)
-        ways = {ending(findings.by_cell[cell]) for cell in inside}
+        ways = {findings.by_cell[cell].ending for cell in inside}
         score = (len(ways), len(inside))
         if _vary(one, inside) and _vary(other, inside) and (best is None or score > best[0]):
             best = (score, one, other, inside)
@@ -98,17 +98,16 @@ def _vary(name: str, cells: Sequence[Point]) -> int:
     return len(values) if len(values) > 1 else 0
 
 
-def tone(trials: Sequence[Numbered]) -> str:
+def tone(trials: Tried) -> str:
     """good, bad, slow or unsure: what the trials of one cell showed."""
-    answers = {trial.record.answer for trial in trials}
-    if Answer.BAD in answers:
+    if trials.bad:
         return "bad"
-    if answers == {Answer.GOOD}:
+    if trials.good == len(trials):
         return "good"
-    return "slow" if any(trial.verdict.kind is Kind.SLOW for trial in trials) else "unsure"
+    return "slow" if Kind.SLOW in trials.kinds else "unsure"
 
 
-def _box(axes: Axes, trials: Sequence[Numbered], *, x: float, y: float) -> None:
+def _box(axes: Axes, trials: Tried, *, x: float, y: float) -> None:
     found = tone(trials)
     line, width = EDGES[found]
     edge = {"linestyle": line, "linewidth": width}
@@ -116,9 +115,7 @@ def _box(axes: Axes, trials: Sequence[Numbered], *, x: float, y: float) -> None:
     kind = Counter(trial.verdict.kind for trial in trials).most_common(1)[0][0]
     word = SHORT.get(kind, WORDS[found]) if found != "good" else WORDS["good"]
     axes.text(x, y + 0.14, word, ha="center", va="center", fontsize=8.5, weight="bold")
-    passed = sum(t.record.answer is Answer.GOOD for t in trials)
-    failed = sum(t.record.answer is Answer.BAD for t in trials)
-    axes.text(x, y - 0.2, f"{failed or passed}/{len(trials)}", ha="center", va="center", fontsize=7.5)
+    axes.text(x, y - 0.2, f"{trials.bad or trials.good}/{len(trials)}", ha="center", va="center", fontsize=7.5)
 
 
 def _values(findings: Findings, name: str, cells: Sequence[Point]) -> list[Value]:
@@ -130,7 +127,7 @@ def _word(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _alt(cells: Mapping[Point, list[Numbered]], inside: Sequence[Point], *, across: str, down: str, held: str) -> str:
+def _alt(cells: Mapping[Point, Tried], inside: Sequence[Point], *, across: str, down: str, held: str) -> str:
     rows: dict[tuple[str, str], list[str]] = {}
     for cell in inside:
         rows.setdefault((_word(cell.get(down)), tone(cells[cell])), []).append(_word(cell.get(across)))

@@ -22,7 +22,7 @@ def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Fig
     if findings.is_line:
         fit = run.boundary.fit if run.boundary else None
         return draw(fit, axis=run.axis.name, hide=hide) if fit else None
-    found = next((f for f in (run.answer.fits if run.answer else ()) if "seconds" in f.fit.quantity), None)
+    found = next((f for f in findings.answer.fits if "seconds" in f.fit.quantity), None)
     return draw(found.fit, axis=found.axis, hide=hide) if found else None
 
 

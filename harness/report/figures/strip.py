@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from harness.report.findings import Cell, Findings
+    from harness.report.findings import Findings
+    from harness.report.tried import Cell
 
 A_ROW = 12
 STYLES = {".": ("good", "-", 1.0), "X": ("bad", "-", 2.4), "x": ("bad", "--", 1.8), "s": ("slow", "-.", 1.2),
@@ -53,9 +54,9 @@ def _box(axes: Axes, cell: Cell, *, column: int, row: int) -> None:
     box(axes, column - 0.44, -row - 0.45, 0.88, 0.9, fill=fill, alpha=0.0 if fill == "none" else 0.3, edge=edge)
     axes.text(column, -row + 0.2, str(cell.value), ha="center", va="center", weight="bold", fontsize=9)
     axes.text(column, -row - 0.06, LETTERS[mark(cell)], ha="center", va="center", fontsize=8)
-    if cell.total:
+    if len(cell):
         told = cell.bad or cell.good or 0
-        axes.text(column, -row - 0.29, f"{told}/{cell.total}", ha="center", va="center", fontsize=7.5)
+        axes.text(column, -row - 0.29, f"{told}/{len(cell)}", ha="center", va="center", fontsize=7.5)
 
 
 def _first_failing(findings: Findings, cell: Cell) -> bool:
@@ -66,7 +67,7 @@ def _first_failing(findings: Findings, cell: Cell) -> bool:
 def _alt(findings: Findings) -> str:
     by_mark: dict[str, list[str]] = {}
     for cell in findings.along:
-        counts = f" ({cell.bad or cell.good} of {cell.total})" if cell.total else ""
+        counts = f" ({cell.bad or cell.good} of {len(cell)})" if len(cell) else ""
         by_mark.setdefault(mark(cell), []).append(f"{cell.value}{counts}")
     said = "; ".join(f"{LEGEND[m].removeprefix('blank: ')}: {listed(v, most=40)}" for m, v in by_mark.items())
     return f"{findings.run.axis.name}: {said}."

@@ -11,14 +11,16 @@ from harness.core.campaign import Met
 from harness.core.verdict import Answer, Kind
 from harness.report.clean import clean
 from harness.report.text import listed
+from harness.report.tried import Tried
 from harness.report.words import at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from harness.core.campaign import CellResult
     from harness.report.build import Report
-    from harness.report.findings import Findings, Numbered
+    from harness.report.findings import Findings
+    from harness.report.tried import Numbered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +48,10 @@ def render(report: Report, *, hide: Callable[[str], str] = lambda text: text) ->
     """
     findings = report.findings
     suite = ET.Element("testsuite", name=hide(clean(report.title)), timestamp=report.run.started_at.rstrip("Z"))
-    cases = _along(findings) if findings.is_line else _of_cells(findings)
+    if findings.is_line:
+        cases = [_judged(findings.run.axis.name, at(findings, cell.value), cell) for cell in findings.along]
+    else:
+        cases = _of_cells(findings)
     for one in cases:
         _add(suite, one, report, hide)
     counts = Counter(one.outcome for one in cases)
@@ -76,19 +81,15 @@ def _said(text: str, hide: Callable[[str], str]) -> str:
     return hide("".join(c for c in clean(text) if c in "\t\n" or c.isprintable()))
 
 
-def _along(findings: Findings) -> list[TestCase]:
-    return [_judged(findings.run.axis.name, at(findings, cell.value), cell.trials) for cell in findings.along]
-
-
 def _of_cells(findings: Findings) -> list[TestCase]:
     trials = findings.by_cell
     asked = findings.results
     if not asked:
         return [_judged("cell", findings.name_of(cell), mine, needs_all=True) for cell, mine in trials.items()]
-    return [_of_result(result, trials.get(result.cell, [])) for result in asked]
+    return [_of_result(result, trials.get(result.cell, Tried())) for result in asked]
 
 
-def _of_result(result: CellResult, trials: Sequence[Numbered]) -> TestCase:
+def _of_result(result: CellResult, trials: Tried) -> TestCase:
     wrong = [trial for trial in trials if trial.verdict.kind is not Kind.PASS]
     outcome, why = _outcome(result, wrong)
     if outcome in ("", "skipped"):
@@ -111,19 +112,18 @@ def _outcome(result: CellResult, wrong: Sequence[Numbered]) -> tuple[str, str]:
             return "skipped", result.because or result.met.value
 
 
-def _judged(group: str, name: str, trials: Sequence[Numbered], *, needs_all: bool = False) -> TestCase:
+def _judged(group: str, name: str, trials: Tried, *, needs_all: bool = False) -> TestCase:
     """A row by what its trials answered, where nothing says what was expected; ``needs_all`` of them must pass."""
-    answers = {trial.record.answer for trial in trials}
     case = {"group": group, "name": name, "seconds": _seconds(trials)}
     if not trials:
         return TestCase(**case, outcome="skipped", why="no trial")
-    if answers == {Answer.GOOD} or (not needs_all and Answer.GOOD in answers and Answer.BAD not in answers):
+    if trials.good == len(trials) or (not needs_all and trials.good and not trials.bad):
         return TestCase(**case)
     wrong = [trial for trial in trials if trial.record.answer is not Answer.GOOD]
-    return TestCase(**case, outcome="failure" if Answer.BAD in answers else "error", wrong=wrong)
+    return TestCase(**case, outcome="failure" if trials.bad else "error", wrong=wrong)
 
 
-def _seconds(trials: Iterable[Numbered]) -> float:
+def _seconds(trials: Tried) -> float:
     return sum(trial.record.outcome.duration_s for trial in trials)
 
 

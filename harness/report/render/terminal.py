@@ -10,7 +10,7 @@ from harness.report import own_command
 from harness.report.clean import clean
 from harness.report.sections import strip
 from harness.report.summary import COMPARISON
-from harness.report.text import command, wrap
+from harness.report.text import command, named_path, wrap
 from harness.report.words import grows
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def text(report: Report, report_path: Path, *, width: int = WIDTH) -> str:
     for step in told.steps[:1]:
         found += wrap(f"next: {step.text}", width=width, indent="  ")
         found += [f"    {line}" for line in command(step.command, width=width - 4)]
-    found += ["", *_place("report", str(report_path), width), "reproduce:"]
+    found += ["", *named_path("report", report_path, width=width), "reproduce:"]
     found += [f"  {line}" for line in command(report.run.argv, width=width - 2)]
     return "\n".join([*found, *own_command.terminal(findings, width=width)])
 
@@ -71,8 +71,3 @@ def _growth(findings: Findings) -> str:
     if boundary is None or boundary.fit is None or boundary.finding is Finding.NO_THRESHOLD_SLOW:
         return ""
     return grows(findings, boundary.fit)
-
-
-def _place(name: str, path: str, width: int) -> list[str]:
-    one = f"{name}: {path}"
-    return [one] if len(one) <= width else [f"{name}:", f"  {path}"]

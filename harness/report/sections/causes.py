@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
 def section(findings: Findings, run_dir: Path) -> Block | None:
     """Every cause with its certificate; None when no such search was made."""
-    answer = findings.run.answer
-    found = (answer.minimised or answer.explored) if answer else None
-    if answer is None or found is None:
+    found = findings.answer.minimised or findings.answer.explored
+    if found is None:
         return None
     parts = [md(found.because), *(_of_cause(i, cause) for i, cause in enumerate(found.causes, start=1))]
     return Block(title="What the failure needs", markdown="\n\n".join(part for part in parts if part))

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any
 from harness.core.boundary import Finding
 from harness.core.dotted import leaves
 from harness.core.ports import Block
-from harness.core.verdict import Kind
 from harness.report.text import code, md, table
 from harness.report.words import of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from harness.core.trial import Trial
-    from harness.report.findings import Findings, Numbered
+    from harness.report.findings import Findings
+    from harness.report.tried import Tried
 
 
 def section(findings: Findings, run_dir: Path) -> Block | None:
@@ -31,13 +30,12 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
     return Block(title="Controls", markdown=table(head, rows, right=(1,)))
 
 
-def _row(findings: Findings, name: str, trials: Sequence[Numbered]) -> tuple[object, ...]:
-    passed = sum(trial.verdict.kind is Kind.PASS for trial in trials)
+def _row(findings: Findings, name: str, trials: Tried) -> tuple[object, ...]:
     verdicts = ", ".join(dict.fromkeys(md(trial.verdict) for trial in trials))
     reference = findings.failing
-    changed = differences(reference.first.record.trial, trials[0].record.trial) if reference else []
+    changed = differences(reference.first.record.trial, trials.first.record.trial) if reference else []
     same = "; ".join(map(code, changed)) or "-"
-    return (md(name), findings.value_of(trials[0]), of(passed, len(trials)), verdicts, same)
+    return (md(name), findings.value_of(trials.first), of(trials.passed, len(trials)), verdicts, same)
 
 
 def differences(failed: Trial, control: Trial) -> list[str]:

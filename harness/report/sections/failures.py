@@ -18,7 +18,8 @@ from harness.store.run_store import read_evidence
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.report.findings import Findings, Group
+    from harness.report.findings import Findings
+    from harness.report.tried import Group
 
 IN_FULL = 4
 """Groups of trials that are shown with all their evidence; the others in one line each."""
@@ -36,7 +37,7 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
 def _along(findings: Findings, run_dir: Path) -> list[str]:
     found = findings.groups
     parts = [
-        in_full(run_dir, group, name=at(findings, group.value), total=findings.at_value(group.value).total)
+        in_full(run_dir, group, name=at(findings, group.value), total=len(findings.at_value(group.value)))
         for group in found[:IN_FULL]
     ]
     if found[IN_FULL:]:
@@ -46,10 +47,10 @@ def _along(findings: Findings, run_dir: Path) -> list[str]:
 
 def _of_cells(findings: Findings, run_dir: Path) -> list[str]:
     """The first cell of every kind of failure in full, the others in one line each."""
-    found, totals = findings.groups, {cell: len(trials) for cell, trials in findings.by_cell.items()}
+    found = findings.groups
     first = _first_of_each(found)
     parts = [
-        in_full(run_dir, group, name=str(group.value), total=totals[group.first.record.trial.point]) for group in first
+        in_full(run_dir, group, name=str(group.value), total=len(findings.by_cell[group.first.cell])) for group in first
     ]
     rest = tuple(group for group in found if group not in first)
     if rest:

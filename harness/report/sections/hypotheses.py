@@ -8,21 +8,20 @@ from harness.core.cause import AxisFinding
 from harness.core.ports import Block
 from harness.core.verdict import Kind
 from harness.report import seen
-from harness.report.pairs import ending
 from harness.report.text import code, count, listed, md, seconds, table
 from harness.report.where import where
 from harness.report.words import at, of
 from harness.store.run_store import read_evidence
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from harness.core.campaign import FailureTable
     from harness.core.cause import AxisVerdict
     from harness.core.point import Point
     from harness.core.record import TrialRecord
-    from harness.report.findings import Findings, Numbered
+    from harness.report.findings import Findings
+    from harness.report.tried import Tried
 
 
 HEAD = ("hypothesis", "for", "against", "missing", "what would decide")
@@ -73,13 +72,12 @@ def _of_controls(findings: Findings) -> list[tuple[str, ...]]:
     return [(alone, here, "-", "a control with one other thing changed", "the same value with one thing changed")]
 
 
-def _of_control(name: str, trials: Sequence[Numbered], here: str) -> tuple[str, ...]:
+def _of_control(name: str, trials: Tried, here: str) -> tuple[str, ...]:
     """Whether the failure needs what a control takes away: decided where it passed every time, and more than once."""
-    passed = sum(trial.verdict.kind is Kind.PASS for trial in trials)
-    told = f"control {code(name)}: {of(passed, len(trials))} passed"
+    told = f"control {code(name)}: {of(trials.passed, len(trials))} passed"
     claim = f"it needs what control {code(name)} takes away"
     again = f"control {code(name)} again"
-    if passed < len(trials):
+    if not trials.has_passed:
         return (claim, here, told, "more passes of the control", again)
     if len(trials) == 1:
         return (claim, f"{here}; {told}", "-", "more passes of the control", again)
@@ -127,9 +125,7 @@ def _hung_not_slow(record: TrialRecord) -> tuple[str, ...]:
 
 def of_axes(findings: Findings) -> list[str]:
     """A table for each failure, then one of the pairs that differ in one axis; nothing where no cell was tried."""
-    run = findings.run
-    tables = run.answer.failures if run.answer else ()
-    parts = [_of_failure(findings, failure) for failure in tables]
+    parts = [_of_failure(findings, failure) for failure in findings.answer.failures]
     return [*parts, _of_pairs(findings)] if findings.pairs else parts
 
 
@@ -138,7 +134,7 @@ def _of_pairs(findings: Findings) -> str:
     cells = findings.by_cell
 
     def said(one: Point, other: Point, axis: str) -> str:
-        ends = (f"{axis}={cell.get(axis)} {ending(cells[cell])}" for cell in (one, other))
+        ends = (f"{axis}={cell.get(axis)} {cells[cell].ending}" for cell in (one, other))
         return md(" and ".join(ends))
 
     rows = (
@@ -188,7 +184,7 @@ def _where_seen(findings: Findings, failure: FailureTable) -> str:
 
 def _seen_in_pairs(findings: Findings, axis: str, failure: str) -> tuple[str, str]:
     """For and against: pairs that differ in ``axis`` only, one side failed so and the other passed or failed too."""
-    ends = {cell: ending(trials) for cell, trials in findings.by_cell.items()}
+    ends = {cell: trials.ending for cell, trials in findings.by_cell.items()}
     found = findings.pairs_along(axis)
     other = sum({ends[one], ends[two]} == {failure, "PASS"} for one, two in found.different)
     alike = sum(ends[one] == failure for one, _ in found.alike)

@@ -48,7 +48,7 @@ def _gaps(findings: Findings) -> list[str]:
         gaps.append(f"{name} {md(ranges(untried))}: no trial. Nothing is claimed about them.")
     gaps.append(f"{name} below {values[0]} or above {values[-1]}: not asked for.")
     boundary = run.boundary
-    once = [cell.value for cell in findings.along if cell.total == 1]
+    once = [cell.value for cell in findings.along if len(cell) == 1]
     if once and certificate(findings) and boundary is not None:
         once = [value for value in once if values.index(value) < values.index(boundary.last_good)]
         rests = f"for a rare failure they rest on the passes at {boundary.last_good}"
@@ -112,9 +112,7 @@ def gaps_of_cells(findings: Findings) -> list[str]:
     not_run = [r.name for r in findings.results if r.met in (Met.NOT_RUN, Met.SKIPPED)]
     if not_run:
         gaps.append(f"Asked for and not run: {md(listed(not_run, most=6))}.")
-    untold = {
-        v.axis for t in (run.answer.failures if run.answer else ()) for v in t.axes if v.finding is AxisFinding.UNTESTED
-    }
+    untold = {v.axis for t in findings.answer.failures for v in t.axes if v.finding is AxisFinding.UNTESTED}
     if untold:
         gaps.append(f"Whether the failure depends on {md(listed(sorted(untold)))} was not told (Hypotheses).")
     once = sum(len(trials) == 1 for trials in tried.values())

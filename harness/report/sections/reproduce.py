@@ -83,5 +83,5 @@ def expect(findings: Findings) -> str:
     group = findings.failing if findings.is_line else None
     if group is not None:
         here = findings.at_value(group.value)
-        text += f" At {md(at(findings, group.value))} the failure showed in {of(here.bad, here.total)}."
+        text += f" At {md(at(findings, group.value))} the failure showed in {of(here.bad, len(here))}."
     return text

@@ -96,8 +96,7 @@ def _most(fit: ScalingFit, value: float) -> str:
 
 def of_cells(findings: Findings) -> Block | None:
     """A row per fit; None without any."""
-    run = findings.run
-    fits = run.answer.fits if run.answer else ()
+    fits = findings.answer.fits
     if not fits:
         return None
     head = ("axis", "quantity", "points", "more for each", "95 %", "R²", "best power", "held at")

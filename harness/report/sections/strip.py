@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from harness.report.findings import Cell, Findings
+    from harness.report.findings import Findings
+    from harness.report.tried import Cell
 
 LEGEND = {
     ".": "passed every time",
@@ -49,13 +50,13 @@ def text(findings: Findings, *, width: int = WIDTH) -> str:
 
 def mark(cell: Cell) -> str:
     """The character that stands for what the trials at one value showed."""
-    if not cell.total:
+    if not len(cell):
         return " "
     if cell.bad:
         return "x" if cell.good else "X"
     if cell.good:
         return "."
-    return "s" if all(t.verdict.kind is Kind.SLOW for t in cell.trials) else "?"
+    return "s" if cell.kinds == {Kind.SLOW} else "?"
 
 
 def legend(findings: Findings) -> str:

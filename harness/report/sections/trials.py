@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from harness.core.outcome import Outcome
     from harness.core.record import TrialRecord
-    from harness.report.findings import Cell, Findings, Numbered
+    from harness.report.findings import Findings
+    from harness.report.tried import Cell, Numbered
 
 MOST = 2000
 """Trials that are listed; of a larger run the others are in the journal."""
@@ -42,7 +43,7 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
 
 
 def _counts(findings: Findings) -> str:
-    tried = [cell for cell in findings.along if cell.total]
+    tried = [cell for cell in findings.along if len(cell)]
     head = (findings.run.axis.name, "passed", "failed", "neither", "verdicts", "a pass takes", "peak memory")
     return table(head, (_row(cell) for cell in tried), right=(0, 1, 2, 3, 5, 6))
 
@@ -63,12 +64,12 @@ def _of_cells(findings: Findings, run_dir: Path, trials: Sequence[Numbered]) -> 
 
 
 def _row(cell: Cell) -> tuple[object, ...]:
-    kinds = ", ".join(f"{n} {md(kind)}" for kind, n in cell.kinds.items())
+    kinds = ", ".join(f"{n} {md(kind)}" for kind, n in cell.verdicts.items())
     return (
         cell.value,
-        f"{cell.good}/{cell.total}",
-        f"{cell.bad}/{cell.total}",
-        f"{cell.total - cell.good - cell.bad}/{cell.total}",
+        f"{cell.good}/{len(cell)}",
+        f"{cell.bad}/{len(cell)}",
+        f"{len(cell) - cell.good - cell.bad}/{len(cell)}",
         kinds,
         seconds(cell.pass_s) if cell.pass_s is not None else "-",
         size(cell.peak_bytes) if cell.peak_bytes else "-",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from harness.core.errors import StoreError
-from harness.core.verdict import Answer, Kind
+from harness.core.verdict import Kind
 from harness.reading.frames import deciding_thread, telling_frame
 from harness.report.facts import steps_of
 from harness.report.render.json import answered
@@ -15,6 +13,7 @@ from harness.report.sections.trials import ended, why
 from harness.report.seen import LOG_LINES
 from harness.report.stacks import deciding_sample, place, shortened
 from harness.report.text import listed
+from harness.report.tried import Tried, verdicts
 from harness.report.viewer.tracks import tracks
 from harness.store.run_store import read_evidence
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from harness.core.record import Run, TrialRecord
     from harness.report.build import Report
     from harness.report.findings import Findings
+    from harness.report.tried import Numbered
     from harness.report.viewer.tracks import Stretch, Track
 
 DETAILED = 300
@@ -104,18 +104,17 @@ def _place_of(record: TrialRecord, names: Sequence[str]) -> list[Any]:
 
 def _cells(findings: Findings, names: Sequence[str]) -> list[dict[str, Any]]:
     """A row for each place that was tried, in the order of its axes; and those that were asked for and not tried."""
-    found: dict[tuple[Any, ...], list[int]] = {}
-    for number, record in enumerate(findings.run.records):
-        found.setdefault(tuple(_place_of(record, names)), []).append(number)
+    found: dict[tuple[Any, ...], list[Numbered]] = {}
+    for trial in findings.trials:
+        found.setdefault(tuple(_place_of(trial.record, names)), []).append(trial)
     results: dict[tuple[Any, ...], CellResult] = {}
     for result in () if findings.is_line else findings.results:
         results[(*(result.cell.get(name) for name in names), "")] = result
     rows: list[dict[str, Any]] = []
     for at in sorted({*found, *results}, key=_order(findings.run, names)):
-        numbers = found.get(at, [])
-        because = "" if numbers else results[at].because
-        counts = _counts([findings.run.records[i] for i in numbers])
-        rows.append({"at": list(at), "trials": numbers, "because": because, **counts})
+        tried = Tried(trials=tuple(found.get(at, ())))
+        because = "" if tried else results[at].because
+        rows.append({"at": list(at), "trials": [t.number - 1 for t in tried], "because": because, **_counts(tried)})
     return rows
 
 
@@ -135,26 +134,18 @@ def _order(run: Run, names: Sequence[str]) -> Any:
 
 def counted(records: Iterable[TrialRecord]) -> str:
     """``3 PASS, 1 HANG (deadlock)``: how often each verdict was given, the most frequent first."""
-    return listed(f"{n} {word}" for word, n in Counter(str(record.verdict) for record in records).most_common())
+    return listed(f"{n} {word}" for word, n in verdicts(records).items())
 
 
-def _counts(records: Sequence[TrialRecord]) -> dict[str, Any]:
-    answers = Counter(record.answer for record in records)
-    passes: list[float] = []
-    all_s, peak = 0.0, 0
-    for record in records:
-        all_s += record.outcome.duration_s
-        peak = max(peak, record.measurement.peak_rss_bytes)
-        if record.verdict.kind is Kind.PASS:
-            passes.append(record.outcome.duration_s)
+def _counts(tried: Tried) -> dict[str, Any]:
     return {
-        "seen": counted(records),
-        "kinds": sorted({record.verdict.kind.value for record in records}),
-        "good": answers[Answer.GOOD],
-        "bad": answers[Answer.BAD],
-        "pass_s": round(median(passes), 3) if passes else None,
-        "all_s": round(all_s, 2),
-        "peak": peak,
+        "seen": counted(trial.record for trial in tried),
+        "kinds": sorted(kind.value for kind in tried.kinds),
+        "good": tried.good,
+        "bad": tried.bad,
+        "pass_s": None if tried.pass_s is None else round(tried.pass_s, 3),
+        "all_s": round(sum(trial.record.outcome.duration_s for trial in tried), 2),
+        "peak": tried.peak_bytes,
     }
 
 

@@ -17,8 +17,9 @@ from harness.report.viewer.data import counted, of_run
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.core.record import Run, TrialRecord
+    from harness.core.record import Run
     from harness.report.build import Report
+    from harness.report.tried import Tried
 
 
 def render(report: Report, *, hide: Callable[[str], str]) -> str:
@@ -47,18 +48,18 @@ def _pairs(before: Run, after: Run) -> list[dict[str, Any]]:
             "name": pair.name,
             "change": pair.change,
             "changed": list(pair.changed),
-            "before": counted(pair.before),
-            "after": counted(pair.after),
-            "trials": [_worst(pair.before, before), _worst(pair.after, after)],
+            "before": counted(trial.record for trial in pair.before),
+            "after": counted(trial.record for trial in pair.after),
+            "trials": [_worst(pair.before), _worst(pair.after)],
         }
         for pair in pairs(before, after)
     ]
 
 
-def _worst(records: tuple[TrialRecord, ...], run: Run) -> int | None:
+def _worst(tried: Tried) -> int | None:
     """The place in the run of the trial to look at: the first that did not pass, else the first; None without one."""
-    chosen = next((record for record in records if record.answer is not Answer.GOOD), next(iter(records), None))
-    return next((i for i, record in enumerate(run.records) if record is chosen), None)
+    chosen = next((trial for trial in tried if trial.record.answer is not Answer.GOOD), next(iter(tried), None))
+    return chosen.number - 1 if chosen else None
 
 
 def page(document: dict[str, Any]) -> str:

@@ -38,7 +38,7 @@ def perfetto(report: Report, *, hide: Callable[[str], str]) -> str:
     Trials stand where they began. Those taken over from an earlier run are not in it: they have no place in this time.
     """
     records = [record for record in report.run.records if not record.run]
-    began = {record.trial.key: _clock(record.started_at) for record in records}
+    began = {record.trial.key: dt.datetime.fromisoformat(record.started_at).timestamp() for record in records}
     first_s = min(began.values(), default=0.0)
     events: list[dict[str, Any]] = []
     for number, record in enumerate(records, start=1):
@@ -176,11 +176,6 @@ def _name(report: Report, record: TrialRecord) -> str:
     names = axes(report.run)
     at = ", ".join(f"{name}={record.trial.point.get(name)}" for name in names) or "the program"
     return f"{at}, {record.trial.role}" if record.trial.is_control else at
-
-
-def _clock(text: str) -> float:
-    """Seconds of an ISO time."""
-    return dt.datetime.fromisoformat(text).timestamp()
 
 
 def _maker() -> str:

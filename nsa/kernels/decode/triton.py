@@ -1,4 +1,4 @@
-"""A decoding step in four Triton kernels; ``triton_kernels`` says what each does."""
+"""A decoding step in one Triton kernel; ``triton_kernels`` says what its programs do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nsa.attention.compress import MeanPhi, MlpPhi
 from nsa.blocks import N_INITIAL, N_LOCAL
-from nsa.kernels.decode.triton_kernels import append_kernel, compressed_kernel, rank_kernel, selected_kernel
+from nsa.kernels.decode.triton_kernels import step_kernel
 from nsa.kernels.sizes import cdiv, pow2
 
 if TYPE_CHECKING:
@@ -23,16 +23,14 @@ HIDDEN = 16
 """Hidden units of phi per program; a matrix product has no fewer columns."""
 RING = 128
 """The window's ring is a multiple of this, and this of a tile."""
-KEYS = 128
+KEYS = 64
 """Compressed keys, or keys of the window, in a tile."""
 SLICE = 128
 """Blocks that a program ranks: it compares each with each."""
 RIVALS = 64
 """Of what the slices kept, how many all are compared with at once."""
-COLUMNS = 16
-"""Columns of the other branches' outputs that a program adds."""
 ROWS = 16
-"""Rows of phi, and heads that are turned, per program."""
+"""Rows of phi per program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,40 +41,42 @@ class Plan:
         splits: programs for the compressed keys.
         windows: for the window.
         selects: for the selected blocks; a power of two.
+        merges: for the sum of the branches, each with some of the columns; a power of two.
         keys: compressed keys per tile.
-        warps: of a program over compressed keys and the window.
-        stages: tiles of theirs on the way at a time.
-        rank_warps: of a program that ranks a slice, or adds columns.
-        select_warps: of a program over selected blocks.
-        select_stages: tiles of theirs on the way at a time.
+        stages: tiles of theirs and of the window's on the way at a time.
+        select_stages: selected blocks on the way at a time.
+        slice: blocks that a program ranks.
+        warps: of every program.
+        once: whether one program of a head ranks what the slices kept, and not each that takes chosen blocks.
     """
 
     splits: int
     windows: int
     selects: int
+    merges: int = 8
     keys: int = KEYS
+    stages: int = 2
+    select_stages: int = 2
+    slice: int = SLICE
     warps: int = 4
-    stages: int = 1
-    rank_warps: int = 8
-    select_warps: int = 2
-    select_stages: int = 4
+    once: bool = False
 
 
-def plan(n_heads: int, n_processors: int, *, n_blocks: int, w: int) -> Plan:
+def plan(n_heads: int, n_processors: int, *, n_blocks: int) -> Plan:
     """For ``n_heads`` kv heads of all rows together, the fastest of what was timed on an H200 at 65,536 tokens.
 
-    With few heads a tile to a program, so that no processor waits; with many as few parts to add as fill the GPU.
+    With few heads a tile or two to a program, so that no processor waits; with many few programs, for those that wait
+    take the place of others.
 
     Args:
         n_heads: rows times kv heads.
         n_processors: of the GPU.
         n_blocks: compressed keys that memory has room for.
-        w: tokens of the window.
     """
-    n_tiles = cdiv(n_blocks, KEYS)
-    if 4 * n_heads <= n_processors:
-        return Plan(splits=min(n_tiles, 32), windows=min(8, cdiv(w, KEYS) + 1), selects=4)
-    return Plan(splits=min(n_tiles, 4), windows=1, selects=2, stages=2, select_warps=4, select_stages=3)
+    most = cdiv(n_blocks, KEYS)
+    if 8 * n_heads <= n_processors:
+        return Plan(splits=min(most, 32), windows=5, selects=8)
+    return Plan(splits=min(most, 8), windows=2, selects=2, merges=2, stages=3, select_stages=3, once=True)
 
 
 def refuses(layout: BlockLayout, *, dtype: torch.dtype, device: torch.device, d_k: int, group: int) -> str | None:
@@ -111,18 +111,16 @@ def decode(
     G, E = pages.k_slc.shape[1], pages.v_slc.shape[3]
     group = H // G
     if how is None:
-        how = plan(B * G, _processors(q_BHD.device), n_blocks=pages.kc.shape[2], w=layout.w)
+        how = plan(B * G, _processors(q_BHD.device), n_blocks=pages.kc.shape[2])
     q, k, v, gate = (x.contiguous() for x in (q_BHD, k_BKD, v_BKE, gate_BHC))
     is_mlp = isinstance(phi_k, MlpPhi)
     chunks_k, chunks_v = cdiv(D, HIDDEN), cdiv(E, HIDDEN)
     n_row_pages, per_page = place.table_BM.shape[1], layout.l_slc // layout.d
     tile = max(how.keys, per_page)
-    n_splits, n_windows, n_selects = how.splits, how.windows, how.selects
-    n_parts, rows_of_group = n_splits + n_windows + n_selects, max(16, pow2(group))
+    n_parts, rows_of_group = how.splits + how.windows + how.selects, max(16, pow2(group))
     max_tiles = cdiv(pages.kc.shape[2], tile)
     spills = (per_page - 2 + layout.l // layout.d) // per_page
     real = {"dtype": torch.float32}
-    q_turned = torch.empty_like(q)
     part_k = q.new_empty(chunks_k * is_mlp + 1, B * G, D, **real)
     part_v = q.new_empty(chunks_v * is_mlp + 1, B * G, E, **real)
     acc = q.new_empty(B * G, n_parts, rows_of_group, E, **real)
@@ -130,50 +128,38 @@ def decode(
     sums = q.new_empty(spills + 1, B * G, rows_of_group, max_tiles * (tile // per_page), **real)
     bases = q.new_empty(B * G, rows_of_group, max_tiles, **real)
     n_kept = pow2(layout.n)
-    ranked = max(SLICE, n_kept)
+    ranked = max(how.slice, n_kept)
     n_slices = cdiv(n_row_pages, ranked)
     best = q.new_empty(3, B * G, n_slices, n_kept, dtype=torch.int32)
-    both = q.new_empty(B * G, rows_of_group, E, **real)
     o = q.new_empty(B, H, E)
-    values: dict[str, Any] = {"G": G, "E": E, "BE": max(16, pow2(E))}
-    keys: dict[str, Any] = {"D": D, "BD": max(16, pow2(D))}
-    halves: dict[str, Any] = {"HALF": D // 2, "BHALF": pow2(D // 2)}
-    heads: dict[str, Any] = {"GROUP": group, "GP": rows_of_group}
-    phi: dict[str, Any] = {"CHUNKS_K": chunks_k, "CHUNKS_V": chunks_v, "MLP": is_mlp}
-    blocks: dict[str, Any] = {"L": layout.l, "STRIDE": layout.d}
-    ranks: dict[str, Any] = {"N": layout.n, "BN": n_kept, "JS": ranked, "INITIAL": N_INITIAL, "LOCAL": N_LOCAL}
-    ring, l_slc, scale = pages.k_win.shape[2], layout.l_slc, D**-0.5 * LOG2E
-    append_kernel[(B * (cdiv(H, ROWS) + 1) + cdiv(B * G, ROWS) * (chunks_k + chunks_v),)](
-        q, k, v, place.turn.cos_T1D, place.turn.sin_T1D, place.position_B, place.table_BM, q_turned,
-        pages.k_slc, pages.v_slc, pages.k_win, pages.v_win, pages.k_raw, pages.v_raw,
-        *_weights(phi_k, q), *_weights(phi_v, q), part_k, part_v, B, n_row_pages,
-        SHARED=k.shape[1] == G, H=H, GB=pow2(G), BM=ROWS, BL=pow2(layout.l), L_SLC=l_slc, RW=ring,
-        RU=pages.k_raw.shape[2], BR=ROWS, HC=HIDDEN, BK=256 if q.element_size() == 2 else 64,
-        **values, **keys, **halves, **phi, **blocks, num_warps=4, num_stages=3,
-    )  # fmt: skip
-    parts: dict[str, Any] = {"SPLITS": n_splits, "WINDOWS": n_windows, "PARTS": n_parts}
-    sums_of: dict[str, Any] = {"R": per_page, "BC": tile, "SPILLS": spills}
+    widths: dict[str, Any] = {"D": D, "HALF": D // 2, "BHALF": pow2(D // 2), "BD": max(16, pow2(D))}
+    widths |= {"E": E, "BE": max(16, pow2(E))}
+    heads: dict[str, Any] = {"SHARED": k.shape[1] == G, "G": G, "GROUP": group, "GP": rows_of_group}
+    blocks: dict[str, Any] = {"L": layout.l, "BL": pow2(layout.l), "STRIDE": layout.d, "L_SLC": layout.l_slc}
+    blocks |= {"BS": max(16, pow2(layout.l_slc)), "WIDTH": layout.w, "RW": pages.k_win.shape[2]}
+    blocks |= {"RU": pages.k_raw.shape[2], "R": per_page, "BC": tile, "SPILLS": spills}
+    kept = pow2(n_slices * n_kept)
+    ranks: dict[str, Any] = {"N": layout.n, "BN": n_kept, "JS": ranked, "CB": kept, "CR": min(RIVALS, kept)}
+    ranks |= {"INITIAL": N_INITIAL, "LOCAL": N_LOCAL}
+    phi: dict[str, Any] = {"BR": ROWS, "HC": HIDDEN, "BK": 256 if q.element_size() == 2 else 64, "MLP": is_mlp}
+    phi |= {"CHUNKS_K": chunks_k, "CHUNKS_V": chunks_v, "CHUNKS": pow2(max(chunks_k, chunks_v))}
+    merges = min(how.merges, widths["BE"] // 16)
+    parts: dict[str, Any] = {"SPLITS": how.splits, "SB": pow2(how.splits), "WINDOWS": how.windows}
+    parts |= {"WB": pow2(how.windows), "SELECTS": how.selects, "MERGES": merges, "PARTS": n_parts}
     wide = q.element_size() * max(D, E) > 256  # tiles of which fewer fit
-    compressed_kernel[(n_splits + n_windows, B * G)](
-        q_turned, pages.kc, pages.vc, pages.k_win, pages.v_win, part_k, part_v, place.turn.cos_T1D,
-        place.turn.sin_T1D, place.position_B, acc, m, total, sums, bases, pages.kc.shape[2], max_tiles,
-        sums.stride(0), scale, WIDTH=layout.w, RW=ring, CB=pow2(max(chunks_k, chunks_v)),
-        **values, **keys, **halves, **heads, **phi, **blocks, **parts, **sums_of,
-        num_warps=how.warps, num_stages=min(how.stages, 2) if wide else how.stages,
-    )  # fmt: skip
-    n_merges = max(1, values["BE"] // COLUMNS)
-    rank_kernel[(n_slices + n_merges, B * G)](
-        place.position_B, place.table_BM, gate, acc, m, total, sums, bases, best, both,
-        n_row_pages, n_slices, max_tiles, sums.stride(0), best.stride(0), L_SLC=l_slc, SB=pow2(n_splits),
-        WB=pow2(n_windows), MERGES=n_merges, **values, **heads, **blocks, **ranks, **parts, **sums_of,
-        num_warps=how.rank_warps, num_stages=1,
-    )  # fmt: skip
-    selected_kernel[(n_selects, B * G)](
-        q_turned, pages.k_slc, pages.v_slc, place.position_B, place.table_BM, best, gate, acc, m, total, both, o,
-        place.arrived, n_row_pages, n_slices, best.stride(0), scale, L_SLC=l_slc, BL=max(16, pow2(l_slc)),
-        CB=pow2(n_slices * n_kept), CR=min(RIVALS, pow2(n_slices * n_kept)), SELECTS=n_selects, PARTS=n_parts,
-        **values, **keys, **heads, **ranks, num_warps=how.select_warps,
-        num_stages=min(how.select_stages, 2) if wide else how.select_stages,
+    stages = {"STAGES": how.stages, "SELECT_STAGES": how.select_stages}
+    chosen = q.new_empty(B * G, 2, n_kept, dtype=torch.int32)
+    per_head = how.splits + how.windows + n_slices + how.selects + merges
+    step_kernel[(cdiv(B * G, ROWS) * (chunks_k + chunks_v) + B * G * per_head,)](
+        q, k, v, gate, o, place.turn.cos_T1D, place.turn.sin_T1D, place.position_B, place.table_BM,
+        pages.k_slc, pages.v_slc, pages.kc, pages.vc, pages.k_win, pages.v_win, pages.k_raw, pages.v_raw,
+        *_weights(phi_k, q), *_weights(phi_v, q), part_k, part_v,
+        acc, m, total, sums, bases, best, chosen, place.arrived,
+        B * G, n_row_pages, n_slices, pages.kc.shape[2], max_tiles, sums.stride(0), best.stride(0),
+        place.arrived.numel(), D**-0.5 * LOG2E,
+        **heads, **widths, **blocks, **ranks, **phi, **parts, ONCE=how.once,
+        **{name: min(n, 2) if wide else n for name, n in stages.items()}, num_warps=how.warps, num_stages=1,
+        enable_fp_fusion=False,
     )  # fmt: skip
     return o
 

@@ -1,20 +1,31 @@
 # ruff: noqa: ANN001, ANN201, ANN202 - a kernel's arguments are pointers and numbers whose types the launch decides
-"""The four kernels of a decoding step; ``nsa.kernels.decode.triton`` launches them.
+"""A decoding step as one kernel, whose programs wait for each other; ``nsa.kernels.decode.triton`` launches it.
 
-1. ``append_kernel``: turn the queries, put the new keys and values where they belong, and, where a compression block
-   ends with the new token, multiply it by a part of phi's weights in each of several programs.
-2. ``compressed_kernel``: the compressed keys of a kv head divided over several programs, beside others that take the
-   window. Weights are summed per selection block on the way, relative to the largest score so far in the program.
-3. ``rank_kernel``: its programs know every maximum and sum of a head, so each turns the block sums of a slice of blocks
-   into scores and keeps the slice's best; others add the parts of the two branches and gate them.
-4. ``selected_kernel``: every program ranks what the slices kept, and takes its share of the chosen blocks; the last
-   program of a head to end adds the parts.
+Programs in their order, ``step_kernel``'s parts one after the other:
+
+1. ``_phi_part``: where a compression block ends with the new token, a part of phi's weights times that block.
+2. ``_attend``: the compressed keys of a kv head divided over several programs, beside others that take the window.
+   Weights are summed per selection block on the way, relative to the largest score so far in the program. The program
+   with the window's end puts the new key and value where they belong.
+3. ``_rank``: with every maximum and sum of a head, the block sums of a slice of blocks become scores, and the slice's
+   best are kept.
+4. ``_select``: every program takes its share of the chosen blocks. What the slices kept is ranked by each of them, or
+   with many heads once, by the last program of ``_rank`` to end (``ONCE``).
+5. ``_merge``: adds columns of the three branches' parts by their gates.
+
+A program waits only for programs whose numbers are lower than its own. A GPU starts programs in the order of their
+numbers, so those it waits for run or have ended, and nothing waits for ever, however few fit the GPU at a time. Each
+counts its end in ``arrived`` behind a barrier (release), each that waits reads the count (acquire) and then reads what
+the others wrote past the first cache. The last program of all puts the counts back to zero. Four kernels one after
+another would do without the waiting, but drain and fill the GPU three times more in a step of microseconds.
 
 Ranks are counted, not sorted: a block's rank is how many are better, which threads count side by side, where the best
 of thirteen rounds of a maximum would wait for each other thirteen times.
 
-"The last to end" is counted by an atomic addition behind a barrier; what it then computes has a fixed order, so that
-bits do not depend on who was last. Scores are in powers of two: log2(e) is part of the scale.
+What is added has a fixed order, so that bits do not depend on who was first. Nor may a product be rounded together with
+the sum that takes it (``enable_fp_fusion=False``): where several threads keep a sum over all of them, each would round
+every product but its own, and which of them writes last is chance. Scores are in powers of two: log2(e) is part of the
+scale.
 """
 
 from __future__ import annotations
@@ -30,65 +41,73 @@ def _is_bad(x, mask, axis: tl.constexpr):
 
 
 @triton.jit
-def _turned_rows(x_at, cos, sin, mask, HALF: tl.constexpr):
-    """Both halves of turned heads, and whether a head has something that is not finite."""
-    a = tl.load(x_at, mask=mask, other=0.0)
-    c = tl.load(x_at + HALF, mask=mask, other=0.0)
-    bad = tl.maximum(_is_bad(a, mask, 1), _is_bad(c, mask, 1))
-    a, c = a.to(tl.float32), c.to(tl.float32)
-    return a * cos - c * sin, c * cos + a * sin, bad
+def _arrive(count_ptr):
+    """Count this program's end, after everything that it wrote."""
+    tl.debug_barrier()
+    tl.atomic_add(count_ptr, 1, sem="release")
 
 
 @triton.jit
-def _keep(k_at, v_at, lo, hi, v, bad, k_mask, v_mask, HALF: tl.constexpr):
-    """Store a key and its value; NaN and zeros where one of them is not finite."""
-    lo = tl.where(bad[:, None] > 0, float("nan"), lo).to(k_at.dtype.element_ty)
-    hi = tl.where(bad[:, None] > 0, float("nan"), hi).to(k_at.dtype.element_ty)
-    tl.store(k_at, lo, mask=k_mask)
-    tl.store(k_at + HALF, hi, mask=k_mask)
-    tl.store(v_at, tl.where(bad[:, None] > 0, 0.0, v).to(v_at.dtype.element_ty), mask=v_mask)
+def _wait_for(count_ptr, n):
+    """Go on when ``n`` programs have arrived."""
+    while tl.atomic_add(count_ptr, 0, sem="acquire") < n:
+        pass
 
 
 @triton.jit
-def _keep_turned(
-    k_in, v_in, k_at, v_at, cos, sin, k_mask, v_mask, HALF: tl.constexpr
+def _turned(x_at, cos_ptr, sin_ptr, p, live, D: tl.constexpr, HALF: tl.constexpr, BD: tl.constexpr):
+    """[rows, BD]: rows of D numbers turned by the angle of position ``p``; rows of NaN where one is not finite."""
+    d = tl.arange(0, BD)
+    mask = live[:, None] & (d < D)[None, :]
+    x = tl.load(x_at[:, None] + d[None, :], mask=mask, other=0.0)
+    rolled = tl.load(x_at[:, None] + ((d + HALF) % D)[None, :], mask=mask, other=0.0).to(tl.float32)
+    angle = p.to(tl.int64) * D + d
+    cos = tl.load(cos_ptr + angle, mask=d < D, other=0.0)
+    sin = tl.load(sin_ptr + angle, mask=d < D, other=0.0)
+    y = x.to(tl.float32) * cos[None, :] + rolled * sin[None, :]
+    return tl.where(_is_bad(x, mask, 1)[:, None] > 0, float("nan"), y).to(x_at.dtype.element_ty)
+
+
+@triton.jit
+def _append(
+    k_ptr, v_ptr, cos_ptr, sin_ptr, table_ptr, k_slc_ptr, v_slc_ptr, k_win_ptr, v_win_ptr, k_raw_ptr, v_raw_ptr,
+    bg, p, n_row_pages, SHARED: tl.constexpr, G: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr, BD: tl.constexpr,
+    E: tl.constexpr, BE: tl.constexpr, L_SLC: tl.constexpr, RW: tl.constexpr, RU: tl.constexpr,
 ):  # fmt: skip
-    lo, hi, k_bad = _turned_rows(k_in, cos, sin, k_mask, HALF)
-    v = tl.load(v_in, mask=v_mask, other=0.0)
-    _keep(k_at, v_at, lo, hi, v.to(tl.float32), tl.maximum(k_bad, _is_bad(v, v_mask, 1)), k_mask, v_mask, HALF)
+    """Put the new key and value of a kv head into the three branches' memory; returns those of the window.
 
-
-@triton.jit
-def _append_keys(
-    k_ptr, v_ptr, cos, sin, table_ptr, k_slc_ptr, v_slc_ptr, k_win_ptr, v_win_ptr, k_raw_ptr, v_raw_ptr,
-    b, p, n_row_pages, SHARED: tl.constexpr, G: tl.constexpr, GB: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr,
-    BHALF: tl.constexpr, E: tl.constexpr, BE: tl.constexpr, L_SLC: tl.constexpr, RW: tl.constexpr, RU: tl.constexpr,
-):  # fmt: skip
-    """The new keys and values of one row, all kv heads."""
-    g = tl.arange(0, GB)
-    i = tl.arange(0, BHALF)
+    A key is NaN and its value zeros where one of them is not finite; what phi reads stays as it is.
+    """
+    b, g = bg // G, bg % G
+    branch = tl.arange(0, 4)  # cmp, slc, win; the fourth is none
+    d = tl.arange(0, BD)
     e = tl.arange(0, BE)
-    k_mask = (g < G)[:, None] & (i < HALF)[None, :]
-    v_mask = (g < G)[:, None] & (e < E)[None, :]
     heads: tl.constexpr = G if SHARED else 3 * G
     step: tl.constexpr = 0 if SHARED else G
-    k_in = k_ptr + ((b * heads + g) * D)[:, None] + i[None, :]
-    v_in = v_ptr + ((b * heads + g) * E)[:, None] + e[None, :]
-    raw = (b * G + g) * RU + p % RU
-    tl.store(k_raw_ptr + (raw * D)[:, None] + i[None, :], tl.load(k_in, mask=k_mask), mask=k_mask)
-    tl.store(k_raw_ptr + (raw * D)[:, None] + HALF + i[None, :], tl.load(k_in + HALF, mask=k_mask), mask=k_mask)
-    tl.store(v_raw_ptr + (raw * E)[:, None] + e[None, :], tl.load(v_in, mask=v_mask), mask=v_mask)
+    head = b * heads + g + branch * step
+    live = branch < 3
+    k_mask = live[:, None] & (d < D)[None, :]
+    v_mask = live[:, None] & (e < E)[None, :]
+    k_new = tl.load(k_ptr + (head * D)[:, None] + d[None, :], mask=k_mask, other=0.0)
+    v = tl.load(v_ptr + (head * E)[:, None] + e[None, :], mask=v_mask, other=0.0)
+    k = _turned(k_ptr + head * D, cos_ptr, sin_ptr, p, live, D, HALF, BD)
+    bad = tl.maximum(_is_bad(k_new, k_mask, 1), _is_bad(v, v_mask, 1))[:, None] > 0
     page = tl.load(table_ptr + b * n_row_pages + p // L_SLC).to(tl.int64)
+    none = branch.to(tl.int64) * 0  # each of these stores is of one row
+    raw = (bg * RU + p % RU).to(tl.int64)
     slc = (page * G + g) * L_SLC + p % L_SLC
-    _keep_turned(
-        k_in + step * D, v_in + step * E, k_slc_ptr + (slc * D)[:, None] + i[None, :],
-        v_slc_ptr + (slc * E)[:, None] + e[None, :], cos, sin, k_mask, v_mask, HALF,
-    )  # fmt: skip
-    win = (b * G + g).to(tl.int64) * RW + p % RW
-    _keep_turned(
-        k_in + 2 * step * D, v_in + 2 * step * E, k_win_ptr + (win * D)[:, None] + i[None, :],
-        v_win_ptr + (win * E)[:, None] + e[None, :], cos, sin, k_mask, v_mask, HALF,
-    )  # fmt: skip
+    win = bg.to(tl.int64) * RW + p % RW
+    cmp_row, slc_row, win_row = (branch == 0)[:, None], (branch == 1)[:, None], (branch == 2)[:, None]
+    tl.store(k_raw_ptr + (raw * D + none)[:, None] + d[None, :], k_new, mask=cmp_row & k_mask)
+    tl.store(v_raw_ptr + (raw * E + none)[:, None] + e[None, :], v, mask=cmp_row & v_mask)
+    k = tl.where(bad, float("nan"), k)
+    v = tl.where(bad, 0.0, v)
+    tl.store(k_slc_ptr + (slc * D + none)[:, None] + d[None, :], k, mask=slc_row & k_mask)
+    tl.store(v_slc_ptr + (slc * E + none)[:, None] + e[None, :], v, mask=slc_row & v_mask)
+    tl.store(k_win_ptr + (win * D + none)[:, None] + d[None, :], k, mask=win_row & k_mask)
+    tl.store(v_win_ptr + (win * E + none)[:, None] + e[None, :], v, mask=win_row & v_mask)
+    own_k = tl.sum(tl.where(win_row, k.to(tl.float32), 0.0), 0)
+    return own_k, tl.sum(tl.where(win_row, v.to(tl.float32), 0.0), 0)
 
 
 @triton.jit
@@ -118,7 +137,7 @@ def _phi_part(
     tl.store(mean_at, tl.sum(x, 1) / L, mask=due_col)
     if MLP:
         hidden = tl.zeros([r.shape[0], HC], tl.float32)
-        for k0 in range(0, L * W, BK):
+        for k0 in tl.range(0, L * W, BK, num_stages=3):
             at = k0 + tl.arange(0, BK)
             token = at // W
             rows = r[:, None] * RU + (p[:, None] - (L - 1) + token[None, :]) % RU
@@ -143,70 +162,16 @@ def _phi_part(
 
 
 @triton.jit
-def append_kernel(
-    q_ptr, k_ptr, v_ptr, cos_ptr, sin_ptr, position_ptr, table_ptr, q_out_ptr,
-    k_slc_ptr, v_slc_ptr, k_win_ptr, v_win_ptr, k_raw_ptr, v_raw_ptr,
-    pe_k_ptr, fc1_k_ptr, fc2_k_ptr, pe_v_ptr, fc1_v_ptr, fc2_v_ptr, part_k_ptr, part_v_ptr, B, n_row_pages,
-    SHARED: tl.constexpr, H: tl.constexpr, G: tl.constexpr, GB: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr,
-    BHALF: tl.constexpr, BD: tl.constexpr, E: tl.constexpr, BE: tl.constexpr, BM: tl.constexpr,
-    L: tl.constexpr, BL: tl.constexpr, STRIDE: tl.constexpr, L_SLC: tl.constexpr, RW: tl.constexpr, RU: tl.constexpr,
-    BR: tl.constexpr, HC: tl.constexpr, BK: tl.constexpr, CHUNKS_K: tl.constexpr, CHUNKS_V: tl.constexpr,
-    MLP: tl.constexpr,
-):  # fmt: skip
-    """Programs: per row one for its keys, ceil(H / BM) for its queries; then phi's, per chunk and BR rows."""
-    per_row: tl.constexpr = (H + BM - 1) // BM + 1
-    program = tl.program_id(0)
-    if program < B * per_row:
-        b, part = program // per_row, program % per_row
-        p = tl.load(position_ptr + b)
-        i = tl.arange(0, BHALF)
-        angle = p.to(tl.int64) * D + i
-        cos = tl.load(cos_ptr + angle, mask=i < HALF, other=0.0)[None, :]
-        sin = tl.load(sin_ptr + angle + HALF, mask=i < HALF, other=0.0)[None, :]
-        if part == 0:
-            _append_keys(
-                k_ptr, v_ptr, cos, sin, table_ptr, k_slc_ptr, v_slc_ptr, k_win_ptr, v_win_ptr, k_raw_ptr, v_raw_ptr,
-                b, p, n_row_pages, SHARED, G, GB, D, HALF, BHALF, E, BE, L_SLC, RW, RU,
-            )  # fmt: skip
-        else:
-            h = (part - 1) * BM + tl.arange(0, BM)
-            mask = (h < H)[:, None] & (i < HALF)[None, :]
-            at = ((b * H + h) * D)[:, None] + i[None, :]
-            lo, hi, bad = _turned_rows(q_ptr + at, cos, sin, mask, HALF)
-            lo = tl.where(bad[:, None] > 0, float("nan"), lo).to(q_out_ptr.dtype.element_ty)
-            hi = tl.where(bad[:, None] > 0, float("nan"), hi).to(q_out_ptr.dtype.element_ty)
-            tl.store(q_out_ptr + at, lo, mask=mask)
-            tl.store(q_out_ptr + at + HALF, hi, mask=mask)
-    else:
-        at = program - B * per_row
-        chunk = at % (CHUNKS_K + CHUNKS_V)
-        r = (at // (CHUNKS_K + CHUNKS_V)) * BR + tl.arange(0, BR)
-        p_rows = tl.load(position_ptr + r // G, mask=r < B * G, other=0)
-        is_due = (r < B * G) & (p_rows + 1 >= L) & ((p_rows + 1 - L) % STRIDE == 0)
-        if tl.max(is_due.to(tl.int32), 0) > 0:
-            heads: tl.constexpr = G if SHARED else 3 * G
-            if chunk < CHUNKS_K:
-                _phi_part(
-                    k_ptr, k_raw_ptr, pe_k_ptr, fc1_k_ptr, fc2_k_ptr, part_k_ptr, r, is_due, p_rows, chunk, B * G,
-                    heads, G, D, BD, L, BL, RU, HC, BK, CHUNKS_K, MLP,
-                )  # fmt: skip
-            else:
-                _phi_part(
-                    v_ptr, v_raw_ptr, pe_v_ptr, fc1_v_ptr, fc2_v_ptr, part_v_ptr, r, is_due, p_rows,
-                    chunk - CHUNKS_K, B * G, heads, G, E, BE, L, BL, RU, HC, BK, CHUNKS_V, MLP,
-                )  # fmt: skip
-
-
-@triton.jit
 def _phi_row(part_ptr, r, n_rows, e, mask, W: tl.constexpr, N_CHUNKS: tl.constexpr, CB: tl.constexpr, MLP: tl.constexpr, element: tl.constexpr):  # fmt: skip  # noqa: E501
     """Columns ``e`` of a compressed row from its parts, added in their order and rounded as torch does."""
-    mean = tl.load(part_ptr + ((N_CHUNKS if MLP else 0) * n_rows + r) * W + e, mask=mask, other=0.0)
+    mean_at = part_ptr + ((N_CHUNKS if MLP else 0) * n_rows + r) * W + e
+    mean = tl.load(mean_at, mask=mask, other=0.0, cache_modifier=".cg")
     mean = mean.to(element).to(tl.float32)
     if MLP:
         c = tl.arange(0, CB)
         parts = tl.load(
             part_ptr + ((c * n_rows + r) * W)[:, None] + e[None, :], mask=(c < N_CHUNKS)[:, None] & mask[None, :],
-            other=0.0,
+            other=0.0, cache_modifier=".cg",
         )  # fmt: skip
         mean = (mean + tl.sum(parts, 0).to(element).to(tl.float32)).to(element).to(tl.float32)
     return mean
@@ -237,12 +202,13 @@ def _finish_block(
 
 
 @triton.jit
-def _queries(q_ptr, b, g, G: tl.constexpr, GROUP: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, BD: tl.constexpr):
-    """[GP, BD]: the queries of one kv head."""
+def _queries(
+    q_ptr, cos_ptr, sin_ptr, bg, p,
+    GROUP: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr, BD: tl.constexpr,
+):  # fmt: skip
+    """[GP, BD]: the turned queries of one kv head; zeros for heads that are padding."""
     h = tl.arange(0, GP)
-    d = tl.arange(0, BD)
-    at = ((b * G + g) * GROUP + h) * D
-    return tl.load(q_ptr + at[:, None] + d[None, :], mask=(h < GROUP)[:, None] & (d < D)[None, :], other=0.0)
+    return _turned(q_ptr + (bg * GROUP + h) * D, cos_ptr, sin_ptr, p, h < GROUP, D, HALF, BD)
 
 
 @triton.jit
@@ -296,14 +262,14 @@ def _block_sums(w, base, sums_ptr, bases_ptr, bg, tile, max_tiles, spill_stride,
 
 
 @triton.jit
-def _largest_and_sum(m_ptr, total_ptr, first, n, GP: tl.constexpr, PB: tl.constexpr, CACHE: tl.constexpr):
+def _largest_and_sum(m_ptr, total_ptr, first, n, GP: tl.constexpr, PB: tl.constexpr):
     """Over parts ``first`` to ``first + n``: what each counts for, the largest score, and the sum over all."""
     s = tl.arange(0, PB)
     h = tl.arange(0, GP)
     at = (first + s)[:, None] * GP + h[None, :]
     live = (s < n)[:, None]
-    m = tl.load(m_ptr + at, mask=live, other=-float("inf"), cache_modifier=CACHE)
-    total = tl.load(total_ptr + at, mask=live, other=0.0, cache_modifier=CACHE)
+    m = tl.load(m_ptr + at, mask=live, other=-float("inf"), cache_modifier=".cg")
+    total = tl.load(total_ptr + at, mask=live, other=0.0, cache_modifier=".cg")
     largest = tl.max(m, 0)
     base = tl.where(largest == -float("inf"), 0.0, largest)
     factor = tl.exp2(m - base[None, :])
@@ -322,8 +288,10 @@ def _slice_scores(
         source = j - k
         live = (free & (source >= 0) & (source < n_scored))[None, :]
         row = bg * GP + h[:, None]
-        sums = tl.load(sums_ptr + k * spill_stride + row * (max_tiles * BJ) + source[None, :], mask=live, other=0.0)
-        base = tl.load(bases_ptr + row * max_tiles + source[None, :] // BJ, mask=live, other=-float("inf"))
+        sums_at = sums_ptr + k * spill_stride + row * (max_tiles * BJ) + source[None, :]
+        sums = tl.load(sums_at, mask=live, other=0.0, cache_modifier=".cg")
+        base_at = bases_ptr + row * max_tiles + source[None, :] // BJ
+        base = tl.load(base_at, mask=live, other=-float("inf"), cache_modifier=".cg")
         score += tl.sum(tl.where(live, sums * tl.exp2(base - lse[:, None]), 0.0), 0)
     return score
 
@@ -337,95 +305,274 @@ def _n_better(rival, rival_block, key, block):
 
 
 @triton.jit
-def _chosen(
-    best_ptr, bests, table_ptr, bg, own, n_slices,
-    N: tl.constexpr, BN: tl.constexpr, JS: tl.constexpr, CB: tl.constexpr, CR: tl.constexpr,
-    INITIAL: tl.constexpr, LOCAL: tl.constexpr,
-):  # fmt: skip
-    """[BN]: the forced blocks and the best others of those that the slices kept, and their pages.
+def _weighted(acc_ptr, m_ptr, total_ptr, first, n, e, GP: tl.constexpr, E: tl.constexpr, PB: tl.constexpr):
+    """Columns ``e`` of the output over parts ``first`` to ``first + n``: [GP, columns]; zeros where there is no key."""
+    s = tl.arange(0, PB)
+    h = tl.arange(0, GP)
+    at = ((first + s)[:, None] * GP + h[None, :]).to(tl.int64) * E
+    acc = tl.load(
+        acc_ptr + at[:, :, None] + e[None, None, :], mask=(s < n)[:, None, None] & (e < E)[None, None, :], other=0.0,
+        cache_modifier=".cg",
+    )  # fmt: skip
+    factor, _, total = _largest_and_sum(m_ptr, total_ptr, first, n, GP, PB)
+    return tl.sum(acc * factor[:, :, None], 0) / tl.where(total == 0.0, 1.0, total)[:, None]
 
-    ``best`` is [3, B * G, n_slices, BN]: a block's score by its bits, its number and its page. Where a row has no more
-    than N blocks it takes them all.
+
+@triton.jit
+def _forced(table_ptr, own, N: tl.constexpr, BN: tl.constexpr, INITIAL: tl.constexpr, LOCAL: tl.constexpr):
+    """[BN]: the blocks that a query takes without a ranking, zeros in the other slots, and their pages.
+
+    Where a row has no more than N blocks it takes them all.
     """
     slot = tl.arange(0, BN)
     is_all = own < N
-    forced = tl.where(is_all | (slot < INITIAL), slot, own - (slot - INITIAL))
     is_forced = (slot < INITIAL + LOCAL) | is_all
-    block = tl.where(is_forced, forced, 0)
+    block = tl.where(is_forced, tl.where(is_all | (slot < INITIAL), slot, own - (slot - INITIAL)), 0)
     page = tl.load(table_ptr + block, mask=is_forced & (slot < tl.minimum(own + 1, N)), other=0)
-    if own >= N:
-        n_kept = ((own - LOCAL) // JS + 1) * BN
-        first = bg * n_slices * BN
-        rank = tl.zeros([CB], tl.int32)
-        c = tl.arange(0, CB)
-        key = tl.load(best_ptr + first + c, mask=c < n_kept, other=-1)
-        number = tl.load(best_ptr + bests + first + c, mask=c < n_kept, other=2147483647)
-        where_to = tl.load(best_ptr + 2 * bests + first + c, mask=c < n_kept, other=0)
-        for begin in range(0, n_kept, CR):
-            i = begin + tl.arange(0, CR)
-            rival = tl.load(best_ptr + first + i, mask=i < n_kept, other=-1)
-            rival_number = tl.load(best_ptr + bests + first + i, mask=i < n_kept, other=2147483647)
-            rank += _n_better(rival, rival_number, key, number)
-        mine = (rank[:, None] + INITIAL + LOCAL == slot[None, :]) & (c < n_kept)[:, None]
-        block += tl.sum(tl.where(mine, number[:, None], 0), 0)
-        page += tl.sum(tl.where(mine, where_to[:, None], 0), 0)
     return block, page
 
 
 @triton.jit
-def compressed_kernel(
-    q_ptr, kc_ptr, vc_ptr, k_win_ptr, v_win_ptr, part_k_ptr, part_v_ptr, cos_ptr, sin_ptr, position_ptr,
-    acc_ptr, m_ptr, total_ptr, sums_ptr, bases_ptr, max_blocks, max_tiles, spill_stride, qk_scale,
-    G: tl.constexpr, GROUP: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr, BHALF: tl.constexpr,
-    BD: tl.constexpr, E: tl.constexpr, BE: tl.constexpr, L: tl.constexpr, STRIDE: tl.constexpr,
-    R: tl.constexpr, WIDTH: tl.constexpr, RW: tl.constexpr, BC: tl.constexpr, SPILLS: tl.constexpr,
-    SPLITS: tl.constexpr, WINDOWS: tl.constexpr, PARTS: tl.constexpr,
-    CHUNKS_K: tl.constexpr, CHUNKS_V: tl.constexpr, CB: tl.constexpr, MLP: tl.constexpr,
+def _best(
+    best_ptr, bests, bg, own, n_slices,
+    N: tl.constexpr, BN: tl.constexpr, JS: tl.constexpr, CB: tl.constexpr, CR: tl.constexpr,
+    INITIAL: tl.constexpr, LOCAL: tl.constexpr,
 ):  # fmt: skip
-    """Programs per row and kv head: SPLITS for compressed keys, WINDOWS for the window."""
-    split = tl.program_id(0)
-    bg = tl.program_id(1)
-    p = tl.load(position_ptr + bg // G)
-    # One loop serves both kinds of program: memory for tiles on their way is then taken once.
-    is_cmp = split < SPLITS
+    """[BN]: the best of what the slices kept, in the slots behind the forced ones, and their pages.
+
+    ``best`` is [3, B * G, n_slices, BN]: a block's score by its bits, its number and its page.
+    """
+    slot = tl.arange(0, BN)
+    block = tl.zeros([BN], tl.int32)
+    page = tl.zeros([BN], tl.int32)
+    if own >= N:
+        n_kept = ((own - LOCAL) // JS + 1) * BN
+        at = best_ptr + bg * n_slices * BN
+        rank = tl.zeros([CB], tl.int32)
+        c = tl.arange(0, CB)
+        key = tl.load(at + c, mask=c < n_kept, other=-1, cache_modifier=".cg")
+        number = tl.load(at + bests + c, mask=c < n_kept, other=2147483647, cache_modifier=".cg")
+        where_to = tl.load(at + 2 * bests + c, mask=c < n_kept, other=0, cache_modifier=".cg")
+        for begin in tl.range(0, n_kept, CR, num_stages=1):
+            i = begin + tl.arange(0, CR)
+            rival = tl.load(at + i, mask=i < n_kept, other=-1, cache_modifier=".cg")
+            rival_number = tl.load(at + bests + i, mask=i < n_kept, other=2147483647, cache_modifier=".cg")
+            rank += _n_better(rival, rival_number, key, number)
+        mine = (rank[:, None] + INITIAL + LOCAL == slot[None, :]) & (c < n_kept)[:, None]
+        block = tl.sum(tl.where(mine, number[:, None], 0), 0)
+        page = tl.sum(tl.where(mine, where_to[:, None], 0), 0)
+    return block, page
+
+
+@triton.jit
+def _rank(
+    table_ptr, m_ptr, total_ptr, sums_ptr, bases_ptr, best_ptr, attended_ptr, bg, part, p, n_slices,
+    max_tiles, spill_stride, bests,
+    GROUP: tl.constexpr, GP: tl.constexpr, L: tl.constexpr, STRIDE: tl.constexpr, L_SLC: tl.constexpr,
+    R: tl.constexpr, N: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, JS: tl.constexpr, SPILLS: tl.constexpr,
+    INITIAL: tl.constexpr, LOCAL: tl.constexpr, SPLITS: tl.constexpr, SB: tl.constexpr, WINDOWS: tl.constexpr,
+    PARTS: tl.constexpr,
+):  # fmt: skip
+    """Keep the best of JS blocks."""
+    own = p // L_SLC
+    j = part * JS + tl.arange(0, JS)
+    free = (j >= INITIAL) & (j <= own - LOCAL)
+    page = tl.load(table_ptr + j, mask=free, other=0)
+    _wait_for(attended_ptr, SPLITS + WINDOWS)
+    if (own >= N) & (part * JS <= own - LOCAL):
+        h = tl.arange(0, GP)
+        n_tiles = (tl.maximum(p + 1 - L + STRIDE, 0) // STRIDE + BC - 1) // BC
+        _, base, total = _largest_and_sum(m_ptr, total_ptr, bg * PARTS, SPLITS, GP, SB)
+        # Heads that are padding have queries of zeros, and their weights must not count.
+        lse = tl.where(h < GROUP, base + tl.log2(total), float("inf"))
+        score = _slice_scores(
+            sums_ptr, bases_ptr, lse, bg, j, free, n_tiles * (BC // R), max_tiles, spill_stride, GP, BC // R, SPILLS
+        )
+        # Scores are not negative, so their bits order like integers; what is no number ranks by its bits, too.
+        key = tl.where(free, score.to(tl.int32, bitcast=True) & 2147483647, -1)
+        rank = _n_better(key, j, key, j)
+        at = best_ptr + (bg * n_slices + part) * BN + rank
+        tl.store(at, key, mask=rank < BN)
+        tl.store(at + bests, j, mask=rank < BN)
+        tl.store(at + 2 * bests, page, mask=rank < BN)
+
+
+@triton.jit
+def step_kernel(
+    q_ptr, k_ptr, v_ptr, gate_ptr, o_ptr, cos_ptr, sin_ptr, position_ptr, table_ptr,
+    k_slc_ptr, v_slc_ptr, kc_ptr, vc_ptr, k_win_ptr, v_win_ptr, k_raw_ptr, v_raw_ptr,
+    pe_k_ptr, fc1_k_ptr, fc2_k_ptr, pe_v_ptr, fc1_v_ptr, fc2_v_ptr, part_k_ptr, part_v_ptr,
+    acc_ptr, m_ptr, total_ptr, sums_ptr, bases_ptr, best_ptr, chosen_ptr, arrived_ptr,
+    n_heads, n_row_pages, n_slices, max_blocks, max_tiles, spill_stride, bests, n_counts, qk_scale,
+    SHARED: tl.constexpr, G: tl.constexpr, GROUP: tl.constexpr, GP: tl.constexpr,
+    D: tl.constexpr, HALF: tl.constexpr, BHALF: tl.constexpr, BD: tl.constexpr, E: tl.constexpr, BE: tl.constexpr,
+    L: tl.constexpr, BL: tl.constexpr, STRIDE: tl.constexpr, L_SLC: tl.constexpr, BS: tl.constexpr,
+    WIDTH: tl.constexpr, RW: tl.constexpr, RU: tl.constexpr, R: tl.constexpr, BC: tl.constexpr, SPILLS: tl.constexpr,
+    N: tl.constexpr, BN: tl.constexpr, JS: tl.constexpr, CB: tl.constexpr, CR: tl.constexpr,
+    INITIAL: tl.constexpr, LOCAL: tl.constexpr,
+    BR: tl.constexpr, HC: tl.constexpr, BK: tl.constexpr, CHUNKS_K: tl.constexpr, CHUNKS_V: tl.constexpr,
+    CHUNKS: tl.constexpr, MLP: tl.constexpr,
+    SPLITS: tl.constexpr, SB: tl.constexpr, WINDOWS: tl.constexpr, WB: tl.constexpr, SELECTS: tl.constexpr,
+    MERGES: tl.constexpr, PARTS: tl.constexpr, STAGES: tl.constexpr, SELECT_STAGES: tl.constexpr,
+    ONCE: tl.constexpr,
+):  # fmt: skip
+    """One step of all rows. ``n_heads`` is rows times kv heads; counts: [attended, ranked, selected, phi, done]."""
+    at = tl.program_id(0)
+    attended_ptr, ranked_ptr, selected_ptr = arrived_ptr, arrived_ptr + n_heads, arrived_ptr + 2 * n_heads
+    phi_ptr, done_ptr = arrived_ptr + 3 * n_heads, arrived_ptr + n_counts - 1
+    n_phi = (n_heads + BR - 1) // BR * (CHUNKS_K + CHUNKS_V)
+    n_attend = n_heads * (SPLITS + WINDOWS)
+    n_rank = n_heads * n_slices
+    n_select = n_heads * SELECTS
+    if at < n_phi:
+        chunk = at % (CHUNKS_K + CHUNKS_V)
+        r = (at // (CHUNKS_K + CHUNKS_V)) * BR + tl.arange(0, BR)
+        p_rows = tl.load(position_ptr + r // G, mask=r < n_heads, other=0)
+        is_due = (r < n_heads) & (p_rows + 1 >= L) & ((p_rows + 1 - L) % STRIDE == 0)
+        if tl.max(is_due.to(tl.int32), 0) > 0:
+            heads: tl.constexpr = G if SHARED else 3 * G
+            if chunk < CHUNKS_K:
+                _phi_part(
+                    k_ptr, k_raw_ptr, pe_k_ptr, fc1_k_ptr, fc2_k_ptr, part_k_ptr, r, is_due, p_rows, chunk, n_heads,
+                    heads, G, D, BD, L, BL, RU, HC, BK, CHUNKS_K, MLP,
+                )  # fmt: skip
+            else:
+                _phi_part(
+                    v_ptr, v_raw_ptr, pe_v_ptr, fc1_v_ptr, fc2_v_ptr, part_v_ptr, r, is_due, p_rows,
+                    chunk - CHUNKS_K, n_heads, heads, G, E, BE, L, BL, RU, HC, BK, CHUNKS_V, MLP,
+                )  # fmt: skip
+        _arrive(phi_ptr + at // (CHUNKS_K + CHUNKS_V))
+    elif at < n_phi + n_attend:
+        # Windows come first: the program with the window's end has the new key to put away, too.
+        i = at - n_phi
+        is_cmp = i >= n_heads * WINDOWS
+        bg = i // WINDOWS
+        split = SPLITS + i % WINDOWS
+        if is_cmp:
+            bg = (i - n_heads * WINDOWS) // SPLITS
+            split = (i - n_heads * WINDOWS) % SPLITS
+        p = tl.load(position_ptr + bg // G)
+        _attend(
+            q_ptr, k_ptr, v_ptr, cos_ptr, sin_ptr, table_ptr, k_slc_ptr, v_slc_ptr, kc_ptr, vc_ptr,
+            k_win_ptr, v_win_ptr, k_raw_ptr, v_raw_ptr, part_k_ptr, part_v_ptr,
+            acc_ptr, m_ptr, total_ptr, sums_ptr, bases_ptr, phi_ptr,
+            bg, split, is_cmp, p, n_heads, n_row_pages, max_blocks, max_tiles, spill_stride, qk_scale,
+            SHARED, G, GROUP, GP, D, HALF, BHALF, BD, E, BE, L, STRIDE, L_SLC, R, WIDTH, RW, RU, BC, BR, SPILLS,
+            SPLITS, WINDOWS, PARTS, CHUNKS_K, CHUNKS_V, CHUNKS, MLP, STAGES,
+        )  # fmt: skip
+        _arrive(attended_ptr + bg)
+    elif at < n_phi + n_attend + n_rank:
+        i = at - n_phi - n_attend
+        bg = i // n_slices
+        p = tl.load(position_ptr + bg // G)
+        _rank(
+            table_ptr + bg // G * n_row_pages, m_ptr, total_ptr, sums_ptr, bases_ptr, best_ptr,
+            attended_ptr + bg, bg, i % n_slices, p, n_slices, max_tiles, spill_stride, bests,
+            GROUP, GP, L, STRIDE, L_SLC, R, N, BN, BC, JS, SPILLS, INITIAL, LOCAL, SPLITS, SB, WINDOWS, PARTS,
+        )  # fmt: skip
+        if ONCE:
+            # The last of a head ranks for all its programs over selected blocks, which wait for one more arrival.
+            tl.debug_barrier()
+            if tl.atomic_add(ranked_ptr + bg, 1, sem="acq_rel") == n_slices - 1:
+                block, page = _best(best_ptr, bests, bg, p // L_SLC, n_slices, N, BN, JS, CB, CR, INITIAL, LOCAL)
+                chosen_at = chosen_ptr + bg * 2 * BN + tl.arange(0, BN)
+                tl.store(chosen_at, block)
+                tl.store(chosen_at + BN, page)
+                _arrive(ranked_ptr + bg)
+        else:
+            _arrive(ranked_ptr + bg)
+    elif at < n_phi + n_attend + n_rank + n_select:
+        i = at - n_phi - n_attend - n_rank
+        bg = i // SELECTS
+        p = tl.load(position_ptr + bg // G)
+        _select(
+            q_ptr, cos_ptr, sin_ptr, k_slc_ptr, v_slc_ptr, table_ptr + bg // G * n_row_pages, best_ptr, chosen_ptr,
+            acc_ptr, m_ptr, total_ptr, ranked_ptr + bg, bg, i % SELECTS, p, n_slices, bests, qk_scale,
+            G, GROUP, GP, D, HALF, BD, E, BE, L_SLC, BS, N, BN, JS, CB, CR, INITIAL, LOCAL, SELECTS, PARTS,
+            SELECT_STAGES, ONCE,
+        )  # fmt: skip
+        _arrive(selected_ptr + bg)
+    else:
+        i = at - n_phi - n_attend - n_rank - n_select
+        bg = i // MERGES
+        _merge(
+            gate_ptr, acc_ptr, m_ptr, total_ptr, o_ptr, attended_ptr + bg, selected_ptr + bg, bg, i % MERGES,
+            GROUP, GP, E, BE, SPLITS, SB, WINDOWS, WB, SELECTS, MERGES, PARTS,
+        )  # fmt: skip
+        if tl.atomic_add(done_ptr, 1, sem="acq_rel") == n_heads * MERGES - 1:
+            for first in range(0, n_counts, 128):
+                count = first + tl.arange(0, 128)
+                tl.store(arrived_ptr + count, tl.zeros([128], tl.int32), mask=count < n_counts)
+
+
+@triton.jit
+def _attend(
+    q_ptr, k_ptr, v_ptr, cos_ptr, sin_ptr, table_ptr, k_slc_ptr, v_slc_ptr, kc_ptr, vc_ptr,
+    k_win_ptr, v_win_ptr, k_raw_ptr, v_raw_ptr, part_k_ptr, part_v_ptr,
+    acc_ptr, m_ptr, total_ptr, sums_ptr, bases_ptr, phi_ptr,
+    bg, split, is_cmp, p, n_heads, n_row_pages, max_blocks, max_tiles, spill_stride, qk_scale,
+    SHARED: tl.constexpr, G: tl.constexpr, GROUP: tl.constexpr, GP: tl.constexpr, D: tl.constexpr,
+    HALF: tl.constexpr, BHALF: tl.constexpr, BD: tl.constexpr, E: tl.constexpr, BE: tl.constexpr, L: tl.constexpr,
+    STRIDE: tl.constexpr, L_SLC: tl.constexpr, R: tl.constexpr, WIDTH: tl.constexpr, RW: tl.constexpr,
+    RU: tl.constexpr, BC: tl.constexpr, BR: tl.constexpr, SPILLS: tl.constexpr, SPLITS: tl.constexpr,
+    WINDOWS: tl.constexpr, PARTS: tl.constexpr, CHUNKS_K: tl.constexpr, CHUNKS_V: tl.constexpr,
+    CHUNKS: tl.constexpr, MLP: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """A share of a head's compressed keys, or of its window; one loop serves both, and memory is taken once."""
     n_blocks = tl.maximum(p + 1 - L + STRIDE, 0) // STRIDE
     first = 0
     last = n_blocks
+    past = n_blocks
     share = split
     n_shares = SPLITS
     k_rows = kc_ptr + bg.to(tl.int64) * max_blocks * D
     v_rows = vc_ptr + bg.to(tl.int64) * max_blocks * E
     if split >= SPLITS:
         first = tl.maximum(p - (WIDTH - 1), 0)
-        last = p + 1
+        last = p  # the new key is in nobody's memory yet
+        past = p + 1
         share = split - SPLITS
         n_shares = WINDOWS
         k_rows = k_win_ptr + bg.to(tl.int64) * (RW * D)
         v_rows = v_win_ptr + bg.to(tl.int64) * (RW * E)
     lo = first // BC
-    n_tiles = (last + BC - 1) // BC
+    n_tiles = (past + BC - 1) // BC
     per = (n_tiles - lo + n_shares - 1) // n_shares
     lo += share * per
     hi = tl.minimum(lo + per, n_tiles)
-    is_due = (p + 1 >= L) & ((p + 1 - L) % STRIDE == 0)
-    if is_cmp & is_due & (hi == n_tiles) & (lo < hi):
-        _finish_block(
-            part_k_ptr, part_v_ptr, cos_ptr, sin_ptr, kc_ptr, vc_ptr, bg, p, n_blocks - 1,
-            tl.num_programs(1), max_blocks, D, HALF, BHALF, E, BE, CHUNKS_K, CHUNKS_V, CB, MLP,
-        )  # fmt: skip
-        tl.debug_barrier()
     m = tl.full([GP], -float("inf"), tl.float32)
     total = tl.zeros([GP], tl.float32)
     acc = tl.zeros([GP, BE], tl.float32)
-    for tile in range(lo, hi):
+    if (hi == n_tiles) & (lo < hi):
+        if is_cmp:
+            if (p + 1 >= L) & ((p + 1 - L) % STRIDE == 0):
+                _wait_for(phi_ptr + bg // BR, CHUNKS_K + CHUNKS_V)
+                _finish_block(
+                    part_k_ptr, part_v_ptr, cos_ptr, sin_ptr, kc_ptr, vc_ptr, bg, p, n_blocks - 1,
+                    n_heads, max_blocks, D, HALF, BHALF, E, BE, CHUNKS_K, CHUNKS_V, CHUNKS, MLP,
+                )  # fmt: skip
+                tl.debug_barrier()
+        else:
+            k_new, v_new = _append(
+                k_ptr, v_ptr, cos_ptr, sin_ptr, table_ptr, k_slc_ptr, v_slc_ptr, k_win_ptr, v_win_ptr, k_raw_ptr,
+                v_raw_ptr, bg, p, n_row_pages, SHARED, G, D, HALF, BD, E, BE, L_SLC, RW, RU,
+            )  # fmt: skip
+            q = _queries(q_ptr, cos_ptr, sin_ptr, bg, p, GROUP, GP, D, HALF, BD)
+            m = tl.sum(q.to(tl.float32) * k_new[None, :], 1) * qk_scale
+            total += 1.0
+            acc += v_new[None, :]
+    if STAGES > 1:
+        q = _queries(q_ptr, cos_ptr, sin_ptr, bg, p, GROUP, GP, D, HALF, BD)
+    for tile in tl.range(lo, hi, num_stages=STAGES):
         key = tile * BC + tl.arange(0, BC)
         # The window lies in a ring, whose length is a multiple of the tile's.
         row = tl.where(is_cmp, tile * BC, tile * BC % RW) + tl.arange(0, BC)
         live = (key >= first) & (key < last)
         k = _rows(k_rows + row * D, live, D, BD)
         v = _rows(v_rows + row * E, live, E, BE)
-        # Behind the keys: most programs have one tile, and would wait for the queries before they ask for it.
-        q = _queries(q_ptr, bg // G, bg % G, G, GROUP, GP, D, BD)
+        if STAGES == 1:
+            # Behind the keys: most programs have one tile, and would wait for the queries before they ask for it.
+            q = _queries(q_ptr, cos_ptr, sin_ptr, bg, p, GROUP, GP, D, HALF, BD)
         m, total, acc, w, base = _attend_tile(q, k, v, m, total, acc, live, qk_scale)
         _block_sums(
             w, base, sums_ptr, bases_ptr, bg, tile, max_tiles, spill_stride, is_cmp, GP, BC, R, L // STRIDE, SPILLS
@@ -434,113 +581,70 @@ def compressed_kernel(
 
 
 @triton.jit
-def rank_kernel(
-    position_ptr, table_ptr, gate_ptr, acc_ptr, m_ptr, total_ptr, sums_ptr, bases_ptr, best_ptr, both_ptr,
-    n_row_pages, n_slices, max_tiles, spill_stride, bests,
-    G: tl.constexpr, GROUP: tl.constexpr, GP: tl.constexpr, E: tl.constexpr, BE: tl.constexpr, L: tl.constexpr,
-    STRIDE: tl.constexpr, L_SLC: tl.constexpr, R: tl.constexpr, N: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr,
-    JS: tl.constexpr, SPILLS: tl.constexpr, INITIAL: tl.constexpr, LOCAL: tl.constexpr, SPLITS: tl.constexpr,
-    SB: tl.constexpr, WINDOWS: tl.constexpr, WB: tl.constexpr, PARTS: tl.constexpr, MERGES: tl.constexpr,
+def _select(
+    q_ptr, cos_ptr, sin_ptr, k_slc_ptr, v_slc_ptr, table_ptr, best_ptr, chosen_ptr, acc_ptr, m_ptr, total_ptr,
+    ranked_ptr,
+    bg, part, p, n_slices, bests, qk_scale,
+    G: tl.constexpr, GROUP: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr, BD: tl.constexpr,
+    E: tl.constexpr, BE: tl.constexpr, L_SLC: tl.constexpr, BS: tl.constexpr, N: tl.constexpr, BN: tl.constexpr,
+    JS: tl.constexpr, CB: tl.constexpr, CR: tl.constexpr, INITIAL: tl.constexpr, LOCAL: tl.constexpr,
+    SELECTS: tl.constexpr, PARTS: tl.constexpr, SELECT_STAGES: tl.constexpr, ONCE: tl.constexpr,
 ):  # fmt: skip
-    """Programs per row and kv head: n_slices keep the best of JS blocks each; MERGES add columns of other branches."""
-    bg = tl.program_id(1)
-    b = bg // G
-    h = tl.arange(0, GP)
-    first_part = bg * PARTS
-    part = tl.program_id(0)
-    p = tl.load(position_ptr + b)
-    if part < n_slices:
-        own = p // L_SLC
-        if (own >= N) & (part * JS <= own - LOCAL):
-            n_tiles = (tl.maximum(p + 1 - L + STRIDE, 0) // STRIDE + BC - 1) // BC
-            j = part * JS + tl.arange(0, JS)
-            free = (j >= INITIAL) & (j <= own - LOCAL)
-            page = tl.load(table_ptr + b * n_row_pages + j, mask=free, other=0)
-            _, base, total = _largest_and_sum(m_ptr, total_ptr, first_part, SPLITS, GP, SB, "")
-            # Heads that are padding have queries of zeros, and their weights must not count.
-            lse = tl.where(h < GROUP, base + tl.log2(total), float("inf"))
-            score = _slice_scores(
-                sums_ptr, bases_ptr, lse, bg, j, free, n_tiles * (BC // R), max_tiles, spill_stride, GP, BC // R, SPILLS
-            )
-            # Scores are not negative, so their bits order like integers; what is no number ranks by its bits, too.
-            key = tl.where(free, score.to(tl.int32, bitcast=True) & 2147483647, -1)
-            rank = _n_better(key, j, key, j)
-            at = best_ptr + (bg * n_slices + part) * BN + rank
-            tl.store(at, key, mask=rank < BN)
-            tl.store(at + bests, j, mask=rank < BN)
-            tl.store(at + 2 * bests, page, mask=rank < BN)
-    else:
-        e = (part - n_slices) * (BE // MERGES) + tl.arange(0, BE // MERGES)
-        gate_at = gate_ptr + (bg * GROUP + h) * 3
-        live = h < GROUP
-        cmp = _weighted(acc_ptr, m_ptr, total_ptr, first_part, SPLITS, e, GP, E, SB, "")
-        o = cmp * tl.load(gate_at, mask=live, other=0.0).to(tl.float32)[:, None]
-        win = _weighted(acc_ptr, m_ptr, total_ptr, first_part + SPLITS, WINDOWS, e, GP, E, WB, "")
-        o += win * tl.load(gate_at + 2, mask=live, other=0.0).to(tl.float32)[:, None]
-        tl.store(both_ptr + ((bg * GP + h) * E)[:, None] + e[None, :], o, mask=(e < E)[None, :])
-
-
-@triton.jit
-def _weighted(
-    acc_ptr, m_ptr, total_ptr, first, n, e, GP: tl.constexpr, E: tl.constexpr, PB: tl.constexpr, CACHE: tl.constexpr
-):
-    """Columns ``e`` of the output over parts ``first`` to ``first + n``: [GP, columns]; zeros where there is no key."""
-    s = tl.arange(0, PB)
-    h = tl.arange(0, GP)
-    at = ((first + s)[:, None] * GP + h[None, :]).to(tl.int64) * E
-    acc = tl.load(
-        acc_ptr + at[:, :, None] + e[None, None, :], mask=(s < n)[:, None, None] & (e < E)[None, None, :], other=0.0,
-        cache_modifier=CACHE,
-    )  # fmt: skip
-    factor, _, total = _largest_and_sum(m_ptr, total_ptr, first, n, GP, PB, CACHE)
-    return tl.sum(acc * factor[:, :, None], 0) / tl.where(total == 0.0, 1.0, total)[:, None]
-
-
-@triton.jit
-def selected_kernel(
-    q_ptr, k_slc_ptr, v_slc_ptr, position_ptr, table_ptr, best_ptr, gate_ptr, acc_ptr, m_ptr, total_ptr,
-    both_ptr, o_ptr, arrived_ptr, n_row_pages, n_slices, bests, qk_scale,
-    G: tl.constexpr, GROUP: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, E: tl.constexpr,
-    BE: tl.constexpr, L_SLC: tl.constexpr, BL: tl.constexpr, N: tl.constexpr, BN: tl.constexpr, JS: tl.constexpr,
-    CB: tl.constexpr, CR: tl.constexpr, INITIAL: tl.constexpr, LOCAL: tl.constexpr, SELECTS: tl.constexpr,
-    PARTS: tl.constexpr,
-):  # fmt: skip
-    """Programs per row and kv head: SELECTS, each with some of the chosen blocks; the last to end adds all."""
-    part = tl.program_id(0)
-    bg = tl.program_id(1)
-    b, g = bg // G, bg % G
-    h = tl.arange(0, GP)
-    first_part = (bg + 1) * PARTS - SELECTS
-    p = tl.load(position_ptr + b)
-    q = _queries(q_ptr, b, g, G, GROUP, GP, D, BD)
+    """A share of the chosen blocks."""
+    q = _queries(q_ptr, cos_ptr, sin_ptr, bg, p, GROUP, GP, D, HALF, BD)
     m = tl.full([GP], -float("inf"), tl.float32)
     total = tl.zeros([GP], tl.float32)
     acc = tl.zeros([GP, BE], tl.float32)
     n_chosen = tl.minimum(p // L_SLC + 1, N)
     per = (n_chosen + SELECTS - 1) // SELECTS
-    within = tl.arange(0, BL)
+    within = tl.arange(0, BS)
     # What is loaded in the loop depends on nothing that the loop loads.
     slots = tl.arange(0, BN)
-    blocks, row_pages = _chosen(
-        best_ptr, bests, table_ptr + b * n_row_pages, bg, p // L_SLC, n_slices, N, BN, JS, CB, CR, INITIAL, LOCAL
-    )
-    for slot in range(part * per, tl.minimum(part * per + per, n_chosen)):
+    blocks, row_pages = _forced(table_ptr, p // L_SLC, N, BN, INITIAL, LOCAL)
+    if ONCE:
+        _wait_for(ranked_ptr, n_slices + 1)
+        best_blocks = tl.load(chosen_ptr + bg * 2 * BN + slots, cache_modifier=".cg")
+        best_pages = tl.load(chosen_ptr + bg * 2 * BN + BN + slots, cache_modifier=".cg")
+    else:
+        _wait_for(ranked_ptr, n_slices)
+        best_blocks, best_pages = _best(
+            best_ptr, bests, bg, p // L_SLC, n_slices, N, BN, JS, CB, CR, INITIAL, LOCAL
+        )  # fmt: skip
+    blocks += best_blocks
+    row_pages += best_pages
+    for slot in tl.range(part * per, tl.minimum(part * per + per, n_chosen), num_stages=SELECT_STAGES):
         block = tl.sum(tl.where(slots == slot, blocks, 0), 0)
         page = tl.sum(tl.where(slots == slot, row_pages, 0), 0).to(tl.int64)
-        row = (page * G + g) * L_SLC + within
+        row = (page * G + bg % G) * L_SLC + within
         live = (within < L_SLC) & (block * L_SLC + within <= p)
         k = _rows(k_slc_ptr + row * D, live, D, BD)
         v = _rows(v_slc_ptr + row * E, live, E, BE)
         m, total, acc, _, _ = _attend_tile(q, k, v, m, total, acc, live, qk_scale)
-    _keep_part(m, total, acc, acc_ptr, m_ptr, total_ptr, first_part + part, GP, E, BE)
-    tl.debug_barrier()
-    if tl.atomic_add(arrived_ptr + bg, 1, sem="acq_rel") == SELECTS - 1:
-        tl.store(arrived_ptr + bg, 0)
-        e = tl.arange(0, BE)
-        live = h < GROUP
-        o = tl.load(both_ptr + ((bg * GP + h) * E)[:, None] + e[None, :], mask=(e < E)[None, :], other=0.0)
-        slc_gate = tl.load(gate_ptr + (bg * GROUP + h) * 3 + 1, mask=live, other=0.0).to(tl.float32)
-        slc = _weighted(acc_ptr, m_ptr, total_ptr, first_part, SELECTS, e, GP, E, SELECTS, ".cg")
-        o += slc * slc_gate[:, None]
-        o_at = o_ptr + ((bg * GROUP + h) * E)[:, None] + e[None, :]
-        tl.store(o_at, o.to(o_ptr.dtype.element_ty), mask=live[:, None] & (e < E)[None, :])
+    _keep_part(m, total, acc, acc_ptr, m_ptr, total_ptr, (bg + 1) * PARTS - SELECTS + part, GP, E, BE)
+
+
+@triton.jit
+def _merge(
+    gate_ptr, acc_ptr, m_ptr, total_ptr, o_ptr, attended_ptr, selected_ptr, bg, part,
+    GROUP: tl.constexpr, GP: tl.constexpr, E: tl.constexpr, BE: tl.constexpr, SPLITS: tl.constexpr, SB: tl.constexpr,
+    WINDOWS: tl.constexpr, WB: tl.constexpr, SELECTS: tl.constexpr, MERGES: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """Columns of the output: the three branches by their gates."""
+    h = tl.arange(0, GP)
+    live = h < GROUP
+    e = part * (BE // MERGES) + tl.arange(0, BE // MERGES)
+    gate_at = gate_ptr + (bg * GROUP + h) * 3
+    cmp_gate = tl.load(gate_at, mask=live, other=0.0).to(tl.float32)
+    slc_gate = tl.load(gate_at + 1, mask=live, other=0.0).to(tl.float32)
+    win_gate = tl.load(gate_at + 2, mask=live, other=0.0).to(tl.float32)
+    first_part = bg * PARTS
+    _wait_for(attended_ptr, SPLITS + WINDOWS)
+    o = _weighted(acc_ptr, m_ptr, total_ptr, first_part, SPLITS, e, GP, E, SB) * cmp_gate[:, None]
+    o += _weighted(acc_ptr, m_ptr, total_ptr, first_part + SPLITS, WINDOWS, e, GP, E, WB) * win_gate[:, None]
+    _wait_for(selected_ptr, SELECTS)
+    o += (
+        _weighted(acc_ptr, m_ptr, total_ptr, first_part + SPLITS + WINDOWS, SELECTS, e, GP, E, SELECTS)
+        * slc_gate[:, None]
+    )
+    o_at = o_ptr + ((bg * GROUP + h) * E)[:, None] + e[None, :]
+    tl.store(o_at, o.to(o_ptr.dtype.element_ty), mask=live[:, None] & (e < E)[None, :])

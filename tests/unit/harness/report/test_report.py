@@ -115,7 +115,7 @@ def test_control_trials_do_not_count_for_the_threshold(make_run):
     run, _ = make_run("threshold")
     assert len(run.records) == 23
     five = Findings(run=run).at_value(5)
-    assert (five.total, five.bad, five.good) == (2, 2, 0)
+    assert (len(five), five.bad, five.good) == (2, 2, 0)
 
 
 def test_a_control_shows_everything_in_which_it_differs(make_run, parts):

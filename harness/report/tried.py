@@ -1,0 +1,164 @@
+"""Tried: trials with their numbers, and what those of one cell show together. No prose."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, TypeVar
+
+from harness.core.verdict import Answer, Kind
+from harness.report.text import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from harness.core.point import Point, Value
+    from harness.core.record import TrialRecord
+    from harness.core.verdict import Verdict
+
+K = TypeVar("K")
+
+UNTOLD = frozenset({Kind.UNRESOLVED, Kind.INFRA})
+"""What a trial ended in that says neither that its cell fails nor that it does not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbered:
+    """A trial with its number in the run, from 1."""
+
+    number: int
+    record: TrialRecord
+
+    @property
+    def verdict(self) -> Verdict:
+        """What was concluded of it."""
+        return self.record.verdict
+
+    @property
+    def cell(self) -> Point:
+        """The settings that it ran with."""
+        return self.record.trial.point
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it was run with one thing changed, and so does not count for the threshold."""
+        return self.record.trial.is_control
+
+    @property
+    def word(self) -> str:
+        """What it ended in; SLOW whatever the reason, since a limit ends a slow trial before all reasons are seen."""
+        return "SLOW" if self.verdict.kind is Kind.SLOW else str(self.verdict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """Some trials, those of one cell in most cases, and what they show together."""
+
+    trials: tuple[Numbered, ...] = ()
+
+    def __iter__(self) -> Iterator[Numbered]:
+        return iter(self.trials)
+
+    def __len__(self) -> int:
+        return len(self.trials)
+
+    @property
+    def first(self) -> Numbered:
+        """The one to look at."""
+        return self.trials[0]
+
+    @property
+    def good(self) -> int:
+        """Trials that passed."""
+        return sum(t.record.answer is Answer.GOOD for t in self.trials)
+
+    @property
+    def bad(self) -> int:
+        """Trials that showed the failure being sought."""
+        return sum(t.record.answer is Answer.BAD for t in self.trials)
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """Every kind of verdict that was reached."""
+        return frozenset(trial.verdict.kind for trial in self.trials)
+
+    @property
+    def passed(self) -> int:
+        """Those whose verdict is PASS, whatever was sought."""
+        return sum(trial.verdict.kind is Kind.PASS for trial in self.trials)
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether each of them passed."""
+        return self.kinds == {Kind.PASS}
+
+    @property
+    def is_untold(self) -> bool:
+        """Whether none of them says that its cell fails, nor that it does not."""
+        return self.kinds <= UNTOLD
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What they ended in, each word once: ``("PASS", "HANG (deadlock)")``."""
+        return tuple(dict.fromkeys(trial.word for trial in self.trials))
+
+    @property
+    def ending(self) -> str:
+        """The same for comparison: ``HANG (deadlock), PASS``."""
+        return listed(sorted(self.words))
+
+    @property
+    def verdicts(self) -> dict[str, int]:
+        """How often each verdict was reached, the most frequent first."""
+        return verdicts(trial.record for trial in self.trials)
+
+    @property
+    def longest_s(self) -> float:
+        """How long the longest of them took, seconds."""
+        return max((trial.record.outcome.duration_s for trial in self.trials), default=0.0)
+
+    @property
+    def pass_s(self) -> float | None:
+        """Median seconds of the trials that passed."""
+        times = [t.record.outcome.duration_s for t in self.trials if t.verdict.kind is Kind.PASS]
+        return median(times) if times else None
+
+    @property
+    def peak_bytes(self) -> int:
+        """Most memory that any of them held."""
+        return max((t.record.measurement.peak_rss_bytes for t in self.trials), default=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell(Tried):
+    """The search's trials at one value of the axis."""
+
+    value: Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group(Tried):
+    """Trials of one cell that ended alike; ``value`` is its value on the axis, or its name where there are many."""
+
+    value: Value
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether this is the failure being sought."""
+        return self.first.record.answer is Answer.BAD
+
+
+def verdicts(records: Iterable[TrialRecord]) -> dict[str, int]:
+    """How often each verdict was reached, the commonest first."""
+    return dict(Counter(str(record.verdict) for record in records).most_common())
+
+
+def together(trials: Iterable[Numbered], key: Callable[[Numbered], K | None]) -> dict[K, Tried]:
+    """``trials`` with the same key together, those that have none left out; in the order of the first of each."""
+    found: dict[K, list[Numbered]] = {}
+    for trial in trials:
+        name = key(trial)
+        if name is not None:
+            found.setdefault(name, []).append(trial)
+    return {name: Tried(trials=tuple(some)) for name, some in found.items()}
