@@ -173,14 +173,19 @@ def _plain_attributes(source: str) -> frozenset[str]:
     classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
     if not all(map(_is_simple, classes)):
         return frozenset()
-    names = {one.name for one in classes}
+    targets: list[ast.Name | ast.Attribute] = [*_stored(nodes, ast.Attribute)]
+    others: set[str] = set()
+    bases = {"self"}
+    for simple in classes:
+        bases.add(simple.name)
+        targets += _targets_in(simple)
+        others |= _functions_in(simple)
+    bases |= _objects(nodes, bases)
     plainly = _given(nodes, _is_number)
-    bound = [(one, one.attr) for one in _stored(nodes, ast.Attribute)]
-    inside = [(target, target.id) for one in classes for target in _targets_in(one)]
-    functions = set[str]().union(*map(_functions_in, classes))
-    given = {name for _, name in (*bound, *inside)}
-    others = {name for node, name in (*bound, *inside) if id(node) not in plainly} | functions
-    bases = _objects(nodes, names) | names | {"self"}
+    given: set[str] = set()
+    for target in targets:
+        name = target.attr if isinstance(target, ast.Attribute) else target.id
+        (given if id(target) in plainly else others).add(name)
     return frozenset(f"{base}.{attribute}" for base in bases for attribute in given - others)
 
 
@@ -195,17 +200,22 @@ def _given(nodes: Sequence[ast.AST], fits: Callable[[ast.expr | None], bool]) ->
     found: set[int] = set()
     for node in nodes:
         if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and fits(node.value):
-            found |= {id(target) for target in (node.targets if isinstance(node, ast.Assign) else [node.target])}
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                found.add(id(target))
     return found
 
 
 def _objects(nodes: Sequence[ast.AST], classes: set[str]) -> set[str]:
     """The names that only ever get an object that one of these classes makes."""
     made = _given(nodes, lambda value: isinstance(value, ast.Call) and _called(value) in classes)
-    stored = _stored(nodes, ast.Name)
-    others = {name.id for name in stored if id(name) not in made}
-    others |= {node.arg for node in nodes if isinstance(node, ast.arg)}
-    return {name.id for name in stored} - others
+    found: set[str] = set()
+    others: set[str] = set()
+    for name in _stored(nodes, ast.Name):
+        (found if id(name) in made else others).add(name.id)
+    for node in nodes:
+        if isinstance(node, ast.arg):
+            others.add(node.arg)
+    return found - others
 
 
 _Stored = TypeVar("_Stored", ast.Name, ast.Attribute)

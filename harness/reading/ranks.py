@@ -266,8 +266,11 @@ class _Relations:
 def _may_come_by_a_thread(one: Standing) -> bool:
     """Whether a thread of the program's own, asleep for all of the silence, may yet make the call for its rank."""
     decides = one.thread.tid if one.thread is not None else one.pid
-    own = {t.tid for sample in one.samples for t in sample.threads if any(is_own(f) for f in python_frames(t))}
-    return bool((own - {decides}) & one.unwoken)
+    for sample in one.samples:
+        for thread in sample.threads:
+            if thread.tid != decides and thread.tid in one.unwoken and any(map(is_own, python_frames(thread))):
+                return True
+    return False
 
 
 def _place(meeting: Meeting | None) -> tuple[str, str] | None:

@@ -129,7 +129,7 @@ class Standing:
         for look in self.looks:
             if look.undisturbed_since in by_id:
                 woke |= _woken(by_id[look.undisturbed_since], look)
-        return frozenset(t.tid for t in self.looks[-1].threads if t.timed) - woke
+        return frozenset(thread.tid for thread in self.looks[-1].threads if thread.timed) - woke
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -140,7 +140,11 @@ class Standing:
 def _woken(first: ProcessState, last: ProcessState) -> set[int]:
     """The threads that woke between two looks at a process."""
     before = {thread.tid: thread.voluntary_switches for thread in first.threads}
-    return {t.tid for t in last.threads if before.get(t.tid, t.voluntary_switches) != t.voluntary_switches}
+    found: set[int] = set()
+    for thread in last.threads:
+        if before.get(thread.tid, thread.voluntary_switches) != thread.voluntary_switches:
+            found.add(thread.tid)
+    return found
 
 
 def standings(evidence: Evidence, *, since_s: float) -> dict[int, Standing]:
@@ -372,32 +376,40 @@ def alive(
     A process that computes and goes nowhere (``goes_nowhere``) does not go on; another thread of it may still help.
     """
     found: dict[int, Chance] = {}
-    helpful = {pid for pid, one in stand.items() if any(c.moves or c.ender is not None for c in one.helps)}
+    helpful: set[int] = set()
     for pid, one in stand.items():
-        if goes_nowhere(one):
-            continue
-        own = next((chance for chance in one.chances if chance.moves or chance.ender is not None), None)
-        if own is not None:
+        if any(map(_needs_no_process, one.helps)):
+            helpful.add(pid)
+        own = next(filter(_needs_no_process, one.chances), None)
+        if own is not None and not goes_nowhere(one):
             found[pid] = own
     grown = True
     while grown:
         grown = False
         for pid, one in stand.items():
-            if pid not in helpful and any(_has_come(c, found, helpful) for c in one.helps):
+            if pid not in helpful and _first_come(one.helps, found, helpful) is not None:
                 helpful.add(pid)
                 grown = True
             if pid in found or goes_nowhere(one):
                 continue
-            chance = next((c for c in one.chances if _has_come(c, found, helpful)), None)
+            chance = _first_come(one.chances, found, helpful)
             if chance is not None:
                 found[pid] = chance
                 grown = True
     return found
 
 
-def _has_come(chance: Chance, found: Mapping[int, Chance], helpful: set[int]) -> bool:
-    """Whether one of the processes that ``chance`` depends on may do what it depends on."""
-    return any(pid in found or (chance.any_thread and pid in helpful) for pid in chance.who)
+def _needs_no_process(chance: Chance) -> bool:
+    """Whether it depends on no other process of the job."""
+    return chance.moves or chance.ender is not None
+
+
+def _first_come(chances: Iterable[Chance], found: Mapping[int, Chance], helpful: set[int]) -> Chance | None:
+    """The first chance of which a process that it depends on may do what it depends on; None without one."""
+    for chance in chances:
+        if not chance.who.isdisjoint(found) or (chance.any_thread and not chance.who.isdisjoint(helpful)):
+            return chance
+    return None
 
 
 def culprit(stand: Mapping[int, Standing], start: int) -> Standing:
