@@ -197,25 +197,25 @@ def _is_simple(one: ast.ClassDef) -> bool:
 
 def _given(nodes: Sequence[ast.AST], fits: Callable[[ast.expr | None], bool]) -> set[int]:
     """The targets of all assignments whose value ``fits``."""
-    found: set[int] = set()
+    targets: set[int] = set()
     for node in nodes:
         if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and fits(node.value):
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                found.add(id(target))
-    return found
+                targets.add(id(target))
+    return targets
 
 
 def _objects(nodes: Sequence[ast.AST], classes: set[str]) -> set[str]:
     """The names that only ever get an object that one of these classes makes."""
     made = _given(nodes, lambda value: isinstance(value, ast.Call) and _called(value) in classes)
-    found: set[str] = set()
+    objects: set[str] = set()
     others: set[str] = set()
     for name in _stored(nodes, ast.Name):
-        (found if id(name) in made else others).add(name.id)
+        (objects if id(name) in made else others).add(name.id)
     for node in nodes:
         if isinstance(node, ast.arg):
             others.add(node.arg)
-    return found - others
+    return objects - others
 
 
 _Stored = TypeVar("_Stored", ast.Name, ast.Attribute)

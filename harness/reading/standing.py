@@ -140,11 +140,11 @@ class Standing:
 def _woken(first: ProcessState, last: ProcessState) -> set[int]:
     """The threads that woke between two looks at a process."""
     before = {thread.tid: thread.voluntary_switches for thread in first.threads}
-    found: set[int] = set()
+    woke: set[int] = set()
     for thread in last.threads:
         if before.get(thread.tid, thread.voluntary_switches) != thread.voluntary_switches:
-            found.add(thread.tid)
-    return found
+            woke.add(thread.tid)
+    return woke
 
 
 def standings(evidence: Evidence, *, since_s: float) -> dict[int, Standing]:
