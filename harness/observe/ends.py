@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from harness.reading.waits import SIGNAL_CALLS, may_be_let_on
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from harness.observe.syscalls import Call
 
@@ -97,13 +97,10 @@ class Ends:
             return ""
         if pid not in self._code:
             self._code[pid] = self._executable(pid)
-        starts = [low for low, _, _ in self._code[pid]]
         for (word,) in _WORD.iter_unpack(data):
-            index = bisect(starts, word) - 1
-            if index >= 0 and word < self._code[pid][index][1]:
-                name = self._code[pid][index][2].rpartition("/")[2]
-                if not name.startswith(_C_LIBRARY):
-                    return name
+            name = _file_at(word, self._code[pid])
+            if name and not name.startswith(_C_LIBRARY):
+                return name
         return ""
 
     def _executable(self, pid: int) -> list[tuple[int, int, str]]:
@@ -323,6 +320,12 @@ class Ends:
                 return file.readlines()
         except OSError:
             return []
+
+
+def _file_at(address: int, code: Sequence[tuple[int, int, str]]) -> str:
+    """The name of the file whose code lies at an address; empty where none does."""
+    index = bisect(code, address, key=lambda region: region[0]) - 1
+    return code[index][2].rpartition("/")[2] if index >= 0 and address < code[index][1] else ""
 
 
 def _serves(listening: str, *, local: str, to: str) -> bool:
