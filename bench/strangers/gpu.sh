@@ -14,10 +14,11 @@ timeout 150 "$venv/bin/nsa-harness" run --limit 60s --runs "$out/runs" -- $loop 
 sed -n '/^SLOW/,/^where/p;/^HANG/,/^where/p;/^UNRESOLVED/,/^where/p' "$out/token-loop.txt"
 (timeout 400 $loop >"$out/token-loop-alone.txt" 2>&1) &
 alone=$!
-timeout 330 "$venv/bin/python" -m bench.strangers --cases 40 --seed "$seed" --jobs 5 --gpus 1 --wall 60 \
-  --json "$out/strangers.json" >"$out/strangers.txt" 2>&1
+timeout 390 "$venv/bin/python" -m bench.strangers --cases 40 --seed "$seed" --jobs 5 --gpus 1 --wall 60 --minutes 6.4 \
+  --evidence "$venv/not-right" --json "$out/strangers.json" >"$out/strangers.txt" 2>&1
 tail -n 16 "$out/strangers.txt"
 grep -v -E " right | void " "$out/strangers.txt" | head -30
 wait $alone
 cat "$out/token-loop-alone.txt"
+(cd "$venv" && find not-right -type f -size -2M -print0 | tar -czf "$out/not-right.tgz" --null -T -)
 rm -rf "$out/runs"

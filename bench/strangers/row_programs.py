@@ -225,6 +225,8 @@ def reduce_in(group):
     dist.all_reduce(t, group=group)
     return t.sum().item()
 tensors, experts = dist.new_group(), dist.new_group()
+reduce_in(tensors)
+reduce_in(experts)
 first_steps()
 if rank == 1:
     now()
