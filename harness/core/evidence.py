@@ -131,6 +131,7 @@ class StackSample:
     """The stacks of one process at one moment, from one source; ``loops`` are those that its frames were in.
 
     ``positions`` are what the process itself said of the lists that its loops go through, the innermost first.
+    ``ran`` says that its main thread, asked at this moment, ran Python: whatever it waits for, it goes on in between.
     ``variables`` are those of the program's own frames, kept only where the user asked for them.
     ``stopped_s`` is how long the process was stopped for it, seconds.
     """
@@ -144,6 +145,7 @@ class StackSample:
     threads: tuple[ThreadStack, ...]
     loops: tuple[LoopSample, ...] = ()
     positions: tuple[Position, ...] = ()
+    ran: bool = False
     variables: tuple[FrameLocals, ...] = ()
     stopped_s: float = 0.0
 

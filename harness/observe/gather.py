@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.core.evidence import Evidence, Measurement, RankFacts, SourceFailure
+from harness.core.outcome import Exit
 from harness.observe.answers import read_answers, steps_wanted
 from harness.observe.logs import log_tails
 from harness.observe.ranks import torchrun_ends
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.evidence import WorkerResult
-    from harness.core.outcome import Exit
     from harness.core.trial import Trial
     from harness.observe.devices.devices import Devices
     from harness.observe.heartbeat import Heartbeats
@@ -116,7 +116,9 @@ def _rank_facts(
     pid = sources.ranks.pids.get(number) or (marks.pid if marks else 0) or None
     # torchrun speaks of the PID that the rank called itself by.
     named = marks.said if marks else pid
-    exit_ = end.exit if end else None if ended_by_us or named is None else said.get(named)
+    exit_ = None if ended_by_us or named is None else said.get(named)
+    if end is not None and (exit_ is None or end.exit != Exit()):
+        exit_ = end.exit
     return RankFacts(
         id=f"rank-{number}",
         rank=number,

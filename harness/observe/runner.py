@@ -19,7 +19,7 @@ from harness.observe.gather import Sources, gather, word_of
 from harness.observe.heartbeat import Heartbeats
 from harness.observe.oom import OomKills
 from harness.observe.progress import Taps
-from harness.observe.ranks import Ranks
+from harness.observe.ranks import RankEnd, Ranks
 from harness.observe.sampler import Native, Sampler
 from harness.observe.watch import ROUND, Act, State, Step, next_step
 from harness.reading import pace
@@ -107,6 +107,7 @@ class Runner:
         self.raised_s: dict[int, float] = {}
         self.verdict: Verdict | None = None
         self.time_is_up = False
+        self._absent: set[int] = set()
         self._silence_begins()
 
     def _silence_begins(self) -> None:
@@ -157,6 +158,7 @@ class Runner:
             self.tell(note=f"{cause}: looking into it")
         if step.act is Act.LOOK:
             self.sampler.look()
+            self._note_absent_ranks()
             self.eyes.devices.look(self.job())
         elif step.act is Act.DUMP:
             self.sampler.dump(Native.ALL if step.native else self._gentle())
@@ -172,6 +174,15 @@ class Runner:
         seen = len(self.sampler.stacks) > len(self.living()) or self.position >= len(ROUND)
         if heard and seen:
             self.ask()
+
+    def _note_absent_ranks(self) -> None:
+        """A rank of which two looks in a row found no process has ended, though nobody says how."""
+        members = self.census.members()
+        absent = {rank for rank, pid in self.ranks.pids.items() if pid not in members} - self.ranks.ended.keys()
+        absent -= self.census.ranks().keys()  # begun anew, and has not spoken yet
+        for rank in absent & self._absent:
+            self.ranks.ended[rank] = RankEnd(exit=Exit(), t_s=self.age_s())
+        self._absent = absent
 
     def _gentle(self) -> Native:
         """The first dump of a silence leaves everybody alone, the others take native frames of what stands still."""

@@ -32,6 +32,12 @@ AT_ONCE = 8
 HELPERS = 12
 """Processes beside those that train whose stacks are taken; of many workers a few will do."""
 
+WHOLE_ANSWER_S = 3.0
+"""How long a process may take to say where its loops are: on a busy machine its main thread waits for a core."""
+
+ANY_ANSWER_S = 0.5
+"""How long one is waited for that most likely cannot answer, because it waits in C; no answer proves nothing."""
+
 SIGNALLING = "faulthandler"
 """A source that sends a signal: not to a process of which nobody knows what it does with it."""
 
@@ -143,23 +149,36 @@ class Sampler:
                     frames = (frame for thread in sample.threads for frame in thread.frames)
                     sample = replace(sample, loops=endless_by_source(sample, sources(sample.pid, frames)))
                 self.stacks.append(self._named(sample))
-        for rank, pid in self._ranks().items():
-            self._ask_inside(pid, rank)
+        with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+            list(pool.map(self._ask_inside, self._ranks().values(), self._ranks().keys()))
 
     def _ask_inside(self, pid: int, rank: int) -> None:
-        """Ask a process in a loop that gets on where the loops around it are, or for variables that nobody saw."""
+        """Ask a process in a loop that gets on where the loops around it are, or for variables that nobody saw.
+
+        One that burns a core in a wait, for its GPU or for other ranks, is asked whether it goes on in between: many
+        short waits look like one without an end.
+        """
         asker = next((source for source in self._sources if isinstance(source, Faulthandler)), None)
         plain = [i for i, sample in enumerate(self.stacks) if sample.pid == pid and not sample.native]
         if asker is None or not plain:
             return
         sample = self.stacks[plain[-1]]
-        if not lacks_variables(sample) and not progress([self.stacks[i] for i in plain]):
+        lacks = lacks_variables(sample)
+        telling = lacks or bool(progress([self.stacks[i] for i in plain]))
+        if not telling and not self._seems_to_wait(pid):
             return
-        said = asker.inside(pid=pid, rank=rank, trial_dir=self._trial_dir)
-        if lacks_variables(sample):
+        limit_s = WHOLE_ANSWER_S if telling else ANY_ANSWER_S
+        said = asker.inside(pid=pid, rank=rank, trial_dir=self._trial_dir, limit_s=limit_s)
+        if lacks:
             frames = (frame for thread in sample.threads for frame in thread.frames)
             sample = with_variables(sample, said.variables, sources(pid, frames))
-        self.stacks[plain[-1]] = replace(sample, positions=said.positions)
+        self.stacks[plain[-1]] = replace(sample, positions=said.positions, ran=said.ran)
+
+    def _seems_to_wait(self, pid: int) -> bool:
+        """Whether the last dump shows a process in a wait for its GPU or for other ranks."""
+        last = [stack for stack in self.stacks if stack.pid == pid][-2:]  # with native frames, and without
+        threads = [deciding_thread(stack) for stack in last]
+        return any(thread is not None and meeting_of(thread) is not None for thread in threads)
 
     def disturbed(self) -> None:
         """Something else asked the processes for an answer: no window reaches across it."""

@@ -63,6 +63,10 @@ class GpuView:
         partly = any(0 < percent < FULL for percent in self.utilisations)
         return partly or max(traffic, default=0) > NO_TRAFFIC or max(drawn, default=0.0) > LOW_POWER
 
+    def is_shared(self, pid: int) -> bool:
+        """Whether other processes than ``pid`` compute on it, or may: then its numbers are theirs as well."""
+        return any(_may_compute(p, sample) for sample in self.samples for p in sample.processes if p.pid != pid)
+
     @property
     def seconds(self) -> float:
         """From the first sample to the last."""
@@ -128,6 +132,13 @@ class Gpus:
 def gpus_of_pids(evidence: Evidence, pids: Iterable[int | None], *, since_s: float = 0.0) -> tuple[GpuView, ...]:
     """The GPUs of these processes, as :meth:`Gpus.of` has them."""
     return Gpus(evidence.gpus).of(pids, since_s=since_s)
+
+
+def _may_compute(process: GpuProcess, sample: GpuSample) -> bool:
+    """Whether a process uses a GPU's multiprocessors, or holds memory where the driver tells of nobody what it uses."""
+    if process.sm_percent is None and all(other.sm_percent is None for other in sample.processes):
+        return _matters(process, sample)
+    return (process.sm_percent or 0) >= FOREIGN_SM
 
 
 def _matters(process: GpuProcess, sample: GpuSample) -> bool:

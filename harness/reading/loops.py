@@ -65,6 +65,9 @@ ENDLESS = frozenset({"count", "cycle"})
 ENDS = frozenset({"next", "exit", "_exit", "quit", "abort"})
 """Functions that may leave the loop they are called in: by ``StopIteration``, or with the program."""
 
+HOOKS = frozenset({"addaudithook", "settrace", "setprofile", "monitoring", "callbacks", "finalize"})
+"""Names of ``sys``, ``gc`` and ``weakref`` by which a function is run within others, a sleep among them."""
+
 _OVER = frozenset({"enumerate", "tqdm", "iter", "reversed", "track"})
 """Functions that give their first argument's items one by one."""
 
@@ -136,7 +139,17 @@ def read_loops(source: str, *, line: int) -> tuple[Loop, ...]:
             around.append(inner)
         node = inner
     plain = _plain_names(source) | _plain_attributes(source)
-    return tuple(_loop(one, texts, plain) for one in reversed(around))
+    loops = tuple(_loop(one, texts, plain) for one in reversed(around))
+    return tuple(replace(one, awaited=frozenset()) for one in loops) if _sets_hooks(source) else loops
+
+
+@lru_cache(maxsize=16)
+def _sets_hooks(source: str) -> bool:
+    """Whether a file may have Python run a function of its own now and then, which may set what a loop waits for."""
+    tree = _tree(source)
+    nodes = ast.walk(tree) if tree is not None else ()
+    named = [n.attr if isinstance(n, ast.Attribute) else n.name if isinstance(n, ast.alias) else "" for n in nodes]
+    return not HOOKS.isdisjoint(named)
 
 
 @lru_cache(maxsize=16)

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 MEETINGS = frozenset({"init_process_group", "rendezvous", "new_group", "_store_based_barrier"})
 """Where ranks wait for each other to come to life."""
 
-PAIRS = frozenset({"send", "recv", "batch_isend_irecv"})
-"""Calls that another call completes: two ranks in different ones of these may well meet."""
+PAIRS = frozenset({"send", "isend", "recv", "irecv", "batch_isend_irecv"})
+"""Calls that another call completes: two ranks in different ones of these may well meet. ``isend`` and ``irecv`` return
+at once, but for the first between two ranks, in which NCCL waits for the other to make their communicator."""
 
 ROOTED = PAIRS | {
     "broadcast",

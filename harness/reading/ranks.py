@@ -25,10 +25,11 @@ from harness.reading.standing import Chance, Standing, alive, standings
 from harness.reading.waits import Ender
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from harness.core.devices import CollectiveState
     from harness.core.evidence import Evidence
+    from harness.reading.gpus import GpuView
 
 
 SPIN_S = 2.5
@@ -122,7 +123,12 @@ _AT_WORK = Chance(how="it waits for its GPU, which may be at work", ender=Ender.
 def spins(one: Standing, gpus: Gpus) -> bool:
     """Whether the GPU of a process was seen for some time to be occupied all the time by what works on nothing."""
     seen = gpus.of({one.pid}, since_s=one.looks[0].t_s - 1.0)
-    return bool(seen) and all(gpu.occupied_by_nothing and gpu.seconds >= SPIN_S and gpu.tells_power for gpu in seen)
+    return _work_on_nothing(one, seen) and all(gpu.seconds >= SPIN_S and gpu.tells_power for gpu in seen)
+
+
+def _work_on_nothing(one: Standing, seen: Sequence[GpuView]) -> bool:
+    """Whether these GPUs of a process are full all the time and do nothing, as far as their numbers are its own."""
+    return bool(seen) and all(gpu.occupied_by_nothing and not gpu.is_shared(one.pid) for gpu in seen)
 
 
 def late_ranks(parted: Divergence) -> tuple[int, ...]:
@@ -171,6 +177,8 @@ class _Relations:
         for rank, pid in job.ranks.items():
             self._at.setdefault(_place(job.stand[pid].meeting), []).append(rank)
         self._waits: dict[object, tuple[Chance, ...]] = {}
+        own = frozenset(job.ranks.values())
+        self._launchers = frozenset(job.stand[pid].parent for pid in own).intersection(job.stand) - own
 
     def job(self) -> Job:
         """The job with its ranks related."""
@@ -215,11 +223,10 @@ class _Relations:
         if one.motion.polls or (one.meeting is not None and one.meeting.kind == "gpu"):
             return True
         nccl = any("nccl" in state.backend.lower() for state in self._states.get(rank, ()))
-        return one.motion.counters_still and (nccl or self._occupied(one))
+        return one.motion.data_still and (nccl or self._occupied(one))
 
     def _occupied(self, one: Standing) -> bool:
-        gpus = self._gpus.of({one.pid}, since_s=one.looks[0].t_s)
-        return bool(gpus) and all(gpu.occupied_by_nothing for gpu in gpus)
+        return _work_on_nothing(one, self._gpus.of({one.pid}, since_s=one.looks[0].t_s))
 
     def _gpu_waits_for_ranks(self, one: Standing, rank: int) -> bool:
         """Whether a rank that waits for its GPU waits for other ranks there: an operation of its own is not over."""
@@ -228,7 +235,10 @@ class _Relations:
 
     def _until_they_come(self, missing: frozenset[int]) -> tuple[Chance, ...]:
         if missing not in self._waits:
-            self._waits[missing] = tuple(self._until(rank) for rank in sorted(missing - self._job.gone))
+            chances = [self._until(rank) for rank in sorted(missing - self._job.gone)]
+            if missing & self._job.gone and self._launchers:
+                chances.append(Chance(how="what started a rank that has ended may start it anew", who=self._launchers))
+            self._waits[missing] = tuple(chances)
         return self._waits[missing]
 
     def _until(self, rank: int) -> Chance:
@@ -249,7 +259,7 @@ class _Relations:
         for at, ranks in self._at.items():
             apart |= frozenset[int]() if _together(place, at) else frozenset(ranks)
         apart -= {rank}
-        chances = self._until_they_come(apart | job.elsewhere)
+        chances = self._until_they_come(apart | job.elsewhere | job.gone)
         if others and not apart and not job.elsewhere and not job.gone:
             if self._all_spin:
                 return ()  # every card waits for the others', and nobody computes
@@ -285,8 +295,8 @@ def _together(one: tuple[str, str] | None, other: tuple[str, str] | None) -> boo
     kinds = {one[0], other[0]}
     if "gpu" in kinds:
         return "pair" not in kinds
-    return _COMPLETES[one[1]] == other[1] if kinds == {"pair"} else one == other
+    return _SIDES[one[1]] + _SIDES[other[1]] == 0 if kinds == {"pair"} else one == other
 
 
-_COMPLETES = {"send": "recv", "recv": "send", "batch_isend_irecv": "batch_isend_irecv"}
-"""Calls for one other rank, each with the one that completes it."""
+_SIDES = {"send": 1, "isend": 1, "recv": -1, "irecv": -1, "batch_isend_irecv": 0}
+"""Calls for one other rank: one that gives is completed by one that takes, and what does both by its like."""

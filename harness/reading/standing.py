@@ -73,9 +73,9 @@ class Standing:
     """One process in its silence. ``thread`` is the stack of the thread that decides, ``wait`` what it waits for.
 
     ``chances`` are all that may let it go on; none: it never will. ``meeting`` is the collective, or the GPU, that its
-    stacks agree it waits for. ``helps`` are what may let its other threads go on: one of them may send what another
-    process waits for, though this one never goes on. ``asks`` says that it merely asks others again and again whether
-    they are done, or have work.
+    stacks agree it waits for; none where it ran Python in between, when it was asked. ``helps`` are what may let its
+    other threads go on: one of them may send what another process waits for, though this one never goes on. ``asks``
+    says that it merely asks others again and again whether they are done, or have work.
     """
 
     pid: int
@@ -193,7 +193,7 @@ def standing(
     main = next((t for t in last.threads if t.tid == last.pid), last.threads[0] if last.threads else None)
     state = _state_of(last, thread) or main
     wait = wait_of(state) if state is not None else None
-    meeting = agreed_meeting(samples)
+    meeting = None if any(sample.ran for sample in taken) else agreed_meeting(samples)
     polls = moved is not None and moved.polls and state is not None and bool(state.timed)
     asks = polls and thread is not None and asks_again(thread)
     # Whoever has started nobody asks the process that started it: a loader's worker without work.
@@ -245,7 +245,7 @@ def _chances(
     if moved.has_changed:
         yield Chance(how="it has begun another wait since it was looked at for a while")
         return
-    if not moved.still and not _only_gil_waiters(moved, samples, keeper):
+    if not moved.still and not _only_gil_waiters(moved, samples, keeper) and not _only_others_wake(moved, state):
         yield from _moves(moved, state)
         return
     for name in ALARMS.intersection(last.handles):
@@ -363,6 +363,19 @@ def _only_gil_waiters(moved: Motion, samples: Sequence[StackSample], keeper: int
     python = {t.tid for sample in samples for t in sample.threads if python_frames(t)}
     used = {tid for window in moved.windows for tid, seconds in window.cpu_by_thread if seconds > 0.0}
     return used <= python - {keeper}
+
+
+def _only_others_wake(moved: Motion, state: ThreadState | None) -> bool:
+    """Whether the thread that decides slept through it all, in a wait without a limit, while others woke now and then.
+
+    Then it is asked who can end that wait, which those threads may be: CUDA's and NCCL's own poll their connections.
+    """
+    if state is None or state.timed is not False or not moved.polls or not moved.switches:
+        return False
+    switches: set[int] = set()
+    for look in moved.looks:
+        switches.update(thread.switches for thread in look.threads if thread.tid == state.tid)
+    return len(switches) == 1
 
 
 # -- the closure

@@ -53,6 +53,10 @@ RSS_FLOOR_BYTES = 1 << 20
 FAULTS_FLOOR_PER_S = 20.0
 """Page faults a second below which memory does not move; healthy but slow steps measured 2,700 to 9,500."""
 
+KEEPS_ALIVE_BYTES_PER_S = 256.0
+"""Bytes a second that a process may read and write without anything of it moving: a rank on its way into a communicator
+of NCCL measured 66, of its watchdog and its store."""
+
 TICKERS = (
     "gloo_tcp_loop",
     "pt_gloo_runloop",
@@ -257,11 +261,16 @@ class Motion:
     @property
     def counters_still(self) -> bool:
         """Whether neither memory nor page faults nor I/O moved."""
-        return (
-            abs(self.rss_bytes) < RSS_FLOOR_BYTES
-            and self.faults <= FAULTS_FLOOR_PER_S * self.seconds
-            and self.io_bytes == 0
-        )
+        return self._memory_still and self.io_bytes == 0
+
+    @property
+    def data_still(self) -> bool:
+        """The same, but for the few bytes by which threads beside the program's own keep its connections alive."""
+        return self._memory_still and self.io_bytes <= KEEPS_ALIVE_BYTES_PER_S * self.seconds
+
+    @property
+    def _memory_still(self) -> bool:
+        return abs(self.rss_bytes) < RSS_FLOOR_BYTES and self.faults <= FAULTS_FLOOR_PER_S * self.seconds
 
 
 def motion(

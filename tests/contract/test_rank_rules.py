@@ -668,6 +668,68 @@ def test_a_stopped_rank_must_be_seen_stopped_for_five_seconds():
     assert classify(held).kind is Kind.UNRESOLVED
 
 
+def with_a_thread(seen: Case, *, rank: int, **how: Any) -> Case:
+    """The same case, in which a thread of one rank beside its main one waits otherwise, and woke now and then."""
+    found: list[ProcessState] = []
+    for i, look in enumerate(seen.evidence.processes):
+        if look.rank == rank:
+            other = replace(look.threads[0], tid=800 + rank, name="NCCL Service", state="S", **how)
+            other = replace(other, voluntary_switches=5 + 5 * i)
+            look = replace(look, threads=(*look.threads, other))
+        found.append(look)
+    return replace(seen, evidence=replace(seen.evidence, processes=tuple(found)))
+
+
+POLLS = {"wchan": "poll_schedule_timeout", "call": "restart", "timed": None}
+"""A wait with a limit that nobody could see, since a dump had interrupted it."""
+
+
+def test_a_rank_that_waits_for_another_does_not_continue_it_by_a_thread_of_its_library():
+    stopped = certain(WAITS_FOR_GRADIENTS, STOPPED)
+    assert told(classify(with_a_thread(stopped, rank=0, **POLLS))) == "HANG stopped high"
+
+
+@pytest.mark.parametrize(("a_second", "kind"), [(66, Kind.HANG), (4000, Kind.UNRESOLVED)])
+def test_a_rank_that_burns_a_core_in_a_first_call_is_not_moved_by_what_keeps_its_connections_alive(a_second, kind):
+    """NCCL makes a communicator in the first call: its watchdog and its store read and write a little meanwhile."""
+    seen = certain(
+        Seen(frames=ALL_REDUCE[2:], **SPINS),
+        Seen(frames=BARRIER),
+        collectives=(recorded(0, *USUAL), recorded(1, *USUAL)),
+    )
+    looks = tuple(replace(one, read_bytes=int(a_second * one.t_s)) for one in seen.evidence.processes)
+    assert classify(replace(seen, evidence=replace(seen.evidence, processes=looks))).kind is kind
+
+
+@pytest.mark.parametrize(("call", "kind"), [("isend", Kind.UNRESOLVED), ("irecv", Kind.HANG)])
+def test_the_first_irecv_between_two_ranks_waits_for_an_isend(call, kind):
+    ranks = [Seen(frames=calls("irecv")), Seen(frames=calls(call, line=31))]
+    assert classify(certain(*ranks)).kind is kind
+
+
+def test_a_rank_that_ended_may_be_begun_anew_by_what_started_it():
+    """A launcher of the program's own that waits some seconds before it starts a rank again."""
+    seen = certain(WAITS_FOR_GRADIENTS, Seen(until=(1, "forward"), exit=Exit(), ended_s=3.2))
+    assert told(classify(seen)) == "HANG rank-gone high"
+    own = seen.evidence.processes
+    looks = tuple(replace(look, parent=50) for look in own)
+    asleep = [replace(one, id=f"{one.id}-launcher", pid=50, rank=-1) for one in own]
+    for timed, kind in ((False, Kind.HANG), (True, Kind.UNRESOLVED)):
+        launcher = tuple(
+            replace(
+                one,
+                threads=(replace(one.threads[0], tid=50, timed=timed, wchan="hrtimer_nanosleep" if timed else "x"),),
+                undisturbed_since=one.undisturbed_since and f"{one.undisturbed_since}-launcher",
+            )
+            for one in asleep
+        )
+        if not timed:
+            held = {"wchan": "do_wait", "call": "wait4", "holders": (100,), "outside": False}
+            launcher = tuple(replace(one, threads=(replace(one.threads[0], **held),)) for one in launcher)
+        again = replace(seen, evidence=replace(seen.evidence, processes=(*looks, *launcher)))
+        assert classify(again).kind is kind
+
+
 @pytest.mark.parametrize("seen", [certain, case])
 def test_a_rank_whose_loop_only_counts_on_is_not_hung(seen):
     """``while`` without a bound may count for ever: it is no progress, and no proof of the opposite."""

@@ -1383,6 +1383,31 @@ def test_an_endless_kernel_is_told_by_what_the_gpu_does_not_do():
     assert {"gpu-1", "gpu-3", "stack-3", "progress"} <= set(verdict.cites)
 
 
+def beside(*others: GpuProcess, utilisation: int = 100) -> tuple[GpuSample, ...]:
+    """The same GPU with processes of other jobs on it."""
+    return tuple(replace(g, processes=(*g.processes, *others)) for g in gpus(samples=4, utilisation=utilisation))
+
+
+@pytest.mark.parametrize(
+    ("other", "kind"),
+    [
+        (GpuProcess(pid=77, ours=False, memory_bytes=9000 * MIB, sm_percent=31), Kind.UNRESOLVED),
+        (GpuProcess(pid=77, ours=True, memory_bytes=9 * MIB, sm_percent=31), Kind.UNRESOLVED),  # a child's kernels
+        (GpuProcess(pid=77, ours=False, memory_bytes=9000 * MIB), Kind.UNRESOLVED),  # nobody's share is told
+        (GpuProcess(pid=77, ours=False, memory_bytes=9000 * MIB, sm_percent=0), Kind.HANG),  # a notebook at rest
+    ],
+)
+def test_the_numbers_of_a_gpu_that_others_compute_on_prove_nothing_of_one_process(other, kind):
+    assert classify(on_gpu(gpus=beside(other))).kind is kind
+
+
+@pytest.mark.parametrize("asked", range(3))
+def test_a_host_that_ran_python_between_two_waits_for_its_gpu_goes_on(asked):
+    seen = list(stacks([IN_GPU_WAIT] * 3))
+    seen[asked] = replace(seen[asked], ran=True)
+    assert classify(on_gpu(9 * LONG, stacks=tuple(seen))).kind is not Kind.HANG
+
+
 AT_WORK = {
     "traffic": {"gpus": gpus(samples=4, traffic=31)},
     "power": {"gpus": gpus(samples=4, watts=480.0)},

@@ -115,7 +115,7 @@ def _endless(case: Case, job: Job, one: Standing) -> LoopSample | None:
     moved = one.motion
     if one.state is not None and one.state.timed:
         return _sleeps_for_ever(one, one.state.tid)
-    if moved is None or moved.busiest == 0 or not moved.counters_still or moved.still:
+    if moved is None or moved.busiest == 0 or not moved.data_still or moved.still:
         return None
     if ALARMS.intersection(one.looks[-1].handles):
         return None  # the handler of a timer's signal may raise in it, or change what it asks
@@ -490,6 +490,7 @@ def _keeps_the_lock(one: Standing) -> bool:
     """Whether its deciding thread sleeps in C and keeps the interpreter's lock, which nothing healthy does."""
     return (
         one.state is not None
+        and not one.state.timed
         and one.motion is not None
         and one.motion.polls
         and gil_holder(one.samples) == one.state.tid
@@ -529,7 +530,9 @@ def _stopped(case: Case, job: Job, one: Standing, *, alone: bool) -> Verdict | N
     if one.looks[-1].state != "T" or one.stopped_s < STOPPED_S or (alone and not beyond_limit(case)):
         return None
     waiters = [other for other in job.stand.values() if any(one.pid in chance.who for chance in other.chances)]
-    if any(other.has_another_thread for other in waiters) and not watched_out(case):
+    # A rank that waits for another in a collective started none, and would not know which to continue.
+    keepers = [other for other in waiters if other.meeting is None]
+    if any(other.has_another_thread for other in keepers) and not watched_out(case):
         return None
     in_state_t = [look.id for look in one.looks if look.state == "T"]
     because = f"state T (stopped by a signal) at {len(in_state_t)} of {len(one.looks)} looks, for {one.stopped_s:.1f} s"

@@ -50,8 +50,12 @@ _FIELDS = ("function", "file", "line", "name", "place", "of", "outer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inside:
-    """What a process says of its own main thread: where its loops are, and the variables of its innermost frames."""
+    """What a process says of its own main thread: where its loops are, and the variables of its innermost frames.
 
+    ``ran`` says that it answered at all: its main thread ran Python.
+    """
+
+    ran: bool = False
     positions: tuple[Position, ...] = ()
     variables: tuple[Variables, ...] = ()
 
@@ -76,7 +80,7 @@ class Faulthandler:
         asks_by, why_not, text = 0, "", ""
         for asks_by in self._gentle_first(pid):
             why_not = self._why_not(pid, asks_by, path=path, native=native)
-            text = "" if why_not else self._ask(pid, asks_by, path=path)
+            text = "" if why_not else self._ask(pid, asks_by, path=path, limit_s=self._limit_s)
             if text or why_not:
                 break
         try:
@@ -95,8 +99,8 @@ class Faulthandler:
             threads=threads,
         )
 
-    def inside(self, *, pid: int, rank: int, trial_dir: Path) -> Inside:
-        """What the process says of its main thread, between two of its instructions.
+    def inside(self, *, pid: int, rank: int, trial_dir: Path, limit_s: float = _ANSWER_LIMIT_S) -> Inside:
+        """What the process says of its main thread, between two of its instructions, within ``limit_s``.
 
         Empty where it carries no shim, or does not run Python at this moment: it is asked by a signal, which would end
         a wait early.
@@ -105,15 +109,17 @@ class Faulthandler:
         gently, _ = self._pair(pid)
         if self._proc.state(pid) != "R" or self._why_not(pid, gently, path=path, native=False):
             return Inside()
-        said = [line for line in self._ask(pid, gently, path=path).splitlines() if line.startswith(INSIDE)]
+        text = self._ask(pid, gently, path=path, limit_s=limit_s)
+        said = [line for line in text.splitlines() if line.startswith(INSIDE)]
         try:
             told = json.loads(said[-1].removeprefix(INSIDE)) if said else {"positions": (), "values": ()}
             return Inside(
+                ran=bool(text),
                 positions=tuple(from_json(Position, dict(zip(_FIELDS, row, strict=True))) for row in told["positions"]),
                 variables=tuple(Variables(int(n), own, shared) for n, own, shared in told["values"]),
             )
         except (ValueError, TypeError, KeyError, JournalError):
-            return Inside()
+            return Inside(ran=bool(text))
 
     def _pair(self, pid: int) -> tuple[int, int]:
         """The signals by which this process can be asked, gently and at once."""
@@ -147,7 +153,7 @@ class Faulthandler:
             return f"the process is in state {state} and cannot take a signal"
         return "" if path.exists() else f"the process did not open {path.name}"
 
-    def _ask(self, pid: int, asks_by: int, *, path: Path) -> str:
+    def _ask(self, pid: int, asks_by: int, *, path: Path, limit_s: float) -> str:
         """What is appended to ``path`` after the signal, once it stopped growing where a dump ends.
 
         It is written line by line: on a busy machine the process may rest between two of them for as long as we do.
@@ -157,7 +163,7 @@ class Faulthandler:
             os.kill(pid, asks_by)
         except ProcessLookupError:
             return ""
-        until = self._clock.now() + self._limit_s
+        until = self._clock.now() + limit_s
         text = ""
         while self._clock.now() < until:
             self._clock.sleep(_LOOK_EVERY_S)

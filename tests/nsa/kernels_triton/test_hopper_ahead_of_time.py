@@ -148,8 +148,10 @@ def test_a_hopper_kernel_fits_the_machine_spills_little_and_waits_for_no_product
     stack, machine_code, remarks = judged(binary, tmp_path)
     assert binary.metadata.shared <= SMEM_BYTES
     # The last may put up to eight numbers aside, and with gates up to 18, some of them within the loop: by triton 3.7.1
-    # 72 bytes for blocks in groups of one head, 40 in groups of 4, and 32 for the window in groups of 4.
-    assert stack <= {"dk and dv": 72 if gated else 32}.get(name, 0)
+    # 72 bytes for blocks in groups of one head, 40 in groups of 4, and 32 for the window in groups of 4. Triton 3.8.0
+    # puts 26 aside for blocks in groups of 16, with gates.
+    with_gates = 72 if triton.__version__.startswith("3.7.") else 104
+    assert stack <= {"dk and dv": with_gates if gated else 32}.get(name, 0)
     assert remarks == []  # a wait injected, or all products in line
     assert "HGMMA" in machine_code
     assert not re.search(r"\bHMMA", machine_code)

@@ -551,3 +551,31 @@ def test_a_rank_of_which_only_torchrun_tells_has_that_ending(clock, ranks, run, 
     clock.at(5.0, lambda: ranks.exit(code=1))
     _, evidence = run(trial(world=2))
     assert [rank.exit for rank in evidence.ranks] == [None, Exit(signal=9)]
+
+
+def test_a_rank_whose_process_is_gone_has_ended_though_nobody_says_so(handle, run):
+    """Ranks that a shell started: it tells nobody that one of them was aborted."""
+    handle.start_ranks(2)
+    handle.train(steps=2, step_s=2.0, start_s=1.0)
+    handle.clock.at(4.5, lambda: handle._ended.add(1))
+    _, evidence = run(trial(world=2))
+    zero, one = evidence.ranks
+    assert (zero.exit, one.exit, one.ended_s is not None) == (None, Exit(), True)
+
+
+def test_what_a_launcher_says_of_an_end_comes_before_what_was_merely_seen(handle, run):
+    handle.start_ranks(2)
+    handle.train(steps=2, step_s=2.0, start_s=1.0)
+    handle.clock.at(4.5, lambda: handle._ended.add(1))
+    handle.clock.at(8.0, lambda: handle.end_rank(1, signal=6))
+    _, evidence = run(trial(world=2))
+    assert evidence.ranks[1].exit == Exit(signal=6)
+
+
+def test_what_torchrun_says_of_an_end_comes_before_what_was_merely_seen(handle, run, tmp_path):
+    handle.start_ranks(2)
+    handle.train(steps=2, step_s=2.0, start_s=1.0)
+    handle.clock.at(4.5, lambda: handle._ended.add(1))
+    layout.output(tmp_path, "stderr").write_text(TORCHRUN.replace("9030", str(handle.pid + 2)))
+    _, evidence = run(trial(world=2))
+    assert evidence.ranks[1].exit == Exit(signal=9)

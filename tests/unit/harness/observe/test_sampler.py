@@ -2,9 +2,12 @@
 
 from dataclasses import replace
 
+import pytest
+
 from fake_clock import FakeClock
 from harness.observe.census import Census
-from harness.observe.sampler import Native, Sampler
+from harness.observe.sampler import ANY_ANSWER_S, Native, Sampler
+from harness.observe.stacks.faulthandler import Faulthandler, Inside
 from scripted_trial import ScriptedHandle, ScriptedView
 from stack_sources import ScriptedSource
 
@@ -19,21 +22,51 @@ class KernelNames(ScriptedSource):
         return replace(answer, threads=(named, replace(named, tid=thread.tid + 1, name="pt_autograd_0"))[: 1 + native])
 
 
-def test_threads_keep_pythons_names_in_samples_with_native_frames(tmp_path):
+def sampler_of(*sources, tmp_path):
     clock = FakeClock()
-    sampler = Sampler(
-        census=Census(
-            handle=ScriptedHandle(clock=clock, trial_dir=tmp_path, pid=7), clock=clock, read=ScriptedView().member
-        ),
+    handle = ScriptedHandle(clock=clock, trial_dir=tmp_path, pid=7)
+    return Sampler(
+        census=Census(handle=handle, clock=clock, read=ScriptedView().member),
         trial_dir=tmp_path,
         clock=clock,
         started_s=0.0,
-        sources=[KernelNames()],
+        sources=sources,
         view=ScriptedView(),
         ranks=lambda: {0: 7},
     )
+
+
+def test_threads_keep_pythons_names_in_samples_with_native_frames(tmp_path):
+    sampler = sampler_of(KernelNames(), tmp_path=tmp_path)
     for native in (Native.NONE, Native.ALL):
         sampler.look()
         sampler.dump(native)
     names = [[thread.name for thread in sample.threads] for sample in sampler.stacks if sample.native]
     assert names == [["MainThread", "pt_autograd_0"]]
+
+
+class Answers(Faulthandler):
+    """Answers that its process runs Python, and keeps how long it was waited for."""
+
+    waits = ()
+
+    def inside(self, *, limit_s, **_):
+        self.waits = (*self.waits, limit_s)
+        return Inside(ran=True)
+
+
+@pytest.mark.parametrize(("function", "asked"), [("cudaStreamSynchronize", True), ("sgemm", False)])
+def test_whoever_waits_for_its_gpu_is_asked_whether_it_comes_back_to_python(function, asked, tmp_path):
+    class Waits(ScriptedSource):
+        def sample(self, *, native, **rest):
+            answer = super().sample(native=native, **rest)
+            thread = answer.threads[0]
+            frames = (replace(thread.frames[0], function=function), *thread.frames[1:]) if native else thread.frames
+            return replace(answer, threads=(replace(thread, frames=frames),))
+
+    answers = Answers()
+    sampler = sampler_of(Waits(("forward",)), answers, tmp_path=tmp_path)
+    sampler.look()
+    sampler.dump(Native.ALL)
+    assert [sample.ran for sample in sampler.stacks if not sample.native] == [asked]
+    assert answers.waits == ((ANY_ANSWER_S,) if asked else ())

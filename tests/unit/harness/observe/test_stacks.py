@@ -457,6 +457,21 @@ def test_a_process_that_ran_and_now_waits_is_asked_again_from_c(tmp_path):
     assert answer.source == "faulthandler (signal 61 was sent)"
 
 
+@pytest.mark.parametrize(("computes", "ran"), [("while True: sum(range(10**5))", True), ("sum(range(10**12))", False)])
+def test_only_a_process_that_comes_back_to_python_says_so(computes, ran, tmp_path):
+    """Many short calls look like one without an end, but for this."""
+    shows = "import sys; from harness.shim.nsa_harness_shim import show_stacks; show_stacks(open(sys.argv[1], 'w'))"
+    argv = [sys.executable, "-c", f"{shows}; print(flush=True)\n{computes}", str(tmp_path / "faulthandler_rank0.txt")]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        begun_s = Proc().cpu_s(child.pid)
+        while Proc().cpu_s(child.pid) < begun_s + 0.1:
+            WallClock().sleep(0.005)
+        said = Faulthandler().inside(pid=child.pid, rank=0, trial_dir=tmp_path, limit_s=3.0 if ran else 0.5)
+        child.kill()
+    assert said.ran is ran
+
+
 @pytest.mark.parametrize("number", ASKED_BY)
 def test_a_request_for_stacks_that_comes_while_python_ends_does_not_end_the_process(number, tmp_path):
     code = f"""

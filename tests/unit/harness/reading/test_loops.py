@@ -288,3 +288,12 @@ def test_a_loop_sleeps_for_ever_only_if_its_source_has_no_way_out_and_does_nothi
 def test_what_may_lie_in_memory_of_another_program_is_nothing_that_only_threads_can_change(made, needs):
     source = f"{made}def spin():\n    while not st.ready: pass\n"
     assert [loop.needs for loop in sample(source, line=source.count("\n")).loops if loop.depth == 0] == [needs]
+
+
+@pytest.mark.parametrize(
+    ("hook", "awaited"),
+    [("pass", {"flag"}), ("sys.addaudithook(audit)", set()), ("gc.callbacks.append(audit)", set())],
+)
+def test_a_function_that_python_runs_within_others_may_set_what_a_loop_waits_for(hook, awaited):
+    source = f"import sys\nflag = False\n{hook}\nwhile not flag:\n    time.sleep(1)"
+    assert read_loops(source, line=5)[0].awaited == awaited

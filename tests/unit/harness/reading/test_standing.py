@@ -50,6 +50,21 @@ def test_a_child_gets_what_a_thread_of_the_parent_that_waits_for_it_sends(thread
     assert live(looks(PARENT, FOR_CHILD, thread), looks(CHILD, FROM_PARENT, parent=PARENT)) == goes_on
 
 
+POLLS = {"wchan": "poll_schedule_timeout", "call": "poll", "timed": None, "outside": None}
+
+
+@pytest.mark.parametrize(("child", "goes_on"), [(LOCK, set()), (NAP, {PARENT, CHILD})])
+def test_a_thread_of_a_library_that_wakes_now_and_then_does_not_move_a_main_thread_that_waits_for_a_child(
+    child, goes_on
+):
+    """CUDA's and NCCL's own threads poll their connections whether or not the program goes on."""
+    woken: list[ProcessState] = []
+    for n, look in enumerate(looks(PARENT, FOR_CHILD, POLLS)):
+        main, other = look.threads
+        woken.append(replace(look, threads=(main, replace(other, voluntary_switches=9 + 5 * n))))
+    assert live(woken, looks(CHILD, child, parent=PARENT)) == goes_on
+
+
 @pytest.mark.parametrize(
     ("handles", "goes_on"), [("SIGUSR1", True), ("SIGALRM", True), ("SIGTERM", False), ("SIGCHLD", False)]
 )
