@@ -201,8 +201,8 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         top = (asked.evidence or Path(stack.enter_context(tempfile.TemporaryDirectory()))).resolve()
         pool = stack.enter_context(ThreadPoolExecutor(asked.jobs))
-        start = partial(pool.submit, in_time, gpus=asked.gpus, wall_s=asked.wall, last_s=last_s)
-        running = [[start(row, way, top / f"{row.name}-{way}") for way in WAYS] for row in rows]
+        cell = partial(in_time, gpus=asked.gpus, wall_s=asked.wall, last_s=last_s)
+        running = [[pool.submit(cell, row, way, top / f"{row.name}-{way}") for way in WAYS] for row in rows]
         for row, ways in zip(rows, running, strict=True):
             cells = [one.result() for one in ways]
             told += [one for one in cells if one is not None]
