@@ -394,9 +394,9 @@ with torch.no_grad():
     _fine(
         "first-compile",
         """
+t, width = time.time(), 32
 import torch._inductor.config
 torch._inductor.config.force_disable_caches = True
-t, width = time.time(), 32
 while time.time() - t < 20:
     block = torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.GELU(), torch.nn.LayerNorm(width)).to(device)
     torch.compile(block, dynamic=False)(torch.randn(4, width, device=device)).sum().item()
