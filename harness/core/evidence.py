@@ -167,7 +167,8 @@ class ThreadState:
     itself; None when that could not be told. ``call`` is the system call that it is blocked in and ``on`` what that
     call is about (``pipe``, ``socket 10.0.0.3:29500``, ``file lock of process 77``). ``holders`` are the processes of
     the trial that can end the wait: they hold the other end, or the lock, or are the child; ``outside`` says whether
-    anybody else can, None when that could not be told.
+    anybody else can, None when that could not be told. ``library`` is the file whose code made a call with a time
+    limit, empty where that was not looked up.
     """
 
     tid: int
@@ -182,6 +183,7 @@ class ThreadState:
     on: str = ""
     holders: tuple[int, ...] = ()
     outside: bool | None = None
+    library: str = ""
 
     @property
     def switches(self) -> int:

@@ -11,13 +11,14 @@ import os
 import socket
 import stat
 import struct
+from bisect import bisect
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness.reading.waits import SIGNAL_CALLS, may_be_let_on
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from harness.observe.syscalls import Call
 
@@ -25,6 +26,11 @@ PROC = "/proc"
 
 _PRIVATE = 128
 """The flag of a futex that lies in memory of one process alone."""
+
+_STACK_BYTES = 2048
+_WORD = struct.Struct("=Q")
+_C_LIBRARY = ("libc.so", "libc-", "libpthread", "ld-linux", "ld-musl", "[v")
+"""Names of what every program's calls go through: the C library, and the kernel's own page (``[vdso]``)."""
 
 _POLLFD = struct.Struct("=ihh")
 _MOST_DESCRIPTORS = 256
@@ -61,6 +67,7 @@ class Ends:
         self._open: dict[str, list[tuple[int, str]]] | None = None
         self._mapped: dict[str, list[int]] | None = None
         self._peers: dict[int, int] | None = None
+        self._code: dict[int, list[tuple[int, int, str]]] = {}
 
     def of(self, pid: int, call: Call) -> End:
         """What a thread of ``pid`` that is blocked in ``call`` waits for."""
@@ -79,6 +86,32 @@ class Ends:
         if name in SIGNAL_CALLS:
             return self._signal(pid, name)
         return End(name)
+
+    def library(self, pid: int, call: Call) -> str:
+        """The file name of the library whose code called the one that made ``call``; empty where nothing tells.
+
+        The C library's own functions lie innermost on the stack; what follows first is the address to return to.
+        """
+        data = self._memory(pid, call.stack, _STACK_BYTES) if call.stack else None
+        if data is None:
+            return ""
+        if pid not in self._code:
+            self._code[pid] = self._executable(pid)
+        for (word,) in _WORD.iter_unpack(data):
+            name = _file_at(word, self._code[pid])
+            if name and not name.startswith(_C_LIBRARY):
+                return name
+        return ""
+
+    def _executable(self, pid: int) -> list[tuple[int, int, str]]:
+        """Where the code of a process lies: from, to, and the file that it is of."""
+        found: list[tuple[int, int, str]] = []
+        for line in self._lines(f"{pid}/maps"):
+            fields = line.split(None, 5)
+            if "x" in fields[1] and len(fields) > 5:
+                low, _, high = fields[0].partition("-")
+                found.append((int(low, 16), int(high, 16), fields[5].strip()))
+        return found
 
     # -- memory and children
 
@@ -287,6 +320,12 @@ class Ends:
                 return file.readlines()
         except OSError:
             return []
+
+
+def _file_at(address: int, code: Sequence[tuple[int, int, str]]) -> str:
+    """The name of the file whose code lies at an address; empty where none does."""
+    index = bisect(code, address, key=lambda region: region[0]) - 1
+    return code[index][2].rpartition("/")[2] if index >= 0 and address < code[index][1] else ""
 
 
 def _serves(listening: str, *, local: str, to: str) -> bool:

@@ -173,8 +173,11 @@ class Proc:
         asleep = stat[0] in "SD"
         end = End(call.name if call is not None and asleep else "")
         timed = call.timed if call is not None else None
+        library = ""
         if call is not None and ends is not None and asleep and not timed:
             end = ends.of(pid, call)
+        elif call is not None and ends is not None and asleep and tid != pid:
+            library = ends.library(pid, call)
         return ThreadState(
             tid=tid,
             name=name.strip(),
@@ -188,6 +191,7 @@ class Proc:
             on=end.on,
             holders=end.holders,
             outside=end.outside,
+            library=library,
         )
 
     def _cpu_s(self, at: str, stat: list[str]) -> float:

@@ -108,6 +108,7 @@ class Runner:
         self.verdict: Verdict | None = None
         self.time_is_up = False
         self._absent: set[int] = set()
+        self._unsaid: set[int] = set()
         self._silence_begins()
 
     def _silence_begins(self) -> None:
@@ -182,7 +183,14 @@ class Runner:
         absent -= self.census.ranks().keys()  # begun anew, and has not spoken yet
         for rank in absent & self._absent:
             self.ranks.ended[rank] = RankEnd(exit=Exit(), t_s=self.age_s())
+            self._unsaid.add(rank)
         self._absent = absent
+
+    def _forget_absent_ranks(self) -> None:
+        """Of a trial that ended by itself its own exit tells how it went, and not that a rank was gone before."""
+        for rank in self._unsaid & self.ranks.ended.keys():  # one that was begun anew is not there
+            if self.ranks.ended[rank].exit == Exit():
+                del self.ranks.ended[rank]
 
     def _gentle(self) -> Native:
         """The first dump of a silence leaves everybody alone, the others take native frames of what stands still."""
@@ -270,6 +278,7 @@ class Runner:
         cleanup = self.handle.stop(grace_s=GRACE_S, clock=self.clock)
         if stop is None:
             self.look_after()
+            self._forget_absent_ranks()
         for reader in (self.taps, self.beats, self.ranks):
             reader.close()
         outcome = self.outcome(stop, cleanup=cleanup, duration_s=duration_s)

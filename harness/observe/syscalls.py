@@ -41,11 +41,15 @@ _LIMIT_IN_MILLISECONDS = {"poll": 2, "epoll_wait": 3, "epoll_pwait": 3}
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A blocked system call: its name, its six arguments, and whether it ends by itself (None: not to be told)."""
+    """A blocked system call: its name, its six arguments, and whether it ends by itself (None: not to be told).
+
+    ``stack`` is the address of the thread's stack, 0 where the kernel does not tell.
+    """
 
     name: str
     arguments: tuple[int, ...]
     timed: bool | None
+    stack: int = 0
 
 
 def blocked_call(line: str, *, machine: str | None = None) -> Call | None:
@@ -56,7 +60,7 @@ def blocked_call(line: str, *, machine: str | None = None) -> Call | None:
         return None
     name = names.get(int(fields[0]), f"call {fields[0]}")
     arguments = tuple(int(field, 16) for field in fields[1:7])
-    return Call(name, arguments, _timed(name, arguments))
+    return Call(name, arguments, _timed(name, arguments), int(fields[7], 16) if len(fields) > 7 else 0)
 
 
 def _timed(name: str, arguments: tuple[int, ...]) -> bool | None:

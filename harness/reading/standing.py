@@ -29,6 +29,7 @@ from harness.reading.waits import (
     asks_again,
     gil_holder,
     in_python_lock,
+    may_call_back,
     only_sleeps,
     wait_of,
     waits_for_a_thread,
@@ -297,6 +298,9 @@ def _of_threads(
         if only_python and sees_threads and len(samples) >= SAMPLES and other.tid not in runs_python:
             # A thread of a library that has never run Python gives back no lock of Python's, unless something comes to
             # it from outside that it hands on to a callback.
+            if other.timed and may_call_back(other):
+                how = f"thread {other.tid} wakes in {other.library}, which may call Python"
+                yield Chance(how=how, ender=Ender.PROGRAM)
             if not counts or waits_inside or other.timed:
                 continue
         elif not counts and other.tid in runs_python:

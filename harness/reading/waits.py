@@ -138,6 +138,11 @@ RESTART = "restart"
 """The call of a thread that was interrupted in a wait, by a stack dump for example, which the kernel goes on with."""
 
 
+_SLEEPS = frozenset({"nanosleep", "clock_nanosleep"})
+_ANYWHERE = "anywhere"
+"""In place of the kernel function of a sleep: some kernels do not say where one that was interrupted goes on."""
+
+
 def with_calls(looks: Sequence[ProcessState]) -> tuple[ProcessState, ...]:
     """The same looks; the last names the call of each thread where the kernel only says that it goes on with one.
 
@@ -148,9 +153,13 @@ def with_calls(looks: Sequence[ProcessState]) -> tuple[ProcessState, ...]:
         return tuple(looks)
     known: dict[tuple[int, str], ThreadState] = {}
     for look in looks:
-        known.update({(t.tid, t.wchan): t for t in look.threads if t.call != RESTART})
+        for thread in look.threads:
+            if thread.call != RESTART:
+                known[thread.tid, thread.wchan] = thread
+            if thread.call in _SLEEPS:
+                known[thread.tid, _ANYWHERE] = thread
     last = looks[-1]
-    threads = tuple(_with_call(t, known.get((t.tid, t.wchan))) for t in last.threads)
+    threads = tuple(_with_call(t, known.get((t.tid, t.wchan)) or known.get((t.tid, _ANYWHERE))) for t in last.threads)
     return (*looks[:-1], replace(last, threads=threads))
 
 
@@ -259,6 +268,18 @@ def describe(thread: ThreadState) -> str:
         return "runs"
     kernel = f" (kernel: {thread.wchan})" if thread.wchan else ""
     return f"waits for {wait.what}{kernel}"
+
+
+_CALLS_NOBODY = re.compile(
+    r"lib(cuda|nccl|nv|cupti|torch|c10|gloo|gomp|iomp|omp|openblas|mkl|tbb|scipy_openblas)|^python|libpython"
+)
+"""Libraries whose own threads keep devices and connections alive, or compute, and call no function of a program; and
+the interpreter, whose threads are seen to run Python when they do."""
+
+
+def may_call_back(thread: ThreadState) -> bool:
+    """Whether a thread that wakes by itself is of a library that may hand something on to the program's Python."""
+    return bool(thread.library) and _CALLS_NOBODY.search(thread.library) is None
 
 
 def asks_again(stack: ThreadStack) -> bool:

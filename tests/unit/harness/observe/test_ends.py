@@ -6,10 +6,12 @@ import os
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
 from harness.observe.ends import Ends
+from harness.observe.proc import Proc
 from harness.observe.syscalls import Call
 
 ME = os.getpid()
@@ -101,3 +103,22 @@ def test_what_comes_through_a_named_pipe_whose_both_ends_the_reader_keeps_open_m
         for fd in (both, reads, writes):
             os.close(fd)
     assert [(end.holders, end.outside) for end in ends] == [((me,), True), ((me,), False)]
+
+
+@pytest.mark.parametrize(
+    ("sleep", "library"), [("time.sleep", ("python", "libpython")), ("ctypes.CDLL(None).sleep", ("libffi", "_ctypes"))]
+)
+def test_the_library_whose_code_sleeps_is_read_from_the_stack(sleep, library):
+    code = f"import ctypes, threading, time; threading.Thread(target={sleep}, args=(60,)).start(); print(flush=True)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        found: set[str] = set()
+        for _ in range(200):
+            look = Proc().look(child.pid, id="look", t_s=0.0, ends=Ends({child.pid: ME}))
+            found = {thread.library for thread in look.threads if thread.call == "clock_nanosleep"}
+            if found:
+                break
+            time.sleep(0.01)
+        child.kill()
+    assert len(found) == 1
+    assert found.pop().startswith(library)

@@ -579,3 +579,16 @@ def test_what_torchrun_says_of_an_end_comes_before_what_was_merely_seen(handle, 
     layout.output(tmp_path, "stderr").write_text(TORCHRUN.replace("9030", str(handle.pid + 2)))
     _, evidence = run(trial(world=2))
     assert evidence.ranks[1].exit == Exit(signal=9)
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_rank_that_was_gone_is_no_failure_of_a_trial_that_ended_well(anew, handle, run):
+    """The other had more to do; or a launcher began the first anew."""
+    handle.start_ranks(2)
+    handle.train(steps=2, step_s=2.0, start_s=1.0)
+    handle.clock.at(4.5, lambda: handle._ended.add(1))
+    if anew:
+        handle.clock.at(11.0, lambda: handle.start_ranks(2))
+    handle.exit_at(11.5, code=0)
+    outcome, evidence = run(trial(world=2), source=ScriptedSource(("forward", "<module>"), ("loss", "<module>")))
+    assert (outcome.ending, [rank.exit for rank in evidence.ranks]) == (Ending.EXITED, [None, None])

@@ -65,6 +65,24 @@ def test_a_thread_of_a_library_that_wakes_now_and_then_does_not_move_a_main_thre
     assert live(woken, looks(CHILD, child, parent=PARENT)) == goes_on
 
 
+@pytest.mark.parametrize(("library", "goes_on"), [("libcamera.so", True), ("libnccl.so.2", False)])
+def test_a_thread_that_polls_for_a_library_may_call_what_gives_a_lock_back(library, goes_on):
+    """It has never run Python, and will when its camera has a picture."""
+    seen = looks(PARENT, LOCK, {**NAP, "library": library})
+    frame = Frame(function="wait", file="/usr/lib/python3.11/threading.py", line=320)
+    stacks = [
+        StackSample(
+            id=f"stack-{n}", source="py-spy", native=False, t_s=1.0 + n, rank=0, pid=PARENT,
+            threads=tuple(
+                ThreadStack(tid=PARENT + i, name="", frames=(frame,) if i == 0 else ()) for i in range(2)
+            ),
+        )
+        for n in range(3)
+    ]  # fmt: skip
+    one = standing(seen, stacks, known=frozenset({PARENT}))
+    assert (set(alive({PARENT: one})) == {PARENT}) is goes_on
+
+
 @pytest.mark.parametrize(
     ("handles", "goes_on"), [("SIGUSR1", True), ("SIGALRM", True), ("SIGTERM", False), ("SIGCHLD", False)]
 )

@@ -15,6 +15,7 @@ from harness.reading.waits import (
     describe,
     gil_holder,
     lock_cause,
+    may_call_back,
     wait_of,
     with_calls,
 )
@@ -233,3 +234,34 @@ def sample(**owners: bool | None) -> StackSample:
 )
 def test_a_thread_keeps_the_interpreters_lock_only_if_it_has_it_in_every_sample_that_tells(samples, holder):
     assert gil_holder(samples) == holder
+
+
+@pytest.mark.parametrize(("call", "timed"), [("clock_nanosleep", True), ("poll", None)])
+def test_a_sleep_that_a_dump_interrupted_goes_on_as_a_sleep_wherever_the_kernel_says_it_is(call, timed):
+    """A poll may be gone on with as well, and has a limit or none."""
+    slept = replace(BLOCKED, wchan="hrtimer_nanosleep", call=call, timed=True)
+    goes_on = replace(BLOCKED, wchan="do_syscall_64", call=RESTART, timed=None)
+    looks = [
+        ProcessState(
+            id=f"look-{n}", t_s=float(n), rank=0, pid=7, state="S", threads=(thread,), rss_bytes=0, minor_faults=0,
+            read_bytes=0, written_bytes=0, children=0,
+        )
+        for n, thread in enumerate((slept, goes_on))
+    ]  # fmt: skip
+    assert with_calls(looks)[-1].threads[0].timed is timed
+
+
+@pytest.mark.parametrize(
+    ("library", "may"),
+    [
+        ("libcamera.so.0.2", True),
+        ("_cygrpc.cpython-311-x86_64-linux-gnu.so", True),
+        ("libcuda.so.580.95", False),
+        ("libnccl.so.2", False),
+        ("libtorch_cpu.so", False),
+        ("python3.11", False),
+        ("", False),
+    ],
+)
+def test_a_thread_of_a_library_that_is_not_known_may_call_back(library, may):
+    assert may_call_back(replace(BLOCKED, timed=True, library=library)) is may
