@@ -6,8 +6,10 @@ import argparse
 import collections
 import contextlib
 import json
+import math
 import os
 import random
+import shutil
 import signal
 import statistics
 import subprocess
@@ -23,9 +25,13 @@ from pathlib import Path
 import psutil
 
 from bench.strangers.cases import FIRST_OF_RELEASE, Case, draw, packages
+from bench.strangers.own import end_those_in
 
 WALL_S = 150.0
 """A case that takes longer is undecided: it is interrupted as a user would."""
+
+ENDING_S = 20.0
+"""How long a case that was interrupted may take to end, in a run that has so many minutes."""
 
 LATE_S = 60.0
 """A hang that is told later than this was told late."""
@@ -35,6 +41,7 @@ EXAMPLES = """examples:
   python -m bench.strangers --cases 300 --seed 1000 --jobs 2 --json result.json
   python -m bench.strangers --seed 7 --only flock --keep kept
   python -m bench.strangers --cases 20 --seed 7 --plain      the programs alone: do they do what is said of them?
+  python -m bench.strangers --cases 60 --seed 7 --gpus 2 --jobs 3 --minutes 9 --evidence evidence
 """
 
 
@@ -66,11 +73,21 @@ def main() -> int:
         default=sys.executable,
         help="the programs' interpreter (default: this one); those that need what it lacks are left out",
     )
-    parser.add_argument("--device", default="cpu", help="what the programs train on: cpu or cuda (default: cpu)")
+    parser.add_argument(
+        "--gpus",
+        type=int,
+        default=0,
+        choices=(0, 1, 2),
+        help="0: every program, on the CPU with gloo (default); 1: those of one process, on a GPU; 2: those of two "
+        "ranks, each on a GPU with NCCL",
+    )
     parser.add_argument(
         "--wall", type=float, default=WALL_S, help="seconds after which a case is interrupted (default: 150)"
     )
-    parser.add_argument("--keep", type=Path, help="keep every case's folder here")
+    parser.add_argument("--minutes", type=float, help="begin no case that could last longer than this from now on")
+    kept = parser.add_mutually_exclusive_group()
+    kept.add_argument("--keep", type=Path, help="keep every case's folder here")
+    kept.add_argument("--evidence", type=Path, help="keep here the folders of the cases that were not right")
     parser.add_argument("--json", type=Path, help="write all results here")
     parser.add_argument("--list", action="store_true", help="say what would run")
     parser.add_argument(
@@ -80,18 +97,22 @@ def main() -> int:
     )
     parser.add_argument("--plain", action="store_true", help="run the programs alone, a minute each")
     asked = parser.parse_args()
-    os.environ["STRANGER_DEVICE"] = asked.device
-    cases = draw(asked.seed, asked.cases, only=asked.only, has=packages(asked.python), device=asked.device)
+    # A shell lets what it starts with & ignore Ctrl-C, and so would all that is started here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    last_s = math.inf if asked.minutes is None else time.monotonic() + 60.0 * asked.minutes - asked.wall - ENDING_S
+    cases = draw(asked.seed, asked.cases, only=asked.only, has=packages(asked.python), gpus=asked.gpus)
     cases = [case for case in cases if asked.kind in (None, case.trouble.expect)]
     if asked.list:
         print(*cases, sep="\n")
         return 0
     with contextlib.ExitStack() as stack:
-        folder = asked.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder = asked.keep or asked.evidence or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         results = run_all(
             cases, folder=folder.resolve(), python=asked.python, jobs=asked.jobs, keep=asked.json, plain=asked.plain,
-            wall_s=asked.wall, suspend=asked.suspend,
+            wall_s=asked.wall, suspend=asked.suspend, last_s=last_s, only_evidence=asked.evidence is not None,
         )  # fmt: skip
+    if len(results) < len(cases):
+        print(f"{len(results)} of {len(cases)} cases drawn were run")
     print(card(results, seed=asked.seed))
     return 1 if any(result.score == "wrong" for result in results) else 0
 
@@ -106,18 +127,34 @@ def run_all(
     wall_s: float = WALL_S,
     plain: bool = False,
     suspend: bool = False,
+    last_s: float = math.inf,
+    only_evidence: bool = False,
 ) -> list[Result]:
     """Every case, ``jobs`` at a time, each in a folder of its own below ``folder``.
 
-    After each, all results so far are written to ``keep``; Ctrl-C ends what runs and gives what there is.
+    After each, all results so far are written to ``keep``; Ctrl-C ends what runs and gives what there is. After
+    ``last_s``, by the monotonic clock, no case begins; of those the result is missing. With ``only_evidence`` the
+    folders of right cases are removed.
     """
     results: list[Result] = []
     run = run_plain if plain else partial(run_case, wall_s=wall_s, suspend=suspend)
+
+    def in_time(case: Case) -> Result | None:
+        if time.monotonic() > last_s:
+            return None
+        own = folder / f"{case.seed}-{case.number}"
+        result = run(case, own, python)
+        if only_evidence and result.score == "right":
+            shutil.rmtree(own, ignore_errors=True)
+        return result
+
     with ThreadPoolExecutor(jobs) as pool:
-        running = [pool.submit(run, case, folder / f"{case.seed}-{case.number}", python) for case in cases]
+        running = [pool.submit(in_time, case) for case in cases]
         try:
             for number, one in enumerate(running, 1):
                 result = one.result()
+                if result is None:
+                    continue
                 results.append(result)
                 told = f"{result.told_s:5.1f} s" if result.told_s is not None else "       "
                 if keep:
@@ -141,7 +178,9 @@ def run_case(case: Case, folder: Path, python: str, *, wall_s: float = WALL_S, s
     moments = random.Random(f"{case.seed}:{case.number}:suspended")
     sleeps_s = (moments.uniform(0.5, 12.0), moments.uniform(3.0, 20.0)) if suspend else None
     done = ended(argv, folder=folder, env=env, wall_s=wall_s, sleeps_s=sleeps_s)
-    began_s, over = stamps(folder)
+    (folder / "said.json").write_text(done)
+    end_those_in(folder)
+    began_s, over = stamps(case, folder)
     try:
         row = json.loads(done)["trials"][0]
     except (json.JSONDecodeError, KeyError, IndexError):
@@ -177,7 +216,7 @@ def run_plain(case: Case, folder: Path, python: str) -> Result:
     env = prepare(case, folder)
     done = subprocess.Popen(
         ["bash", "-c", case.command(python, port=free_port())], cwd=folder, env=env, start_new_session=True,
-        stdout=(folder / "out").open("w"), stderr=subprocess.STDOUT,
+        stdout=(folder / "printed").open("w"), stderr=subprocess.STDOUT,
     )  # fmt: skip
     try:
         code = done.wait(60.0)
@@ -186,9 +225,12 @@ def run_plain(case: Case, folder: Path, python: str) -> Result:
         kind = "HANG"
         os.killpg(done.pid, signal.SIGKILL)
         done.wait()
-    began_s, over = stamps(folder)
+    end_those_in(folder)
+    began_s, over = stamps(case, folder)
     score = scored(case, kind, None, began=began_s is not None, over=over)
-    return Result(case=case, kind=kind, cause="", score=score, told_s=None, because=(folder / "out").read_text()[-300:])
+    return Result(
+        case=case, kind=kind, cause="", score=score, told_s=None, because=(folder / "printed").read_text()[-300:]
+    )
 
 
 def prepare(case: Case, folder: Path) -> dict[str, str]:
@@ -196,7 +238,8 @@ def prepare(case: Case, folder: Path) -> dict[str, str]:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "stamps").unlink(missing_ok=True)
     (folder / "train.py").write_text(case.source)
-    return {**os.environ, "STRANGER_STAMPS": str(folder / "stamps"), "OMP_NUM_THREADS": "1"}
+    own = {"STRANGER_STAMPS": str(folder / "stamps"), "STRANGER_GPUS": str(case.gpus), "OMP_NUM_THREADS": "1"}
+    return {**os.environ, **own}
 
 
 def ended(
@@ -238,19 +281,22 @@ def put_to_sleep(process: subprocess.Popen[str], *, after_s: float, for_s: float
             one.resume()
 
 
-def stamps(folder: Path) -> tuple[float | None, bool]:
-    """When the trouble began (None: it never did), and whether it was over."""
+def stamps(case: Case, folder: Path) -> tuple[float | None, bool]:
+    """When the trouble began (None: it never did), and whether it was over in every rank that it came to."""
     try:
         rows = [line.rsplit(" ", 2) for line in (folder / "stamps").read_text().splitlines()]
     except FileNotFoundError:
         return None, False
     began = [float(row[1]) for row in rows if row[0] == "begins"]
-    return min(began, default=None), any(row[0] == "is over" for row in rows)
+    return min(began, default=None), sum(row[0] == "is over" for row in rows) >= len(case.struck)
 
 
 def free_port() -> int:
-    """A port for a rendezvous; drawn, because two cases that ask the kernel at once may get the same."""
-    return random.randrange(20000, 60000)
+    """A port for a rendezvous; drawn, because two cases that ask the kernel at once may get the same.
+
+    Below those that Linux gives to whoever connects.
+    """
+    return random.randrange(20000, 32000)
 
 
 def card(results: list[Result], *, seed: int) -> str:
@@ -283,7 +329,7 @@ def as_json(result: Result) -> dict[str, object]:
     case = result.case
     return {
         "seed": case.seed, "number": case.number, "host": case.host.name, "trouble": case.trouble.name,
-        "launcher": case.launcher, "phase": case.phase, "step": case.step, "rank": case.rank,
+        "launcher": case.launcher, "phase": case.phase, "step": case.step, "rank": case.rank, "gpus": case.gpus,
         "expect": case.trouble.expect, "kind": result.kind, "cause": result.cause, "score": result.score,
         "told_s": result.told_s and round(result.told_s, 2), "because": result.because, "at": round(time.time()),
     }  # fmt: skip

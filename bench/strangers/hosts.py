@@ -1,7 +1,8 @@
 """Programs as people write them, each in an idiom of its own; none of them imports this project.
 
 A host calls ``trouble(phase, step)`` where something may be put: nothing, a fault or a healthy pause. Everything else
-is what such programs look like: plain loops, DDP, FSDP2, loaders, a pipeline, a rollout server in a child process.
+is what such programs look like: plain loops, DDP, FSDP2, loaders, a pipeline, a rollout server in a child process. They
+train on a CPU, with gloo, unless ``STRANGER_GPUS`` says that there are GPUs: then a rank has one, with NCCL.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ PRELUDE = """
 import os, sys, time, threading
 RANK = int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")))
 WORLD = int(os.environ.get("WORLD_SIZE", os.environ.get("SLURM_NTASKS", "1")))
+LOCAL_RANK = int(os.environ.get("LOCAL_RANK", os.environ.get("SLURM_LOCALID", "0")))
 HERE = os.path.dirname(os.path.abspath(__file__))
 def stamp(what):
     with open(os.environ["STRANGER_STAMPS"], "a") as file:
@@ -29,18 +31,26 @@ def trouble(phase, step, rank=None):
 TORCH = """
 import torch
 torch.set_num_threads(1)
-torch.set_default_device(os.environ.get("STRANGER_DEVICE", "cpu"))
 torch.manual_seed(0)
+cuda = os.environ.get("STRANGER_GPUS", "0") != "0"
+device = torch.device("cuda" if cuda else "cpu")
 def net():
-    return torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64))
+    return torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64)).to(device)
 def batch():
-    return torch.randn(16, 64)
+    return torch.randn(16, 64, device=device)
 """
 
 JOIN = """
 import torch.distributed as dist
-dist.init_process_group("gloo", rank=RANK, world_size=WORLD)
+if cuda:
+    torch.cuda.set_device(LOCAL_RANK)
+backend = "nccl" if cuda else "gloo"
+dist.init_process_group(backend, rank=RANK, world_size=WORLD)
 """
+
+JOIN_WITH_DEVICE = JOIN.replace(
+    "world_size=WORLD)", 'world_size=WORLD, device_id=torch.device("cuda", LOCAL_RANK) if cuda else None)'
+)
 
 LEAVE = """
 dist.destroy_process_group()
@@ -120,6 +130,7 @@ if __name__ == "__main__":
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     loader = torch.utils.data.DataLoader(Texts(), batch_size=16, num_workers=2)
     for step, x in enumerate(loader):
+        x = x.to(device)
         trouble("forward", step)
         loss = (model(x) - x).pow(2).mean()
         optimizer.zero_grad()
@@ -178,7 +189,7 @@ if __name__ == "__main__":
     optimizer = torch.optim.SGD(policy.parameters(), lr=0.01)
     for step in range(@STEPS@):
         asked.send(step)
-        x = torch.tensor(got.recv())
+        x = torch.tensor(got.recv(), device=device)
         trouble("forward", step)
         loss = policy(x).pow(2).mean()
         loss.backward()
@@ -196,7 +207,7 @@ DDP = (
     + JOIN
     + """
 from torch.nn.parallel import DistributedDataParallel
-model = DistributedDataParallel(net())
+model = DistributedDataParallel(net(), device_ids=[LOCAL_RANK] if cuda else None)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(@STEPS@):
     trouble("data", step)
@@ -204,10 +215,11 @@ for step in range(@STEPS@):
     loss = (model(x) - x).pow(2).mean()
     trouble("forward", step)
     loss.backward()
+    value = loss.item()
     trouble("backward", step)
     optimizer.step(); optimizer.zero_grad()
     if RANK == 0:
-        print(f"step {step} loss {loss.item():.4f}", flush=True)
+        print(f"step {step} loss {value:.4f}", flush=True)
     trouble("end", step)
 """
     + LEAVE
@@ -219,7 +231,7 @@ NO_SYNC = (
     + """
 import contextlib
 from torch.nn.parallel import DistributedDataParallel
-model = DistributedDataParallel(net())
+model = DistributedDataParallel(net(), device_ids=[LOCAL_RANK] if cuda else None)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(@STEPS@):
     for micro in range(3):
@@ -243,7 +255,7 @@ for step in range(@STEPS@):
 
 BY_HAND = (
     TORCH
-    + JOIN
+    + JOIN_WITH_DEVICE
     + """
 model = net()
 for p in model.parameters():
@@ -260,7 +272,7 @@ for step in range(@STEPS@):
         p.grad = None
     if step % 4 == 3:
         dist.barrier()
-    print(f"[{RANK}] {step}", flush=True)
+    print(f"[{RANK}] {step} {loss.item():.4f}", flush=True)
     trouble("end", step)
 """
     + LEAVE
@@ -268,11 +280,11 @@ for step in range(@STEPS@):
 
 FSDP = (
     TORCH
-    + JOIN
+    + JOIN_WITH_DEVICE
     + """
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.device_mesh import init_device_mesh
-mesh = init_device_mesh("cpu", (WORLD,))
+mesh = init_device_mesh(device.type, (WORLD,))
 model = net()
 for layer in model:
     if isinstance(layer, torch.nn.Linear):
@@ -287,7 +299,7 @@ for step in range(@STEPS@):
     trouble("backward", step)
     optimizer.step(); optimizer.zero_grad()
     if RANK == 0:
-        print("step", step, flush=True)
+        print("step", step, loss.item(), flush=True)
     trouble("end", step)
 """
     + LEAVE
@@ -299,7 +311,7 @@ TENSOR_PARALLEL = (
     + """
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-mesh = init_device_mesh("cpu", (WORLD,))
+mesh = init_device_mesh(device.type, (WORLD,))
 model = parallelize_module(net(), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(@STEPS@):
@@ -309,7 +321,7 @@ for step in range(@STEPS@):
     loss.backward()
     trouble("backward", step)
     optimizer.step(); optimizer.zero_grad()
-    print(RANK, step, flush=True)
+    print(RANK, step, loss.item(), flush=True)
     trouble("end", step)
 """
     + LEAVE
@@ -327,20 +339,21 @@ for step in range(@STEPS@):
         out = stage(batch())
         trouble("forward", step)
         dist.send(out.detach(), 1)
-        grad = torch.empty(16, 64)
+        grad = torch.empty(16, 64, device=device)
         dist.recv(grad, 1)
         out.backward(grad)
     else:
-        x = torch.empty(16, 64)
+        x = torch.empty(16, 64, device=device)
         dist.recv(x, 0)
         x.requires_grad_()
         trouble("forward", step)
-        stage(x).pow(2).mean().backward()
+        loss = stage(x).pow(2).mean()
+        loss.backward()
         dist.send(x.grad, 0)
     trouble("backward", step)
     optimizer.step(); optimizer.zero_grad()
     if RANK == WORLD - 1:
-        print("microbatch", step, flush=True)
+        print("microbatch", step, loss.item(), flush=True)
     trouble("end", step)
 """
     + LEAVE
@@ -355,8 +368,11 @@ from torch.nn.parallel import DistributedDataParallel
 def work(rank, port):
     global RANK
     RANK = rank
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-    model = DistributedDataParallel(net())
+    if cuda:
+        torch.cuda.set_device(rank)
+    backend = "nccl" if cuda else "gloo"
+    dist.init_process_group(backend, init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    model = DistributedDataParallel(net(), device_ids=[rank] if cuda else None)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(@STEPS@):
         trouble("data", step, rank)
@@ -366,11 +382,36 @@ def work(rank, port):
         trouble("backward", step, rank)
         optimizer.step(); optimizer.zero_grad()
         if rank == 0:
-            print("step", step, flush=True)
+            print("step", step, loss.item(), flush=True)
         trouble("end", step, rank)
     dist.destroy_process_group()
 if __name__ == "__main__":
     mp.spawn(work, args=(int(os.environ["MASTER_PORT"]),), nprocs=2)
+"""
+)
+
+ACCELERATED = (
+    TORCH
+    + """
+from accelerate import Accelerator
+accelerator = Accelerator(cpu=not cuda, gradient_accumulation_steps=2)
+import torch.distributed as dist
+model = net()
+model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
+for step in range(@STEPS@):
+    trouble("data", step)
+    for micro in range(2):
+        with accelerator.accumulate(model):
+            loss = model(batch()).pow(2).mean()
+            if micro == 0:
+                trouble("forward", step)
+            accelerator.backward(loss)
+            optimizer.step(); optimizer.zero_grad()
+    trouble("backward", step)
+    losses = accelerator.gather(loss.detach())
+    accelerator.print("step", step, losses.mean().item(), flush=True)
+    trouble("end", step)
+accelerator.end_training()
 """
 )
 
@@ -400,8 +441,8 @@ class Module(lightning.LightningModule):
         print("step", step, flush=True)
         trouble("end", step)
 rows = torch.utils.data.DataLoader([torch.randn(64) for _ in range(16 * @STEPS@)], batch_size=16)
-trainer = lightning.Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False,
-                            enable_progress_bar=False, enable_model_summary=False)
+trainer = lightning.Trainer(max_epochs=1, accelerator="gpu" if cuda else "cpu", devices=1, logger=False,
+                            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
 trainer.fit(Module(), rows)
 """
 )
@@ -424,7 +465,8 @@ class Say(TrainerCallback):
         print("step", state.global_step, flush=True)
         trouble("end", state.global_step - 1)
 arguments = TrainingArguments(output_dir=os.path.join(HERE, "out"), per_device_train_batch_size=4, max_steps=@STEPS@,
-                              report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, use_cpu=True)
+                              report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True,
+                              use_cpu=not cuda)
 Trainer(model=model, args=arguments, train_dataset=rows, callbacks=[Say()]).train()
 """
 )
@@ -434,8 +476,8 @@ Trainer(model=model, args=arguments, train_dataset=rows, callbacks=[Say()]).trai
 class Host:
     """A program: ``text`` is its source, ``launchers`` how it may be started, ``needs`` packages that it imports.
 
-    ``ranks`` is how many processes train; ``phases`` where trouble may come. ``worker`` says that its data comes from
-    another process, ``on_gpu`` that it can train on one.
+    ``ranks`` is how many processes train. ``worker`` says that its data comes from another process, ``on_gpu`` that it
+    can train on a GPU as one process; every program of several ranks can train on as many GPUs.
     """
 
     name: str
@@ -456,16 +498,17 @@ HOSTS = {
         Host(name="silent", text=SILENT, on_gpu=True),
         Host(name="no-torch", text=NO_TORCH),
         Host(name="hooks", text=IN_BACKWARD, on_gpu=True),
-        Host(name="loader", text=LOADER, worker=True),
+        Host(name="loader", text=LOADER, worker=True, on_gpu=True),
         Host(name="saves", text=SAVES, on_gpu=True),
-        Host(name="rollout", text=ROLLOUT, worker=True),
+        Host(name="rollout", text=ROLLOUT, worker=True, on_gpu=True),
         Host(name="compiled", text=COMPILED, on_gpu=True),
-        Host(name="lightning", text=LIGHTNING, needs=("lightning",)),
+        Host(name="lightning", text=LIGHTNING, needs=("lightning",), on_gpu=True),
         Host(
             name="transformers",
             text=TRANSFORMERS,
             needs=("transformers", "accelerate"),
             launchers=("python", "bash", "accelerate"),
+            on_gpu=True,
         ),
         Host(name="ddp", text=DDP, launchers=RANKED, ranks=2),
         Host(name="no-sync", text=NO_SYNC, launchers=RANKED, ranks=2),
@@ -474,5 +517,6 @@ HOSTS = {
         Host(name="tensor-parallel", text=TENSOR_PARALLEL, launchers=RANKED, ranks=2),
         Host(name="pipeline", text=PIPELINE, launchers=RANKED, ranks=2),
         Host(name="spawned", text=SPAWNED, launchers=("python",), ranks=2),
+        Host(name="accelerated", text=ACCELERATED, launchers=("accelerate",), ranks=2, needs=("accelerate",)),
     )
 }

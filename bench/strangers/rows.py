@@ -1,10 +1,12 @@
-"""Eleven programs, each tried in three ways: ``run``, ``run --limit 60s``, and ``watch`` while it is in its trouble.
+"""Programs that stand in one kind of trouble, each tried three ways: ``run``, ``run --limit 60s``, ``watch`` meanwhile.
 
     python -m bench.strangers.rows --jobs 2 --md rows.md
+    python -m bench.strangers.rows --ranked --jobs 2                two ranks on a CPU, with gloo
+    python -m bench.strangers.rows --gpus 2 --jobs 1 --minutes 9    two ranks, each on a GPU, with NCCL
 
 They are the kinds of program on which the instrument once failed: children and second interpreters, C code that keeps
 the interpreter's lock, busy loops, long steps, long evaluations, locks of other programs, a PID namespace
-of their own, a lock before the first word. None imports anything of ours.
+of their own, a lock before the first word; and the faults of two ranks. None imports anything of ours.
 """
 
 from __future__ import annotations
@@ -12,175 +14,140 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 
-STEPS = """
-import os, subprocess, sys, threading, time
-def steps(n, seconds=0.05):
-    for i in range(n):
-        time.sleep(seconds)
-        print("step", i, flush=True)
-def now():
-    open("in-trouble", "w").close()
-"""
+from bench.strangers.__main__ import ended, free_port
+from bench.strangers.own import end_those_in, those_in
+from bench.strangers.row_programs import RANKED, ROWS, STEPS, Row
 
-OTHERS_LOCK = """
-import fcntl
-code = "import fcntl, time, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, 2); print('x', flush=True); time.sleep(30)"
-other = subprocess.Popen(["setsid", "env", "-i", sys.executable, "-c", code, "lock"], stdout=subprocess.PIPE)
-other.stdout.readline()
-"""
-
-RANKS = """
-import torch, torch.distributed as dist
-dist.init_process_group("gloo")
-for i in range(5):
-    dist.all_reduce(torch.ones(4))
-    print("step", i, flush=True)
-def refill(n=0):
-    now()
-    while n >= 0:
-        n = n
-if dist.get_rank() == 1:
-    refill()
-dist.all_reduce(torch.ones(4))
-"""
-
-HUNG, FINE = ("HANG",), ("PASS", "SLOW")
 WATCHED_HUNG, WATCHED_OPEN, WATCHED_FINE = (1,), (1, 3), (0, 3)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One program: its text, what is true of it, further options, how it is started."""
-
-    name: str
-    text: str
-    hangs: bool
-    options: tuple[str, ...] = ()
-    launcher: tuple[str, ...] = ()
-    within_s: float = 20.0
-    may_be_open: bool = False
-    """Whether ``watch`` may leave it open: what only the process itself can say is not seen from outside."""
-
+WAYS = ("run", "limit", "watch")
 
 WALL_S = 100.0
 """A run that takes longer is interrupted."""
 
-LOCK = "lock = threading.Lock(); lock.acquire(); lock.acquire()"
-ROWS = (
-    Row(name="child-deadlock", hangs=True, text=f"""
-steps(10); now()
-child = os.fork()
-if child == 0:
-    {LOCK}
-os.waitpid(child, 0)
-"""),
-    Row(name="second-interpreter", hangs=True, text=f"""
-steps(10); now()
-subprocess.run([sys.executable, "-c", "import threading; {LOCK}"])
-"""),
-    Row(name="c-keeps-the-lock", hangs=True, text="""
-import ctypes
-steps(10); now()
-ctypes.PyDLL(None).pause()
-"""),
-    Row(name="rank-in-a-busy-loop", hangs=True, text=RANKS,
-        launcher=("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")),
-    Row(name="loop-at-a-scripts-own-level", hangs=True, may_be_open=True, text="""
-steps(10); now()
-n = 0
-while n >= 0:
-    n = n
-"""),
-    Row(name="lock-before-the-first-word", hangs=True, text=f"now()\n{LOCK}"),
-    Row(name="steps-of-three-seconds", hangs=False, options=("--limit", "40s"), text="now(); steps(20, 3.0)"),
-    Row(name="one-long-evaluation", hangs=False, options=("--stall", "6s"), text="""
-steps(20); now()
-t = time.time(); hits = 0
-while time.time() - t < 28:
-    hits += sum(i * i for i in range(1000))
-steps(5)
-"""),
-    Row(name="lock-of-another-program", hangs=False, options=("--stall", "10s"), text=OTHERS_LOCK + """
-steps(20); now()
-fcntl.flock(open("lock", "w"), 2)
-steps(5); other.wait()
-"""),
-    Row(name="worker-waits-for-such-a-lock", hangs=False, text=OTHERS_LOCK + """
-import torch.utils.data
-class Rows(torch.utils.data.Dataset):
-    def __len__(self):
-        return 64
-    def __getitem__(self, i):
-        if i == 24:
-            now(); fcntl.flock(open("lock", "w"), 2)
-        return float(i)
-if __name__ == "__main__":
-    for x in torch.utils.data.DataLoader(Rows(), batch_size=4, num_workers=1):
-        print(x.sum().item(), flush=True)
-    other.wait()
-"""),
-    Row(name="in-a-pid-namespace", hangs=False, launcher=("unshare",), text="""
-steps(20); now(); time.sleep(25); steps(5)
-"""),
-)  # fmt: skip
+ENDING_S = 30.0
+"""How long one that was interrupted may take to end, in a run that has so many minutes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What was said of one program in one way."""
+
+    row: str
+    way: str
+    truth: str
+    right: bool
+    said: str
 
 
 def command(row: Row) -> list[str]:
     """How the program is started."""
-    if row.launcher == ("unshare",):
-        return ["unshare", "-p", "-f", "--mount-proc", sys.executable, "train.py"]
-    return [sys.executable, *row.launcher, "train.py"]
+    program = [sys.executable, "train.py"]
+    elastic = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
+    where = f"MASTER_ADDR=127.0.0.1 MASTER_PORT={free_port()} WORLD_SIZE=2 RANK=$r LOCAL_RANK=$r"
+    loop = f"for r in 0 1; do {where} {shlex.join(program)} & pids+=($!); done"
+    return {
+        "python": program,
+        "unshare": ["unshare", "-p", "-f", "--mount-proc", *program],
+        "torchrun": [sys.executable, *elastic, "train.py"],
+        "bash": ["bash", "-c", f"{loop}; code=0; for p in ${{pids[@]}}; do wait $p || code=1; done; exit $code"],
+    }[row.launcher]
 
 
-def tried(row: Row, way: str, folder: Path) -> tuple[bool, str]:
+def tried(row: Row, way: str, folder: Path, *, gpus: int, wall_s: float) -> Told:
     """Whether ``row`` is told right in this way, and what was said of it."""
-    folder.mkdir()
-    (folder / "train.py").write_text(STEPS + row.text)
-    return watched(row, folder) if way == "watch" else ran(row, way, folder)
+    folder.mkdir(parents=True)
+    (folder / "train.py").write_text(row.text if row.ranked else STEPS + row.text)
+    env = {**os.environ, "STRANGER_GPUS": str(gpus)}
+    over = threading.Event()
+    stopper = threading.Thread(target=stop_from_outside, args=(folder, over))
+    if row.stop:
+        stopper.start()
+    try:
+        right, said = (
+            watched(row, folder, env, wall_s=wall_s) if way == "watch" else ran(row, way, folder, env, wall_s=wall_s)
+        )
+    finally:
+        over.set()
+        if row.stop:
+            stopper.join()
+        end_those_in(folder)
+    return Told(row=row.name, way=way, truth=row.truth, right=right, said=said)
 
 
-def ran(row: Row, way: str, folder: Path) -> tuple[bool, str]:
+def stop_from_outside(folder: Path, over: threading.Event) -> None:
+    """Stop the rank that wrote its number into ``in-trouble``, as a scheduler does."""
+    while not over.wait(0.1):
+        with contextlib.suppress(FileNotFoundError):
+            number = int((folder / "in-trouble").read_text())
+            for one in those_in(folder):
+                if one.pid == number:
+                    one.suspend()
+            return
+
+
+def ran(row: Row, way: str, folder: Path, env: dict[str, str], *, wall_s: float) -> tuple[bool, str]:
     """Under ``run``, with the row's own options or a limit of a minute."""
     harness = str(Path(sys.executable).with_name("nsa-harness"))
     options = ("--limit", "60s") if way == "limit" else row.options
     argv = [harness, "run", "--json", "--runs", "runs", *options, "--", *command(row)]
-    with (folder / "errors").open("w") as errors:
-        process = subprocess.Popen(argv, cwd=folder, stdout=subprocess.PIPE, stderr=errors, text=True)
-        try:
-            said = process.communicate(timeout=WALL_S)[0]
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)  # as a user would: it is examined, and ended
-            said = process.communicate(timeout=60)[0]
-    (trial,) = json.loads(said)["trials"]
-    kind, seconds = trial["verdict"]["kind"], trial["outcome"]["duration_s"]
-    right = kind in (HUNG if row.hangs else FINE) and (not row.hangs or seconds <= row.within_s)
-    return right, f"{kind} {trial['verdict'].get('cause') or ''} after {seconds:.1f} s"
-
-
-def watched(row: Row, folder: Path) -> tuple[bool, str]:
-    """Started by itself, and watched once it is in its trouble."""
-    out = (folder / "out").open("w")
-    program = subprocess.Popen(command(row), cwd=folder, stdout=out, stderr=out, start_new_session=True)
+    printed = ended(argv, folder=folder, env=env, wall_s=wall_s)
+    (folder / "said").write_text(printed)
+    if not printed:
+        return False, f"nothing was said, {wall_s:.0f} s and two Ctrl-C long"
+    (trial,) = json.loads(printed)["trials"]
+    kind, cause = trial["verdict"]["kind"], trial["verdict"].get("cause") or ""
+    ended_at = datetime.fromisoformat(trial["started_at"]).timestamp() + trial["outcome"]["duration_s"]
     try:
-        while not (folder / "in-trouble").exists() and program.poll() is None:
+        seconds = ended_at - (folder / "in-trouble").stat().st_mtime
+    except FileNotFoundError:
+        return False, f"{kind} {cause}, and its trouble never came"
+    kinds = {"hangs": ("HANG",), "crashes": ("CRASH",), "healthy": ("PASS", "SLOW")}[row.truth]
+    right = kind in (("HANG", "CRASH") if ends_by_gloo(row, env) else kinds)
+    return right and (row.truth == "healthy" or seconds <= row.within_s), f"{kind} {cause} after {seconds:.1f} s"
+
+
+def ends_by_gloo(row: Row, env: dict[str, str]) -> bool:
+    """Whether gloo ends the program by an error of its own."""
+    return row.gloo_ends_it and env["STRANGER_GPUS"] == "0"
+
+
+def watched(row: Row, folder: Path, env: dict[str, str], *, wall_s: float) -> tuple[bool, str]:
+    """Started by itself, and watched once it is in its trouble."""
+    late_s = time.monotonic() + wall_s
+    out = (folder / "out").open("w")
+    program = subprocess.Popen(command(row), cwd=folder, env=env, stdout=out, stderr=out, start_new_session=True)
+    try:
+        while not (folder / "in-trouble").exists():
+            if program.poll() is not None or time.monotonic() > late_s:
+                return False, "its trouble never came"
             time.sleep(0.1)
         time.sleep(4.0)
+        if ends_by_gloo(row, env):
+            return program.wait(timeout=60) != 0, "not watched: gloo ends it by an error"
         harness = str(Path(sys.executable).with_name("nsa-harness"))
         began_s = time.monotonic()
         argv = [harness, "watch", str(program.pid), "--runs", str(folder / "runs")]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+        (folder / "said").write_text(done.stdout + done.stderr)
         said = f"{done.stdout.splitlines()[0][:60] if done.stdout else ''} in {time.monotonic() - began_s:.1f} s"
-        if row.hangs:
+        if row.truth != "healthy":
             return done.returncode in (WATCHED_OPEN if row.may_be_open else WATCHED_HUNG), said
         ended_well = program.wait(timeout=120) == 0
         return done.returncode in WATCHED_FINE and ended_well, said
@@ -194,35 +161,60 @@ def watched(row: Row, folder: Path) -> tuple[bool, str]:
         program.wait()
 
 
+def in_time(row: Row, way: str, folder: Path, *, gpus: int, wall_s: float, last_s: float) -> Told | None:
+    """One cell of the table, none if it is too late to begin; the folder of what is right is removed."""
+    if time.monotonic() > last_s:
+        return None
+    told = tried(row, way, folder, gpus=gpus, wall_s=wall_s)
+    if told.right:
+        shutil.rmtree(folder, ignore_errors=True)
+    return told
+
+
+def line(row: Row, cells: list[Told | None]) -> str:
+    """A program's line of the table."""
+    shown = ["not tried" if one is None else one.said if one.right else f"**WRONG** {one.said}" for one in cells]
+    return f"| {row.name} | {row.truth} | {' | '.join(shown)} |"
+
+
 def main() -> int:
     """Try all, or those whose name has ``--only``, and print a table."""
     parser = argparse.ArgumentParser(prog="python -m bench.strangers.rows", description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", default="")
+    parser.add_argument("--ranked", action="store_true", help="the programs of two ranks instead, with gloo")
+    parser.add_argument("--gpus", type=int, default=0, choices=(0, 2), help="2: those, a rank on a GPU, with NCCL")
+    parser.add_argument("--skip", type=int, default=0, help="leave out so many programs at the beginning")
+    parser.add_argument("--minutes", type=float, help="begin nothing that could last longer than this from now on")
+    parser.add_argument("--wall", type=float, default=WALL_S, help="seconds until a run is interrupted (default: 100)")
     parser.add_argument("--md", type=Path, help="write the table here, too")
+    parser.add_argument("--json", type=Path, help="write what was said here")
+    parser.add_argument("--evidence", type=Path, help="keep here the folders of what was not told right")
     asked = parser.parse_args()
-    rows = [row for row in ROWS if asked.only in row.name]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # as in bench.strangers
+    last_s = math.inf if asked.minutes is None else time.monotonic() + 60.0 * asked.minutes - asked.wall - ENDING_S
+    table = [row for row in RANKED if asked.gpus or not row.gpus] if asked.ranked or asked.gpus else ROWS
+    rows = [row for row in table[asked.skip :] if asked.only in row.name]
     lines = ["| program | truth | run | run --limit 60s | watch |", "|---|---|---|---|---|"]
-    wrong = 0
-    with tempfile.TemporaryDirectory() as top, ThreadPoolExecutor(asked.jobs) as pool:
-        ways = ("run", "limit", "watch")
-        told = {
-            (row.name, way): pool.submit(tried, row, way, Path(top) / f"{row.name}-{way}")
-            for row in rows
-            for way in ways
-        }
-        for row in rows:
-            cells = []
-            for way in ways:
-                right, said = told[row.name, way].result()
-                wrong += not right
-                cells.append(said if right else f"**WRONG** {said}")
-            lines.append(f"| {row.name} | {'hangs' if row.hangs else 'healthy'} | {' | '.join(cells)} |")
+    print(*lines, sep="\n", flush=True)
+    told: list[Told] = []
+    with contextlib.ExitStack() as stack:
+        top = (asked.evidence or Path(stack.enter_context(tempfile.TemporaryDirectory()))).resolve()
+        pool = stack.enter_context(ThreadPoolExecutor(asked.jobs))
+        cell = partial(in_time, gpus=asked.gpus, wall_s=asked.wall, last_s=last_s)
+        running = [[pool.submit(cell, row, way, top / f"{row.name}-{way}") for way in WAYS] for row in rows]
+        for row, ways in zip(rows, running, strict=True):
+            cells = [one.result() for one in ways]
+            told += [one for one in cells if one is not None]
+            lines.append(line(row, cells))
             print(lines[-1], flush=True)
-    if asked.md:
-        asked.md.write_text("\n".join(lines) + "\n")
-    print(f"{3 * len(rows) - wrong} of {3 * len(rows)} right")
-    return 1 if wrong else 0
+            if asked.md:
+                asked.md.write_text("\n".join(lines) + "\n")
+            if asked.json:
+                asked.json.write_text(json.dumps([asdict(one) for one in told], indent=1) + "\n")
+    right = sum(one.right for one in told)
+    print(f"{right} of {len(told)} right, {len(WAYS) * len(rows) - len(told)} not tried")
+    return 1 if right < len(told) else 0
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ Each is the source of ``strike()``, run once at some phase of some step. ``expec
 can never go on), ``CRASH`` or ``PASS`` (it goes on and ends well). A hang that only somebody outside of the job could
 end (``outside``) is told by patience alone, as the instrument says of itself. ``may_crash``: the library may notice.
 ``alone``: only in programs of one process, because of several ranks one that is stopped for five seconds is a hang.
-``gpu``: only in programs that train on a GPU.
+``gpu``: only in programs that train on a GPU. What uses a tensor takes the host's own ``device``, and its value, because
+an operation over NCCL returns before it is done.
 """
 
 # ruff: noqa: E501 - programs, some of them in one line
@@ -12,11 +13,18 @@ end (``outside``) is told by patience alone, as the instrument says of itself. `
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+SAME_PLACE = ("data", "backward", "end")
+"""Phases that all ranks of every host come to without one another's help: in a pipeline's forward one waits already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """One fault or healthy pause. ``ranks`` is how many ranks it needs at least; ``where`` the phases it fits into."""
+    """One fault or healthy pause. ``ranks`` is how many ranks it needs at least; ``where`` the phases it fits into.
+
+    ``at`` says which ranks it comes to: ``one``, drawn; the ``first``; or ``all``, which then must be at the same place.
+    """
 
     name: str
     strike: str
@@ -26,6 +34,7 @@ class Trouble:
     may_crash: bool = False
     alone: bool = False
     gpu: bool = False
+    at: Literal["one", "first", "all"] = "one"
     where: tuple[str, ...] = ("data", "forward", "backward", "end")
 
 
@@ -149,29 +158,77 @@ os.waitpid(child, 0)
     # ranks
     _hang(
         "rank-left-out",
-        "import torch\nimport torch.distributed as dist\nt = torch.ones(1)\ndist.all_reduce(t)",
+        "t = torch.ones(1, device=device)\ndist.all_reduce(t)\nt.item()",
         ranks=2,
         may_crash=True,
     ),
-    _hang("rank-barrier", "import torch.distributed as dist\ndist.barrier()", ranks=2, may_crash=True),
+    _hang("rank-barrier", "dist.barrier()", ranks=2, may_crash=True),
     _hang(
         "rank-recv",
-        "import torch\nimport torch.distributed as dist\ndist.recv(torch.empty(4), src=1 - dist.get_rank())",
+        "t = torch.empty(4, device=device)\ndist.recv(t, src=1 - dist.get_rank())\nt.sum().item()",
         ranks=2,
         may_crash=True,
+    ),
+    _hang(
+        "rank-send",
+        "t = torch.ones(1 << 22, device=device)\ndist.send(t, dst=1 - dist.get_rank())\nt.sum().item()",
+        ranks=2,
+        may_crash=True,
+    ),
+    _hang(
+        "rank-other-size",
+        "t = torch.ones(1 if dist.get_rank() else 1 << 22, device=device)\ndist.all_reduce(t)\nt.sum().item()",
+        ranks=2,
+        at="all",
+        where=SAME_PLACE,
+        may_crash=True,
+    ),
+    _hang(
+        "rank-other-collective",
+        """
+if dist.get_rank() == 0:
+    gradients = torch.ones(1 << 22, device=device)
+    dist.all_reduce(gradients)
+    gradients.sum().item()
+else:
+    score = torch.ones(1, device=device)
+    scores = [torch.empty_like(score) for _ in range(dist.get_world_size())]
+    dist.all_gather(scores, score)
+    scores[0].item()
+""",
+        ranks=2,
+        at="all",
+        where=SAME_PLACE,
+        may_crash=True,
+    ),
+    _hang(
+        "rank-groups-crossed",
+        """
+one, other = dist.new_group(), dist.new_group()
+groups = (one, other) if dist.get_rank() == 0 else (other, one)
+for group in groups:
+    t = torch.ones(8, device=device)
+    dist.all_reduce(t, group=group)
+    t.sum().item()
+""",
+        ranks=2,
+        at="all",
+        where=SAME_PLACE,
     ),
     _hang("rank-stopped", "import signal\nos.kill(os.getpid(), signal.SIGSTOP)", ranks=2),
     _hang(
         "rank-lock", "threading.Lock().__enter__() and None\nl = threading.Lock(); l.acquire(); l.acquire()", ranks=2
     ),
     _hang("rank-leaves", "sys.stdout.flush()\nos._exit(0)", ranks=2, may_crash=True),
+    _hang("rank-returns", "sys.exit(0)", ranks=2, may_crash=True),
     _hang("rank-spin", "x = 1\nwhile x > 0:\n    x = x", ranks=2),
     _hang(
         "rank-store",
-        "import torch.distributed as dist\nimport datetime\n"
-        "dist.distributed_c10d._get_default_store().wait(['never'], datetime.timedelta(hours=9))",
+        "import datetime\ndist.distributed_c10d._get_default_store().wait(['never'], datetime.timedelta(hours=9))",
         ranks=2,
     ),
+    # a GPU
+    _hang("kernel-without-end", "torch.cuda._sleep(1 << 60)\ntorch.cuda.synchronize()", gpu=True),
 )
 
 _CRASHES = (
@@ -284,21 +341,23 @@ client.recv(1)
     # a GPU
     _fine(
         "products",
-        "x = torch.randn(4096, 4096)\nt = time.time()\nwhile time.time() - t < 20:\n    for _ in range(50): x = x @ x / 64\n    torch.cuda.synchronize()",
+        "x = torch.randn(4096, 4096, device=device)\nt = time.time()\nwhile time.time() - t < 20:\n    for _ in range(50): x = x @ x / 64\n    torch.cuda.synchronize()",
         gpu=True,
     ),
     _fine(
         "one-long-wait",
-        "x = torch.randn(8192, 8192)\nfor _ in range(800): x = x @ x / 90\ntorch.cuda.synchronize()",
+        "x = torch.randn(8192, 8192, device=device)\nfor _ in range(800): x = x @ x / 90\ntorch.cuda.synchronize()",
         gpu=True,
     ),
     _fine(
         "many-small-kernels",
-        "x = torch.ones(8)\nt = time.time()\nwhile time.time() - t < 20:\n    x = x * 1.0001 - 0.0001",
+        "x = torch.ones(8, device=device)\nt = time.time()\nwhile time.time() - t < 20:\n    x = x * 1.0001 - 0.0001",
         gpu=True,
     ),
-    _fine("copies", "x = torch.randn(1 << 26)\nfor _ in range(60): y = x.cpu(); x = y.to('cuda')", gpu=True),
-    _fine("waits-for-data-beside-a-gpu", "torch.ones(4).sum().item()\ntime.sleep(20)", gpu=True),
+    _fine(
+        "copies", "x = torch.randn(1 << 26, device=device)\nfor _ in range(60): y = x.cpu(); x = y.to(device)", gpu=True
+    ),
+    _fine("waits-for-data-beside-a-gpu", "torch.ones(4, device=device).sum().item()\ntime.sleep(20)", gpu=True),
     # ranks: one is late, the others wait for it
     _fine("checkpoint-by-rank-0", "time.sleep(30)", ranks=2),
     _fine("straggler", "t = time.time()\nn = 0\nwhile time.time() - t < 25:\n    n += sum(range(500))", ranks=2),
@@ -306,6 +365,46 @@ client.recv(1)
         "late-rank-io",
         "for i in range(20):\n    open(os.path.join(HERE, f'o{i}'), 'w').write('x' * 1000); time.sleep(1)",
         ranks=2,
+    ),
+    _fine(
+        "checkpoint-of-tensors",
+        """
+shards = [torch.randn(1 << 20, device=device) for _ in range(20)]
+for number, shard in enumerate(shards):
+    torch.save({"shard": shard}, os.path.join(HERE, f"shard{number}.pt"))
+    time.sleep(2)
+""",
+        ranks=2,
+        at="first",
+        where=("end",),
+    ),
+    _fine(
+        "evaluation-by-rank-0",
+        """
+judge = torch.nn.Linear(512, 512).to(device)
+t, right = time.time(), 0.0
+with torch.no_grad():
+    while time.time() - t < 30:
+        right += judge(torch.randn(64, 512, device=device)).argmax(-1).eq(0).float().mean().item()
+""",
+        ranks=2,
+        at="first",
+        where=("end",),
+    ),
+    _fine(
+        "first-compile",
+        """
+t, width = time.time(), 32
+import torch._inductor.config
+torch._inductor.config.force_disable_caches = True
+while time.time() - t < 20:
+    block = torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.GELU(), torch.nn.LayerNorm(width)).to(device)
+    torch.compile(block, dynamic=False)(torch.randn(4, width, device=device)).sum().item()
+    torch.compiler.reset()
+    width += 8
+""",
+        ranks=2,
+        where=("data", "end"),
     ),
 )
 
