@@ -173,7 +173,12 @@ def _never(case: Case, job: Job, never: Sequence[int], nowhere: dict[int, LoopSa
 
 
 def _works_for(one: Standing, leader: int, job: Job) -> bool:
-    """Whether the process that holds ``leader`` up is that very rank, or one that works for it."""
+    """Whether the process that holds ``leader`` up is that very rank, or one that works for it.
+
+    What started it only holds it up because it does not start another rank anew, which has ended.
+    """
+    if job.gone and one.pid == job.stand[leader].parent:
+        return False
     return not job.several or one.rank == job.stand[leader].rank
 
 
