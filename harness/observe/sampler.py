@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from harness.observe.bounded import Bounded
 from harness.observe.ends import Ends
-from harness.observe.stacks.faulthandler import Faulthandler
+from harness.observe.stacks.faulthandler import ANSWER_S, Faulthandler
 from harness.observe.stacks.pick import sample_all
 from harness.observe.stacks.pyspy import sources
 from harness.reading.frames import deciding_thread
@@ -31,9 +31,6 @@ AT_ONCE = 8
 
 HELPERS = 12
 """Processes beside those that train whose stacks are taken; of many workers a few will do."""
-
-WHOLE_ANSWER_S = 3.0
-"""How long a process may take to say where its loops are: on a busy machine its main thread waits for a core."""
 
 ANY_ANSWER_S = 0.5
 """How long one is waited for that most likely cannot answer, because it waits in C; no answer proves nothing."""
@@ -167,7 +164,7 @@ class Sampler:
         telling = lacks or bool(progress([self.stacks[i] for i in plain]))
         if not telling and not self._seems_to_wait(pid):
             return
-        limit_s = WHOLE_ANSWER_S if telling else ANY_ANSWER_S
+        limit_s = ANSWER_S if telling else ANY_ANSWER_S
         said = asker.inside(pid=pid, rank=rank, trial_dir=self._trial_dir, limit_s=limit_s)
         if lacks:
             frames = (frame for thread in sample.threads for frame in thread.frames)

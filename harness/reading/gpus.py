@@ -32,10 +32,14 @@ FOREIGN_SM = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuView:
-    """One GPU in the looks of a silence, or of the whole trial; ``samples`` are in order."""
+    """One GPU in the looks of a silence, or of the whole trial; ``samples`` are in order.
+
+    ``pids`` are the processes of which it is asked: what others do on it is not theirs.
+    """
 
     index: int
     samples: tuple[GpuSample, ...]
+    pids: frozenset[int] = frozenset()
 
     @property
     def ids(self) -> tuple[EvidenceId, ...]:
@@ -49,7 +53,9 @@ class GpuView:
 
     @property
     def occupied_by_nothing(self) -> bool:
-        """Whether a kernel was resident all the time that moved no memory and drew no power."""
+        """Whether a kernel of theirs was resident all the time that moved no memory and drew no power."""
+        if self.is_shared:
+            return False
         traffic = [s.memory_utilisation for s in self.samples if s.memory_utilisation is not None]
         if not self.utilisations or not traffic or min(self.utilisations) < FULL or max(traffic) > NO_TRAFFIC:
             return False
@@ -63,9 +69,12 @@ class GpuView:
         partly = any(0 < percent < FULL for percent in self.utilisations)
         return partly or max(traffic, default=0) > NO_TRAFFIC or max(drawn, default=0.0) > LOW_POWER
 
-    def is_shared(self, pid: int) -> bool:
-        """Whether other processes than ``pid`` compute on it, or may: then its numbers are theirs as well."""
-        return any(_may_compute(p, sample) for sample in self.samples for p in sample.processes if p.pid != pid)
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes compute on it, or may: then its numbers are theirs as well."""
+        return any(
+            _may_compute(p, sample) for sample in self.samples for p in sample.processes if p.pid not in self.pids
+        )
 
     @property
     def seconds(self) -> float:
@@ -119,13 +128,14 @@ class Gpus:
 
     def of(self, pids: Iterable[int | None], *, since_s: float = 0.0) -> tuple[GpuView, ...]:
         """The GPUs of these processes since ``since_s``; where the driver names no processes, all that were seen."""
+        asked = frozenset(pid for pid in pids if pid)
         own: set[int] = set()
-        for pid in pids:
-            own |= self._of_pid.get(pid or 0, set())
+        for pid in asked:
+            own |= self._of_pid.get(pid, set())
         views: list[GpuView] = []
         for index in sorted(own if self._of_pid else self._samples):
             samples = tuple(sample for sample in self._samples[index] if sample.t_s > since_s)
-            views += [GpuView(index=index, samples=samples)] if samples else []
+            views += [GpuView(index=index, samples=samples, pids=asked)] if samples else []
         return tuple(views)
 
 

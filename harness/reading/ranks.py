@@ -25,11 +25,10 @@ from harness.reading.standing import Chance, Standing, alive, standings
 from harness.reading.waits import Ender
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from harness.core.devices import CollectiveState
     from harness.core.evidence import Evidence
-    from harness.reading.gpus import GpuView
 
 
 SPIN_S = 2.5
@@ -123,12 +122,7 @@ _AT_WORK = Chance(how="it waits for its GPU, which may be at work", ender=Ender.
 def spins(one: Standing, gpus: Gpus) -> bool:
     """Whether the GPU of a process was seen for some time to be occupied all the time by what works on nothing."""
     seen = gpus.of({one.pid}, since_s=one.looks[0].t_s - 1.0)
-    return _work_on_nothing(one, seen) and all(gpu.seconds >= SPIN_S and gpu.tells_power for gpu in seen)
-
-
-def _work_on_nothing(one: Standing, seen: Sequence[GpuView]) -> bool:
-    """Whether these GPUs of a process are full all the time and do nothing, as far as their numbers are its own."""
-    return bool(seen) and all(gpu.occupied_by_nothing and not gpu.is_shared(one.pid) for gpu in seen)
+    return bool(seen) and all(gpu.occupied_by_nothing and gpu.seconds >= SPIN_S and gpu.tells_power for gpu in seen)
 
 
 def late_ranks(parted: Divergence) -> tuple[int, ...]:
@@ -226,7 +220,8 @@ class _Relations:
         return one.motion.data_still and (nccl or self._occupied(one))
 
     def _occupied(self, one: Standing) -> bool:
-        return _work_on_nothing(one, self._gpus.of({one.pid}, since_s=one.looks[0].t_s))
+        gpus = self._gpus.of({one.pid}, since_s=one.looks[0].t_s)
+        return bool(gpus) and all(gpu.occupied_by_nothing for gpu in gpus)
 
     def _gpu_waits_for_ranks(self, one: Standing, rank: int) -> bool:
         """Whether a rank that waits for its GPU waits for other ranks there: an operation of its own is not over."""

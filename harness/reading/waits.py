@@ -146,8 +146,8 @@ _ANYWHERE = "anywhere"
 def with_calls(looks: Sequence[ProcessState]) -> tuple[ProcessState, ...]:
     """The same looks; the last names the call of each thread where the kernel only says that it goes on with one.
 
-    Then the call is that of an earlier look, in the same place of the kernel. Only waits with a limit are gone on with
-    in a futex; a poll is in any case.
+    Then the call is that of an earlier look in the same place of the kernel, or the sleep that the thread was in before.
+    Only waits with a limit are gone on with in a futex; a poll is in any case.
     """
     if all(thread.call != RESTART for thread in looks[-1].threads):
         return tuple(looks)

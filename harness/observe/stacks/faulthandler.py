@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
     from harness.core.ports import Clock
 
-_ANSWER_LIMIT_S = 3.0
+ANSWER_S = 3.0
+"""How long a process may take to answer: on a busy machine its main thread waits for a core."""
+
 _LOOK_EVERY_S = 0.02
 PAIRS = (ASKED_BY, (signal.SIGUSR1, signal.SIGUSR2))
 """The signals that ask gently, and at once: those of programs that carry the shim, and those of our own trainer."""
@@ -65,9 +67,7 @@ class Faulthandler:
 
     name = "faulthandler"
 
-    def __init__(
-        self, *, proc: Proc | None = None, clock: Clock | None = None, limit_s: float = _ANSWER_LIMIT_S
-    ) -> None:
+    def __init__(self, *, proc: Proc | None = None, clock: Clock | None = None, limit_s: float = ANSWER_S) -> None:
         self._proc = proc or Proc()
         self._clock = clock or WallClock()
         self._limit_s = limit_s
@@ -99,7 +99,7 @@ class Faulthandler:
             threads=threads,
         )
 
-    def inside(self, *, pid: int, rank: int, trial_dir: Path, limit_s: float = _ANSWER_LIMIT_S) -> Inside:
+    def inside(self, *, pid: int, rank: int, trial_dir: Path, limit_s: float = ANSWER_S) -> Inside:
         """What the process says of its main thread, between two of its instructions, within ``limit_s``.
 
         Empty where it carries no shim, or does not run Python at this moment: it is asked by a signal, which would end
