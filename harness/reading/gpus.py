@@ -54,8 +54,10 @@ class GpuView:
     @property
     def occupied_by_nothing(self) -> bool:
         """Whether a kernel of theirs was resident all the time that moved no memory and drew no power."""
-        if self.is_shared:
-            return False
+        return not self.is_shared and self._is_full_and_rests
+
+    @property
+    def _is_full_and_rests(self) -> bool:
         traffic = [s.memory_utilisation for s in self.samples if s.memory_utilisation is not None]
         if not self.utilisations or not traffic or min(self.utilisations) < FULL or max(traffic) > NO_TRAFFIC:
             return False
@@ -72,9 +74,7 @@ class GpuView:
     @property
     def is_shared(self) -> bool:
         """Whether other processes compute on it, or may: then its numbers are theirs as well."""
-        return any(
-            _may_compute(p, sample) for sample in self.samples for p in sample.processes if p.pid not in self.pids
-        )
+        return any(_others_compute(sample, self.pids) for sample in self.samples)
 
     @property
     def seconds(self) -> float:
@@ -142,6 +142,10 @@ class Gpus:
 def gpus_of_pids(evidence: Evidence, pids: Iterable[int | None], *, since_s: float = 0.0) -> tuple[GpuView, ...]:
     """The GPUs of these processes, as :meth:`Gpus.of` has them."""
     return Gpus(evidence.gpus).of(pids, since_s=since_s)
+
+
+def _others_compute(sample: GpuSample, pids: frozenset[int]) -> bool:
+    return any(_may_compute(process, sample) for process in sample.processes if process.pid not in pids)
 
 
 def _may_compute(process: GpuProcess, sample: GpuSample) -> bool:
