@@ -1,0 +1,60 @@
+"""gpus(n) under pytest with two real cards: nobody else works on the card that a test was leased."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+TWO_WORKERS = """
+import os, time
+import pytest
+import torch
+
+LOG = os.environ["LEASE_LOG"]
+
+def note(what, cards):
+    with open(LOG, "a") as file:
+        file.write(f"{what} {os.getpid()} {' '.join(cards)}\\n")
+
+@pytest.mark.parametrize("n", [1, 1, 2] * 8)
+def test_alone(gpus, n):
+    devices = gpus(n).devices
+    assert len(devices) == n
+    cards = [str(torch.cuda.get_device_properties(device).uuid) for device in devices]
+    note("+", cards)
+    for device in devices:
+        a = torch.randn(2048, 2048, device=device)
+        for _ in range(20):
+            a = torch.nn.functional.normalize(a @ a)
+        torch.cuda.synchronize(device)
+    note("-", cards)
+"""
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+def test_two_xdist_workers_never_work_on_one_card_at_a_time(tmp_path):
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_it.py").write_text(TWO_WORKERS)
+    env = {**os.environ, "NSA_HARNESS_LEASES": str(tmp_path / "leases"), "LEASE_LOG": str(tmp_path / "log")}
+    env.pop("CUDA_VISIBLE_DEVICES", None)
+    options = ["-q", "-p", "no:cacheprovider", "-p", "harness.pytest_plugin", "-n", "2"]
+    argv = [sys.executable, "-m", "pytest", *options, "test_it.py"]
+    done = subprocess.run(argv, cwd=tmp_path / "tests", env=env, capture_output=True, text=True, timeout=200)
+    assert "24 passed" in done.stdout, done.stdout + done.stderr
+    held: dict[str, str] = {}
+    pairs: set[tuple[str, str]] = set()
+    for line in (tmp_path / "log").read_text().splitlines():
+        what, pid, *cards = line.split()
+        for card in cards:
+            if what == "-":
+                assert held.pop(card) == pid
+            else:
+                assert card not in held, f"{pid} works on {card}, and so does {held[card]}"
+                held[card] = pid
+                pairs.add((pid, card))
+    assert len({pid for pid, _ in pairs}) == 2
+    assert len({card for _, card in pairs}) == 2
