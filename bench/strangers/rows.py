@@ -178,10 +178,11 @@ def line(row: Row, cells: list[Told | None]) -> str:
 
 
 def main() -> int:
-    """Try all, or those whose name has ``--only``, and print a table."""
+    """Try all, or those whose name has a word of ``--only``, and print a table."""
     parser = argparse.ArgumentParser(prog="python -m bench.strangers.rows", description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", nargs="+", default=[""], help="programs whose name has one of these words")
+    parser.add_argument("--ways", nargs="+", default=WAYS, choices=WAYS)
     parser.add_argument("--ranked", action="store_true", help="the programs of two ranks instead, with gloo")
     parser.add_argument("--gpus", type=int, default=0, choices=(0, 2), help="2: those, a rank on a GPU, with NCCL")
     parser.add_argument("--skip", type=int, default=0, help="leave out so many programs at the beginning")
@@ -194,15 +195,16 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # as in bench.strangers
     last_s = math.inf if asked.minutes is None else time.monotonic() + 60.0 * asked.minutes - asked.wall - ENDING_S
     table = [row for row in RANKED if asked.gpus or not row.gpus] if asked.ranked or asked.gpus else ROWS
-    rows = [row for row in table[asked.skip :] if asked.only in row.name]
-    lines = ["| program | truth | run | run --limit 60s | watch |", "|---|---|---|---|---|"]
+    rows = [row for row in table[asked.skip :] if any(word in row.name for word in asked.only)]
+    titles = [{"limit": "run --limit 60s"}.get(way, way) for way in asked.ways]
+    lines = [f"| program | truth | {' | '.join(titles)} |", f"|---|---|{'---|' * len(titles)}"]
     print(*lines, sep="\n", flush=True)
     told: list[Told] = []
     with contextlib.ExitStack() as stack:
         top = (asked.evidence or Path(stack.enter_context(tempfile.TemporaryDirectory()))).resolve()
         pool = stack.enter_context(ThreadPoolExecutor(asked.jobs))
         cell = partial(in_time, gpus=asked.gpus, wall_s=asked.wall, last_s=last_s)
-        running = [[pool.submit(cell, row, way, top / f"{row.name}-{way}") for way in WAYS] for row in rows]
+        running = [[pool.submit(cell, row, way, top / f"{row.name}-{way}") for way in asked.ways] for row in rows]
         for row, ways in zip(rows, running, strict=True):
             cells = [one.result() for one in ways]
             told += [one for one in cells if one is not None]
@@ -213,7 +215,7 @@ def main() -> int:
             if asked.json:
                 asked.json.write_text(json.dumps([asdict(one) for one in told], indent=1) + "\n")
     right = sum(one.right for one in told)
-    print(f"{right} of {len(told)} right, {len(WAYS) * len(rows) - len(told)} not tried")
+    print(f"{right} of {len(told)} right, {len(asked.ways) * len(rows) - len(told)} not tried")
     return 1 if right < len(told) else 0
 
 
