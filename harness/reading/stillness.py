@@ -405,10 +405,13 @@ def _housekeeping(stacks: Sequence[ThreadStack], mains: set[str], seen: Sequence
 
 
 def _only_polls(seen: Sequence[tuple[float, ThreadState]]) -> bool:
-    """Whether a thread without Python polls with a time limit at most looks, and waits for nothing else."""
+    """Whether a thread without Python polls with a time limit at most looks, and was never seen to wait without one.
+
+    Of a poll that goes on after a stack dump, or ends while it is looked at, the kernel tells no limit.
+    """
     polls = sum(thread.state == "S" and bool(thread.timed) for _, thread in seen)
     # One that wakes two hundred times a second is now and then seen awake, or between two waits.
-    passing = sum(thread.state in "RS" and (bool(thread.timed) or not thread.wchan) for _, thread in seen)
+    passing = sum(thread.state in "RS" and (thread.timed is not False or not thread.wchan) for _, thread in seen)
     (first_s, first), (last_s, last) = seen[0], seen[-1]
     often = last.switches - first.switches >= OFTEN_PER_S * (last_s - first_s)
     return passing == len(seen) and polls >= MOSTLY * len(seen) and often and _idle(seen)

@@ -17,13 +17,15 @@ from known_ids import known_ids
 
 EVIDENCE = Path(__file__).parents[1] / "data" / "evidence"
 RECORDED = {judged.name: judged for judged in read_cases(EVIDENCE / "nccl")}
+SHARED = {f"{judged.name}, shared": judged for judged in read_cases(EVIDENCE / "nccl-shared")}
+"""Three specimens at a time on two H100: what was judged otherwise than declared when it ran."""
 LAW = {judged.name: judged for judged in read_cases(EVIDENCE / "law")}
 BESIDE = {"gpu-host-bound": {"slow"}, "gpu-thrash": {"slow"}}
 
 
-@pytest.fixture(params=sorted(RECORDED))
+@pytest.fixture(params=sorted(RECORDED | SHARED))
 def recording(request: pytest.FixtureRequest) -> Judged:
-    return RECORDED[request.param]
+    return (RECORDED | SHARED)[request.param]
 
 
 def test_a_recording_gets_the_verdict_that_its_specimen_declares(recording: Judged):

@@ -29,8 +29,11 @@ def slow_why(case: Case) -> Verdict | None:
 
 
 def with_cause(case: Case, verdict: Verdict) -> Verdict | None:
-    """``verdict`` with what kept ``case`` from being fast; None when nothing shows it."""
-    return _thrash(case, verdict) or _host_bound(case, verdict)
+    """``verdict`` with what kept ``case`` from being fast; None when nothing shows it.
+
+    Where one rank is late in every step, that is the cause: the others' GPUs are idle because they wait for it.
+    """
+    return _thrash(case, verdict) or (None if verdict.cause else _host_bound(case, verdict))
 
 
 def _thrash(case: Case, verdict: Verdict) -> Verdict | None:

@@ -106,3 +106,20 @@ def test_pythons_own_service_of_descriptors_is_background_and_the_programs_own_s
 
     assert background(looks, [sample("/usr/lib/python3.11/multiprocessing/resource_sharer.py")]) == {8}
     assert background(looks, [sample("/home/me/serve.py")]) == frozenset()
+
+
+def test_a_poll_of_which_one_look_does_not_tell_the_limit_is_still_background():
+    """The kernel hides it right after a stack dump, and of one that ends while it is looked at."""
+    poll = replace(THREAD, tid=8, wchan="do_epoll_wait", call="epoll_wait", timed=True, voluntary_switches=0)
+    waits = [replace(poll, voluntary_switches=100 * n) for n in range(4)]
+    waits[2] = replace(waits[2], timed=None, call="restart")
+    frames = (frame("train", "/home/me/train.py"),)
+    main = (ThreadStack(tid=7, name="MainThread", frames=frames),)
+    seen = [StackSample(id="s", source="py-spy", native=False, t_s=10.5, rank=0, pid=7, threads=main)]
+
+    def looks(threads):
+        return [replace(later(1.0 + n), threads=(THREAD, one)) for n, one in enumerate(threads)]
+
+    assert background(looks(waits), seen) == {8}
+    without_limit = replace(waits[2], timed=False, call="epoll_wait")
+    assert background(looks([*waits[:2], without_limit, waits[3]]), seen) == frozenset()
