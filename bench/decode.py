@@ -51,7 +51,7 @@ class Case:
     """A batch at a length: inputs, and both kinds of memory for several layers."""
 
     def __init__(
-        self, n_rows: int, n_tokens: int, *, device: torch.device, dtype: torch.dtype, smoke: bool, n_layers: int = 8
+        self, n_rows: int, n_tokens: int, *, device: torch.device, dtype: torch.dtype, smoke: bool, n_layers: int
     ) -> None:
         config = sizes(1, smoke=smoke)
         self.n_rows, self.n_tokens, self.device = n_rows, n_tokens, device
@@ -152,9 +152,9 @@ def dense_us(case: Case, *, device: torch.device) -> dict[str, object]:
     return {"dense_us": found[best], "dense_by": best, "dense_all": found}
 
 
-def measure(n_rows: int, n_tokens: int, attend, *, device, dtype, smoke: bool) -> dict[str, object]:
+def measure(n_rows: int, n_tokens: int, attend, *, device, dtype, smoke: bool, n_layers: int) -> dict[str, object]:
     """One row of the table."""
-    case = Case(n_rows, n_tokens, device=device, dtype=dtype, smoke=smoke)
+    case = Case(n_rows, n_tokens, device=device, dtype=dtype, smoke=smoke, n_layers=n_layers)
     row: dict[str, object] = {"batch": n_rows, "tokens": n_tokens, "layers": case.config.n_layers}
     row |= sparse_us(case, attend, device=device) | dense_us(case, device=device)
     row["ratio"] = row["dense_us"] / row["sparse_us"]
@@ -245,6 +245,7 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="tiny, on a CPU")
     parser.add_argument("--batches", type=int, nargs="+", default=list(BATCHES))
     parser.add_argument("--lengths", type=int, nargs="+", default=list(LENGTHS))
+    parser.add_argument("--layers", type=int, default=8, help="of a graph, at most (default: 8)")
     parser.add_argument("--no-model", action="store_true", help="the attention alone")
     parser.add_argument("--budget-s", type=float, default=140.0, help="begin nothing after this many seconds")
     parser.add_argument("--commit", default="", help="of the tree that is measured, for the record")
@@ -273,7 +274,7 @@ def main() -> None:
         for n_rows in batches:
             if time.monotonic() - began > args.budget_s:
                 break
-            row = measure(n_rows, n_tokens, attend, device=device, dtype=dtype, smoke=args.smoke)
+            row = measure(n_rows, n_tokens, attend, device=device, dtype=dtype, smoke=args.smoke, n_layers=args.layers)
             results["attention"].append(row)
             print(f"[{time.monotonic() - began:4.0f} s] {row}", file=sys.stderr, flush=True)
             write()
