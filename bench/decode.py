@@ -51,7 +51,7 @@ class Case:
     """A batch at a length: inputs, and both kinds of memory for several layers."""
 
     def __init__(
-        self, n_rows: int, n_tokens: int, *, device: torch.device, dtype: torch.dtype, smoke: bool, n_layers: int
+        self, n_rows: int, n_tokens: int, *, device: torch.device, dtype: torch.dtype, smoke: bool, n_layers: int = 8
     ) -> None:
         config = sizes(1, smoke=smoke)
         self.n_rows, self.n_tokens, self.device = n_rows, n_tokens, device
