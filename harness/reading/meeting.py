@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 MEETINGS = frozenset({"init_process_group", "rendezvous", "new_group", "_store_based_barrier"})
 """Where ranks wait for each other to come to life."""
 
+STORE = "the store for a key"
+"""A wait for what a rank, or who started them, puts into the store."""
+
 PAIRS = frozenset({"send", "isend", "recv", "irecv", "batch_isend_irecv"})
 """Calls that another call completes: two ranks in different ones of these may well meet. ``isend`` and ``irecv`` return
 at once, but for the first between two ranks, in which NCCL waits for the other to make their communicator."""
@@ -104,7 +107,7 @@ def meeting_of(thread: ThreadStack) -> Meeting | None:
         name = bare(called[-1])
         return Meeting(kind="pair" if name in PAIRS else "collective", name=name, frame=caller)
     if any(_STORE.search(frame.function) for frame in leaf):
-        return Meeting(kind="collective", name="the store for a key", frame=caller)
+        return Meeting(kind="collective", name=STORE, frame=caller)
     if any(_TRANSPORT.search(frame.function) for frame in leaf):
         return Meeting(kind="collective", name="a collective", frame=caller)
     innermost = next(iter(python_frames(thread)), None)

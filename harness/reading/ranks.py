@@ -6,8 +6,9 @@ stranger's program has none that we could read.
 
 Ranks that wait for each other are related here, on top of what each process can do by itself (``standing``): a rank in
 a collective waits for those that are not in it; one whose flight recorder shows an operation that another rank never
-called waits for that rank; a rank that has ended will not come. A rank that waits for its GPU waits for the others only
-when something says so: its recorder holds an operation that is not over, or its card is occupied and works on nothing,
+called waits for that rank; a rank that has ended will not come. Where all sleep in one call on one machine, it is not
+the same call, or is lost: a message takes no time there. A rank that waits for its GPU waits for the others only when
+something says so: its recorder holds an operation that is not over, or its card is occupied and works on nothing,
 which is what a wait inside NCCL looks like. Else its GPU may simply be at work.
 """
 
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING
 from harness.reading.desync import Divergence, Parting, crossed, partings
 from harness.reading.frames import bare, is_own, own_frame, python_frames
 from harness.reading.gpus import Gpus
-from harness.reading.meeting import MEETINGS, Meeting
+from harness.reading.meeting import MEETINGS, STORE, Meeting
 from harness.reading.standing import Chance, Standing, alive, standings
 from harness.reading.waits import Ender
 
@@ -164,6 +165,7 @@ class _Relations:
         self._job = replace(job, parted=parted, circle=crossed(evidence.collectives))
         self._parted = [_Parted(divergence) for divergence in parted]
         self._gpus = Gpus(evidence.gpus)
+        self._world, self._nodes = evidence.world, evidence.nodes
         self._states: dict[int, list[CollectiveState]] = {}
         for state in evidence.collectives:
             self._states.setdefault(state.rank, []).append(state)
@@ -248,24 +250,55 @@ class _Relations:
 
         The same for all ranks that wait in the same call, but for themselves.
         """
-        job, place = self._job, _place(meeting)
+        job = self._job
         others = len(job.ranks) > 1
-        apart = elsewhere.intersection(job.ranks)
-        for at, ranks in self._at.items():
-            apart |= frozenset[int]() if _together(place, at) else frozenset(ranks)
-        apart -= {rank}
-        chances = self._until_they_come(apart | job.elsewhere | job.gone)
-        if others and not apart and not job.elsewhere and not job.gone:
-            if self._all_spin:
-                return ()  # every card waits for the others', and nobody computes
+        missing = self._apart(rank, meeting, elsewhere) | job.elsewhere | job.gone
+        chances = self._until_they_come(missing)
+        if others and not missing and not self._is_for_ever(meeting):
             chances += (Chance(how="all ranks are there, and what connects them may be slow", ender=Ender.MACHINE),)
         if meeting.name in MEETINGS and not job.gone and not others:
             chances += (Chance(how="ranks that are not here may still come", ender=Ender.MACHINE),)
         return chances
 
+    def _apart(self, rank: int, meeting: Meeting, elsewhere: frozenset[int]) -> frozenset[int]:
+        """The other ranks that are here and not where ``rank`` is."""
+        place = _place(meeting)
+        apart = elsewhere.intersection(self._job.ranks)
+        for at, ranks in self._at.items():
+            apart |= frozenset[int]() if _together(place, at) else frozenset(ranks)
+        return apart - {rank}
+
+    def _is_for_ever(self, meeting: Meeting) -> bool:
+        """Whether a call that all ranks are in never ends: every card waits for the others', or all of them sleep."""
+        return self._all_spin or (self._sleep_on_one_machine and meeting.name not in (*MEETINGS, STORE))
+
     @cached_property
     def _all_spin(self) -> bool:
         return all(spins(self._job.stand[pid], self._gpus) for pid in self._job.ranks.values())
+
+    @cached_property
+    def _sleep_on_one_machine(self) -> bool:
+        """Whether all ranks sleep here, without a thread that may yet make a call, or a GPU that may carry one.
+
+        Then nothing is on its way between them: the kernel hands over at once what a process sends to another one.
+        """
+        here = [self._job.stand[pid] for pid in self._job.ranks.values()]
+        return len(here) == self._world and len(self._nodes) < 2 and all(map(_sleeps_alone, here))
+
+
+_OF_A_GPU = ("pt_nccl", "cuda")
+"""Beginnings of the names of threads that a process has whose messages a GPU may carry."""
+
+
+def _sleeps_alone(one: Standing) -> bool:
+    """Whether nothing moved in a process, no other thread of it runs Python but in the background, and none a GPU."""
+    if one.motion is None or not one.motion.still:
+        return False
+    if any(thread.name.startswith(_OF_A_GPU) for thread in one.looks[-1].threads):
+        return False
+    decides = one.thread.tid if one.thread is not None else one.pid
+    python = {thread.tid for sample in one.samples for thread in sample.threads if python_frames(thread)}
+    return python <= {decides, *one.motion.background}
 
 
 def _may_come_by_a_thread(one: Standing) -> bool:

@@ -24,6 +24,7 @@ from harness.core.evidence import (
     ThreadState,
     WorkerResult,
 )
+from harness.core.node import Node
 from harness.core.outcome import Ending, Exit, Outcome, StopReason
 from harness.core.point import Point
 from harness.core.success import Success
@@ -503,7 +504,10 @@ TABLE: dict[str, list[tuple[Case, str, int | None]]] = {
         (certain(IN_BARRIER, IN_BARRIER, REDUCES, IN_BARRIER), "HANG collective-mismatch high", 2),
         (certain(WAITS_FOR_GRADIENTS, Seen((2, "reduce"), BARRIER)), "HANG unused-parameter high", 1),
         (watched(WAITS_FOR_GRADIENTS, GONE), "HANG rank-gone high", 1),
-        # All are there, and what connects them may be slow: only after four limits.
+        # All are there and sleep on one machine, where nothing is slow between them.
+        (certain(REDUCES, REDUCES, world=2), "HANG collective-stuck medium", None),
+        (watched(WAITS_FOR_GRADIENTS, WAITS_FOR_GRADIENTS), "HANG collective-stuck medium", None),
+        # Not known to be so, what connects them may be slow: only after four limits.
         (case(REDUCES, REDUCES), "HANG collective-stuck medium", None),
     ],
     "busy": [(case(IN_BARRIER, LOOPS), "HANG infinite-loop medium", 1)],
@@ -540,7 +544,6 @@ TABLE: dict[str, list[tuple[Case, str, int | None]]] = {
         # Whoever stopped all of the job may go on with it.
         (certain(STOPPED, STOPPED, duration_s=6.5), "UNRESOLVED cut-off-in-silence low", ANY),
         (watched(WORKS, WAITS_FOR_GRADIENTS), "UNRESOLVED moving low", 0),
-        (watched(WAITS_FOR_GRADIENTS, WAITS_FOR_GRADIENTS), "UNRESOLVED may-go-on low", None),
         (watched(WAITS_FOR_GRADIENTS, SLEEPS), "UNRESOLVED may-go-on low", 1),
         (watched(GONE, GONE), "UNRESOLVED ended-meanwhile low", None),
     ],
@@ -551,6 +554,59 @@ EVERY = [(rule, *row) for rule, rows in TABLE.items() for row in rows]
 IDS = [f"{rule}-{i}" for rule, rows in TABLE.items() for i in range(len(rows))]
 OF_ONE_PROCESS = {"misconfigured", "nonfinite_loss", "below_target", "slow_why"}
 """Rules that are asked of a trial as a whole: their evidence is in ``test_rules``."""
+
+
+NODES = (Node(number=0, host="a"), Node(number=1, host="b"))
+TIMER = (
+    python("Event.wait", "/usr/lib/python3.11/threading.py", 629),
+    python("Timer.run", "/usr/lib/python3.11/threading.py", 1390),
+)
+OWN_THREAD = ThreadStack(tid=950, name="Thread-3", frames=TIMER)
+
+
+def with_thread(seen: Case, *, name: str) -> Case:
+    """The same with another thread of this name in every process, asleep."""
+
+    def more(look: ProcessState) -> ProcessState:
+        return replace(look, threads=(*look.threads, replace(look.threads[0], tid=950, name=name)))
+
+    return replace(seen, evidence=replace(seen.evidence, processes=tuple(map(more, seen.evidence.processes))))
+
+
+def with_stack(seen: Case, stack: ThreadStack) -> Case:
+    """The same with another thread's stack in every sample."""
+    samples = tuple(replace(sample, threads=(*sample.threads, stack)) for sample in seen.evidence.stacks)
+    return replace(seen, evidence=replace(seen.evidence, stacks=samples))
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        pytest.param(certain(REDUCES, REDUCES, world=2, nodes=NODES), id="on two machines"),
+        pytest.param(certain(REDUCES, REDUCES, world=3), id="a third rank is elsewhere"),
+        pytest.param(certain(REDUCES, REDUCES), id="how many there are is not known"),
+        pytest.param(with_thread(certain(REDUCES, REDUCES, world=2), name="cuda-EvtHandlr"), id="a GPU may carry it"),
+        pytest.param(with_stack(certain(REDUCES, REDUCES, world=2), OWN_THREAD), id="a thread may make a call"),
+        pytest.param(certain(REDUCES, replace(REDUCES, cpu_share=0.01), world=2), id="one of them moves"),
+        pytest.param(
+            certain(*(Seen(frames=(*COND_WAIT, native("c10d::TCPStore::wait"), *STEP)),) * 2, world=2),
+            id="who started them may put it into the store",
+        ),
+        pytest.param(certain(*(Seen(frames=calls("new_group")),) * 2, world=2), id="they come to life"),
+    ],
+)
+def test_ranks_that_sleep_in_one_call_may_go_on_where_something_can_still_come(seen: Case):
+    assert classify(seen).kind is Kind.UNRESOLVED
+
+
+def test_ranks_that_came_to_one_call_from_two_lines_are_told_with_both():
+    other = Seen(REDUCES.until, (*ALL_REDUCE[:-1], python("save", "/src/train.py", 88)))
+    verdict = classify(certain(REDUCES, other, world=2))
+    assert told(verdict) == "HANG collective-mismatch medium"
+    assert (
+        "rank 0 came to it from train (nsa/train/trainer.py:61), rank 1 came to it from save (src/train.py:88)"
+        in verdict.because
+    )
 
 
 def told(verdict: Verdict) -> str:

@@ -15,14 +15,16 @@ from harness.classify.signature import signature
 from harness.classify.views import alike, cited, names, views_of, waiting, who
 from harness.core.verdict import Alternative, Confidence, Kind
 from harness.reading.desync import Parting, group_of, in_words
+from harness.reading.frames import is_own, python_frames, spell
 from harness.reading.gpus import gpus_of_pids
-from harness.reading.meeting import ROOTED
+from harness.reading.meeting import ROOTED, STORE
 from harness.reading.ranks import late_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harness.classify.views import RankView
+    from harness.core.evidence import Frame
     from harness.core.verdict import Case, Verdict
     from harness.reading.desync import Divergence
 
@@ -192,7 +194,7 @@ def _by_stacks(case: Case, there: Sequence[RankView]) -> Verdict | None:
     calls = {(view.meeting.kind, view.meeting.name) for view in there if view.meeting is not None}
     if len(calls) == 1:
         return _together(case, there)
-    if {name for _, name in calls} == {"the store for a key", "init_process_group"}:
+    if {name for _, name in calls} == {STORE, "init_process_group"}:
         return None  # who joins waits for the store too: whoever makes it, or its network, may merely be slow
     on_its_way = any(name in ROOTED for _, name in calls)
     fault, how = _fault(groups)
@@ -271,12 +273,17 @@ def _together(case: Case, there: Sequence[RankView]) -> Verdict:
     complaints = [line for report in case.evidence.ras for line in report.complaints]
     said = f"; NCCL itself says: {complaints[0]}" if complaints else ""
     calls = [v.meeting.name for v in there[:1] if v.meeting is not None]
+    told = f"{waiting(there)}: all ranks are there, none moves, and it does not end"
+    cause, alternatives = "collective-stuck", STUCK
+    if ways := _ways(there):
+        told += f"; it is not the same call: {ways}"
+        cause, alternatives = "collective-mismatch", STUCK[:1]
     verdict = conclude(
         case,
         Kind.HANG,
         rule="desync",
-        cause="collective-stuck",
-        because=f"{waiting(there)}: all ranks are there, none moves, and it does not end{seen}{said}; {silence(case)}",
+        cause=cause,
+        because=f"{told}{seen}{said}; {silence(case)}",
         cites=(
             *cited(there),
             *(id for gpu in gpus for id in gpu.ids),
@@ -285,9 +292,32 @@ def _together(case: Case, there: Sequence[RankView]) -> Verdict:
             "progress",
         ),
         confidence=Confidence.MEDIUM,
-        signature=signature(Kind.HANG, "collective-stuck", calls),
+        signature=signature(Kind.HANG, cause, calls),
     )
-    return replace(verdict, rank=None, alternatives=STUCK)
+    return replace(verdict, rank=None, alternatives=alternatives)
+
+
+def _ways(there: Sequence[RankView]) -> str:
+    """``rank 0 came to it from train (train.py:20), rank 1 came to it from save (train.py:31)``; empty if all alike."""
+    ways = _by_way(there)
+    told: list[str] = []
+    for way, views in ways.items():
+        common = set(way).intersection(*ways)
+        only_here = [frame for frame in way if frame not in common]
+        if not only_here:
+            return ""
+        told.append(f"{who(views)} came to it from {spell(only_here[0])}")
+    return ", ".join(told)
+
+
+def _by_way(there: Sequence[RankView]) -> dict[tuple[Frame, ...], list[RankView]]:
+    """Ranks by the program's own frames, innermost first, through which they came to where they wait."""
+    ways: dict[tuple[Frame, ...], list[RankView]] = {}
+    for view in there:
+        thread = view.standing.thread if view.standing is not None else None
+        frames = python_frames(thread) if thread is not None else ()
+        ways.setdefault(tuple(filter(is_own, frames)), []).append(view)
+    return ways
 
 
 STUCK = (
