@@ -23,7 +23,7 @@ from harness.specimens.expect import score
 from harness.store.cases import write_case
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from harness.core.command import Command
@@ -181,7 +181,7 @@ def host(specimen: Specimen) -> dict[str, Value]:
 
 
 @contextmanager
-def busy_cores(count: int) -> Iterator[None]:
+def busy_cores(count: int) -> Generator[None]:
     """Keep ``count`` cores busy meanwhile, with processes that end when this one does."""
     hogs = [subprocess.Popen([sys.executable, "-S", "-c", _BUSY]) for _ in range(count)]
     try:

@@ -62,7 +62,7 @@ def _of_boundary(findings: Findings, boundary: Boundary) -> ExitCode:
         return ExitCode.BASELINE
     if boundary.certified:
         return ExitCode.OK
-    spoiled = any(cell.kinds == {Kind.INFRA} for cell in findings.along)
+    spoiled = any(cell.kinds == frozenset({Kind.INFRA}) for cell in findings.along)
     return ExitCode.INFRA if spoiled and boundary.finding is Finding.INCONCLUSIVE else ExitCode.FINDINGS
 
 

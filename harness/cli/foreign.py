@@ -7,7 +7,7 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -50,7 +50,7 @@ class WithCommand(click.Command):
 def invocation_of(command: click.Command, ctx: click.Context, args: Sequence[str]) -> Invocation:
     """``args`` in their parts, by the options that ``command`` declares; values that look secret are hidden."""
     values, _, order = command.make_parser(ctx).parse_args(args=list(args))
-    left = {name: list(value) for name, value in values.items() if isinstance(value, list | tuple)}
+    left: dict[str, list[object]] = {name: list(_many(value)) for name, value in values.items() if _many(value)}
     options: list[tuple[str, str | None]] = []
     for option in (parameter for parameter in order if isinstance(parameter, click.Option)):
         name = str(option.name)
@@ -69,7 +69,7 @@ def invocation_of(command: click.Command, ctx: click.Context, args: Sequence[str
 
 def _words(value: object) -> list[str]:
     """What was given for an argument: nothing, a word or several."""
-    return [word for word in (value if isinstance(value, list | tuple) else [value]) if isinstance(word, str)]
+    return [word for word in (_many(value) or [value]) if isinstance(word, str)]
 
 
 def _hidden(name: str, value: str | None) -> tuple[str, str | None]:
@@ -144,10 +144,11 @@ def value_of(text: str) -> Value:
 
 
 def _pairs(assignments: object) -> Iterable[tuple[str, str]]:
-    for pair in _many(assignments):
-        if isinstance(pair, tuple) and len(pair) == 2:
+    for pair in map(_many, _many(assignments)):
+        if len(pair) == 2:
             yield str(pair[0]), str(pair[1])
 
 
-def _many(texts: object) -> tuple[object, ...]:
-    return texts if isinstance(texts, tuple) else ()
+def _many(value: object) -> tuple[object, ...]:
+    """The parts of a value that has some, as click gives them."""
+    return tuple(cast("Sequence[object]", value)) if isinstance(value, list | tuple) else ()

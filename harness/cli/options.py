@@ -7,7 +7,7 @@ import click
 from harness.spec.amounts import duration, shortened
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType[float]):
     """Seconds, written 90, 90s, 1.5m or 2h."""
 
     name = "duration"
@@ -22,7 +22,7 @@ class Duration(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
-class Assignment(click.ParamType):
+class Assignment(click.ParamType[tuple[str, str]]):
     """``path=value``, kept as text until the target says what type the path has."""
 
     name = "path=value"

@@ -17,7 +17,7 @@ from harness.cli.options import RUNS
 from harness.report.forms import FORMS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Mapping
 
     from harness.report.apart import Draw
     from harness.settings import Settings
@@ -132,7 +132,7 @@ def report(ctx: click.Context, *, names: tuple[str, ...], runs: str | None, **op
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def _uncollected() -> Generator[None]:
     """Without the cyclic collector: a run is one tree that lives to the end; walking it is a fifth of the time."""
     atexit.register(gc.freeze)  # nor is it walked at the very end
     was_on = gc.isenabled()

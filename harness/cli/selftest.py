@@ -13,7 +13,7 @@ from harness.cli.matrix_options import placed
 from harness.cli.options import PER_TRIAL, SEED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Mapping
     from pathlib import Path
 
     from harness.cluster.placed import On
@@ -216,7 +216,7 @@ def _run(directory: Path, chosen: tuple[Specimen, ...], options: Mapping[str, An
 @contextmanager
 def _parts(
     settings: Settings, *, executor: str, chosen: tuple[Specimen, ...], interrupted: Callable[[], bool], on: On
-) -> Iterator[Mapping[Needs, Parts]]:
+) -> Generator[Mapping[Needs, Parts]]:
     """The parts for each need. A server that forks must never have touched a GPU, so those trials start afresh."""
     from contextlib import ExitStack
 

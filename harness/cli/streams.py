@@ -17,7 +17,7 @@ from harness.settings import surroundings
 from harness.store.redact import redact_text, remember, secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 SPELLED = str.maketrans({
     "·": "*", "²": "^2", "×": "x", "–": "-", "—": "-", "…": "...", "→": "->", "≤": "<=", "≥": ">=", "µ": "u", "─": "-",
@@ -100,7 +100,7 @@ def uncleaned(stream: TextIO) -> TextIO:
 
 
 @contextmanager
-def doors() -> Iterator[Door]:
+def doors() -> Generator[Door]:
     """Standard output and error are doors within; gives that of standard output."""
     _open_all()
     remember(secrets(surroundings()))
@@ -116,7 +116,7 @@ def doors() -> Iterator[Door]:
 
 
 @contextmanager
-def standing() -> Iterator[None]:
+def standing() -> Generator[None]:
     """Doors, around a whole command; what it said and nobody could be given becomes its end.
 
     Raises:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
     from pathlib import Path
 
     from harness.core.evidence import Evidence
@@ -144,7 +144,7 @@ class OfSlurm:
 
 
 @contextmanager
-def subject_of(pid: int | None, slurm: str | None, *, note: Callable[[str], None]) -> Iterator[Subject]:
+def subject_of(pid: int | None, slurm: str | None, *, note: Callable[[str], None]) -> Generator[Subject]:
     """What the command line names; a job of Slurm is left by its agents when the block is."""
     if slurm is None:
         yield Here(pid or 0)

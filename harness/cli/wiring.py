@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -21,7 +22,7 @@ from harness.observe.stacks.table import load_sources
 from harness.targets import TARGETS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Sequence
     from types import FrameType
 
     from harness.cluster.placed import On
@@ -60,12 +61,14 @@ def lanes(
     on: On,
     count: int = 1,
     keeps_locals: bool = False,
-) -> Iterator[list[Parts]]:
+) -> Generator[list[Parts]]:
     """Parts for trials side by side: ``count`` on this machine, or as many as fit on the nodes of an engine."""
     with ExitStack() as stack:
         if not on.engine:
-            ways = {"target": target, "executor": executor, "interrupted": interrupted, "keeps_locals": keeps_locals}
-            yield [stack.enter_context(parts(settings, **ways)) for _ in range(count)]
+            here = partial(
+                parts, settings, target=target, executor=executor, interrupted=interrupted, keeps_locals=keeps_locals
+            )
+            yield [stack.enter_context(here()) for _ in range(count)]
             return
         head = stack.enter_context(placed(on, note=lambda text: click.echo(text, err=True)))
         crew = Crew(head, executor=executor, nodes=on.per_trial, clock=WallClock())
@@ -76,7 +79,7 @@ def lanes(
 @contextmanager
 def parts(
     settings: Settings, *, target: str, executor: str, interrupted: Callable[[], bool], keeps_locals: bool = False
-) -> Iterator[Parts]:
+) -> Generator[Parts]:
     """The parts for trials of ``target``; everything the executor started is gone when the block is left."""
     clock = WallClock()
     runner: Executor = EXECUTORS.load(executor)(python=settings.python, clock=clock, interrupted=interrupted)

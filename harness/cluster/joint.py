@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from harness.classify.engine import classify
 from harness.core.codec import from_json, to_json
@@ -125,7 +125,7 @@ class Crew:
         if trial.target != "nsa":
             return self.nodes
         section = trial.config.get("parallel")
-        world = section.get("world", 1) if isinstance(section, dict) else 1
+        world = cast("dict[str, object]", section).get("world", 1) if isinstance(section, dict) else 1
         return max(min(self.nodes, world if isinstance(world, int) else 1), 1)
 
 

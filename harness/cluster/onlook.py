@@ -25,7 +25,7 @@ from harness.core.errors import HarnessError
 from harness.observe.job import Job, Member, NoJobError, Table, find_job, read_member
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     from harness.cluster.head import Member as Agent
     from harness.core.node import Node
@@ -70,7 +70,7 @@ def nodes_of(job: str) -> int:
 
 
 @contextmanager
-def onlookers(job: str, *, note: Callable[[str], None]) -> Iterator[list[Agent]]:
+def onlookers(job: str, *, note: Callable[[str], None]) -> Generator[list[Agent]]:
     """An agent on each node of a job that runs, in the engine's order; gone when the block is left.
 
     Raises:

@@ -13,7 +13,7 @@ from harness.cluster.wire import HEADS, TOKEN
 from harness.core.errors import CommandError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from harness.core.ports import Engine
 
@@ -55,7 +55,7 @@ HERE = On()
 
 
 @contextmanager
-def placed(on: On, *, note: Callable[[str], None]) -> Iterator[Head]:
+def placed(on: On, *, note: Callable[[str], None]) -> Generator[Head]:
     """A head whose agents an engine was asked to start; all of them are gone when the block is left.
 
     Raises:
@@ -67,7 +67,7 @@ def placed(on: On, *, note: Callable[[str], None]) -> Iterator[Head]:
 
 
 @contextmanager
-def agents(engine: Engine, *, nodes: int, note: Callable[[str], None]) -> Iterator[Head]:
+def agents(engine: Engine, *, nodes: int, note: Callable[[str], None]) -> Generator[Head]:
     """The same of an engine that is there already."""
     head = Head(note=note)
     try:

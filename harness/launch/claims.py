@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from harness.core.errors import LaunchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Sequence
     from pathlib import Path
 
 AGAIN_S = 0.2
@@ -207,7 +207,7 @@ def _taken(held: Claim) -> list[int]:
 
 
 @contextmanager
-def _given_back(held: Claim) -> Iterator[None]:
+def _given_back(held: Claim) -> Generator[None]:
     """Gives back at the end what ``held`` has collected and nobody took over."""
     try:
         yield

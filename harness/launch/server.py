@@ -20,9 +20,9 @@ import threading
 from typing import TYPE_CHECKING, NoReturn
 
 from harness.launch import prctl
+from harness.launch.environ import overwrite
 from harness.launch.procs import NO_TOKEN, TOKEN
 from harness.launch.supervisor import open_descriptors, supervise
-from harness.worker.environment import overwrite
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -42,7 +42,7 @@ from harness.reading.loops import runs_once
 from harness.reading.pace import WATCHED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence
 
     from harness.core.evidence import Evidence, Frame, StackSample, ThreadStack
     from harness.core.outcome import Outcome
@@ -379,7 +379,7 @@ def _of_pytest(frame: Frame) -> bool:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[StateFile]:
+def _reading(path: Path) -> Generator[StateFile]:
     file = StateFile(path)
     try:
         yield file

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from harness.core.evidence import FIRST_MARKS, LAST_MARKS, Evidence, Measurement, Pace, RankFacts
 from harness.core.node import PIDS
@@ -53,9 +53,9 @@ def numbered(name: str, value: Any, *, node: int) -> Any:
     if name == "stream":
         return f"{value} of node {node}"
     if isinstance(value, list):
-        return [numbered("", item, node=node) for item in value]
+        return [numbered("", item, node=node) for item in cast("list[Any]", value)]
     if isinstance(value, dict):
-        return {key: numbered(key, item, node=node) for key, item in value.items()}
+        return {key: numbered(key, item, node=node) for key, item in cast("dict[str, Any]", value).items()}
     return value
 
 
@@ -149,7 +149,8 @@ def cut_s(parts: Iterable[tuple[Node, Evidence]]) -> float:
     if not rows:
         return 0.0
     last_s = max((mark.t_s for _, evidence in rows for mark in evidence.heartbeats[-1:]), default=0.0)
-    begins_s, ends_s, errors = [last_s], [], [0.0]
+    begins_s, errors = [last_s], [0.0]
+    ends_s: list[float] = []
     for node, evidence in rows:
         times = [look.t_s for look in evidence.processes if look.t_s > last_s]
         if not times:

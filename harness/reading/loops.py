@@ -721,7 +721,11 @@ def goes_nowhere(
     last = may_be_endless(samples, tid=tid)
     if last is None:
         return None
-    nobodys = {"locals"} | ({"threads"} if alone else set()) | ({"python"} if alone or alone_in_python else set())
+    nobodys = {"locals"}
+    if alone:
+        nobodys |= {"threads", "python"}
+    if alone_in_python:
+        nobodys.add("python")
     return last if last.endless or last.needs in nobodys else None
 
 

@@ -313,7 +313,9 @@ def _of_threads(
 def _told(last: ProcessState, thread: ThreadStack | None, children: frozenset[int]) -> Iterable[Chance]:
     """By whose signal a process may go on: its handler may set what the main thread waits for."""
     innermost = next(iter(python_frames(thread)), None) if thread is not None else None
-    awaited = MESSAGES | ({ENDS} if innermost is not None and innermost.file.endswith("/selectors.py") else set())
+    awaited = MESSAGES
+    if innermost is not None and innermost.file.endswith("/selectors.py"):
+        awaited = MESSAGES | {ENDS}
     for name in sorted(awaited.intersection(last.handles)):
         yield Chance(how=f"it handles {name}, which another program may send", ender=Ender.PROGRAM)
     if "SIGCHLD" in last.handles and children:
@@ -338,7 +340,7 @@ def _sleep_for_nobody(samples: Sequence[StackSample]) -> frozenset[int]:
     if len(native) < SAMPLES or any(waits_for_a_thread(t) for sample in native for t in sample.threads):
         return frozenset()
     asleep = [frozenset(t.tid for t in sample.threads if only_sleeps(t)) for sample in native]
-    return frozenset.intersection(*asleep)
+    return frozenset[int].intersection(*asleep)
 
 
 def _chances_of(state: ThreadState, *, pid: int, known: frozenset[int]) -> Iterable[Chance]:

@@ -327,7 +327,8 @@ def between(first: ProcessState, last: ProcessState, *, behind: frozenset[int] =
     """What happened between two looks at the same process; ``behind`` are its background threads."""
     before = {thread.tid: thread for thread in first.threads}
     seconds = last.t_s - first.t_s
-    cpu_s, switches, cpu_by_thread = 0.0, 0, []
+    cpu_s, switches = 0.0, 0
+    cpu_by_thread: list[tuple[int, float]] = []
     for thread in last.threads:
         old = before.get(thread.tid)
         used_s = thread.cpu_s - (old.cpu_s if old else 0.0)

@@ -252,7 +252,11 @@ def wait_of(thread: ThreadState) -> Wait | None:
         enders.add(Ender.UNKNOWN)  # it may have a time limit that nobody could see
     if row.shared and thread.outside is not None:
         # Somebody has looked who holds the other end: whoever of the trial does, and the outside only if it may.
-        enders = ({Ender.JOB} if thread.holders else set()) | ({row.ender} if thread.outside else set())
+        enders.clear()
+        if thread.holders:
+            enders.add(Ender.JOB)
+        if thread.outside:
+            enders.add(row.ender)
     what = thread.on or row.what
     return Wait(cause=row.cause, what=what, enders=frozenset(enders), holders=thread.holders)
 

@@ -16,7 +16,7 @@ from harness.spec.axes import setting
 from harness.trainer import NoTrainerError, run_config
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from harness.core.command_line import Placeholder
     from harness.spec.yaml_file import Lines
@@ -27,7 +27,7 @@ MOST_VALUES = 4096
 
 
 @contextmanager
-def at(place: str) -> Iterator[None]:
+def at(place: str) -> Generator[None]:
     """Errors from within begin with ``place``, unless they name a line of the file already."""
     try:
         yield

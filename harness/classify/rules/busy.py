@@ -212,7 +212,7 @@ def _cause(threads: tuple[ThreadStack, ...]) -> str:
 def _stays_in_c(threads: tuple[ThreadStack, ...]) -> bool:
     """Whether all samples show the same C function inside the innermost Python one."""
     inside = [frozenset(_c_functions(native_leaf(t))) for t in threads]
-    return bool(frozenset.intersection(*inside))
+    return bool(frozenset[str].intersection(*inside))
 
 
 def _c_functions(leaf: tuple[Frame, ...]) -> list[str]:

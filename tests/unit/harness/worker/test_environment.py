@@ -8,7 +8,8 @@ from harness.worker import environment
 
 CODE = """
 import json, os, subprocess, sys
-from harness.worker.environment import overwrite, seen
+from harness.launch.environ import overwrite
+from harness.worker.environment import seen
 try:
     overwrite("NSA_TEST", "longer than it was")
 except ValueError as error:
