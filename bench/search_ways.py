@@ -19,7 +19,7 @@ from harness.core.space import Factor, Rule, Selector, Space
 from harness.core.spec import Effort
 from harness.core.verdict import Answer
 from harness.search.minimise import Minimise
-from harness.search.script import Told
+from harness.search.script import Observation
 from harness.search.threshold import ThresholdSearch
 
 if TYPE_CHECKING:
@@ -183,8 +183,8 @@ def minimise_search(program: Switches, effort: Effort) -> Minimise:
     ]
     space = Space(factors=tuple(Factor(axis=a, good=False, bad=True) for a in axes), rules=tuple(rules))
     known = (
-        Told(cell=space.good, answer=Answer.GOOD, seconds=program.pass_s),
-        Told(cell=space.bad, answer=Answer.BAD, seconds=program.fail_s),
+        Observation(cell=space.good, answer=Answer.GOOD, seconds=program.pass_s),
+        Observation(cell=space.bad, answer=Answer.BAD, seconds=program.fail_s),
     )
     search = Minimise(space, effort, seen=known)
     while (request := search.ask()) is not None:

@@ -30,7 +30,7 @@ YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """One thing looked at; ``level`` is ok, warn (verdicts get weaker) or fail (do not trust verdicts here)."""
 
     name: str
@@ -39,7 +39,7 @@ class Finding:
     next: str = ""
 
 
-def examine(settings: Settings) -> tuple[Finding, ...]:
+def examine(settings: Settings) -> tuple[CheckResult, ...]:
     """All findings for this machine, in the order in which they would hurt. Takes about a second."""
     return (
         _machine(),
@@ -55,56 +55,56 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
     )
 
 
-def _machine() -> Finding:
+def _machine() -> CheckResult:
     here = describe()
     gpus = ", ".join(here.gpus) or "no GPU"
     seen = f"{here.cores} cores, {here.memory_bytes / 2**30:.0f} GiB, {gpus}, Python {here.python}, Linux {here.kernel}"
-    return Finding("machine", "ok", seen)
+    return CheckResult("machine", "ok", seen)
 
 
-def _distributions() -> Finding:
+def _distributions() -> CheckResult:
     if installed("nsa-harness") is None:
         text = "nsa-harness is not installed; its packages come from the current directory or PYTHONPATH"
-        return Finding("packages", "warn", text, "pip install nsa-harness into a clean environment")
+        return CheckResult("packages", "warn", text, "pip install nsa-harness into a clean environment")
     providers = packages_distributions()  # an editable installation is not in this table
     ours = {"nsa-harness", "nsa-harness-trainer"}
     others = {package: set(providers.get(package, ())) - ours for package in ("nsa", "harness")}
     if wrong := {package: names for package, names in others.items() if names}:
         text = "; ".join(f"{package} also comes from {', '.join(sorted(names))}" for package, names in wrong.items())
-        return Finding("packages", "warn", text, "uninstall the other distribution, or use a clean environment")
+        return CheckResult("packages", "warn", text, "uninstall the other distribution, or use a clean environment")
     trainer = installed("nsa-harness-trainer")
     with_trainer = f", with nsa-harness-trainer {trainer}" if trainer else ", without the trainer nsa"
-    return Finding("packages", "ok", f"nsa-harness {installed('nsa-harness')}{with_trainer}")
+    return CheckResult("packages", "ok", f"nsa-harness {installed('nsa-harness')}{with_trainer}")
 
 
-def _torch() -> Finding:
+def _torch() -> CheckResult:
     found = installed("torch")
     if found is not None:
-        return Finding("torch", "ok", found)
+        return CheckResult("torch", "ok", found)
     if find_spec("nsa") is None:
-        return Finding("torch", "ok", "not installed; only the trainer nsa needs it here")
-    return Finding("torch", "fail", "not installed", f"the trainer nsa needs it: {INSTALL}")
+        return CheckResult("torch", "ok", "not installed; only the trainer nsa needs it here")
+    return CheckResult("torch", "fail", "not installed", f"the trainer nsa needs it: {INSTALL}")
 
 
-def _bytecode() -> Finding:
+def _bytecode() -> CheckResult:
     spec = find_spec("torch")
     if spec is None or spec.origin is None:
-        return Finding("bytecode", "ok", "no torch here")
+        return CheckResult("bytecode", "ok", "no torch here")
     folder = Path(spec.origin).parent
     if not list((folder / "__pycache__").glob(f"__init__.{sys.implementation.cache_tag}*.pyc")):
-        return Finding(
+        return CheckResult(
             "bytecode",
             "warn",
             "torch has no bytecode: every start parses it again (about twice the CPU)",
             f"python -m compileall -q {folder}",
         )
-    return Finding("bytecode", "ok", "torch is compiled to bytecode")
+    return CheckResult("bytecode", "ok", "torch is compiled to bytecode")
 
 
-def _stacks() -> Finding:
+def _stacks() -> CheckResult:
     program = find_tool("py-spy")
     if program is None:
-        return Finding("py-spy", "warn", "not found; faulthandler will stand in", "pip install py-spy")
+        return CheckResult("py-spy", "warn", "not found; faulthandler will stand in", "pip install py-spy")
     child = subprocess.Popen(
         [sys.executable, "-c", "print('up', flush=True); input()"],
         stdin=subprocess.PIPE,
@@ -123,9 +123,9 @@ def _stacks() -> Finding:
         )
         child.kill()
     if tried.returncode == 0 and "<module>" in tried.stdout:
-        return Finding("py-spy", "ok", "reads the stack of a child")
+        return CheckResult("py-spy", "ok", "reads the stack of a child")
     scope = YAMA.read_text().strip() if YAMA.exists() else "no Yama"
-    return Finding(
+    return CheckResult(
         "py-spy",
         "warn",
         f"cannot read a child's stack (ptrace_scope: {scope}): {tried.stderr.strip().splitlines()[-1:]}",
@@ -133,21 +133,23 @@ def _stacks() -> Finding:
     )
 
 
-def _native() -> Finding:
+def _native() -> CheckResult:
     found = installed("pystack")
     if found is None or find_tool("pystack") is None:
-        return Finding("pystack", "ok", "not installed; py-spy gives native frames too, in three times the time")
-    return Finding("pystack", "ok", found)
+        return CheckResult("pystack", "ok", "not installed; py-spy gives native frames too, in three times the time")
+    return CheckResult("pystack", "ok", found)
 
 
-def _gpus() -> Finding:
+def _gpus() -> CheckResult:
     """What NVML tells here, and who else is on the GPUs: a PID that is not visible here cannot be ours either."""
     seen = Nvml().see(WatchedJob(ranks={}, pids=frozenset(), world=1, trial_dir=Path(), t_s=0.0))
     if not seen.gpus:
         reason = "; ".join(failure.reason for failure in seen.failures)
         if not reason:
-            return Finding("gpus", "ok", "no NVIDIA driver")
-        return Finding("gpus", "warn", f"not seen: {reason}", "without it nobody can tell whether a GPU works or waits")
+            return CheckResult("gpus", "ok", "no NVIDIA driver")
+        return CheckResult(
+            "gpus", "warn", f"not seen: {reason}", "without it nobody can tell whether a GPU works or waits"
+        )
     told = [
         f"{gpu.index}: {gpu.name}, {(gpu.memory_used_bytes or 0) / 2**20:.0f} of "
         f"{(gpu.memory_total_bytes or 0) / 2**20:.0f} MiB used, {gpu.utilisation} %"
@@ -156,39 +158,39 @@ def _gpus() -> Finding:
     others = [f"GPU {gpu.index}: PID {process.pid}" for gpu in seen.gpus for process in gpu.processes]
     told += [failure.reason for failure in seen.failures]
     if others:
-        return Finding(
+        return CheckResult(
             "gpus",
             "warn",
             "; ".join([*told, f"in use by {', '.join(others)}"]),
             "a trial that shares its GPU cannot be judged for memory or speed; wait, or choose another GPU",
         )
-    return Finding("gpus", "ok", "; ".join(told))
+    return CheckResult("gpus", "ok", "; ".join(told))
 
 
-def _runs(runs: Path) -> Finding:
+def _runs(runs: Path) -> CheckResult:
     place = runs
     while not place.exists():
         place = place.parent
     free = shutil.disk_usage(place).free
     if not os.access(place, os.W_OK):
-        return Finding("runs", "fail", f"{runs} cannot be written", "choose another place: --runs DIR")
+        return CheckResult("runs", "fail", f"{runs} cannot be written", "choose another place: --runs DIR")
     if free < 200_000_000:
-        return Finding(
+        return CheckResult(
             "runs",
             "warn",
             f"{free / 1e6:.0f} MB free at {place}; a trial can take 5 MB",
             "free some space or choose another place with --runs DIR",
         )
-    return Finding("runs", "ok", f"{runs} ({free / 1e9:.0f} GB free)")
+    return CheckResult("runs", "ok", f"{runs} ({free / 1e9:.0f} GB free)")
 
 
-def _leftovers() -> Finding:
+def _leftovers() -> CheckResult:
     left = processes_with("NSA_HARNESS_TRIAL")
     if not left:
-        return Finding("leftovers", "ok", "no process of an earlier trial")
+        return CheckResult("leftovers", "ok", "no process of an earlier trial")
     pids = ", ".join(str(pid) for pid, _ in left[:SHOWN]) + (", ..." if len(left) > SHOWN else "")
     trials = len({token for _, token in left})
-    return Finding(
+    return CheckResult(
         "leftovers",
         "warn",
         f"{len(left)} processes of {trials} earlier or running trials: PID {pids}",
@@ -196,12 +198,12 @@ def _leftovers() -> Finding:
     )
 
 
-def _shared_memory() -> Finding:
+def _shared_memory() -> CheckResult:
     left = orphans()
     if not left:
-        return Finding("memory", "ok", "no shared tensors of processes that are gone")
+        return CheckResult("memory", "ok", "no shared tensors of processes that are gone")
     used = sum(size for path in left if (size := _size(path)))
-    return Finding(
+    return CheckResult(
         "memory",
         "warn",
         f"{len(left)} shared tensors of processes that are gone hold {used / 1e6:.1f} MB, e.g. {left[0]}",

@@ -13,7 +13,7 @@ from harness.conduct import Conducted
 from harness.core.evidence import Evidence
 from harness.core.outcome import Ending, Outcome
 from harness.core.verdict import Confidence, Kind, Verdict
-from harness.launch.claims import Claim, Stopped
+from harness.launch.claims import Hold, Stopped
 from harness.observe.answers import steps_wanted
 from harness.observe.neighbours import VISIBLE, Neighbours
 
@@ -45,7 +45,7 @@ class Running:
 
     begun: Begun
     lease: Lease
-    claim: Claim
+    claim: Hold
     parts: Parts
 
 
@@ -82,7 +82,7 @@ class Lanes:
         """How many trials run."""
         return len(self._running)
 
-    def claim(self, lease: Lease) -> Claim | None:
+    def claim(self, lease: Lease) -> Hold | None:
         """GPUs for a trial that nobody else on this machine has; None while others have them and trials of ours run.
 
         Where none of ours runs, there is nothing to do but to wait for them.
@@ -92,7 +92,7 @@ class Lanes:
         """
         n = len(lease.gpus)
         if self.claims is None or n == 0:
-            return Claim(tuple(self.gpus[i] for i in lease.gpus))
+            return Hold(tuple(self.gpus[i] for i in lease.gpus))
         if self.busy:
             return self.claims.try_gpus(n, among=self.gpus)
         try:
@@ -103,7 +103,7 @@ class Lanes:
     def _waits(self, who: str) -> None:
         self.attempts.screen.noted(f"waiting for GPUs that {who or 'others'} of this machine use")
 
-    def start(self, begun: Begun, lease: Lease, claim: Claim, *, hide: bool) -> None:
+    def start(self, begun: Begun, lease: Lease, claim: Hold, *, hide: bool) -> None:
         """Run a trial that the journal knows on the GPUs of ``claim``; ``hide`` hides every other."""
         parts = self._free.pop()
         names = claim.names

@@ -28,7 +28,7 @@ AT_ONCE = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class ReplayedDecision:
     """One decision as the journal has it: ``line`` of the file, and what the search would ask there now."""
 
     line: int
@@ -50,11 +50,11 @@ class Replayed:
     """A run's search as its journal leaves it."""
 
     search: Search
-    steps: list[Step] = field(default_factory=list[Step])
+    steps: list[ReplayedDecision] = field(default_factory=list[ReplayedDecision])
     facts: list[TrialRecord | Said] = field(default_factory=list["TrialRecord | Said"])
 
     @property
-    def differing(self) -> tuple[Step, ...]:
+    def differing(self) -> tuple[ReplayedDecision, ...]:
         """Decisions that the search would not take like that any more: edited by hand, or made by other code."""
         return tuple(step for step in self.steps if not step.same)
 
@@ -111,8 +111,8 @@ def _fact(event: str, data: dict[str, Any]) -> TrialRecord | Said:
     return from_json(Said, data) if event == "said" else from_json(TrialRecord, data["record"])
 
 
-def _step(line: int, data: dict[str, Any], search: Search) -> Step:
-    return Step(
+def _step(line: int, data: dict[str, Any], search: Search) -> ReplayedDecision:
+    return ReplayedDecision(
         line=line,
         cell=from_json(Point, data["cell"]),
         role=str(data["role"]),

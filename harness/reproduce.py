@@ -42,7 +42,7 @@ MOST_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
+class ScriptTrials:
     """How often the script showed the failure, and what would have been seen each time."""
 
     command: tuple[str, ...]
@@ -55,7 +55,7 @@ class Tried:
 
 def reproduce(
     run: Run, run_dir: Path, *, python: str, env: Mapping[str, str], clock: Clock, tries: int = TRIES
-) -> Tried:
+) -> ScriptTrials:
     """Write ``repro.py`` for the trial that the report is about, run it ``tries`` times, and keep how that went.
 
     Raises:
@@ -80,7 +80,7 @@ def reproduce(
         ended.append(told.judge(output, code))
     shown = sum(one.is_it for one in ended)
     shell = ("torchrun", *ranks[2:], path.name) if world > 1 else ("python", path.name)
-    tried = Tried(
+    tried = ScriptTrials(
         command=shell,
         expected=told.sentence,
         shown=shown,

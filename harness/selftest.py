@@ -57,7 +57,7 @@ _BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(ran
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class JudgedSpecimen:
     """One specimen, judged. ``to_verdict_s`` is the time from its last sign of life to the verdict, for a hang."""
 
     round: int
@@ -98,7 +98,7 @@ class SelfTest:
         self.blind = blind
         self.healthy: dict[str, list[TrialRecord]] = {}
 
-    def rows(self, names: Sequence[str], *, rounds: int, jobs: int = 1) -> Iterator[Row]:
+    def rows(self, names: Sequence[str], *, rounds: int, jobs: int = 1) -> Iterator[JudgedSpecimen]:
         """Judge each specimen once a round, ``jobs`` at a time, as they finish; ends early when interrupted."""
         todo = [(SPECIMENS.load(name), number) for number in range(rounds) for name in names]
         hosts = {} if self.blind else {_key(SPECIMENS.load(name)): SPECIMENS.load(name) for name in names}
@@ -107,7 +107,7 @@ class SelfTest:
             self.told(f"limits are learned from {runs} healthy runs: trainer {number} of {len(hosts)}")
             self._learn(specimen)
         todo.reverse()
-        running: set[Future[Row]] = set()
+        running: set[Future[JudgedSpecimen]] = set()
         with ThreadPoolExecutor(max_workers=jobs) as pool:
             while (todo and not self.interrupted()) or running:
                 while todo and len(running) < jobs and not self.interrupted():
@@ -129,9 +129,9 @@ class SelfTest:
             if done[1].verdict.kind is not Kind.PASS:
                 return  # the rows will say so: nothing can be learned from a machine where the healthy run fails
 
-    def _row(self, specimen: Specimen, *, number: int) -> Row:
+    def _row(self, specimen: Specimen, *, number: int) -> JudgedSpecimen:
         done, record = self._run(specimen, repeat=number, role="selftest", folder=specimen.name)
-        return Row(
+        return JudgedSpecimen(
             round=number + 1,
             specimen=specimen,
             verdict=record.verdict,

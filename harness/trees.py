@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import harness
 from harness.core.errors import SpecError
-from harness.plan.cells import Tree
+from harness.plan.cells import ProgramTree
 from harness.spec.elsewhere import git
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ class Worktrees:
         self.repository = repository
         self.folder = folder
         self.package = package
-        self._trees: dict[str | None, Tree | None] = {}
+        self._trees: dict[str | None, ProgramTree | None] = {}
         self._names: dict[str, str] = {}
 
-    def at(self, commit: str | None) -> Tree | None:
+    def at(self, commit: str | None) -> ProgramTree | None:
         """The tree of ``commit``, made when it is asked for first.
 
         Raises:
@@ -58,19 +58,19 @@ class Worktrees:
             if (path / ".git").is_file():  # also one of a controller that was killed
                 self._git("worktree", "remove", "--force", str(path))
 
-    def _make(self, commit: str | None) -> Tree | None:
+    def _make(self, commit: str | None) -> ProgramTree | None:
         if commit is None:
-            return None if self.package is None else Tree(folder=self._linked("now", _home(self.package)))
+            return None if self.package is None else ProgramTree(folder=self._linked("now", _home(self.package)))
         full = self.full_name(commit)
         path = self.folder / full[:12]
         if not path.exists():
             self._git("worktree", "prune")
             self._git("worktree", "add", "--detach", "--quiet", str(path), full)
         if self.package is None:
-            return Tree(folder=str(path))
+            return ProgramTree(folder=str(path))
         if not (path / self.package).is_dir():
             raise SpecError(f"commit {commit} has no package {self.package!r}, so it cannot be run")
-        return Tree(folder=self._linked(f"{full[:12]}-packages", path / self.package))
+        return ProgramTree(folder=self._linked(f"{full[:12]}-packages", path / self.package))
 
     def _linked(self, name: str, package: Path) -> str:
         folder = self.folder / name

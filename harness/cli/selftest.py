@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from harness.cluster.placed import On
     from harness.conduct import Parts
-    from harness.selftest import Row
+    from harness.selftest import JudgedSpecimen
     from harness.settings import Settings
     from harness.specimens.catalog import Needs, Specimen
 
@@ -172,7 +172,7 @@ def _run(directory: Path, chosen: tuple[Specimen, ...], options: Mapping[str, An
 
     mark = uuid.uuid4().hex
     settings = Settings.read().marked(mark)
-    rows: list[Row] = []
+    rows: list[JudgedSpecimen] = []
     rounds, as_json, on = options["rounds"], options["as_json"], On.of(options)
     total = rounds * len(chosen)
     cores = len(os.sched_getaffinity(0))
@@ -233,7 +233,7 @@ def _parts(
         yield found
 
 
-def _tell(row: Row, *, number: int, total: int, as_json: bool) -> None:
+def _tell(row: JudgedSpecimen, *, number: int, total: int, as_json: bool) -> None:
     from harness.cli.selftest_text import progress
 
     if as_json:
@@ -242,7 +242,7 @@ def _tell(row: Row, *, number: int, total: int, as_json: bool) -> None:
         click.echo(progress(row, number=number, total=total), err=True)
 
 
-def _json_line(row: Row) -> str:
+def _json_line(row: JudgedSpecimen) -> str:
     import json
 
     from harness.core.codec import to_json

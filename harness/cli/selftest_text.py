@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from harness.core.verdict import Verdict
-    from harness.selftest import Row
+    from harness.selftest import JudgedSpecimen
     from harness.specimens.catalog import Specimen
 
 LAYOUT = "{:<19} {:<10} {:<22} {:>4} {:<8} {:>5} {:>6}"
@@ -23,14 +23,14 @@ SHOWN = 2
 """Wrong rounds of a specimen that are explained."""
 
 
-def progress(row: Row, *, number: int, total: int) -> str:
+def progress(row: JudgedSpecimen, *, number: int, total: int) -> str:
     """One finished trial on one line: ``[ 12/400] lock-deadlock  HANG (deadlock)  7.1 s``."""
     mark = "" if row.score.right else "  WRONG"
     width = len(str(total))
     return f"[{number:>{width}}/{total}] {row.specimen.name:<19} {row.verdict!s:<26} {row.seconds:6.1f} s{mark}"
 
 
-def card(rows: Sequence[Row]) -> list[str]:
+def card(rows: Sequence[JudgedSpecimen]) -> list[str]:
     """The table: what each specimen must get, and below it what it got where that differs."""
     lines = [LAYOUT.format("specimen", "kind", "cause", "rank", "phase", "after", "right")]
     for name in dict.fromkeys(row.specimen.name for row in rows):
@@ -38,7 +38,7 @@ def card(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def summary(rows: Sequence[Row]) -> list[str]:
+def summary(rows: Sequence[JudgedSpecimen]) -> list[str]:
     """How many were right in each column, hangs seen in look-alikes, and the time to a hang's verdict."""
     columns = ("kind", "cause", "rank", "phase")
     found: list[str] = []
@@ -59,7 +59,7 @@ def summary(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def _specimen(rows: Sequence[Row]) -> list[str]:
+def _specimen(rows: Sequence[JudgedSpecimen]) -> list[str]:
     specimen = rows[0].specimen
     right = sum(row.score.right for row in rows)
     waits = [row.to_verdict_s for row in rows if row.to_verdict_s is not None]

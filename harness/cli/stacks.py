@@ -11,7 +11,7 @@ from harness.cli.exit_codes import ExitCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from harness.observe.job import Job
+    from harness.observe.job import JobTree
     from harness.reading.places import RankSeen
 
 EPILOG = """\b
@@ -100,7 +100,7 @@ def stacks(
     ctx.exit(_exit_code(seen))
 
 
-def _of_slurm(slurm: str, *, samples: int, note: Callable[[str], None]) -> tuple[Job, tuple[RankSeen, ...]]:
+def _of_slurm(slurm: str, *, samples: int, note: Callable[[str], None]) -> tuple[JobTree, tuple[RankSeen, ...]]:
     """The ranks of a job of Slurm, each as its own node saw it."""
     from dataclasses import replace
 

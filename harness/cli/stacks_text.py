@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from harness.core.evidence import Frame, StackSample, ThreadStack
-    from harness.observe.job import Job, Member
-    from harness.reading.places import Group, RankSeen
+    from harness.observe.job import JobTree, Member
+    from harness.reading.places import RankGroup, RankSeen
 
 WIDTH = 80
 _DEEPEST = 24
 """Frames shown of one stack; what called those is the program's start."""
 
 
-def as_text(job: Job, seen: Sequence[RankSeen], groups: Sequence[Group], *, all_threads: bool) -> str:
+def as_text(job: JobTree, seen: Sequence[RankSeen], groups: Sequence[RankGroup], *, all_threads: bool) -> str:
     """The whole answer in 80 columns."""
     lines = [_headline(job, seen), ""]
     for group in groups:
@@ -39,7 +39,7 @@ def as_text(job: Job, seen: Sequence[RankSeen], groups: Sequence[Group], *, all_
     return "\n".join(lines)
 
 
-def as_data(job: Job, seen: Sequence[RankSeen], groups: Sequence[Group]) -> dict[str, object]:
+def as_data(job: JobTree, seen: Sequence[RankSeen], groups: Sequence[RankGroup]) -> dict[str, object]:
     """The whole answer for a program."""
     helpers = {worker.member.pid: worker.helpers for worker in job.workers}
     return {
@@ -50,7 +50,7 @@ def as_data(job: Job, seen: Sequence[RankSeen], groups: Sequence[Group]) -> dict
     }
 
 
-def _group_data(group: Group, *, total: int) -> dict[str, object]:
+def _group_data(group: RankGroup, *, total: int) -> dict[str, object]:
     return {
         "sentence": sentence(group, total=total),
         "ranks": [rank.rank for rank in group.ranks],
@@ -76,7 +76,7 @@ def _rank_data(rank: RankSeen, helpers: Iterable[tuple[Member, str]]) -> dict[st
     }
 
 
-def _headline(job: Job, seen: Sequence[RankSeen]) -> str:
+def _headline(job: JobTree, seen: Sequence[RankSeen]) -> str:
     noun = "rank" if seen[0].rank is not None else "Python process"
     many = f"{len(seen)} {noun}" if len(seen) == 1 else f"{len(seen)} {noun}{'es' if noun.endswith('s') else 's'}"
     if not job.launcher.pid:  # of several nodes
@@ -86,7 +86,7 @@ def _headline(job: Job, seen: Sequence[RankSeen]) -> str:
     return f"{many} below process {job.launcher.pid} ({job.launcher.command})"
 
 
-def _stack(group: Group, *, total: int, all_threads: bool) -> list[str]:
+def _stack(group: RankGroup, *, total: int, all_threads: bool) -> list[str]:
     rank = group.ranks[0]
     sample, thread = rank.stacks[-1], rank.thread
     if thread is None:
@@ -155,7 +155,7 @@ def _table(seen: Sequence[RankSeen]) -> Iterable[str]:
         yield _cut(f"{number:>6} {rank.pid or '-':>8}  {rank.state or '-':<6} {cpu:>5}  {clean(node + place)}")
 
 
-def _helpers(job: Job) -> Iterable[str]:
+def _helpers(job: JobTree) -> Iterable[str]:
     for worker in job.workers:
         kinds = Counter(kind for _, kind in worker.helpers)
         pids = {kind: [m.pid for m, k in worker.helpers if k == kind] for kind in kinds}

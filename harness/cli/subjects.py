@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from harness.core.node import Node
     from harness.core.outcome import Outcome
     from harness.core.trial import Trial
-    from harness.observe.job import Job
+    from harness.observe.job import JobTree
 
 
 class Subject(Protocol):
@@ -92,7 +92,7 @@ class Here:
             note=note,
         ).run()
 
-    def _present(self) -> Job:
+    def _present(self) -> JobTree:
         from harness.observe.job import ProcTree, find_job
 
         return find_job(self._pid, tree=ProcTree())

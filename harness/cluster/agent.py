@@ -85,7 +85,7 @@ LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "a
 
 
 @dataclass(slots=True)
-class Task:
+class TrialPart:
     """A trial's part that is under way."""
 
     id: str
@@ -132,10 +132,10 @@ class Agent:
     def __init__(self, *, folder: Path, token: str) -> None:
         self.folder, self.token = folder, token
         self.wire: Wire | None = None
-        self.task: Task | None = None
+        self.task: TrialPart | None = None
         self.done: set[str] = set()
         self.executors: dict[str, Executor] = {}
-        self.tasks: SimpleQueue[Task] = SimpleQueue()
+        self.tasks: SimpleQueue[TrialPart] = SimpleQueue()
         Thread(target=self._work, daemon=True).start()
 
     def serve(self, wire: Wire) -> None:
@@ -185,7 +185,7 @@ class Agent:
             return  # it was given up: nothing runs twice
         self.finish()
         self.done.add(id)
-        self.task = Task(id=id, order=order)
+        self.task = TrialPart(id=id, order=order)
         self.tasks.put(self.task)
 
     def _work(self) -> None:
@@ -201,7 +201,7 @@ class Agent:
             finally:
                 task.over.set()
 
-    def _conduct(self, task: Task) -> None:
+    def _conduct(self, task: TrialPart) -> None:
         order, own = task.order, dict(surroundings())
         trial = from_json(Trial, order["trial"])
         if not Path(order["cwd"]).is_dir():
@@ -250,7 +250,7 @@ class Agent:
         last = _part(task, done.outcome, done.evidence)
         self._tell(task, done=last, started_at=done.started_at, files=packed(folder))
 
-    def _attend(self, task: Task) -> None:
+    def _attend(self, task: TrialPart) -> None:
         """Look at what a job of Slurm runs on this node, and leave it as it is."""
         order, clock = task.order, WallClock()
         own = dict(surroundings())
@@ -287,7 +287,7 @@ class Agent:
             self.executors[name] = EXECUTORS.load(name)(python=sys.executable, clock=WallClock())
         return self.executors[name]
 
-    def _tell(self, task: Task, **message: Any) -> None:
+    def _tell(self, task: TrialPart, **message: Any) -> None:
         """Tell the head; one that is lost is the listener's business."""
         try:
             if self.wire is not None:
@@ -302,11 +302,11 @@ def _of_a_part(verdict: Verdict, order: Mapping[str, Any]) -> Verdict:
     return replace(verdict, kind=Kind.UNRESOLVED, cause=None) if is_part else verdict
 
 
-def _own(task: Task) -> Callable[[str, Any], Any]:
+def _own(task: TrialPart) -> Callable[[str, Any], Any]:
     return partial(numbered, node=task.order["node"])
 
 
-def _part(task: Task, outcome: Outcome, evidence: Evidence) -> dict[str, Any]:
+def _part(task: TrialPart, outcome: Outcome, evidence: Evidence) -> dict[str, Any]:
     return {"outcome": to_json(outcome), "evidence": to_columns(evidence, change=_own(task))}
 
 

@@ -34,7 +34,7 @@ CALM_S = 30.0
 
 
 @dataclass(eq=False, slots=True)
-class Member:
+class AgentLink:
     """One agent. ``node`` is who it is; its offset is the quickest answer's so far, ``timed`` that there was one."""
 
     wire: Wire
@@ -44,7 +44,7 @@ class Member:
     lost: str = ""
     busy: bool = False
     timed: bool = False
-    inbox: SimpleQueue[tuple[Member, dict[str, Any]]] | None = None
+    inbox: SimpleQueue[tuple[AgentLink, dict[str, Any]]] | None = None
     pings: dict[int, float] = field(default_factory=dict[int, float])
 
     def send(self, **message: Any) -> None:
@@ -60,7 +60,7 @@ class Head:
 
     def __init__(self, *, note: Callable[[str], None] = lambda _: None) -> None:
         self.token = secrets.token_hex(16)
-        self.members: list[Member] = []
+        self.members: list[AgentLink] = []
         self.placement: Placement | None = None
         self.note = note
         self.number = 0
@@ -84,7 +84,7 @@ class Head:
         for member in list(self.members):
             member.wire.close()
 
-    def take(self, count: int, *, interrupted: Callable[[], bool]) -> list[Member] | None:
+    def take(self, count: int, *, interrupted: Callable[[], bool]) -> list[AgentLink] | None:
         """``count`` free nodes, waited for, in the engine's order; None when the user interrupts.
 
         Raises:
@@ -115,7 +115,7 @@ class Head:
                 self._changed.wait(0.25)
         return None
 
-    def give(self, members: list[Member]) -> None:
+    def give(self, members: list[AgentLink]) -> None:
         """Take nodes back."""
         with self._changed:
             for member in members:
@@ -138,7 +138,7 @@ class Head:
             hello = meet(wire, self.token)
             with self._changed:
                 number, self.number = self.number, self.number + 1
-            member = Member(
+            member = AgentLink(
                 wire=wire,
                 node=replace(from_json(Node, hello["node"]), number=number),
                 address=str(hello["address"]),
@@ -163,14 +163,14 @@ class Head:
         if inbox is not None:
             inbox.put((member, {"lost": member.lost}))
 
-    def _take(self, member: Member, message: dict[str, Any]) -> None:
+    def _take(self, member: AgentLink, message: dict[str, Any]) -> None:
         inbox = member.inbox
         if "pong" in message:
             self._compare(member, int(message["pong"]), float(message["t"]))
         elif inbox is not None:
             inbox.put((member, message))
 
-    def _compare(self, member: Member, number: int, theirs_s: float) -> None:
+    def _compare(self, member: AgentLink, number: int, theirs_s: float) -> None:
         """Keep the offset of the quickest answer: nothing else bounds how far it may be off."""
         sent_s, now_s = member.pings.pop(number, None), time.monotonic()
         if sent_s is None:

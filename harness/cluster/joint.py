@@ -28,7 +28,7 @@ from harness.reading.join import CUT_S, cut_s, join, until
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from harness.cluster.head import Head, Member
+    from harness.cluster.head import AgentLink, Head
     from harness.core.node import Node
     from harness.core.ports import Clock, Watched
     from harness.core.trial import Trial
@@ -50,7 +50,7 @@ class Part:
     ``by_itself`` says whether it was done before anybody was told to end.
     """
 
-    member: Member
+    member: AgentLink
     node: Node
     ready: bool = False
     facts: Mapping[str, Any] | None = None
@@ -135,7 +135,7 @@ class Joint:
     def __init__(
         self,
         trial: Trial,
-        members: list[Member],
+        members: list[AgentLink],
         *,
         trial_dir: Path,
         executor: str,
@@ -148,7 +148,7 @@ class Joint:
         self.trial, self.trial_dir, self.executor, self.env = trial, trial_dir, executor, env
         self.watched, self.interrupted, self.examine, self.clock = watched, interrupted, examine, clock
         self.id = secrets.token_hex(8)
-        self.inbox: SimpleQueue[tuple[Member, dict[str, Any]]] = SimpleQueue()
+        self.inbox: SimpleQueue[tuple[AgentLink, dict[str, Any]]] = SimpleQueue()
         self.parts = {m: Part(member=m, node=replace(m.node, number=i)) for i, m in enumerate(members)}
         for member in members:
             member.inbox = self.inbox
@@ -222,7 +222,7 @@ class Joint:
 
     # -- what agents say
 
-    def _take(self, member: Member, message: dict[str, Any]) -> None:
+    def _take(self, member: AgentLink, message: dict[str, Any]) -> None:
         part = self.parts[member]
         if "lost" in message:
             self._gone(part, f"node {member.node.host} was lost: {message['lost']}")

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any
 from harness.cluster.placed import agents
 from harness.cluster.slurm import SlurmEngine
 from harness.core.errors import HarnessError
-from harness.observe.job import Job, Member, NoJobError, Table, find_job, read_member
+from harness.observe.job import JobTree, Member, NoJobError, ProcessTable, find_job, read_member
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
-    from harness.cluster.head import Member as Agent
+    from harness.cluster.head import AgentLink
     from harness.core.node import Node
 
 LIMIT_S = 180.0
@@ -70,7 +70,7 @@ def nodes_of(job: str) -> int:
 
 
 @contextmanager
-def onlookers(job: str, *, note: Callable[[str], None]) -> Generator[list[Agent]]:
+def onlookers(job: str, *, note: Callable[[str], None]) -> Generator[list[AgentLink]]:
     """An agent on each node of a job that runs, in the engine's order; gone when the block is left.
 
     Raises:
@@ -83,13 +83,13 @@ def onlookers(job: str, *, note: Callable[[str], None]) -> Generator[list[Agent]
         yield head.take(nodes, interrupted=lambda: False) or []
 
 
-def ask(members: list[Agent], order: Mapping[str, Any]) -> tuple[list[tuple[Node, dict[str, Any]]], list[str]]:
+def ask(members: list[AgentLink], order: Mapping[str, Any]) -> tuple[list[tuple[Node, dict[str, Any]]], list[str]]:
     """What the agents answer to ``order``, all begun at one moment, and why some did not.
 
     Raises:
         NoSlurmJobError: none of them could.
     """
-    id, inbox = secrets.token_hex(8), SimpleQueue[tuple["Agent", dict[str, Any]]]()
+    id, inbox = secrets.token_hex(8), SimpleQueue[tuple["AgentLink", dict[str, Any]]]()
     answers: dict[int, dict[str, Any]] = {}
     failures: dict[int, str] = {}
     ready: set[int] = set()
@@ -120,14 +120,14 @@ def ask(members: list[Agent], order: Mapping[str, Any]) -> tuple[list[tuple[Node
     return [(nodes[number], answers[number]) for number in sorted(answers)], list(failures.values())
 
 
-def named(job: str, nodes: Sequence[Node]) -> Job:
+def named(job: str, nodes: Sequence[Node]) -> JobTree:
     """A job of Slurm as what its ranks are below."""
     hosts = ", ".join(node.host for node in nodes)
     command = f"job {job} of Slurm, on {hosts}"
-    return Job(launcher=Member(pid=0, started=0, parent=0, state="", command=command), workers=())
+    return JobTree(launcher=Member(pid=0, started=0, parent=0, state="", command=command), workers=())
 
 
-def _go(id: str, members: list[Agent]) -> None:
+def _go(id: str, members: list[AgentLink]) -> None:
     now_s = time.monotonic()
     for member in members:
         member.send(id=id, go=now_s + member.node.offset_s)
@@ -136,7 +136,7 @@ def _go(id: str, members: list[Agent]) -> None:
 # -- on a node of the job
 
 
-def job_here(job: str, *, own_step: str, node: str = "") -> Job:
+def job_here(job: str, *, own_step: str, node: str = "") -> JobTree:
     """What a job of Slurm runs on this node, ``own_step`` left out: the step with the most ranks.
 
     ``node`` is this one's name to Slurm. Which processes are the job's, Slurm says; no other one is looked at, also of
@@ -151,8 +151,8 @@ def job_here(job: str, *, own_step: str, node: str = "") -> Job:
     starters = {m.pid if m.parent <= 1 else m.parent: m for m in members.values() if m.parent not in members}
     # What has started a step's processes is Slurm's own, and known only as their parent.
     steps = {pid: replace(m, pid=pid, parent=0, command="slurmstepd", **_NOTHING) for pid, m in starters.items()}
-    tree = Table({**steps, **members})
-    found: list[Job] = []
+    tree = ProcessTable({**steps, **members})
+    found: list[JobTree] = []
     for pid in starters:
         with suppress(NoJobError):  # a shell, or srun
             found.append(find_job(pid, tree=tree))

@@ -34,7 +34,7 @@ def at_least(times: float) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class FittedLine:
     """``y = intercept + slope * x`` fitted to ``n`` points; ``scatter`` is the residual standard deviation.
 
     ``scatter`` is None when there are only two points: a line through two points says nothing about its own error.
@@ -66,7 +66,7 @@ class Line:
         return self.at(x) + student_t(level, self.n - 2) * self.scatter * wide
 
 
-def fit_line(points: Sequence[tuple[float, float]]) -> Line | None:
+def fit_line(points: Sequence[tuple[float, float]]) -> FittedLine | None:
     """The least-squares line through ``points`` (x, y), or None with fewer than two different x."""
     n = len(points)
     if len({x for x, _ in points}) < 2:
@@ -78,7 +78,7 @@ def fit_line(points: Sequence[tuple[float, float]]) -> Line | None:
     slope = math.fsum((x - mean_x) * (y - mean_y) for x, y in points) / spread_x
     intercept = mean_y - slope * mean_x
     left = math.fsum((y - intercept - slope * x) ** 2 for x, y in points)
-    return Line(
+    return FittedLine(
         intercept=intercept,
         slope=slope,
         n=n,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from harness.core.fit import at_least, how_far
@@ -164,6 +164,17 @@ class Trial:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", self._key())
+
+    def written_as(self, key: object) -> Trial:
+        """The same trial under the ``key`` that it was written with, which names its folder; itself without one.
+
+        A newer version may compute another key, and so do values that were hidden when it was written.
+        """
+        if not isinstance(key, str) or not key:
+            return self
+        written = replace(self)
+        object.__setattr__(written, "key", key)
+        return written
 
     @property
     def is_control(self) -> bool:

@@ -43,7 +43,7 @@ class Stopped(Exception):
 
 
 @dataclass(slots=True)
-class Claim:
+class Hold:
     """What is held, by name, until it is released or this process ends."""
 
     names: tuple[str, ...]
@@ -56,7 +56,7 @@ class Claim:
             fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
-    def __enter__(self) -> Claim:
+    def __enter__(self) -> Hold:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -69,10 +69,10 @@ class Claims:
     def __init__(self, folder: Path, *, identity: Callable[[str], str], sleep: Callable[[float], None]) -> None:
         self._folder, self._identity, self._sleep = folder, identity, sleep
 
-    def try_gpus(self, n: int, *, among: Sequence[str]) -> Claim | None:
+    def try_gpus(self, n: int, *, among: Sequence[str]) -> Hold | None:
         """``n`` GPUs of ``among`` if they are free now and nobody else has been waiting for them."""
         keys = self._keys(n, among)
-        held = Claim(())
+        held = Hold(())
         with ExitStack() as turns, _given_back(held):
             for key in sorted(keys):
                 fd = self._lock(f"turn-{key}")
@@ -88,7 +88,7 @@ class Claims:
         among: Sequence[str],
         stop: Callable[[], bool] = lambda: False,
         waits: Callable[[str], None] = lambda who: None,
-    ) -> Claim:
+    ) -> Hold:
         """``n`` GPUs of ``among``, in the order of ``among``, as soon as they are free.
 
         ``waits`` is told once who holds what is waited for.
@@ -98,7 +98,7 @@ class Claims:
             Stopped: ``stop`` said so meanwhile.
         """
         keys = self._keys(n, among)
-        held = Claim(())
+        held = Hold(())
         with ExitStack() as turns, _given_back(held):
             for key in sorted(keys):
                 while (fd := self._lock(f"turn-{key}")) is None:
@@ -110,13 +110,13 @@ class Claims:
                 waits = _ignore
             return got
 
-    def ports(self, n: int) -> Claim:
+    def ports(self, n: int) -> Hold:
         """``n`` ports that nobody listens on and nobody else gets here meanwhile; names are their numbers.
 
         Raises:
             LaunchError: no so many are free.
         """
-        held = Claim(())
+        held = Hold(())
         with _given_back(held):
             begin = (os.getpid() * 97) % len(PORTS)
             for port in (*PORTS[begin:], *PORTS[:begin]):
@@ -129,7 +129,7 @@ class Claims:
                     held.names = (*held.names, str(port))
             if len(held.names) < n:
                 raise LaunchError(f"{n} free ports were asked for, and {len(held.names)} are free")
-            return Claim(held.names, _taken(held))
+            return Hold(held.names, _taken(held))
 
     def holder(self, name: str) -> str:
         """Who holds the lock of that name, in words; empty when nobody can be named."""
@@ -149,7 +149,7 @@ class Claims:
             raise LaunchError(f"{n} GPUs are wanted, but {len(among)} are visible here")
         return {f"gpu-{self._identity(name)}": name for name in among} if n else {}
 
-    def _collect(self, n: int, keys: dict[str, str], held: Claim) -> Claim | None:
+    def _collect(self, n: int, keys: dict[str, str], held: Hold) -> Hold | None:
         """Take what is free into ``held``; the whole claim once that is ``n``."""
         for key in keys:
             if len(held.names) < n and key not in held.names and (fd := self._lock(key)) is not None:
@@ -157,7 +157,7 @@ class Claims:
                 held.fds.append(fd)
         if len(held.names) < n:
             return None
-        return Claim(tuple(name for key, name in keys.items() if key in held.names), _taken(held))
+        return Hold(tuple(name for key, name in keys.items() if key in held.names), _taken(held))
 
     def _wait(self, stop: Callable[[], bool], waits: Callable[[str], None], name: str) -> None:
         if stop():
@@ -200,14 +200,14 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _taken(held: Claim) -> list[int]:
+def _taken(held: Hold) -> list[int]:
     """The descriptors of ``held``, which has none afterwards."""
     fds, held.fds = held.fds, []
     return fds
 
 
 @contextmanager
-def _given_back(held: Claim) -> Generator[None]:
+def _given_back(held: Hold) -> Generator[None]:
     """Gives back at the end what ``held`` has collected and nobody took over."""
     try:
         yield

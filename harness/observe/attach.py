@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from harness.core.evidence import Evidence
     from harness.core.ports import Clock, Judge
     from harness.core.trial import Trial
-    from harness.observe.job import Job, Member, Tree
+    from harness.observe.job import JobTree, Member, Tree
     from harness.observe.watch import State, Step
 
 SOURCES = ("py-spy", "pystack")
@@ -53,7 +53,9 @@ class Attached:
     ``over`` says that what is watched has ended though its processes go on: one test of a session.
     """
 
-    def __init__(self, job: Job, *, tree: Tree, is_same: Callable[[Member], bool], over: Callable[[], bool]) -> None:
+    def __init__(
+        self, job: JobTree, *, tree: Tree, is_same: Callable[[Member], bool], over: Callable[[], bool]
+    ) -> None:
         self._job, self._tree, self._is_same, self._over = job, tree, is_same, over
         self.pid = job.workers[0].member.pid
 
@@ -91,7 +93,7 @@ class Looker(Runner):
     def __init__(
         self,
         *,
-        job: Job,
+        job: JobTree,
         trial: Trial,
         folder: Path,
         clock: Clock,

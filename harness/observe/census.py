@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from harness.observe.job import Table, ranks_among
+from harness.observe.job import ProcessTable, ranks_among
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -69,7 +69,7 @@ class Census:
     def ranks(self) -> dict[int, int]:
         """The ranks by what launchers told the trial's processes; empty where nobody was told one."""
         members = self.members()
-        ranks = ranks_among(members.values(), Table(members))
+        ranks = ranks_among(members.values(), ProcessTable(members))
         return {member.rank: member.pid for member in reversed(ranks) if member.rank is not None}
 
     def first_python(self) -> int | None:

@@ -98,7 +98,7 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class JobTree:
     """``launcher`` is the process below which the job was found.
 
     ``absent`` are ranks that WORLD_SIZE promises and that are not below the launcher: (rank, why, whether it should
@@ -141,7 +141,7 @@ class ProcTree:
         return found
 
 
-class Table:
+class ProcessTable:
     """A table of processes as a tree: those of a trial, or a recorded one."""
 
     def __init__(self, members: Mapping[int, Member]) -> None:
@@ -156,7 +156,7 @@ class Table:
         return [member.pid for member in self._members.values() if member.parent == pid]
 
 
-def find_job(pid: int, *, tree: Tree) -> Job:
+def find_job(pid: int, *, tree: Tree) -> JobTree:
     """The job of ``pid``: the tree below it; for a rank or a helper, the ranks of the same run below its launcher.
 
     Raises:
@@ -179,7 +179,7 @@ def find_job(pid: int, *, tree: Tree) -> Job:
     workers = tuple(Worker(member=m, helpers=_helpers(m, tree, known=known)) for m in chosen)
     # Orphans fall to process 1, and so do everybody else's.
     ended = tuple(m for m in below if m.parent == launcher.pid != 1 and m.ended and _PYTHON_THREAD.match(m.command))
-    return Job(launcher=launcher, workers=workers, absent=_absent(ranks), ended=ended)
+    return JobTree(launcher=launcher, workers=workers, absent=_absent(ranks), ended=ended)
 
 
 def ranks_among(members: Iterable[Member], tree: Tree) -> list[Member]:

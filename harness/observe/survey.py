@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from harness.core.evidence import ProcessState, StackSample
     from harness.core.ports import Clock, StackSource
-    from harness.observe.job import Job, Member, Worker
+    from harness.observe.job import JobTree, Member, Worker
     from harness.observe.proc import Proc
 
 WINDOW_S = 1.0
@@ -38,7 +38,7 @@ class Survey:
     def __init__(
         self,
         *,
-        job: Job,
+        job: JobTree,
         clock: Clock,
         view: Proc,
         is_same: Callable[[Member], bool],

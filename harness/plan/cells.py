@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tree:
+class ProgramTree:
     """Where the program of a trial lies."""
 
     folder: str
@@ -33,7 +33,7 @@ class Tree:
 class Trees(Protocol):
     """The folders of programs that are not simply the present one in the present interpreter."""
 
-    def at(self, commit: str | None) -> Tree | None:
+    def at(self, commit: str | None) -> ProgramTree | None:
         """The tree of ``commit`` (None: as it is now), if the target needs to be told; SpecError for no commit."""
         ...
 

@@ -11,7 +11,7 @@ PATIENCE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
+class Demand:
     """A trial that waits: ``id`` rises with its arrival."""
 
     id: int
@@ -23,7 +23,7 @@ class Need:
 class Lease:
     """What a trial holds while it runs: ``gpus`` are positions in the list of visible GPUs."""
 
-    need: Need
+    need: Demand
     gpus: tuple[int, ...] = ()
 
 
@@ -38,12 +38,12 @@ class Leases:
 
     def __init__(self, *, gpus: int, cpus: int) -> None:
         self.n_gpus, self.n_cpus = gpus, cpus
-        self._waiting: dict[int, Need] = {}
+        self._waiting: dict[int, Demand] = {}
         self._overtaken: dict[int, int] = {}
         self._running: list[Lease] = []
 
     @property
-    def waiting(self) -> tuple[Need, ...]:
+    def waiting(self) -> tuple[Demand, ...]:
         """Trials that were offered and not granted, oldest first."""
         return tuple(self._waiting[id] for id in sorted(self._waiting))
 
@@ -52,7 +52,7 @@ class Leases:
         """Leases that were granted and not given back, oldest first."""
         return tuple(self._running)
 
-    def offer(self, need: Need) -> None:
+    def offer(self, need: Demand) -> None:
         """Let a trial wait.
 
         Raises:
@@ -101,15 +101,15 @@ class Leases:
                 cpus -= self._reserved_cpus(need, cpus)
         return None
 
-    def _in_order(self) -> list[Need]:
-        def rank(need: Need) -> tuple[bool, int, int, int]:
+    def _in_order(self) -> list[Demand]:
+        def rank(need: Demand) -> tuple[bool, int, int, int]:
             if self._overtaken[need.id] >= PATIENCE:
                 return (False, 0, 0, need.id)
             return (True, -need.gpus, -need.cpus, need.id)
 
         return sorted(self._waiting.values(), key=rank)
 
-    def _reserved(self, need: Need, free: list[int]) -> set[int]:
+    def _reserved(self, need: Demand, free: list[int]) -> set[int]:
         """The free GPUs that must stay free, so that ``need`` fits once the oldest trials it waits for have ended."""
         coming = 0
         for lease in self._running:
@@ -118,7 +118,7 @@ class Leases:
             coming += len(lease.gpus)
         return set(free[: max(need.gpus - coming, 0)])
 
-    def _reserved_cpus(self, need: Need, cpus: int) -> int:
+    def _reserved_cpus(self, need: Demand, cpus: int) -> int:
         coming = 0
         for lease in self._running:
             if coming + cpus >= need.cpus:

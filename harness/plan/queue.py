@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from harness.plan.leases import Leases, Need
+from harness.plan.leases import Demand, Leases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,7 +48,7 @@ class Queue:
             if wanted[request.cell]:
                 wanted[request.cell] -= 1
                 self._last += 1
-                self.leases.offer(Need(id=self._last, gpus=self.gpus_at(request.cell)))
+                self.leases.offer(Demand(id=self._last, gpus=self.gpus_at(request.cell)))
                 self._waiting[self._last] = request
 
     def grant(self) -> tuple[CellRequest, Lease] | None:

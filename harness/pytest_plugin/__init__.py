@@ -65,9 +65,9 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     """The cells of a matrix file that was named, or whose folder was: ``pytest matrices/``."""
     if file_path.suffix not in (".yaml", ".yml"):
         return None
-    from harness.pytest_plugin.cells import MatrixFile, is_asked_for
+    from harness.pytest_plugin.cells import CollectedMatrix, is_asked_for
 
-    return MatrixFile.from_parent(parent, path=file_path) if is_asked_for(file_path, parent.config) else None
+    return CollectedMatrix.from_parent(parent, path=file_path) if is_asked_for(file_path, parent.config) else None
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -83,6 +83,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
         config.pluginmanager.register(Controller(config), "hang-guard")
     else:
-        from harness.pytest_plugin.guarded import Guarded
+        from harness.pytest_plugin.guarded import GuardedTests
 
-        config.pluginmanager.register(Guarded(config), "hang-guard")
+        config.pluginmanager.register(GuardedTests(config), "hang-guard")

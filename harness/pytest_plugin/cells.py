@@ -35,19 +35,19 @@ def is_asked_for(path: Path, config: pytest.Config) -> bool:
     return all(key.search(text) for key in _KEYS)
 
 
-class MatrixFile(pytest.File):
+class CollectedMatrix(pytest.File):
     """A matrix file."""
 
-    def collect(self) -> Iterator[Cell]:
+    def collect(self) -> Iterator[CellItem]:
         """Its planned cells."""
         done = ask("matrix", "show", "--json", str(self.path))
         if done.returncode:
             raise self.CollectError(done.stderr.strip())
         for cell in json.loads(done.stdout)["cells"]:
-            yield Cell.from_parent(self, name=cell["id"], expected=cell["expected"])
+            yield CellItem.from_parent(self, name=cell["id"], expected=cell["expected"])
 
 
-class Cell(pytest.Item):
+class CellItem(pytest.Item):
     """One cell, held against what its file expects of it."""
 
     def __init__(self, *, expected: str | None, **given: Any) -> None:

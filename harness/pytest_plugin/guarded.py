@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from harness.pytest_plugin import keeper
-from harness.pytest_plugin.place import EXIT, SIGNAL, State, StateFile, read_told, ticks_now
+from harness.pytest_plugin.place import EXIT, SIGNAL, RunningTest, StateFile, read_told, ticks_now
 from harness.pytest_plugin.start import python
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
-class Guarded:
+class GuardedTests:
     """Says at every phase of every guarded test what runs; owns the waiter of this process."""
 
     def __init__(self, config: pytest.Config) -> None:
@@ -50,7 +50,7 @@ class Guarded:
         self.started = WeakKeyDictionary(dict.fromkeys(threading.enumerate(), ""))
         self.noted: dict[str, str] = {}
         self.watchdog = 0
-        self.now = State()
+        self.now = RunningTest()
         self.seq = self.answered = self.failed = 0
         self.status = 0
         self.reports: Any = None
@@ -84,7 +84,7 @@ class Guarded:
         (self.folder / f"{self.name}.json").write_text(json.dumps(settings))
         if self.kept is not None:
             if reports := keeper.read_reports(self.kept):
-                earlier = keeper.Earlier(self.config, reports)
+                earlier = keeper.EarlierReports(self.config, reports)
                 self.earlier = set(earlier.reports)
                 self.config.pluginmanager.register(earlier, "hang-guard-earlier")
             self.reports = (self.kept / f"{self.name}.reports").open("a")
@@ -118,7 +118,7 @@ class Guarded:
             signal.getitimer(signal.ITIMER_REAL)[0] if _is_pytest_timeout(signal.getsignal(signal.SIGALRM)) else 0.0
         )
         began_s = time.monotonic()
-        self.now = State(
+        self.now = RunningTest(
             seq=self.seq,
             phase=phase,
             nodeid=nodeid,
@@ -151,7 +151,7 @@ class Guarded:
         try:
             return (yield)
         finally:
-            self.now = State(answered=self.answered)
+            self.now = RunningTest(answered=self.answered)
             self._say()
             self._note_threads(item.nodeid)
 

@@ -30,7 +30,7 @@ from harness.pytest_plugin.place import EXIT, StateFile, read_told
 if TYPE_CHECKING:
     import pytest
 
-    from harness.pytest_plugin.place import State
+    from harness.pytest_plugin.place import RunningTest
 
 KEPT: Path | None = None
 """In the process that runs a kept session: the folder of the session. None in all others."""
@@ -128,7 +128,7 @@ def _goes_on(folder: Path, status: int) -> bool:
     return True
 
 
-def _state(folder: Path) -> State:
+def _state(folder: Path) -> RunningTest:
     file = StateFile(folder / f"{NAME}.state")
     try:
         return file.read()
@@ -142,7 +142,7 @@ def _ending(status: int) -> str:
     return f"exit status {os.waitstatus_to_exitcode(status)}"
 
 
-def _fail(folder: Path, state: State, *, text: str, seconds: float, properties: list[tuple[str, str]]) -> None:
+def _fail(folder: Path, state: RunningTest, *, text: str, seconds: float, properties: list[tuple[str, str]]) -> None:
     """Keep the failure of the test that ran, as it would have reported it."""
     from _pytest.reports import TestReport, pytest_report_to_serializable
 
@@ -191,7 +191,7 @@ def _end_as(status: int, folder: Path) -> None:
     os._exit(code)
 
 
-class Earlier:
+class EarlierReports:
     """Tells pytest what the tests reported that an earlier process of the session has run."""
 
     def __init__(self, config: pytest.Config, reports: list[dict[str, Any]]) -> None:

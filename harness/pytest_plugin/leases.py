@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gpus:
+class LeasedGpus:
     """GPUs of one test: ``devices`` are what torch calls them in this process, ``names`` what CUDA calls them.
 
     ``env`` is for programs that the test starts: they see these GPUs and no other, as ``cuda:0``, ``cuda:1``.
@@ -35,7 +35,7 @@ class Gpus:
 
 
 @pytest.fixture
-def gpus() -> Iterator[Callable[[int], Gpus]]:
+def gpus() -> Iterator[Callable[[int], LeasedGpus]]:
     """``gpus(n)``: GPUs that no other test and no trial of this machine has meanwhile, of those that are visible.
 
     Waits until so many are free, and skips the test where fewer are visible. Once a test: with two calls two tests
@@ -47,7 +47,7 @@ def gpus() -> Iterator[Callable[[int], Gpus]]:
     asked: list[int] = []
     with ExitStack() as held:
 
-        def take(n: int) -> Gpus:
+        def take(n: int) -> LeasedGpus:
             asked.append(n)
             if len(asked) > 1:
                 raise RuntimeError("gpus(n) may be called once in a test: ask for all that it needs at once")
@@ -55,7 +55,7 @@ def gpus() -> Iterator[Callable[[int], Gpus]]:
             if n > len(visible):
                 pytest.skip(f"needs {n} GPUs, {len(visible)} are visible here")
             claim = held.enter_context(_claims().gpus(n, among=visible))
-            return Gpus(names=claim.names, devices=tuple(f"cuda:{visible.index(name)}" for name in claim.names))
+            return LeasedGpus(names=claim.names, devices=tuple(f"cuda:{visible.index(name)}" for name in claim.names))
 
         yield take
 

@@ -31,12 +31,12 @@ from harness.core.errors import HarnessError
 from harness.core.outcome import StopReason
 from harness.core.verdict import Case, Confidence, Kind
 from harness.observe.attach import Looker, job_logs
-from harness.observe.job import Job, ProcTree, Worker, find_job, is_same
+from harness.observe.job import JobTree, ProcTree, Worker, find_job, is_same
 from harness.observe.proc import Proc
 from harness.observe.watch import Act, Step, next_look, next_step
 from harness.pytest_plugin import STALL_S
 from harness.pytest_plugin.keeper import END
-from harness.pytest_plugin.place import EXIT, State, StateFile, waited_for
+from harness.pytest_plugin.place import EXIT, RunningTest, StateFile, waited_for
 from harness.reading.frames import is_noise, python_frames, telling_frame
 from harness.reading.loops import runs_once
 from harness.reading.pace import WATCHED
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from harness.core.trial import Trial
     from harness.core.verdict import Verdict
     from harness.observe.job import Member, Tree
-    from harness.observe.watch import State as Watched
+    from harness.observe.watch import State
 
 SURE = (Confidence.PROOF, Confidence.HIGH)
 """How sure the rules must be before anything is ended."""
@@ -130,7 +130,7 @@ class TestLooker(Looker):
         argv = next((m.argv for m in members if m is not None and m.pid == seen.main), "")
         return frozenset(m.pid for m in members if m is not None and argv and m.argv == argv)
 
-    def next(self, state: Watched) -> Step:
+    def next(self, state: State) -> Step:
         """What to do next about a test; other processes than at the beginning are for another look."""
         if state.round_began_s is None:
             return next_look(state, rounds_left=1)
@@ -188,10 +188,10 @@ def _serves(thread: ThreadStack) -> bool:
     return listens or thread.name.startswith(TIMEOUT)
 
 
-class Look:
+class SessionLook:
     """One look at the session's process ``pid``."""
 
-    def __init__(self, *, pid: int, without: int, state: State, file: StateFile, path: Path) -> None:
+    def __init__(self, *, pid: int, without: int, state: RunningTest, file: StateFile, path: Path) -> None:
         from harness.machine import code_fingerprint, describe
 
         self.state, self.file, self.path, self.clock = state, file, path, WallClock()
@@ -223,7 +223,7 @@ class Look:
             return verdict
         return one_call(case) or verdict
 
-    def watch(self, job: Job) -> tuple[Outcome, Evidence, Verdict]:
+    def watch(self, job: JobTree) -> tuple[Outcome, Evidence, Verdict]:
         """Some seconds of ``job``, judged."""
         from harness.observe.devices.table import load_devices
         from harness.observe.runner import Eyes
@@ -260,7 +260,7 @@ class Look:
         hangs = verdict.kind is Kind.HANG and is_sure(verdict, self.trial(), evidence.silence_s)
         if hangs and self.root is not None and self.root.pid not in [w.member.pid for w in self.job.workers]:
             # Ranks below the test hang; the test itself may be about to end them, or have nothing to do with them.
-            alone = Job(launcher=self.root, workers=(Worker(member=self.root),))
+            alone = JobTree(launcher=self.root, workers=(Worker(member=self.root),))
             hangs = self.watch(alone)[2].cause != "moving"
         return outcome, evidence, verdict, hangs
 
@@ -293,7 +293,7 @@ class Look:
             return layout.report(store.run_dir).absolute()
 
 
-def _workers(job: Job) -> list[int]:
+def _workers(job: JobTree) -> list[int]:
     return [worker.member.pid for worker in job.workers]
 
 
@@ -305,7 +305,7 @@ def _printed(pid: int) -> int:
 # -- in words
 
 
-def text(state: State, verdict: Verdict, evidence: Evidence, *, seconds: float, report: object) -> str:
+def text(state: RunningTest, verdict: Verdict, evidence: Evidence, *, seconds: float, report: object) -> str:
     """The failure of the test: the verdict, its line, the stacks of all its processes, the path of the report."""
     from harness.report.text import wrap
 
@@ -403,7 +403,7 @@ def _look(file: StateFile, settings: dict[str, Any], *, path: Path, waiter: int,
     try:
         pid = int(settings["pid"])
         state = waited_for(state, path.with_suffix(".left"), pid=pid)
-        look = Look(pid=pid, without=waiter, state=state, file=file, path=path)
+        look = SessionLook(pid=pid, without=waiter, state=state, file=file, path=path)
         outcome, evidence, verdict, hangs = look.see()
         if not hangs:
             kind = "" if verdict.kind is Kind.UNRESOLVED else f"{verdict} ({verdict.confidence} confidence): "

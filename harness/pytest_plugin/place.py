@@ -27,7 +27,7 @@ RECORD_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class RunningTest:
     """What runs now. ``seq`` counts phases (0: no test runs), ``began_s`` is on the machine's monotonic clock.
 
     ``began_ticks`` is the same in the kernel's clock ticks since boot, as processes are dated. ``after_s`` is when it
@@ -51,11 +51,11 @@ class State:
     status: int = 0
 
 
-FIELDS = tuple(State.__slots__)
+FIELDS = tuple(RunningTest.__slots__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class NamedHang:
     """A hang as it was told: for the failure of the test ``nodeid``. Without ``verdict``, a limit that it outran."""
 
     seq: int
@@ -78,7 +78,7 @@ class StateFile:
     def __init__(self, path: Path) -> None:
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    def write(self, state: State) -> None:
+    def write(self, state: RunningTest) -> None:
         """Say what runs now."""
         record = {name: getattr(state, name) for name in FIELDS}
         text = json.dumps(record)
@@ -86,28 +86,28 @@ class StateFile:
             text = json.dumps(record | {"nodeid": state.nodeid[:200], "path": state.path[:200]})
         os.pwrite(self.fd, f"{text}\n".encode(), 0)
 
-    def read(self) -> State:
+    def read(self) -> RunningTest:
         """What runs now; nothing where that was just being written."""
         with suppress(ValueError, TypeError):
-            return State(**json.loads(os.pread(self.fd, RECORD_BYTES, 0).partition(b"\n")[0]))
-        return State()
+            return RunningTest(**json.loads(os.pread(self.fd, RECORD_BYTES, 0).partition(b"\n")[0]))
+        return RunningTest()
 
     def close(self) -> None:
         """Give the file back."""
         os.close(self.fd)
 
 
-def tell(path: Path, told: Told) -> None:
+def tell(path: Path, told: NamedHang) -> None:
     """Keep what was told; all of it or nothing."""
     fresh = path.with_suffix(".tmp")
     fresh.write_text(json.dumps(asdict(told)))
     fresh.replace(path)
 
 
-def read_told(path: Path) -> Told | None:
+def read_told(path: Path) -> NamedHang | None:
     """What was told last; None when nothing was."""
     with suppress(OSError, ValueError, TypeError):
-        return Told(**json.loads(path.read_text()))
+        return NamedHang(**json.loads(path.read_text()))
     return None
 
 
@@ -119,7 +119,7 @@ def read_left(path: Path, *, pid: int) -> list[str]:
     return []
 
 
-def waited_for(state: State, path: Path, *, pid: int) -> State:
+def waited_for(state: RunningTest, path: Path, *, pid: int) -> RunningTest:
     """``state``, at the end of a process that of the test whose thread Python still waits for: others have ended."""
     left = read_left(path, pid=pid) if state.phase == EXIT else []
     return replace(state, nodeid=left[0]) if left else state

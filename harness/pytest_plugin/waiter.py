@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.clock import WallClock
 from harness.launch import procs
-from harness.pytest_plugin.place import EXIT, SIGNAL, State, StateFile, Told, read_left, tell, waited_for
+from harness.pytest_plugin.place import EXIT, SIGNAL, NamedHang, RunningTest, StateFile, read_left, tell, waited_for
 from harness.pytest_plugin.start import python
 from harness.reading.pace import WATCHED
 
@@ -89,7 +89,7 @@ class Waiter:
         poll.register(self.fd, select.POLLIN)
         return bool(poll.poll(seconds * 1000.0))
 
-    def examine(self, state: State) -> None:
+    def examine(self, state: RunningTest) -> None:
         """Have it looked at, and act on a hang that is certain; look again when it has taken twice as long.
 
         Sooner where it has started processes since, which that look did not watch.
@@ -109,7 +109,7 @@ class Waiter:
         if answer["stopped"] and self.is_suspended():
             self.mention(state, seconds, "the session is suspended")
             return
-        told = Told(
+        told = NamedHang(
             seq=state.seq,
             nodeid=state.nodeid,
             phase=state.phase,
@@ -122,7 +122,7 @@ class Waiter:
         self.mention(state, seconds, "")
         self.end(now, told)
 
-    def look(self, state: State) -> dict[str, Any] | None:
+    def look(self, state: RunningTest) -> dict[str, Any] | None:
         """The answer of the rules, as soon as they have one or the test goes on; None when nobody could look."""
         command = python("look", self.folder, self.name, os.getpid(), state.seq)
         most_s = self.clock.now() + (WATCHED + 1.0) * state.stall_s + LOOK_S
@@ -153,11 +153,11 @@ class Waiter:
         above = procs.read(self.process.parent)
         return above is not None and above.state in "Tt"
 
-    def mention(self, state: State, seconds: float, why: str) -> None:
+    def mention(self, state: RunningTest, seconds: float, why: str) -> None:
         """Keep for the summary that a test took long: the last word on each, and none where ``why`` is empty."""
         self.say(f"{state.nodeid} ({state.phase})", f"after {seconds:.0f} s: {' '.join(why.split())}" if why else "")
 
-    def mention_threads(self, told: Told) -> None:
+    def mention_threads(self, told: NamedHang) -> None:
         """Keep for the summary that earlier tests left threads, which nobody will see end or hang."""
         for nodeid in read_left(self.folder / f"{self.name}.left", pid=self.process.pid):
             if nodeid != told.nodeid:
@@ -175,7 +175,7 @@ class Waiter:
 
     # -- ending
 
-    def end(self, state: State, told: Told) -> None:
+    def end(self, state: RunningTest, told: NamedHang) -> None:
         """End the test: a worker of xdist with its process; else from inside, or with its process if none answers.
 
         Where the session is kept another process goes on; so too where the session is over and does not end.
@@ -193,7 +193,7 @@ class Waiter:
                 return
         self.give_up(told)
 
-    def answers(self, state: State, seconds: float) -> bool:
+    def answers(self, state: RunningTest, seconds: float) -> bool:
         """Whether Python answers our signal within ``seconds``."""
         procs.send(self.process, SIGNAL)
         until_s = self.clock.now() + seconds
@@ -203,7 +203,7 @@ class Waiter:
                 return True
         return False
 
-    def give_up(self, told: Told) -> None:
+    def give_up(self, told: NamedHang) -> None:
         """End the process, and say what that means where no other goes on."""
         self.mention_threads(told)
         self.kill()
@@ -211,11 +211,11 @@ class Waiter:
             sys.stdout.write(f"\n\n{told.nodeid}\n{told.text}\n\n{_LAST_WORDS}\n")
             sys.stdout.flush()
 
-    def is_overdue(self, state: State) -> bool:
+    def is_overdue(self, state: RunningTest) -> bool:
         """Whether pytest-timeout's limit has run out, and nobody has asked yet why the test goes on."""
         return state.seq != self.asked and 0.0 < state.alarm_s < self.clock.now() - LATE_S
 
-    def enforce(self, state: State) -> None:
+    def enforce(self, state: RunningTest) -> None:
         """End a test that outran pytest-timeout's limit, where C code keeps Python from hearing of it."""
         self.asked = state.seq
         path = self.folder / f"{self.name}.told"
@@ -228,7 +228,7 @@ class Waiter:
             f"Timeout: pytest-timeout's limit ran out, and Python did not answer: the main thread does not come back "
             f"from C code. Ended from outside after {seconds:.0f} s."
         )
-        told = Told(
+        told = NamedHang(
             seq=state.seq, nodeid=state.nodeid, phase=state.phase, seconds=seconds, verdict="", report="",
             text="\n".join([text, *seen]),
         )  # fmt: skip

@@ -68,7 +68,7 @@ class RankSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class RankGroup:
     """Ranks whose deciding threads are in the same functions; ``frames`` are the first rank's, innermost first.
 
     A frame's line is 0 where the ranks are at different lines; ``telling`` is the index of the frame that tells most,
@@ -82,7 +82,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Motion:
+class RankMotion:
     """What one rank did while nobody disturbed it: the deciding thread by itself, and the whole process."""
 
     seconds: float
@@ -93,7 +93,7 @@ class Motion:
     wchan: str
 
 
-def group_ranks(seen: Iterable[RankSeen]) -> tuple[Group, ...]:
+def group_ranks(seen: Iterable[RankSeen]) -> tuple[RankGroup, ...]:
     """The ranks by place, the fewest first: the odd one out is read first."""
     by_place: dict[tuple[object, ...], list[RankSeen]] = {}
     for rank in seen:
@@ -112,7 +112,7 @@ def _of_several(missing: str) -> str:
     return missing.replace("it have", "they have")
 
 
-def sentence(group: Group, *, total: int) -> str:
+def sentence(group: RankGroup, *, total: int) -> str:
     """Where the group is and what moved; ``total`` counts the job's ranks."""
     who, one = subject(group.ranks, total=total), len(group.ranks) == 1
     if group.missing:
@@ -156,7 +156,7 @@ def where(thread: ThreadStack) -> str:
     return "no frame that can be named" if frame is None else _where(thread.frames, frame)
 
 
-def motion_of(rank: RankSeen) -> Motion | None:
+def motion_of(rank: RankSeen) -> RankMotion | None:
     """What the rank did in all its undisturbed windows together; None when there was no window."""
     windows = quiet_windows(rank.looks, behind=background(rank.looks, rank.stacks)) if rank.looks else ()
     if not windows:
@@ -175,8 +175,8 @@ def motion_of(rank: RankSeen) -> Motion | None:
     return _motion(windows, thread_still=still and not moved_between(rank.stacks), wchan=last.wchan if last else "")
 
 
-def _motion(windows: Sequence[Window], *, thread_still: bool, wchan: str) -> Motion:
-    return Motion(
+def _motion(windows: Sequence[Window], *, thread_still: bool, wchan: str) -> RankMotion:
+    return RankMotion(
         seconds=sum(window.seconds for window in windows),
         cpu_s=sum(window.cpu_s for window in windows),
         switches=sum(window.switches for window in windows),
@@ -209,11 +209,11 @@ def _order(rank: RankSeen) -> int:
     return (rank.pid or 0) if rank.rank is None else rank.rank
 
 
-def _group(ranks: list[RankSeen]) -> Group:
+def _group(ranks: list[RankSeen]) -> RankGroup:
     ranks = sorted(ranks, key=_order)
     thread = ranks[0].thread
     if ranks[0].missing or thread is None:
-        return Group(ranks=tuple(ranks), missing=ranks[0].missing or "showed no thread")
+        return RankGroup(ranks=tuple(ranks), missing=ranks[0].missing or "showed no thread")
     telling = telling_frame(thread)
     index = None if telling is None else next(i for i, frame in enumerate(thread.frames) if frame is telling)
     lines = [_lines(rank.thread) for rank in ranks if rank.thread]
@@ -221,7 +221,7 @@ def _group(ranks: list[RankSeen]) -> Group:
         frame if len({line.get(key, frame.line) for line in lines}) == 1 else replace(frame, line=0)
         for key, frame in zip(_lines(thread), thread.frames, strict=True)
     )
-    return Group(ranks=tuple(ranks), frames=frames, telling=index)
+    return RankGroup(ranks=tuple(ranks), frames=frames, telling=index)
 
 
 def _lines(thread: ThreadStack) -> dict[tuple[str, str, int], int]:
@@ -235,7 +235,7 @@ def _lines(thread: ThreadStack) -> dict[tuple[str, str, int], int]:
     return lines
 
 
-def _where_of_all(group: Group) -> str:
+def _where_of_all(group: RankGroup) -> str:
     """The place, with every line and who is there when the ranks are at different lines of the same function."""
     by_text: dict[str, list[RankSeen]] = {}
     for rank in group.ranks:
@@ -267,7 +267,7 @@ def short_file(frame: Frame) -> str:
     return f"{short}:{frame.line}" if frame.line else short
 
 
-def _moved(ranks: Sequence[RankSeen], motions: Sequence[Motion]) -> str:
+def _moved(ranks: Sequence[RankSeen], motions: Sequence[RankMotion]) -> str:
     if not motions:
         return "whether anything moves was not seen"
     seconds = f"{max(motion.seconds for motion in motions):.1f} s"

@@ -38,7 +38,7 @@ BESIDE = ("notes.md", "repro.py", "repro.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bundle:
+class WrittenBundle:
     """What was written: how many bytes in all, and whose evidence is not in it."""
 
     folder: Path
@@ -60,7 +60,7 @@ def is_bundle(folder: Path) -> bool:
     return layout.archive(folder).is_file()
 
 
-def bundle(run_dir: Path, folder: Path, *, hider: Hider) -> Bundle:
+def bundle(run_dir: Path, folder: Path, *, hider: Hider) -> WrittenBundle:
     """Write the report of the run in ``run_dir`` into ``folder``, with its evidence; see the module.
 
     Args:
@@ -82,7 +82,7 @@ def bundle(run_dir: Path, folder: Path, *, hider: Hider) -> Bundle:
     return write_pages(folder)
 
 
-def write_pages(folder: Path) -> Bundle:
+def write_pages(folder: Path) -> WrittenBundle:
     """Write the pages of the bundle in ``folder`` again from its evidence.
 
     Raises:
@@ -96,7 +96,7 @@ def write_pages(folder: Path) -> Bundle:
     for name, text in wanted.items():
         write_atomic(folder / name, text)
     run = read_run(run_dir)
-    return Bundle(
+    return WrittenBundle(
         folder=folder,
         size_bytes=sum((folder / name).stat().st_size for name in (*wanted, layout.archive(folder).name)),
         trials=len(run.records),

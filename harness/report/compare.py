@@ -9,7 +9,7 @@ from harness.core.ports import Block
 from harness.report.build import Report, build
 from harness.report.findings import Findings
 from harness.report.first import first
-from harness.report.next_steps import Step
+from harness.report.next_steps import NextStep
 from harness.report.sections.controls import differences
 from harness.report.summary import COMPARISON
 from harness.report.text import code, count, listed, md, seconds, table
@@ -168,16 +168,18 @@ def _sure(moved: list[Pair]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _steps(moved: list[Pair], after: Run) -> tuple[Step, ...]:
+def _steps(moved: list[Pair], after: Run) -> tuple[NextStep, ...]:
     if not moved:
         return ()
     if any(min(len(pair.before), len(pair.after)) < TWICE for pair in moved):
-        return (Step(text="Run both sides again: at least one was seen only once.", command=after.argv),)
+        return (NextStep(text="Run both sides again: at least one was seen only once.", command=after.argv),)
     if any(not pair.changed for pair in moved):
         text = "Run both sides again, in turns: nothing that was recorded differs, so the failure may come and go."
-        return (Step(text=text, command=after.argv),)
+        return (NextStep(text=text, command=after.argv),)
     if any(not pair.is_minimal for pair in moved):
-        return (Step(text="Change one of the differing settings at a time, to learn which one carries the change."),)
+        return (
+            NextStep(text="Change one of the differing settings at a time, to learn which one carries the change."),
+        )
     return ()
 
 

@@ -10,7 +10,7 @@ from harness.report.text import code, md
 
 if TYPE_CHECKING:
     from harness.report.findings import Findings
-    from harness.report.next_steps import Step
+    from harness.report.next_steps import NextStep
     from harness.report.summary import Summary
 
 STEPS = 2
@@ -39,5 +39,5 @@ def _place(told: Summary) -> str:
     return code(told.place.text) if told.place.is_line else md(told.place.text)
 
 
-def _said(step: Step) -> str:
+def _said(step: NextStep) -> str:
     return f"{md(step.text)} {code(shlex.join(step.command))}" if step.command else md(step.text)

@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class NextStep:
     """Something to do, what it would tell, and the command for it where there is one."""
 
     text: str
     command: tuple[str, ...] = ()
 
 
-def next_steps(findings: Findings, *, place: str = "") -> tuple[Step, ...]:
+def next_steps(findings: Findings, *, place: str = "") -> tuple[NextStep, ...]:
     """What would decide most, first; ``place`` is the line at fault, where one is known."""
     run = findings.run
     is_open = not run.is_whole or (findings.is_line and run.boundary is None)
     if is_open and run.directory:
-        return (Step(text="Continue; finished trials are not run again.", command=resume(findings)),)
+        return (NextStep(text="Continue; finished trials are not run again.", command=resume(findings)),)
     if findings.is_line:
         return next_along(findings)
     steps = [
@@ -51,19 +51,19 @@ def next_steps(findings: Findings, *, place: str = "") -> tuple[Step, ...]:
     return tuple(step for step in steps if step is not None)
 
 
-def next_along(findings: Findings) -> tuple[Step, ...]:
+def next_along(findings: Findings) -> tuple[NextStep, ...]:
     """What would decide most for a threshold search, first."""
     run = findings.run
     boundary = run.boundary
     if boundary is None or not run.is_whole:
-        return (Step(text="Ask again.", command=run.argv),)
+        return (NextStep(text="Ask again.", command=run.argv),)
     # A question that was typed about our own trainer can be asked again with other settings of it.
     ours = run.spec.matrix.target == "nsa" and not run.spec.file
     steps = _for(findings, boundary, ours=ours)
     return tuple(step for step in steps if step is not None)
 
 
-def _for(findings: Findings, boundary: Boundary, *, ours: bool) -> list[Step | None]:
+def _for(findings: Findings, boundary: Boundary, *, ours: bool) -> list[NextStep | None]:
     match boundary.finding:
         case Finding.THRESHOLD | Finding.ALL_FAIL:
             return [
@@ -82,7 +82,7 @@ def _for(findings: Findings, boundary: Boundary, *, ours: bool) -> list[Step | N
             return [
                 _unresolved(findings),
                 _more_time(findings, boundary),
-                Step(text="Ask again.", command=findings.run.argv),
+                NextStep(text="Ask again.", command=findings.run.argv),
             ]
 
 
@@ -99,100 +99,100 @@ def again(findings: Findings, option: str, value: str) -> tuple[str, ...]:
     return () if run.invocation is None else run.invocation.having(option, value).argv
 
 
-def _wait_longer(findings: Findings) -> Step | None:
+def _wait_longer(findings: Findings) -> NextStep | None:
     """Where a hang was told by the trial's own pace, from a wait that the outside could still end."""
     group = findings.failing
     if group is None or group.first.verdict.confidence is not Confidence.MEDIUM:
         return None
     if group.first.record.outcome.stopped_by is not StopReason.PACE:
         return None
-    return Step(
+    return NextStep(
         text="Rule out that what it waits for is only late: a stall limit of a minute is watched for four.",
         command=again(findings, "--stall", "60s"),
     )
 
 
-def _look(findings: Findings) -> Step | None:
+def _look(findings: Findings) -> NextStep | None:
     group = findings.failing
     if group is None:
         return None
     kind = group.first.verdict.kind
     where = "the function that waits" if kind is Kind.HANG else "where it ended"
-    return Step(text=f"Look at {where} (Evidence, {at(findings, group.value)}).")
+    return NextStep(text=f"Look at {where} (Evidence, {at(findings, group.value)}).")
 
 
-def _repeat(findings: Findings, boundary: Boundary) -> Step | None:
+def _repeat(findings: Findings, boundary: Boundary) -> NextStep | None:
     if boundary.claim is not Claim.OBSERVED:
         return None
-    return Step(text="Run it again: at least one side was seen only once.", command=findings.run.argv)
+    return NextStep(text="Run it again: at least one side was seen only once.", command=findings.run.argv)
 
 
-def _control(findings: Findings, boundary: Boundary) -> Step | None:
+def _control(findings: Findings, boundary: Boundary) -> NextStep | None:
     name = findings.run.spec.usual_control
     if findings.controls or not name:
         return None
-    return Step(
+    return NextStep(
         text=f"Run a control: whether {at(findings, boundary.first_bad)} passes with only that one thing changed.",
         command=again(findings, "--control", name),
     )
 
 
-def _certify(findings: Findings, boundary: Boundary) -> Step | None:
+def _certify(findings: Findings, boundary: Boundary) -> NextStep | None:
     if boundary.certified or boundary.last_good is None:
         return None
     passes = max(boundary.certificate_passes, 9)
-    return Step(
+    return NextStep(
         text=f"Complete the certificate: a rare failure at {at(findings, boundary.last_good)} is not ruled out yet.",
         command=again(findings, "--certify", str(passes)),
     )
 
 
-def _other(findings: Findings) -> Step | None:
+def _other(findings: Findings) -> NextStep | None:
     run = findings.run
     group = findings.failing
     if group is None or group.value is None:
         return None
     if run.spec.matrix.fault:
         real = () if run.invocation is None else run.invocation.without("--fault").argv
-        return Step(text="Ask the real question: the same without the planted fault.", command=real)
+        return NextStep(text="Ask the real question: the same without the planted fault.", command=real)
     other = "seq_len" if run.axis.name != "seq_len" else "n_layers"
     axis = (run.axis.path, group.value)
     held = [("--set", f"{p}={v}") for p, v in (axis, *run.spec.matrix.base.config) if not p.endswith(f".{other}")]
-    return Step(
+    return NextStep(
         text=f"Vary another axis at the failing value: whether {other} matters too is not known.",
         command=Invocation(verb=("bisect",), options=(("--axis", other), *held)).argv,
     )
 
 
-def _further(findings: Findings) -> Step | None:
+def _further(findings: Findings) -> NextStep | None:
     run = findings.run
     last = run.axis.values[-1]
     if not isinstance(last, int) or isinstance(last, bool):
         return None
-    return Step(
+    return NextStep(
         text=f"Go further: nothing above {at(findings, last)} was tried.",
         command=again(findings, "--axis", f"{run.axis.name}={last}..{2 * last}"),
     )
 
 
-def _longer(findings: Findings) -> Step | None:
+def _longer(findings: Findings) -> NextStep | None:
     steps = max((len(record.measurement.step_s) for record in findings.run.records), default=0)
     if not steps:
         return None
-    return Step(
+    return NextStep(
         text=f"Train longer: a failure after step {steps} of a trial would not have been seen.",
         command=again(findings, "--steps", str(10 * steps)),
     )
 
 
-def _more_time(findings: Findings, boundary: Boundary) -> Step | None:
+def _more_time(findings: Findings, boundary: Boundary) -> NextStep | None:
     fit = boundary.fit
     slow = [group for group in findings.groups if group.first.verdict.kind is Kind.SLOW]
     if not slow:
         return None
     if fit is None:
         limit_s = slow[0].first.record.trial.budget.total.seconds
-        return Step(
+        return NextStep(
             text=f"Give it time: four times the limit of {seconds(limit_s)}, to see how the time grows.",
             command=again(findings, "--total", f"{math.ceil(4 * limit_s)}s"),
         )
@@ -204,7 +204,7 @@ def _more_time(findings: Findings, boundary: Boundary) -> Step | None:
     enough = math.ceil(max(most * predicted, 1) / 10) * 10
     need = f"{at_least(times) or 'about '}{seconds(predicted)}"
     away = f" ({how_far(times)})" if how_far(times) else ""
-    return Step(
+    return NextStep(
         text=f"Give it time: {at(findings, last)} is predicted to need {need}{away}; this allows {said} that.",
         command=again(findings, "--total", f"{enough}s"),
     )
@@ -223,46 +223,46 @@ def whole_trial_s(findings: Findings, fit: ScalingFit, *, at_value: float) -> fl
     return fitted * steps + (median(overheads) if overheads else 0.0)
 
 
-def _unresolved(findings: Findings) -> Step | None:
+def _unresolved(findings: Findings) -> NextStep | None:
     group = next((g for g in findings.groups if not g.is_bad), None)
     if group is None:
         return None
     many = len(findings.at_value(group.value))
-    return Step(text=f"See why {at(findings, group.value)} could not be told ({many} tried; Evidence).")
+    return NextStep(text=f"See why {at(findings, group.value)} could not be told ({many} tried; Evidence).")
 
 
 def _has_failed(findings: Findings) -> bool:
     return any(trial.verdict.kind in FAILURES for trial in findings.trials)
 
 
-def _look_closer(findings: Findings, place: str) -> Step | None:
+def _look_closer(findings: Findings, place: str) -> NextStep | None:
     told_of = findings.subject
     if told_of is None or told_of.verdict.kind not in FAILURES:
         return None
     bad = next(trial for trial in findings.trials if trial.record is told_of)
     if place:
         shown = "its stacks are" if bad.verdict.kind is Kind.HANG else "the traceback is"
-        return Step(text=f"Look at {place}; {shown} in Evidence, trial {bad.number}.")
+        return NextStep(text=f"Look at {place}; {shown} in Evidence, trial {bad.number}.")
     where = "the function that waits" if bad.verdict.kind is Kind.HANG else "the line where it ended"
-    return Step(text=f"Look at {where} (Evidence, trial {bad.number}).")
+    return NextStep(text=f"Look at {where} (Evidence, trial {bad.number}).")
 
 
-def _instead(findings: Findings) -> Step | None:
+def _instead(findings: Findings) -> NextStep | None:
     """What was seen to pass in place of what was slow: it costs nothing more."""
     text = instead_of_slow(findings)
-    return Step(text=text) if text else None
+    return NextStep(text=text) if text else None
 
 
-def _slow(findings: Findings) -> Step | None:
+def _slow(findings: Findings) -> NextStep | None:
     if not findings.slow:
         return None
     passed = {cell for pair in findings.pairs for _, cell in pair.outlasted}
     if passed:
         took = max(trial.record.outcome.duration_s for trial in findings.trials if trial.cell in passed)
         needed = f"the {seconds(took)} that it was seen to need"
-        return Step(text=f"Make a step faster, or allow {needed}: no trial showed a hang.")
+        return NextStep(text=f"Make a step faster, or allow {needed}: no trial showed a hang.")
     enough = seconds(_enough_s(findings))
-    return Step(text=f"Give the slow cells time, {enough}, or make a step faster: no trial showed a hang.")
+    return NextStep(text=f"Give the slow cells time, {enough}, or make a step faster: no trial showed a hang.")
 
 
 def _enough_s(findings: Findings) -> int:
@@ -272,12 +272,14 @@ def _enough_s(findings: Findings) -> int:
     return math.ceil(max(2 * predicted, 4 * limit) / 10) * 10
 
 
-def _untold(findings: Findings) -> Step | None:
+def _untold(findings: Findings) -> NextStep | None:
     untold = [r for r in findings.results if r.met is Met.UNTOLD]
-    return Step(text=f"See why {count(len(untold), 'cell')} could not be told: {untold[0].name}.") if untold else None
+    return (
+        NextStep(text=f"See why {count(len(untold), 'cell')} could not be told: {untold[0].name}.") if untold else None
+    )
 
 
-def _search(findings: Findings) -> Step | None:
+def _search(findings: Findings) -> NextStep | None:
     """A search for the settings that a failure needs, where minimal pairs do not tell them yet."""
     run = findings.run
     if run.spec.task is not Task.CELLS or not _has_failed(findings) or not run.spec.file:
@@ -285,31 +287,31 @@ def _search(findings: Findings) -> Step | None:
     found = any(v.finding is AxisFinding.IMPLICATED for table in findings.answer.failures for v in table.axes)
     if found:
         return None
-    return Step(
+    return NextStep(
         text="Find the settings that the failure needs, step by step from the passing side.",
         command=Invocation(verb=("minimise",), operands=(run.spec.file,)).argv,
     )
 
 
-def _run_again(findings: Findings) -> Step | None:
+def _run_again(findings: Findings) -> NextStep | None:
     run = findings.run
     once = [r for r in findings.results if r.count.bad == 1 and not r.count.good]
     if not once or run.spec.task is not Task.CELLS:
         return None
     passes = str(max(2, run.spec.passes + 1))
-    return Step(
+    return NextStep(
         text=f"Run it again: {count(len(once), 'cell')} failed once only.",
         command=again(findings, "--repeat", passes),
     )
 
 
-def _rare(findings: Findings) -> Step | None:
+def _rare(findings: Findings) -> NextStep | None:
     """More passes, where nothing failed and few were asked for."""
     good = [r.count.good for r in findings.results]
     if not good or _has_failed(findings) or min(good) < 1 or findings.run.spec.task is not Task.CELLS:
         return None
     unseen = math.ceil(100 * (1 - 0.05 ** (1 / min(good))))
-    return Step(
+    return NextStep(
         text=f"Repeat: {count(min(good), 'pass')} of a cell can miss a failure in up to {unseen} % of runs (95 %).",
         command=again(findings, "--repeat", str(max(9, 3 * min(good)))),
     )

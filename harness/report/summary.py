@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from harness.core.evidence import Evidence, Frame
     from harness.core.record import TrialRecord
     from harness.report.findings import Findings
-    from harness.report.next_steps import Step
+    from harness.report.next_steps import NextStep
     from harness.report.tried import Group
 
 
@@ -30,7 +30,7 @@ COMPARISON = "comparison"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class PlaceToLook:
     """Where to look: a function with its file and line, or in words why no line is known.
 
     ``brief`` is the line without the folders of its file; empty where there is none.
@@ -45,7 +45,7 @@ class Place:
         return bool(self.brief)
 
     @classmethod
-    def at(cls, function: str, file: str, line: int) -> Place:
+    def at(cls, function: str, file: str, line: int) -> PlaceToLook:
         """That line of that file."""
         where = f":{line}" if line else ""
         brief = f"{function} ({file.rpartition('/')[2]}{where})"
@@ -71,8 +71,8 @@ class Summary:
     judged: str
     happened: tuple[str, ...]
     rank: str
-    place: Place
-    steps: tuple[Step, ...]
+    place: PlaceToLook
+    steps: tuple[NextStep, ...]
     tally: str
     when: str
     notes: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class Summary:
     is_said: bool = False
 
 
-def summarise_along(findings: Findings, run_dir: Path, steps: tuple[Step, ...]) -> Summary:
+def summarise_along(findings: Findings, run_dir: Path, steps: tuple[NextStep, ...]) -> Summary:
     """The summary of a threshold search."""
     run = findings.run
     (word, tone), (claimed, counts) = _verdict(findings), claim_of(findings)
@@ -168,28 +168,28 @@ def _failed_alike(record: TrialRecord, run_dir: Path) -> bool:
     return evidence is not None and len(evidence.ranks) > 1 and len(raised) == 1
 
 
-def place_of(record: TrialRecord | None, run_dir: Path) -> Place:
+def place_of(record: TrialRecord | None, run_dir: Path) -> PlaceToLook:
     """``acquire_forever (harness/specimens/backward_deadlock.py:23)``, or what there is in its place."""
     if record is None:
-        return Place(text="no line to look at")
+        return PlaceToLook(text="no line to look at")
     try:
         evidence = read_evidence(run_dir, record.trial.key)
     except StoreError:
-        return Place(text="line not known: its evidence cannot be read")
+        return PlaceToLook(text="line not known: its evidence cannot be read")
     return place_in(record, evidence)
 
 
-def place_in(record: TrialRecord, evidence: Evidence | None) -> Place:
+def place_in(record: TrialRecord, evidence: Evidence | None) -> PlaceToLook:
     """As :func:`place_of`: the program's own line, and one inside a library only where none of its own is known."""
     if evidence is None:
-        return Place(text="line not known: its evidence was not kept")
+        return PlaceToLook(text="line not known: its evidence was not kept")
     if record.verdict.kind in FAILURES and evidence.result is not None and evidence.result.traceback:
         return last_line(evidence.result.traceback)
     frame = _waiting_frame(record, evidence)
     if frame is not None:
-        return Place.at(frame.function, frame.file, frame.line)
+        return PlaceToLook.at(frame.function, frame.file, frame.line)
     phase = record.verdict.phase
-    return Place(text=f"no stack was taken; it was in {phase}" if phase else "no stack was taken")
+    return PlaceToLook(text=f"no stack was taken; it was in {phase}" if phase else "no stack was taken")
 
 
 def _waiting_frame(record: TrialRecord, evidence: Evidence) -> Frame | None:
@@ -199,11 +199,11 @@ def _waiting_frame(record: TrialRecord, evidence: Evidence) -> Frame | None:
     return own_frame(thread) or telling_frame(thread) if thread else None
 
 
-def last_line(traceback: str) -> Place:
+def last_line(traceback: str) -> PlaceToLook:
     """The innermost place of a traceback that is not a library's: ``f (nsa/train/trainer.py:59)``."""
     found = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', traceback)
     own = [item for item in found if "/site-packages/" not in item[0] and "/lib/python3" not in item[0]]
     if not found:
-        return Place(text="no line in its traceback")
+        return PlaceToLook(text="no line in its traceback")
     file, line, function = (own or found)[-1]
-    return Place.at(function, file, int(line))
+    return PlaceToLook.at(function, file, int(line))

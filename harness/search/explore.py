@@ -15,7 +15,7 @@ from harness.search.certificate import stated
 from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S, NOT_MEASURED
 from harness.search.covering import Combination, Covering, covering_array, held
 from harness.search.minimise import Minimise
-from harness.search.script import Script, Steps, Told
+from harness.search.script import Observation, Script, Steps
 from harness.search.suspects import suspects
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Explore(Script):
         strength: int = 2,
         first_only: bool = False,
         seed: int = 0,
-        seen: Sequence[Told] = (),
+        seen: Sequence[Observation] = (),
         pass_s: float = FIRST_PASS_S,
         fail_s: float = FIRST_FAIL_S,
     ) -> None:

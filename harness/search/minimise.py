@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from harness.core.point import Point
     from harness.core.space import Space
     from harness.core.spec import Effort
-    from harness.search.script import Told
+    from harness.search.script import Observation
 
 OTHERS_WHEN_STEADY = 3
 """Passes asked of another categorical value while nothing flaky was seen; the whole certificate otherwise."""
@@ -79,7 +79,7 @@ class Minimise(Script):
         causes: int = 1,
         explain: int = 0,
         seed: int = 0,
-        seen: Sequence[Told] = (),
+        seen: Sequence[Observation] = (),
         pass_s: float = FIRST_PASS_S,
         fail_s: float = FIRST_FAIL_S,
     ) -> None:

@@ -26,7 +26,7 @@ Steps: TypeAlias = "Generator[CellRequest, None, None]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Observation:
     """One answer: all that a search ever learns. ``soft``: it was cut off by a soft limit, which says nothing yet."""
 
     cell: Point
@@ -63,14 +63,14 @@ class Script:
         self,
         effort: Effort,
         *,
-        seen: Sequence[Told] = (),
+        seen: Sequence[Observation] = (),
         pass_s: float = FIRST_PASS_S,
         fail_s: float = FIRST_FAIL_S,
     ) -> None:
         self.effort = effort
         self.tallies: dict[Point, CellTally] = {}
         self.certificates: dict[Point, Certificate] = {}
-        self.told: list[Told] = []
+        self.told: list[Observation] = []
         self.stopped = ""
         self._first = (pass_s, fail_s)
         self._pass_times: list[float] = []
@@ -94,7 +94,7 @@ class Script:
 
     def tell(self, *, cell: Point, answer: Answer, seconds: float, soft: bool = False) -> None:
         """The answer for one trial of ``cell`` and what it cost; ``soft``: a soft limit cut it off."""
-        told = Told(cell=cell, answer=answer, seconds=seconds, soft=soft)
+        told = Observation(cell=cell, answer=answer, seconds=seconds, soft=soft)
         self.told.append(told)
         self._learn(told)
         if self._next is not None:
@@ -212,7 +212,7 @@ class Script:
             asked += 1
             yield CellRequest(cell=cell, role="confirm", reason=reason)
 
-    def _learn(self, told: Told) -> None:
+    def _learn(self, told: Observation) -> None:
         tally = self.tallies.setdefault(told.cell, CellTally())
         if told.cell in self.certificates and (told.soft or told.answer is not Answer.UNRESOLVED):
             self.certificates[told.cell].count(passed=told.answer is Answer.GOOD)
@@ -231,7 +231,7 @@ class Script:
                 tally.unresolved += 1
                 self._reopen(tally, told)  # nor did the whole limit tell
 
-    def _reopen(self, tally: CellTally, told: Told) -> None:
+    def _reopen(self, tally: CellTally, told: Observation) -> None:
         """Trials of a cell that were cut by the soft limit say nothing once one took longer than that."""
         if tally.cut and told.seconds >= min(self._cut_times):
             tally.cut = 0

@@ -137,16 +137,14 @@ class History:
                 self._pending[trial.key] = trial
                 self._end = None
             case "record":
-                record = from_json(TrialRecord, line.data["record"])
-                _keep_key(record.trial, line.data["record"]["trial"])
+                record = _record(line.data["record"])
                 self._pending.pop(record.trial.key, None)
                 self._records[record.trial.key] = record
                 self._facts.append(record)
                 if "evidence" in line.data:
                     self.proofs[record.trial.key] = str(line.data["evidence"])
             case "reuse":
-                record = replace(from_json(TrialRecord, line.data["record"]), run=str(line.data["run"]))
-                _keep_key(record.trial, line.data["record"]["trial"])
+                record = replace(_record(line.data["record"]), run=str(line.data["run"]))
                 self._reused[record.trial.key] = record
                 self._facts.append(record)
             case "said":
@@ -202,16 +200,12 @@ def read_lines(run_dir: Path) -> tuple[list[journal.Line], journal.Torn | None]:
 
 
 def _trial(data: Any) -> Trial:
-    trial = from_json(Trial, data)
-    _keep_key(trial, data)
-    return trial
+    return from_json(Trial, data).written_as(data["key"])
 
 
-def _keep_key(trial: Trial, data: Any) -> None:
-    # The key names the trial's folder. A newer version may compute another one, and hidden secrets change it too;
-    # what was written then stays the name.
-    if isinstance(data["key"], str) and data["key"]:
-        object.__setattr__(trial, "key", data["key"])
+def _record(data: Any) -> TrialRecord:
+    record = from_json(TrialRecord, data)
+    return replace(record, trial=record.trial.written_as(data["trial"]["key"]))
 
 
 def _read(path: Path, turn: Callable[[dict[str, Any]], T]) -> T:

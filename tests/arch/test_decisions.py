@@ -29,3 +29,11 @@ def test_a_name_is_given_once_in_a_module():
         names = Counter(node.name for node in body if isinstance(node, ast.FunctionDef) and not node.decorator_list)
         twice += [f"{path.relative_to(ROOT)}: {name}" for name, n in names.items() if n > 1]
     assert twice == []
+
+
+def test_a_public_class_has_its_name_for_itself():
+    names: Counter[str] = Counter()
+    for path in sorted((ROOT / "harness").rglob("*.py")):
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        names.update(node.name for node in body if isinstance(node, ast.ClassDef) and not node.name.startswith("_"))
+    assert [name for name, n in names.items() if n > 1] == []

@@ -21,7 +21,7 @@ from harness.core.trial import Budget, Fault, Limit, Prediction, Trial
 from harness.core.verdict import FAILURES, Case, Confidence, Kind, Verdict
 from harness.launch.table import EXECUTORS
 from harness.observe.stacks.table import load_sources
-from harness.selftest import HOST, Row, host
+from harness.selftest import HOST, JudgedSpecimen, host
 from harness.specimens.catalog import SPECIMENS, Needs, Specimen
 from harness.specimens.expect import Score, judge
 from harness.specimens.family import PID_FILE
@@ -99,7 +99,7 @@ def test_a_look_alike_is_never_to_be_called_a_failure(specimen: Specimen):
 def test_what_a_specimen_declares_fits_its_row_of_the_score_card(specimen: Specimen):
     score = Score(kind=True)
     verdict = Verdict(kind=specimen.expect, rule="x", because="x", cites=("exit",), confidence=Confidence.PROOF)
-    row = Row(round=1, specimen=specimen, verdict=verdict, seconds=1.0, to_verdict_s=99.9, score=score)
+    row = JudgedSpecimen(round=1, specimen=specimen, verdict=verdict, seconds=1.0, to_verdict_s=99.9, score=score)
     assert all(len(line) <= 80 for line in card([row] * 10))
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from harness.core.errors import LaunchError, SpecError
-from harness.plan.leases import PATIENCE, Lease, Leases, Need
+from harness.plan.leases import PATIENCE, Demand, Lease, Leases
 
 GPUS, CPUS = 4, 3
 
@@ -33,7 +33,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(gpus=st.integers(0, GPUS), cpus=st.integers(0, CPUS))
     def offer(self, gpus: int, cpus: int) -> None:
         self.next_id += 1
-        self.leases.offer(Need(id=self.next_id, gpus=gpus, cpus=max(cpus, 1)))
+        self.leases.offer(Demand(id=self.next_id, gpus=gpus, cpus=max(cpus, 1)))
         self.overtakers[self.next_id] = 0
 
     @rule()
@@ -75,12 +75,12 @@ TestAnyOrder = AnyOrder.TestCase
 @given(st.lists(st.integers(1, 2), min_size=1, max_size=8))
 def test_a_wide_trial_waits_for_no_narrow_one_that_came_later(widths: list[int]):
     leases = Leases(gpus=4, cpus=99)
-    leases.offer(Need(id=0, gpus=1))
+    leases.offer(Demand(id=0, gpus=1))
     first = leases.grant()
     assert first is not None
-    leases.offer(Need(id=1, gpus=4))
+    leases.offer(Demand(id=1, gpus=4))
     for number, gpus in enumerate(widths):
-        leases.offer(Need(id=number + 2, gpus=gpus))
+        leases.offer(Demand(id=number + 2, gpus=gpus))
     assert leases.grant() is None, "what the wide trial waits for is reserved"
     leases.release(first)
     lease = leases.grant()
@@ -90,25 +90,25 @@ def test_a_wide_trial_waits_for_no_narrow_one_that_came_later(widths: list[int])
 
 def test_narrow_trials_use_what_a_reservation_leaves():
     leases = Leases(gpus=4, cpus=99)
-    leases.offer(Need(id=0, gpus=3))
-    leases.offer(Need(id=1, gpus=3))
-    leases.offer(Need(id=2, gpus=1))
+    leases.offer(Demand(id=0, gpus=3))
+    leases.offer(Demand(id=1, gpus=3))
+    leases.offer(Demand(id=2, gpus=1))
     assert [(lease.need.id, lease.gpus) for lease in granted(leases)] == [(0, (0, 1, 2)), (2, (3,))]
 
 
 def test_a_trial_that_can_never_run_here_is_refused():
     leases = Leases(gpus=2, cpus=1)
     with pytest.raises(LaunchError, match="needs 4 GPUs, but 2 are visible"):
-        leases.offer(Need(id=0, gpus=4))
+        leases.offer(Demand(id=0, gpus=4))
     with pytest.raises(SpecError, match="raise --jobs"):
-        leases.offer(Need(id=0, cpus=2))
+        leases.offer(Demand(id=0, cpus=2))
 
 
 def test_a_narrow_trial_is_not_starved_by_wide_ones_that_keep_coming():
     leases = Leases(gpus=2, cpus=99)
-    leases.offer(Need(id=0, gpus=1))
+    leases.offer(Demand(id=0, gpus=1))
     for later in range(1, 3 * PATIENCE):
-        leases.offer(Need(id=later, gpus=2))
+        leases.offer(Demand(id=later, gpus=2))
         lease = leases.grant()
         assert lease is not None
         if lease.need.id == 0:

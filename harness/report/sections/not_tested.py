@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.report.findings import Findings
-    from harness.report.next_steps import Step
+    from harness.report.next_steps import NextStep
 
 
 MOST_COUNTED = 10_000
@@ -77,7 +77,7 @@ def _never_varied(findings: Findings) -> str:
     return details(summary, listed(map(code, others), most=200))
 
 
-def listed_steps(steps: tuple[Step, ...]) -> str:
+def listed_steps(steps: tuple[NextStep, ...]) -> str:
     """The steps as a numbered list, each with its command."""
     items: list[str] = []
     for number, step in enumerate(steps, start=1):

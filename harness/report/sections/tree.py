@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class TreeNode:
     """A question, its answer, and what the answer rests on; ``other`` is what the other branch would have meant."""
 
     question: str
@@ -53,15 +53,15 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
     return Block(title="Decision tree", markdown=f"{fence(chr(10).join(lines))}\n\n**Missing:**\n\n{text}")
 
 
-def branch(record: TrialRecord, evidence: Evidence) -> list[Node]:
+def branch(record: TrialRecord, evidence: Evidence) -> list[TreeNode]:
     """The questions up to the verdict, in order."""
     outcome = record.outcome
     if outcome.ending is Ending.NEVER_STARTED:
-        return [Node("Did it start?", "no", md(outcome.why) or "exit", "its end would tell")]
+        return [TreeNode("Did it start?", "no", md(outcome.why) or "exit", "its end would tell")]
     if outcome.ending in (Ending.EXITED, Ending.SIGNALLED):
         return [_ended(record), *_raised(evidence)]
     nodes = [
-        Node("Did it end by itself?", "no, we ended it", "exit", "its exit code or signal would tell"),
+        TreeNode("Did it end by itself?", "no, we ended it", "exit", "its exit code or signal would tell"),
         _progress(record, evidence),
     ]
     if record.verdict.kind not in (Kind.SLOW, Kind.BELOW_TARGET):
@@ -69,36 +69,36 @@ def branch(record: TrialRecord, evidence: Evidence) -> list[Node]:
     return nodes
 
 
-def _ended(record: TrialRecord) -> Node:
+def _ended(record: TrialRecord) -> TreeNode:
     how = (record.outcome.exit and record.outcome.exit.words) or "exit code ?"
-    return Node("Did it end by itself?", f"yes, {how}", "exit", "a limit would have ended it: slow or hung")
+    return TreeNode("Did it end by itself?", f"yes, {how}", "exit", "a limit would have ended it: slow or hung")
 
 
-def _raised(evidence: Evidence) -> list[Node]:
+def _raised(evidence: Evidence) -> list[TreeNode]:
     result = evidence.result
     if result is None:
-        return [Node("Did the worker say why?", "no", "result", "an exception with its traceback")]
+        return [TreeNode("Did the worker say why?", "no", "result", "an exception with its traceback")]
     if result.exception is None:
-        return [Node("Did the worker say why?", f"it said: {result.status}", result.id, "an exception")]
+        return [TreeNode("Did the worker say why?", f"it said: {result.status}", result.id, "an exception")]
     where = f" in {result.phase}" if result.phase else ""
     return [
-        Node(
+        TreeNode(
             "Did the worker say why?", f"yes, {result.exception}{where}", result.id, "killed from outside, or in C code"
         )
     ]
 
 
-def _progress(record: TrialRecord, evidence: Evidence) -> Node:
+def _progress(record: TrialRecord, evidence: Evidence) -> TreeNode:
     limit_s = record.trial.budget.stall.seconds
     silent = evidence.silence_s
     is_moving = record.verdict.kind in (Kind.SLOW, Kind.BELOW_TARGET)
     said = f"silent for {seconds(silent)}, the stall limit is {seconds(limit_s)}"
     answer = "yes, still" if is_moving else "no"
     other = "silent: hung, or one long step" if is_moving else "progress: slow, however long it takes"
-    return Node("Did it make progress to the end?", answer, f"progress: {said}", other)
+    return TreeNode("Did it make progress to the end?", answer, f"progress: {said}", other)
 
 
-def _moved(evidence: Evidence) -> Node | None:
+def _moved(evidence: Evidence) -> TreeNode | None:
     windows = list(chain.from_iterable(quiet_windows(looks) for looks in _by_rank(evidence)))
     if not windows:
         return None
@@ -108,7 +108,7 @@ def _moved(evidence: Evidence) -> Node | None:
     ids = listed(dict.fromkeys(window.last for window in windows), most=3)
     said = f"{cpu:.2f} s CPU in {seconds(watched)}, {ids}"
     answer = "no, everything waits" if still else "yes"
-    return Node("Did anything move while nobody disturbed it?", answer, said, "busy" if still else "waiting")
+    return TreeNode("Did anything move while nobody disturbed it?", answer, said, "busy" if still else "waiting")
 
 
 def _by_rank(evidence: Evidence) -> list[list[ProcessState]]:
@@ -118,7 +118,7 @@ def _by_rank(evidence: Evidence) -> list[list[ProcessState]]:
     return list(ranks.values())
 
 
-def _same(evidence: Evidence) -> Node | None:
+def _same(evidence: Evidence) -> TreeNode | None:
     by_source: dict[tuple[int, str, bool], list[ThreadStack]] = {}
     for sample in evidence.stacks:
         thread = deciding_thread(sample)
@@ -130,22 +130,22 @@ def _same(evidence: Evidence) -> Node | None:
     said = f"{count(sum(map(len, repeated)), 'sample')}: {listed(s.id for s in evidence.stacks)}"
     title = "Were the stacks the same each time?"
     if all(map(_are_the_same, repeated)):
-        return Node(title, "yes, line by line", said, "moving: slow or looping")
-    return Node(title, "no, they differ", said, "stuck in one place")
+        return TreeNode(title, "yes, line by line", said, "moving: slow or looping")
+    return TreeNode(title, "no, they differ", said, "stuck in one place")
 
 
 def _are_the_same(threads: Sequence[ThreadStack]) -> bool:
     return all(same_frames(threads[0], other) for other in threads)
 
 
-def _together(evidence: Evidence) -> Node | None:
+def _together(evidence: Evidence) -> TreeNode | None:
     latest = {sample.rank: deciding_thread(sample) for sample in evidence.stacks}
     if len(latest) < 2:
         return None
     places = different_places(thread for thread in latest.values() if thread)
     answer = "yes" if places == 1 else f"no, in {count(places, 'place')}"
     said = f"{count(len(latest), 'rank')}, last sample of each"
-    return Node(
+    return TreeNode(
         "Were all ranks in the same place?",
         answer,
         said,

@@ -36,7 +36,7 @@ DEEPEST = 60
 """Frames of a thread that are kept, from the innermost."""
 
 
-class Table:
+class ValueTable:
     """Values that occur often, each once; a value's number stands for it."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Table:
 
 def of_run(report: Report) -> dict[str, Any]:
     """One run as JSON-ready data; nothing is hidden yet."""
-    run, frames, stacks = report.run, Table(), Table()
+    run, frames, stacks = report.run, ValueTable(), ValueTable()
     records = run.records
     names = axes(run)
     detailed = _detailed(records)
@@ -172,7 +172,7 @@ def _trial(record: TrialRecord, *, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _seen(record: TrialRecord, run_dir: Path, frames: Table, stacks: Table) -> dict[str, Any]:
+def _seen(record: TrialRecord, run_dir: Path, frames: ValueTable, stacks: ValueTable) -> dict[str, Any]:
     """What its evidence adds: tracks, stacks, the end of its output; or why there is none."""
     try:
         evidence = read_evidence(run_dir, record.trial.key)
@@ -205,7 +205,7 @@ def _stretch(stretch: Stretch) -> list[Any]:
     return [round(stretch.start_s, 4), round(stretch.end_s, 4), stretch.known.value, what, stretch.step]
 
 
-def _samples(evidence: Evidence, frames: Table, stacks: Table) -> list[dict[str, Any]]:
+def _samples(evidence: Evidence, frames: ValueTable, stacks: ValueTable) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     ranks = {facts.pid: f"rank {facts.rank}" for facts in evidence.ranks}
     for sample in sorted(evidence.stacks, key=lambda one: (one.t_s, one.rank)):
@@ -226,7 +226,7 @@ def _samples(evidence: Evidence, frames: Table, stacks: Table) -> list[dict[str,
     return found
 
 
-def _stack(thread: ThreadStack, frames: Table, stacks: Table) -> int:
+def _stack(thread: ThreadStack, frames: ValueTable, stacks: ValueTable) -> int:
     """The number of a thread's stack: its frames' numbers from the innermost on, and which of them tells."""
     telling = telling_frame(thread)
     shown: Iterable[Frame] = thread.frames[:DEEPEST]

@@ -42,7 +42,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class PhasePart:
     """A part of a phase that said when it was done, such as ``blocks.3``; it began where the part before it was."""
 
     start_s: float
@@ -57,7 +57,7 @@ class Track:
 
     rank: int
     stretches: tuple[Stretch, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[PhasePart, ...]
     ended_s: float | None = None
     how: str = ""
 
@@ -121,10 +121,10 @@ def _after(mark: Heartbeat, *, end_s: float) -> Stretch:
     return Stretch(start_s=mark.t_s, end_s=end_s, known=Known.PHASE, phase=mark.phase, step=mark.step)
 
 
-def _parts(marks: Sequence[Heartbeat], *, has_gap: bool) -> tuple[Part, ...]:
+def _parts(marks: Sequence[Heartbeat], *, has_gap: bool) -> tuple[PhasePart, ...]:
     """What said that it was done inside a phase, each from the mark before it."""
     return tuple(
-        Part(start_s=before.t_s, end_s=mark.t_s, name=mark.detail, phase=mark.phase)
+        PhasePart(start_s=before.t_s, end_s=mark.t_s, name=mark.detail, phase=mark.phase)
         for number, (before, mark) in enumerate(pairwise(marks), start=1)
         if mark.edge == "progress" and mark.detail and not (has_gap and number == FIRST_MARKS)
     )

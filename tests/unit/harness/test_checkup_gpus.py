@@ -19,7 +19,7 @@ REFUSED = SourceFailure(id="", source="nvml", reason="nvidia-ml-py is not instal
 
 @pytest.fixture
 def seen(monkeypatch):
-    def answer(found: DevicesSeen) -> checkup.Finding:
+    def answer(found: DevicesSeen) -> checkup.CheckResult:
         monkeypatch.setattr(checkup.Nvml, "see", lambda self, job: found)
         return checkup._gpus()
 

@@ -13,7 +13,7 @@ from harness.cli.selftest import _json_line
 from harness.cli.selftest_text import card, progress, summary
 from harness.core.outcome import Cleanup, Ending, Outcome
 from harness.core.verdict import Confidence, Kind, Verdict
-from harness.selftest import Row
+from harness.selftest import JudgedSpecimen
 from harness.specimens.catalog import SPECIMENS
 from harness.specimens.expect import score
 
@@ -31,10 +31,14 @@ RIGHT = Verdict(
 )
 
 
-def row(name: str = "lock-deadlock", *, number: int = 1, after_s: float | None = 6.9, **changes: object) -> Row:
+def row(
+    name: str = "lock-deadlock", *, number: int = 1, after_s: float | None = 6.9, **changes: object
+) -> JudgedSpecimen:
     specimen, verdict = SPECIMENS.load(name), replace(RIGHT, **changes)
     judged = score(specimen, verdict, OUTCOME)
-    return Row(round=number, specimen=specimen, verdict=verdict, seconds=7.1, to_verdict_s=after_s, score=judged)
+    return JudgedSpecimen(
+        round=number, specimen=specimen, verdict=verdict, seconds=7.1, to_verdict_s=after_s, score=judged
+    )
 
 
 PASSED = {"kind": Kind.PASS, "cause": None, "phase": "optim", "after_s": None}

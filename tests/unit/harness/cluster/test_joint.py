@@ -9,7 +9,7 @@ import pytest
 
 from fake_clock import FakeClock
 from harness.cluster.agent import packed
-from harness.cluster.head import Head, Member
+from harness.cluster.head import AgentLink, Head
 from harness.cluster.joint import Joint, Part
 from harness.core.codec import to_json
 from harness.core.columns import to_columns
@@ -37,7 +37,7 @@ def part(outcome, *, rank, result=None):
 
 
 def test_what_a_rank_says_after_the_whole_was_ended_is_not_held_against_it(tmp_path):
-    members = [Member(wire=Connection(), node=Node(number=n, host=f"n{n}")) for n in range(2)]
+    members = [AgentLink(wire=Connection(), node=Node(number=n, host=f"n{n}")) for n in range(2)]
     joint = Joint(
         trial("pass"), members, trial_dir=tmp_path, executor="local", env={}, watched=None, examine=False,
         clock=FakeClock(0.0), interrupted=lambda: any(part.seen for part in joint.parts.values()),
@@ -85,7 +85,7 @@ def test_half_a_round_of_looks_after_the_last_that_was_judged_does_not_count():
     done = replace(seen, silence_s=9.5, processes=(*seen.processes, look(10.5, "proc-2"), look(11.3, "proc-3")))
     outcome = Outcome(ending=Ending.EXITED, exit=Exit(signal=15), duration_s=11.5)
     one = Part(
-        member=Member(wire=Connection(), node=Node(number=0, host="n")),
+        member=AgentLink(wire=Connection(), node=Node(number=0, host="n")),
         node=Node(number=0, host="n"),
         seen=(replace(outcome, duration_s=10.0), seen),
         done=(outcome, done),

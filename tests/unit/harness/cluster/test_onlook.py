@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from bench.strangers.audit import strace
-from harness.cluster.head import Member
+from harness.cluster.head import AgentLink
 from harness.cluster.onlook import NoSlurmJobError, ask, job_here, nodes_of
 from harness.core.node import Node
 from harness.observe.job import NoJobError
@@ -99,7 +99,7 @@ def members(*connections):
     found = []
     for number, connection in enumerate(connections):
         node = Node(number=number + 4, host=f"n{number}", offset_s=100.0 * number)
-        found.append(Member(wire=connection, node=node))
+        found.append(AgentLink(wire=connection, node=node))
         connection.member = found[-1]
     return found
 

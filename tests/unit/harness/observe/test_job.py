@@ -10,7 +10,7 @@ import pytest
 from harness.clock import WallClock
 from harness.core.ports import ProcessRef
 from harness.observe.census import Census
-from harness.observe.job import Member, NoJobError, Table, find_job, read_member
+from harness.observe.job import Member, NoJobError, ProcessTable, find_job, read_member
 
 
 def member(pid, parent, *, rank=None, world=2, python=True, **facts):
@@ -20,7 +20,7 @@ def member(pid, parent, *, rank=None, world=2, python=True, **facts):
 
 
 def table(*rows):
-    return Table({row.pid: row for row in rows})
+    return ProcessTable({row.pid: row for row in rows})
 
 
 SHELL = member(1, 0, python=False, command="bash")

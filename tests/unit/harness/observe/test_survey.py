@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fake_clock import FakeClock
 from harness.core.evidence import ProcessState, SourceFailure, StackSample, ThreadStack
-from harness.observe.job import Job, Member, Worker
+from harness.observe.job import JobTree, Member, Worker
 from harness.observe.survey import Survey
 from harness.reading.stillness import quiet_windows
 
@@ -53,7 +53,7 @@ def member(pid, *, rank):
 
 def survey(*, log, reason=None, native=False, is_same=lambda _: True, absent=(), ended=()):
     workers = (Worker(member=member(20, rank=0), helpers=((member(30, rank=0), "DataLoader worker"),)),)
-    job = Job(launcher=member(10, rank=9), workers=workers, absent=absent, ended=ended)
+    job = JobTree(launcher=member(10, rank=9), workers=workers, absent=absent, ended=ended)
     sources = [Source(log, reason=reason)]
     return Survey(
         job=job,

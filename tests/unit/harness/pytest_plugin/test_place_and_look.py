@@ -14,27 +14,29 @@ from harness.core.evidence import Evidence, Frame, ProcessState, StackSample, Th
 from harness.core.outcome import Ending, Outcome
 from harness.core.verdict import Kind
 from harness.pytest_plugin import STALL_S
-from harness.pytest_plugin.look import Below, Look, is_one_call, of_the_test
-from harness.pytest_plugin.place import State, StateFile, Told, read_told, tell
+from harness.pytest_plugin.look import Below, SessionLook, is_one_call, of_the_test
+from harness.pytest_plugin.place import NamedHang, RunningTest, StateFile, read_told, tell
 
 ROOT = Path(__file__).parents[4]
 
 
 def test_the_last_state_written_is_the_one_read(tmp_path):
     file = StateFile(tmp_path / "a.state")
-    assert file.read() == State()
-    long = State(seq=1, phase="call", nodeid="test_it.py::test_a", path="/a", began_s=1.5, after_s=5.0, alarm_s=9.5)
+    assert file.read() == RunningTest()
+    long = RunningTest(
+        seq=1, phase="call", nodeid="test_it.py::test_a", path="/a", began_s=1.5, after_s=5.0, alarm_s=9.5
+    )
     file.write(long)
     assert file.read() == long
-    file.write(State(answered=2))
-    assert file.read() == State(answered=2)
-    file.write(State(seq=3, nodeid="n" * 9000))
+    file.write(RunningTest(answered=2))
+    assert file.read() == RunningTest(answered=2)
+    file.write(RunningTest(seq=3, nodeid="n" * 9000))
     assert file.read().nodeid == "n" * 200
     file.close()
 
 
 def test_what_was_told_is_read_as_it_was(tmp_path):
-    told = Told(seq=1, nodeid="n", phase="call", seconds=2.0, verdict="HANG", report="/r", text="a\nb")
+    told = NamedHang(seq=1, nodeid="n", phase="call", seconds=2.0, verdict="HANG", report="/r", text="a\nb")
     assert read_told(tmp_path / "a.told") is None
     tell(tmp_path / "a.told", told)
     assert read_told(tmp_path / "a.told") == told
@@ -127,10 +129,10 @@ def test_one_call_is_a_hang_only_where_somebody_gave_a_limit_for_it(monkeypatch,
     monkeypatch.setattr("harness.pytest_plugin.look.classify", Mock(return_value=undecided))
     monkeypatch.setattr("harness.pytest_plugin.look.one_call", Mock(return_value=hung))
     monkeypatch.setattr("harness.pytest_plugin.look.is_one_call", Mock(return_value=True))
-    look = Mock(state=State(stall_s=stall_s))
+    look = Mock(state=RunningTest(stall_s=stall_s))
     outcome = Outcome(ending=Ending.STILL_RUNNING, stopped_by=None, duration_s=1.0)
     monkeypatch.setattr("harness.pytest_plugin.look.Case", Mock())
-    assert Look.judge(look, outcome, Evidence(steps_wanted=0)) is (hung if hangs else undecided)
+    assert SessionLook.judge(look, outcome, Evidence(steps_wanted=0)) is (hung if hangs else undecided)
 
 
 FORK = """
