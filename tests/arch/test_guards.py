@@ -71,8 +71,9 @@ def copy_of_the_house(tmp_path: Path) -> Path:
     [
         ("nsa/errors.py", "import harness", "The patient never imports the instrument"),
         ("nsa/config.py", "import torch", "stdlib-only"),
-        ("harness/observe/heartbeat.py", "import harness.classify.engine", "Stages are siblings"),
-        ("harness/core/point.py", "import harness.store.layout", "Stages are siblings"),
+        ("harness/observe/heartbeat.py", "import harness.classify.engine", "stages are siblings"),
+        ("harness/core/point.py", "import harness.store.layout", "stages are siblings"),
+        ("harness/launch/local.py", "import harness.worker.echo", "stages are siblings"),
         ("harness/targets/nsa.py", "import nsa.train.trainer", "The controller never imports torch"),
     ],
 )
