@@ -144,9 +144,10 @@ def expected(record: TrialRecord, run_dir: Path) -> Expected:
         return Expected(
             sentence="is still making progress when its limit runs out", words=(), by_limit=True, still_moving=True
         )
-    name = evidence.result.exception if evidence and evidence.result else None
+    result = evidence.result_of(verdict.rank) if evidence else None
+    name = result.exception if result else None
     words = (name.rpartition(".")[2],) if name else ()
-    message = (evidence.result.message or "").strip() if evidence and evidence.result else ""
+    message = (result.message or "").strip() if result else ""
     begins = message.splitlines()[0][:TELLING] if message else ""
     sentence = f"ends with {words[0] if words else 'an error'}{f' ({begins} ..)' if begins else ''}"
     return Expected(sentence=sentence, words=(*words, *([begins] if begins else [])), by_limit=False)

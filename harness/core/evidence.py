@@ -371,3 +371,10 @@ class Evidence:
     def last(self) -> Heartbeat | None:
         """The last heartbeat, if there was one."""
         return self.heartbeats[-1] if self.heartbeats else None
+
+    def result_of(self, rank: int | None) -> WorkerResult | None:
+        """What a rank said last, None where it said nothing; the trial's own ``result`` where no rank is named.
+
+        Of several that raised, the first may only say that it lost the one at fault.
+        """
+        return next((facts.result for facts in self.ranks if facts.rank == rank), self.result)

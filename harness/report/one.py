@@ -190,7 +190,7 @@ def _shown(record: TrialRecord, evidence: Evidence) -> list[str]:
     kind = record.verdict.kind
     out = [] if kind in (Kind.CRASH, Kind.OOM, Kind.NONFINITE) else _places(record, evidence)
     if kind in (Kind.CRASH, Kind.OOM, Kind.NONFINITE, Kind.INFRA, Kind.BELOW_TARGET):
-        out += _last_words(evidence)
+        out += _last_words(evidence, record.verdict.rank)
     for other in _rivals(record):
         out += ["", *_indented(f"it may also be {other.cause}: {clean(other.because)}")]
         out += _indented(f"to decide: {clean(other.experiment)}") if other.experiment else []
@@ -252,10 +252,11 @@ def _broken(text_: str, *, room: int) -> list[str]:
     return [*pieces, *(f"({at}"[i : i + room - 2] for i in range(0, len(at) + 1, room - 2))]
 
 
-def _last_words(evidence: Evidence) -> list[str]:
-    """The traceback that ended it, or else the last lines that it printed."""
-    if evidence.result is not None and evidence.result.traceback:
-        return ["", "raised:", *_quoted(evidence.result.traceback)]
+def _last_words(evidence: Evidence, rank: int | None) -> list[str]:
+    """The traceback that ended it, of ``rank`` where one is at fault, or else the last lines that it printed."""
+    result = evidence.result_of(rank)
+    if result is not None and result.traceback:
+        return ["", "raised:", *_quoted(result.traceback)]
     log = next((log for log in reversed(evidence.logs) if log.text.strip()), None)
     if log is None:
         return []

@@ -53,9 +53,9 @@ def _others(sample: StackSample, tid: int) -> str:
     return details(f"The other {count(len(blocks), 'thread')} at that moment", "\n\n".join(blocks)) if blocks else ""
 
 
-def raised(evidence: Evidence) -> str:
-    """The worker's last word when it was an exception."""
-    result = evidence.result
+def raised(evidence: Evidence, rank: int | None) -> str:
+    """The last word of the worker at fault, of ``rank`` where there are several, when it was an exception."""
+    result = evidence.result_of(rank)
     if result is None or result.exception is None:
         return ""
     message = " ".join((result.message or "").split())

@@ -183,8 +183,9 @@ def place_in(record: TrialRecord, evidence: Evidence | None) -> PlaceToLook:
     """As :func:`place_of`: the program's own line, and one inside a library only where none of its own is known."""
     if evidence is None:
         return PlaceToLook(text="line not known: its evidence was not kept")
-    if record.verdict.kind in FAILURES and evidence.result is not None and evidence.result.traceback:
-        return last_line(evidence.result.traceback)
+    result = evidence.result_of(record.verdict.rank)
+    if record.verdict.kind in FAILURES and result is not None and result.traceback:
+        return last_line(result.traceback)
     frame = _waiting_frame(record, evidence)
     if frame is not None:
         return PlaceToLook.at(frame.function, frame.file, frame.line)

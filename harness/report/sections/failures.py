@@ -85,7 +85,7 @@ def in_full(run_dir: Path, group: Group, *, name: str, total: int) -> str:
     parts += [
         seen.where(evidence, trial.record) if verdict.kind in (Kind.HANG, Kind.SLOW, Kind.UNRESOLVED) else "",
         seen.variables(evidence),
-        seen.raised(evidence),
+        seen.raised(evidence, verdict.rank),
         ranks(evidence),
         devices(evidence),
         seen.threads(evidence),

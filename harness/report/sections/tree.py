@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from harness.core.evidence import Evidence, ProcessState, ThreadStack
+    from harness.core.evidence import Evidence, ProcessState, ThreadStack, WorkerResult
     from harness.core.record import TrialRecord
     from harness.report.findings import Findings
 
@@ -59,7 +59,7 @@ def branch(record: TrialRecord, evidence: Evidence) -> list[TreeNode]:
     if outcome.ending is Ending.NEVER_STARTED:
         return [TreeNode("Did it start?", "no", md(outcome.why) or "exit", "its end would tell")]
     if outcome.ending in (Ending.EXITED, Ending.SIGNALLED):
-        return [_ended(record), *_raised(evidence)]
+        return [_ended(record), *_raised(evidence.result_of(record.verdict.rank))]
     nodes = [
         TreeNode("Did it end by itself?", "no, we ended it", "exit", "its exit code or signal would tell"),
         _progress(record, evidence),
@@ -74,8 +74,7 @@ def _ended(record: TrialRecord) -> TreeNode:
     return TreeNode("Did it end by itself?", f"yes, {how}", "exit", "a limit would have ended it: slow or hung")
 
 
-def _raised(evidence: Evidence) -> list[TreeNode]:
-    result = evidence.result
+def _raised(result: WorkerResult | None) -> list[TreeNode]:
     if result is None:
         return [TreeNode("Did the worker say why?", "no", "result", "an exception with its traceback")]
     if result.exception is None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 from harness.core.devices import Collective, CollectiveState, GpuProcess, GpuSample, RasReport
-from harness.core.evidence import Frame, Heartbeat, RankFacts
+from harness.core.evidence import Frame, Heartbeat, RankFacts, WorkerResult
+from harness.core.verdict import Kind
 from harness.report.build import build
 from harness.report.facts import steps_of
 from harness.report.figures import stacks, timeline
+from harness.report import one
 from harness.report.ranks import devices, ranks
+from harness.report.seen import raised
+from harness.report.summary import place_in
 
 
 def mark(rank, t_s, phase, edge="begin"):
@@ -32,12 +37,39 @@ def two_ranks(parts):
 
 def test_ranks_are_told_apart_the_longest_silence_first(parts):
     _, evidence = two_ranks(parts)
-    text = ranks(evidence)
-    assert text.startswith("**Ranks,** the odd one out first:")
-    assert "rank 1 is in next_batch (data.py:7)" in text
-    rows = [line for line in text.splitlines() if line.startswith("| ") and line[2].isdigit()]
+    told = ranks(evidence)
+    assert told.startswith("**Ranks,** the odd one out first:")
+    assert "rank 1 is in next_batch (data.py:7)" in told
+    rows = [line for line in told.splitlines() if line.startswith("| ") and line[2].isdigit()]
     assert [row.split(" | ")[0] for row in rows] == ["| 1", "| 0"]
     assert "data begin, step 1 at 2.0 s | 5.4 s" in rows[0]
+
+
+def test_the_line_and_the_last_word_are_those_of_the_rank_that_the_verdict_names(parts):
+    """Rank 0 raised too, but only that it lost rank 1; for a rank that was killed and said nothing no other speaks."""
+    record, evidence = two_ranks(parts)
+
+    def said(rank, function, exception):
+        text = f'Traceback:\n  File "/x/nsa/train/{function}.py", line {40 + rank}, in {function}\n{exception}: no'
+        word = WorkerResult(id=f"result-{rank}", status="raised", steps_done=1, exception=exception, traceback=text)
+        return dataclasses.replace(evidence.ranks[rank], result=word)
+
+    lost, guilty = said(0, "wait", "RuntimeError"), said(1, "check", "ValueError")
+    verdict = dataclasses.replace(record.verdict, kind=Kind.CRASH, rank=1)
+    record = dataclasses.replace(record, verdict=verdict)
+    both = dataclasses.replace(evidence, ranks=(lost, guilty), result=lost.result)
+    assert place_in(record, both).brief == "check (check.py:41)"
+    assert "ValueError" in raised(both, 1)
+    shown = one.text([record], {record.trial.key: both}, where=Path("runs"), argv=("nsa-harness", "run"))
+    assert ", rank 1: check (check.py:41)" in shown
+    assert "check.py" in shown.partition("raised:")[2]
+    assert "wait.py" not in shown
+
+    killed = dataclasses.replace(both, ranks=(lost, evidence.ranks[1]))
+    assert "wait.py" not in place_in(record, killed).text
+    assert raised(killed, 1) == ""
+    everybody = dataclasses.replace(record, verdict=dataclasses.replace(verdict, rank=None))
+    assert place_in(everybody, both).brief == "wait (wait.py:40)"
 
 
 def test_a_single_process_has_no_table_of_ranks(parts):
