@@ -8,10 +8,10 @@ from pathlib import Path
 from harness.core.devices import Collective, CollectiveState, GpuProcess, GpuSample, RasReport
 from harness.core.evidence import Frame, Heartbeat, RankFacts, WorkerResult
 from harness.core.verdict import Kind
+from harness.report import one
 from harness.report.build import build
 from harness.report.facts import steps_of
 from harness.report.figures import stacks, timeline
-from harness.report import one
 from harness.report.ranks import devices, ranks
 from harness.report.seen import raised
 from harness.report.summary import place_in
