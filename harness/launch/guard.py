@@ -81,7 +81,7 @@ def _guard(supervisor: int, owned: Owned, *, control: int, controller: int) -> N
     os.close(owned.guard_fd)
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: os.kill(supervisor, signal.SIGTERM))
+    signal.signal(signal.SIGTERM, lambda _number, _frame: os.kill(supervisor, signal.SIGTERM))
     if controller >= 0:
         select.select([os.pidfd_open(supervisor), controller], [], [])
         select.select([os.pidfd_open(supervisor)], [], [], _ORPHANED_S)

@@ -35,7 +35,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 SHARED = "/dev/shm"
 
@@ -195,12 +195,12 @@ def _error_file(pid: int) -> Iterator[str]:
                 yield entry.partition(b"=")[2].decode(errors="replace")
 
 
-def _is_own(path: str, kind: object) -> bool:
+def _is_own(path: str, kind: Callable[[int], bool]) -> bool:
     try:
         status = os.lstat(path)
     except OSError:
         return False
-    return status.st_uid == os.geteuid() and kind(status.st_mode)  # pyright: ignore[reportCallIssue] - S_ISREG and its kin
+    return status.st_uid == os.geteuid() and kind(status.st_mode)
 
 
 def _remove_file(path: str) -> list[str]:

@@ -106,7 +106,7 @@ def _watch_signals() -> int:
     read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     for number in (signal.SIGCHLD, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)
+        signal.signal(number, lambda _number, _frame: None)
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -200,7 +200,7 @@ def _become_worker(
 
 def open_descriptors() -> frozenset[int]:
     """The descriptors of this process that are open now."""
-    found = set()
+    found = set[int]()
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - pathlib is slow to import
         with suppress(OSError):  # the listing's own descriptor is in it, and closed by now
             os.fstat(int(name))

@@ -220,7 +220,7 @@ class Runner:
             round_began_s=self.round_began_s,
             position=self.position,
             rested_s=self.clock.now() - self.acted_at_s,
-            several=self.several(),
+            several=self.round_began_s is not None and self.several(),  # lists the processes: not at every look
             asked_s=self.asked_s,
             works=self.verdict is not None and self.asked_s > 0.0 and self.verdict.gets_on,
             hang=self.verdict.because if hung and self.verdict is not None else "",

@@ -91,11 +91,12 @@ class State:
     ``round_began_s`` is the silence at which the last round began (None: there was none in this silence), ``position``
     how many of its acts are done, ``rested_s`` the time since the last of them. ``due_s`` are silences at which
     decisions fall due, ``limit_s`` and ``limited`` the limit of this silence. ``several`` says whether other ranks or
-    GPUs take part; ``hang`` is why the rules call what was seen a hang, or empty; ``works`` that they say it gets on.
-    ``failed_s`` is how long ago a rank failed while others are left; ``asked_s`` the silence at which the rules were
-    asked last; ``time_is_up`` says that the total limit has run out, or the user has, and the last round is under way.
-    ``called`` says that another part of the trial, on another node, is being looked into at this moment.
-    ``examine`` says that a user who interrupts a silent trial wants to know where it is before it is ended.
+    GPUs take part, once a round has begun; ``hang`` is why the rules call what was seen a hang, or empty; ``works``
+    that they say it gets on. ``failed_s`` is how long ago a rank failed while others are left; ``asked_s`` the silence
+    at which the rules were asked last; ``time_is_up`` says that the total limit has run out, or the user has, and the
+    last round is under way. ``called`` says that another part of the trial, on another node, is being looked into at
+    this moment. ``examine`` says that a user who interrupts a silent trial wants to know where it is before it is
+    ended.
     """
 
     age_s: float

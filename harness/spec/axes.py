@@ -91,9 +91,11 @@ def numbers_of(name: str, items: Sequence[str]) -> tuple[int | float, ...] | Non
 def _is_numeric(item: str) -> bool:
     try:
         parts = [item] if (match := _RANGE.fullmatch(item)) is None else [part for part in match.groups() if part]
-        return all(number(part) is not None for part in parts)
+        for part in parts:
+            number(part)
     except ValueError:
         return False
+    return True
 
 
 def _expand(name: str, item: str) -> list[int | float]:

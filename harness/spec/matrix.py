@@ -162,7 +162,7 @@ def _asked(i: int, keys: Any, axes: Mapping[str, Axis], lines: Lines) -> Asked:
             raise SpecError(f"a question has one of {', '.join(Asks)}, not {len(given)} of them")
         if keys.matters is not None and keys.matters not in axes:
             raise unknown("axis", keys.matters, axes)
-        kinds = keys.ever or keys.always or []
+        kinds: list[str] = keys.ever or keys.always or []
         return Asked(
             asks=given[0],
             yes=keys.yes,

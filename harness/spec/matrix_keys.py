@@ -193,7 +193,7 @@ class MatrixKeys(Strict):
     description: str = Field(default="", description="the question in a sentence")
     incident: list[str] = Field(default_factory=list, description="the reports that it asks about again")
     asks: list[AskedKeys] = Field(
-        default_factory=list, description="questions with an answer in words, at the head of the report"
+        default_factory=list[AskedKeys], description="questions with an answer in words, at the head of the report"
     )
     target: Literal["nsa", "command"] = Field(default="nsa", description="nsa: our own trainer; command: any program")
     command: list[str] = Field(default_factory=list, description="what to run, for target: command")
@@ -207,25 +207,31 @@ class MatrixKeys(Strict):
     )
     strength: int = Field(default=2, ge=1, description="pairwise: of how many axes every combination is covered")
     include: list[dict[str, Any]] = Field(
-        default_factory=list,
+        default_factory=list[dict[str, Any]],
         description="cells that are run whatever the strategy; axes left out are at their good value",
     )
-    exclude: list[dict[str, Any]] = Field(default_factory=list, description="cells that are not run")
+    exclude: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]], description="cells that are not run")
     constraints: list[ConstraintKeys] = Field(
-        default_factory=list, description="what must hold where something else does"
+        default_factory=list[ConstraintKeys], description="what must hold where something else does"
     )
     limits: LimitKeys = Field(default_factory=LimitKeys, description="when a trial has taken too long")
-    limits_when: list[LimitsWhenKeys] = Field(default_factory=list, description="other limits for some cells")
+    limits_when: list[LimitsWhenKeys] = Field(
+        default_factory=list[LimitsWhenKeys], description="other limits for some cells"
+    )
     resources: ResourceKeys = Field(default_factory=ResourceKeys, description="what a cell needs of the machine")
-    resources_when: list[ResourcesWhenKeys] = Field(default_factory=list, description="other needs of some cells")
+    resources_when: list[ResourcesWhenKeys] = Field(
+        default_factory=list[ResourcesWhenKeys], description="other needs of some cells"
+    )
     success: SuccessKeys = Field(
         default_factory=SuccessKeys, description="what a trial must show to pass, beside its end"
     )
     signatures: dict[str, SignatureKeys] = Field(default_factory=dict, description="failures by name")
-    expect: list[ExpectKeys] = Field(default_factory=list, description="how cells are expected to end; default: pass")
+    expect: list[ExpectKeys] = Field(
+        default_factory=list[ExpectKeys], description="how cells are expected to end; default: pass"
+    )
     repeat: RepeatKeys = Field(default_factory=RepeatKeys, description="how often")
     budget: BudgetKeys = Field(default_factory=BudgetKeys, description="when the whole run ends")
-    searches: list[SearchKeys] = Field(default_factory=list, description="searches beside the matrix")
+    searches: list[SearchKeys] = Field(default_factory=list[SearchKeys], description="searches beside the matrix")
     tags: list[str] = Field(default_factory=list, description="words to choose files by: nsa-harness matrix run --tag")
 
 

@@ -99,8 +99,8 @@ def _limits(matrix: Matrix, lines: Lines) -> Iterator[Lint]:
     for row in matrix.expect:
         if row.seconds is None or row.kind is not Kind.PASS:
             continue
-        totals = [limits.total_s for cell in _near(matrix, row) if (limits := matrix.limits_at(cell)).total_s]
-        least = min((t for t in totals if t is not None), default=None)
+        totals = [total_s for cell in _near(matrix, row) if (total_s := matrix.limits_at(cell).total_s)]
+        least = min(totals, default=None)
         if least is not None and least < STALL_MARGIN * row.seconds:
             text = (
                 f"a total limit of {least:g} s cannot tell slow from hung: a cell with {row.when} is known to pass in "

@@ -97,12 +97,14 @@ def read_yaml(text: str, *, name: str) -> tuple[Mapping[str, Any], Lines]:
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     try:
-        node = YAML(typ="safe", pure=True).compose(text)
+        reader: Any = YAML(typ="safe", pure=True)  # its methods have no types
+        node = reader.compose(text)
         lines = Lines(name, node)  # before anything is made of it: bounds are checked on what is written
-        data = YAML(typ="safe", pure=True).load(text)
+        data = YAML(typ="safe", pure=True).load(text)  # pyright: ignore[reportUnknownMemberType]
     except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        problem = str(error.problem or error.context).partition("\n")[0]
+        said: Any = error
+        mark = said.problem_mark or said.context_mark
+        problem = str(said.problem or said.context).partition("\n")[0]
         raise FileError(f"{name}:{mark.line + 1 if mark else 1}: {problem}") from error
     except RecursionError as error:
         raise FileError(f"{name}:1: more than {MOST_LEVELS} levels deep") from error
