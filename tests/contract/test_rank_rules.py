@@ -573,6 +573,15 @@ def with_thread(seen: Case, *, name: str) -> Case:
     return replace(seen, evidence=replace(seen.evidence, processes=tuple(map(more, seen.evidence.processes))))
 
 
+def without_turns(seen: Case) -> Case:
+    """The same where not even the thread that carries messages got CPU time."""
+    asleep = tuple(
+        replace(look, threads=tuple(replace(thread, voluntary_switches=5) for thread in look.threads))
+        for look in seen.evidence.processes
+    )
+    return replace(seen, evidence=replace(seen.evidence, processes=asleep))
+
+
 def with_stack(seen: Case, stack: ThreadStack) -> Case:
     """The same with another thread's stack in every sample."""
     samples = tuple(replace(sample, threads=(*sample.threads, stack)) for sample in seen.evidence.stacks)
@@ -588,6 +597,7 @@ def with_stack(seen: Case, stack: ThreadStack) -> Case:
         pytest.param(with_thread(certain(REDUCES, REDUCES, world=2), name="cuda-EvtHandlr"), id="a GPU may carry it"),
         pytest.param(with_stack(certain(REDUCES, REDUCES, world=2), OWN_THREAD), id="a thread may make a call"),
         pytest.param(certain(REDUCES, replace(REDUCES, cpu_share=0.01), world=2), id="one of them moves"),
+        pytest.param(without_turns(certain(REDUCES, REDUCES, world=2)), id="they get no CPU time"),
         pytest.param(
             certain(*(Seen(frames=(*COND_WAIT, native("c10d::TCPStore::wait"), *STEP)),) * 2, world=2),
             id="who started them may put it into the store",
