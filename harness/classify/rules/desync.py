@@ -276,7 +276,7 @@ def _together(case: Case, there: Sequence[RankView]) -> Verdict:
     told = f"{waiting(there)}: all ranks are there, none moves, and it does not end"
     cause, alternatives = "collective-stuck", STUCK
     if ways := _ways(there):
-        told += f"; it is not the same call: {ways}"
+        told += f"; {ways}"
         cause, alternatives = "collective-mismatch", STUCK[:1]
     verdict = conclude(
         case,
