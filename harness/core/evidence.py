@@ -373,7 +373,7 @@ class Evidence:
         return self.heartbeats[-1] if self.heartbeats else None
 
     def result_of(self, rank: int | None) -> WorkerResult | None:
-        """What a rank said last, None where it said nothing; the trial's own ``result`` where no rank is named.
+        """What a rank said last, None where it said nothing; the trial's own ``result`` for None, and for one process.
 
         Of several that raised, the first may only say that it lost the one at fault.
         """

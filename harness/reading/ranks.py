@@ -23,6 +23,7 @@ from harness.reading.frames import bare, is_own, own_frame, python_frames
 from harness.reading.gpus import Gpus
 from harness.reading.meeting import MEETINGS, STORE, Meeting
 from harness.reading.standing import Chance, Standing, alive, standings
+from harness.reading.stillness import OF_A_GPU
 from harness.reading.waits import Ender
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from harness.core.devices import CollectiveState
     from harness.core.evidence import Evidence
-    from harness.reading.stillness import Motion
 
 
 SPIN_S = 2.5
@@ -287,29 +287,18 @@ class _Relations:
         return len(here) == self._world and len(self._nodes) < 2 and all(map(_sleeps_alone, here))
 
 
-_OF_A_GPU = ("pt_nccl", "cuda")
-"""Beginnings of the names of threads that a process has whose messages a GPU may carry."""
-
-
 def _sleeps_alone(one: Standing) -> bool:
     """Whether nothing moved in a process but what carries its messages, which had its turns and brought none.
 
     Not so where another thread of it runs Python, or one knows a GPU.
     """
-    if one.motion is None or not one.motion.still or not _had_turns(one.motion):
+    if one.motion is None or not one.motion.still or not one.motion.background_woke:
         return False
-    if any(thread.name.startswith(_OF_A_GPU) for thread in one.looks[-1].threads):
+    if any(thread.name.startswith(OF_A_GPU) for thread in one.looks[-1].threads):
         return False
     decides = one.thread.tid if one.thread is not None else one.pid
     python = {thread.tid for sample in one.samples for thread in sample.threads if python_frames(thread)}
     return python <= {decides, *one.motion.background}
-
-
-def _had_turns(motion: Motion) -> bool:
-    """Whether a thread in the background woke while it was looked at: none does in a process that gets no CPU time."""
-    woke = {thread.tid: thread.voluntary_switches for thread in motion.looks[0].threads}
-    last = [thread for thread in motion.looks[-1].threads if thread.tid in motion.background]
-    return any(thread.voluntary_switches > woke.get(thread.tid, thread.voluntary_switches) for thread in last)
 
 
 def _may_come_by_a_thread(one: Standing) -> bool:

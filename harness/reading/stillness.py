@@ -70,6 +70,9 @@ TICKERS = (
 """Beginnings of the names of threads that keep connections and drivers alive: they wake by a timer whether or not the
 program moves (gloo's transport 100 times a second, measured), and carry it on only when another process sends."""
 
+OF_A_GPU = ("pt_nccl", "cuda")
+"""Beginnings of the names of threads that a process has whose messages a GPU may carry."""
+
 SERVICES = ("/multiprocessing/resource_sharer.py",)
 """Files of threads that serve something else than the program's progress: descriptors that other processes fetch."""
 
@@ -267,6 +270,13 @@ class Motion:
     def data_still(self) -> bool:
         """The same, but for the few bytes by which threads beside the program's own keep its connections alive."""
         return self._memory_still and self.io_bytes <= KEEPS_ALIVE_BYTES_PER_S * self.seconds
+
+    @property
+    def background_woke(self) -> bool:
+        """Whether a background thread woke between the first look and the last: without CPU time none does."""
+        before = {thread.tid: thread.voluntary_switches for thread in self.looks[0].threads}
+        behind = [thread for thread in self.looks[-1].threads if thread.tid in self.background]
+        return any(thread.voluntary_switches > before.get(thread.tid, thread.voluntary_switches) for thread in behind)
 
     @property
     def _memory_still(self) -> bool:

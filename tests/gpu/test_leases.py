@@ -9,16 +9,12 @@ import sys
 import pytest
 import torch
 
-TWO_WORKERS = """
-import os, time
-import pytest
+from lease_log import NOTE, taken
+
+TWO_WORKERS = (
+    NOTE
+    + """
 import torch
-
-LOG = os.environ["LEASE_LOG"]
-
-def note(what, cards):
-    with open(LOG, "a") as file:
-        file.write(f"{what} {os.getpid()} {' '.join(cards)}\\n")
 
 @pytest.mark.parametrize("n", [1, 1, 2] * 8)
 def test_alone(gpus, n):
@@ -33,6 +29,7 @@ def test_alone(gpus, n):
         torch.cuda.synchronize(device)
     note("-", cards)
 """
+)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
@@ -45,16 +42,6 @@ def test_two_xdist_workers_never_work_on_one_card_at_a_time(tmp_path):
     argv = [sys.executable, "-m", "pytest", *options, "test_it.py"]
     done = subprocess.run(argv, cwd=tmp_path / "tests", env=env, capture_output=True, text=True, timeout=200)
     assert "24 passed" in done.stdout, done.stdout + done.stderr
-    held: dict[str, str] = {}
-    pairs: set[tuple[str, str]] = set()
-    for line in (tmp_path / "log").read_text().splitlines():
-        what, pid, *cards = line.split()
-        for card in cards:
-            if what == "-":
-                assert held.pop(card) == pid
-            else:
-                assert card not in held, f"{pid} works on {card}, and so does {held[card]}"
-                held[card] = pid
-                pairs.add((pid, card))
+    pairs = taken((tmp_path / "log").read_text().splitlines())
     assert len({pid for pid, _ in pairs}) == 2
     assert len({card for _, card in pairs}) == 2

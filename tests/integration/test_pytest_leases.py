@@ -13,16 +13,11 @@ import sys
 import time
 from pathlib import Path
 
-TWO_WORKERS = """
-import os, time
-import pytest
+from lease_log import NOTE, taken
 
-LOG = os.environ["LEASE_LOG"]
-
-def note(what, names):
-    with open(LOG, "a") as file:
-        file.write(f"{what} {os.getpid()} {' '.join(names)}\\n")
-
+TWO_WORKERS = (
+    NOTE
+    + """
 @pytest.mark.parametrize("n", [1, 1, 2] * 8)
 def test_alone(gpus, n):
     mine = gpus(n)
@@ -32,6 +27,7 @@ def test_alone(gpus, n):
     time.sleep(0.05)
     note("-", mine.names)
 """
+)
 
 KILLED = """
 import os, signal, time
@@ -110,21 +106,8 @@ def test_two_xdist_workers_on_two_gpus_never_share_a_lease_and_one_of_them_is_ki
         before = len(log.read_text().splitlines())
         said = running.communicate(timeout=120)[0]
     assert "1 failed, 23 passed" in said or "24 passed" in said, said  # the one it ran, unless it was between two tests
-    held: dict[str, str] = {}
-    workers: set[str] = set()
-    for number, line in enumerate(log.read_text().splitlines()):
-        what, pid, *names = line.split()
-        workers.add(pid)
-        for name in names:
-            owner = held.get(name)
-            if what == "-":
-                assert held.pop(name) == pid
-            else:
-                lost = number >= before and owner == str(victim)
-                assert owner is None or lost, f"{pid} has GPU {name}, and so has {owner}"
-                held[name] = pid
-    assert len(workers) >= 2
-    assert set(held.values()) <= {str(victim)}
+    pairs = taken(log.read_text().splitlines(), killed=str(victim), before=before)
+    assert len({pid for pid, _ in pairs}) >= 2
 
 
 def test_a_session_that_is_killed_leaves_its_gpus_to_the_next_one(tmp_path):

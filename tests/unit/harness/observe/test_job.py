@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from harness.clock import WallClock
+from fake_clock import FakeClock
 from harness.core.ports import ProcessRef
 from harness.observe.census import Census
 from harness.observe.job import Member, NoJobError, ProcessTable, find_job, read_member
@@ -177,11 +177,12 @@ def test_a_shell_that_becomes_a_rank_is_seen_to_be_one():
             def processes(self):
                 return (ref,)
 
-        census = Census(handle=Handle(), clock=WallClock(), read=read_member)
+        clock = FakeClock()
+        census = Census(handle=Handle(), clock=clock, read=read_member)
         assert census.ranks() == {}
         child.stdin.write("go\n")
         child.stdin.flush()
         child.stdout.readline()
-        WallClock().sleep(0.2)
+        clock.sleep(0.2)
         assert (census.ranks(), census.world()) == ({1: child.pid}, 2)
         child.stdin.write("\n")
