@@ -26,17 +26,17 @@ def competing(case: Case, verdict: Verdict) -> tuple[Alternative, ...]:
     """
     if verdict.kind in (Kind.PASS, Kind.BELOW_TARGET, Kind.NONFINITE) or verdict.cause in SETTLED:
         return verdict.alternatives
-    known = {verdict.cause, *(alternative.cause for alternative in verdict.alternatives)}
-    found: list[Alternative] = []
+    causes = {verdict.cause, *(alternative.cause for alternative in verdict.alternatives)}
+    alternatives: list[Alternative] = []
     for entry in RIVALS:
         if not _applies(entry, case, verdict):
             continue
         for rival in entry.rivals:
-            if rival.cause not in known:
-                known.add(rival.cause)
-                found.append(_weighed(rival, case))
-    found.sort(key=lambda alternative: len(alternative.against) - len(alternative.supports))
-    return (*verdict.alternatives, *found)[:MOST]
+            if rival.cause not in causes:
+                causes.add(rival.cause)
+                alternatives.append(_weighed(rival, case))
+    alternatives.sort(key=lambda alternative: len(alternative.against) - len(alternative.supports))
+    return (*verdict.alternatives, *alternatives)[:MOST]
 
 
 def _applies(entry: Entry, case: Case, verdict: Verdict) -> bool:

@@ -83,13 +83,13 @@ def silence_began_s(case: Case) -> float:
 class _Judging(threading.local):
     """The case that this thread judges and its ranks one by one: rule after rule asks for the same of each.
 
-    ``jobs`` are by the identity of the evidence, which ``kept`` holds; ``views`` are of the case ``whole``.
+    ``jobs`` are by the identity of the evidence, which ``evidence_by_id`` holds; ``views`` are of the case ``whole``.
     """
 
     def __init__(self) -> None:
         self.whole: Case | None = None
         self.views: tuple[Any, ...] = ()
-        self.kept: dict[int, Evidence] = {}
+        self.evidence_by_id: dict[int, Evidence] = {}
         self.jobs: dict[int, Job] = {}
 
 
@@ -99,7 +99,7 @@ _judging = _Judging()
 def job_of_case(case: Case) -> Job:
     """The processes of the trial in its silence, and how they depend on each other."""
     key = id(case.evidence)
-    if key not in _judging.kept:
+    if key not in _judging.evidence_by_id:
         remember(case, ())
     if key not in _judging.jobs:
         ended = [facts.rank for facts in case.evidence.ranks if facts.exit is not None]
@@ -120,11 +120,11 @@ def remember(case: Case, views: Sequence[Any]) -> None:
     key = id(case.evidence)
     job = _judging.jobs.get(key)
     _judging.whole, _judging.views = case, tuple(views)
-    _judging.kept = {id(one): one for one in (case.evidence, *(view.case.evidence for view in views))}
+    _judging.evidence_by_id = {id(one): one for one in (case.evidence, *(view.case.evidence for view in views))}
     _judging.jobs = {key: job} if job is not None else {}
 
 
-def seen_to_do_its_steps(case: Case) -> bool:
+def has_done_its_steps(case: Case) -> bool:
     """Whether a stranger's program, which leaves no result, was seen to make the steps that it was asked for."""
     return case.trial.target == STRANGERS and case.evidence.steps_done >= case.evidence.steps_wanted
 
@@ -135,8 +135,8 @@ def main_pid(case: Case) -> int | None:
     if evidence.main:
         return evidence.main
     own = (mark for mark in evidence.heartbeats if mark.phase not in FROM_OUTSIDE)
-    seen: Iterable[int] = (item.pid for item in (*own, *reversed(evidence.processes), *evidence.stacks))
-    return next(iter(seen), None)
+    pids: Iterable[int] = (item.pid for item in (*own, *reversed(evidence.processes), *evidence.stacks))
+    return next(iter(pids), None)
 
 
 def place(case: Case) -> str:

@@ -61,7 +61,7 @@ def is_consequence(result: WorkerResult) -> bool:
     return result.bare == RANK_LOST or bool(CONSEQUENCE.search(result.message or ""))
 
 
-def said(message: str | None) -> str:
+def headline(message: str | None) -> str:
     """The first line of a message, at most 200 characters; behind the sentence in it that names a parameter, if any."""
     lines = [line.strip() for line in (message or "").splitlines() if line.strip()]
     first = lines[0][:200] if lines else ""
@@ -71,7 +71,7 @@ def said(message: str | None) -> str:
     return f"{telling[0][:200]} ({first.partition('. ')[0]})"
 
 
-def accused(message: str) -> tuple[int, ...]:
+def accused_ranks(message: str) -> tuple[int, ...]:
     """The ranks that a message says did not come; empty when it names none."""
-    found = _ACCUSED.search(message)
-    return tuple(int(word) for word in found[1].replace(",", " ").split()) if found else ()
+    match = _ACCUSED.search(message)
+    return tuple(int(word) for word in match[1].replace(",", " ").split()) if match else ()

@@ -37,10 +37,10 @@ def name_of(signatures: Sequence[SignatureSpec], verdict: Verdict, evidence: Evi
 
 
 def _output(evidence: Evidence) -> str:
-    said = [log.text for log in evidence.logs]
+    texts = [log.text for log in evidence.logs]
     results = [evidence.result, *(facts.result for facts in evidence.ranks)]
-    said += [f"{r.exception}: {r.message}\n{r.traceback}" for r in results if r is not None and r.exception]
-    return "\n".join(said)
+    texts += [f"{r.exception}: {r.message}\n{r.traceback}" for r in results if r is not None and r.exception]
+    return "\n".join(texts)
 
 
 def _stacks(verdict: Verdict, evidence: Evidence) -> str:

@@ -55,8 +55,8 @@ def fatal_names(text: str) -> tuple[str, ...]:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    found = ((m["function"], m["file"]) for m in _TRACEBACK_LINE.finditer(text))
-    return tuple(_python_name(function, file) for function, file in found if plain(function) not in _INLINED)
+    frames = ((m["function"], m["file"]) for m in _TRACEBACK_LINE.finditer(text))
+    return tuple(_python_name(function, file) for function, file in frames if plain(function) not in _INLINED)
 
 
 def _name(frame: Frame) -> str:

@@ -47,14 +47,14 @@ def gpu_shared(case: Case) -> str:
 
 def gpu_alone(case: Case) -> str:
     """Nobody else is on the GPU."""
-    seen = gpus_of(case, silent=False)
-    return "no other process is on its GPU" if seen and not gpu_shared(case) else ""
+    gpus = gpus_of(case, silent=False)
+    return "no other process is on its GPU" if gpus and not gpu_shared(case) else ""
 
 
 def pending(case: Case) -> str:
     """A collective is not over, by the flight recorders."""
-    found = [f"rank {s.rank}: {s.pending[-1]}" for s in case.evidence.collectives if s.pending]
-    return f"flight recorder: not over is {'; '.join(found)}" if found else ""
+    calls = [f"rank {s.rank}: {s.pending[-1]}" for s in case.evidence.collectives if s.pending]
+    return f"flight recorder: not over is {'; '.join(calls)}" if calls else ""
 
 
 def none_pending(case: Case) -> str:
@@ -140,12 +140,12 @@ def no_memory_limit(case: Case) -> str:
 
 def names_last_block(case: Case) -> str:
     """The parameter that an error names belongs to the last block of the model."""
-    named = re.search(r"with name (\S*blocks\.(\d+)\S*) has been marked", text_of(case))
+    match = re.search(r"with name (\S*blocks\.(\d+)\S*) has been marked", text_of(case))
     model = case.trial.config.get("model")
     layers = cast("Mapping[str, object]", model).get("n_layers") if isinstance(model, dict) else None
-    if named is None or not isinstance(layers, int) or int(named[2]) != layers - 1:
+    if match is None or not isinstance(layers, int) or int(match[2]) != layers - 1:
         return ""
-    return f"the parameter that is named, {named[1]}, is in the last of {layers} blocks"
+    return f"the parameter that is named, {match[1]}, is in the last of {layers} blocks"
 
 
 def setting(path: str, *values: object) -> Sign:
@@ -165,8 +165,8 @@ def says(pattern: str, sentence: str) -> Sign:
     wanted = re.compile(pattern)
 
     def sign(case: Case) -> str:
-        found = wanted.search(text_of(case))
-        return sentence.format(*found.groups()) if found else ""
+        match = wanted.search(text_of(case))
+        return sentence.format(*match.groups()) if match else ""
 
     return sign
 
@@ -184,5 +184,5 @@ def in_stack(part: str, sentence: str) -> Sign:
 def text_of(case: Case) -> str:
     """Everything that the trial said: exceptions of all ranks, then its output."""
     results = [case.evidence.result, *(rank.result for rank in case.evidence.ranks)]
-    said = [f"{r.exception}: {r.message}" for r in results if r is not None and r.exception]
-    return "\n".join([*said, *(log.text for log in case.evidence.logs)])
+    exceptions = [f"{r.exception}: {r.message}" for r in results if r is not None and r.exception]
+    return "\n".join([*exceptions, *(log.text for log in case.evidence.logs)])

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from harness.reading.meeting import Meeting
     from harness.reading.standing import Standing
 
-_Seen = TypeVar("_Seen", "StackSample", "ProcessState")
+_Record = TypeVar("_Record", "StackSample", "ProcessState")
 
 STILL_THERE = frozenset({Ending.STOPPED_BY_US, Ending.STILL_RUNNING})
 """Endings of a trial in which ranks that have not ended were there to the end of the watch."""
@@ -59,8 +59,8 @@ class RankView:
     @property
     def vanished(self) -> bool:
         """Whether it is gone without a word: the job ended by itself, and nobody says how this rank did."""
-        unsaid = self.facts.exit is None and self.facts.result is None
-        return unsaid and self.case.outcome.ending not in STILL_THERE
+        silent = self.facts.exit is None and self.facts.result is None
+        return silent and self.case.outcome.ending not in STILL_THERE
 
     @property
     def raised(self) -> bool:
@@ -110,8 +110,8 @@ def views_of(case: Case) -> tuple[RankView, ...]:
     """Every rank of the case, in order; made once for all the rules that judge it."""
     if not case.evidence.ranks:
         return ()
-    if known := remembered(case):
-        return known
+    if remembered(case):
+        return remembered(case)
     job = job_of_case(case)
     stacks, processes = _by_rank(case.evidence.stacks), _by_rank(case.evidence.processes)
     views: list[RankView] = []
@@ -165,11 +165,11 @@ def cited(views: Iterable[RankView]) -> tuple[str, ...]:
     return tuple(ids)
 
 
-def _by_rank(seen: Iterable[_Seen]) -> dict[int, tuple[_Seen, ...]]:
-    found: dict[int, list[_Seen]] = {}
-    for item in seen:
-        found.setdefault(item.rank, []).append(item)
-    return {rank: tuple(items) for rank, items in found.items()}
+def _by_rank(records: Iterable[_Record]) -> dict[int, tuple[_Record, ...]]:
+    by_rank: dict[int, list[_Record]] = {}
+    for record in records:
+        by_rank.setdefault(record.rank, []).append(record)
+    return {rank: tuple(of_rank) for rank, of_rank in by_rank.items()}
 
 
 def _evidence(

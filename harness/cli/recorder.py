@@ -120,10 +120,10 @@ def rank_of(name: str) -> int | None:
 def said(parted: Divergence) -> str:
     """What one parting means, in a sentence that claims no more than the dumps show."""
     from harness.classify.views import names
-    from harness.reading.desync import Parting, group_of, in_words
+    from harness.reading.desync import Parting, in_words, operation_of
 
     calls = [(rank, call) for rank, call in parted.calls if call is not None]
-    number = f"operation {parted.seq} of {group_of(parted)}"
+    number = operation_of(parted)
     if parted.parting in (Parting.OPERATION, Parting.SHAPE):
         each = "; ".join(f"rank {rank} called {in_words(call)}" for rank, call in calls)
         how = "which is not what followed these operations before" if parted.by_habit else "unlike most"

@@ -96,9 +96,10 @@ def in_words(call: Collective) -> str:
     return f"{call.op} of {shapes} {kinds}{where}"
 
 
-def group_of(parted: Divergence) -> str:
-    """``process group 0``."""
-    return f"process group {parted.group}" if parted.group else "the process group"
+def operation_of(divergence: Divergence) -> str:
+    """``operation 7 of process group 0``."""
+    group = f"process group {divergence.group}" if divergence.group else "the process group"
+    return f"operation {divergence.seq} of {group}"
 
 
 def _in_group(latest: Mapping[int, CollectiveState], *, group: str, world: int) -> Divergence | None:

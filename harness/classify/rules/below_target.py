@@ -29,7 +29,7 @@ def below_target(case: Case) -> Verdict | None:
 
     A quantity that was asked for and not measured is missed too: an unmeasured target would otherwise always be met.
     """
-    missed = None if case.trial.success is None else next(_missed(case, case.trial.success), None)
+    missed = None if case.trial.success is None else next(_shortfalls(case, case.trial.success), None)
     if missed is None or passed(case) is None:
         return None
     return conclude(case, Kind.BELOW_TARGET, because=missed, cites=_cites(case), confidence=Confidence.PROOF)
@@ -47,7 +47,7 @@ def nonfinite_loss(case: Case) -> Verdict | None:
     return conclude(case, Kind.NONFINITE, because=because, cites=_cites(case), confidence=Confidence.PROOF)
 
 
-def _missed(case: Case, success: Success) -> Iterator[str]:
+def _shortfalls(case: Case, success: Success) -> Iterator[str]:
     facts, measured = dict(case.evidence.measurement.facts), case.evidence.measurement
     if success.steps is not None and case.evidence.steps_done < success.steps:
         yield f"{case.evidence.steps_done} steps were done, {success.steps} were asked for"
@@ -68,8 +68,8 @@ def _missed(case: Case, success: Success) -> Iterator[str]:
         if not re.search(pattern, output):
             yield f"nothing in its output matches {pattern!r}, which was asked for"
     for pattern in success.forbid:
-        if found := re.search(pattern, output):
-            yield f"its output has {found[0]!r}, which must not be there"
+        if match := re.search(pattern, output):
+            yield f"its output has {match[0]!r}, which must not be there"
 
 
 def _too_slow(least: float, tokens: float | None, step_s: tuple[float, ...]) -> Iterator[str]:
@@ -97,7 +97,7 @@ def gradients_wrong(case: Case) -> Verdict | None:
         why = truth.why_not if truth else "the program left no comparison"
         because, cause = f"the true gradients were asked for, and not compared: {why}", "gradients-unknown"
     elif truth.wrong or truth.missing:
-        because, cause = _said(case), "gradients-wrong"
+        because, cause = _sentence(case), "gradients-wrong"
     else:
         return None
     return conclude(
@@ -112,7 +112,7 @@ def gradients_wrong(case: Case) -> Verdict | None:
     )
 
 
-def _said(case: Case) -> str:
+def _sentence(case: Case) -> str:
     truth = case.evidence.gradients
     assert truth is not None, "only called with a comparison"
     parts = [f"it ended well, but of {truth.compared} gradients of step {truth.step}"]

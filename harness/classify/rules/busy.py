@@ -56,8 +56,8 @@ def busy(case: Case) -> Verdict | None:
     for view in absent:
         verdict = _busy(view.case, view.standing) if view.standing is not None else None
         if verdict is not None:
-            told = "".join(f"{waiting(group)}; " for group in alike(waiters))
-            because = f"rank {view.rank} does not come: it runs without an end; {told}{verdict.because}"
+            waits = "".join(f"{waiting(group)}; " for group in alike(waiters))
+            because = f"rank {view.rank} does not come: it runs without an end; {waits}{verdict.because}"
             cites = tuple(dict.fromkeys((view.facts.id, *verdict.cites, *cited(waiters))))
             return replace(verdict, because=because, cites=cites, rank=view.rank, phase=view.phase)
     return None
@@ -205,8 +205,8 @@ def _cause(threads: tuple[ThreadStack, ...]) -> str:
     """Whether a C function keeps the GIL: by its name, or because the standard library stands still in one line."""
     innermost = {python_frames(t)[0] for t in threads}
     in_library = len(innermost) == 1 and all(map(is_stdlib, innermost))
-    held = (_stays_in_c(threads) or in_library) and all(t.owns_gil for t in threads)
-    return "gil-held" if held else "infinite-loop"
+    holds_gil = (_stays_in_c(threads) or in_library) and all(t.owns_gil for t in threads)
+    return "gil-held" if holds_gil else "infinite-loop"
 
 
 def _stays_in_c(threads: tuple[ThreadStack, ...]) -> bool:

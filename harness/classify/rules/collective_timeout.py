@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude, place
-from harness.classify.messages import accused, cause_of
+from harness.classify.messages import accused_ranks, cause_of
 from harness.classify.rules.oom import first_line
 from harness.classify.rules.stalled import stalled
 from harness.classify.signature import signature, traceback_names
@@ -28,21 +28,21 @@ _TIMED_OUT = re.compile(r"timed? ?out|failed to pass monitoredBarrier in", re.IG
 def collective_timeout(case: Case) -> Verdict | None:
     """Every rank that failed says that it lost another. Missing is who is accused, is still there, or is behind."""
     views = views_of(case)
-    said = [view for view in views if view.follows]
-    if not said or any(view.failed and not view.follows for view in views):
+    followers = [view for view in views if view.follows]
+    if not followers or any(view.failed and not view.follows for view in views):
         return None
-    first = min(said, key=lambda view: view.facts.ended_s or case.outcome.duration_s)
+    first = min(followers, key=lambda view: view.facts.ended_s or case.outcome.duration_s)
     result = first.facts.result
     assert result is not None, "a rank that follows has said so"
-    missing, how = _missing(views, said)
-    calls = {_call(view) for view in said} - {""}
+    missing, how = _missing(views, followers)
+    calls = {_call(view) for view in followers} - {""}
     in_time = not _TIMED_OUT.search(result.message or "")
     cause = cause_of(result.message or "") or (LOST if in_time else "collective-timeout")
     if not missing and len(calls) > 1:
         cause, how = DIFFERENT, f"they waited in different collectives: {', '.join(sorted(calls))}"
     where = "; ".join(_where(view) for view in missing)
     verb = "lost a rank" if in_time else "gave up waiting"
-    gave_up = f"{who(said)} {verb} {place(first.case)}: {first_line(result.message)}"
+    gave_up = f"{who(followers)} {verb} {place(first.case)}: {first_line(result.message)}"
     rank = missing[0].rank if len(missing) == 1 else None
     verdict = conclude(
         (missing[0] if rank is not None else first).case,
@@ -51,20 +51,20 @@ def collective_timeout(case: Case) -> Verdict | None:
         because=f"{who(missing)} {'is' if len(missing) == 1 else 'are'} missing ({how}): {where}; {gave_up}"
         if missing
         else f"{gave_up}; {how}",
-        cites=(*cited(said), *cited(missing), "exit"),
+        cites=(*cited(followers), *cited(missing), "exit"),
         confidence=Confidence.HIGH if missing else Confidence.MEDIUM,
         signature=signature(Kind.CRASH, cause, traceback_names(result.traceback or "")),
     )
     return replace(verdict, rank=rank)
 
 
-def _missing(views: Sequence[RankView], said: Sequence[RankView]) -> tuple[list[RankView], str]:
+def _missing(views: Sequence[RankView], followers: Sequence[RankView]) -> tuple[list[RankView], str]:
     """The ranks that did not come, and how that is known."""
-    named = {rank for view in said for rank in accused((view.facts.result and view.facts.result.message) or "")}
+    ranks = {rank for v in followers if v.facts.result for rank in accused_ranks(v.facts.result.message or "")}
     silent = [view for view in views if view.there]
-    accused_ones = [view for view in views if view.rank in named and not (view.follows and silent)]
-    if accused_ones and len(accused_ones) < len(views):
-        return accused_ones, "the others called the roll"
+    suspects = [view for view in views if view.rank in ranks and not (view.follows and silent)]
+    if suspects and len(suspects) < len(views):
+        return suspects, "the others called the roll"
     if vanished := [view for view in views if view.vanished]:
         return vanished, "it ended without a word" if len(vanished) == 1 else "they ended without a word"
     if silent:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude, place
-from harness.classify.messages import cause_of, said
+from harness.classify.messages import cause_of, headline
 from harness.classify.rules.exit_abort import exit_abort
 from harness.classify.rules.nonfinite import nonfinite
 from harness.classify.rules.oom import oom
@@ -61,7 +61,7 @@ def _raised(case: Case, result: WorkerResult) -> Verdict:
         case,
         Kind.CRASH,
         cause=cause,
-        because=f"raised {bare}{where}, {place(case)}: {said(result.message)}",
+        because=f"raised {bare}{where}, {place(case)}: {headline(result.message)}",
         cites=(result.id, "exit"),
         confidence=Confidence.PROOF,
         phase=result.phase,
@@ -90,17 +90,17 @@ def _error_status(case: Case, code: int) -> Verdict:
     log = next((log for log in case.evidence.logs if traceback_names(log.text)), None)
     names = traceback_names(log.text) if log else ()
     own = _own_lines(case)
-    at, known = next(((i, cause) for i, line in enumerate(own) if (cause := cause_of(line))), (0, None))
-    told = f"; {log.stream} ends: {_last_line(log.text)}" if log else ""
-    told = f"; it said: {said(chr(10).join(own[at : at + NEAR]))}" if known else told
+    at, cause = next(((i, name) for i, line in enumerate(own) if (name := cause_of(line))), (0, None))
+    quote = f"; {log.stream} ends: {_last_line(log.text)}" if log else ""
+    quote = f"; it said: {headline(chr(10).join(own[at : at + NEAR]))}" if cause else quote
     return conclude(
         case,
         Kind.CRASH,
-        cause=known or f"exit-{code}",
-        because=f"exit status {code} {place(case)}, without a result{told}",
+        cause=cause or f"exit-{code}",
+        because=f"exit status {code} {place(case)}, without a result{quote}",
         cites=("exit", "progress", *((log.id,) if log else ())),
         confidence=Confidence.PROOF,
-        signature=signature(Kind.CRASH, known or f"exit-{code}", names),
+        signature=signature(Kind.CRASH, cause or f"exit-{code}", names),
     )
 
 

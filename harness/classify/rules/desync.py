@@ -14,7 +14,7 @@ from harness.classify.facts import conclude, job_of_case, place, silence, silenc
 from harness.classify.signature import signature
 from harness.classify.views import alike, cited, names, views_of, waiting, who
 from harness.core.verdict import Alternative, Confidence, Kind
-from harness.reading.desync import Parting, group_of, in_words
+from harness.reading.desync import Parting, in_words, operation_of
 from harness.reading.frames import is_own, python_frames, spell
 from harness.reading.gpus import gpus_of_pids
 from harness.reading.meeting import ROOTED, STORE
@@ -38,49 +38,47 @@ def desync(case: Case) -> Verdict | None:
     if job.circle:
         because = f"the operations of two process groups wait for each other: {job.circle}"
         return _recorded(case, None, views, [], cause="collective-mismatch", because=because, certain=True)
-    for parted in job.parted:
-        found = _by_recorder(case, parted, views)
-        if found is not None:
-            return found
+    for divergence in job.parted:
+        verdict = _by_recorder(case, divergence, views)
+        if verdict is not None:
+            return verdict
     if job.gone:
-        return _gone(case, there, sorted(job.gone))
+        return _by_exit(case, there, sorted(job.gone))
     return _by_stacks(case, there)
 
 
 # -- by the flight recorders
 
 
-def _by_recorder(case: Case, parted: Divergence, views: Sequence[RankView]) -> Verdict | None:
-    if parted.parting in (Parting.OPERATION, Parting.SHAPE):
-        return _different(case, parted, views)
-    if parted.parting is Parting.MISSING:
-        return _missing(case, parted, views)
-    late = [view for view in views if view.rank in late_ranks(parted)]
-    return _busy_device(case, parted, views, late) if len(late) == 1 else None
+def _by_recorder(case: Case, divergence: Divergence, views: Sequence[RankView]) -> Verdict | None:
+    if divergence.parting in (Parting.OPERATION, Parting.SHAPE):
+        return _different(case, divergence, views)
+    if divergence.parting is Parting.MISSING:
+        return _missing(case, divergence, views)
+    late = [view for view in views if view.rank in late_ranks(divergence)]
+    return _busy_device(case, divergence, views, late) if len(late) == 1 else None
 
 
-def _different(case: Case, parted: Divergence, views: Sequence[RankView]) -> Verdict:
-    odd = [view for view in views if view.rank in parted.odd]
-    calls = "; ".join(f"rank {rank} called {in_words(call)}" for rank, call in parted.calls if call is not None)
-    how = "which is not what followed these operations before" if parted.by_habit else "unlike most"
+def _different(case: Case, divergence: Divergence, views: Sequence[RankView]) -> Verdict:
+    odd = [view for view in views if view.rank in divergence.odd]
+    calls = "; ".join(f"rank {rank} called {in_words(call)}" for rank, call in divergence.calls if call is not None)
+    how = "which is not what followed these operations before" if divergence.by_habit else "unlike most"
     which = f"{who(odd)} did otherwise, {how}" if odd else "nothing shows whose call is the wrong one"
-    what = "operation" if parted.parting is Parting.OPERATION else "shape or type"
-    because = (
-        f"as operation {parted.seq} of {group_of(parted)} the ranks made calls of different {what}: {calls}; {which}"
-    )
+    what = "operation" if divergence.parting is Parting.OPERATION else "shape or type"
+    because = f"as {operation_of(divergence)} the ranks made calls of different {what}: {calls}; {which}"
     return _recorded(
-        case, parted, views, odd, cause="collective-mismatch", because=because, certain=not parted.by_habit
+        case, divergence, views, odd, cause="collective-mismatch", because=because, certain=not divergence.by_habit
     )
 
 
-def _missing(case: Case, parted: Divergence, views: Sequence[RankView]) -> Verdict | None:
-    odd = [view for view in views if view.rank in parted.odd]
-    if len(odd) != 1 or parted.unheard or not odd[0].there:
+def _missing(case: Case, divergence: Divergence, views: Sequence[RankView]) -> Verdict | None:
+    odd = [view for view in views if view.rank in divergence.odd]
+    if len(odd) != 1 or divergence.unheard or not odd[0].there:
         return None
     view = odd[0]
-    waiters = [v for v in views if v.rank in dict(parted.calls) and v is not view]
-    call = next(call for _, call in parted.calls if call is not None)
-    told = f"{who(waiters)} called {in_words(call)} as operation {parted.seq} of {group_of(parted)}, and it is not over"
+    waiters = [v for v in views if v.rank in dict(divergence.calls) and v is not view]
+    call = next(call for _, call in divergence.calls if call is not None)
+    open_call = f"{who(waiters)} called {in_words(call)} as {operation_of(divergence)}, and it is not over"
     # DDP's own operations are launched by the engine: no line of the program calls them.
     unused = "" if call.where else _went_past_backward(view, waiters)
     cause = "unused-parameter" if unused else "collective-mismatch"
@@ -89,7 +87,7 @@ def _missing(case: Case, parted: Divergence, views: Sequence[RankView]) -> Verdi
         which = (
             f"rank {view.rank} ended that backward without it{unused}, which DDP does when a parameter had no gradient"
         )
-    verdict = _recorded(case, parted, views, odd, cause=cause, because=f"{told}; {which}", certain=True)
+    verdict = _recorded(case, divergence, views, odd, cause=cause, because=f"{open_call}; {which}", certain=True)
     waits = waiters[0].facts.last if waiters else None
     if unused or waits is None:
         return verdict
@@ -97,17 +95,17 @@ def _missing(case: Case, parted: Divergence, views: Sequence[RankView]) -> Verdi
     return replace(verdict, phase=waits.phase, step=waits.step)
 
 
-def _busy_device(case: Case, parted: Divergence, views: Sequence[RankView], late: Sequence[RankView]) -> Verdict:
+def _busy_device(case: Case, divergence: Divergence, views: Sequence[RankView], late: Sequence[RankView]) -> Verdict:
     """All handed over the same operation: the rank whose device has not even begun it is busy with something else."""
-    begun = [rank for rank, call in parted.calls if call is not None and call.state == "started"]
-    call = next(call for _, call in parted.calls if call is not None)
+    begun = [rank for rank, call in divergence.calls if call is not None and call.state == "started"]
+    call = next(call for _, call in divergence.calls if call is not None)
     gpus = gpus_of_pids(case.evidence, {late[0].facts.pid})
     because = (
-        f"all ranks called {in_words(call)} as operation {parted.seq} of {group_of(parted)}; it began on "
+        f"all ranks called {in_words(call)} as {operation_of(divergence)}; it began on "
         f"{names(begun)}, but not on the GPU of rank {late[0].rank}, which is still busy with what was launched before"
         f"{''.join(f'; {gpu}' for gpu in gpus)}"
     )
-    return _recorded(case, parted, views, late, cause="gpu-spin", because=because, certain=bool(gpus))
+    return _recorded(case, divergence, views, late, cause="gpu-spin", because=because, certain=bool(gpus))
 
 
 def _went_past_backward(view: RankView, waiters: Sequence[RankView]) -> str:
@@ -123,7 +121,7 @@ def _went_past_backward(view: RankView, waiters: Sequence[RankView]) -> str:
 
 def _recorded(
     case: Case,
-    parted: Divergence | None,
+    divergence: Divergence | None,
     views: Sequence[RankView],
     odd: Sequence[RankView],
     *,
@@ -138,7 +136,7 @@ def _recorded(
     for report in ras:
         counts = ", ".join(f"rank {rank} {operation}" for rank, operation in report.launched)
         because += f"; NCCL itself counts as launched: {counts}"
-    calls = [] if parted is None else [call.op for _, call in parted.calls if call is not None]
+    calls = [] if divergence is None else [call.op for _, call in divergence.calls if call is not None]
     gpus = tuple(sample.id for sample in case.evidence.gpus) if cause == "gpu-spin" else ()
     verdict = conclude(
         first.case,
@@ -168,21 +166,21 @@ def _recorded(
 # -- by who is there, and by stacks
 
 
-def _gone(case: Case, there: Sequence[RankView], gone: Sequence[int]) -> Verdict:
-    told = "; ".join(waiting(group) for group in alike(there))
-    have, it = ("has", "it") if len(gone) == 1 else ("have", "they")
+def _by_exit(case: Case, there: Sequence[RankView], absent: Sequence[int]) -> Verdict:
+    waits = "; ".join(waiting(group) for group in alike(there))
+    have, it = ("has", "it") if len(absent) == 1 else ("have", "they")
     calls = [view.meeting.name for view in there[:1] if view.meeting is not None]
     verdict = conclude(
         there[0].case,
         Kind.HANG,
         rule="desync",
         cause="rank-gone",
-        because=f"{told}; {names(gone)} {have} ended, and {it} will not come; {silence(there[0].case)}",
+        because=f"{waits}; {names(absent)} {have} ended, and {it} will not come; {silence(there[0].case)}",
         cites=(*(facts.id for facts in case.evidence.ranks), *cited(there), "progress"),
         confidence=Confidence.HIGH,
         signature=signature(Kind.HANG, "rank-gone", calls),
     )
-    return replace(verdict, rank=gone[0])
+    return replace(verdict, rank=absent[0])
 
 
 def _by_stacks(case: Case, there: Sequence[RankView]) -> Verdict | None:
@@ -207,7 +205,7 @@ def _by_stacks(case: Case, there: Sequence[RankView]) -> Verdict | None:
             f"{who(unused)} ended backward without waiting for all gradients, which DDP does when a parameter of "
             "that rank had none"
         )
-    told = "; ".join(waiting(group) for group in groups)
+    waits = "; ".join(waiting(group) for group in groups)
     # Where the call was made that the others never come to: there progress stopped, and there the fault is.
     behind = min(there, key=lambda view: view.marks)
     verdict = conclude(
@@ -215,7 +213,7 @@ def _by_stacks(case: Case, there: Sequence[RankView]) -> Verdict | None:
         Kind.HANG,
         rule="desync",
         cause=cause,
-        because=f"{told}; these calls never meet; {which}; {silence(case)}",
+        because=f"{waits}; these calls never meet; {which}; {silence(case)}",
         cites=(*cited(there), "progress"),
         confidence=Confidence.HIGH if fault and not on_its_way else Confidence.MEDIUM,
         signature=signature(Kind.HANG, cause, [v.meeting.name for v in there if v.meeting is not None]),
@@ -242,10 +240,10 @@ def _fault(groups: Sequence[Sequence[RankView]]) -> tuple[list[RankView], str]:
 
 def _past_gradients(groups: Sequence[Sequence[RankView]]) -> list[RankView]:
     """Ranks that are past the backward in which others wait for DDP's gradients."""
-    kept = [view for group in groups for view in group if view.meeting and view.meeting.kind == "gradients"]
-    if not kept:
+    waiters = [view for group in groups for view in group if view.meeting and view.meeting.kind == "gradients"]
+    if not waiters:
         return []
-    return [view for group in groups for view in group if view not in kept and view.marks > kept[0].marks]
+    return [view for group in groups for view in group if view not in waiters and view.marks > waiters[0].marks]
 
 
 def _other_side(groups: Sequence[Sequence[RankView]], fault: Sequence[RankView]) -> tuple[Alternative, ...]:
@@ -269,21 +267,21 @@ def _together(case: Case, there: Sequence[RankView]) -> Verdict:
     """Every rank is in the same call, and it does not end: what is left is what connects them, or what it asks."""
     gpus = gpus_of_pids(case.evidence, {view.facts.pid for view in there}, since_s=silence_began_s(case))
     spin = bool(gpus) and all(gpu.occupied_by_nothing for gpu in gpus)
-    seen = f"; {'; '.join(map(str, gpus))}: every card works on nothing" if spin else ""
+    devices = f"; {'; '.join(map(str, gpus))}: every card works on nothing" if spin else ""
     complaints = [line for report in case.evidence.ras for line in report.complaints]
-    said = f"; NCCL itself says: {complaints[0]}" if complaints else ""
+    complaint = f"; NCCL itself says: {complaints[0]}" if complaints else ""
     calls = [v.meeting.name for v in there[:1] if v.meeting is not None]
-    told = f"{waiting(there)}: all ranks are there, none moves, and it does not end"
+    standstill = f"{waiting(there)}: all ranks are there, none moves, and it does not end"
     cause, alternatives = "collective-stuck", STUCK
     if ways := _ways(there):
-        told += f"; {ways}"
+        standstill += f"; {ways}"
         cause, alternatives = "collective-mismatch", STUCK[:1]
     verdict = conclude(
         case,
         Kind.HANG,
         rule="desync",
         cause=cause,
-        because=f"{told}{seen}{said}; {silence(case)}",
+        because=f"{standstill}{devices}{complaint}; {silence(case)}",
         cites=(
             *cited(there),
             *(id for gpu in gpus for id in gpu.ids),
@@ -300,14 +298,14 @@ def _together(case: Case, there: Sequence[RankView]) -> Verdict:
 def _ways(there: Sequence[RankView]) -> str:
     """``rank 0 came to it from train (train.py:20), rank 1 came to it from save (train.py:31)``; empty if all alike."""
     ways = _by_way(there)
-    told: list[str] = []
+    sentences: list[str] = []
     for way, views in ways.items():
         common = set(way).intersection(*ways)
         only_here = [frame for frame in way if frame not in common]
         if not only_here:
             return ""
-        told.append(f"{who(views)} came to it from {spell(only_here[0])}")
-    return ", ".join(told)
+        sentences.append(f"{who(views)} came to it from {spell(only_here[0])}")
+    return ", ".join(sentences)
 
 
 def _by_way(there: Sequence[RankView]) -> dict[tuple[Frame, ...], list[RankView]]:

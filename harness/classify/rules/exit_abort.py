@@ -43,9 +43,9 @@ def exit_abort(case: Case) -> Verdict | None:
     log = next((log for log in case.evidence.logs if SAID in log.text), None)
     if log is None or not (ended(case) or at_exit):
         return None
-    seen = bool(_NOT_PYTHONS.search(log.text))
+    no_python = bool(_NOT_PYTHONS.search(log.text))
     steps = f"all {case.evidence.steps_wanted} steps were done" if ended(case) else "the program was through"
-    whose = "a thread that runs no Python aborted" if seen else "which thread it was, nothing says"
+    whose = "a thread that runs no Python aborted" if no_python else "which thread it was, nothing says"
     return conclude(
         case,
         Kind.CRASH,
@@ -54,7 +54,7 @@ def exit_abort(case: Case) -> Verdict | None:
         f"process one of whose threads, such as gloo's, asks for an interpreter that is gone; {whose}. The work is "
         f"done: {REMEDY}",
         cites=("exit", "progress", log.id),
-        confidence=Confidence.HIGH if seen else Confidence.MEDIUM,
+        confidence=Confidence.HIGH if no_python else Confidence.MEDIUM,
         phase="exit",
         signature=signature(Kind.CRASH, CAUSE, ()),
     )

@@ -20,7 +20,7 @@ def foreign_device(case: Case) -> Verdict | None:
     own = (oom(case) or slow(case)) if shared else None
     if own is None:
         return None
-    told = "; ".join(
+    holders = "; ".join(
         f"GPU {gpu.index}: PID {p.pid} holds {(p.memory_bytes or 0) / 2**20:.0f} MiB"
         + (f" and uses {p.sm_percent} % of its time" if p.sm_percent is not None else "")
         for gpu in shared
@@ -30,7 +30,7 @@ def foreign_device(case: Case) -> Verdict | None:
         case,
         Kind.INFRA,
         cause="foreign-process",
-        because=f"the trial shared its GPU with a process that is not part of it ({told}); without that it would be "
+        because=f"the trial shared its GPU with a process that is not part of it ({holders}); without that it would be "
         f"called {own}: {own.because}",
         cites=(*(id for gpu in shared for id in gpu.ids), *own.cites),
         confidence=Confidence.HIGH,

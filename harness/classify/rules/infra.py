@@ -37,17 +37,17 @@ def interrupted(case: Case) -> Verdict | None:
 
 def infra(case: Case) -> Verdict | None:
     """The instrument or the machine failed, not the program."""
-    found = (
+    fault = (
         _never_started(case)
-        or _lost(case)
+        or _without_exit(case)
         or _survivors(case)
         or _ended_by_our_look(case)
-        or _unseen(case)
+        or _without_marks(case)
         or _not_written(case)
     )
-    if found is None:
+    if fault is None:
         return None
-    cause, because, cites = found
+    cause, because, cites = fault
     return conclude(case, Kind.INFRA, cause=cause, because=because, cites=cites, confidence=Confidence.PROOF)
 
 
@@ -57,7 +57,7 @@ def _never_started(case: Case) -> tuple[str, str, tuple[str, ...]] | None:
     return "never-started", f"the trial never started: {case.outcome.why or 'no reason was given'}", ("exit",)
 
 
-def _lost(case: Case) -> tuple[str, str, tuple[str, ...]] | None:
+def _without_exit(case: Case) -> tuple[str, str, tuple[str, ...]] | None:
     outcome = case.outcome
     if outcome.ending in (Ending.STOPPED_BY_US, Ending.STILL_RUNNING) or outcome.exit not in (None, Exit()):
         return None
@@ -82,7 +82,7 @@ def _ended_by_our_look(case: Case) -> tuple[str, str, tuple[str, ...]] | None:
     return "ended-by-our-look", because, ("exit",)
 
 
-def _unseen(case: Case) -> tuple[str, str, tuple[str, ...]] | None:
+def _without_marks(case: Case) -> tuple[str, str, tuple[str, ...]] | None:
     if not stopped_by_limit(case):
         return None
     log = next((log for log in case.evidence.logs if MARKS_LOST in log.text), None)

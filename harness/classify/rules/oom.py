@@ -58,34 +58,34 @@ def memory_leak(case: Case) -> Verdict | None:
         return None
     rank = verdict.rank or 0
     marks = [mark for mark in case.evidence.measurement.memory if mark.rank == rank][1:]
-    for where, held in (
+    for where, sizes in (
         ("on the GPU", [mark.gpu_allocated_bytes for mark in marks]),
         ("of the process", [mark.rss_bytes for mark in marks]),
     ):
-        if (growth := steady_growth(held)) is not None:
-            return _leak(verdict, marks, growth, held, where=where)
+        if (growth := steady_growth(sizes)) is not None:
+            return _leak(verdict, marks, growth, sizes, where=where)
     return None
 
 
-def steady_growth(held: Sequence[float]) -> float | None:
+def steady_growth(sizes: Sequence[float]) -> float | None:
     """Bytes that came with nearly every step; None when memory did not grow so."""
-    if len(held) < MARKS:
+    if len(sizes) < MARKS:
         return None
-    steps = [after - before for before, after in itertools.pairwise(held)]
+    steps = [after - before for before, after in itertools.pairwise(sizes)]
     typical = sorted(steps)[len(steps) // 2]
     steady = sum(abs(step - typical) <= STEADY * typical for step in steps)
-    if typical <= 0 or steady < 0.8 * len(steps) or held[-1] - held[0] < LARGE * held[-1]:
+    if typical <= 0 or steady < 0.8 * len(steps) or sizes[-1] - sizes[0] < LARGE * sizes[-1]:
         return None
     return typical
 
 
 def _leak(
-    verdict: Verdict, marks: Sequence[MemoryMark], growth: float, held: Sequence[float], *, where: str
+    verdict: Verdict, marks: Sequence[MemoryMark], growth: float, sizes: Sequence[float], *, where: str
 ) -> Verdict:
     mib = 2**20
     because = (
-        f"memory {where} grew by {growth / mib:.1f} MiB with every step, from {held[0] / mib:.0f} MiB after step "
-        f"{marks[0].step} to {held[-1] / mib:.0f} MiB after step {marks[-1].step}, until it ran out: {verdict.because}"
+        f"memory {where} grew by {growth / mib:.1f} MiB with every step, from {sizes[0] / mib:.0f} MiB after step "
+        f"{marks[0].step} to {sizes[-1] / mib:.0f} MiB after step {marks[-1].step}, until it ran out: {verdict.because}"
     )
     cites = tuple(dict.fromkeys((*verdict.cites, "progress")))
     name = (verdict.signature or "OOM").replace("OOM", "OOM memory-leak", 1)
@@ -103,12 +103,12 @@ def _raised(case: Case, result: WorkerResult) -> Verdict | None:
     if result.bare not in EXCEPTIONS and not MESSAGE.search(result.message or ""):
         return None
     names = traceback_names(result.traceback or "")
-    said = f"{result.bare}: {first_line(result.message)}" if result.message else result.bare
+    exception = f"{result.bare}: {first_line(result.message)}" if result.message else result.bare
     where = f" in {names[0]}" if names else ""
     return conclude(
         case,
         Kind.OOM,
-        because=f"the allocator refused{where}: {said}",
+        because=f"the allocator refused{where}: {exception}",
         cites=(result.id, "exit"),
         confidence=Confidence.PROOF,
         phase=result.phase,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.classify.facts import conclude, place, seen_to_do_its_steps
+from harness.classify.facts import conclude, has_done_its_steps, place
 from harness.classify.signature import signature
 from harness.core.outcome import Ending
 from harness.core.verdict import Confidence, Kind
@@ -24,7 +24,7 @@ def passed(case: Case) -> Verdict | None:
     if outcome.ending is not Ending.EXITED or outcome.exit is None or outcome.exit.code != 0:
         return None
     if result is None:
-        if wanted and not seen_to_do_its_steps(case):
+        if wanted and not has_done_its_steps(case):
             return None
     elif result.status != "finished" or result.steps_done != wanted:
         return None
@@ -56,18 +56,18 @@ def early_exit(case: Case) -> Verdict | None:
     outcome, evidence, result = case.outcome, case.evidence, case.evidence.result
     if outcome.ending is not Ending.EXITED or outcome.exit is None or outcome.exit.code != 0:
         return None
-    if not evidence.steps_wanted or (result is None and seen_to_do_its_steps(case)):
+    if not evidence.steps_wanted or (result is None and has_done_its_steps(case)):
         return None
     if result is not None and (result.status != "finished" or result.steps_done == evidence.steps_wanted):
         return None
-    done = result.steps_done if result is not None else evidence.steps_done
-    said = "and left no result" if result is None else "and its result says finished"
+    steps_done = result.steps_done if result is not None else evidence.steps_done
+    report = "and left no result" if result is None else "and its result says finished"
     last = evidence.last
     return conclude(
         case,
         Kind.CRASH,
         cause="exit-early",
-        because=f"exit status 0 with {done} of {evidence.steps_wanted} steps done, {place(case)}, {said}",
+        because=f"exit status 0 with {steps_done} of {evidence.steps_wanted} steps done, {place(case)}, {report}",
         cites=("exit", "progress", *((result.id,) if result is not None else ())),
         confidence=Confidence.PROOF,
         signature=signature(Kind.CRASH, "exit-early", (last.phase,) if last else ()),

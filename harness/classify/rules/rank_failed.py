@@ -66,8 +66,8 @@ def _when(view: RankView) -> float:
 
 def _mismatch(case: Case, own: Sequence[RankView]) -> Verdict | None:
     """A collective that the library itself refused: it says that the calls differ, not whose is wrong."""
-    said = [(view, view.facts.result.message or "") for view in own if view.facts.result is not None]
-    text, source = next(((m, v.facts.result.id) for v, m in said if v.facts.result and _differ(m)), ("", ""))
+    messages = [(view, view.facts.result.message or "") for view in own if view.facts.result is not None]
+    text, source = next(((m, v.facts.result.id) for v, m in messages if v.facts.result and _differ(m)), ("", ""))
     if not text:
         log = next((log for log in case.evidence.logs if _differ(log.text)), None)
         if log is None or all(view.facts.exit is None or view.facts.exit.signal is None for view in own):
@@ -94,10 +94,9 @@ def _differ(text: str) -> bool:
 
 
 def _afterwards(first: RankView, rest: Sequence[RankView]) -> str:
-    lost = [view for view in rest if view.follows]
-    left = [view for view in rest if view.there and view.meeting is not None]
-    parts = (
-        [f"; {who(lost)} then said that {'it' if len(lost) == 1 else 'they'} lost rank {first.rank}"] if lost else []
-    )
-    parts += [f"; {waiting(group)}, and would for ever" for group in alike(left)]
+    followers = [view for view in rest if view.follows]
+    waiters = [view for view in rest if view.there and view.meeting is not None]
+    they = "it" if len(followers) == 1 else "they"
+    parts = [f"; {who(followers)} then said that {they} lost rank {first.rank}"] if followers else []
+    parts += [f"; {waiting(group)}, and would for ever" for group in alike(waiters)]
     return "".join(parts)

@@ -62,12 +62,12 @@ def _of_one(case: Case) -> Verdict | None:
     if outcome.stopped_by is StopReason.TOTAL:
         limit += f" ({case.trial.budget.total.seconds:.1f} s)"
     of = f" of {evidence.steps_wanted}" if evidence.steps_wanted else ""
-    done = f"{evidence.steps_done}{of} steps done"
+    steps = f"{evidence.steps_done}{of} steps done"
     if loops:
-        state = f"{done}; {'; '.join(map(str, loops))}; {_needs(case)}"
+        state = f"{steps}; {'; '.join(map(str, loops))}; {_needs(case)}"
     else:
         state = (
-            f"{done}, the last of {evidence.heartbeats_total} marks {evidence.silence_s:.1f} s before; "
+            f"{steps}, the last of {evidence.heartbeats_total} marks {evidence.silence_s:.1f} s before; "
             f"{would_have_needed(case)}"
         )
     cites = ["progress", "exit", *(id for loop in loops for id in loop.ids)]
@@ -93,12 +93,12 @@ def _confidence(case: Case, loops: int) -> Confidence:
 
 def _moved(case: Case) -> bool:
     """Whether a process of it was seen in two different places, in samples of the same kind."""
-    seen: dict[tuple[int, str, bool], ThreadStack | None] = {}
+    first_threads: dict[tuple[int, str, bool], ThreadStack | None] = {}
     for sample in case.evidence.stacks:
         key, thread = (sample.pid, sample.source, sample.native), deciding_thread(sample)
-        if key in seen and not same_frames(seen[key], thread):
+        if key in first_threads and not same_frames(first_threads[key], thread):
             return True
-        seen.setdefault(key, thread)
+        first_threads.setdefault(key, thread)
     return False
 
 
@@ -155,16 +155,16 @@ def longest_gap_s(case: Case) -> float:
 def would_have_needed(case: Case) -> str:
     """The time to the end at the rate of the latest steps, or a lower bound when no step was done."""
     evidence, measured = case.evidence, case.evidence.measurement.step_s
-    left = evidence.steps_wanted - evidence.steps_done
+    remaining = evidence.steps_wanted - evidence.steps_done
     elapsed_s = case.outcome.duration_s
     first = next((mark for mark in evidence.heartbeats if mark.step is not None), None)
     if measured:
         recent = measured[-RECENT_STEPS:]
         rate_s = sum(recent) / len(recent)
-        if left <= 0:
+        if remaining <= 0:
             return f"it took {rate_s:.2f} s a step; how many there are to be is not known"
-        done_s = (evidence.measurement.startup_s or 0.0) + sum(measured)
-        total_s = max(done_s + left * rate_s, elapsed_s)
+        so_far_s = (evidence.measurement.startup_s or 0.0) + sum(measured)
+        total_s = max(so_far_s + remaining * rate_s, elapsed_s)
         return f"at {rate_s:.2f} s a step it would have needed about {total_s:.1f} s"
     in_step_s = elapsed_s - (first.t_s if first else 0.0)
     if evidence.steps_wanted <= 0:

@@ -45,10 +45,10 @@ def _thrash(case: Case, verdict: Verdict) -> Verdict | None:
     retries = marks[-1].gpu_alloc_retries - marks[0].gpu_alloc_retries
     if steps < 1 or retries < RETRIES_A_STEP * steps:
         return None
-    held = marks[-1].gpu_reserved_bytes / 2**20
+    reserved_mib = marks[-1].gpu_reserved_bytes / 2**20
     because = (
         f"torch's allocator gave back all that it kept and asked the driver again {retries:.0f} times in {steps} steps "
-        f"(it holds {held:.0f} MiB): memory is too short for the sizes that change; {verdict.because}"
+        f"(it holds {reserved_mib:.0f} MiB): memory is too short for the sizes that change; {verdict.because}"
     )
     return replace(verdict, cause="allocator-thrash", because=because)
 
@@ -87,13 +87,13 @@ def _nodes(case: Case) -> str:
 def _forecast(case: Case) -> str:
     """How long it should take by what passed trials say, and the forward in progress by its blocks."""
     forward_s = _forward_s(case)
-    said = [_should_take(case, forward_s)]
+    sentences = [_should_take(case, forward_s)]
     if forward_s:
         facts = dict(case.evidence.measurement.facts)
-        done = f"{facts['forward_blocks']:.0f} of {_layers(case):.0f} layers took {facts['forward_s']:.1f} s"
+        blocks = f"{facts['forward_blocks']:.0f} of {_layers(case):.0f} layers took {facts['forward_s']:.1f} s"
         whole = "so one forward takes" if _is_whole(case) else "at that pace one forward takes about"
-        said.append(f"{done}, {whole} {forward_s:.0f} s; ")
-    return "".join(said)
+        sentences.append(f"{blocks}, {whole} {forward_s:.0f} s; ")
+    return "".join(sentences)
 
 
 def _should_take(case: Case, forward_s: float) -> str:

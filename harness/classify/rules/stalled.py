@@ -89,8 +89,8 @@ def stalled(case: Case) -> Verdict | None:
     nowhere = {pid: loop for pid, one in job.stand.items() if (loop := _endless(case, job, one)) is not None}
     live = job.alive(lambda one: one.pid in nowhere)
     never = [pid for pid in job.leaders if pid not in live]
-    found = _never(case, job, never, nowhere) if never else None
-    return found or _patience(case, job, live)
+    verdict = _never(case, job, never, nowhere) if never else None
+    return verdict or _patience(case, job, live)
 
 
 def stuck_parts(case: Case) -> tuple[Verdict, ...]:
@@ -106,7 +106,7 @@ def stuck_parts(case: Case) -> tuple[Verdict, ...]:
     return tuple(
         _waiting_verdict(case, one, _cause(case, job, one.pid, one), Confidence.HIGH)
         for one in stuck
-        if _seen_enough(one, job)
+        if _stacks_agree(one, job)
     )
 
 
@@ -119,11 +119,11 @@ def _endless(case: Case, job: Job, one: Standing) -> LoopSample | None:
         return None
     if ALARMS.intersection(one.looks[-1].handles):
         return None  # the handler of a timer's signal may raise in it, or change what it asks
-    told = (MESSAGES | {ENDS}).intersection(one.looks[-1].handles)
+    signals = (MESSAGES | {ENDS}).intersection(one.looks[-1].handles)
     awake = {t.tid for t in moved.threads if _may_wake(t)} - {moved.busiest}
     runs_python = {t.tid for sample in one.samples for t in sample.threads if python_frames(t)}
-    alone = not told and not awake and not job.alive(lambda other: other.pid == one.pid)
-    alone_in_python = not told and not awake & runs_python
+    alone = not signals and not awake and not job.alive(lambda other: other.pid == one.pid)
+    alone_in_python = not signals and not awake & runs_python
     return goes_nowhere(one.samples, tid=moved.busiest, alone=alone, alone_in_python=alone_in_python)
 
 
@@ -160,7 +160,7 @@ def _never(case: Case, job: Job, never: Sequence[int], nowhere: dict[int, LoopSa
     one = ends[leader]
     if one.pid in nowhere:
         return _about(case, job, leader, one, _loop_verdict(case, one, nowhere[one.pid]), own)
-    if not _seen_enough(one, job):
+    if not _stacks_agree(one, job):
         return None
     if one.meeting is not None and one.meeting.kind == "gpu":
         return _about(case, job, leader, one, _gpu_verdict(case, one), own)
@@ -191,9 +191,10 @@ def _is_own(one: Standing, job: Job) -> bool:
 
 def _waits_for_ranks(one: Standing, job: Job) -> bool:
     rank = one.rank
-    for parted in job.parted:
-        differ = parted.parting in (Parting.OPERATION, Parting.SHAPE)
-        if dict(parted.calls).get(rank) is not None and (differ or rank not in (*parted.odd, *late_ranks(parted))):
+    for divergence in job.parted:
+        differ = divergence.parting in (Parting.OPERATION, Parting.SHAPE)
+        behind = (*divergence.odd, *late_ranks(divergence))
+        if dict(divergence.calls).get(rank) is not None and (differ or rank not in behind):
             return True
     return bool(job.circle)
 
@@ -211,7 +212,7 @@ def _chain(job: Job, start: int, end: int) -> list[int]:
     return path
 
 
-def _seen_enough(one: Standing, job: Job) -> bool:
+def _stacks_agree(one: Standing, job: Job) -> bool:
     """Whether stacks agree with what the kernel says; of a program that is not Python there are none."""
     if len(one.samples) >= SAMPLES:
         return one.stays or (one.meeting is not None and one.meeting.kind == "gpu")
@@ -320,7 +321,7 @@ def _case_of(case: Case, one: Standing) -> Case:
 
 def _waiting_verdict(case: Case, one: Standing, cause: str, confidence: Confidence) -> Verdict:
     at_exit = cause == LATE_EXIT
-    because = f"{_standstill(case, one)}{_kept_by(one) if at_exit else ''}"
+    because = f"{_standstill(case, one)}{_other_threads(one) if at_exit else ''}"
     sure = confidence if one.native or one.wait is not None else Confidence.MEDIUM
     return _hang(case, one, cause, because, confidence=sure, phase="exit" if at_exit else None)
 
@@ -380,12 +381,12 @@ def _kernel_wait(one: Standing) -> str:
     return f" (kernel: {', '.join(filter(None, (state.wchan, state.on)))})"
 
 
-def _kept_by(one: Standing) -> str:
+def _other_threads(one: Standing) -> str:
     """The threads beside the main one that a process which is done still has, and where they are."""
     sample: StackSample = (one.native or one.samples)[-1]
     others = [t for t in sample.threads if t.tid != one.pid and t.name != "MainThread" and python_frames(t)]
-    named = ", ".join(f"{thread.name} in {spell(telling_frame(thread))}" for thread in others[:3])
-    return f"; all steps are done, and these threads are left: {named}" if named else "; all steps are done"
+    threads = ", ".join(f"{thread.name} in {spell(telling_frame(thread))}" for thread in others[:3])
+    return f"; all steps are done, and these threads are left: {threads}" if threads else "; all steps are done"
 
 
 def _loop_verdict(case: Case, one: Standing, loop: LoopSample) -> Verdict:
@@ -422,10 +423,10 @@ def _patience(case: Case, job: Job, live: dict[int, Chance]) -> Verdict | None:
         return None
     ends: dict[int, tuple[Standing, Chance]] = {}
     for pid in job.leaders:
-        found = _outside_end(job, pid, live)
-        if found is None:
+        end = _outside_end(job, pid, live)
+        if end is None:
             return None  # something of it moves
-        ends[pid] = found
+        ends[pid] = end
     stopped = [one for one, chance in ends.values() if chance.ender is Ender.SOMEBODY]
     if stopped:
         return _stopped(case, job, stopped[0], alone=all(pid == ends[pid][0].pid for pid in job.leaders))
@@ -512,19 +513,19 @@ def _outside_end(job: Job, start: int, live: dict[int, Chance]) -> tuple[Standin
 
     It may depend on several: a loader on a worker that waits for a file, and on an idle one that asks it for work.
     """
-    found: tuple[Standing, Chance] | None = None
-    seen, frontier = {start}, [start]
+    end: tuple[Standing, Chance] | None = None
+    visited, frontier = {start}, [start]
     while frontier:
         at = frontier.pop(0)
         chance = live[at]
         if chance.moves:
             return None
         if chance.ender is not None:
-            found = found or (job.stand[at], chance)
-        following = sorted(pid for pid in chance.who if pid in live and pid not in seen)
-        seen.update(following)
+            end = end or (job.stand[at], chance)
+        following = sorted(pid for pid in chance.who if pid in live and pid not in visited)
+        visited.update(following)
         frontier += following
-    return found
+    return end
 
 
 def _stopped(case: Case, job: Job, one: Standing, *, alone: bool) -> Verdict | None:

@@ -144,65 +144,65 @@ def _groups(case: Case, one: Standing | None) -> list[str]:
         ("for stuck", _for_stuck(case, one)),
         ("missing", _missing(case, one)),
     )
-    return [f"{name}: {', '.join(found)}" for name, found in sides if found]
+    return [f"{name}: {', '.join(signs)}" for name, signs in sides if signs]
 
 
 def _for_slow(case: Case, one: Standing | None) -> list[str]:
     if one is None or one.motion is None:
         return []
     moved = one.motion
-    found = [str(loop) for loop in progress(one.samples)]
+    signs = [str(loop) for loop in progress(one.samples)]
     changing = changes(one.samples)
-    if changing is not None and not found:
+    if changing is not None and not signs:
         at = f"{changing.function} ({changing.file.rpartition('/')[2]}:{changing.header_line})"
-        found.append(f"the variables of `{changing.header}` in {at} change from sample to sample")
+        signs.append(f"the variables of `{changing.header}` in {at} change from sample to sample")
     if moved.busy:
-        found.append(f"{moved.cpu_s:.1f} s CPU in {moved.seconds:.1f} s")
+        signs.append(f"{moved.cpu_s:.1f} s CPU in {moved.seconds:.1f} s")
     elif not moved.still:
-        found.append(f"woken {moved.switches} times in {moved.seconds:.1f} s, {moved.cpu_s:.2f} s CPU")
+        signs.append(f"woken {moved.switches} times in {moved.seconds:.1f} s, {moved.cpu_s:.2f} s CPU")
     if not moved.counters_still:
-        found.append(f"{moved.faults} page faults, {moved.rss_bytes / 1e6:+.1f} MB, {moved.io_bytes} bytes of I/O")
+        signs.append(f"{moved.faults} page faults, {moved.rss_bytes / 1e6:+.1f} MB, {moved.io_bytes} bytes of I/O")
     if different_stacks(one.native) > 1:
-        found.append(f"{different_stacks(one.native)} different native stacks in {len(one.native)} samples")
-    found += [chance.how for chance in one.chances if chance.ender is not None]
+        signs.append(f"{different_stacks(one.native)} different native stacks in {len(one.native)} samples")
+    signs += [chance.how for chance in one.chances if chance.ender is not None]
     stand = job_of_case(case).stand
     for pid in sorted({pid for chance in one.chances for pid in chance.who if pid in stand}):
         other = stand[pid]
-        found += [f"process {in_words(pid)} ({other.command}): {chance.how}" for chance in other.chances[:1]]
-    return found
+        signs += [f"process {in_words(pid)} ({other.command}): {chance.how}" for chance in other.chances[:1]]
+    return signs
 
 
 def _for_stuck(case: Case, one: Standing | None) -> list[str]:
-    found: list[str] = []
+    signs: list[str] = []
     if one is not None and one.motion is not None and one.motion.still:
         looks = len(one.looks)
-        found.append(f"all {len(one.motion.threads)} threads slept at {looks} of {looks} looks")
+        signs.append(f"all {len(one.motion.threads)} threads slept at {looks} of {looks} looks")
     if one is not None and one.stays:
         where = spell(telling_frame(one.thread)) if one.thread is not None else "nowhere"
         weak = "" if len(one.native) >= 2 else " (Python frames only, which proves nothing)"
-        found.append(f"{len(one.samples)} of {len(one.samples)} stacks are the same, in {where}{weak}")
+        signs.append(f"{len(one.samples)} of {len(one.samples)} stacks are the same, in {where}{weak}")
     yardstick = healthy_silence_s(case)
     if yardstick is not None and case.evidence.silence_s > LONGER * yardstick[0]:
-        found.append(f"the longest healthy silence is {yardstick[0]:.2f} s ({yardstick[1]})")
-    return found
+        signs.append(f"the longest healthy silence is {yardstick[0]:.2f} s ({yardstick[1]})")
+    return signs
 
 
 def _missing(case: Case, one: Standing | None) -> list[str]:
     if not stopped_by_limit(case):
         return []
-    found: list[str] = []
+    gaps: list[str] = []
     if one is None or one.motion is None:
-        found.append("two undisturbed looks at /proc during the silence")
+        gaps.append("two undisturbed looks at /proc during the silence")
     if one is None or len(one.samples) < 2:
         why = "; ".join(f"{f.source}: {f.reason}" for f in case.evidence.failures)
-        found.append(f"two stacks{f' ({why})' if why else ''}")
+        gaps.append(f"two stacks{f' ({why})' if why else ''}")
     elif len(one.native) < 2:
-        found.append("two stacks with native frames")
+        gaps.append("two stacks with native frames")
     if healthy_silence_s(case) is None:
-        found.append("a prediction, or an earlier step, to hold the silence against")
+        gaps.append("a prediction, or an earlier step, to hold the silence against")
     if not watched_out(case):
-        found.append(f"a silence of {PATIENCE:.0f} times its limit")
-    return found
+        gaps.append(f"a silence of {PATIENCE:.0f} times its limit")
+    return gaps
 
 
 def _failures(case: Case) -> tuple[str, ...]:
@@ -220,14 +220,14 @@ def _ending(case: Case) -> str:
 def _of_ranks(case: Case, absent: Sequence[RankView], waiters: Sequence[RankView]) -> Verdict:
     """Where one rank works while the others wait for it, it is named: late, or in a loop without an end."""
     works = [v for v in absent if v.standing is not None and v.standing.motion is not None and v.standing.motion.busy]
-    told = [waiting(group) for group in alike(waiters)]
-    told += [f"rank {view.rank}: {_alone(view)}" for view in absent]
+    sentences = [waiting(group) for group in alike(waiters)]
+    sentences += [f"rank {view.rank}: {_alone(view)}" for view in absent]
     view = (works or absent)[0]
     verdict = conclude(
         view.case,
         Kind.UNRESOLVED,
         cause="straggler" if works else _cause(view.case, view.standing),
-        because="; ".join(told),
+        because="; ".join(sentences),
         cites=(*cited([*absent, *waiters]), *_failures(case), "progress", "exit"),
         confidence=Confidence.LOW,
     )
@@ -270,8 +270,8 @@ def _ended(case: Case, views: Sequence[RankView]) -> Verdict | None:
         return None
     several = case.evidence.world > 1
     name = who(views) if several else f"process {main_pid(case)}"
-    seen = [view for view in views if view.samples]
-    places = [f"{who([view])} in {_place(view.standing)}" if several else _place(view.standing) for view in seen]
+    sampled = [view for view in views if view.samples]
+    places = [f"{who([view])} in {_place(view.standing)}" if several else _place(view.standing) for view in sampled]
     if not views:
         places = [_place(one) for one in job_of_case(case).stand.values() if one.pid == main_pid(case) and one.thread]
     last = f"; last seen: {', '.join(places)}" if places else ""
@@ -282,7 +282,7 @@ def _ended(case: Case, views: Sequence[RankView]) -> Verdict | None:
         cause=ENDED,
         because=f"{name} ended while {'it was' if one else 'they were'} watched; how, only who started "
         f"{'it' if one else 'them'} knows{last}",
-        cites=(*(view.facts.id for view in views), *cited(seen), "progress"),
+        cites=(*(view.facts.id for view in views), *cited(sampled), "progress"),
         confidence=Confidence.LOW,
     )
     return replace(verdict, rank=None)
@@ -298,17 +298,17 @@ def _watched(case: Case, views: Sequence[RankView]) -> Verdict:
     there = [view for view in views if view.there]
     absent = [view for view in there if view.meeting is None]
     leader = job_of_case(case).leader
-    told, ids = [f"it {_does(leader)}"], leader.ids if leader is not None else ()
+    sentences, ids = [f"it {_does(leader)}"], leader.ids if leader is not None else ()
     if views:
-        told = [waiting(group) for group in alike([v for v in there if v.meeting is not None])]
-        told += [f"rank {view.rank} {_does(view.standing)}" for view in absent]
+        sentences = [waiting(group) for group in alike([v for v in there if v.meeting is not None])]
+        sentences += [f"rank {view.rank} {_does(view.standing)}" for view in absent]
         ids = cited(there)
     cause, end = _outlook(case)
     verdict = conclude(
         case,
         Kind.UNRESOLVED,
         cause=cause,
-        because=f"{'; '.join(told)}; {end}",
+        because=f"{'; '.join(sentences)}; {end}",
         cites=(*ids, *_failures(case), "progress"),
         confidence=Confidence.LOW,
     )
@@ -351,11 +351,11 @@ def _falls_due(case: Case) -> bool:
 
 def _moves(case: Case, start: int, live: Mapping[int, Chance]) -> bool:
     """Whether a process that ``start`` depends on was seen to move."""
-    stand, seen, frontier = job_of_case(case).stand, {start}, [start]
+    stand, visited, frontier = job_of_case(case).stand, {start}, [start]
     while frontier:
         following = [pid for at in frontier for c in stand[at].chances for pid in c.who if pid in live and pid in stand]
-        frontier = [pid for pid in dict.fromkeys(following) if pid not in seen]
-        seen.update(frontier)
+        frontier = [pid for pid in dict.fromkeys(following) if pid not in visited]
+        visited.update(frontier)
         if any(_moved(stand[pid], chance) for pid in frontier for chance in stand[pid].chances):
             return True
     return False

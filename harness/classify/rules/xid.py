@@ -34,16 +34,16 @@ HARDWARE = {
 
 def xid(case: Case) -> Verdict | None:
     """An Xid of the hardware during the trial, on a GPU that it used."""
-    found = [(gpu, number) for gpu in gpus_of(case, silent=False) for number in gpu.xids if number in HARDWARE]
-    if not found:
+    faults = [(gpu, number) for gpu in gpus_of(case, silent=False) for number in gpu.xids if number in HARDWARE]
+    if not faults:
         return None
-    gpu, number = found[0]
-    told = "; ".join(f"GPU {g.index}: Xid {n} ({HARDWARE[n]})" for g, n in found)
+    gpu, number = faults[0]
+    description = "; ".join(f"GPU {g.index}: Xid {n} ({HARDWARE[n]})" for g, n in faults)
     verdict = conclude(
         case,
         Kind.INFRA,
         cause=f"xid-{number}",
-        because=f"the driver reported a fault of the hardware during the trial: {told}",
+        because=f"the driver reported a fault of the hardware during the trial: {description}",
         cites=(*(s.id for s in gpu.samples if number in s.xids), "exit"),
         confidence=Confidence.PROOF,
     )

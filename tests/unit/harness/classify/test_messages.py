@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.classify.messages import accused, cause_of, is_consequence, said
+from harness.classify.messages import accused_ranks, cause_of, headline, is_consequence
 from harness.core.evidence import WorkerResult
 
 READY_TWICE = (
@@ -56,15 +56,15 @@ def test_what_a_rank_says_that_lost_another_is_known(exception, message, follows
 
 
 def test_the_accused_are_read_out_of_the_message():
-    assert accused("lost one: rank 1 does not answer a roll call. Look at") == (1,)
-    assert accused("[Rank 0]: Ranks 1, 3 failed to pass monitoredBarrier in 3000 ms") == (1, 3)
-    assert accused("Connection closed by peer") == ()
+    assert accused_ranks("lost one: rank 1 does not answer a roll call. Look at") == (1,)
+    assert accused_ranks("[Rank 0]: Ranks 1, 3 failed to pass monitoredBarrier in 3000 ms") == (1, 3)
+    assert accused_ranks("Connection closed by peer") == ()
 
 
 def test_the_sentence_that_names_the_parameter_comes_first():
-    assert said(READY_TWICE) == (
+    assert headline(READY_TWICE) == (
         "Parameter at index 192 with name blocks.11.mlp.fc2.weight has been marked as ready twice. "
         "(Expected to mark a variable ready only once)"
     )
-    assert said("one\ntwo") == "one"
-    assert said(None) == ""
+    assert headline("one\ntwo") == "one"
+    assert headline(None) == ""
