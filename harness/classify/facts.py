@@ -102,11 +102,11 @@ def job_of_case(case: Case) -> Job:
     if key not in _judging.evidence_by_id:
         remember(case, ())
     if key not in _judging.jobs:
-        ended = [facts.rank for facts in case.evidence.ranks if facts.exit is not None]
-        is_view = _judging.whole is not None and case.evidence is not _judging.whole.evidence
-        _judging.jobs[key] = job_of(
-            case.evidence, since_s=silence_began_s(case), main=main_pid(case), ended=ended, related=not is_view
-        )
+        evidence, since_s, main = case.evidence, silence_began_s(case), main_pid(case)
+        ranks = [facts.rank for facts in evidence.ranks if facts.exit is not None]
+        is_view = _judging.whole is not None and evidence is not _judging.whole.evidence
+        job = job_of(evidence, since_s=since_s, main=main, ended_ranks=ranks, related=not is_view)
+        _judging.jobs[key] = job
     return _judging.jobs[key]
 
 

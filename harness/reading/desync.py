@@ -58,9 +58,9 @@ def partings(states: Sequence[CollectiveState], *, world: int = 0) -> tuple[Dive
     """
     latest = {state.rank: state for state in states}
     groups = dict.fromkeys(op.group for state in latest.values() for op in state.collectives)
-    found = [d for group in groups if (d := _in_group(latest, group=group, world=world)) is not None]
+    divergences = [d for group in groups if (d := _in_group(latest, group=group, world=world)) is not None]
     weight = {Parting.OPERATION: 0, Parting.SHAPE: 0, Parting.MISSING: 1, Parting.TOGETHER: 2}
-    return tuple(sorted(found, key=lambda d: weight[d.parting]))
+    return tuple(sorted(divergences, key=lambda d: weight[d.parting]))
 
 
 def crossed(states: Sequence[CollectiveState]) -> str:
@@ -131,12 +131,12 @@ def _in_group(latest: Mapping[int, CollectiveState], *, group: str, world: int) 
 
 
 def _members(latest: Mapping[int, CollectiveState], *, group: str, world: int) -> set[int]:
-    named = {rank for state in latest.values() for name, ranks in state.groups if name == group for rank in ranks}
-    if named:
-        return named
-    seen = {state.rank for state in latest.values() if any(op.group == group for op in state.collectives)}
+    members = {rank for state in latest.values() for name, ranks in state.groups if name == group for rank in ranks}
+    if members:
+        return members
+    callers = {state.rank for state in latest.values() if any(op.group == group for op in state.collectives)}
     # Only the group of all ranks may be taken to have them all.
-    return seen | set(range(world)) if group in ("", "0", "default_pg") else seen
+    return callers | set(range(world)) if group in ("", "0", "default_pg") else callers
 
 
 def _ended_before(ops: Mapping[int, Collective], seq: int) -> bool:

@@ -104,8 +104,8 @@ def plain(function: str) -> str:
 
 def short_path(path: str) -> str:
     """``path`` from its package on: what follows site-packages, or else its last three parts."""
-    _, found, rest = path.rpartition("/site-packages/")
-    return rest if found else "/".join(PurePosixPath(path).parts[-3:]).removeprefix("//").removeprefix("/")
+    _, separator, rest = path.rpartition("/site-packages/")
+    return rest if separator else "/".join(PurePosixPath(path).parts[-3:]).removeprefix("//").removeprefix("/")
 
 
 def spell(frame: Frame | None) -> str:
@@ -142,8 +142,8 @@ def telling_frame(thread: ThreadStack) -> Frame | None:
     """The frame to name: the innermost Python one outside the standard library, else the innermost that has a name."""
     python = python_frames(thread)
     own = next((frame for frame in python if not is_stdlib(frame)), None)
-    named = (frame for frame in thread.frames if not is_noise(frame))
-    return own or next(iter(python), None) or next(named, None)
+    frames = (frame for frame in thread.frames if not is_noise(frame))
+    return own or next(iter(python), None) or next(frames, None)
 
 
 # -- one sample
@@ -241,4 +241,4 @@ def moved_between(samples: Sequence[StackSample]) -> bool:
         thread = deciding_thread(sample)
         if thread is not None:
             places.setdefault(sample.source, set()).add(python_frames(thread))
-    return any(len(seen) > 1 for seen in places.values())
+    return any(len(stacks) > 1 for stacks in places.values())

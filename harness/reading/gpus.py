@@ -128,14 +128,14 @@ class Gpus:
 
     def of(self, pids: Iterable[int | None], *, since_s: float = 0.0) -> tuple[GpuView, ...]:
         """The GPUs of these processes since ``since_s``; where the driver names no processes, all that were seen."""
-        asked = frozenset(pid for pid in pids if pid)
+        processes = frozenset(pid for pid in pids if pid)
         own: set[int] = set()
-        for pid in asked:
+        for pid in processes:
             own |= self._of_pid.get(pid, set())
         views: list[GpuView] = []
         for index in sorted(own if self._of_pid else self._samples):
             samples = tuple(sample for sample in self._samples[index] if sample.t_s > since_s)
-            views += [GpuView(index=index, samples=samples, pids=asked)] if samples else []
+            views += [GpuView(index=index, samples=samples, pids=processes)] if samples else []
         return tuple(views)
 
 

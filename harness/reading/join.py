@@ -61,13 +61,13 @@ def numbered(name: str, value: Any, *, node: int) -> Any:
 
 def join(parts: Sequence[tuple[Node, Outcome, Evidence]]) -> Evidence:
     """What was seen of the whole trial; ``parts`` are numbered, in the order of their nodes, and share one time."""
-    seen = [evidence for _, _, evidence in parts]
-    first = seen[0]
+    evidences = [evidence for _, _, evidence in parts]
+    first = evidences[0]
     if len(parts) == 1:
         return replace(first, nodes=(parts[0][0],))
     claimed = [facts for _, outcome, evidence in parts for facts in _ranks(outcome, evidence)]
-    ranks = sorted(_own_numbers(claimed, _flat(evidence.processes for evidence in seen)), key=_rank)
-    marks = _flat(evidence.heartbeats for evidence in seen)
+    ranks = sorted(_own_numbers(claimed, _flat(evidence.processes for evidence in evidences)), key=_rank)
+    marks = _flat(evidence.heartbeats for evidence in evidences)
     marks.sort(key=lambda mark: mark.t_s)
     until_s = max(outcome.duration_s for _, outcome, _ in parts)
     silence_s = min(until_s - outcome.duration_s + evidence.silence_s for _, outcome, evidence in parts)
@@ -78,25 +78,25 @@ def join(parts: Sequence[tuple[Node, Outcome, Evidence]]) -> Evidence:
         heartbeats=tuple(
             marks if len(marks) <= FIRST_MARKS + LAST_MARKS else marks[:FIRST_MARKS] + marks[-LAST_MARKS:]
         ),
-        heartbeats_total=sum(evidence.heartbeats_total for evidence in seen),
+        heartbeats_total=sum(evidence.heartbeats_total for evidence in evidences),
         silence_s=max(silence_s, 0.0),
-        stacks=tuple(sorted(_flat(e.stacks for e in seen), key=_time)),
-        processes=tuple(sorted(_flat(e.processes for _, o, e in parts if not _ended(o)), key=_time)),
-        failures=tuple(_flat(e.failures for e in seen)),
-        logs=tuple(_flat(e.logs for e in seen)),
+        stacks=tuple(sorted(_flat(e.stacks for e in evidences), key=_time)),
+        processes=tuple(sorted(_flat(e.processes for _, o, e in parts if not _ended_by_itself(o)), key=_time)),
+        failures=tuple(_flat(e.failures for e in evidences)),
+        logs=tuple(_flat(e.logs for e in evidences)),
         kernels=first.kernels,
-        config_seen=any(evidence.config_seen for evidence in seen),
-        config_differences=tuple(dict.fromkeys(_flat(e.config_differences for e in seen))),
+        config_seen=any(evidence.config_seen for evidence in evidences),
+        config_differences=tuple(dict.fromkeys(_flat(e.config_differences for e in evidences))),
         result=raised[0] if raised else next((facts.result for facts in ranks[:1]), first.result),
-        memory_limit_hits=sum(evidence.memory_limit_hits for evidence in seen),
-        measurement=_measured([evidence.measurement for evidence in seen]),
-        gpus=tuple(sorted(_flat(e.gpus for e in seen), key=_time)),
-        collectives=tuple(sorted(_flat(e.collectives for e in seen), key=_time)),
-        ras=tuple(_flat(e.ras for e in seen)),
+        memory_limit_hits=sum(evidence.memory_limit_hits for evidence in evidences),
+        measurement=_measurement([evidence.measurement for evidence in evidences]),
+        gpus=tuple(sorted(_flat(e.gpus for e in evidences), key=_time)),
+        collectives=tuple(sorted(_flat(e.collectives for e in evidences), key=_time)),
+        ras=tuple(_flat(e.ras for e in evidences)),
         ranks=tuple(ranks),
-        gradients=next((e.gradients for e in seen if e.gradients is not None), None),
-        pace=_pace([evidence.pace for evidence in seen]),
-        world=max(evidence.world for evidence in seen),
+        gradients=next((e.gradients for e in evidences if e.gradients is not None), None),
+        pace=_pace([evidence.pace for evidence in evidences]),
+        world=max(evidence.world for evidence in evidences),
         main=first.main,
         nodes=tuple(node for node, _, _ in parts),
     )
@@ -109,18 +109,18 @@ def until(outcome: Outcome, evidence: Evidence, *, t_s: float, before: Evidence 
     more marks, or others, and calls a connection lost. What has no time of its own (a result, what was printed) counts
     as far as it was there before.
     """
-    told = {facts.rank: facts.result for facts in before.ranks} if before is not None else {}
+    earlier_results = {facts.rank: facts.result for facts in before.ranks} if before is not None else {}
     ranks: list[RankFacts] = []
     for facts in evidence.ranks:
         if facts.ended_s is not None and facts.ended_s <= t_s:
             ranks.append(facts)
             continue
-        marks = _marked(facts, outcome, t_s=t_s)
-        ranks.append(replace(facts, result=told.get(facts.rank), exit=None, ended_s=None, **marks))
+        marks = _marks_until(facts, outcome, t_s=t_s)
+        ranks.append(replace(facts, result=earlier_results.get(facts.rank), exit=None, ended_s=None, **marks))
     results = (facts.result for facts in ranks)
     return replace(
         evidence,
-        **_marked(evidence, outcome, t_s=t_s),
+        **_marks_until(evidence, outcome, t_s=t_s),
         **{name: tuple(x for x in getattr(evidence, name) if x.t_s <= t_s) for name in _LOOKS},
         ranks=tuple(ranks),
         result=next((result for result in results if result is not None), None if before is None else before.result),
@@ -131,13 +131,13 @@ def until(outcome: Outcome, evidence: Evidence, *, t_s: float, before: Evidence 
 _LOOKS = ("stacks", "processes", "gpus", "collectives")
 
 
-def _marked(seen: Evidence | RankFacts, outcome: Outcome, *, t_s: float) -> dict[str, Any]:
+def _marks_until(whole: Evidence | RankFacts, outcome: Outcome, *, t_s: float) -> dict[str, Any]:
     """The marks by ``t_s`` of what the watch saw until ``outcome``'s end, and the silence since the last of them."""
-    kept = tuple(mark for mark in seen.heartbeats if mark.t_s <= t_s)
-    later = len(seen.heartbeats) - len(kept)
-    last_s = kept[-1].t_s if kept else 0.0
-    silence_s = t_s - last_s if later else max(seen.silence_s + t_s - outcome.duration_s, 0.0)
-    return {"heartbeats": kept, "heartbeats_total": seen.heartbeats_total - later, "silence_s": silence_s}
+    marks = tuple(mark for mark in whole.heartbeats if mark.t_s <= t_s)
+    later = len(whole.heartbeats) - len(marks)
+    last_s = marks[-1].t_s if marks else 0.0
+    silence_s = t_s - last_s if later else max(whole.silence_s + t_s - outcome.duration_s, 0.0)
+    return {"heartbeats": marks, "heartbeats_total": whole.heartbeats_total - later, "silence_s": silence_s}
 
 
 def cut_s(parts: Iterable[tuple[Node, Evidence]]) -> float:
@@ -162,18 +162,18 @@ def cut_s(parts: Iterable[tuple[Node, Evidence]]) -> float:
     return min(ends_s) - max(begins_s) - (2 * max(errors) if several_clocks else 0.0)
 
 
-def _ended(outcome: Outcome) -> bool:
+def _ended_by_itself(outcome: Outcome) -> bool:
     """Whether a part ended by itself: whoever was seen there is not there any more."""
     return outcome.exit is not None and outcome.stopped_by is None
 
 
 def _ranks(outcome: Outcome, evidence: Evidence) -> Iterable[RankFacts]:
     """A node's ranks; where what was started is the rank itself, its exit is the rank's. Alike where all went well."""
-    exit_ = outcome.exit if _ended(outcome) else None
+    exit_ = outcome.exit if _ended_by_itself(outcome) else None
     alone = len(evidence.ranks) == 1 and evidence.ranks[0].pid == evidence.main
     for facts in evidence.ranks:
-        ended = exit_ is not None and facts.exit is None and (alone or exit_.code == 0)
-        yield replace(facts, exit=exit_, ended_s=outcome.duration_s) if ended else facts
+        is_its_exit = exit_ is not None and facts.exit is None and (alone or exit_.code == 0)
+        yield replace(facts, exit=exit_, ended_s=outcome.duration_s) if is_its_exit else facts
 
 
 def _own_numbers(ranks: Sequence[RankFacts], looks: Iterable[ProcessState]) -> list[RankFacts]:
@@ -182,30 +182,30 @@ def _own_numbers(ranks: Sequence[RankFacts], looks: Iterable[ProcessState]) -> l
     What a launcher writes before there is any rank counts as rank 0's, on every node.
     """
     claims = Counter(facts.rank for facts in ranks)
-    started = {look.parent for look in looks if look.rank >= 0}
-    return [facts for facts in ranks if claims[facts.rank] == 1 or facts.pid not in started]
+    launchers = {look.parent for look in looks if look.rank >= 0}
+    return [facts for facts in ranks if claims[facts.rank] == 1 or facts.pid not in launchers]
 
 
-def _measured(seen: Sequence[Measurement]) -> Measurement:
+def _measurement(measurements: Sequence[Measurement]) -> Measurement:
     """Of steps and facts the first node's, which has rank 0; of times and sizes what holds for all."""
-    started = [m.startup_s for m in seen if m.startup_s is not None]
+    startups_s = [m.startup_s for m in measurements if m.startup_s is not None]
     return Measurement(
-        startup_s=max(started, default=None),
-        step_s=seen[0].step_s,
-        longest_silence_s=min(m.longest_silence_s for m in seen),
-        peak_rss_bytes=sum(m.peak_rss_bytes for m in seen),
-        facts=seen[0].facts,
-        memory=tuple(sorted(_flat(m.memory for m in seen), key=_time)),
+        startup_s=max(startups_s, default=None),
+        step_s=measurements[0].step_s,
+        longest_silence_s=min(m.longest_silence_s for m in measurements),
+        peak_rss_bytes=sum(m.peak_rss_bytes for m in measurements),
+        facts=measurements[0].facts,
+        memory=tuple(sorted(_flat(m.memory for m in measurements), key=_time)),
     )
 
 
-def _pace(seen: Sequence[Pace]) -> Pace:
+def _pace(paces: Sequence[Pace]) -> Pace:
     longest: dict[tuple[str, str], float] = {}
-    for phase, edge, seconds in _flat(pace.gaps for pace in seen):
+    for phase, edge, seconds in _flat(pace.gaps for pace in paces):
         longest[phase, edge] = max(longest.get((phase, edge), 0.0), seconds)
     return Pace(
-        steps=min(pace.steps for pace in seen),
-        longest_s=max(pace.longest_s for pace in seen),
+        steps=min(pace.steps for pace in paces),
+        longest_s=max(pace.longest_s for pace in paces),
         gaps=tuple((phase, edge, seconds) for (phase, edge), seconds in sorted(longest.items())),
     )
 

@@ -100,7 +100,7 @@ class Loop:
     awaited: frozenset[str] = frozenset()
     plain: frozenset[str] = frozenset()
     tested: frozenset[str] = frozenset()
-    held: frozenset[str] = frozenset()
+    containers: frozenset[str] = frozenset()
     computed: frozenset[str] = frozenset()
     while_below: tuple[str, str] | None = None
     node: ast.While | None = field(default=None, compare=False, repr=False)
@@ -148,8 +148,8 @@ def _sets_hooks(source: str) -> bool:
     """Whether a file may have Python run a function of its own now and then, which may set what a loop waits for."""
     tree = _tree(source)
     nodes = ast.walk(tree) if tree is not None else ()
-    named = [n.attr if isinstance(n, ast.Attribute) else n.name if isinstance(n, ast.alias) else "" for n in nodes]
-    return not HOOKS.isdisjoint(named)
+    names = [n.attr if isinstance(n, ast.Attribute) else n.name if isinstance(n, ast.alias) else "" for n in nodes]
+    return not HOOKS.isdisjoint(names)
 
 
 @lru_cache(maxsize=16)
@@ -157,12 +157,12 @@ def _plain_names(source: str) -> frozenset[str]:
     """The names that all statements of a file, wherever they stand, give constants or add constants to."""
     tree = _tree(source)
     nodes = list(ast.walk(tree)) if tree is not None else []
-    given: set[str] = set()
-    plainly = _given(nodes, _is_number)
+    constants: set[str] = set()
+    plainly = _fitting_targets(nodes, _is_number)
     other: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            (given if id(node) in plainly else other).add(node.id)
+            (constants if id(node) in plainly else other).add(node.id)
         elif isinstance(node, ast.alias):
             other.add((node.asname or node.name).partition(".")[0])
         elif isinstance(node, ast.arg):
@@ -171,7 +171,7 @@ def _plain_names(source: str) -> frozenset[str]:
             other.add(node.name or "")
         elif isinstance(node, ast.MatchMapping):
             other.add(node.rest or "")
-    return frozenset(given - other) if "*" not in other else frozenset()
+    return frozenset(constants - other) if "*" not in other else frozenset()
 
 
 @lru_cache(maxsize=16)
@@ -194,12 +194,12 @@ def _plain_attributes(source: str) -> frozenset[str]:
         targets += _targets_in(simple)
         others |= _functions_in(simple)
     bases |= _objects(nodes, bases)
-    plainly = _given(nodes, _is_number)
-    given: set[str] = set()
+    plainly = _fitting_targets(nodes, _is_number)
+    constants: set[str] = set()
     for target in targets:
         name = target.attr if isinstance(target, ast.Attribute) else target.id
-        (given if id(target) in plainly else others).add(name)
-    return frozenset(f"{base}.{attribute}" for base in bases for attribute in given - others)
+        (constants if id(target) in plainly else others).add(name)
+    return frozenset(f"{base}.{attribute}" for base in bases for attribute in constants - others)
 
 
 def _is_simple(one: ast.ClassDef) -> bool:
@@ -208,7 +208,7 @@ def _is_simple(one: ast.ClassDef) -> bool:
     return not (one.bases or one.keywords or one.decorator_list or _LOOKS_UP & bound)
 
 
-def _given(nodes: Sequence[ast.AST], fits: Callable[[ast.expr | None], bool]) -> set[int]:
+def _fitting_targets(nodes: Sequence[ast.AST], fits: Callable[[ast.expr | None], bool]) -> set[int]:
     """The targets of all assignments whose value ``fits``."""
     targets: set[int] = set()
     for node in nodes:
@@ -220,11 +220,11 @@ def _given(nodes: Sequence[ast.AST], fits: Callable[[ast.expr | None], bool]) ->
 
 def _objects(nodes: Sequence[ast.AST], classes: set[str]) -> set[str]:
     """The names that only ever get an object that one of these classes makes."""
-    made = _given(nodes, lambda value: isinstance(value, ast.Call) and _called(value) in classes)
+    targets = _fitting_targets(nodes, lambda value: isinstance(value, ast.Call) and _called(value) in classes)
     objects: set[str] = set()
     others: set[str] = set()
     for name in _stored(nodes, ast.Name):
-        (objects if id(name) in made else others).add(name.id)
+        (objects if id(name) in targets else others).add(name.id)
     for node in nodes:
         if isinstance(node, ast.arg):
             others.add(node.arg)
@@ -300,9 +300,9 @@ def _loop(node: ast.For | ast.While | ast.AsyncFor, texts: Sequence[str], plain:
         sleeps=reader.sleeps,
         awaited=_awaited(node),
         plain=plain,
-        tested=frozenset(reader.tested - reader.computed - reader.held),
-        held=frozenset(reader.held),
-        computed=frozenset(reader.computed - reader.held),
+        tested=frozenset(reader.tested - reader.computed - reader.containers),
+        containers=frozenset(reader.containers),
+        computed=frozenset(reader.computed - reader.containers),
         while_below=_while_below(node.test) if isinstance(node, ast.While) else None,
         node=node if isinstance(node, ast.While) else None,
     )
@@ -312,11 +312,11 @@ def _awaited(node: ast.For | ast.While | ast.AsyncFor) -> frozenset[str]:
     """The names that the condition of a ``while`` asks; none where something in the loop sets one of them."""
     if not isinstance(node, ast.While):
         return frozenset()
-    asked = _asked(node.test, ast.Load)
-    return frozenset() if asked & _asked(node, ast.Store | ast.Del) else asked
+    names = _variables(node.test, ast.Load)
+    return frozenset() if names & _variables(node, ast.Store | ast.Del) else names
 
 
-def _asked(node: ast.AST, how: type[ast.expr_context] | UnionType) -> frozenset[str]:
+def _variables(node: ast.AST, how: type[ast.expr_context] | UnionType) -> frozenset[str]:
     """The names in a piece of code that are read or given a value, one's attribute as ``s.done``; no functions."""
     called = {id(inner.func) for inner in ast.walk(node) if isinstance(inner, ast.Call)}
     dotted = [n for n in ast.walk(node) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)]
@@ -386,7 +386,7 @@ class _Reader(ast.NodeVisitor):
         self.asks = self.sleeps = False
         self.attributes: set[str] = set()
         self.tested: set[str] = set()
-        self.held: set[str] = set()
+        self.containers: set[str] = set()
         self.computed: set[str] = set()
 
     def visit(self, node: ast.AST) -> None:
@@ -399,14 +399,14 @@ class _Reader(ast.NodeVisitor):
             self.attributes.add(ast.unparse(node))
             return
         if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
-            self.held.add(node.value.id)
+            self.containers.add(node.value.id)
             self.visit(node.slice)
             return
         if not isinstance(node, _HARMLESS):
             self.kind = ""
             return
         if isinstance(node, ast.For):
-            self.held |= _names(node.iter) - _names(node.target)  # what gives its items one by one may be at work
+            self.containers |= _names(node.iter) - _names(node.target)  # what gives items one by one may be at work
         if isinstance(node, ast.BinOp | ast.Compare | ast.AugAssign):
             self.computed |= _names(node)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
@@ -417,7 +417,7 @@ class _Reader(ast.NodeVisitor):
     def _call(self, node: ast.Call) -> None:
         if isinstance(node.func, ast.Name) and node.func.id in QUICK and not node.keywords:
             if node.func.id == "len" and isinstance(node.args[0], ast.Name):
-                self.held.add(node.args[0].id)
+                self.containers.add(node.args[0].id)
                 return
             for argument in node.args:
                 self.computed |= _names(argument)
@@ -469,9 +469,9 @@ def with_variables(sample: StackSample, variables: Sequence[Variables], source_o
     locals_of = {(main.tid, index_of[row.outer]): {**row.shared, **row.locals} for row in variables}
     shared_of = {(main.tid, index_of[row.outer]): frozenset(row.shared) for row in variables}
     again = loop_samples(replace(sample, threads=(main,)), locals_of, source_of, shared_of)
-    read = [loop for loop in again if loop.outer in index_of]
-    kept = [loop for loop in sample.loops if loop.tid != main.tid or loop.outer not in index_of]
-    return replace(sample, loops=tuple(sorted([*read, *kept], key=lambda loop: (loop.tid != main.tid, loop.depth))))
+    fresh = [loop for loop in again if loop.outer in index_of]
+    others = [loop for loop in sample.loops if loop.tid != main.tid or loop.outer not in index_of]
+    return replace(sample, loops=tuple(sorted([*fresh, *others], key=lambda loop: (loop.tid != main.tid, loop.depth))))
 
 
 def loop_samples(
@@ -485,7 +485,7 @@ def loop_samples(
     ``locals_of`` gives the variables of a frame as text, by thread and the frame's index in it, and ``shared_of`` which
     of them are globals; ``source_of`` the source of a file. Frames without source are left out.
     """
-    found: list[LoopSample] = []
+    loops: list[LoopSample] = []
     for thread in sample.threads:
         depth = 0
         for index, frame in enumerate(thread.frames):
@@ -496,9 +496,10 @@ def loop_samples(
                 values = locals_of.get((thread.tid, index), {})
                 place = (thread.tid, depth, len(thread.frames) - index)
                 shared = (shared_of or {}).get((thread.tid, index), frozenset())
-                found += [_seen(loop, frame, values, place, shared) for loop in read_loops(source, line=frame.line)]
+                around = read_loops(source, line=frame.line)
+                loops += [_loop_sample(loop, frame, values, place, shared) for loop in around]
             depth += frame.function.rpartition(".")[2] not in ASKS
-    return tuple(found)
+    return tuple(loops)
 
 
 def endless_by_source(sample: StackSample, source_of: Mapping[str, str]) -> tuple[LoopSample, ...]:
@@ -506,7 +507,7 @@ def endless_by_source(sample: StackSample, source_of: Mapping[str, str]) -> tupl
     return tuple(loop for loop in loop_samples(sample, {}, source_of) if loop.endless)
 
 
-def _seen(
+def _loop_sample(
     loop: Loop, frame: Frame, values: Mapping[str, str], place: tuple[int, int, int], shared: frozenset[str]
 ) -> LoopSample:
     whole = {name: int(text) for name, text in values.items() if _WHOLE.fullmatch(text)}
@@ -560,7 +561,7 @@ def _endless(loop: Loop, values: Mapping[str, str]) -> str:
         return ""
     if loop.forever:
         return f"it has no way out and {'only sleeps' if loop.sleeps else 'calls nothing that could raise'}"
-    waits = loop.sleeps and not loop.asks and not loop.held and loop.awaited
+    waits = loop.sleeps and not loop.asks and not loop.containers and loop.awaited
     if waits and all(_is_plain(name, loop, values) for name in loop.awaited):
         return "it only sleeps, and nothing in it changes what it waits for"
     return ""
@@ -568,7 +569,7 @@ def _endless(loop: Loop, values: Mapping[str, str]) -> str:
 
 def _turns_for_ever(loop: Loop, whole: Mapping[str, int], shared: frozenset[str]) -> str:
     """Why a loop that computes with its own whole numbers alone never ends, whatever they become; or empty."""
-    if loop.node is None or loop.leaves or loop.sleeps or loop.kind != "locals" or loop.held:
+    if loop.node is None or loop.leaves or loop.sleeps or loop.kind != "locals" or loop.containers:
         return ""
     own = {name: value for name, value in whole.items() if name not in shared}
     return "its condition holds whatever its numbers become" if holds_for_ever(loop.node, own) else ""
@@ -577,13 +578,13 @@ def _turns_for_ever(loop: Loop, whole: Mapping[str, int], shared: frozenset[str]
 def _needs(loop: Loop, values: Mapping[str, str], shared: frozenset[str]) -> str:
     if not loop.kind or loop.sleeps or (loop.forever and not loop.leaves):
         return ""
-    if (_alone(loop.computed, loop) | loop.held) - values.keys():
+    if (_alone(loop.computed, loop) | loop.containers) - values.keys():
         return UNSEEN
     if not _computes_numbers(loop, values):
         return ""
     if not all(_PLAIN.fullmatch(values[name]) or values[name][:1] in _HOLDS for name in loop.tested & values.keys()):
         return ""  # what is asked whether it is true may be shared with another process, as a tensor can be
-    used = loop.tested | loop.computed | loop.held
+    used = loop.tested | loop.computed | loop.containers
     if loop.kind == "threads" or used - values.keys():
         return "threads"
     return "python" if used & shared else "locals"
@@ -594,9 +595,9 @@ def _computes_numbers(loop: Loop, values: Mapping[str, str]) -> bool:
 
     An attribute of what is not known to be plain may lie in memory that is shared; one of ``self`` hardly does.
     """
-    known = {name for name in loop.attributes if not name.startswith("self.")} <= loop.plain
-    plain = known and all(_is_plain(name, loop, values) for name in _alone(loop.computed, loop))
-    return bool(loop.kind) and plain and all(values.get(name, "?")[:1] in _HOLDS for name in loop.held)
+    attributes = {name for name in loop.attributes if not name.startswith("self.")}
+    plain = attributes <= loop.plain and all(_is_plain(name, loop, values) for name in _alone(loop.computed, loop))
+    return bool(loop.kind) and plain and all(values.get(name, "?")[:1] in _HOLDS for name in loop.containers)
 
 
 def _alone(names: frozenset[str], loop: Loop) -> frozenset[str]:
@@ -614,22 +615,22 @@ def _is_plain(name: str, loop: Loop, values: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a loop is: ``value`` of ``bound`` turns (None: not known), ``per_s`` a second; ``left_s`` to its end."""
+    """How far a loop is: ``value`` of ``bound`` turns (None: not known), ``per_s`` a second, ``remaining_s`` to go."""
 
     name: str
     value: int
     bound: int | None
     per_s: float
-    left_s: float | None
+    remaining_s: float | None
     loop: LoopSample
     ids: tuple[str, ...]
 
     def __str__(self) -> str:
         of = f" of {self.bound}" if self.bound is not None else ""
         rate = f"{self.per_s:.0f} a second" if self.per_s >= 10 else f"{self.per_s:.2g} a second"
-        left = f"; this loop needs {self.left_s:.0f} s more" if self.left_s is not None else ""
+        rest = f"; this loop needs {self.remaining_s:.0f} s more" if self.remaining_s is not None else ""
         file = self.loop.file.rpartition("/")[2]
-        return f"{self.name} is {self.value}{of} in {self.loop.function} ({file}:{self.loop.header_line}), {rate}{left}"
+        return f"{self.name} is {self.value}{of} in {self.loop.function} ({file}:{self.loop.header_line}), {rate}{rest}"
 
 
 def progress(samples: Sequence[StackSample]) -> tuple[Progress, ...]:
@@ -638,21 +639,21 @@ def progress(samples: Sequence[StackSample]) -> tuple[Progress, ...]:
     A loop within one that turned began anew in between: that its counter grew, too, means nothing. Nor does any within
     one that turned and, by its source, has no end to get to.
     """
-    found = [one for seen in _same_loop(samples) if (one := _grows(seen)) is not None]
-    found.sort(key=lambda one: (one.loop.outer, one.loop.header_line))
-    turned = next((i for i, one in enumerate(found) if one.bound is not None), len(found))
-    unending = next((i for i, one in enumerate(found) if one.loop.unending), len(found))
-    return tuple(found[: min(turned + 1, unending)])
+    loops = [one for moments in _same_loop(samples) if (one := _grows(moments)) is not None]
+    loops.sort(key=lambda one: (one.loop.outer, one.loop.header_line))
+    turned = next((i for i, one in enumerate(loops) if one.bound is not None), len(loops))
+    unending = next((i for i, one in enumerate(loops) if one.loop.unending), len(loops))
+    return tuple(loops[: min(turned + 1, unending)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remainder:
-    """How long what a process is at will take: ``left_s`` more, or ``at_least`` that where an outer loop is unknown.
+    """How long a process's loops will take: ``remaining_s``, or ``at_least`` that where an outer loop is unknown.
 
     ``around`` are the lists that the loops around the innermost one go through.
     """
 
-    left_s: float
+    remaining_s: float
     at_least: bool
     around: tuple[Position, ...] = ()
 
@@ -673,7 +674,7 @@ def remainder(samples: Sequence[StackSample]) -> Remainder | None:
     rate = (last - first) / (last_s - first_s) if last_s > first_s else _rate_of_innermost(samples, telling)
     if rate <= 0.0:
         return None
-    return Remainder(left_s=(1.0 - last) / rate, at_least=_is_within_unknown(telling), around=telling.positions)
+    return Remainder(remaining_s=(1.0 - last) / rate, at_least=_is_within_unknown(telling), around=telling.positions)
 
 
 def _rate_of_innermost(samples: Sequence[StackSample], telling: StackSample) -> float:
@@ -698,16 +699,16 @@ def _shape(sample: StackSample) -> list[tuple[int, int, int]]:
 
 def _share(sample: StackSample) -> float:
     share = 0.0
-    for _, _, done, turns in reversed(_levels(sample)):
-        share = (done + share) / turns
+    for _, _, turn, turns in reversed(_levels(sample)):
+        share = (turn + share) / turns
     return share
 
 
 def _is_within_unknown(sample: StackSample) -> bool:
     """Whether a loop of unknown length lies around the known ones; the outermost, where it trains, aside."""
-    known = {outer for outer, *_ in _levels(sample)}
+    bounded = {outer for outer, *_ in _levels(sample)}
     around = {loop.outer for loop in sample.loops if loop.tid == sample.pid}
-    return any(min(around) < outer < max(known) for outer in around - known)
+    return any(min(around) < outer < max(bounded) for outer in around - bounded)
 
 
 def goes_nowhere(
@@ -731,22 +732,22 @@ def goes_nowhere(
 
 def may_be_endless(samples: Sequence[StackSample], *, tid: int) -> LoopSample | None:
     """The innermost loop of a thread, if nothing that was seen of it changes and it calls nothing; None otherwise."""
-    for seen in _same_loop(samples):
-        last = seen[-1].loop
-        if last.tid != tid or last.depth != 0 or seen[-1].t_s - seen[0].t_s < LEAST_S:
+    for moments in _same_loop(samples):
+        last = moments[-1].loop
+        if last.tid != tid or last.depth != 0 or moments[-1].t_s - moments[0].t_s < LEAST_S:
             continue
-        same = len({(one.loop.state, one.loop.needs) for one in seen}) == 1
-        if all(one.loop.endless for one in seen) or (same and last.needs):
+        same = len({(one.loop.state, one.loop.needs) for one in moments}) == 1
+        if all(one.loop.endless for one in moments) or (same and last.needs):
             return last
     return None
 
 
 def sleeps_for_ever(samples: Sequence[StackSample], *, tid: int) -> LoopSample | None:
     """The loop without a way out in which a thread was seen to sleep in all of the last samples; None otherwise."""
-    seen: list[LoopSample] = []
+    loops: list[LoopSample] = []
     for sample in samples[-SAMPLES:]:
-        seen += [loop for loop in sample.loops if loop.tid == tid and loop.depth == 0 and loop.endless][:1]
-    return seen[-1] if len(seen) == SAMPLES and len({_key(loop) for loop in seen}) == 1 else None
+        loops += [loop for loop in sample.loops if loop.tid == tid and loop.depth == 0 and loop.endless][:1]
+    return loops[-1] if len(loops) == SAMPLES and len({_key(loop) for loop in loops}) == 1 else None
 
 
 def changes(samples: Sequence[StackSample]) -> LoopSample | None:
@@ -755,27 +756,27 @@ def changes(samples: Sequence[StackSample]) -> LoopSample | None:
     They differ between samples, and the loop calls what may be at work, or the number that it compares comes nearer to
     what it is compared with. A loop of plain numbers that turn in a circle may not.
     """
-    for seen in _same_loop(samples):
-        last = seen[-1].loop
-        if len({one.loop.state for one in seen}) == 1 or last.endless:
+    for moments in _same_loop(samples):
+        last = moments[-1].loop
+        if len({one.loop.state for one in moments}) == 1 or last.endless:
             continue
-        if not last.needs or _comes_nearer(seen):
+        if not last.needs or _comes_nearer(moments):
             return last
     return None
 
 
-def _comes_nearer(seen: Sequence[_Moment]) -> bool:
+def _comes_nearer(moments: Sequence[_Moment]) -> bool:
     """Whether ``while x > n`` was seen with ever smaller x, or with one whose values are not kept; so for ``<``."""
-    tree = _tree(f"{seen[-1].loop.header} pass")
+    tree = _tree(f"{moments[-1].loop.header} pass")
     if tree is None or len(tree.body) != 1:
         return True
     test = tree.body[0].test if isinstance(tree.body[0], ast.While) else None
     if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.left, ast.Name):
         return False
-    values = [dict(one.loop.counters).get(test.left.id) for one in seen]
+    values = [dict(one.loop.counters).get(test.left.id) for one in moments]
     numbers = [value for value in values if value is not None]
     steps = [after - before for before, after in pairwise(numbers)]
-    if len(numbers) < len(seen):
+    if len(numbers) < len(moments):
         return True
     if isinstance(test.ops[0], ast.Gt | ast.GtE):
         return all(step < 0 for step in steps)
@@ -798,14 +799,9 @@ def _same_loop(samples: Sequence[StackSample]) -> list[list[_Moment]]:
         return []
     groups: list[list[_Moment]] = []
     for wanted in last[-1].loops:
-        seen = [
-            _Moment(loop, sample.t_s, sample.id)
-            for sample in last
-            for loop in sample.loops
-            if _key(loop) == _key(wanted)
-        ]
-        if len(seen) == SAMPLES:
-            groups.append(seen)
+        moments = [_Moment(loop, s.t_s, s.id) for s in last for loop in s.loops if _key(loop) == _key(wanted)]
+        if len(moments) == SAMPLES:
+            groups.append(moments)
     return groups
 
 
@@ -813,28 +809,28 @@ def _key(loop: LoopSample) -> tuple[object, ...]:
     return loop.tid, loop.outer, loop.function, loop.file, loop.header_line
 
 
-def _grows(seen: Sequence[_Moment]) -> Progress | None:
-    last = seen[-1].loop
-    seconds = seen[-1].t_s - seen[0].t_s
+def _grows(moments: Sequence[_Moment]) -> Progress | None:
+    last = moments[-1].loop
+    seconds = moments[-1].t_s - moments[0].t_s
     if last.header.startswith("while") and last.bound is None:
         return None  # what merely counts on may do so for ever
     for name in [last.counter] if last.counter else [name for name, _ in last.counters]:
-        values = [dict(one.loop.counters).get(name) for one in seen]
+        values = [dict(one.loop.counters).get(name) for one in moments]
         numbers = [value for value in values if value is not None]
-        if len(numbers) < len(seen) or seconds <= 0 or numbers[-1] <= numbers[0]:
+        if len(numbers) < len(moments) or seconds <= 0 or numbers[-1] <= numbers[0]:
             continue
         if any(later < earlier for earlier, later in pairwise(numbers)):
             continue
         per_s = (numbers[-1] - numbers[0]) / seconds
         bound = last.bound if name == last.counter else None
-        left_s = (bound - numbers[-1]) / per_s if bound is not None and bound >= numbers[-1] else None
+        remaining_s = (bound - numbers[-1]) / per_s if bound is not None and bound >= numbers[-1] else None
         return Progress(
             name=name,
             value=numbers[-1],
             bound=bound,
             per_s=per_s,
-            left_s=left_s,
+            remaining_s=remaining_s,
             loop=last,
-            ids=tuple(one.stack for one in seen),
+            ids=tuple(one.stack for one in moments),
         )
     return None

@@ -127,18 +127,18 @@ def agreed_meeting(samples: Sequence[StackSample]) -> Meeting | None:
     native = [sample for sample in last if sample.native]
     chosen = native if len(native) > 1 or (native and same_stacks(last)) else last
     threads = [deciding_thread(sample) for sample in chosen]
-    found = {meeting_of(thread) if thread is not None else None for thread in threads}
-    return found.pop() if len(found) == 1 and len(last) > 1 else None
+    meetings = {meeting_of(thread) if thread is not None else None for thread in threads}
+    return meetings.pop() if len(meetings) == 1 and len(last) > 1 else None
 
 
 def _inside(thread: ThreadStack) -> tuple[Frame, ...]:
     """The innermost Python frames as long as they are torch.distributed's or the standard library's."""
-    found: list[Frame] = []
+    frames: list[Frame] = []
     for frame in python_frames(thread):
         if not (_DISTRIBUTED.search(frame.file) or is_stdlib(frame)):
             break
-        found.append(frame)
-    return tuple(frame for frame in found if _DISTRIBUTED.search(frame.file))
+        frames.append(frame)
+    return tuple(frame for frame in frames if _DISTRIBUTED.search(frame.file))
 
 
 def _caller(thread: ThreadStack) -> Frame | None:

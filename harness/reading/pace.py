@@ -61,8 +61,8 @@ UNUSUAL = 1.5
 
 def longest_at_s(pace: Pace, mark: Heartbeat) -> float | None:
     """The longest gap that began as ``mark`` did, seconds; None while the trial is new to it or has no pace."""
-    found = (seconds for phase, edge, seconds in pace.gaps if (phase, edge) == (mark.phase, mark.edge))
-    return next(found, None) if pace.steps >= STEPS else None
+    gaps_s = (seconds for phase, edge, seconds in pace.gaps if (phase, edge) == (mark.phase, mark.edge))
+    return next(gaps_s, None) if pace.steps >= STEPS else None
 
 
 def suspicious_s(pace: Pace) -> float:
@@ -81,13 +81,13 @@ def busy_patience_s(pace: Pace, last: Heartbeat | None, trial: Trial, *, trainin
     A hundred times what passed trials predict, or what this phase of this trial took before; the lesser of the two, if
     both are known, and four times the limit where neither is.
     """
-    known: list[float] = []
+    patiences_s: list[float] = []
     own_s = own_busy_patience_s(pace, last, trial) if training else None
     if own_s is not None:
-        known.append(own_s)
+        patiences_s.append(own_s)
     if trial.prediction is not None:
-        known.append(max(BUSY_S, HUNDREDFOLD * trial.prediction.silence_s))
-    return min(known, default=WATCHED * silence_limit(trial.budget, training=training).seconds)
+        patiences_s.append(max(BUSY_S, HUNDREDFOLD * trial.prediction.silence_s))
+    return min(patiences_s, default=WATCHED * silence_limit(trial.budget, training=training).seconds)
 
 
 def own_busy_patience_s(pace: Pace, last: Heartbeat | None, trial: Trial) -> float | None:

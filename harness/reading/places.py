@@ -93,12 +93,12 @@ class RankMotion:
     wchan: str
 
 
-def group_ranks(seen: Iterable[RankSeen]) -> tuple[RankGroup, ...]:
+def group_ranks(ranks: Iterable[RankSeen]) -> tuple[RankGroup, ...]:
     """The ranks by place, the fewest first: the odd one out is read first."""
     by_place: dict[tuple[object, ...], list[RankSeen]] = {}
-    for rank in seen:
+    for rank in ranks:
         by_place.setdefault(_place(rank), []).append(rank)
-    groups = [_group(ranks) for ranks in by_place.values()]
+    groups = [_group(together) for together in by_place.values()]
     return tuple(sorted(groups, key=lambda group: (len(group.ranks), not group.missing, _order(group.ranks[0]))))
 
 
@@ -188,8 +188,8 @@ def _motion(windows: Sequence[Window], *, thread_still: bool, wchan: str) -> Ran
 
 def _thread(look: ProcessState, tid: int | None) -> ThreadState | None:
     # A sample that names no kernel thread number (faulthandler's) is of the main thread at best.
-    found = next((thread for thread in look.threads if thread.tid == tid), None)
-    return found or next((thread for thread in look.threads if thread.tid == look.pid), None)
+    own = next((thread for thread in look.threads if thread.tid == tid), None)
+    return own or next((thread for thread in look.threads if thread.tid == look.pid), None)
 
 
 def _own(thread: ThreadStack) -> tuple[Frame, ...]:
@@ -226,12 +226,12 @@ def _group(ranks: list[RankSeen]) -> RankGroup:
 
 def _lines(thread: ThreadStack) -> dict[tuple[str, str, int], int]:
     """The line of every frame, by function, file and how often it came before: recursion gives many of the same."""
-    seen: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     lines: dict[tuple[str, str, int], int] = {}
     for frame in thread.frames:
         key = bare(frame), frame.file
-        lines[*key, seen[key]] = frame.line
-        seen[key] += 1
+        lines[*key, counts[key]] = frame.line
+        counts[key] += 1
     return lines
 
 

@@ -42,17 +42,18 @@ class Job:
     """The processes of a trial and how they depend on each other in the present silence.
 
     ``leaders`` are the processes whose going on is the trial's: the ranks, or the one that trains. ``ranks`` are the
-    PIDs of those that are there; ``gone`` have ended by themselves, ``elsewhere`` should be and were never seen.
-    ``parted`` is where the flight recorders show that ranks part, group by group, the most telling first; ``circle``
-    names two groups whose operations wait for each other. A rank that the last looks missed counts as elsewhere.
+    PIDs of those that are there; ``ended_ranks`` ended by themselves, ``elsewhere`` should be and were never seen.
+    ``divergences`` are where the flight recorders show that ranks part, group by group, the most telling first;
+    ``circle`` names two groups whose operations wait for each other. A rank that the last looks missed counts as
+    elsewhere.
     """
 
     stand: Mapping[int, Standing]
     leaders: tuple[int, ...]
     ranks: Mapping[int, int]
-    gone: frozenset[int] = field(default=frozenset())
+    ended_ranks: frozenset[int] = field(default=frozenset())
     elsewhere: frozenset[int] = field(default=frozenset())
-    parted: tuple[Divergence, ...] = ()
+    divergences: tuple[Divergence, ...] = ()
     circle: str = ""
 
     def rank_of(self, pid: int) -> int | None:
@@ -64,7 +65,7 @@ class Job:
     @property
     def several(self) -> bool:
         """Whether more than one rank trains, here or elsewhere."""
-        return len(self.ranks) + len(self.gone) + len(self.elsewhere) > 1
+        return len(self.ranks) + len(self.ended_ranks) + len(self.elsewhere) > 1
 
     @property
     def leader(self) -> Standing | None:
@@ -77,23 +78,22 @@ class Job:
 
 
 def job_of(
-    evidence: Evidence, *, since_s: float, main: int | None, ended: Iterable[int] = (), related: bool = True
+    evidence: Evidence, *, since_s: float, main: int | None, ended_ranks: Iterable[int] = (), related: bool = True
 ) -> Job:
     """The job in the silence that began at ``since_s``. ``main`` is the process that trains where there are no ranks.
 
-    ``ended`` are ranks that are known to have ended. ``related`` False leaves out who waits for whom: of the evidence
-    of one rank of several nobody asks that.
+    ``related`` False leaves out who waits for whom: of the evidence of one rank of several nobody asks that.
     """
     stand = standings(evidence, since_s=since_s)
-    gone = frozenset(ended)
-    ranks = {facts.rank: facts.pid for facts in evidence.ranks if facts.pid is not None and facts.rank not in gone}
-    ranks = {rank: pid for rank, pid in ranks.items() if pid in stand}
-    named = {facts.rank for facts in evidence.ranks}
+    ended_ranks = frozenset(ended_ranks)
+    ranks = {facts.rank: facts.pid for facts in evidence.ranks if facts.pid is not None and facts.pid in stand}
+    ranks = {rank: pid for rank, pid in ranks.items() if rank not in ended_ranks}
+    numbers = {facts.rank for facts in evidence.ranks}
     everybody = _everybody(evidence.world)
-    elsewhere = (everybody | named).difference(ranks, gone) if named or gone else everybody
+    elsewhere = (everybody | numbers).difference(ranks, ended_ranks) if numbers or ended_ranks else everybody
     leader = main if main in stand else _root(stand)
     leaders = tuple(ranks.values()) or (() if leader is None else (leader,))
-    job = Job(stand=stand, leaders=leaders, ranks=ranks, gone=gone, elsewhere=elsewhere)
+    job = Job(stand=stand, leaders=leaders, ranks=ranks, ended_ranks=ended_ranks, elsewhere=elsewhere)
     if not job.several:
         gpus = Gpus(evidence.gpus)
         return replace(job, stand={**stand, **{pid: _alone(stand[pid], gpus) for pid in leaders}})
@@ -123,26 +123,26 @@ _AT_WORK = Chance(how="it waits for its GPU, which may be at work", ender=Ender.
 
 def spins(one: Standing, gpus: Gpus) -> bool:
     """Whether the GPU of a process was seen for some time to be occupied all the time by what works on nothing."""
-    seen = gpus.of({one.pid}, since_s=one.looks[0].t_s - 1.0)
-    return bool(seen) and all(gpu.occupied_by_nothing and gpu.seconds >= SPIN_S and gpu.tells_power for gpu in seen)
+    views = gpus.of({one.pid}, since_s=one.looks[0].t_s - 1.0)
+    return bool(views) and all(gpu.occupied_by_nothing and gpu.seconds >= SPIN_S and gpu.tells_power for gpu in views)
 
 
-def late_ranks(parted: Divergence) -> tuple[int, ...]:
+def late_ranks(divergence: Divergence) -> tuple[int, ...]:
     """Of an operation that all ranks handed over, those on whose device it has not begun though it has on others."""
-    states = {rank: call.state for rank, call in parted.calls if call is not None}
-    if parted.parting is not Parting.TOGETHER or "started" not in states.values():
+    states = {rank: call.state for rank, call in divergence.calls if call is not None}
+    if divergence.parting is not Parting.TOGETHER or "started" not in states.values():
         return ()
     return tuple(sorted(rank for rank, state in states.items() if state == "scheduled"))
 
 
-class _Parted:
-    """A divergence as every rank asks of it: ``called`` are the ranks that made the call, ``met`` all that count."""
+class _Split:
+    """A divergence as a rank asks of it: ``called`` are the ranks that made the call, ``members`` all that count."""
 
     def __init__(self, divergence: Divergence) -> None:
         self.parting, self.odd = divergence.parting, divergence.odd
         self.differs = divergence.parting in (Parting.OPERATION, Parting.SHAPE)
         self.late = late_ranks(divergence)
-        self.met = frozenset(rank for rank, _ in divergence.calls)
+        self.members = frozenset(rank for rank, _ in divergence.calls)
         self.called = frozenset(rank for rank, call in divergence.calls if call is not None)
 
     def missing_for(self, rank: int) -> tuple[int, ...]:
@@ -162,9 +162,9 @@ class _Relations:
     """Who waits for whom: what is the same for many ranks is worked out once, or a job of thousands is never judged."""
 
     def __init__(self, job: Job, evidence: Evidence) -> None:
-        parted = partings(evidence.collectives, world=evidence.world or len(job.ranks))
-        self._job = replace(job, parted=parted, circle=crossed(evidence.collectives))
-        self._parted = [_Parted(divergence) for divergence in parted]
+        divergences = partings(evidence.collectives, world=evidence.world or len(job.ranks))
+        self._job = replace(job, divergences=divergences, circle=crossed(evidence.collectives))
+        self._splits = [_Split(divergence) for divergence in divergences]
         self._gpus = Gpus(evidence.gpus)
         self._world, self._nodes = evidence.world, evidence.nodes
         self._states: dict[int, list[CollectiveState]] = {}
@@ -188,16 +188,16 @@ class _Relations:
         one = replace(one, meeting=meeting)
         if meeting is None or not self._waits_there(one, rank):
             return one
-        if self._job.circle or any(parted.differs and rank in parted.met for parted in self._parted):
+        if self._job.circle or any(split.differs and rank in split.members for split in self._splits):
             return replace(one, chances=())
-        if any(rank in parted.late for parted in self._parted):
+        if any(rank in split.late for split in self._splits):
             return replace(one, chances=() if spins(one, self._gpus) else (_AT_WORK,))
-        missing = tuple(found for parted in self._parted if (found := parted.missing_for(rank)))
+        missing = tuple(ranks for split in self._splits if (ranks := split.missing_for(rank)))
         if missing:
             return replace(one, chances=self._until_they_come(frozenset[int]().union(*missing)))
         if meeting.kind == "gpu" and not self._gpu_waits_for_ranks(one, rank):
             return replace(one, chances=() if spins(one, self._gpus) else (_AT_WORK,))
-        without_it = [parted.waiting_for(rank) for parted in self._parted if meeting.kind != "gpu"]
+        without_it = [split.waiting_for(rank) for split in self._splits if meeting.kind != "gpu"]
         return replace(one, chances=self._in_meeting(rank, meeting, frozenset[int]().union(*without_it)))
 
     def _handed_over(self, one: Standing, rank: int) -> Meeting | None:
@@ -233,8 +233,8 @@ class _Relations:
 
     def _until_they_come(self, missing: frozenset[int]) -> tuple[Chance, ...]:
         if missing not in self._waits:
-            chances = [self._until(rank) for rank in sorted(missing - self._job.gone)]
-            if missing & self._job.gone and self._launchers:
+            chances = [self._until(rank) for rank in sorted(missing - self._job.ended_ranks)]
+            if missing & self._job.ended_ranks and self._launchers:
                 chances.append(Chance(how="what started a rank that has ended may start it anew", who=self._launchers))
             self._waits[missing] = tuple(chances)
         return self._waits[missing]
@@ -253,11 +253,11 @@ class _Relations:
         """
         job = self._job
         others = len(job.ranks) > 1
-        missing = self._apart(rank, meeting, elsewhere) | job.elsewhere | job.gone
+        missing = self._apart(rank, meeting, elsewhere) | job.elsewhere | job.ended_ranks
         chances = self._until_they_come(missing)
         if others and not missing and not self._is_for_ever(meeting):
             chances += (Chance(how="all ranks are there, and what connects them may be slow", ender=Ender.MACHINE),)
-        if meeting.name in MEETINGS and not job.gone and not others:
+        if meeting.name in MEETINGS and not job.ended_ranks and not others:
             chances += (Chance(how="ranks that are not here may still come", ender=Ender.MACHINE),)
         return chances
 

@@ -159,16 +159,16 @@ def standings(evidence: Evidence, *, since_s: float) -> dict[int, Standing]:
         if sample.t_s > since_s and sample.threads:
             samples.setdefault(sample.pid, []).append(sample)
     round_before_s: dict[int, float] = {}  # of each node: every one is looked at in rounds of its own
-    for pid, seen in looks.items():
-        if len(seen) > 1:
-            round_before_s[pid // PIDS] = max(round_before_s.get(pid // PIDS, 0.0), seen[-2].t_s)
-    known = frozenset(pid for pid, seen in looks.items() if _still_there(seen, round_before_s.get(pid // PIDS, 0.0)))
+    for pid, own in looks.items():
+        if len(own) > 1:
+            round_before_s[pid // PIDS] = max(round_before_s.get(pid // PIDS, 0.0), own[-2].t_s)
+    job_pids = frozenset(pid for pid, own in looks.items() if _still_there(own, round_before_s.get(pid // PIDS, 0.0)))
     below: dict[int, set[int]] = {}
-    for pid in known:
+    for pid in job_pids:
         below.setdefault(looks[pid][-1].parent, set()).add(pid)
     return {
-        pid: standing(looks[pid], samples.get(pid, []), known=known, children=frozenset(below.get(pid, ())))
-        for pid in sorted(known)
+        pid: standing(looks[pid], samples.get(pid, []), job_pids=job_pids, children=frozenset(below.get(pid, ())))
+        for pid in sorted(job_pids)
     }
 
 
@@ -181,40 +181,40 @@ def standing(
     looks: Sequence[ProcessState],
     samples: Sequence[StackSample],
     *,
-    known: frozenset[int] = frozenset(),
+    job_pids: frozenset[int] = frozenset(),
     children: frozenset[int] = frozenset(),
 ) -> Standing:
-    """One process by its own looks and samples; ``known`` are the PIDs of the job, ``children`` its own children."""
+    """One process by its own looks and samples; ``job_pids`` are the PIDs of the job, ``children`` its own children."""
     looks = with_calls(looks)
     last = looks[-1]
     moved = motion(looks, samples)
     dumps_s = dump_times(samples)
-    taken = tuple(s for s in samples if len(dumps_s) < SAMPLES or s.t_s >= dumps_s[-SAMPLES])
-    thread = best_thread(taken)
+    latest = tuple(s for s in samples if len(dumps_s) < SAMPLES or s.t_s >= dumps_s[-SAMPLES])
+    thread = best_thread(latest)
     main = next((t for t in last.threads if t.tid == last.pid), last.threads[0] if last.threads else None)
     state = _state_of(last, thread) or main
     wait = wait_of(state) if state is not None else None
-    meeting = None if any(sample.ran for sample in taken) else agreed_meeting(samples)
+    meeting = None if any(sample.ran for sample in latest) else agreed_meeting(samples)
     polls = moved is not None and moved.polls and state is not None and bool(state.timed)
     asks = polls and thread is not None and asks_again(thread)
     # Whoever has started nobody asks the process that started it: a loader's worker without work.
-    asked = (children or frozenset({last.parent}) & known) if asks else frozenset[int]()
-    told = () if asked or last.state == "T" else tuple(_told(last, thread, children))
+    peers = (children or frozenset({last.parent}) & job_pids) if asks else frozenset[int]()
+    by_signal = () if peers or last.state == "T" else tuple(_by_signals(last, thread, children))
     return Standing(
         pid=last.pid,
         rank=last.rank,
         parent=last.parent,
         command=last.command,
         looks=tuple(looks),
-        samples=taken,
+        samples=latest,
         motion=moved,
         thread=thread,
         state=state,
         wait=wait,
         meeting=meeting,
-        asks=bool(asked),
-        chances=(*_chances(last, moved, taken, state, thread, known=known, asked=asked), *told),
-        helps=tuple(_helps(moved, taken, state, known=known)),
+        asks=bool(peers),
+        chances=(*_chances(last, moved, latest, state, thread, job_pids=job_pids, peers=peers), *by_signal),
+        helps=tuple(_helps(moved, latest, state, job_pids=job_pids)),
     )
 
 
@@ -230,8 +230,8 @@ def _chances(
     state: ThreadState | None,
     thread: ThreadStack | None,
     *,
-    known: frozenset[int],
-    asked: frozenset[int],
+    job_pids: frozenset[int],
+    peers: frozenset[int],
 ) -> Iterable[Chance]:
     if last.threads and all(t.state in "Tt" for t in last.threads):
         yield Chance(how=f"it is stopped (state {last.state}), and somebody may continue it", ender=Ender.SOMEBODY)
@@ -239,8 +239,8 @@ def _chances(
     if moved is None:
         yield Chance(how="there were no two undisturbed looks at it", ender=Ender.UNKNOWN)
         return
-    if asked:
-        yield Chance(how="it asks other processes again and again", who=asked)
+    if peers:
+        yield Chance(how="it asks other processes again and again", who=peers)
         return
     keeper = gil_holder(samples)
     if moved.has_changed:
@@ -255,7 +255,7 @@ def _chances(
         # Whoever waits for the interpreter's lock waits for the thread that keeps it.
         counted = [t for t in moved.threads if t.tid == keeper]
         for holder in counted:
-            yield from _chances_of(holder, pid=last.pid, known=known)
+            yield from _chances_of(holder, pid=last.pid, job_pids=job_pids)
         if counted:
             return
     if state is None:
@@ -263,9 +263,9 @@ def _chances(
         return
     wait = wait_of(state)
     if wait is not None and (Ender.PROCESS in wait.enders or last.pid in wait.holders):
-        yield from _of_threads(moved, samples, state, thread, known=known)
+        yield from _of_threads(moved, samples, state, thread, job_pids=job_pids)
     if wait is None or wait.outside or Ender.PROCESS not in wait.enders:
-        yield from _chances_of(state, pid=last.pid, known=known)
+        yield from _chances_of(state, pid=last.pid, job_pids=job_pids)
 
 
 def _moves(moved: Motion, state: ThreadState | None) -> Iterable[Chance]:
@@ -282,7 +282,7 @@ def _of_threads(
     state: ThreadState,
     thread: ThreadStack | None,
     *,
-    known: frozenset[int],
+    job_pids: frozenset[int],
 ) -> Iterable[Chance]:
     """Who may wake a thread that waits for a lock of its own process: any other thread of it that may itself go on."""
     only_python = thread is not None and in_python_lock(thread)
@@ -305,12 +305,12 @@ def _of_threads(
                 continue
         elif not counts and other.tid in runs_python:
             continue  # it looks after a package that has nothing to do with the lock
-        for chance in _chances_of(other, pid=moved.pid, known=known):
+        for chance in _chances_of(other, pid=moved.pid, job_pids=job_pids):
             name = f" {other.name}" if other.name else ""
             yield replace(chance, how=f"thread{name} ({other.tid}) {chance.how}")
 
 
-def _told(last: ProcessState, thread: ThreadStack | None, children: frozenset[int]) -> Iterable[Chance]:
+def _by_signals(last: ProcessState, thread: ThreadStack | None, children: frozenset[int]) -> Iterable[Chance]:
     """By whose signal a process may go on: its handler may set what the main thread waits for."""
     innermost = next(iter(python_frames(thread)), None) if thread is not None else None
     awaited = MESSAGES
@@ -323,7 +323,7 @@ def _told(last: ProcessState, thread: ThreadStack | None, children: frozenset[in
 
 
 def _helps(
-    moved: Motion | None, samples: Sequence[StackSample], state: ThreadState | None, *, known: frozenset[int]
+    moved: Motion | None, samples: Sequence[StackSample], state: ThreadState | None, *, job_pids: frozenset[int]
 ) -> Iterable[Chance]:
     """What may let the threads go on beside the one that decides, less those that mean nothing to the program."""
     if moved is None or state is None:
@@ -331,7 +331,7 @@ def _helps(
     nobody = _sleep_for_nobody(samples) | moved.background
     for other in moved.looks[-1].threads:
         if other.tid != state.tid and other.tid not in nobody and not is_ticker(other) and other.state not in "Tt":
-            yield from _chances_of(other, pid=moved.pid, known=known)
+            yield from _chances_of(other, pid=moved.pid, job_pids=job_pids)
 
 
 def _sleep_for_nobody(samples: Sequence[StackSample]) -> frozenset[int]:
@@ -343,7 +343,7 @@ def _sleep_for_nobody(samples: Sequence[StackSample]) -> frozenset[int]:
     return frozenset[int].intersection(*asleep)
 
 
-def _chances_of(state: ThreadState, *, pid: int, known: frozenset[int]) -> Iterable[Chance]:
+def _chances_of(state: ThreadState, *, pid: int, job_pids: frozenset[int]) -> Iterable[Chance]:
     """Who may wake one thread of process ``pid`` that is blocked, the process itself left out."""
     wait = wait_of(state)
     if wait is None:
@@ -355,10 +355,10 @@ def _chances_of(state: ThreadState, *, pid: int, known: frozenset[int]) -> Itera
     if Ender.JOB not in wait.enders:
         return
     holders = frozenset(wait.holders) - {pid}
-    if holders & known:
+    if holders & job_pids:
         any_thread = wait.cause != "waiting-for-child"
-        yield Chance(how=f"waits for {wait.what}", who=holders & known, any_thread=any_thread)
-    if holders - known:
+        yield Chance(how=f"waits for {wait.what}", who=holders & job_pids, any_thread=any_thread)
+    if holders - job_pids:
         yield Chance(how=f"waits for {wait.what}, which a process that was not looked at may end", ender=Ender.JOB)
 
 
@@ -394,28 +394,28 @@ def alive(
 
     A process that computes and goes nowhere (``goes_nowhere``) does not go on; another thread of it may still help.
     """
-    found: dict[int, Chance] = {}
+    live: dict[int, Chance] = {}
     helpful: set[int] = set()
     for pid, one in stand.items():
         if any(map(_needs_no_process, one.helps)):
             helpful.add(pid)
         own = next(filter(_needs_no_process, one.chances), None)
         if own is not None and not goes_nowhere(one):
-            found[pid] = own
+            live[pid] = own
     grown = True
     while grown:
         grown = False
         for pid, one in stand.items():
-            if pid not in helpful and _first_come(one.helps, found, helpful) is not None:
+            if pid not in helpful and _first_come(one.helps, live, helpful) is not None:
                 helpful.add(pid)
                 grown = True
-            if pid in found or goes_nowhere(one):
+            if pid in live or goes_nowhere(one):
                 continue
-            chance = _first_come(one.chances, found, helpful)
+            chance = _first_come(one.chances, live, helpful)
             if chance is not None:
-                found[pid] = chance
+                live[pid] = chance
                 grown = True
-    return found
+    return live
 
 
 def _needs_no_process(chance: Chance) -> bool:
@@ -423,21 +423,21 @@ def _needs_no_process(chance: Chance) -> bool:
     return chance.moves or chance.ender is not None
 
 
-def _first_come(chances: Iterable[Chance], found: Mapping[int, Chance], helpful: set[int]) -> Chance | None:
+def _first_come(chances: Iterable[Chance], live: Mapping[int, Chance], helpful: set[int]) -> Chance | None:
     """The first chance of which a process that it depends on may do what it depends on; None without one."""
     for chance in chances:
-        if not chance.who.isdisjoint(found) or (chance.any_thread and not chance.who.isdisjoint(helpful)):
+        if not chance.who.isdisjoint(live) or (chance.any_thread and not chance.who.isdisjoint(helpful)):
             return chance
     return None
 
 
 def culprit(stand: Mapping[int, Standing], start: int) -> Standing:
     """Where the chain of waits that begins at ``start`` ends: whoever waits for no process, or closes a circle."""
-    seen: set[int] = set()
+    visited: set[int] = set()
     at = stand[start]
-    while at.pid not in seen:
-        seen.add(at.pid)
-        others = sorted(pid for chance in at.chances for pid in chance.who if pid in stand and pid not in seen)
+    while at.pid not in visited:
+        visited.add(at.pid)
+        others = sorted(pid for chance in at.chances for pid in chance.who if pid in stand and pid not in visited)
         if not others:
             break
         # Of several the one that waits for nobody: a loader's idle workers wait for the rank in their turn.

@@ -379,26 +379,27 @@ def background(looks: Sequence[ProcessState], samples: Sequence[StackSample]) ->
     that sees every thread, only names count.
     """
     pid = looks[-1].pid if looks else 0
-    named: set[int] = set()
+    tids: set[int] = set()
     states: dict[int, list[tuple[float, ThreadState]]] = {}
     for look in looks:
         for thread in look.threads:
             if is_ticker(thread):
-                named.add(thread.tid)
+                tids.add(thread.tid)
             if thread.tid != pid:
                 states.setdefault(thread.tid, []).append((look.t_s, thread))
     if not states or not any(sample.source.startswith(SEES_ALL) for sample in samples):
-        return frozenset(named)
+        return frozenset(tids)
     stacks: dict[int, list[ThreadStack]] = {}
     for sample in samples:
         for thread in sample.threads:
             if python_frames(thread):
                 stacks.setdefault(thread.tid, []).append(thread)
     mains = {package(frame) for stack in stacks.get(pid, ()) for frame in python_frames(stack)}
-    for tid, seen in states.items():
-        if _is_service(stacks[tid]) or _housekeeping(stacks[tid], mains, seen) if tid in stacks else _only_polls(seen):
-            named.add(tid)
-    return frozenset(named)
+    for tid, history in states.items():
+        own = stacks.get(tid)
+        if _only_polls(history) if own is None else _is_service(own) or _housekeeping(own, mains, history):
+            tids.add(tid)
+    return frozenset(tids)
 
 
 def _is_service(stacks: Sequence[ThreadStack]) -> bool:
@@ -406,30 +407,30 @@ def _is_service(stacks: Sequence[ThreadStack]) -> bool:
     return all(any(frame.file.endswith(SERVICES) for frame in python_frames(stack)) for stack in stacks)
 
 
-def _housekeeping(stacks: Sequence[ThreadStack], mains: set[str], seen: Sequence[tuple[float, ThreadState]]) -> bool:
+def _housekeeping(stacks: Sequence[ThreadStack], mains: set[str], history: Sequence[tuple[float, ThreadState]]) -> bool:
     """Whether a thread with Python frames only looks after a package that the main thread is not in."""
     frames = [frame for stack in stacks for frame in python_frames(stack) if not is_stdlib(frame)]
     packages = {package(frame) for frame in frames}
     if not packages or "" in packages or packages & mains:
         return False
-    return all(state.state in ASLEEP for _, state in seen) and _idle(seen)
+    return all(state.state in ASLEEP for _, state in history) and _idle(history)
 
 
-def _only_polls(seen: Sequence[tuple[float, ThreadState]]) -> bool:
+def _only_polls(history: Sequence[tuple[float, ThreadState]]) -> bool:
     """Whether a thread without Python polls with a time limit at most looks, and was never seen to wait without one.
 
     Of a poll that goes on after a stack dump, or ends while it is looked at, the kernel tells no limit.
     """
-    polls = sum(thread.state == "S" and bool(thread.timed) for _, thread in seen)
+    polls = sum(thread.state == "S" and bool(thread.timed) for _, thread in history)
     # One that wakes two hundred times a second is now and then seen awake, or between two waits.
-    passing = sum(thread.state in "RS" and (thread.timed is not False or not thread.wchan) for _, thread in seen)
-    (first_s, first), (last_s, last) = seen[0], seen[-1]
+    passing = sum(thread.state in "RS" and (thread.timed is not False or not thread.wchan) for _, thread in history)
+    (first_s, first), (last_s, last) = history[0], history[-1]
     often = last.switches - first.switches >= OFTEN_PER_S * (last_s - first_s)
-    return passing == len(seen) and polls >= MOSTLY * len(seen) and often and _idle(seen)
+    return passing == len(history) and polls >= MOSTLY * len(history) and often and _idle(history)
 
 
-def _idle(seen: Sequence[tuple[float, ThreadState]]) -> bool:
-    (first_s, first), (last_s, last) = seen[0], seen[-1]
+def _idle(history: Sequence[tuple[float, ThreadState]]) -> bool:
+    (first_s, first), (last_s, last) = history[0], history[-1]
     return last.cpu_s - first.cpu_s <= TICKER_SHARE * max(last_s - first_s, 1.0)
 
 

@@ -151,22 +151,22 @@ def with_calls(looks: Sequence[ProcessState]) -> tuple[ProcessState, ...]:
     """
     if all(thread.call != RESTART for thread in looks[-1].threads):
         return tuple(looks)
-    known = _known_calls(looks)
+    calls = _latest_calls(looks)
     last = looks[-1]
-    threads = tuple(_with_call(t, known.get((t.tid, t.wchan)) or known.get((t.tid, _ANYWHERE))) for t in last.threads)
+    threads = tuple(_with_call(t, calls.get((t.tid, t.wchan)) or calls.get((t.tid, _ANYWHERE))) for t in last.threads)
     return (*looks[:-1], replace(last, threads=threads))
 
 
-def _known_calls(looks: Sequence[ProcessState]) -> dict[tuple[int, str], ThreadState]:
+def _latest_calls(looks: Sequence[ProcessState]) -> dict[tuple[int, str], ThreadState]:
     """The last time that each thread was in a call of its own, by its place in the kernel; a sleep's is anywhere."""
-    known: dict[tuple[int, str], ThreadState] = {}
+    calls: dict[tuple[int, str], ThreadState] = {}
     for look in looks:
         for thread in look.threads:
             if thread.call != RESTART:
-                known[thread.tid, thread.wchan] = thread
+                calls[thread.tid, thread.wchan] = thread
             if thread.call in _SLEEPS:
-                known[thread.tid, _ANYWHERE] = thread
-    return known
+                calls[thread.tid, _ANYWHERE] = thread
+    return calls
 
 
 def _with_call(thread: ThreadState, before: ThreadState | None) -> ThreadState:

@@ -38,12 +38,12 @@ def desync(case: Case) -> Verdict | None:
     if job.circle:
         because = f"the operations of two process groups wait for each other: {job.circle}"
         return _recorded(case, None, views, [], cause="collective-mismatch", because=because, certain=True)
-    for divergence in job.parted:
+    for divergence in job.divergences:
         verdict = _by_recorder(case, divergence, views)
         if verdict is not None:
             return verdict
-    if job.gone:
-        return _by_exit(case, there, sorted(job.gone))
+    if job.ended_ranks:
+        return _by_exit(case, there, sorted(job.ended_ranks))
     return _by_stacks(case, there)
 
 

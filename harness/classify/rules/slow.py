@@ -193,8 +193,8 @@ def _needs(case: Case) -> str:
     around = [f"{p.name} {p.place + 1} of {p.of} in {p.function} ({short_path(p.file)}:{p.line})" for p in rest.around]
     within = f"within {', '.join(around)}; " if around else ""
     least = "at least " if rest.at_least else ""
-    total_s = case.evidence.silence_s + rest.left_s
-    return f"{within}this needs {least}{rest.left_s:.0f} s more, {least}{total_s:.0f} s in all"
+    total_s = case.evidence.silence_s + rest.remaining_s
+    return f"{within}this needs {least}{rest.remaining_s:.0f} s more, {least}{total_s:.0f} s in all"
 
 
 # -- several ranks

@@ -177,7 +177,7 @@ def _works_for(one: Standing, leader: int, job: Job) -> bool:
 
     What started it only holds it up because it does not start another rank anew, which has ended.
     """
-    if job.gone and one.pid == job.stand[leader].parent:
+    if job.ended_ranks and one.pid == job.stand[leader].parent:
         return False
     return not job.several or one.rank == job.stand[leader].rank
 
@@ -191,7 +191,7 @@ def _is_own(one: Standing, job: Job) -> bool:
 
 def _waits_for_ranks(one: Standing, job: Job) -> bool:
     rank = one.rank
-    for divergence in job.parted:
+    for divergence in job.divergences:
         differ = divergence.parting in (Parting.OPERATION, Parting.SHAPE)
         behind = (*divergence.odd, *late_ranks(divergence))
         if dict(divergence.calls).get(rank) is not None and (differ or rank not in behind):

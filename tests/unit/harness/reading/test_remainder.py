@@ -40,7 +40,7 @@ def sample(t_s, *loops, positions=()):
 
 def test_one_loop_needs_the_rest_of_its_turns():
     rest = remainder([sample(10.0, loop(100, 1000)), sample(20.0, loop(200, 1000))])
-    assert rest.left_s == pytest.approx(80.0)
+    assert rest.remaining_s == pytest.approx(80.0)
     assert not rest.at_least
 
 
@@ -48,7 +48,7 @@ def test_a_block_of_twelve_takes_the_others_time_along():
     samples = [sample(0.0, loop(0, 100), positions=(block(0),)), sample(60.0, loop(50, 100), positions=(block(2),))]
     rest = remainder(samples)
     # Two and a half blocks of twelve in a minute.
-    assert rest.left_s == pytest.approx(60.0 * 9.5 / 2.5)
+    assert rest.remaining_s == pytest.approx(60.0 * 9.5 / 2.5)
     assert rest.around == (block(2),)
 
 
@@ -58,7 +58,7 @@ def test_samples_that_do_not_tell_the_block_are_left_out():
         sample(60.0, loop(50, 100), positions=(block(2),)),
         sample(61.0, loop(51, 100)),
     ]
-    assert remainder(samples).left_s == pytest.approx(60.0 * 9.5 / 2.5)
+    assert remainder(samples).remaining_s == pytest.approx(60.0 * 9.5 / 2.5)
 
 
 def test_with_the_block_told_once_the_rate_is_the_inner_loops():
@@ -67,12 +67,12 @@ def test_with_the_block_told_once_the_rate_is_the_inner_loops():
         sample(2.0, loop(20, 100)),
         sample(4.0, loop(30, 100), positions=(block(1),)),
     ]
-    assert remainder(samples).left_s == pytest.approx((12 - 1.3) * 100 / 5.0)
+    assert remainder(samples).remaining_s == pytest.approx((12 - 1.3) * 100 / 5.0)
 
 
 def test_what_comes_round_again_is_counted_from_its_latest_beginning():
     samples = [sample(0.0, loop(90, 100)), sample(10.0, loop(10, 100)), sample(20.0, loop(30, 100))]
-    assert remainder(samples).left_s == pytest.approx(35.0)
+    assert remainder(samples).remaining_s == pytest.approx(35.0)
 
 
 def test_within_a_loop_of_unknown_length_it_is_at_least_that():

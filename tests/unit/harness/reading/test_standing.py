@@ -42,7 +42,7 @@ def looks(pid: int, *waits: dict[str, Any], parent: int = 1, handles: tuple[str,
 def live(*processes: list[ProcessState]) -> set[int]:
     known = frozenset(seen[-1].pid for seen in processes)
     below = {pid: frozenset(s[-1].pid for s in processes if s[-1].parent == pid) for pid in known}
-    return set(alive({s[-1].pid: standing(s, [], known=known, children=below[s[-1].pid]) for s in processes}))
+    return set(alive({s[-1].pid: standing(s, [], job_pids=known, children=below[s[-1].pid]) for s in processes}))
 
 
 @pytest.mark.parametrize(("thread", "goes_on"), [(NAP, {PARENT, CHILD}), (FROM_AFAR, {PARENT, CHILD}), (LOCK, set())])
@@ -79,7 +79,7 @@ def test_a_thread_that_polls_for_a_library_may_call_what_gives_a_lock_back(libra
         )
         for n in range(3)
     ]  # fmt: skip
-    one = standing(seen, stacks, known=frozenset({PARENT}))
+    one = standing(seen, stacks, job_pids=frozenset({PARENT}))
     assert (set(alive({PARENT: one})) == {PARENT}) is goes_on
 
 
@@ -123,4 +123,4 @@ def test_a_rank_may_yet_come_by_a_thread_of_its_program_that_has_slept_all_the_w
         )
         for n in range(3)
     ]  # fmt: skip
-    assert _may_come_by_a_thread(standing(seen, stacks, known=frozenset({PARENT}))) is may
+    assert _may_come_by_a_thread(standing(seen, stacks, job_pids=frozenset({PARENT}))) is may
