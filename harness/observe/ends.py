@@ -7,10 +7,12 @@ at, so what nobody of the trial holds is held outside. Only asked of threads tha
 
 from __future__ import annotations
 
+import ctypes
 import os
 import socket
 import stat
 import struct
+import time
 from bisect import bisect
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from harness.reading.waits import SIGNAL_CALLS, may_be_let_on
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from harness.observe.syscalls import Call
 
@@ -27,6 +29,10 @@ PROC = "/proc"
 _PRIVATE = 128
 """The flag of a futex that lies in memory of one process alone."""
 
+_COMMAND, _WAIT_BITSET, _REAL_TIME = 127, 9, 256
+"""Of the second argument of a futex call: its command; the one whose limit is a time of day; on which clock."""
+
+_TIMESPEC = struct.Struct("=qq")
 _STACK_BYTES = 2048
 _WORD = struct.Struct("=Q")
 _C_LIBRARY = ("libc.so", "libc-", "libpthread", "ld-linux", "ld-musl", "[v")
@@ -190,7 +196,8 @@ class Ends:
         if target.startswith("pipe:["):
             return self._pipe(target, reads=call not in _WRITES)
         if target.startswith("socket:["):
-            return self._socket(pid, int(target[8:-1]))
+            end = self._socket(pid, int(target[8:-1]))
+            return end._replace(outside=True) if call in _TRANSFERS and has_a_limit(pid, fd) else end
         if target.startswith("anon_inode:[eventfd"):
             return End("eventfd", "an event", (pid,), outside=False)
         if target.startswith("/") and self._is_fifo(pid, fd):
@@ -247,11 +254,22 @@ class Ends:
         descriptors = self._polled(pid, call)
         if descriptors is None:
             return End(call.name)
-        ends = [self._descriptor(pid, fd, "read") for fd in descriptors]
+        ends = [self._descriptor(pid, fd, call.name) for fd in descriptors]
         holders = tuple(sorted({holder for end in ends for holder in end.holders}))
         outside = any(end.outside is not False for end in ends) or not ends
         said = sorted({end.on for end in ends if end.on})
         return End(call.name, said[0] if len(said) == 1 else f"one of {len(ends)} descriptors", holders, outside)
+
+    def gives_up_s(self, pid: int, call: Call, *, now_s: Callable[[int], float] = time.clock_gettime) -> float | None:
+        """Seconds until a wait for a lock of the process ends by itself, as its time limit says; None without one."""
+        if call.name != "futex" or call.arguments[1] & _COMMAND != _WAIT_BITSET or not call.arguments[3]:
+            return None
+        data = self._memory(pid, call.arguments[3], _TIMESPEC.size)
+        if data is None:
+            return None
+        seconds, nanoseconds = _TIMESPEC.unpack(data)
+        of = time.CLOCK_REALTIME if call.arguments[1] & _REAL_TIME else time.CLOCK_MONOTONIC
+        return seconds + nanoseconds / 1e9 - now_s(of)
 
     def _polled(self, pid: int, call: Call) -> list[int] | None:
         if call.name.startswith("epoll"):
@@ -382,3 +400,38 @@ def _attributes(data: bytes) -> Iterable[tuple[int, bytes]]:
             return
         yield kind, data[4:length]
         data = data[(length + 3) & ~3 :]
+
+
+_PIDFD_GETFD, _TCP_USER_TIMEOUT = 438, 18
+
+
+def has_a_limit(pid: int, fd: int) -> bool:
+    """Whether a socket of a process has a time limit of its own, after which a blocked call on it gives up.
+
+    Nothing in ``/proc`` tells: the descriptor is borrowed for a moment (``pidfd_getfd``), and asked.
+    """
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        borrowed = _borrow(pidfd, fd)
+    finally:
+        os.close(pidfd)
+    if borrowed < 0:
+        return False
+    try:
+        ours = socket.socket(fileno=borrowed)
+    except OSError:  # another file has that number by now
+        os.close(borrowed)
+        return False
+    with ours:
+        limits = [ours.getsockopt(socket.SOL_SOCKET, which, 16) for which in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO)]
+        if ours.family in (socket.AF_INET, socket.AF_INET6) and ours.type == socket.SOCK_STREAM:
+            limits.append(ours.getsockopt(socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, 4))
+        return any(any(limit) for limit in limits)
+
+
+def _borrow(pidfd: int, fd: int) -> int:
+    """A descriptor of ours for what ``fd`` is in the process of ``pidfd``; -1 where the kernel will not give one."""
+    return ctypes.CDLL(None).syscall(_PIDFD_GETFD, pidfd, fd, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from functools import reduce
 from operator import or_
@@ -13,7 +14,7 @@ from harness.core.evidence import ProcessState, ThreadState
 from harness.observe.ends import End
 from harness.observe.job import read_member
 from harness.observe.syscalls import blocked_call
-from harness.reading.waits import sleeps
+from harness.reading.waits import ASKED_BY, TIMER, sleeps
 
 if TYPE_CHECKING:
     from harness.observe.ends import Ends
@@ -31,9 +32,16 @@ BLOCKS_DUMPERS = frozenset("DTtZX")
 
 _TELLING = (
     signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGTERM,
-    signal.SIGCHLD,
+    signal.SIGCHLD, signal.SIGIO, *sorted({*range(signal.SIGRTMIN, signal.SIGRTMAX + 1)}.difference(ASKED_BY)),
 )  # fmt: skip
 """Signals that a timer of the process's own, a child that ends, or another program may send to let it go on."""
+
+
+def _name(number: int) -> str:
+    """``SIGUSR1``; a real-time signal without a name by its distance from the first."""
+    if signal.SIGRTMIN < number < signal.SIGRTMAX:
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
+    return signal.Signals(number).name
 
 
 class Proc:
@@ -77,14 +85,19 @@ class Proc:
             children=children,
             parent=int(stat[1]),
             command=(self._text(f"{pid}/comm") or "").strip(),
-            handles=tuple(n.name for n in _TELLING if handled & 1 << (n - 1)),
+            handles=(*(_name(n) for n in _TELLING if handled & 1 << (n - 1)), *self._timers(pid)),
             dead_children=self._dead_children(pid),
             undisturbed_since=since,
         )
 
+    def _timers(self, pid: int) -> tuple[str, ...]:
+        """``TIMER`` where the process has made a POSIX timer that sends a signal."""
+        return (TIMER,) if "notify: signal" in (self._text(f"{pid}/timers") or "") else ()
+
     def peak_rss_bytes(self, pid: int) -> int:
         """The most memory the process ever held (VmHWM); 0 when it is gone."""
-        return 1024 * self._fields(f"{pid}/status").get("VmHWM", 0)
+        peak = re.search(r"^VmHWM:\s+(\d+) kB$", self._text(f"{pid}/status") or "", re.MULTILINE)
+        return 1024 * int(peak[1]) if peak else 0
 
     def member(self, pid: int) -> Member | None:
         """What it is: who started it and when, its command, what a launcher told it; None when it is gone."""
@@ -192,6 +205,7 @@ class Proc:
             holders=end.holders,
             outside=end.outside,
             library=library,
+            gives_up_s=ends.gives_up_s(pid, call) if call is not None and ends is not None and asleep else None,
         )
 
     def _cpu_s(self, at: str, stat: list[str]) -> float:

@@ -111,6 +111,7 @@ class Taps:
         self._file = FileReader(os.path.expanduser(str(file))) if file else None  # noqa: PTH111 - a pattern, no path
         self._output = [OutputReader(trial_dir, stream) for stream in STREAMS]
         self._rests = [b"" for _ in (*self._output, self._file)]
+        self._has_spoken = False
         self._seq = 0
         self._rank = rank
         self._fd: int | None = None
@@ -158,7 +159,8 @@ class Taps:
 
     def _speaks(self) -> bool:
         """Whether the program itself has begun to tell how far it is."""
-        return any(self._trial_dir.glob("heartbeat_rank*[0-9].jsonl"))
+        self._has_spoken = self._has_spoken or any(self._trial_dir.glob("heartbeat_rank*[0-9].jsonl"))
+        return self._has_spoken
 
     def _mark(self, phase: str, detail: str | None, *, step: int | None = None) -> None:
         self._write({"phase": phase, "edge": "begin", "step": step, "detail": detail})

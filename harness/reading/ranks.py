@@ -37,6 +37,11 @@ SPIN_S = 2.5
 """Seconds over which a GPU must be seen to work on nothing before nothing but that is expected of it."""
 
 
+SOON_S = 120.0
+"""A call of ``torch.distributed`` that gives up by itself within so many seconds is waited for: the program may mean to
+try whether it works. The time limits that torch itself sets are ten minutes and longer."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """The processes of a trial and how they depend on each other in the present silence.
@@ -76,6 +81,31 @@ class Job:
         """The processes that may go on, each with its chance."""
         return alive(self.stand, goes_nowhere=goes_nowhere)
 
+    def may_be_ended(self, stuck: Iterable[int], live: Mapping[int, Chance]) -> bool:
+        """Whether a process of the job may yet end those that are ``stuck``, interrupt or continue them.
+
+        One that sleeps until then (``sleep 30; kill $PID``, ``timeout 30 python ...``), or one that started them and
+        waits for something else. Not a rank, which would not know; nor what wakes again and again and has done nothing
+        about it, or only asks whether they are done.
+        """
+        above = self._above(stuck) - {*self.leaders, *stuck}
+        for pid, chance in live.items():
+            one = self.stand[pid]
+            if pid in self.leaders or one.asks or one.ticks:
+                continue
+            if chance.ender is Ender.TIMER or (pid in above and chance.ender is None):
+                return True
+        return False
+
+    def _above(self, pids: Iterable[int]) -> set[int]:
+        """Who started these processes, and who started those."""
+        above: set[int] = set()
+        for pid in pids:
+            while (parent := self.stand[pid].parent) in self.stand and parent not in above:
+                above.add(parent)
+                pid = parent
+        return above
+
 
 def job_of(
     evidence: Evidence, *, since_s: float, main: int | None, ended_ranks: Iterable[int] = (), related: bool = True
@@ -85,6 +115,7 @@ def job_of(
     ``related`` False leaves out who waits for whom: of the evidence of one rank of several nobody asks that.
     """
     stand = standings(evidence, since_s=since_s)
+    everybody_here = frozenset(stand)
     ended_ranks = frozenset(ended_ranks)
     ranks = {facts.rank: facts.pid for facts in evidence.ranks if facts.pid is not None and facts.pid in stand}
     ranks = {rank: pid for rank, pid in ranks.items() if rank not in ended_ranks}
@@ -93,6 +124,7 @@ def job_of(
     elsewhere = (everybody | numbers).difference(ranks, ended_ranks) if numbers or ended_ranks else everybody
     leader = main if main in stand else _root(stand)
     leaders = tuple(ranks.values()) or (() if leader is None else (leader,))
+    stand = {pid: one if pid in leaders else _of_a_helper(one, everybody_here) for pid, one in stand.items()}
     job = Job(stand=stand, leaders=leaders, ranks=ranks, ended_ranks=ended_ranks, elsewhere=elsewhere)
     if not job.several:
         gpus = Gpus(evidence.gpus)
@@ -116,6 +148,14 @@ def _alone(one: Standing, gpus: Gpus) -> Standing:
     if one.meeting is None or one.meeting.kind != "gpu" or one.motion is None:
         return one
     return replace(one, chances=() if spins(one, gpus) else (_AT_WORK,))
+
+
+def _of_a_helper(one: Standing, everybody: frozenset[int]) -> Standing:
+    """A process that is no rank, and waits in a collective: of which others, nobody knows."""
+    if one.meeting is None or one.meeting.kind == "gpu" or one.motion is None or not one.motion.polls:
+        return one
+    meet = Chance(how=f"waits for another process in {one.meeting.name}", who=everybody - {one.pid}, any_thread=True)
+    return replace(one, chances=(*one.chances, meet))
 
 
 _AT_WORK = Chance(how="it waits for its GPU, which may be at work", ender=Ender.DEVICE)
@@ -186,6 +226,14 @@ class _Relations:
         """The standing of a rank with its wait for other ranks put in place of what the kernel says of it."""
         meeting = one.meeting or self._handed_over(one, rank)
         one = replace(one, meeting=meeting)
+        gives_up_s = one.state.gives_up_s if one.state is not None and not one.ticks else None
+        if gives_up_s is not None and 0.0 < gives_up_s < SOON_S:
+            return replace(one, chances=(Chance(how=f"it gives up in {gives_up_s:.0f} s", ender=Ender.TIMER),))
+        if one.meets_in_a_thread:
+            others = frozenset(pid for pid in self._job.ranks.values() if pid != one.pid)
+            come = (Chance(how="another thread of it waits for other ranks", who=others, any_thread=True),)
+            one = replace(one, helps=one.helps + come)
+            one = replace(one, chances=one.chances + come) if one.meeting is None else one
         if meeting is None or not self._waits_there(one, rank):
             return one
         if self._job.circle or any(split.differs and rank in split.members for split in self._splits):
@@ -255,6 +303,8 @@ class _Relations:
         others = len(job.ranks) > 1
         missing = self._apart(rank, meeting, elsewhere) | job.elsewhere | job.ended_ranks
         chances = self._until_they_come(missing)
+        if meeting.name == STORE:
+            chances += (Chance(how="any program that knows the store may set the key", ender=Ender.PROGRAM),)
         if others and not missing and not self._is_for_ever(meeting):
             chances += (Chance(how="all ranks are there, and what connects them may be slow", ender=Ender.MACHINE),)
         if meeting.name in MEETINGS and not job.ended_ranks and not others:

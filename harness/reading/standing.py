@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING
 
 from harness.core.node import PIDS
 from harness.reading.frames import best_thread, native_samples, python_frames, same_stacks
-from harness.reading.meeting import Meeting, agreed_meeting
-from harness.reading.stillness import SAMPLES, Motion, dump_times, is_ticker, motion, stopped_s
+from harness.reading.meeting import Meeting, agreed_meeting, meeting_of
+from harness.reading.stillness import ASLEEP, SAMPLES, Motion, dump_times, is_ticker, motion, stopped_s
 from harness.reading.waits import (
+    TIMER,
     Ender,
     Wait,
     asks_again,
@@ -41,10 +42,13 @@ if TYPE_CHECKING:
 
     from harness.core.evidence import Evidence, ProcessState, StackSample, ThreadStack, ThreadState
 
-ALARMS = frozenset({"SIGALRM", "SIGVTALRM", "SIGPROF"})
+ALARMS = frozenset({"SIGALRM", "SIGVTALRM", "SIGPROF", TIMER})
 """Signals that a timer of the process's own sends: a program that handles one may be woken by it from any wait."""
 
-MESSAGES = frozenset({"SIGUSR1", "SIGUSR2", "SIGHUP"})
+COUNT_CPU = frozenset({"SIGVTALRM", "SIGPROF"})
+"""Those that come after so much CPU time: never while all threads sleep."""
+
+MESSAGES = frozenset({"SIGUSR1", "SIGUSR2", "SIGHUP", "SIGIO", *(f"SIGRTMIN+{number}" for number in range(1, 30))})
 """Signals by which programs tell each other something: a handler of one may change what a loop asks, or end a wait."""
 
 ENDS = "SIGTERM"
@@ -125,12 +129,22 @@ class Standing:
     @property
     def unwoken(self) -> frozenset[int]:
         """Its threads that sleep on a timer from which no undisturbed window saw them wake: not those that tick."""
-        by_id = {look.id: look for look in self.looks}
-        woke: set[int] = set()
-        for look in self.looks:
-            if look.undisturbed_since in by_id:
-                woke |= _woken(by_id[look.undisturbed_since], look)
-        return frozenset(thread.tid for thread in self.looks[-1].threads if thread.timed) - woke
+        return _unwoken(self.looks)
+
+    @property
+    def ticks(self) -> bool:
+        """Whether the thread that decides sleeps on a timer from which it was seen to wake, and sleeps anew."""
+        return self.state is not None and bool(self.state.timed) and self.state.tid not in self.unwoken
+
+    @property
+    def meets_in_a_thread(self) -> bool:
+        """Whether a thread beside the one that decides waits for other ranks in every sample."""
+        decides = self.thread.tid if self.thread is not None else self.pid
+        waiting = [
+            any(t.tid != decides and (met := meeting_of(t)) is not None and met.kind != "gpu" for t in sample.threads)
+            for sample in self.samples
+        ]
+        return bool(waiting) and all(waiting)
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -138,9 +152,18 @@ class Standing:
         return (*(sample.id for sample in self.samples), *(look.id for look in self.looks))
 
 
+def _unwoken(looks: Sequence[ProcessState]) -> frozenset[int]:
+    by_id = {look.id: look for look in looks}
+    woke: set[int] = set()
+    for look in looks:
+        if look.undisturbed_since in by_id:
+            woke |= _woken(by_id[look.undisturbed_since], look)
+    return frozenset(thread.tid for thread in looks[-1].threads if thread.timed) - woke
+
+
 def _woken(first: ProcessState, last: ProcessState) -> set[int]:
-    """The threads that woke between two looks at a process."""
-    before = {thread.tid: thread.voluntary_switches for thread in first.threads}
+    """The threads that slept at one look at a process and woke before the next: not those that only fell asleep."""
+    before = {thread.tid: thread.voluntary_switches for thread in first.threads if thread.state in ASLEEP}
     woke: set[int] = set()
     for thread in last.threads:
         if before.get(thread.tid, thread.voluntary_switches) != thread.voluntary_switches:
@@ -196,7 +219,7 @@ def standing(
     wait = wait_of(state) if state is not None else None
     meeting = None if any(sample.ran for sample in latest) else agreed_meeting(samples)
     polls = moved is not None and moved.polls and state is not None and bool(state.timed)
-    asks = polls and thread is not None and asks_again(thread)
+    asks = polls and thread is not None and asks_again(thread, woke=thread.tid not in _unwoken(looks))
     # Whoever has started nobody asks the process that started it: a loader's worker without work.
     peers = (children or frozenset({last.parent}) & job_pids) if asks else frozenset[int]()
     by_signal = () if peers or last.state == "T" else tuple(_by_signals(last, thread, children))
@@ -249,8 +272,8 @@ def _chances(
     if not moved.still and not _only_gil_waiters(moved, samples, keeper) and not _only_others_wake(moved, state):
         yield from _moves(moved, state)
         return
-    for name in ALARMS.intersection(last.handles):
-        yield Chance(how=f"it handles {name}, which a timer of its own may send", ender=Ender.TIMER)
+    for name in (ALARMS - COUNT_CPU).intersection(last.handles):
+        yield Chance(how=f"a timer of its own may send it a signal ({name})", ender=Ender.TIMER)
     if keeper is not None and keeper != (state.tid if state is not None else 0):
         # Whoever waits for the interpreter's lock waits for the thread that keeps it.
         counted = [t for t in moved.threads if t.tid == keeper]
@@ -289,7 +312,7 @@ def _of_threads(
     last = moved.looks[-1]
     runs_python = {t.tid for sample in samples for t in sample.threads if python_frames(t)}
     sees_threads = any(len(sample.threads) > 1 or len(moved.threads) == 1 for sample in samples)
-    nobody = _sleep_for_nobody(samples)
+    nobody, unwoken = _sleep_for_nobody(samples), _unwoken(moved.looks)
     for other in last.threads:
         if other.tid == state.tid or other.tid in nobody or is_ticker(other):
             continue
@@ -307,7 +330,10 @@ def _of_threads(
             continue  # it looks after a package that has nothing to do with the lock
         for chance in _chances_of(other, pid=moved.pid, job_pids=job_pids):
             name = f" {other.name}" if other.name else ""
-            yield replace(chance, how=f"thread{name} ({other.tid}) {chance.how}")
+            ticks = chance.ender is Ender.TIMER and other.tid not in unwoken
+            yield replace(
+                chance, how=f"thread{name} ({other.tid}) {chance.how}", ender=Ender.TICKING if ticks else chance.ender
+            )
 
 
 def _by_signals(last: ProcessState, thread: ThreadStack | None, children: frozenset[int]) -> Iterable[Chance]:

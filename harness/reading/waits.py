@@ -37,11 +37,14 @@ class Ender(StrEnum):
     MACHINE = "another machine"
     DEVICE = "a device"
     TIMER = "a timer"
+    TICKING = "a thread that wakes again and again"
     SOMEBODY = "whoever stopped it"
     UNKNOWN = "nobody knows who"
 
 
-OUTSIDE = frozenset({Ender.PROGRAM, Ender.MACHINE, Ender.DEVICE, Ender.TIMER, Ender.SOMEBODY, Ender.UNKNOWN})
+OUTSIDE = frozenset(
+    {Ender.PROGRAM, Ender.MACHINE, Ender.DEVICE, Ender.TIMER, Ender.TICKING, Ender.SOMEBODY, Ender.UNKNOWN}
+)
 """Enders that do not belong to the job: while one of them may act, a standstill is not certain to last."""
 
 
@@ -115,16 +118,11 @@ LOCK_FILES = ("threading.py", "queue.py", "synchronize.py", "queues.py")
 
 _ASKS_AGAIN = (
     ("torch/utils/data/dataloader.py", ("_try_get_data", "_get_data")),
+    ("torch/utils/data/_utils/worker.py", ("_worker_loop",)),
     ("torch/distributed/elastic/agent/", ()),
     ("torch/distributed/elastic/multiprocessing/", ("wait", "_poll", "join", "close", "_close")),
-    ("torch/multiprocessing/spawn.py", ("join",)),
-    ("multiprocessing/popen_fork.py", ("poll", "wait")),
-    ("multiprocessing/popen_spawn_posix.py", ("poll", "wait")),
-    ("multiprocessing/popen_forkserver.py", ("poll", "wait")),
-    ("multiprocessing/connection.py", ("wait",)),
-    ("multiprocessing/pool.py", ("_wait_for_updates", "_help_stuff_finish", "wait", "get")),
+    ("multiprocessing/pool.py", ("_wait_for_updates", "_help_stuff_finish")),
     ("concurrent/futures/process.py", ("wait_result_broken_or_wakeup",)),
-    ("subprocess.py", ("wait", "_wait", "poll", "communicate", "_communicate")),
     ("xdist/", ()),
     ("execnet/", ()),
     ("accelerate/commands/", ()),
@@ -132,6 +130,18 @@ _ASKS_AGAIN = (
 """Files, and functions in them, that ask processes of their own again and again whether they are done: such a wait with
 a time limit is a wait for those processes. Where the same file also calls the program's own function (a pool's worker,
 the start of a child), only the functions that ask are named: ``time.sleep`` below them has no frame of its own."""
+
+_MAY_ASK_ONCE = (
+    ("torch/multiprocessing/spawn.py", ("join",)),
+    ("multiprocessing/popen_fork.py", ("poll", "wait")),
+    ("multiprocessing/popen_spawn_posix.py", ("poll", "wait")),
+    ("multiprocessing/popen_forkserver.py", ("poll", "wait")),
+    ("multiprocessing/connection.py", ("wait",)),
+    ("multiprocessing/pool.py", ("wait", "get")),
+)
+"""The same of waits whose time limit the program gives. It may mean to do something when that is over (``p.join(30)``,
+then ``p.terminate()``): only one that was seen to wake and wait anew asks again. ``subprocess`` is not among them: with a
+limit it wakes twenty times a second until that, and cannot be told from what is called again. It counts as a timer."""
 
 
 RESTART = "restart"
@@ -209,6 +219,9 @@ _LETS_NOBODY_ON = (
 """Signals whose handler does not let a program that waits for a signal go on: the interrupt from the keyboard (Python
 handles it in every program, to raise), those of a thread's own mistakes, the two that the C library keeps, and ours."""
 
+
+TIMER = "timer_create"
+"""Among the signals that a process handles: it has made a timer that sends it one."""
 
 SIGNAL_CALLS = frozenset({"pause", "rt_sigsuspend"})
 """Calls that wait for a handler to run in the very thread that made them."""
@@ -292,10 +305,14 @@ def may_call_back(thread: ThreadState) -> bool:
     return bool(thread.library) and _CALLS_NOBODY.search(thread.library) is None
 
 
-def asks_again(stack: ThreadStack) -> bool:
-    """Whether a thread, by its innermost frames, asks processes of its own again and again whether they are done."""
+def asks_again(stack: ThreadStack, *, woke: bool) -> bool:
+    """Whether a thread, by its innermost frames, asks processes of its own again and again whether they are done.
+
+    ``woke`` says that it was seen to wake and to wait anew.
+    """
+    rows = (*_ASKS_AGAIN, *_MAY_ASK_ONCE) if woke else _ASKS_AGAIN
     for frame in python_frames(stack):
-        for file, functions in _ASKS_AGAIN:
+        for file, functions in rows:
             if file in frame.file and (not functions or bare(frame) in functions):
                 return True
         if not is_stdlib(frame):

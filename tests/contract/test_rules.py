@@ -150,6 +150,7 @@ def looks(
     dead_children: int = 0,
     handles: tuple[str, ...] = (),
     side: ThreadState | None = None,
+    side_wakes: bool = False,
     pairs: int = 3,
     start_s: float = LAST_MARK_S + 2.0,
     **main: Any,
@@ -170,6 +171,9 @@ def looks(
             **waits,
         )
         second = side or thread_waiting(state=waits["state"] if waits["state"] in "Tt" else "S")
+        second = replace(
+            second, tid=pid + 1000, voluntary_switches=second.voluntary_switches + (i if side_wakes else 0)
+        )
         found.append(
             ProcessState(
                 id=f"{name}-{i + 1}",
@@ -177,7 +181,7 @@ def looks(
                 rank=0,
                 pid=pid,
                 state=waits["state"],
-                threads=(thread, replace(second, tid=pid + 1000)),
+                threads=(thread, second),
                 rss_bytes=300_000_000 + int(rss_per_s * past_s),
                 minor_faults=int(1000 + faults_per_s * past_s),
                 read_bytes=50 + int(io_per_s * past_s),
@@ -825,7 +829,9 @@ def test_a_wait_of_which_the_kernel_shows_nothing_may_be_a_sleep(times):
 
 
 def test_a_signal_of_its_own_timer_may_wake_it():
+    """But no timer that counts CPU time: nothing of it computes. ``sort`` handles all of them, to tidy up."""
     assert not is_hang(under_run({"handles": ("SIGALRM",)}, LONG))
+    assert is_hang(under_run({"handles": ("SIGVTALRM", "SIGPROF")}, BRIEF))
 
 
 def test_a_second_thread_that_may_go_on_may_give_a_lock_back():
@@ -833,6 +839,9 @@ def test_a_second_thread_that_may_go_on_may_give_a_lock_back():
         assert not is_hang(under_run({"side": second}, BEYOND))
         assert is_hang(under_run({"side": second}, LONG))
     assert not is_hang(under_run({"side": thread_waiting(**SLEEPS)}, LONG))
+    ticks = {"side": thread_waiting(**SLEEPS), "side_wakes": True}  # it may look for a file, and then give it back
+    assert not is_hang(under_run(ticks, BEYOND))
+    assert told(classify(under_run(ticks, LONG))) == "HANG native-wait medium"
     works = {"side": thread_waiting(holders=(OTHER,), outside=False, wchan="do_wait")}
     assert not is_hang(under_run(works, LONG, *MOVES))
     assert is_hang(under_run(works, BRIEF, *LOCKED))
@@ -1032,6 +1041,29 @@ def test_a_stopped_child_may_be_continued_by_a_thread_of_who_waits_for_it(side, 
     assert is_hang(silent(times=LONG, **seen))
 
 
+@pytest.mark.parametrize(
+    ("parent", "waits", "hangs"),
+    [
+        (OTHER, SLEEPS, False),
+        (PID, SLEEPS, False),
+        (OTHER, {"wchan": "pipe_read", "holders": (PID,), "outside": False}, True),
+    ],
+    ids=["a helper of its own", "a helper of its parent", "one that waits for the job"],
+)  # fmt: skip
+def test_a_stopped_child_may_be_continued_by_a_helper_that_sleeps_until_then(parent, waits, hangs):
+    """``sh -c "kill -STOP $P; sleep 20; kill -CONT $P"``, as batch systems suspend a job for another."""
+    seen = {
+        "processes": (
+            *looks(wchan="pipe_read", holders=(OTHER,), outside=False, pairs=6),
+            *looks(pid=OTHER, parent=PID, state="T", wchan="do_signal_stop", pairs=6),
+            *looks(pid=OTHER + 1, parent=parent, pairs=6, **waits),
+        ),
+        "stacks": stacks([IN_LOCK] * 3),
+    }
+    assert is_hang(silent(times=BEYOND, **seen)) == hangs
+    assert is_hang(silent(times=LONG, **seen))
+
+
 # --- Slow or endless -------------------------------------------------------------------------------------------------
 
 
@@ -1069,6 +1101,13 @@ def test_a_server_whose_main_thread_only_sleeps_is_no_hang():
     seen = looping("while True:\n    time.sleep(1)", {}, times=LONG, **how)
     taken = tuple(replace(sample, threads=sample.threads[:1]) for sample in seen.evidence.stacks)
     assert not is_hang(replace(seen, evidence=replace(seen.evidence, stacks=taken)))
+
+
+@pytest.mark.parametrize(("side_wakes", "hangs"), [(False, False), (True, True)])
+def test_a_loop_without_an_end_may_be_ended_by_a_thread_that_sleeps_until_then(side_wakes, hangs):
+    """``Timer(30, interrupt_main)``; one that wakes again and again has had its chances."""
+    side = {"side": thread_waiting(**SLEEPS), "side_wakes": side_wakes}
+    assert is_hang(looping("while True:\n    pass", STAYS, times=BRIEF, **side)) == hangs
 
 
 COUNTS = [{"t": n, "S": 4096, "n": n} for n in (10, 25, 41)]

@@ -5,8 +5,9 @@ The rule for every standstill, of one process, of several ranks, of a loader or 
 how long the silence must be where somebody outside could end it:
 
 - Nobody can end it: at once, when two undisturbed windows show that nothing moves and three samples the same stacks.
-- One of several processes is stopped (state T) while the others wait for it: after five seconds, high. Where a thread
-  of whoever waits for it may still continue it: after four times the limit.
+  Where a process of the job sleeps until it may end it (``timeout 30 python``): after four times the limit, medium.
+- One of several processes is stopped (state T) while the others wait for it: after five seconds, high. Where another
+  process, or a thread of whoever waits for it, may still continue it: after four times the limit.
 - Somebody outside could end it (another program, another machine, a device, whoever stopped all of it): after four
   times the limit, medium. A process that sleeps on a timer wakes by itself, and is never called a hang; but for one
   whose loop is seen, in its source, to do nothing but sleep.
@@ -90,6 +91,8 @@ def stalled(case: Case) -> Verdict | None:
     live = job.alive(lambda one: one.pid in nowhere)
     never = [pid for pid in job.leaders if pid not in live]
     verdict = _never(case, job, never, nowhere) if never else None
+    if verdict is not None and job.may_be_ended(job.stand.keys() - live.keys(), live):
+        verdict = replace(verdict, confidence=Confidence.MEDIUM) if watched_out(case) else None
     return verdict or _patience(case, job, live)
 
 
@@ -119,9 +122,11 @@ def _endless(case: Case, job: Job, one: Standing) -> LoopSample | None:
         return None
     if ALARMS.intersection(one.looks[-1].handles):
         return None  # the handler of a timer's signal may raise in it, or change what it asks
+    runs_python = {t.tid for sample in one.samples for t in sample.threads if python_frames(t)}
+    if one.unwoken & runs_python - {moved.busiest, *moved.background}:
+        return None  # a thread that sleeps on a timer, once, may raise in it: ``Timer(30, interrupt_main)``
     signals = (MESSAGES | {ENDS}).intersection(one.looks[-1].handles)
     awake = {t.tid for t in moved.threads if _may_wake(t)} - {moved.busiest}
-    runs_python = {t.tid for sample in one.samples for t in sample.threads if python_frames(t)}
     alone = not signals and not awake and not job.alive(lambda other: other.pid == one.pid)
     alone_in_python = not signals and not awake & runs_python
     return goes_nowhere(one.samples, tid=moved.busiest, alone=alone, alone_in_python=alone_in_python)
@@ -158,17 +163,18 @@ def _never(case: Case, job: Job, never: Sequence[int], nowhere: dict[int, LoopSa
     # Of several ranks that are each stuck somewhere of their own, the one that fell silent first.
     leader = min(own, key=lambda pid: views[pid].marks if pid in views else 0)
     one = ends[leader]
-    if one.pid in nowhere:
-        return _about(case, job, leader, one, _loop_verdict(case, one, nowhere[one.pid]), own)
-    if not _stacks_agree(one, job):
-        return None
-    if one.meeting is not None and one.meeting.kind == "gpu":
-        return _about(case, job, leader, one, _gpu_verdict(case, one), own)
     cause, confidence = _cause(case, job, leader, one), Confidence.HIGH
     if any(job.stand[pid].asks for pid in _chain(job, leader, one.pid)):
         if case.evidence.silence_s < ASKED_S and cause != "data-starvation":
             return None
         confidence = Confidence.MEDIUM
+    if one.pid in nowhere:
+        verdict = replace(_loop_verdict(case, one, nowhere[one.pid]), confidence=confidence)
+        return _about(case, job, leader, one, verdict, own)
+    if not _stacks_agree(one, job):
+        return None
+    if one.meeting is not None and one.meeting.kind == "gpu":
+        return _about(case, job, leader, one, _gpu_verdict(case, one), own)
     return _about(case, job, leader, one, _waiting_verdict(case, one, cause, confidence), own)
 
 
@@ -429,7 +435,8 @@ def _patience(case: Case, job: Job, live: dict[int, Chance]) -> Verdict | None:
         ends[pid] = end
     stopped = [one for one, chance in ends.values() if chance.ender is Ender.SOMEBODY]
     if stopped:
-        return _stopped(case, job, stopped[0], alone=all(pid == ends[pid][0].pid for pid in job.leaders))
+        alone = all(pid == ends[pid][0].pid for pid in job.leaders)
+        return _stopped(case, job, stopped[0], alone=alone)
     if all(job.stand[pid].meeting is not None for pid in job.leaders) and job.several:
         return _never_over(case, job) if watched_out(case) else None
     leader = next(pid for pid in job.leaders if job.stand[pid].meeting is None or not job.several)
@@ -529,19 +536,23 @@ def _outside_end(job: Job, start: int, live: dict[int, Chance]) -> tuple[Standin
 
 
 def _stopped(case: Case, job: Job, one: Standing, *, alone: bool) -> Verdict | None:
-    """State T at every look of five seconds or more.
-
-    All of a job may be stopped by who means to go on with it; one process by a thread of whoever waits for it.
-    """
+    """State T at every look of five seconds or more; all of a job may be stopped by who means to go on with it."""
     if one.looks[-1].state != "T" or one.stopped_s < STOPPED_S or (alone and not beyond_limit(case)):
         return None
-    waiters = [other for other in job.stand.values() if any(one.pid in chance.who for chance in other.chances)]
-    # A rank that waits for another in a collective started none, and would not know which to continue.
-    keepers = [other for other in waiters if other.meeting is None]
-    if any(other.has_another_thread for other in keepers) and not watched_out(case):
+    if _may_be_continued(job, one) and not watched_out(case):
         return None
     in_state_t = [look.id for look in one.looks if look.state == "T"]
     because = f"state T (stopped by a signal) at {len(in_state_t)} of {len(one.looks)} looks, for {one.stopped_s:.1f} s"
     verdict = _hang(case, one, STOPPED, because, confidence=Confidence.HIGH, cites=in_state_t)
     leader = next((pid for pid in job.leaders if job.stand[pid].rank == one.rank), one.pid)
     return _about(case, job, leader, one, verdict, [leader])
+
+
+def _may_be_continued(job: Job, one: Standing) -> bool:
+    """Whether a process of the job may continue the stopped one, or a thread of whoever waits for its end.
+
+    A rank that waits for another in a collective started none, and would not know which to continue.
+    """
+    waiters = [other for other in job.stand.values() if any(one.pid in chance.who for chance in other.chances)]
+    without_it = job.alive(lambda other: other.pid == one.pid)
+    return job.may_be_ended([one.pid], without_it) or any(w.meeting is None and w.has_another_thread for w in waiters)

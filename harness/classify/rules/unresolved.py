@@ -121,7 +121,7 @@ def _cause(case: Case, one: Standing | None) -> str:
         depends = [pid for chance in one.chances for pid in chance.who]
         if depends:
             return "compile-stall" if _compiles(case, depends) else "waits-for-child"
-        if any(chance.ender is Ender.TIMER for chance in one.chances):
+        if any(chance.ender in (Ender.TIMER, Ender.TICKING) for chance in one.chances):
             return "timed-wait"
         return "undecided"
     if moved.busy and moved.faults > THRASH_PER_S * moved.seconds:
