@@ -168,8 +168,7 @@ class ThreadState:
     call is about (``pipe``, ``socket 10.0.0.3:29500``, ``file lock of process 77``). ``holders`` are the processes of
     the trial that can end the wait: they hold the other end, or the lock, or are the child; ``outside`` says whether
     anybody else can, None when that could not be told. ``library`` is the file whose code made a call with a time
-    limit, empty where that was not looked up. ``gives_up_s`` are the seconds until the wait ends by itself, where its
-    time limit could be read.
+    limit, empty where that was not looked up.
     """
 
     tid: int
@@ -185,7 +184,6 @@ class ThreadState:
     holders: tuple[int, ...] = ()
     outside: bool | None = None
     library: str = ""
-    gives_up_s: float | None = None
 
     @property
     def switches(self) -> int:

@@ -12,7 +12,6 @@ import os
 import socket
 import stat
 import struct
-import time
 from bisect import bisect
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from harness.reading.waits import SIGNAL_CALLS, may_be_let_on
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from harness.observe.syscalls import Call
 
@@ -29,10 +28,6 @@ PROC = "/proc"
 _PRIVATE = 128
 """The flag of a futex that lies in memory of one process alone."""
 
-_COMMAND, _WAIT_BITSET, _REAL_TIME = 127, 9, 256
-"""Of the second argument of a futex call: its command; the one whose limit is a time of day; on which clock."""
-
-_TIMESPEC = struct.Struct("=qq")
 _STACK_BYTES = 2048
 _WORD = struct.Struct("=Q")
 _C_LIBRARY = ("libc.so", "libc-", "libpthread", "ld-linux", "ld-musl", "[v")
@@ -259,17 +254,6 @@ class Ends:
         outside = any(end.outside is not False for end in ends) or not ends
         said = sorted({end.on for end in ends if end.on})
         return End(call.name, said[0] if len(said) == 1 else f"one of {len(ends)} descriptors", holders, outside)
-
-    def gives_up_s(self, pid: int, call: Call, *, now_s: Callable[[int], float] = time.clock_gettime) -> float | None:
-        """Seconds until a wait for a lock of the process ends by itself, as its time limit says; None without one."""
-        if call.name != "futex" or call.arguments[1] & _COMMAND != _WAIT_BITSET or not call.arguments[3]:
-            return None
-        data = self._memory(pid, call.arguments[3], _TIMESPEC.size)
-        if data is None:
-            return None
-        seconds, nanoseconds = _TIMESPEC.unpack(data)
-        of = time.CLOCK_REALTIME if call.arguments[1] & _REAL_TIME else time.CLOCK_MONOTONIC
-        return seconds + nanoseconds / 1e9 - now_s(of)
 
     def _polled(self, pid: int, call: Call) -> list[int] | None:
         if call.name.startswith("epoll"):

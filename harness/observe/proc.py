@@ -14,7 +14,7 @@ from harness.core.evidence import ProcessState, ThreadState
 from harness.observe.ends import End
 from harness.observe.job import read_member
 from harness.observe.syscalls import blocked_call
-from harness.reading.waits import ASKED_BY, TIMER, sleeps
+from harness.reading.waits import ASKED_BY, CPU_LIMIT, TIMER, sleeps
 
 if TYPE_CHECKING:
     from harness.observe.ends import Ends
@@ -91,8 +91,11 @@ class Proc:
         )
 
     def _timers(self, pid: int) -> tuple[str, ...]:
-        """``TIMER`` where the process has made a POSIX timer that sends a signal."""
-        return (TIMER,) if "notify: signal" in (self._text(f"{pid}/timers") or "") else ()
+        """``TIMER`` where the process has made a POSIX timer that sends a signal, ``CPU_LIMIT`` where it has one."""
+        limit = re.search(r"^Max cpu time +(\S+)", self._text(f"{pid}/limits") or "", re.MULTILINE)
+        is_limited = limit is not None and limit[1] != "unlimited"
+        has_a_timer = "notify: signal" in (self._text(f"{pid}/timers") or "")
+        return (*((TIMER,) if has_a_timer else ()), *((CPU_LIMIT,) if is_limited else ()))
 
     def peak_rss_bytes(self, pid: int) -> int:
         """The most memory the process ever held (VmHWM); 0 when it is gone."""
@@ -127,6 +130,15 @@ class Proc:
         """The system calls that its threads are blocked in, one of each thread that is and may be seen."""
         calls = (blocked_call(self._text(f"{pid}/task/{tid}/syscall") or "") for tid in self._tids(pid))
         return tuple(call.name for call in calls if call is not None)
+
+    def waits_for_a_lock(self, pid: int) -> bool:
+        """Whether its main thread waits for a lock, without a time limit."""
+        call = blocked_call(self._text(f"{pid}/task/{pid}/syscall") or "")
+        return call is not None and call.name == "futex" and not call.timed
+
+    def children(self, pid: int) -> list[str]:
+        """The PIDs of its own children, those that have ended and were not waited for included."""
+        return [child for tid in self._tids(pid) for child in (self._text(f"{pid}/task/{tid}/children") or "").split()]
 
     def cpu_s(self, pid: int) -> float:
         """CPU time of all its threads that are alive, seconds; 0 when the process is gone."""
@@ -170,10 +182,7 @@ class Proc:
 
     def _dead_children(self, pid: int) -> int:
         """Children of this process that have ended and that it has not waited for (state Z)."""
-        children = [
-            child for tid in self._tids(pid) for child in (self._text(f"{pid}/task/{tid}/children") or "").split()
-        ]
-        return sum((self._stat(child) or "?")[0] == "Z" for child in children)
+        return sum((self._stat(child) or "?")[0] == "Z" for child in self.children(pid))
 
     def _thread(self, pid: int, tid: int, ends: Ends | None) -> ThreadState | None:
         at = f"{pid}/task/{tid}"
@@ -205,7 +214,6 @@ class Proc:
             holders=end.holders,
             outside=end.outside,
             library=library,
-            gives_up_s=ends.gives_up_s(pid, call) if call is not None and ends is not None and asleep else None,
         )
 
     def _cpu_s(self, at: str, stat: list[str]) -> float:

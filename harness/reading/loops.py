@@ -83,7 +83,8 @@ class Loop:
     work, ``locals`` where it has only names and numbers, ``threads`` where it also reads attributes, or asks methods
     that only other threads can make answer otherwise (``asks``). ``tested`` are the names whose truth alone is asked,
     ``computed`` all others. ``sleeps`` says that it calls ``sleep``; ``awaited`` are the names that its condition asks,
-    where nothing in it sets one of them. ``plain`` are names, and attributes as ``s.done``, that the whole file gives
+    where nothing in it sets one of them. ``may_raise`` that it divides, or the like, by what may change. ``plain`` are
+    names, and attributes as ``s.done``, that the whole file gives
     nothing but constants.
     """
 
@@ -97,6 +98,7 @@ class Loop:
     asks: bool = False
     attributes: frozenset[str] = frozenset()
     sleeps: bool = False
+    may_raise: bool = False
     awaited: frozenset[str] = frozenset()
     plain: frozenset[str] = frozenset()
     tested: frozenset[str] = frozenset()
@@ -298,6 +300,7 @@ def _loop(node: ast.For | ast.While | ast.AsyncFor, texts: Sequence[str], plain:
         asks=reader.asks,
         attributes=frozenset(reader.attributes),
         sleeps=reader.sleeps,
+        may_raise=reader.may_raise,
         awaited=_awaited(node),
         plain=plain,
         tested=frozenset(reader.tested - reader.computed - reader.containers),
@@ -378,12 +381,20 @@ _HARMLESS = (
 )  # fmt: skip
 
 
+_MAY_RAISE = (ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.LShift, ast.RShift)
+"""Operators that raise for some numbers, unless the right one is a constant: a zero, a power beyond a float."""
+
+
+def _is_power(node: ast.BinOp | ast.AugAssign) -> bool:
+    return isinstance(node.op, ast.Pow)
+
+
 class _Reader(ast.NodeVisitor):
     """Collects what the statements of a loop touch; ``kind`` becomes empty at the first thing that may be at work."""
 
     def __init__(self) -> None:
         self.kind = "locals"
-        self.asks = self.sleeps = False
+        self.asks = self.sleeps = self.may_raise = False
         self.attributes: set[str] = set()
         self.tested: set[str] = set()
         self.containers: set[str] = set()
@@ -409,6 +420,9 @@ class _Reader(ast.NodeVisitor):
             self.containers |= _names(node.iter) - _names(node.target)  # what gives items one by one may be at work
         if isinstance(node, ast.BinOp | ast.Compare | ast.AugAssign):
             self.computed |= _names(node)
+        if isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, _MAY_RAISE):
+            by = node.right if isinstance(node, ast.BinOp) else node.value
+            self.may_raise = self.may_raise or not (isinstance(by, ast.Constant) and by.value and not _is_power(node))
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             self.tested.add(node.id)
         for child in ast.iter_child_nodes(node):
@@ -557,7 +571,12 @@ def _fingerprint(values: Mapping[str, str]) -> str:
 
 
 def _endless(loop: Loop, values: Mapping[str, str]) -> str:
-    if loop.leaves or not _computes_numbers(loop, values) or (loop.sleeps and not loop.attributes <= loop.plain):
+    if (
+        loop.leaves
+        or loop.may_raise
+        or not _computes_numbers(loop, values)
+        or (loop.sleeps and not loop.attributes <= loop.plain)
+    ):
         return ""
     if loop.forever:
         return f"it has no way out and {'only sleeps' if loop.sleeps else 'calls nothing that could raise'}"

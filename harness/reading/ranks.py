@@ -19,7 +19,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from harness.reading.desync import Divergence, Parting, crossed, partings
-from harness.reading.frames import bare, is_own, own_frame, python_frames
+from harness.reading.frames import bare, own_frame, python_frames
 from harness.reading.gpus import Gpus
 from harness.reading.meeting import MEETINGS, STORE, Meeting
 from harness.reading.standing import Chance, Standing, alive, standings
@@ -35,11 +35,6 @@ if TYPE_CHECKING:
 
 SPIN_S = 2.5
 """Seconds over which a GPU must be seen to work on nothing before nothing but that is expected of it."""
-
-
-SOON_S = 120.0
-"""A call of ``torch.distributed`` that gives up by itself within so many seconds is waited for: the program may mean to
-try whether it works. The time limits that torch itself sets are ten minutes and longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,9 +221,6 @@ class _Relations:
         """The standing of a rank with its wait for other ranks put in place of what the kernel says of it."""
         meeting = one.meeting or self._handed_over(one, rank)
         one = replace(one, meeting=meeting)
-        gives_up_s = one.state.gives_up_s if one.state is not None and not one.ticks else None
-        if gives_up_s is not None and 0.0 < gives_up_s < SOON_S:
-            return replace(one, chances=(Chance(how=f"it gives up in {gives_up_s:.0f} s", ender=Ender.TIMER),))
         if one.meets_in_a_thread:
             others = frozenset(pid for pid in self._job.ranks.values() if pid != one.pid)
             come = (Chance(how="another thread of it waits for other ranks", who=others, any_thread=True),)
@@ -290,7 +282,7 @@ class _Relations:
     def _until(self, rank: int) -> Chance:
         if rank in self._job.ranks:
             pid = self._job.ranks[rank]
-            by_thread = _may_come_by_a_thread(self._job.stand[pid])
+            by_thread = self._job.stand[pid].may_act_by_a_thread
             return Chance(how=f"waits for rank {rank}", who=frozenset({pid}), any_thread=by_thread)
         return Chance(how=f"waits for rank {rank}, which is not here", ender=Ender.MACHINE)
 
@@ -349,16 +341,6 @@ def _sleeps_alone(one: Standing) -> bool:
     decides = one.thread.tid if one.thread is not None else one.pid
     python = {thread.tid for sample in one.samples for thread in sample.threads if python_frames(thread)}
     return python <= {decides, *one.motion.background}
-
-
-def _may_come_by_a_thread(one: Standing) -> bool:
-    """Whether a thread of the program's own, asleep for all of the silence, may yet make the call for its rank."""
-    decides = one.thread.tid if one.thread is not None else one.pid
-    for sample in one.samples:
-        for thread in sample.threads:
-            if thread.tid != decides and thread.tid in one.unwoken and any(map(is_own, python_frames(thread))):
-                return True
-    return False
 
 
 def _place(meeting: Meeting | None) -> tuple[str, str] | None:

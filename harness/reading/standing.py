@@ -20,10 +20,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from harness.core.node import PIDS
-from harness.reading.frames import best_thread, native_samples, python_frames, same_stacks
+from harness.reading.frames import best_thread, is_own, native_samples, python_frames, same_stacks
 from harness.reading.meeting import Meeting, agreed_meeting, meeting_of
 from harness.reading.stillness import ASLEEP, SAMPLES, Motion, dump_times, is_ticker, motion, stopped_s
 from harness.reading.waits import (
+    CPU_LIMIT,
     TIMER,
     Ender,
     Wait,
@@ -42,10 +43,10 @@ if TYPE_CHECKING:
 
     from harness.core.evidence import Evidence, ProcessState, StackSample, ThreadStack, ThreadState
 
-ALARMS = frozenset({"SIGALRM", "SIGVTALRM", "SIGPROF", TIMER})
+ALARMS = frozenset({"SIGALRM", "SIGVTALRM", "SIGPROF", TIMER, CPU_LIMIT})
 """Signals that a timer of the process's own sends: a program that handles one may be woken by it from any wait."""
 
-COUNT_CPU = frozenset({"SIGVTALRM", "SIGPROF"})
+COUNT_CPU = frozenset({"SIGVTALRM", "SIGPROF", CPU_LIMIT})
 """Those that come after so much CPU time: never while all threads sleep."""
 
 MESSAGES = frozenset({"SIGUSR1", "SIGUSR2", "SIGHUP", "SIGIO", *(f"SIGRTMIN+{number}" for number in range(1, 30))})
@@ -145,6 +146,16 @@ class Standing:
             for sample in self.samples
         ]
         return bool(waiting) and all(waiting)
+
+    @property
+    def may_act_by_a_thread(self) -> bool:
+        """Whether a thread of the program's own, asleep for all of the silence, may yet do what others wait for."""
+        decides = self.thread.tid if self.thread is not None else self.pid
+        for sample in self.samples:
+            for thread in sample.threads:
+                if thread.tid != decides and thread.tid in self.unwoken and any(map(is_own, python_frames(thread))):
+                    return True
+        return False
 
     @property
     def ids(self) -> tuple[str, ...]:

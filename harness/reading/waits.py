@@ -223,6 +223,9 @@ handles it in every program, to raise), those of a thread's own mistakes, the tw
 TIMER = "timer_create"
 """Among the signals that a process handles: it has made a timer that sends it one."""
 
+CPU_LIMIT = "RLIMIT_CPU"
+"""The same: the kernel ends it, or sends SIGXCPU, after so much CPU time."""
+
 SIGNAL_CALLS = frozenset({"pause", "rt_sigsuspend"})
 """Calls that wait for a handler to run in the very thread that made them."""
 
@@ -241,6 +244,11 @@ _ALARMS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF)
 def has_an_alarm(handled: int) -> bool:
     """Whether a program that handles these signals may have a timer of its own set, whose signal wakes its main thread."""
     return bool(handled & sum(1 << (number - 1) for number in _ALARMS))
+
+
+def hears_of_children(handled: int) -> bool:
+    """Whether a program that handles these signals is told when a child of it ends."""
+    return bool(handled & 1 << (signal.SIGCHLD - 1))
 
 
 def sleeps(kernel_function: str) -> bool:

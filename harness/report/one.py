@@ -224,7 +224,9 @@ def _stack(record: TrialRecord, evidence: Evidence) -> list[str]:
     kept = [frame for frame in thread.frames if not is_noise(frame) and not frame.native]
     name = f"rank {sample.rank}, " if evidence.ranks else ""
     if sample.pid not in {rank.pid for rank in ranks_seen(evidence)}:
-        name = f"DataLoader worker {in_words(sample.pid)} of {name or 'it, '}"
+        commands = [look.command for look in evidence.processes if look.pid == sample.pid]
+        kind = "DataLoader worker" if commands and commands[-1].startswith("pt_data_worker") else "process"
+        name = f"{kind} {in_words(sample.pid)} of {name or 'it, '}"
     out = ["", f"  {name}thread {clean(thread.name) or thread.tid}, innermost frame first, by {sample.source}:"]
     for frame in kept[:FRAMES]:
         first, *rest = _broken(clean(place(frame)), room=WIDTH - 5)

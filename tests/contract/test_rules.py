@@ -1129,6 +1129,10 @@ NEVER, GETS_ON, UNDECIDED = "HANG infinite-loop high", "SLOW - high", "UNRESOLVE
         ("while len(items) < n:\n    pass", [STAYS], NEVER),
         ("while True:\n    pass", [STAYS], NEVER),
         ("while True:\n    n += 1", [{"n": 5}, {"n": 90}, {"n": 200}], NEVER),
+        ("while True:\n    n = n * 5 % 97", [{"n": 5}, {"n": 25}, {"n": 28}], NEVER),
+        # A division may raise, and what is around the loop goes on from there.
+        ("while True:\n    n -= 1\n    1 / n", [{"n": 900}, {"n": 500}, {"n": 200}], UNDECIDED.format("computes")),
+        ("while True:\n    n += 1\n    n ** 9.5", [{"n": 5}, {"n": 90}, {"n": 91}], UNDECIDED.format("computes")),
         # All other threads sleep for good.
         ("while not self.done:\n    pass", [STAYS], NEVER),
         ("while not self.event.is_set():\n    pass", [STAYS], NEVER),

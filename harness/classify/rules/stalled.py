@@ -555,4 +555,4 @@ def _may_be_continued(job: Job, one: Standing) -> bool:
     """
     waiters = [other for other in job.stand.values() if any(one.pid in chance.who for chance in other.chances)]
     without_it = job.alive(lambda other: other.pid == one.pid)
-    return job.may_be_ended([one.pid], without_it) or any(w.meeting is None and w.has_another_thread for w in waiters)
+    return job.may_be_ended([one.pid], without_it) or any(w.meeting is None and w.may_act_by_a_thread for w in waiters)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import harness
 from harness.core.evidence import SourceFailure, StackSample
 from harness.observe.proc import BLOCKS_DUMPERS, Proc
-from harness.reading.waits import SIGNAL_CALLS, has_an_alarm, is_cut_short_by_a_stop, may_be_let_on
+from harness.reading.waits import SIGNAL_CALLS, has_an_alarm, hears_of_children, is_cut_short_by_a_stop, may_be_let_on
 
 if TYPE_CHECKING:
     from harness.core.evidence import ThreadStack
@@ -151,12 +151,15 @@ def loses_a_signal(pid: int, *, proc: Proc) -> bool:
     """Whether ``pid`` may be waiting for a signal that it handles, and has other threads that would get it.
 
     In a call for signals, or in any other for a timer of its own: Python runs a handler in the main thread alone, which
-    hears nothing of a signal that another thread was given (an alarm was lost in one of four dumps around it).
+    hears nothing of a signal that another thread was given (an alarm was lost in one of four dumps around it). The same
+    of the end of a child, where the main thread waits without a limit for what the handler may give back.
     """
     if len(proc.states(pid)) < 2:
         return False
     handled = proc.signal_mask(pid, "SigCgt")
-    return has_an_alarm(handled) or (bool(SIGNAL_CALLS.intersection(proc.calls(pid))) and may_be_let_on(handled))
+    if SIGNAL_CALLS.intersection(proc.calls(pid)) and may_be_let_on(handled):
+        return True
+    return has_an_alarm(handled) or (hears_of_children(handled) and proc.children(pid) and proc.waits_for_a_lock(pid))
 
 
 def in_a_write(pid: int, *, proc: Proc) -> str:

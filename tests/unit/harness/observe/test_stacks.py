@@ -393,6 +393,7 @@ def test_native_frames_are_not_asked_of_a_traced_process(tool, child, tmp_path):
 
 
 LOCK = "lock = threading.Lock(); lock.acquire(); print(flush=True); lock.acquire()"
+CHILD = "import subprocess; subprocess.Popen(['sleep', '60'])"
 PAUSE = "print(flush=True); signal.pause()"
 
 
@@ -404,6 +405,9 @@ PAUSE = "print(flush=True); signal.pause()"
         ("", 1, PAUSE, True),  # nothing handles a signal, so none is missed
         ("signal.signal(signal.SIGALRM, print)", 1, LOCK, False),  # its handler may give the lock back
         ("signal.signal(signal.SIGALRM, print)", 0, LOCK, True),
+        (f"signal.signal(signal.SIGCHLD, print); {CHILD}", 1, LOCK, False),  # the same when its child ends
+        (f"signal.signal(signal.SIGCHLD, print); {CHILD}", 0, LOCK, True),
+        ("signal.signal(signal.SIGCHLD, print)", 1, LOCK, True),  # it has no child
         ("signal.signal(signal.SIGUSR1, print)", 1, LOCK, True),  # nobody is told to send it at just that moment
     ],
 )
