@@ -297,8 +297,8 @@ def show_stacks(file):
 
         try:
             frames = own_frames(frame)
-            said = {"positions": positions(frames), "values": values(frames)}
-            file.write(f"inside {json.dumps(said)}\n")
+            answer = {"positions": positions(frames), "values": values(frames)}
+            file.write(f"inside {json.dumps(answer)}\n")
             file.flush()
         except Exception:  # noqa: BLE001, S110 - whatever a program's own objects do when they are looked at
             pass
@@ -339,9 +339,9 @@ def values(frames):
     return rows
 
 
-def spelt(named):
+def spelt(namespace):
     """The texts of the plain ones among these values; modules, functions and classes are left out."""
-    plain = {name: value for name, value in named.items() if not callable(value) and type(value) is not type(sys)}
+    plain = {name: value for name, value in namespace.items() if not callable(value) and type(value) is not type(sys)}
     return {name: text_of(value) for name, value in list(plain.items())[:MOST_ITEMS]}
 
 
@@ -375,10 +375,10 @@ def positions(frames):
     """
     rows = []
     for depth, frame in enumerate(frames):
-        found = position(frame)
-        if found is not None and len(rows) < MOST_POSITIONS:
+        place = position(frame)
+        if place is not None and len(rows) < MOST_POSITIONS:
             code = frame.f_code
-            rows.append((code.co_name, code.co_filename, frame.f_lineno, *found, len(frames) - depth))
+            rows.append((code.co_name, code.co_filename, frame.f_lineno, *place, len(frames) - depth))
     return rows
 
 
@@ -551,7 +551,7 @@ def keep_exception(speaker, kind, error, trace):
     speaker.raised = True
     world = os.environ.get("WORLD_SIZE", "1")
     name = "result.json" if world == "1" else f"result_rank{speaker.rank}.json"
-    said = {
+    result = {
         "status": "raised",
         "steps_done": speaker.steps,
         "phase": speaker.phase,
@@ -562,18 +562,18 @@ def keep_exception(speaker, kind, error, trace):
     path = os.path.join(speaker.folder, name)
     fresh = f"{path}.{speaker.pid}.tmp"
     with open(fresh, "w") as file:
-        json.dump(said, file)
+        json.dump(result, file)
     os.replace(fresh, path)
 
 
-def without_us(told):
+def without_us(trace):
     """A traceback, with those that led to it, less the frames of our own wrappers."""
-    link = told
+    link = trace
     while link is not None:
         frames = [frame for frame in link.stack if frame.filename != __file__]
         link.stack = type(link.stack).from_list(frames)
         link = link.__cause__ or link.__context__
-    return told
+    return trace
 
 
 def start(folder):
