@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 from harness.settings import surroundings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
 PROGRAMS = {"slurm": ("slurmctld", "slurmd", "munged", "srun", "sinfo"), "ray": ()}
 NAMESPACES = ("ip", "unshare", "nsenter")
@@ -214,7 +214,7 @@ def _run(*argv: str) -> None:
 
 
 @contextmanager
-def _network(engine: str, environment: dict[str, str]) -> Iterator[Cluster]:
+def _network(engine: str, environment: dict[str, str]) -> Generator[Cluster]:
     """A folder and a bridge for a cluster; ended completely when the block is left."""
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"nsa-{engine}-")))
@@ -230,7 +230,7 @@ def _network(engine: str, environment: dict[str, str]) -> Iterator[Cluster]:
 
 
 @contextmanager
-def slurm(names: Sequence[str] = ("n1", "n2")) -> Iterator[Cluster]:
+def slurm(names: Sequence[str] = ("n1", "n2")) -> Generator[Cluster]:
     """A Slurm that is up; ended completely when the block is left.
 
     Raises:
@@ -271,7 +271,7 @@ def _start_munge(cluster: Cluster) -> None:
 
 
 @contextmanager
-def ray(names: Sequence[str] = ("n1", "n2")) -> Iterator[Cluster]:
+def ray(names: Sequence[str] = ("n1", "n2")) -> Generator[Cluster]:
     """A Ray that is up: two nodes of two CPUs, and a head without any on this machine; ended as a Slurm is.
 
     Raises:
@@ -355,7 +355,7 @@ def main() -> int:
     if why:
         sys.stderr.write(f"no {engine} can be started here: {why}\n")
         return 6
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the cluster is ended with us
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))  # the cluster is ended with us
     with CLUSTERS[engine]() as cluster:
         env = {**dict(surroundings()), **cluster.environment}
         return subprocess.call(command or [env.get("SHELL", "sh")], env=env)

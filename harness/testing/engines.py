@@ -38,7 +38,7 @@ from harness.settings import MARK, processes_with
 from harness.targets.script import ScriptTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
 
     from harness.core.ports import Engine
     from harness.testing.cluster import Cluster
@@ -175,7 +175,7 @@ class Stage:
 
 
 @contextmanager
-def staged(engine: Engine, tmp_path: Path, *, nodes: int = 1) -> Iterator[Stage]:
+def staged(engine: Engine, tmp_path: Path, *, nodes: int = 1) -> Generator[Stage]:
     """A stage; when it is left nothing of its trials and agents is there."""
     stage = Stage(engine, tmp_path, nodes=nodes)
     try:

@@ -18,7 +18,7 @@ import subprocess
 import sys
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.clock import WallClock
 from harness.core.command import Command
@@ -27,7 +27,7 @@ from harness.launch import procs
 from harness.store import layout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
 
     from harness.core.outcome import Cleanup, Exit
     from harness.core.ports import Executor, Handle
@@ -95,7 +95,7 @@ class Ear:
         self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)  # open for writing too: never at its end
         self._rest = b""
 
-    def hear(self) -> dict[str, object]:
+    def hear(self) -> dict[str, Any]:
         """The next line, waiting for it."""
         while b"\n" not in self._rest:
             ready, _, _ = select.select([self._fd], [], [], PATIENCE_S)
@@ -107,7 +107,7 @@ class Ear:
     def hear_processes(self, count: int) -> list[Process]:
         """The processes that ``count`` lines name by PID, as /proc shows them now."""
         pids = [self.hear()["pid"] for _ in range(count)]
-        found = [procs.read(pid) for pid in pids if isinstance(pid, int)]
+        found = [procs.read(pid) for pid in pids]
         return [process for process in found if process is not None]
 
     def close(self) -> None:
@@ -122,18 +122,19 @@ def run_program(trial_dir: str) -> None:
 
 def program(trial_dir: Path, code: str, **changes: object) -> Command:
     """The command that runs ``code`` in ``trial_dir``, forked or executed."""
-    command: dict[str, object] = {
+    command: dict[str, Any] = {
         "argv": (sys.executable, "-P", str(trial_dir / "program.py")),
         "env": tuple(sorted(ENV.items())),
         "trial_dir": str(trial_dir),
         "files": (("program.py", _PRELUDE + code),),
         "entry": "harness.testing.executors:run_program",
+        **changes,
     }
-    return Command(**{**command, **changes})  # pyright: ignore[reportArgumentType] - checked by the dataclass
+    return Command(**command)
 
 
 @contextmanager
-def running(executor: Executor, trial_dir: Path, code: str, **changes: object) -> Iterator[tuple[Handle, Ear]]:
+def running(executor: Executor, trial_dir: Path, code: str, **changes: object) -> Generator[tuple[Handle, Ear]]:
     """A trial that runs ``code``, its ear, and no process of it afterwards, however the check ends."""
     trial_dir.mkdir(parents=True)
     with closing(Ear(trial_dir)) as ear:
@@ -233,11 +234,9 @@ say(
     with running(executor, tmp_path / "surroundings", code, max_address_space_bytes=limit) as (_, ear):
         heard = ear.hear()
     env = heard["env"]
-    assert isinstance(env, dict)
     token = env.pop(procs.TOKEN)
     assert env == ENV
-    assert heard["at_exec"] is not None
-    assert f"{procs.TOKEN}={token}" in heard["at_exec"], "the search by token would not find this process"  # pyright: ignore[reportOperatorIssue]
+    assert f"{procs.TOKEN}={token}" in heard["at_exec"], "the search by token would not find this process"
     assert heard["stdin"] == ""
     assert heard["cwd"] == str(Path.cwd())
     assert heard["leads"] is True
