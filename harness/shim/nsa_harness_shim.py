@@ -15,11 +15,21 @@ which step is running, and ``place_rank{r}`` where in it: 56 bytes of shared mem
 can be read whatever becomes of the process. Standard library only.
 """
 
-import _signal  # pyright: ignore[reportMissingImports] - below ``signal``, which takes 6 ms to import
 import os
 import struct
 import sys
 import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # nothing of this is imported when a program starts: types that need it stand in quotes
+    import signal as _signal
+    from collections.abc import Callable, Sequence
+    from mmap import mmap
+    from traceback import TracebackException
+    from types import FrameType, ModuleType, TracebackType
+    from typing import Any, TextIO
+else:
+    import _signal  # below ``signal``, which takes 6 ms to import
 
 FULL_STEPS = 1000
 QUICK_STEPS = 10
@@ -33,6 +43,7 @@ that meets a half-written one sees two numbers. ``harness.observe.heartbeat`` re
 PLACES = (("step", "begin"), ("data", "begin"), ("data", "end"), ("backward", "begin"), ("backward", "end"))
 CODES = {place: code for code, place in enumerate(PLACES)}
 put, monotonic = PLACE.pack_into, time.monotonic
+kind_of: "Callable[[object], type[Any]]" = type
 SPOKEN = "NSA_HARNESS_SPOKEN"
 """Set in the environment once this process has spoken, so that its children know that they are helpers."""
 
@@ -43,7 +54,7 @@ GENTLY, AT_ONCE = 60, 61
 """The signals that ask for stacks. Real-time ones: programs and launchers give SIGUSR1 and SIGUSR2 a meaning of their
 own, and look whether somebody handles them. ``harness.observe.stacks.faulthandler`` sends them."""
 
-SHOWS = {}
+SHOWS: "dict[str, Callable[[int, FrameType | None], None]]" = {}
 """Who answers GENTLY in this process (``by``), so that it can be told from a handler of the program's."""
 
 LAUNCHER = "torch.distributed.elastic.agent.server.api"
@@ -57,23 +68,23 @@ WORLDS = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 class Speaker:
     """Writes marks for this process; ``say`` and ``step`` are on the program's way and must be quick."""
 
-    def __init__(self, folder):
+    def __init__(self, folder: str) -> None:
         self.folder = folder
         self.pid = os.getpid()
-        self.rank = None
+        self.rank: int | None = None
         self.fd = -1
         self.seq = 0
         self.steps = self.told = 0
-        self.phase = None
+        self.phase: str | None = None
         self.raised = False
         self.silent = SPOKEN in os.environ
         self.thin = False
-        self.memory = None
-        self.watchable = None
+        self.memory: mmap | None = None
+        self.watchable: int | None = None
         self.began_s = self.wrote_s = 0.0
-        self.stepped = set()
+        self.stepped: set[int] = set()
 
-    def say(self, phase, edge, detail=None, step=True):
+    def say(self, phase: str, edge: str, detail: "str | None" = None, step: bool = True) -> None:
         """Write where the program is."""
         if self.silent:
             return
@@ -87,7 +98,7 @@ class Speaker:
         detail = f'"{detail}"' if detail else "null"
         self.write(f'{self.head()},"phase":"{phase}","edge":"{edge}","step":{number},"detail":{detail}}}\n')
 
-    def step(self, optimizer):
+    def step(self, optimizer: object, *_: object) -> None:
         """Write that a step is complete: with several optimizers, when one of them steps for the second time."""
         if self.silent:
             return
@@ -107,7 +118,7 @@ class Speaker:
         self.thin = quick or (self.steps > FULL_STEPS and last_s < THIN_S)
         self.finished(step, now_s)
 
-    def finished(self, step, now_s):
+    def finished(self, step: int, now_s: float) -> None:
         """Write that ``step`` is complete, and from here on no more than that if marks are thinned out."""
         self.wrote_s, self.told = now_s, self.steps
         line = f'{self.head()},"event":"step","step":{step},"done":{self.steps},"facts":{{}}}}\n'
@@ -119,7 +130,7 @@ class Speaker:
             )
         self.write(line)
 
-    def place(self, phase, edge):
+    def place(self, phase: str, edge: str) -> None:
         """Put where the program is into shared memory."""
         self.seq += 1
         if self.memory is None:
@@ -127,24 +138,24 @@ class Speaker:
         code = CODES[phase, edge]
         put(self.memory, 0, self.seq, monotonic(), self.steps, self.began_s, self.pid, code, self.seq)
 
-    def head(self):
+    def head(self) -> str:
         """How every line begins."""
         self.seq += 1
         return f'{{"seq":{self.seq},"t":{time.monotonic():.6f},"rank":{self.rank},"pid":{self.pid}'
 
-    def write(self, line):
+    def write(self, line: str) -> None:
         """One write; a full disk must not end the program that is being watched."""
         try:
             os.write(self.fd, line.encode())
         except OSError as error:
             self.lose(error)
 
-    def lose(self, error):
+    def lose(self, error: OSError) -> None:
         """Say once that nobody sees the progress any more, in the words that our own worker uses."""
         self.silent = True
         sys.stderr.write(f"nsa-harness: heartbeats cannot be written: {error.strerror}; training goes on unseen\n")
 
-    def open(self):
+    def open(self) -> bool:
         """Open this rank's file; False when this process is a helper or nothing can be written."""
         if self.rank is None:
             if is_helper():
@@ -162,7 +173,7 @@ class Speaker:
         self.introduce()
         return True
 
-    def introduce(self):
+    def introduce(self) -> None:
         """Say which process has which rank, be watchable, and be told of the end."""
         import atexit
         import threading
@@ -182,14 +193,14 @@ class Speaker:
         # The first thing that ends: before threads are joined, where a program can hang for good.
         getattr(threading, "_register_atexit", atexit.register)(self.leaving)
 
-    def be_watchable(self):
+    def be_watchable(self) -> None:
         """Let this process be looked at, once: as soon as it has an optimizer, long before its first mark perhaps."""
         rank = self.rank if self.rank is not None else rank_by_environment()
         if self.watchable != rank and not (self.rank is None and is_helper()):
             self.watchable = rank
             be_watchable(self.folder, rank)
 
-    def leaving(self):
+    def leaving(self) -> None:
         """Write that the program has come to its end."""
         self.thin = False
         if self.steps > self.told and not self.silent:
@@ -197,7 +208,7 @@ class Speaker:
         if not self.raised:  # an exception that ends the program happened where it was, not at its end
             self.say("exit", "begin", step=False)
 
-    def joined(self, rank):
+    def joined(self, rank: int) -> None:
         """This process is ``rank`` of a group: it speaks from now on, for that rank."""
         if rank < 0 or rank == self.rank:
             return
@@ -205,7 +216,7 @@ class Speaker:
             os.close(self.fd)
         self.fd, self.rank, self.silent = -1, rank, False
 
-    def forked(self):
+    def forked(self) -> None:
         """This is a child now: a helper, unless it joins a group."""
         if self.fd >= 0:
             os.close(self.fd)
@@ -215,7 +226,7 @@ class Speaker:
         self.stepped = set()
 
 
-def shared_memory(path):
+def shared_memory(path: str) -> "mmap | None":
     """Memory that is the file at ``path``; None where that cannot be had (a full disk, a file system without it)."""
     import mmap
 
@@ -230,19 +241,19 @@ def shared_memory(path):
         return None
 
 
-def rank_by_environment():
+def rank_by_environment() -> int:
     """The rank that a launcher gave, 0 without one."""
     texts = (os.environ.get(name, "") for name in RANKS)
     return next((int(text) for text in texts if text.isdigit()), 0)
 
 
-def world_by_environment():
+def world_by_environment() -> int:
     """How many ranks there are by what a launcher said, 0 where none said so."""
     texts = (os.environ.get(name, "") for name in WORLDS)
     return next((int(text) for text in texts if text.isdigit()), 0)
 
 
-def start_ticks():
+def start_ticks() -> "int | str":
     """When this process began, in clock ticks since boot: with its PID it is known by that, in any namespace."""
     try:
         with open("/proc/self/stat") as file:
@@ -251,20 +262,20 @@ def start_ticks():
         return "null"
 
 
-def is_helper():
+def is_helper() -> bool:
     """Whether multiprocessing started this process."""
     process = sys.modules.get("multiprocessing.process")
     parent = getattr(process, "parent_process", None)
     return parent is not None and parent() is not None
 
 
-def is_launcher(folder):
+def is_launcher(folder: str) -> bool:
     """Whether this process, which has not spoken, only started the one that did."""
     spoken = os.path.exists(os.path.join(folder, f"heartbeat_rank{rank_by_environment()}.jsonl"))
     return spoken or LAUNCHER in sys.modules
 
 
-def be_watchable(folder, rank):
+def be_watchable(folder: str, rank: int) -> None:
     """Stacks on signals if the program leaves them alone; and where Yama is on, let stack dumpers look."""
     try:
         if _signal.getsignal(GENTLY) in (_signal.SIG_DFL, SHOWS.get("by")):
@@ -279,7 +290,7 @@ def be_watchable(folder, rank):
         ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(-1), 0, 0, 0)
 
 
-def show_stacks(file):
+def show_stacks(file: "TextIO") -> None:
     """On GENTLY by Python's own handler, between two of the main thread's instructions; on AT_ONCE at once, from C.
 
     From C it works whatever holds the interpreter lock, and can crash a process whose Python runs, because it reads
@@ -292,7 +303,7 @@ def show_stacks(file):
     import atexit
     import faulthandler
 
-    def show(number, frame):
+    def show(number: int, frame: "FrameType | None") -> None:
         import json
 
         try:
@@ -314,22 +325,22 @@ def show_stacks(file):
     atexit.register(_signal.signal, GENTLY, _signal.SIG_IGN)
 
 
-def own_frames(frame):
+def own_frames(frame: "FrameType | None") -> "list[FrameType]":
     """The frames of this stack, innermost first, less our own wrappers."""
-    frames = []
+    frames: list[FrameType] = []
     while frame is not None:
         frames += [frame] if frame.f_code.co_filename != __file__ else []
         frame = frame.f_back
     return frames
 
 
-def values(frames):
+def values(frames: "list[FrameType]") -> "list[tuple[int, dict[str, str], dict[str, str]]]":
     """What the innermost functions compute with: for each its number from the outermost, its own variables, and others.
 
     Globals are others, and what it shares with a function inside or around it: another thread may set either. Texts are
     as py-spy spells plain values; of strings and containers they only say whether they are still the same.
     """
-    rows = []
+    rows: list[tuple[int, dict[str, str], dict[str, str]]] = []
     for depth, frame in enumerate(frames[:MOST_POSITIONS]):
         code = frame.f_code
         shared = {name: frame.f_globals[name] for name in code.co_names if name in frame.f_globals}
@@ -339,15 +350,15 @@ def values(frames):
     return rows
 
 
-def spelt(namespace):
+def spelt(namespace: "dict[str, Any]") -> "dict[str, str]":
     """The texts of the plain ones among these values; modules, functions and classes are left out."""
     plain = {name: value for name, value in namespace.items() if not callable(value) and type(value) is not type(sys)}
     return {name: text_of(value) for name, value in list(plain.items())[:MOST_ITEMS]}
 
 
-def text_of(value):
+def text_of(value: "Any") -> str:
     """A number as it is; a string or a container of such by a fingerprint; anything else by its type alone."""
-    kind = type(value)
+    kind = kind_of(value)
     if value is None or kind in (bool, float) or (kind is int and value.bit_length() < 60):
         return repr(value)
     if kind is str:
@@ -355,25 +366,25 @@ def text_of(value):
     if kind in (list, tuple, dict) and len(value) <= MOST_ITEMS:
         items = [item for pair in value.items() for item in pair] if kind is dict else value
         if all(item is None or type(item) in (bool, int, float, str) for item in items):
-            return repr(kind())[0] + fingerprint(repr(items))
+            return f"{kind()}"[0] + fingerprint(repr(items))
     return f"<{kind.__name__}>"
 
 
-def fingerprint(text):
+def fingerprint(text: str) -> str:
     """What stands for a text that may be a secret."""
     import hashlib
 
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
 
 
-def positions(frames):
+def positions(frames: "list[FrameType]") -> "list[tuple[str, str, int, str, int, int, int]]":
     """Which item of which list the functions on this stack are at, innermost first: where their loops are.
 
     A row is function, file, line, the local's name, its place among the items of its type from 0, how many of them
     there are, how many frames there are up to this one from the outermost. Items are compared by identity, so that a
     batch or a layer is found again without asking it anything.
     """
-    rows = []
+    rows: list[tuple[str, str, int, str, int, int, int]] = []
     for depth, frame in enumerate(frames):
         place = position(frame)
         if place is not None and len(rows) < MOST_POSITIONS:
@@ -382,10 +393,10 @@ def positions(frames):
     return rows
 
 
-def position(frame):
+def position(frame: "FrameType") -> "tuple[str, int, int] | None":
     """A local's name, its place among those of its type in a list that the function has at hand, and their number."""
     values = frame.f_locals
-    own = getattr(values.get("self"), "__dict__", {})
+    own: dict[str, Any] = getattr(values.get("self"), "__dict__", {})
     lists = [items_of(value) for value in (*values.values(), *own.values(), *own.get("_modules", {}).values())]
     for name, value in values.items():
         if name == "self" or value is None or isinstance(value, (int, float, str, bytes)):
@@ -398,39 +409,39 @@ def position(frame):
     return None
 
 
-def items_of(value):
+def items_of(value: "Any") -> "Sequence[Any]":
     """The items of a list, a tuple, or a torch ModuleList or Sequential; nothing of anything else, or of a huge one."""
-    if not isinstance(value, (list, tuple)):
+    if not issubclass(kind_of(value), (list, tuple)):
         modules = getattr(value, "__dict__", {}).get("_modules")
-        value = tuple(modules.values()) if modules and hasattr(type(value), "__len__") else ()
+        value = tuple(modules.values()) if modules and hasattr(kind_of(value), "__len__") else ()
     return value if 1 < len(value) <= MOST_ITEMS else ()
 
 
-def watch_optimizers(speaker, module):
+def watch_optimizers(speaker: Speaker, module: "Any") -> None:
     """Torch calls a global hook after every optimizer's step (torch 2.0 and later); who makes one is to train."""
     import functools
 
     original = module.Optimizer.__init__
 
     @functools.wraps(original)
-    def __init__(*args, **kwargs):
+    def __init__(*args: object, **kwargs: object) -> None:
         speaker.be_watchable()
         original(*args, **kwargs)
 
     module.Optimizer.__init__ = __init__
     register = getattr(module, "register_optimizer_step_post_hook", None)
     if register is not None:
-        register(lambda optimizer, args, kwargs: speaker.step(optimizer))
+        register(speaker.step)
 
 
-def watch_backward(speaker, module):
+def watch_backward(speaker: Speaker, module: "Any") -> None:
     """Every ``loss.backward()`` comes through ``torch.autograd.backward``."""
     import functools
 
     original = module.backward
 
     @functools.wraps(original)
-    def backward(*args, **kwargs):
+    def backward(*args: object, **kwargs: object) -> object:
         speaker.say("backward", "begin")
         try:
             return original(*args, **kwargs)
@@ -440,13 +451,13 @@ def watch_backward(speaker, module):
     module.backward = backward
 
 
-def watch_loaders(speaker, module):
+def watch_loaders(speaker: Speaker, module: "Any") -> None:
     """Every batch of a DataLoader comes out of ``__next__`` of its iterator; making that may start workers."""
     import functools
 
-    def watched(original):
+    def watched(original: "Callable[[Any], Any]") -> "Callable[[Any], Any]":
         @functools.wraps(original)
-        def wrapper(self):
+        def wrapper(self: object) -> object:
             speaker.say("data", "begin")
             try:
                 return original(self)
@@ -459,14 +470,14 @@ def watch_loaders(speaker, module):
     module.DataLoader.__iter__ = watched(module.DataLoader.__iter__)
 
 
-def watch_groups(speaker, module):
+def watch_groups(speaker: Speaker, module: "Any") -> None:
     """Joining a process group tells the rank; it is also where a peer that is missing is waited for."""
     import functools
 
     original = module.init_process_group
 
     @functools.wraps(original)
-    def init_process_group(*args, **kwargs):
+    def init_process_group(*args: object, **kwargs: object) -> object:
         if not is_helper():
             speaker.say("build", "begin", "init_process_group", step=False)
         result = original(*args, **kwargs)
@@ -488,11 +499,11 @@ HOOKS = {
 class Waiting:
     """A finder that finds nothing itself: it sees which module is imported, and hooks the four that it waits for."""
 
-    def __init__(self, speaker):
+    def __init__(self, speaker: Speaker) -> None:
         self.speaker = speaker
         self.hooks = dict(HOOKS)
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None) -> "Any":
         """The spec that the other finders give, with our hook behind the module's own code."""
         hook = self.hooks.pop(name, None)
         if hook is None:
@@ -505,13 +516,13 @@ class Waiting:
                 return spec
         return None
 
-    def after(self, loader, hook):
+    def after(self, loader: "Any", hook: "Callable[[Speaker, Any], None]") -> None:
         """Have ``hook`` called when ``loader`` has run its module's code."""
         run = getattr(loader, "exec_module", None)
         if run is None:
             return
 
-        def exec_module(module):
+        def exec_module(module: "ModuleType") -> None:
             del loader.exec_module
             run(module)
             try:
@@ -525,11 +536,11 @@ class Waiting:
             return
 
 
-def tell_exceptions(speaker):
+def tell_exceptions(speaker: Speaker) -> None:
     """Keep the exception that ends the program, beside what the program does with it."""
     before = sys.excepthook
 
-    def excepthook(kind, error, trace):
+    def excepthook(kind: "type[BaseException]", error: BaseException, trace: "TracebackType | None") -> None:
         try:
             keep_exception(speaker, kind, error, trace)
         except OSError:  # a full disk: standard error still has it
@@ -539,7 +550,9 @@ def tell_exceptions(speaker):
     sys.excepthook = excepthook
 
 
-def keep_exception(speaker, kind, error, trace):
+def keep_exception(
+    speaker: Speaker, kind: "type[BaseException]", error: BaseException, trace: "TracebackType | None"
+) -> None:
     """Write ``result_rank{r}.json`` (``result.json`` for a program of one process), as our own worker does."""
     import json
     import traceback
@@ -566,9 +579,9 @@ def keep_exception(speaker, kind, error, trace):
     os.replace(fresh, path)
 
 
-def without_us(trace):
+def without_us(trace: "TracebackException") -> "TracebackException":
     """A traceback, with those that led to it, less the frames of our own wrappers."""
-    link = trace
+    link: TracebackException | None = trace
     while link is not None:
         frames = [frame for frame in link.stack if frame.filename != __file__]
         link.stack = type(link.stack).from_list(frames)
@@ -576,7 +589,7 @@ def without_us(trace):
     return trace
 
 
-def start(folder):
+def start(folder: "str | None") -> None:
     """Begin to wait for torch; nothing happens without a trial's ``folder``."""
     if not folder:
         return

@@ -15,7 +15,7 @@ _here = os.path.dirname(os.path.abspath(__file__))
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != _here]
 _mine = sys.modules.pop(__name__, None)
 try:
-    import sitecustomize  # noqa: F401 - the one that ours hides
+    __import__("sitecustomize")  # the one that ours hides
 except ModuleNotFoundError as error:
     if error.name != "sitecustomize":
         raise
