@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false
 """Several ranks on gloo that do not make the same calls."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false
 """Ends with a reason: an error, a signal, a status, no peers, no port, another recomputation, no memory, no disk."""
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def listen_on_a_taken_port(scene: Scene) -> None:
 def recompute_differently(scene: Scene) -> None:
     """Checkpoint a function that does something else when it is computed again."""
     import torch
-    from torch.utils.checkpoint import checkpoint
+    import torch.utils.checkpoint as recomputation
 
     calls: list[int] = []
 
@@ -76,7 +77,7 @@ def recompute_differently(scene: Scene) -> None:
         return x.sin().exp() if len(calls) == 1 else x.sin()
 
     x = torch.ones(4, requires_grad=True)
-    cast("torch.Tensor", checkpoint(forgetful, x, use_reentrant=False)).sum().backward()
+    cast("torch.Tensor", recomputation.checkpoint(forgetful, x, use_reentrant=False)).sum().backward()
 
 
 @specimen(

@@ -1,11 +1,18 @@
+# pyright: reportUnknownMemberType=false
 """One GPU: a kernel that never ends, a host that cannot feed the GPU, a compilation that takes its time."""
 
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 from harness.core.verdict import Kind
 from harness.specimens.catalog import LATER, Needs, Scene, specimen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
 
 ENDLESS_CYCLES = 1 << 62
 """Clock cycles that a kernel waits for: 70 years at 2 GHz."""
@@ -43,7 +50,7 @@ def launch_endless(scene: Scene) -> None:
     import torch
 
     with torch.cuda.device(scene.device):
-        torch.cuda._sleep(ENDLESS_CYCLES)  # torch's own test kernel; an endless loop in Triton looks the same
+        torch.cuda._sleep(ENDLESS_CYCLES)  # pyright: ignore[reportPrivateUsage] - torch's own test kernel; an endless loop in Triton looks the same
 
 
 @specimen(
@@ -93,8 +100,8 @@ def compile_for_long(scene: Scene) -> None:
         width += 8
 
 
-def _function_of_width(width: int):  # noqa: ANN202 - a function of tensors
-    def layers(x_DD):  # noqa: ANN001, ANN202
+def _function_of_width(width: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    def layers(x_DD: torch.Tensor) -> torch.Tensor:
         for scale in range(1, 6):
             x_DD = (x_DD @ x_DD).softmax(dim=-1) * scale + width
         return x_DD.sum()

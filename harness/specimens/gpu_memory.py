@@ -1,8 +1,10 @@
+# pyright: reportUnknownMemberType=false
 """One GPU: memory that runs out, and memory so short that the allocator starts over at every step."""
 
 from __future__ import annotations
 
 import time
+from typing import cast
 
 from harness.core.verdict import Kind
 from harness.specimens.catalog import Needs, Scene, specimen
@@ -79,5 +81,5 @@ def _limit(device: str) -> None:
 
     with torch.cuda.device(device):  # by name alone, which has no number, the limit cannot be set
         number = torch.cuda.current_device()
-    total = torch.cuda.get_device_properties(number).total_memory
+    total = cast("int", torch.cuda.get_device_properties(number).total_memory)  # untyped in torch
     torch.cuda.set_per_process_memory_fraction(ROOM_BYTES / total, number)

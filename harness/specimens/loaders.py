@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from harness.core.verdict import Kind
 from harness.specimens.catalog import LATER, Scene, specimen
@@ -66,9 +66,10 @@ class Remote(Samples):
 
 def read_one(samples: Samples, *, workers: int = 1) -> None:
     """The first sample, through torch's DataLoader and without a time limit."""
-    from torch.utils.data import DataLoader
+    from torch.utils.data import DataLoader, Dataset
 
-    next(iter(DataLoader(samples, num_workers=workers, multiprocessing_context="fork")))  # pyright: ignore[reportArgumentType]
+    dataset = cast("Dataset[int]", samples)  # a DataLoader asks no more of one than they have
+    next(iter(DataLoader(dataset, num_workers=workers, multiprocessing_context="fork")))
 
 
 @specimen(
