@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
+from harness.core.dotted import leaves
 from harness.specimens.catalog import Scene
 from harness.worker.world import Place
 from nsa.train.probe import Edge, NullProbe, Phase
@@ -77,8 +78,7 @@ class FaultProbe(NullProbe):
 
 def _device(trial: Trial, place: Place) -> str:
     """Where this rank was asked to compute: ``cpu``, ``cuda``, of several ranks ``cuda:1``."""
-    train = trial.config.get("train")
-    device = str(cast("dict[str, object]", train).get("device", "cpu")) if isinstance(train, dict) else "cpu"
+    device = str(leaves(trial.config).get("train.device", "cpu"))
     if device == "auto":
         return "cpu"
     return f"{device}:{place.rank}" if device == "cuda" and place.world > 1 else device

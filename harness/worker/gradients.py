@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false
 """Whether the first step's gradients are the true ones: compared with a plain pass over the same batch.
 
 The truth is computed in the same process from what went into the model and from the gradient that came back to its
@@ -17,7 +18,7 @@ from harness.worker.files import put
 from nsa.train.probe import Edge, NullProbe, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Mapping
     from pathlib import Path
 
     from torch import Tensor, nn
@@ -96,7 +97,8 @@ class GradientProbe(NullProbe):
                 continue
             with torch.enable_grad(), torch.autocast(one.device, dtype=one.autocast, enabled=one.autocast is not None):
                 output = model(one.inputs)
-            parts = torch.autograd.grad(output, [p for _, p in named], one.gradient, allow_unused=True)
+            gradients = torch.autograd.grad(output, [p for _, p in named], one.gradient, allow_unused=True)
+            parts = cast("tuple[Tensor | None, ...]", gradients)  # torch's own signature does not know of unused ones
             for whole, part in zip(total, parts, strict=True):
                 if part is not None:
                     whole += part
@@ -124,7 +126,7 @@ class _Pass:
 
 def compare(ours: Mapping[str, Tensor | None], truth: Mapping[str, Tensor], *, step: int) -> GradientTruth:
     """The relative error of each gradient, by norm; one that is not there counts as wrong where the truth is not 0."""
-    norms = {name: float(whole.norm()) for name, whole in truth.items()}
+    norms: dict[str, float] = {name: whole.norm().item() for name, whole in truth.items()}
     least = FLOOR * max(norms.values(), default=0.0)
     errors: dict[str, float] = {}
     missing: list[str] = []
@@ -134,7 +136,7 @@ def compare(ours: Mapping[str, Tensor | None], truth: Mapping[str, Tensor], *, s
             if norms[name] > least:
                 missing.append(name)
             continue
-        errors[name] = float((mine - whole).norm()) / max(norms[name], least, 1e-30)
+        errors[name] = (mine - whole).norm().item() / max(norms[name], least, 1e-30)
     worst = max(errors, key=lambda name: errors[name], default="")
     return GradientTruth(
         id="gradients",
@@ -148,7 +150,7 @@ def compare(ours: Mapping[str, Tensor | None], truth: Mapping[str, Tensor], *, s
 
 
 @contextmanager
-def _plain(blocks: tuple[nn.Module, ...]) -> Iterator[None]:
+def _plain(blocks: tuple[nn.Module, ...]) -> Generator[None]:
     """The blocks' own forward, as their class defines it: what was put in its place on an instance is set aside."""
     aside = [(block, vars(block).pop("forward")) for block in blocks if "forward" in vars(block)]
     try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
+
+from harness.core.dotted import leaves
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,6 +42,5 @@ class Share:
 
 def world_of(config: Mapping[str, Any]) -> int:
     """How many ranks a trial with this configuration has: ``parallel.world``; 1 when it is 0 or not there."""
-    section = config.get("parallel")
-    world = cast("Mapping[str, Any]", section).get("world", 1) if isinstance(section, dict) else 1
+    world = leaves(config).get("parallel.world", 1)
     return world if isinstance(world, int) and world > 1 else 1
