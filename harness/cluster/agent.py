@@ -276,7 +276,6 @@ class Agent:
             judge=lambda outcome, evidence: _of_a_part(
                 classify(Case(trial=trial, outcome=outcome, evidence=evidence)), order
             ),
-            note=lambda _: None,
             began_s=task.begins_s,
         )
         part = _part(task, *looker.run())

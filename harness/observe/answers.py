@@ -48,8 +48,8 @@ def read_answers(trial_dir: Path, *, requested: Mapping[str, object], ranks: Ite
             failures.append(_unreadable(path, error))
             return None
 
-    effective = read(layout.effective(trial_dir))
-    ran = effective.get("config") if isinstance(effective, dict) else None
+    effective: dict[str, Any] | None = read(layout.effective(trial_dir))
+    ran: dict[str, Any] | None = effective.get("config") if isinstance(effective, dict) else None
     table, kernels = read(layout.kernels(trial_dir)), ()
 
     def word(path: Path, id: str) -> WorkerResult | None:
@@ -99,7 +99,7 @@ def steps_wanted(trial: Trial) -> int:
 
 def _plain(tree: Mapping[str, object]) -> dict[str, object]:
     """Dotted paths, with tuples as JSON has them."""
-    return {path: list(value) if isinstance(value, tuple) else value for path, value in leaves(tree).items()}
+    return {path: [*value] if isinstance(value, tuple) else value for path, value in leaves(tree).items()}
 
 
 def _unreadable(path: Path, error: Exception) -> SourceFailure:

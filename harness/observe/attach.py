@@ -10,7 +10,7 @@ import stat
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.core.evidence import LogTail
 from harness.core.outcome import Cleanup, Ending, Exit, Outcome, StopReason
@@ -100,7 +100,7 @@ class Looker(Runner):
         eyes: Eyes,
         is_same: Callable[[Member], bool],
         judge: Judge,
-        note: Callable[[str], None],
+        note: Callable[[str], None] = lambda _: None,
         tree: Tree | None = None,
         over: Callable[[], bool] = lambda: False,
         began_s: float | None = None,
@@ -152,9 +152,9 @@ class Looker(Runner):
             why=why,
         )
 
-    def evidence(self, **facts: object) -> Evidence:
+    def evidence(self, **facts: Any) -> Evidence:
         """What was seen, with the ends of the files that the job prints into."""
-        seen = super().evidence(**facts)  # pyright: ignore[reportArgumentType] - passed on as they came
+        seen = super().evidence(**facts)
         return replace(seen, logs=job_logs([worker.member.pid for worker in self._job.workers]))
 
 

@@ -57,7 +57,7 @@ class Census:
             self._now = fresh
         return self._now
 
-    def outer(self, inner: int, *, started: int | None = None) -> int | None:
+    def outer(self, inner: int, started: int | None = None) -> int | None:
         """The PID here of the process that calls itself ``inner`` and began at ``started`` (ticks since boot).
 
         None when no process of the trial does, or several do and their start does not tell them apart.

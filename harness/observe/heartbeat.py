@@ -87,7 +87,7 @@ class PlaceReader:
         if seq == 0 or seq != again or (pid, seq) == self._last or code >= len(PLACES):
             return None
         self._last = pid, seq
-        phase, edge = PLACES[code]
+        phase, edge = PLACES[int(code)]
         return {"seq": seq, "t": t, "done": done, "ended": ended, "pid": pid, "phase": phase, "edge": edge}
 
     def close(self) -> None:
@@ -207,7 +207,7 @@ class Heartbeats:
         rank = self._rank(number, said=found["pid"])
         if found["seq"] <= rank.seq:
             return
-        ended = {"rank": number, "pid": found["pid"], "step": found["done"] - 1, "done": found["done"], "facts": {}}
+        ended = {**found, "rank": number, "step": found["done"] - 1, "facts": dict[str, float]()}
         self._step(ended, t_s=found["ended"] - self.started_s)
         mark = self._heartbeat({**found, "rank": number, "step": found["done"]}, t_s=found["t"] - self.started_s)
         self._mark(mark)

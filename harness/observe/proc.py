@@ -6,7 +6,6 @@ import os
 import re
 import signal
 from functools import reduce
-from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -178,7 +177,7 @@ class Proc:
         """The signals that are on their way to the process or one of its threads, as a bit mask."""
         masks = [self.signal_mask(pid, "ShdPnd")]
         masks += [self.signal_mask(f"{pid}/task/{tid}", "SigPnd") for tid in self._tids(pid)]
-        return reduce(or_, masks)
+        return reduce(int.__or__, masks)
 
     def _dead_children(self, pid: int) -> int:
         """Children of this process that have ended and that it has not waited for (state Z)."""

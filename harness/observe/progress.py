@@ -12,8 +12,9 @@ import os
 import re
 from glob import glob
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
+from harness.core.dotted import leaves
 from harness.observe.logs import DROPPED
 from harness.store import layout
 
@@ -102,9 +103,8 @@ class Taps:
     def __init__(
         self, trial: Trial, *, trial_dir: Path, clock: Clock, pid: int, census: Census, rank: int | None = None
     ) -> None:
-        config = trial.config.get("progress")
-        progress = cast("Mapping[str, object]", config) if isinstance(config, dict) else {}
-        pattern, file = progress.get("pattern"), progress.get("file")
+        settings = leaves(trial.config)
+        pattern, file = settings.get("progress.pattern"), settings.get("progress.file")
         self._trial_dir, self._clock, self._pid = trial_dir, clock, pid
         self._foreign = "command" in trial.config or "argv" in trial.config
         self._pattern = re.compile(str(pattern).encode()) if pattern else None

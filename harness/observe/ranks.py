@@ -61,7 +61,7 @@ class Ranks:
     """
 
     def __init__(
-        self, trial_dir: Path, *, started_s: float, outer: Callable[..., int | None] = lambda pid, **_: pid
+        self, trial_dir: Path, *, started_s: float, outer: Callable[[int, int | None], int | None] = lambda pid, _: pid
     ) -> None:
         self.pids: dict[int, int] = {}
         self.world = 0
@@ -80,7 +80,7 @@ class Ranks:
             except (ValueError, TypeError, KeyError):
                 self.unreadable += 1
         for rank, (pid, started) in tuple(self._said.items()):
-            found = self._outer(pid, started=started)
+            found = self._outer(pid, started)
             if found is not None:  # a process that began a moment ago may not be in the list yet
                 self.pids[rank] = found
                 del self._said[rank]

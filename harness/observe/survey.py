@@ -8,6 +8,7 @@ dumper left stopped is continued. Looks are taken between the stack samples, so 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,14 +93,15 @@ class Survey:
 
     def _dump(self, number: int, *, native: bool) -> None:
         with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-            answers = pool.map(lambda worker: self._stack(worker.member, number, native=native), self._job.workers)
+            answers = pool.map(partial(self._stack, number=number, native=native), self._job.workers)
             for worker, (sample, reason) in zip(self._job.workers, answers, strict=True):
                 if sample is not None:
                     self._stacks[worker.member.pid].append(sample)
                 elif not native:
                     self._refused[worker.member.pid] = reason
 
-    def _stack(self, member: Member, number: int, *, native: bool) -> tuple[StackSample | None, str]:
+    def _stack(self, worker: Worker, *, number: int, native: bool) -> tuple[StackSample | None, str]:
+        member = worker.member
         if not self._is_same(member):
             return None, "ended"
         sample, failures = sample_all(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -37,7 +38,8 @@ class Nvml:
     def __init__(
         self, *, library: Any = None, limit_s: float = LIMIT_S, proc: Path = Path("/proc"), driver: bool | None = None
     ) -> None:
-        self._library, self._limit_s, self._proc = library, limit_s, proc
+        self._library: Any = library
+        self._limit_s, self._proc = limit_s, proc
         self._has_driver = any(path.exists() for path in DRIVER) if driver is None else driver
         self._handles: list[Any] = []
         self._events: Any = None
@@ -99,9 +101,7 @@ class Nvml:
     def _open(self) -> None:
         """Load the library once, and ask to be told of Xids from now on."""
         if self._library is None:
-            import pynvml  # pyright: ignore[reportMissingImports]  # the optional extra `gpu`
-
-            self._library = pynvml
+            self._library = import_module("pynvml")
         nvml = self._library
         nvml.nvmlInit()
         self._handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]

@@ -76,7 +76,9 @@ def _where(frames: Sequence[Mapping[str, Any]]) -> str:
     return ""
 
 
-def _groups(config: Any, entries: Sequence[Collective]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def _groups(
+    config: Mapping[str, Mapping[str, Any] | None] | None, entries: Sequence[Collective]
+) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """The ranks of each group; gloo's records name a lone group by an empty text, whatever its entries call it."""
     if not isinstance(config, dict):
         return ()

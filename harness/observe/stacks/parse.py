@@ -26,7 +26,7 @@ _FAULT_FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
 
 def parse_pyspy(text: str) -> tuple[ThreadStack, ...]:
     """The threads in the output of ``py-spy dump --json``."""
-    threads = json.loads(text)
+    threads: list[dict[str, Any]] | None = json.loads(text)
     if not isinstance(threads, list) or not threads:
         raise ValueError("no threads in the output of py-spy")
     try:

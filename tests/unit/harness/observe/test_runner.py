@@ -512,7 +512,7 @@ def test_the_rules_hear_the_recorders_of_several_ranks_before_they_are_asked(ran
 
 def test_a_line_of_the_launcher_that_is_torn_or_nonsense_is_counted(tmp_path):
     layout.ranks(tmp_path).write_text('{"event": "started", "rank": 0, "pid": 7, "t": 1.0}\nnonsense\n{"event": "sta')
-    ranks = Ranks(tmp_path, started_s=0.0, outer=lambda pid, **_: pid)
+    ranks = Ranks(tmp_path, started_s=0.0, outer=lambda pid, _: pid)
     ranks.read()
     ranks.close()
     assert (ranks.pids, ranks.unreadable) == ({0: 7}, 1)
