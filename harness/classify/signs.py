@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 from harness.classify.facts import job_of_case, main_pid, silence_began_s
 from harness.classify.rules.oom import steady_growth
+from harness.core.dotted import leaves
 from harness.reading.frames import different_stacks
 from harness.reading.gpus import NO_TRAFFIC, GpuView, gpus_of_pids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from harness.core.verdict import Case
 
@@ -141,8 +142,7 @@ def no_memory_limit(case: Case) -> str:
 def names_last_block(case: Case) -> str:
     """The parameter that an error names belongs to the last block of the model."""
     match = re.search(r"with name (\S*blocks\.(\d+)\S*) has been marked", text_of(case))
-    model = case.trial.config.get("model")
-    layers = cast("Mapping[str, object]", model).get("n_layers") if isinstance(model, dict) else None
+    layers = leaves(case.trial.config).get("model.n_layers")
     if match is None or not isinstance(layers, int) or int(match[2]) != layers - 1:
         return ""
     return f"the parameter that is named, {match[1]}, is in the last of {layers} blocks"
@@ -152,9 +152,7 @@ def setting(path: str, *values: object) -> Sign:
     """The trial was asked for with one of ``values`` at ``path``."""
 
     def sign(case: Case) -> str:
-        value: object = case.trial.config
-        for part in path.split("."):
-            value = cast("Mapping[str, object]", value).get(part) if isinstance(value, dict) else None
+        value = leaves(case.trial.config).get(path)
         return f"{path} = {value}" if value in values else ""
 
     return sign

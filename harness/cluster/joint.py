@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from harness.classify.engine import classify
 from harness.core.codec import from_json, to_json
@@ -24,6 +24,7 @@ from harness.observe.runner import never_ends
 from harness.observe.watch import AFTERMATH_S, CLOSING_S
 from harness.reading import pace
 from harness.reading.join import CUT_S, cut_s, join, until
+from harness.worker.world import world_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -124,9 +125,7 @@ class Crew:
         """Of our own trainer no more nodes than it has ranks."""
         if trial.target != "nsa":
             return self.nodes
-        section = trial.config.get("parallel")
-        world = cast("dict[str, object]", section).get("world", 1) if isinstance(section, dict) else 1
-        return max(min(self.nodes, world if isinstance(world, int) else 1), 1)
+        return max(min(self.nodes, world_of(trial.config)), 1)
 
 
 class Joint:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from harness.classify.facts import main_pid
 from harness.classify.rules.slow import predicted, slow
 from harness.classify.signs import gpus_of
+from harness.core.dotted import leaves
 from harness.core.evidence import GRAPH_NODES
 from harness.reading.frames import deciding_thread, spell, telling_frame
 
@@ -139,11 +140,9 @@ def _graph_nodes(case: Case) -> float:
 
 
 def _tokens(case: Case) -> float:
-    train = case.trial.config.get("train")
-    settings = cast("dict[str, float]", train) if isinstance(train, dict) else {}
-    return settings.get("batch_size", 0) * settings.get("seq_len", 0)
+    settings = leaves(case.trial.config)
+    return settings.get("train.batch_size", 0) * settings.get("train.seq_len", 0)
 
 
 def _layers(case: Case) -> float:
-    model = case.trial.config.get("model")
-    return cast("dict[str, float]", model).get("n_layers", 0) if isinstance(model, dict) else 0
+    return leaves(case.trial.config).get("model.n_layers", 0)
