@@ -235,7 +235,7 @@ class GuardedTests:
         """
         self.status = int(exitstatus)
         if self.worker and self.file is not None:
-            threading._register_atexit(self._end)  # pyright: ignore[reportAttributeAccessIssue]
+            threading._register_atexit(self._end)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Name what took long and was looked at."""

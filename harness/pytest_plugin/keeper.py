@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
     from harness.pytest_plugin.place import RunningTest
 
-KEPT: Path | None = None
+_kept: Path | None = None
 """In the process that runs a kept session: the folder of the session. None in all others."""
 
-TAKEN = False
+_taken = False
 """Whether the session of this process has begun."""
 
 NAME = "main"
@@ -57,13 +57,13 @@ def can_keep(config: pytest.Config) -> bool:
     shows = known.usepdb or known.collectonly or known.help or known.version
     of_pytest = list(config.invocation_params.args) == sys.argv[1:] and not _is_of_xdist()
     alone = len(list(Path("/proc/self/task").iterdir())) == 1 and threading.active_count() == 1
-    return KEPT is None and of_pytest and alone and not elsewhere and not shows
+    return _kept is None and of_pytest and alone and not elsewhere and not shows
 
 
 def take() -> Path | None:
     """The folder of the session that this process was forked for; None for a session that a test begins in it."""
-    global TAKEN
-    folder, TAKEN = None if TAKEN else KEPT, True
+    global _taken
+    folder, _taken = None if _taken else _kept, True
     return folder
 
 
@@ -78,7 +78,7 @@ def keep() -> None:
     """Come back in a process that is to run the session; this one ends as that one does, or as the last after it."""
     from harness.launch.prctl import die_with_parent
 
-    global KEPT
+    global _kept
     folder, keeper = Path(tempfile.mkdtemp(prefix="nsa-hang-guard-")), os.getpid()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
     while True:
@@ -88,7 +88,7 @@ def keep() -> None:
         if pid == 0:
             die_with_parent(signal.SIGKILL, parent=keeper)
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            KEPT = folder
+            _kept = folder
             return
         status = _wait(pid)
         if not _goes_on(folder, status):

@@ -117,7 +117,7 @@ class TestLooker(Looker):
         self.met_others, self._late = False, 0
         super().__init__(tree=tree, **given)
 
-    def evidence(self, **facts: object) -> Evidence:
+    def evidence(self, **facts: Any) -> Evidence:
         """What was seen of the test."""
         seen = super().evidence(**facts)
         patient = seen.silence_s >= WATCHED * self.trial.budget.stall.seconds
@@ -162,7 +162,7 @@ def of_the_test(
     that have the handler of that alarm from there.
     """
     ours = {(sample.pid, thread.tid) for sample in evidence.stacks for thread in sample.threads if _serves(thread)}
-    alarms = {"SIGALRM"} if alarm else set()
+    alarms = {"SIGALRM"} if alarm else set[str]()
     main = evidence.main
     ours |= {(main, watchdog)} if main else set()
     return replace(
@@ -243,7 +243,6 @@ class SessionLook:
             eyes=Eyes(sources=load_sources(("py-spy", "pystack"), proc=seen), devices=load_devices(), view=Proc()),
             is_same=is_same,
             judge=self.judge,
-            note=lambda _: None,
             tree=self.tree,
         )
         outcome, evidence = looker.run()

@@ -271,7 +271,7 @@ def _serves(process: Process) -> bool:
 
 def main(arguments: Sequence[str]) -> None:
     """``waiter FOLDER NAME``. When the session ends, so does a look that is under way: it has the session's output."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     folder = Path(arguments[0])
     waiter = None
     with suppress(ProcessLookupError, FileNotFoundError):
