@@ -8,6 +8,7 @@ import signal
 import sys
 from contextlib import contextmanager, suppress
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -16,7 +17,7 @@ from harness.core.errors import StoreError
 from harness.report.figures import FIGURES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
 
     from harness.report.figures.draw import Figure
     from harness.report.findings import Findings
@@ -26,7 +27,7 @@ Draw: TypeAlias = "Callable[[Findings, Path, Callable[[str], str]], Callable[[],
 
 
 @contextmanager
-def apart() -> Iterator[Draw]:
+def apart() -> Generator[Draw]:
     """What draws in a second process, which begins to load now; in this one where a second would not help.
 
     Loading matplotlib and drawing is half of a report's time. The second process is a fork, so only a process of one
@@ -124,5 +125,5 @@ def _load() -> None:
     import matplotlib.artist
 
     matplotlib.artist.kwdoc = lambda _artist: ""
-    import matplotlib.backends.backend_svg
-    import matplotlib.figure
+    for name in ("backends.backend_svg", "figure"):
+        import_module(f"matplotlib.{name}")

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from harness.core.dotted import leaves
+from harness.core.errors import StoreError
 from harness.store import layout
+from harness.store.files import read_object
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,10 +26,16 @@ _READER = json.JSONDecoder()
 
 def steps_of(record: TrialRecord) -> int:
     """Steps that were finished, never more than were asked for: earlier versions kept those of every rank."""
-    train = record.trial.config.get("train")
-    asked = train.get("steps") if isinstance(train, dict) else record.trial.config.get("train.steps")
+    asked = leaves(record.trial.config).get("train.steps")
     done = len(record.measurement.step_s)
     return min(done, asked) if isinstance(asked, int) else done
+
+
+def object_at(path: Path) -> dict[str, Any]:
+    """The JSON object in a file of ours; one that is not there or cannot be read says nothing, for or against."""
+    with suppress(StoreError):
+        return read_object(path)
+    return {}
 
 
 def raw_evidence(run_dir: Path, key: str) -> dict[str, Any] | None:
@@ -47,5 +57,5 @@ def _told(path: Path, written_ns: int) -> dict[str, Any] | None:
     starts = {name: text.find(f'\n "{name}": ') for name in TOLD}
     if -1 not in starts.values():  # as the store writes it: a line for each part, and no other line begins like it
         return {name: _READER.raw_decode(text, at + len(f'\n "{name}": '))[0] for name, at in starts.items()}
-    data = json.loads(text)
+    data: dict[str, Any] | None = json.loads(text)
     return {name: data.get(name) for name in TOLD} if isinstance(data, dict) else None

@@ -63,7 +63,7 @@ class Hider:
 
     def data(self, data: Any) -> Any:
         """JSON-ready ``data`` without them, keys left alone."""
-        kind = type(data)
+        kind: type = data.__class__
         if kind is str:
             return self.text(data)
         if kind is dict:

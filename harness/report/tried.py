@@ -11,7 +11,7 @@ from harness.core.verdict import Answer, Kind
 from harness.report.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Set
 
     from harness.core.point import Point, Value
     from harness.core.record import TrialRecord
@@ -79,7 +79,7 @@ class Tried:
         return sum(t.record.answer is Answer.BAD for t in self.trials)
 
     @property
-    def kinds(self) -> frozenset[Kind]:
+    def kinds(self) -> Set[Kind]:
         """Every kind of verdict that was reached."""
         return frozenset(trial.verdict.kind for trial in self.trials)
 

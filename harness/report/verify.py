@@ -276,12 +276,13 @@ def _recomputed(run_dir: Path, folder: Path) -> list[Difference]:
         found += _same("counts of verdicts", findings.get("counts"), counts)
         took = [round(record["outcome"]["duration_s"], 2) for record in _in_order(lines)]
         found += _same("seconds of each trial", [row["seconds"] for row in findings.get("trials", [])], took)
-    boundary = (ends[-1].get("boundary") or (ends[-1].get("answer") or {}).get("boundary")) if ends else None
+    end: dict[str, Any] = ends[-1] if ends else {}
+    answer: dict[str, Any] = end.get("answer") or {}
+    boundary = end.get("boundary") or answer.get("boundary")
     if boundary:
         found += _rate(boundary, records)
         found += _line(boundary.get("fit"))
-    fits = ((ends[-1].get("answer") or {}).get("fits") or []) if ends else []
-    for item in fits:
+    for item in answer.get("fits") or ():
         found += _line(item["fit"])
     return found
 
@@ -314,7 +315,7 @@ def _has_passed_at(record: dict[str, Any], axis: str, value: object) -> bool:
 
 def _line(fit: dict[str, Any] | None) -> list[Difference]:
     """The slope of a fit, by the formula of least squares from its own points."""
-    points = (fit or {}).get("points") or []
+    points: list[tuple[float, float]] = (fit or {}).get("points") or []
     if not fit or len({x for x, _ in points}) < 2 or (fit.get("exponent") or 1.0) == 0.0:
         return []
     slope = linear_regression([x for x, _ in points], [y for _, y in points]).slope

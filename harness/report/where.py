@@ -73,9 +73,9 @@ def _shared(findings: Findings, inside: Sequence[Point], outside: Collection[Poi
 
     Where several sets of the same size do it, all of them are said: these cells do not tell which of them it is.
     """
-    shared = set.intersection(*(set(cell.settings) for cell in inside))
+    first, *rest = (set(cell.settings) for cell in inside)
     others = [set(cell.settings) for cell in outside]
-    sets = combinations(sorted(shared, key=str), size)
+    sets = combinations(sorted(first.intersection(*rest), key=str), size)
     telling: set[Setting] = set()
     for some in sets:
         if not any(other >= set(some) for other in others):

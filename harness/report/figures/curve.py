@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false
 """How often each value fails, with the band that holds for all of them at once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false
 """Draw: one look for every figure, and SVG that is the same bytes each time, small enough for a page, and speaks."""
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
@@ -48,7 +49,7 @@ _ALONE = f'<svg style="background:#ffffff;color:{INK}" '
 
 
 @contextmanager
-def drawing(height_in: float, *, width_in: float = WIDTH_IN) -> Iterator[tuple[Canvas, Axes]]:
+def drawing(height_in: float, *, width_in: float = WIDTH_IN) -> Generator[tuple[Canvas, Axes]]:
     """A canvas with one pair of axes, in the look of all figures."""
     import matplotlib as mpl
     from matplotlib.figure import Figure as Canvas
@@ -95,7 +96,7 @@ def finish(
     from matplotlib.text import Text
 
     for artist in canvas.findobj(Text):
-        if isinstance(artist, Text) and artist.get_text():
+        if artist.get_text():
             artist.set_text(hide(artist.get_text()))
     layout = canvas.get_layout_engine()
     if layout is not None:  # once, and not again: drawing lays out twice, and that is half of its time

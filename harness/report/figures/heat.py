@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false
 """The heat map: two axes of a matrix, each cell with its letter and counts, all other axes at one value."""
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def _alike_but(cells: Sequence[Point], one: str, other: str) -> list[Point]:
     for cell in cells:
         rest = tuple(setting for setting in cell if setting[0] not in (one, other))
         alike.setdefault(rest, []).append(cell)
-    return max(alike.values(), key=len, default=[])
+    return max(alike.values(), key=len) if alike else []
 
 
 def _vary(name: str, cells: Sequence[Point]) -> int:

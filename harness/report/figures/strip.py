@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false
 """The threshold strip: every value of the axis in a box, with its letter and its counts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false
 """HTML: one file that needs nothing else. No script, no request; the Markdown of the sections, the figures inside."""
 
 from __future__ import annotations
@@ -5,7 +6,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from harness import __version__
 from harness.report.clean import clean
@@ -48,10 +49,7 @@ def render(
     kind = Environment if template is None else SandboxedEnvironment
     page = template is None or template.suffix in {".html", ".htm", ".xml"} or ".html." in template.name
     environment = kind(autoescape=page, trim_blocks=True, keep_trailing_newline=True)
-    environment.filters |= {
-        "shell": lambda argv: "\n".join(command(argv, width=72)),
-        "breakable": _breakable,
-    }
+    environment.filters |= {"shell": _shell, "breakable": _breakable}
     style = own.joinpath("report.css").read_text()
     try:
         return environment.from_string(source).render(_context(report, hide, style, begun or begin(report, hide=hide)))
@@ -140,10 +138,15 @@ def _hidden(summary: Any, hide: Callable[[str], str]) -> Any:
     if isinstance(summary, str):
         return hide(clean(summary))
     if isinstance(summary, tuple):
-        return tuple(hidden_arguments([_hidden(item, hide) for item in summary], word=HIDDEN))
+        return tuple(hidden_arguments([_hidden(item, hide) for item in cast("tuple[Any, ...]", summary)], word=HIDDEN))
     if is_dataclass(summary) and not isinstance(summary, type):
         return replace(summary, **{f.name: _hidden(getattr(summary, f.name), hide) for f in fields(summary)})
     return summary
+
+
+def _shell(argv: Sequence[str]) -> str:
+    """A command line, over several lines where it is long."""
+    return "\n".join(command(argv, width=72))
 
 
 def _breakable(text: str) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from harness.core.codec import to_json
 from harness.report.words import certificate
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from harness.report.build import Report
     from harness.report.hide import Hider
+
+Json: TypeAlias = "dict[str, Json] | list[Json] | str | float | None"
 
 SCHEMA = 3
 """Version of the document; raised when an old reader would misread a new one."""
@@ -88,7 +90,7 @@ def dump(document: dict[str, Any]) -> str:
         return f"{_lines(_finite(document), depth=2)}\n"
 
 
-def _lines(value: Any, *, depth: int, indent: str = "") -> str:
+def _lines(value: Json, *, depth: int, indent: str = "") -> str:
     """``value`` with its outer ``depth`` levels on lines of their own; what lies deeper is one line."""
     if isinstance(value, list) and value:
         return "[\n" + ",\n".join(f"{indent} {_flat(item)}" for item in value) + f"\n{indent}]"
@@ -98,11 +100,11 @@ def _lines(value: Any, *, depth: int, indent: str = "") -> str:
     return "{\n" + ",\n".join(inner) + f"\n{indent}}}"
 
 
-def _flat(value: Any) -> str:
+def _flat(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: Json) -> Json:
     # JSON has no NaN and no infinity, and a loss may be either.
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}

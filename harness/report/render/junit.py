@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
@@ -114,13 +115,13 @@ def _outcome(result: CellResult, wrong: Sequence[Numbered]) -> tuple[str, str]:
 
 def _judged(group: str, name: str, trials: Tried, *, needs_all: bool = False) -> TestCase:
     """A row by what its trials answered, where nothing says what was expected; ``needs_all`` of them must pass."""
-    case = {"group": group, "name": name, "seconds": _seconds(trials)}
+    case = partial(TestCase, group=group, name=name, seconds=_seconds(trials))
     if not trials:
-        return TestCase(**case, outcome="skipped", why="no trial")
+        return case(outcome="skipped", why="no trial")
     if trials.good == len(trials) or (not needs_all and trials.good and not trials.bad):
-        return TestCase(**case)
+        return case()
     wrong = [trial for trial in trials if trial.record.answer is not Answer.GOOD]
-    return TestCase(**case, outcome="failure" if trials.bad else "error", wrong=wrong)
+    return case(outcome="failure" if trials.bad else "error", wrong=wrong)
 
 
 def _seconds(trials: Tried) -> float:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from harness.core.boundary import Finding
 from harness.core.codec import to_json
 from harness.core.ports import Block
+from harness.report.facts import object_at
 from harness.report.over_cells import headline as campaign_headline
 from harness.report.text import code, md, table
 from harness.report.words import headline
@@ -90,15 +90,7 @@ def said(findings: Findings) -> dict[str, Any]:
 
 def _others(run_dir: Path) -> list[tuple[str, dict[str, Any]]]:
     beside = sorted(run_dir.parent.glob(f"*/{layout.report(run_dir, 'claims.json').name}"))
-    return [(path.parent.name, _read(path)) for path in beside if path.parent != run_dir]
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """What an earlier report said; one that cannot be read says nothing, for or against."""
-    data: object = None
-    with suppress(OSError, ValueError):
-        data = json.loads(path.read_text(encoding="utf-8"))
-    return data if isinstance(data, dict) else {}
+    return [(path.parent.name, object_at(path)) for path in beside if path.parent != run_dir]
 
 
 def _related(mine: dict[str, Any], other: dict[str, Any]) -> bool:

@@ -86,7 +86,7 @@ def effective(findings: Findings, run_dir: Path) -> str:
     agreed = 0
     for trial in findings.trials:
         evidence = raw_evidence(run_dir, trial.record.trial.key) or {}
-        differences = evidence.get("config_differences") or []
+        differences: list[object] = evidence.get("config_differences") or []
         for difference in differences:
             differing.setdefault(str(difference), []).append(trial.number)
         if not evidence.get("config_seen"):

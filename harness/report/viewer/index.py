@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from harness.report.facts import object_at
 from harness.report.render.json import hidden
 from harness.report.viewer.page import page
 from harness.store import layout
@@ -36,7 +35,8 @@ def _runs(folder: Path) -> list[dict[str, Any]]:
             row.directory,
             started=row.started_at,
             question=row.question,
-            answer=row.problem or str(_read(layout.report(row.directory, "claims.json")).get("answer") or row.finding),
+            answer=row.problem
+            or str(object_at(layout.report(row.directory, "claims.json")).get("answer") or row.finding),
             trials=row.trials,
             ended="cannot be read" if row.problem else row.ended,
         )
@@ -47,7 +47,7 @@ def _runs(folder: Path) -> list[dict[str, Any]]:
 def _bundles(folder: Path) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for path in sorted(folder.glob(f"*/{layout.findings(folder).name}")):
-        said = _read(path)
+        said = object_at(path)
         found.append(
             _row(
                 path.parent,
@@ -73,11 +73,3 @@ def _row(run: Path, *, started: str, question: str, answer: str, trials: int, en
         "ended": ended,
         "links": links,
     }
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """What a file of ours says; one that is not there or cannot be read says nothing."""
-    data: object = None
-    with suppress(OSError, ValueError):
-        data = json.loads(path.read_text(encoding="utf-8"))
-    return data if isinstance(data, dict) else {}
