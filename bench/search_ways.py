@@ -186,7 +186,7 @@ def minimise_search(program: Switches, effort: Effort) -> Minimise:
         Observation(cell=space.good, answer=Answer.GOOD, seconds=program.pass_s),
         Observation(cell=space.bad, answer=Answer.BAD, seconds=program.fail_s),
     )
-    search = Minimise(space, effort, seen=known)
+    search = Minimise(space, effort, prior=known)
     while (request := search.ask()) is not None:
         before_s = program.seconds
         failed = program.fails_once(frozenset(int(name[1:]) for name, value in request.cell if value))

@@ -26,9 +26,9 @@ from harness.plan.leases import Leases
 from harness.plan.predict_cell import guess_cell, predict_cell
 from harness.plan.queue import Queue
 from harness.search.along import Along
+from harness.search.cell_status import cell_status, in_force
 from harness.search.controls import next_control, with_controls
 from harness.search.hearing import Hearing
-from harness.search.met import in_force, met
 from harness.search.oracle import Oracle, not_followed
 from harness.search.own_command import once_more, own_commands
 from harness.search.scaling import fits_along, scaling_of
@@ -148,7 +148,7 @@ class Campaign:
         said = {fact.cell: fact for fact in self.store.facts() if isinstance(fact, Said)}
         records = self._known()
         counted = tuple(record for record in records if not record.trial.is_control)
-        facts = Facts(records=counted, names=self.names, ran=self.ran, predicted_s=self.predicted_s, said=said)
+        facts = Facts(records=counted, names=self.names, ran=self.ran, predicted_s=self.predicted_s, overrides=said)
         space = self.matrix.space
         answer = CampaignAnswer(
             cells=cell_results(self.matrix, self.spec.cells, facts, today=self.today),
@@ -328,9 +328,9 @@ class Campaign:
             self.ran[key] = ran
 
     def _look_for_surprise(self, cell: Point) -> None:
-        facts = Facts(records=self.store.records(), names=self.names, ran={}, predicted_s={}, said={})
+        facts = Facts(records=self.store.records(), names=self.names, ran={}, predicted_s={}, overrides={})
         expected = in_force(self.matrix, cell, today=self.today)
-        verdict, because = met(expected, [facts.ended(record) for record in facts.of(cell)])
+        verdict, because = cell_status(expected, [facts.ended(record) for record in facts.of(cell)])
         if verdict is Met.UNEXPECTED:
             self.surprise = f"stopped at the first surprise: {self.matrix.space.name_of(cell)}: {because}"
 

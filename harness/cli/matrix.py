@@ -167,7 +167,7 @@ def _plan(matrix: Matrix) -> dict[str, Any]:
         "valid_is_exact": exact,
         "strategy": matrix.strategy.value,
         "cells": [_cell(matrix, cell) for cell in planned.cells],
-        "left_out": [{"cell": space.name_of(cell), "rule": str(rule)} for cell, rule in planned.left_out],
+        "left_out": [{"cell": space.name_of(cell), "rule": str(rule)} for cell, rule in planned.forbidden],
         "trials": trials,
         "budget_seconds": matrix.effort.max_seconds,
         "budget_trials": matrix.effort.max_trials,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def conclude(search: Minimise) -> Minimised:
     """The causes as the trials so far show them."""
-    causes = tuple(_cause(search, levels) for levels in search.found)
+    causes = tuple(_cause(search, levels) for levels in search.failing_sets)
     finding = search.finding
     certified = [cause for cause in causes if cause.certified]
     if finding is MinimiseFinding.CAUSE and not certified and (search.stopped or causes):
@@ -38,12 +38,12 @@ def conclude(search: Minimise) -> Minimised:
 
 def _cause(search: Minimise, levels: Levels) -> Cause:
     needs = tuple(search.need(levels, i) for i, level in enumerate(levels) if level)
-    seen = search.count(search.ladder.cell(levels))
+    count = search.count(search.ladder.cell(levels))
     sure = levels in search.sure
-    both_twice = sure and seen.bad > 1 and _are_certified(needs)
+    both_twice = sure and count.bad > 1 and _are_certified(needs)
     return Cause(
         needs=needs,
-        seen=seen,
+        seen=count,
         excluded_rate=search.excluded_rate(levels),
         confidence=search.effort.confidence,
         claim=Claim.REPRODUCED if both_twice else Claim.OBSERVED,
@@ -74,32 +74,32 @@ def _because(search: Minimise, finding: MinimiseFinding, causes: tuple[Cause, ..
 
 
 def _sentence(cause: Cause) -> str:
-    shown = [need for need in cause.needs if need.certified and need.back is not None]
+    certified = [need for need in cause.needs if need.certified and need.back is not None]
     text = f"{{{cause}}} {cause.seen}"
-    if shown:
-        least = min(need.back.good for need in shown if need.back is not None)
+    if certified:
+        least = min(need.back.good for need in certified if need.back is not None)
         each = "a step back from it" if len(cause.needs) == 1 else "each single step back"
-        which = "" if len(shown) == len(cause.needs) else f" ({', '.join(need.axis for need in shown)})"
-        text += f"; {each}{which} passed at least {least} times{_cleared(shown)}"
-        text += _would_be_seen(cause.excluded_rate, cause.confidence)
+        which = "" if len(certified) == len(cause.needs) else f" ({', '.join(need.axis for need in certified)})"
+        text += f"; {each}{which} passed at least {least} times{_cleared(certified)}"
+        text += _detectable_rate(cause.excluded_rate, cause.confidence)
     return text + "."
 
 
-def _cleared(shown: list[Need]) -> str:
+def _cleared(certified: list[Need]) -> str:
     """A certificate with failures in it is worth that of fewer passes without; it says so."""
-    names = ", ".join(need.axis for need in shown if need.cleared)
+    names = ", ".join(need.axis for need in certified if need.cleared)
     return f", more often where a failure did not come again ({names})" if names else ", never failing"
 
 
 def _excluding(count: CellCount, confidence: float) -> str:
-    return "" if count.bad else _would_be_seen(excluded_rate(count.good, confidence=confidence), confidence)
+    return "" if count.bad else _detectable_rate(excluded_rate(count.good, confidence=confidence), confidence)
 
 
-def _would_be_seen(rate: float | None, confidence: float) -> str:
+def _detectable_rate(rate: float | None, confidence: float) -> str:
     if rate is None:
         return ""
-    seen = f"a failure rate of {stated(rate):g} or more would have been seen with {confidence * 100:g} %"
-    return f", so that {seen} if trials do not depend on each other"
+    clause = f"a failure rate of {stated(rate):g} or more would have been seen with {confidence * 100:g} %"
+    return f", so that {clause} if trials do not depend on each other"
 
 
 def _notes(search: Minimise, causes: tuple[Cause, ...]) -> list[str]:

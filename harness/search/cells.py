@@ -26,10 +26,10 @@ MOST_CELLS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCells:
-    """``cells`` are run, in this order; ``left_out`` are those that a rule forbids, each with that rule."""
+    """``cells`` are run, in this order; ``forbidden`` are those that a rule forbids, each with that rule."""
 
     cells: tuple[Point, ...]
-    left_out: tuple[tuple[Point, Rule], ...] = ()
+    forbidden: tuple[tuple[Point, Rule], ...] = ()
 
 
 def product_size(space: Space) -> int:
@@ -49,11 +49,11 @@ def planned_cells(matrix: Matrix) -> PlannedCells:
         case MatrixStrategy.ONE_FACTOR:
             chosen = _one_factor(matrix.space)
         case MatrixStrategy.PAIRWISE:
-            rows = covering_array(matrix.space, strength=matrix.strength, given=matrix.include).rows
+            rows = covering_array(matrix.space, strength=matrix.strength, included=matrix.include).rows
             chosen = PlannedCells(cells=rows)
         case MatrixStrategy.LIST:
             chosen = PlannedCells(cells=())
-    return PlannedCells(cells=tuple(dict.fromkeys((*chosen.cells, *matrix.include))), left_out=chosen.left_out)
+    return PlannedCells(cells=tuple(dict.fromkeys((*chosen.cells, *matrix.include))), forbidden=chosen.forbidden)
 
 
 def search_estimate(matrix: Matrix, entry: SearchEntry) -> PlanEstimate:
@@ -81,7 +81,7 @@ def _full(space: Space) -> tuple[Point, ...]:
 
 
 def _one_factor(space: Space) -> PlannedCells:
-    cells, left_out = [space.good], list[tuple[Point, "Rule"]]()
+    cells, forbidden = [space.good], list[tuple[Point, "Rule"]]()
     for factor in space.factors:
         for value in factor.axis.values:
             cell = space.cell({factor.name: value})
@@ -89,5 +89,5 @@ def _one_factor(space: Space) -> PlannedCells:
             if rule is None:
                 cells.append(cell)
             else:
-                left_out.append((cell, rule))
-    return PlannedCells(cells=tuple(dict.fromkeys(cells)), left_out=tuple(left_out))
+                forbidden.append((cell, rule))
+    return PlannedCells(cells=tuple(dict.fromkeys(cells)), forbidden=tuple(forbidden))

@@ -26,9 +26,9 @@ def conclude(search: ThresholdSearch) -> Boundary:
     values, tallies = search.axis.values, search.tallies
     low, high, end = search.low, failing_from(search), len(search.tallies)
     finding = _finding(search)
-    seen = [i for i, t in enumerate(tallies) if t.good + t.failures + t.unresolved]
-    untested = [i for i in range(end) if i not in seen]
-    unresolved = [i for i in seen if not tallies[i].good + tallies[i].bad]
+    tested = [i for i, t in enumerate(tallies) if t.good + t.failures + t.unresolved]
+    untested = [i for i in range(end) if i not in tested]
+    unresolved = [i for i in tested if not tallies[i].good + tallies[i].bad]
     certificate = tallies[low].certificate if low >= 0 else None
     dependent = _dependent(search)
     is_numbered = all(isinstance(value, int | float) for value in values)
@@ -40,7 +40,7 @@ def conclude(search: ThresholdSearch) -> Boundary:
         first_bad=values[high] if high < end else None,
         counts=tuple(
             Count(value=values[i], good=t.good, bad=t.bad, unresolved=t.unresolved + t.cut)
-            for i, t in ((i, tallies[i]) for i in seen)
+            for i, t in ((i, tallies[i]) for i in tested)
         ),
         unresolved=tuple(values[i] for i in unresolved),
         untested=tuple(values[i] for i in untested),
@@ -142,12 +142,12 @@ def _notes(search: ThresholdSearch, finding: Finding, unresolved: Sequence[int])
     certifiable = finding in (Finding.THRESHOLD, Finding.NO_FAILURE)
     if certifiable and not tallies[low].certified:
         certificate = tallies[low].certificate
-        wanted = f"{certificate.good} of {certificate.needed} passes" if certificate else "not begun"
-        notes.append(f"The certificate at {_name(search, low)} is incomplete: {wanted}.")
+        progress = f"{certificate.good} of {certificate.needed} passes" if certificate else "not begun"
+        notes.append(f"The certificate at {_name(search, low)} is incomplete: {progress}.")
     if certifiable and _dependent(search):
         notes.append(f"No certificate: {_independence(search)}.")
     high = failing_from(search)
-    notes += [_isolated(search, i) for i in seen_failing(search) if i < high]
+    notes += [_isolated(search, i) for i in failing_positions(search) if i < high]
     if high < len(tallies) and not search.confirmed(high) and not search.stopped and search.ask() is None:
         notes.append(f"{_failed(search, high)}: too few to tell a rare failure from false alarms.")
     if high < len(tallies) and tallies[high].good:
@@ -156,7 +156,7 @@ def _notes(search: ThresholdSearch, finding: Finding, unresolved: Sequence[int])
     return notes
 
 
-def seen_failing(search: ThresholdSearch) -> list[int]:
+def failing_positions(search: ThresholdSearch) -> list[int]:
     """Positions at which anything failed."""
     return [i for i, tally in enumerate(search.tallies) if tally.bad]
 

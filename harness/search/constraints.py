@@ -114,5 +114,5 @@ def completed(space: Space, partial: Mapping[str, Value]) -> dict[str, Value] | 
     if not any(rule.broken(plain) for rule in space.rules):
         return plain
     tied = frozenset[str]().union(*(rule.names for rule in space.rules))
-    found = next(valid([f for f in space.factors if f.name in tied], space.rules, partial), None)
-    return None if found is None else {**plain, **found}
+    completion = next(valid([f for f in space.factors if f.name in tied], space.rules, partial), None)
+    return None if completion is None else {**plain, **completion}

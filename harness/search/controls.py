@@ -23,11 +23,11 @@ PASSES = 3
 
 def next_control(spec: CampaignSpec, boundary: Boundary, records: Sequence[TrialRecord]) -> CellRequest | None:
     """The trial of a control that would still tell something; None once each has passed often enough, or has failed."""
-    if not _is_held_against(boundary):
+    if not _has_failing_value(boundary):
         return None
     for name in spec.controls:
         kinds = _kinds(name, spec, boundary, records)
-        if not _failed(kinds, spec) and kinds.count(Kind.PASS) < _wanted(boundary):
+        if not _failed(kinds, spec) and kinds.count(Kind.PASS) < _passes_required(boundary):
             cell = spec.at(boundary.first_bad)
             return CellRequest(cell=cell, role=f"{CONTROL} {name}", reason=f"control: {name}")
     return None
@@ -35,35 +35,35 @@ def next_control(spec: CampaignSpec, boundary: Boundary, records: Sequence[Trial
 
 def with_controls(boundary: Boundary, spec: CampaignSpec, records: Sequence[TrialRecord]) -> Boundary:
     """``boundary`` with what its controls showed; isolated if all of them passed where a failure was reproduced."""
-    if not _is_held_against(boundary) or not spec.controls:
+    if not _has_failing_value(boundary) or not spec.controls:
         return boundary
     at = f"{boundary.axis}={boundary.first_bad}"
     passed: list[str] = []
     failed: list[str] = []
-    left: list[str] = []
+    incomplete: list[str] = []
     for name in spec.controls:
         kinds = _kinds(name, spec, boundary, records)
         if _failed(kinds, spec):
             failed.append(name)
-        elif kinds.count(Kind.PASS) >= _wanted(boundary):
+        elif kinds.count(Kind.PASS) >= _passes_required(boundary):
             passed.append(name)
         else:
-            left.append(name)
+            incomplete.append(name)
     notes = (
         *boundary.notes,
         *(f"control {name} passes at {at}" for name in passed),
         *(f"control {name} does not pass at {at}" for name in failed),
-        *(f"control {name} was not run to its end at {at}" for name in left),
+        *(f"control {name} was not run to its end at {at}" for name in incomplete),
     )
-    isolated = bool(passed) and not failed and not left and boundary.claim is Claim.REPRODUCED
+    isolated = bool(passed) and not failed and not incomplete and boundary.claim is Claim.REPRODUCED
     return replace(boundary, notes=notes, claim=Claim.ISOLATED if isolated else boundary.claim)
 
 
-def _is_held_against(boundary: Boundary) -> bool:
+def _has_failing_value(boundary: Boundary) -> bool:
     return boundary.finding in (Finding.THRESHOLD, Finding.ALL_FAIL)
 
 
-def _wanted(boundary: Boundary) -> int:
+def _passes_required(boundary: Boundary) -> int:
     """As many passes as make a rare failure of the control unlikely."""
     flaky = any(count.good and count.bad for count in boundary.counts)
     return boundary.certificate_passes if flaky else PASSES

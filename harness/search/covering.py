@@ -35,8 +35,8 @@ class Covering:
     impossible: int
 
 
-def covering_array(space: Space, *, strength: int = 2, given: Sequence[Point] = (), seed: int = 0) -> Covering:
-    """Rows that, with the ``given`` cells, hold every combination of ``strength`` axes that the rules allow.
+def covering_array(space: Space, *, strength: int = 2, included: Sequence[Point] = (), seed: int = 0) -> Covering:
+    """Rows that, with the ``included`` cells, hold every combination of ``strength`` axes that the rules allow.
 
     Greedy, one row at a time (Cohen et al., AETG, 1997): each row starts from a combination that is still missing and
     takes, axis by axis, the value that adds most; where nothing is to be gained, the good value. The same arguments
@@ -50,7 +50,7 @@ def covering_array(space: Space, *, strength: int = 2, given: Sequence[Point] = 
     every = _combinations(space, strength)
     possible = [c for c in every if completed(space, dict(c)) is not None]
     missing = dict.fromkeys(possible)
-    for cell in given:
+    for cell in included:
         _cover(missing, space, cell, strength)
     rng, rows = random.Random(seed), list[Point]()
     while missing:
@@ -67,7 +67,7 @@ def covering_array(space: Space, *, strength: int = 2, given: Sequence[Point] = 
     )
 
 
-def held(space: Space, cells: Iterable[Point], *, strength: int) -> set[Combination]:
+def combinations_in(space: Space, cells: Iterable[Point], *, strength: int) -> set[Combination]:
     """Every combination of ``strength`` axes that occurs in one of ``cells``."""
     return {combination for cell in cells for combination in _in_cell(space, cell, strength)}
 

@@ -33,7 +33,7 @@ def failure_curve(
     lows = accumulate((_low(good, bad, level=level) for good, bad, _ in counts), max)
     highs = accumulate((_high(good, bad + cut, level=level) for good, bad, cut in reversed(counts)), min)
     bands = zip(values, counts, lows, reversed([*highs]), strict=True)
-    return tuple(RateBand(value=value, low=low, high=high) for value, seen, low, high in bands if any(seen))
+    return tuple(RateBand(value=value, low=low, high=high) for value, numbers, low, high in bands if any(numbers))
 
 
 def _high(good: int, bad: int, *, level: float) -> float:

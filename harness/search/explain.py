@@ -22,32 +22,32 @@ DRAWS = 200
 """Random cells that are drawn for each that is wanted; rules may forbid most of them."""
 
 
-def other_cells(space: Space, cause: Point, *, held: frozenset[str], number: int, seed: int) -> tuple[Point, ...]:
-    """Up to ``number`` different allowed cells with the axes ``held`` as in ``cause`` and every other at random.
+def other_cells(space: Space, cause: Point, *, fixed_axes: frozenset[str], number: int, seed: int) -> tuple[Point, ...]:
+    """Up to ``number`` different allowed cells with the axes ``fixed_axes`` as in ``cause`` and every other at random.
 
     Where rules leave little choice, fewer are found. The same arguments give the same cells.
     """
     draw = random.Random(f"{seed}|{cause}")
-    kept = {name: value for name, value in cause if name in held}
-    found: dict[Point, None] = {}
+    settings = {name: value for name, value in cause if name in fixed_axes}
+    cells: dict[Point, None] = {}
     for _ in range(DRAWS * number):
-        if len(found) >= number:
+        if len(cells) >= number:
             break
-        cell = _drawn(space, kept, draw)
+        cell = _drawn(space, settings, draw)
         if cell is not None and cell != cause:
-            found[cell] = None
-    return tuple(found)
+            cells[cell] = None
+    return tuple(cells)
 
 
-def _drawn(space: Space, kept: dict[str, Value], draw: random.Random) -> Point | None:
-    """A cell with the values ``kept`` and others at random; None where rules forbid it and its half."""
+def _drawn(space: Space, settings: dict[str, Value], draw: random.Random) -> Point | None:
+    """A cell with the values ``settings`` and others at random; None where rules forbid it and its half."""
     cell: dict[str, Value] = {}
     for factor in space.factors:
-        cell[factor.name] = kept[factor.name] if factor.name in kept else draw.choice(factor.axis.values)
+        cell[factor.name] = settings[factor.name] if factor.name in settings else draw.choice(factor.axis.values)
     if space.broken(Point.of(cell).settings) is None:
         return Point.of(cell)
-    some = draw.sample(sorted(cell.keys() - kept.keys()), k=(len(cell) - len(kept)) // 2)
-    completion = completed(space, kept | {name: cell[name] for name in some})
+    some = draw.sample(sorted(cell.keys() - settings.keys()), k=(len(cell) - len(settings)) // 2)
+    completion = completed(space, settings | {name: cell[name] for name in some})
     return None if completion is None else Point.of(completion)
 
 
@@ -59,19 +59,19 @@ def ask_each(search: Script, cells: Sequence[Point]) -> Steps:
             yield CellRequest(cell=cell, role="alternative", reason=reason)
 
 
-def freedom(counts: Sequence[CellCount], *, cause: Point, held: frozenset[str]) -> Freedom | None:
+def freedom(counts: Sequence[CellCount], *, cause: Point, fixed_axes: frozenset[str]) -> Freedom | None:
     """What the trials of such cells show; None when none gave an answer."""
-    told = [count for count in counts if count.good or count.bad]
-    if not told:
+    answers = [count for count in counts if count.good or count.bad]
+    if not answers:
         return None
-    passed = [count.cell for count in told if not count.bad]
+    passed = [count.cell for count in answers if not count.bad]
     values: dict[str, set[Value]] = {}
-    for cell in (cause, *(count.cell for count in told)):
+    for cell in (cause, *(count.cell for count in answers)):
         for name, value in cell:
             values.setdefault(name, set()).add(value)
-    free = tuple(name for name, seen in values.items() if name not in held and len(seen) > 1)
+    free = tuple(name for name, alternatives in values.items() if name not in fixed_axes and len(alternatives) > 1)
     against = min((_different(cell, cause) for cell in passed), key=len, default=())
-    return Freedom(tried=len(told), failed=len(told) - len(passed), free=() if passed else free, against=against)
+    return Freedom(tried=len(answers), failed=len(answers) - len(passed), free=() if passed else free, against=against)
 
 
 def _different(cell: Point, cause: Point) -> tuple[tuple[str, Value], ...]:

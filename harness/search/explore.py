@@ -13,7 +13,7 @@ from harness.core.space import Rule, Selector, Space
 from harness.core.spec import Effort
 from harness.search.certificate import stated
 from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S, NOT_MEASURED
-from harness.search.covering import Combination, Covering, covering_array, held
+from harness.search.covering import Combination, Covering, combinations_in, covering_array
 from harness.search.minimise import Minimise
 from harness.search.script import Observation, Script, Steps
 from harness.search.suspects import suspects
@@ -43,7 +43,7 @@ class Explore(Script):
         strength: int = 2,
         first_only: bool = False,
         seed: int = 0,
-        seen: Sequence[Observation] = (),
+        prior: Sequence[Observation] = (),
         pass_s: float = FIRST_PASS_S,
         fail_s: float = FIRST_FAIL_S,
     ) -> None:
@@ -56,31 +56,31 @@ class Explore(Script):
         self.notes: list[str] = []
         self.whole = covering_array(space, strength=strength, seed=seed)
         self.covering: Covering = self.whole
-        self._seen = tuple(seen)
-        super().__init__(effort, seen=seen, pass_s=pass_s, fail_s=fail_s)
+        self._prior = tuple(prior)
+        super().__init__(effort, prior=prior, pass_s=pass_s, fail_s=fail_s)
 
     def estimate(self) -> PlanEstimate:
         """What the rows that are left cost if they all pass, and if they all fail; without the searches for causes."""
-        left = [row for row in self.covering.rows if row not in self.tallies] if self.ask() is not None else []
-        low, high = len(left) * self.pass_s, len(left) * self.fail_s
-        text = f"{len(left)} rows; a search more for each that fails; {NOT_MEASURED}"
+        rows = [cell for cell in self.covering.rows if cell not in self.tallies] if self.ask() is not None else []
+        low, high = len(rows) * self.pass_s, len(rows) * self.fail_s
+        text = f"{len(rows)} rows; a search more for each that fails; {NOT_MEASURED}"
         if self.is_measured:
-            text = f"{len(left)} rows, {low:.0f} s if all pass; a failing one costs {self.fail_s:.0f} s and a search"
+            text = f"{len(rows)} rows, {low:.0f} s if all pass; a failing one costs {self.fail_s:.0f} s and a search"
         return PlanEstimate(
-            trials=len(left), hangs=0, seconds_low=low, seconds_high=high, text=text, is_measured=self.is_measured
+            trials=len(rows), hangs=0, seconds_low=low, seconds_high=high, text=text, is_measured=self.is_measured
         )
 
     def result(self) -> Explored:
         """What is known so far; final once ``ask`` returns None."""
         every, possible = self.whole.combinations, self.covering.combinations
-        passed = held(self.space, self._passed(), strength=self.strength) & every
+        passed = combinations_in(self.space, self._passed(), strength=self.strength) & every
         explained = (every - possible) - passed
-        told = len(passed) + len(explained)
+        covered = len(passed) + len(explained)
         notes = list(self.notes)
         if self.stopped:
             notes.append(f"The search was ended early by {self.stopped}.")
-        if told < len(every):
-            notes.append(f"{len(every) - told} combinations of {self.strength} axes are in no cell that passed.")
+        if covered < len(every):
+            notes.append(f"{len(every) - covered} combinations of {self.strength} axes are in no cell that passed.")
         return Explored(
             strength=self.strength,
             combinations=len(every),
@@ -106,7 +106,7 @@ class Explore(Script):
             return
         while True:
             space = Space(factors=self.space.factors, rules=(*self.space.rules, *self.excluded))
-            self.covering = covering_array(space, strength=self.strength, given=self._passed(), seed=self.seed)
+            self.covering = covering_array(space, strength=self.strength, included=self._passed(), seed=self.seed)
             failing = yield from self._rows(self.covering.rows)
             if failing is None:
                 return
@@ -130,7 +130,7 @@ class Explore(Script):
             self.space,
             replace(self.effort, max_trials=WITHOUT_END.max_trials, max_seconds=None),
             bad=row,
-            seen=(*self._seen, *self.told),
+            prior=(*self._prior, *self.observations),
             pass_s=self.pass_s,
             fail_s=self.fail_s,
         )
@@ -140,8 +140,8 @@ class Explore(Script):
             if (request := search.ask()) is None:
                 break
             yield request
-            told = self.told[-1]
-            search.tell(cell=told.cell, answer=told.answer, seconds=told.seconds, soft=told.soft)
+            last = self.observations[-1]
+            search.tell(cell=last.cell, answer=last.answer, seconds=last.seconds, soft=last.soft)
         if len(self.causes) == at and self.fails(row):
             self.notes.append(f"{self.space.name_of(row)} failed, but no cause was found: {search.result().because}")
             self.excluded.append(Rule(when=Selector(terms=tuple((name, (value,)) for name, value in row))))
@@ -162,17 +162,17 @@ class Explore(Script):
 
     def _because(self, every: int, passed: int) -> str:
         axes = "pairs of values" if self.strength == 2 else f"combinations of {self.strength} values"
-        head = f"{passed} of {every} possible {axes} occur in a cell that passed{self._would_be_seen(axes)}"
+        head = f"{passed} of {every} possible {axes} occur in a cell that passed{self._detectable_rate(axes)}"
         if not self.causes:
             return f"{head}; nothing failed." if not self.failures else f"{head}; no cause was found."
         many = "1 cause was" if len(self.causes) == 1 else f"{len(self.causes)} causes were"
         return f"{head}; {many} found: " + "; ".join(f"{{{cause}}}" for cause in self.causes) + "."
 
-    def _would_be_seen(self, axes: str) -> str:
+    def _detectable_rate(self, axes: str) -> str:
         """What the passes can show of a combination that fails only sometimes: mostly little."""
         passes = Counter[Combination]()
         for cell in self._passed():
-            for combination in held(self.space, [cell], strength=self.strength):
+            for combination in combinations_in(self.space, [cell], strength=self.strength):
                 passes[combination] += self.good(cell)
         if not passes:
             return ""

@@ -18,7 +18,7 @@ DOUBT = 0.1
 """A value is taken to pass, for now, when the chance that it fails is at most this; its certificate decides."""
 
 
-def rarest_seen(suspects: Iterable[Tally]) -> float:
+def rarest_rate(suspects: Iterable[Tally]) -> float:
     """The smallest failure rate that a failing value showed; 1 while none of them ever passed.
 
     With one failure added, so that few trials do not make a failure look rarer than it is; never below ``RAREST``.

@@ -42,19 +42,19 @@ def _no_plan(text: str) -> PlanEstimate:
 def _causes(search: Minimise) -> list[Levels]:
     """Single settings and pairs that the answers so far allow, at most MOST_PLAYS of each, spread over all of them."""
     ladder = search.ladder
-    found: list[Levels] = []
+    causes: list[Levels] = []
     for size in (1, 2):
         some = combinations(range(len(ladder.names)), size)
         every = (ladder.raised(ladder.bottom, places, top=ladder.top) for places in some)
         possible = [cause for cause in every if _is_possible(search, cause)]
-        found += possible[:: max(1, -(-len(possible) // MOST_PLAYS))]
-    return found
+        causes += possible[:: max(1, -(-len(possible) // MOST_PLAYS))]
+    return causes
 
 
 def _is_possible(search: Minimise, cause: Levels) -> bool:
-    wanted = _settings(search, cause)
+    settings = _settings(search, cause)
     for cell, tally in search.tallies.items():
-        fails = wanted <= set(cell)
+        fails = settings <= set(cell)
         failed = search.fails(cell)
         if (failed and not fails) or (tally.good and not failed and fails):
             return False
@@ -67,9 +67,9 @@ def _settings(search: Minimise, cause: Levels) -> set[tuple[str, object]]:
 
 
 def _play(search: Minimise, cause: Levels) -> tuple[int, int, float]:
-    other, wanted = search.replayed(), _settings(search, cause)
+    other, settings = search.replayed(), _settings(search, cause)
     while (request := other.ask()) is not None:
-        fails = wanted <= set(request.cell)
+        fails = settings <= set(request.cell)
         seconds = other.fail_s if fails else other.pass_s
         other.tell(cell=request.cell, answer=Answer.BAD if fails else Answer.GOOD, seconds=seconds)
     return other.trials - search.trials, other.failures - search.failures, other.seconds - search.seconds

@@ -39,7 +39,7 @@ def axis_verdicts(
     merged = [count for count in _merged(counts) if count.good or count.bad]
     contrasts = {factor.name: _contrasts(factor, merged, ran or {}) for factor in space.factors}
     chances = _chances([contrast.least_p for each in contrasts.values() for contrast in each])
-    found: list[AxisVerdict] = []
+    verdicts: list[AxisVerdict] = []
     for factor in space.factors:
         same = [pair for pair in _pairs(factor, merged) if _ran_the_same(pair, ran or {})]
         about = (
@@ -48,10 +48,10 @@ def axis_verdicts(
             _not_sufficient(factor, merged, chances=len(space.factors)),
             _inert(factor, same),
         )
-        told = [verdict for verdict in about if verdict is not None]
+        findings = [verdict for verdict in about if verdict is not None]
         because = _untested(contrasts[factor.name], chances=chances)
-        found += told or [AxisVerdict(axis=factor.name, finding=AxisFinding.UNTESTED, because=because)]
-    return tuple(found)
+        verdicts += findings or [AxisVerdict(axis=factor.name, finding=AxisFinding.UNTESTED, because=because)]
+    return tuple(verdicts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,8 @@ def _chances(least: Sequence[float]) -> int:
 
 def _p_value(pairs: Sequence[tuple[CellCount, CellCount]]) -> float:
     """Exact and one-sided, by pairs (Fisher for one, Mantel and Haenszel's sum for several)."""
-    seen = sum(one.bad for one, _ in pairs)
-    return min(math.fsum(chance for k, chance in _sums(pairs).items() if k >= seen), 1.0)
+    failures = sum(one.bad for one, _ in pairs)
+    return min(math.fsum(chance for k, chance in _sums(pairs).items() if k >= failures), 1.0)
 
 
 def _sums(pairs: Sequence[tuple[CellCount, CellCount]]) -> dict[int, float]:
@@ -135,13 +135,13 @@ def _merged(counts: Sequence[CellCount]) -> list[CellCount]:
 
 def _contrasts(factor: Factor, counts: Sequence[CellCount], ran: Mapping[Point, str]) -> list[_Contrast]:
     """Every two values of the axis, in both directions."""
-    found: dict[tuple[Value, Value], list[tuple[CellCount, CellCount]]] = {}
+    by_values: dict[tuple[Value, Value], list[tuple[CellCount, CellCount]]] = {}
     for pair in _pairs(factor, counts):
         if _ran_the_same(pair, ran):
             continue
         for one, other in (pair, pair[::-1]):
-            found.setdefault((one.cell.get(factor.name), other.cell.get(factor.name)), []).append((one, other))
-    return [_Contrast(tuple(pairs)) for pairs in found.values()]
+            by_values.setdefault((one.cell.get(factor.name), other.cell.get(factor.name)), []).append((one, other))
+    return [_Contrast(tuple(pairs)) for pairs in by_values.values()]
 
 
 def _pairs(factor: Factor, counts: Sequence[CellCount]) -> list[tuple[CellCount, CellCount]]:
@@ -160,8 +160,8 @@ def _ran_the_same(pair: tuple[CellCount, CellCount], ran: Mapping[Point, str]) -
 
 def _implicated(factor: Factor, contrasts: Sequence[_Contrast], *, chances: int) -> AxisVerdict | None:
     """The two values that differ most surely, if they do."""
-    told = [contrast for contrast in contrasts if contrast.pairs_failed]
-    best = min(told, key=lambda contrast: contrast.p, default=None)
+    candidates = [contrast for contrast in contrasts if contrast.pairs_failed]
+    best = min(candidates, key=lambda contrast: contrast.p, default=None)
     if best is None or best.p * chances > LEVEL:
         return None
     fails, passes = best.widest

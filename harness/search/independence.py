@@ -43,10 +43,10 @@ def runs_test(passed: Sequence[bool]) -> RunsTest:
 
     The last answer is left out: it is the one after which nobody asked again, and so not in a random place.
     """
-    told = passed[:-1]
-    good = sum(told)
-    bad = len(told) - good
-    runs = sum(one != other for one, other in pairwise(told)) + bool(told)
+    answers = passed[:-1]
+    good = sum(answers)
+    bad = len(answers) - good
+    runs = sum(one != other for one, other in pairwise(answers)) + bool(answers)
     p = math.fsum(_chance(number, good, bad) for number in range(1, runs + 1)) if good and bad else 1.0
     return RunsTest(
         good=good, bad=bad, runs=runs, p=min(p, 1.0), least_p=_chance(2, good, bad) if good and bad else 1.0

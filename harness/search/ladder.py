@@ -84,18 +84,18 @@ class Ladder:
 
         What a rule then forbids is taken back too, step by step, in every way that is not below another one.
         """
-        open_, found, seen = deque([self.at(levels, position, level)]), list[Levels](), set[Levels]()
-        while open_ and len(seen) < MOST_WAYS:
+        open_, allowed, visited = deque([self.at(levels, position, level)]), list[Levels](), set[Levels]()
+        while open_ and len(visited) < MOST_WAYS:
             now = open_.popleft()
-            if now in seen or any(is_within(now, other) for other in found):
+            if now in visited or any(is_within(now, other) for other in allowed):
                 continue
-            seen.add(now)
+            visited.add(now)
             rule = self.broken(now)
             if rule is None:
-                found.append(now)
+                allowed.append(now)
             else:
                 open_.extend(self._steps_below(now, rule))
-        return tuple(found)
+        return tuple(allowed)
 
     def _steps_below(self, levels: Levels, rule: Rule) -> list[Levels]:
         """``levels`` with one setting that ``rule`` speaks of a step further back, in every way."""

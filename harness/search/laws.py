@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LINE = "n"
 BETWEEN = {0.75: "n^0.75", 1.25: "n^1.25", 1.75: "n^1.75", 2.25: "n^2.25", 2.5: "n^2.5"}
-NAMED = {0.5: "the square root of n", 1.0: LINE, 1.5: "n^1.5", 2.0: "n^2", 3.0: "n^3"}
+PLAIN = {0.5: "the square root of n", 1.0: LINE, 1.5: "n^1.5", 2.0: "n^2", 3.0: "n^3"}
 """Powers that are named; those between them only widen what is said."""
 LOGARITHMIC = "n log n"
 LEAST_POINTS = 3
@@ -105,8 +105,8 @@ def growth(points: Sequence[Point], *, level: float = 0.95) -> Growth | None:
     # One law more is allowed for: with one numerator degree of freedom F is the square of t.
     bound = min(law.error for law in laws) * (1 + student_t(level, dof) ** 2 / dof) + len(points) * LEAST_ERROR**2
     possible = tuple(law for law in laws if law.error <= bound)
-    named = [law for law in possible if law.name not in BETWEEN.values()] or [*possible]
-    law = min(named, key=lambda law: _held_out_error(points, law))
+    plain = [law for law in possible if law.name not in BETWEEN.values()] or [*possible]
+    law = min(plain, key=lambda law: _held_out_error(points, law))
     return Growth(law=law, possible=possible, points=tuple(points))
 
 
@@ -119,7 +119,7 @@ def straight(points: Sequence[Point]) -> Law | None:
 
 def _family() -> dict[str, Callable[[float], float]]:
     powers: dict[str, Callable[[float], float]] = {
-        name: (lambda x, e=e: x**e) for e, name in sorted({**NAMED, **BETWEEN}.items())
+        name: (lambda x, e=e: x**e) for e, name in sorted({**PLAIN, **BETWEEN}.items())
     }
     return {**powers, LOGARITHMIC: lambda x: x * math.log1p(x)}
 
@@ -154,18 +154,18 @@ def _weighted(
     points: Sequence[Point], *, name: str, grows: Callable[[float], float], costs: Sequence[float], start_up: bool
 ) -> Law | None:
     weights = [1 / cost**2 for cost in costs]
-    known = [(weight, grows(x), y) for weight, (x, y) in zip(weights, points, strict=True)]
+    samples = [(weight, grows(x), y) for weight, (x, y) in zip(weights, points, strict=True)]
     weight = math.fsum(weights)
-    mean = math.fsum(w * z for w, z, _ in known) / weight
-    mean_y = math.fsum(w * y for w, _, y in known) / weight
-    spread = math.fsum(w * (z - mean) ** 2 for w, z, _ in known)
+    mean = math.fsum(w * z for w, z, _ in samples) / weight
+    mean_y = math.fsum(w * y for w, _, y in samples) / weight
+    spread = math.fsum(w * (z - mean) ** 2 for w, z, _ in samples)
     if spread <= 0:
         return None
-    scale = math.fsum(w * (z - mean) * (y - mean_y) for w, z, y in known) / spread
+    scale = math.fsum(w * (z - mean) * (y - mean_y) for w, z, y in samples) / spread
     start = mean_y - scale * mean
     if start_up and start < 0:
-        start, scale = 0.0, math.fsum(w * z * y for w, z, y in known) / math.fsum(w * z * z for w, z, _ in known)
+        start, scale = 0.0, math.fsum(w * z * y for w, z, y in samples) / math.fsum(w * z * z for w, z, _ in samples)
     if start_up and scale <= 0:
         return None
-    error = math.fsum(w * (y - start - scale * z) ** 2 for w, z, y in known)
+    error = math.fsum(w * (y - start - scale * z) ** 2 for w, z, y in samples)
     return Law(name=name, grows=grows, start=start, scale=scale, error=error, weight=weight, mean=mean, spread=spread)

@@ -54,13 +54,13 @@ class Listed:
 
     def estimate(self) -> PlanEstimate:
         """What is left if all pass, and if all fail."""
-        left = sum(1 for _ in self.ready())
-        low, high = left * _mean(self._pass_s, FIRST_PASS_S), left * _mean(self._fail_s, FIRST_FAIL_S)
-        text, is_measured = f"{_count(left, 'trial')} of {_count(len(self.cells), 'cell')}", bool(self._pass_s)
+        remaining = sum(1 for _ in self.ready())
+        low, high = remaining * _mean(self._pass_s, FIRST_PASS_S), remaining * _mean(self._fail_s, FIRST_FAIL_S)
+        text, is_measured = f"{_count(remaining, 'trial')} of {_count(len(self.cells), 'cell')}", bool(self._pass_s)
         text += f", {low:.0f} s if the rest pass" if is_measured else f"; {NOT_MEASURED}"
         text += f", {max(low, high):.0f} s if they fail" if is_measured and self._fail_s else ""
         return PlanEstimate(
-            trials=left, hangs=0, seconds_low=low, seconds_high=max(low, high), text=text, is_measured=is_measured
+            trials=remaining, hangs=0, seconds_low=low, seconds_high=max(low, high), text=text, is_measured=is_measured
         )
 
     def result(self) -> tuple[CellCount, ...]:

@@ -79,7 +79,7 @@ class Minimise(Script):
         causes: int = 1,
         explain: int = 0,
         seed: int = 0,
-        seen: Sequence[Observation] = (),
+        prior: Sequence[Observation] = (),
         pass_s: float = FIRST_PASS_S,
         fail_s: float = FIRST_FAIL_S,
     ) -> None:
@@ -90,15 +90,15 @@ class Minimise(Script):
         self._check_corners()
         self.ladder = Ladder(space, good=self.good_cell, bad=self.bad_cell)
         self.finding = MinimiseFinding.INCONCLUSIVE
-        self.found: list[Levels] = []
+        self.failing_sets: list[Levels] = []
         self.sure: set[Levels] = set()
         self.others: dict[Levels, dict[int, list[Point]]] = {}
         self.random_cells: dict[Levels, tuple[Point, ...]] = {}
         self.holes: list[str] = []
         self.is_complete = False
         self._rounds = 0
-        self._start = (tuple(seen), pass_s, fail_s)
-        super().__init__(effort, seen=seen, pass_s=pass_s, fail_s=fail_s)
+        self._start = (tuple(prior), pass_s, fail_s)
+        super().__init__(effort, prior=prior, pass_s=pass_s, fail_s=fail_s)
 
     def result(self) -> Minimised:
         """What is known so far; final once ``ask`` returns None."""
@@ -110,7 +110,7 @@ class Minimise(Script):
 
     def replayed(self) -> Minimise:
         """The same search in the same state, to be played on its own."""
-        seen, pass_s, fail_s = self._start
+        prior, pass_s, fail_s = self._start
         other = Minimise(
             self.space,
             self.effort,
@@ -119,18 +119,18 @@ class Minimise(Script):
             causes=self.most_causes,
             explain=self.explain,
             seed=self.seed,
-            seen=seen,
+            prior=prior,
             pass_s=pass_s,
             fail_s=fail_s,
         )
-        for told in self.told:
-            other.tell(cell=told.cell, answer=told.answer, seconds=told.seconds, soft=told.soft)
+        for row in self.observations:
+            other.tell(cell=row.cell, answer=row.answer, seconds=row.seconds, soft=row.soft)
         return other
 
     def freedom(self, levels: Levels) -> Freedom | None:
         """What was seen of a cause with everything else at random."""
         counts = [self.count(cell) for cell in self.random_cells.get(levels, ())]
-        return freedom(counts, cause=self._cell(levels), held=self._held(levels))
+        return freedom(counts, cause=self._cell(levels), fixed_axes=self._axes_of(levels))
 
     def need(self, levels: Levels, position: int) -> Need:
         """What was seen for one setting of a cause."""
@@ -138,7 +138,7 @@ class Minimise(Script):
         factor = ladder.factors[position]
         rule = ladder.broken(ladder.at(levels, position, level - 1))
         cells = self.others.get(levels, {}).get(position, [])
-        seen = Need(
+        need = Need(
             axis=factor.name,
             value=ladder.value(position, level),
             good=ladder.value(position, 0),
@@ -150,17 +150,17 @@ class Minimise(Script):
         backs = self._steps_back(levels, position)
         back = min(backs, key=lambda way: (self.certified(ladder.cell(way)), self.good(ladder.cell(way))), default=None)
         if back is None:
-            return seen
+            return need
         cell = ladder.cell(back)
         return replace(
-            seen,
+            need,
             last_good=ladder.value(position, back[position]),
             back=self.count(cell),
-            required=self._passes_asked(cell),
+            required=self._passes_required(cell),
             cleared=self.bad(cell) > 0 and not self.fails(cell),
         )
 
-    def _passes_asked(self, cell: Point) -> int:
+    def _passes_required(self, cell: Point) -> int:
         """The passes that ``cell`` has to show, with those before its certificate was begun; 0: it was not begun."""
         certificate = self.certificates.get(cell)
         return self.good(cell) - certificate.good + certificate.needed if certificate else 0
@@ -192,7 +192,7 @@ class Minimise(Script):
         yield from self._until(bad, passes=passes, role="search", reason="the bad corner: it has to fail")
         if self.fails(bad):
             yield from self._causes()
-        if not self.found and self.passed(bad, passes):
+        if not self.failing_sets and self.passed(bad, passes):
             self.finding = MinimiseFinding.BAD_PASSES
 
     def _causes(self) -> Steps:
@@ -203,40 +203,40 @@ class Minimise(Script):
             caps = queue.popleft()
             if any(is_within(caps, other) for other in closed):
                 continue
-            known = next((cause for cause in self.found if is_within(cause, caps)), None)
-            if known is None:
-                if len(self.found) >= self.most_causes:
+            cause = next((cause for cause in self.failing_sets if is_within(cause, caps)), None)
+            if cause is None:
+                if len(self.failing_sets) >= self.most_causes:
                     return
                 cell = self.ladder.cell(caps)
                 reason = "does anything else fail, with every known cause broken?"
-                before = len(self.found)
-                while len(self.found) == before and (self.fails(cell) or not self._answered(cell)):
+                before = len(self.failing_sets)
+                while len(self.failing_sets) == before and (self.fails(cell) or not self._answered(cell)):
                     yield from self._until(cell, passes=self.required, role="certify", reason=reason)
                     if self.fails(cell):
                         yield from self._minimal(caps)
-                if len(self.found) == before:
+                if len(self.failing_sets) == before:
                     if not self.passed(cell, self.required):
                         self.holes.append(f"{self.space.name_of(cell)} gave no answer")
                     closed.append(caps)
                     continue
-                known = self.found[-1]
-            for position in _members(known):
-                queue.extend(self._ways_back(caps, position, known[position] - 1))
+                cause = self.failing_sets[-1]
+            for position in _members(cause):
+                queue.extend(self._ways_back(caps, position, cause[position] - 1))
         self.is_complete = not self.holes
 
     def _minimal(self, top: Levels) -> Steps:
-        """Append to ``found`` a minimal failing set within ``top``, which fails; none where that was a false alarm."""
-        at, self.finding = len(self.found), MinimiseFinding.CAUSE
+        """Append a minimal failing set within ``top``, which fails; none where that was a false alarm."""
+        at, self.finding = len(self.failing_sets), MinimiseFinding.CAUSE
         is_settled = False
         while not is_settled:
             if not self._fails(top):
-                del self.found[at:]
-                self.finding = MinimiseFinding.CAUSE if self.found else MinimiseFinding.INCONCLUSIVE
+                del self.failing_sets[at:]
+                self.finding = MinimiseFinding.CAUSE if self.failing_sets else MinimiseFinding.INCONCLUSIVE
                 return
-            if len(self.found) == at or not self._fails(self.found[-1]):
+            if len(self.failing_sets) == at or not self._fails(self.failing_sets[-1]):
                 yield from self._prefixes(top, at=at)
             yield from self._step_down()
-            levels = self.found[-1]
+            levels = self.failing_sets[-1]
             yield from self._confirm(self._cell(levels), reason="the whole cause once more")
             if not self._fails(levels):
                 continue
@@ -245,43 +245,43 @@ class Minimise(Script):
                 # What turned out to be a false alarm meanwhile asks for more before these failures are no such thing.
                 yield from self._confirm(self._cell(levels), reason="the whole cause once more")
                 is_settled = self._fails(levels)
-        levels = self.found[-1]
+        levels = self.failing_sets[-1]
         if self.is_sure(self._cell(levels)):
             self.sure.add(levels)
         yield from self._other_values(levels)
-        cell, held = self._cell(levels), self._held(levels)
-        cells = other_cells(self.space, cell, held=held, number=self.explain, seed=self.seed)
+        cell, fixed_axes = self._cell(levels), self._axes_of(levels)
+        cells = other_cells(self.space, cell, fixed_axes=fixed_axes, number=self.explain, seed=self.seed)
         self.random_cells[levels] = cells
         yield from ask_each(self, cells)
 
     def _prefixes(self, top: Levels, *, at: int) -> Steps:
         """Keep the last setting of the shortest failing prefix, then of those before it, until what is kept fails."""
-        kept = self.ladder.bottom
+        base = self.ladder.bottom
         rest: list[int] = _members(top)
-        self.found[at:] = [top]
-        while not self._fails(kept) and rest:
-            chain = [self.ladder.raised(kept, rest[:n], top=top) for n in range(len(rest) + 1)]
+        self.failing_sets[at:] = [top]
+        while not self._fails(base) and rest:
+            chain = [self.ladder.raised(base, rest[:n], top=top) for n in range(len(rest) + 1)]
             yield from self._search_chain(chain, what="settings")
             low, high = self._bracket(chain)
-            self.found[-1] = chain[high]
+            self.failing_sets[-1] = chain[high]
             if not high:
                 break
             group = rest[max(low, 0) : high]
-            kept = self.ladder.with_requirements(self.ladder.raised(kept, group, top=top), top=chain[high])
-            rest = [i for i in rest[: max(low, 0)] if not kept[i]]
+            base = self.ladder.with_requirements(self.ladder.raised(base, group, top=top), top=chain[high])
+            rest = [i for i in rest[: max(low, 0)] if not base[i]]
 
     def _step_down(self) -> Steps:
         """Leave out or lower each setting, with what rules tie to it, as far as a single pass does not stop it."""
         moved = True
         while moved:
-            before = self.found[-1]
+            before = self.failing_sets[-1]
             for position in reversed(_members(before)):
-                levels = self.found[-1]
+                levels = self.failing_sets[-1]
                 chain = self._chain_back(levels, position)
                 yield from self._search_chain(chain, what=f"steps of {self.ladder.names[position]}")
-                self.found[-1] = chain[self._bracket(chain)[1]]
-                yield from self._other_ways(self.found[-1], position)
-            moved = self.found[-1] != before
+                self.failing_sets[-1] = chain[self._bracket(chain)[1]]
+                yield from self._other_ways(self.failing_sets[-1], position)
+            moved = self.failing_sets[-1] != before
 
     def _chain_back(self, levels: Levels, position: int) -> list[Levels]:
         """``levels`` and the cells with one position ever further back, each within the next."""
@@ -297,7 +297,7 @@ class Minimise(Script):
             reason = f"{self.ladder.names[position]} taken back in another way that the rules leave"
             yield from self._until(self._cell(way), passes=1, role="search", reason=reason)
             if self._fails(way):
-                self.found[-1] = way
+                self.failing_sets[-1] = way
                 return
 
     def _certify_steps(self) -> Steps:
@@ -306,7 +306,7 @@ class Minimise(Script):
         A set is wrong only if a step back that fails passes all the same. So a round has one share of the error
         however many steps it asks for, as long as it asks for them one after the other.
         """
-        levels = self.found[-1]
+        levels = self.failing_sets[-1]
         self._rounds += 1
         for position in _members(levels):
             for back in self._steps_back(levels, position):
@@ -326,10 +326,10 @@ class Minimise(Script):
             factor = self.ladder.factors[position]
             if factor.axis.type is not AxisType.CATEGORICAL:
                 continue
-            taken = (self.ladder.value(position, 0), self.ladder.value(position, levels[position]))
+            endpoints = (self.ladder.value(position, 0), self.ladder.value(position, levels[position]))
             for value in factor.axis.values:
                 cell = self.ladder.cell(levels).with_value(factor.name, value)
-                if value in taken or self.space.broken(cell) is not None:
+                if value in endpoints or self.space.broken(cell) is not None:
                     continue
                 passes = self.required if self.is_flaky() else min(OTHERS_WHEN_STEADY, self.required)
                 self.others.setdefault(levels, {}).setdefault(position, []).append(cell)
@@ -339,8 +339,8 @@ class Minimise(Script):
         """Ask until the smallest failing cell of ``chain`` is bracketed; its last cell fails."""
         while True:
             low, high = self._bracket(chain)
-            inside = range(low + 1, high)
-            probes = [i for i in inside if not self.ladder.broken(chain[i]) and not self.given_up(self._cell(chain[i]))]
+            inside = [i for i in range(low + 1, high) if not self.ladder.broken(chain[i])]
+            probes = [i for i in inside if not self.is_exhausted(self._cell(chain[i]))]
             if not probes:
                 return
             pick = next_probe(
@@ -377,16 +377,16 @@ class Minimise(Script):
 
     def _no_answer(self, levels: Levels) -> bool:
         cell = self._cell(levels)
-        return self.given_up(cell) and not self.good(cell) and not self.fails(cell)
+        return self.is_exhausted(cell) and not self.good(cell) and not self.fails(cell)
 
-    def _held(self, levels: Levels) -> frozenset[str]:
+    def _axes_of(self, levels: Levels) -> frozenset[str]:
         return frozenset(self.ladder.names[i] for i in _members(levels))
 
     def _fails(self, levels: Levels) -> bool:
         return self.fails(self._cell(levels))
 
     def _answered(self, cell: Point) -> bool:
-        return self.given_up(cell) or self.passed(cell, self.required)
+        return self.is_exhausted(cell) or self.passed(cell, self.required)
 
     def _cell(self, levels: Levels) -> Point:
         return self.ladder.cell(levels)

@@ -40,8 +40,8 @@ class Oracle:
             return " or ".join(sorted(self._bad))
         if self._kind is None:
             return "the first failure that shows up"
-        told = f"{self._kind} ({self._cause})" if self._cause else str(self._kind)
-        return f"{told} in {self._frames[0]}" if self._kind is Kind.CRASH and self._frames else told
+        failure = f"{self._kind} ({self._cause})" if self._cause else str(self._kind)
+        return f"{failure} in {self._frames[0]}" if self._kind is Kind.CRASH and self._frames else failure
 
     @property
     def others(self) -> tuple[str, ...]:
@@ -61,8 +61,8 @@ class Oracle:
             self._cause = self._cause or verdict.cause
             self._frames = self._frames or signature_names(verdict.signature)
             return Answer.BAD
-        if self._named(verdict) not in self._others:
-            self._others.append(self._named(verdict))
+        if self._description(verdict) not in self._others:
+            self._others.append(self._description(verdict))
         return Answer.UNRESOLVED
 
     def reason(self, verdict: Verdict) -> str:
@@ -72,7 +72,7 @@ class Oracle:
         if verdict.kind in self._bad or (not self._bad and verdict.kind in FAILURES and self._matches(verdict)):
             return f"it ended in {verdict}, the failure being sought"
         if verdict.kind in FAILURES:
-            return f"it ended in {self._named(verdict)}, but {self.sought} is being sought"
+            return f"it ended in {self._description(verdict)}, but {self.sought} is being sought"
         return f"it ended in {verdict}, which is neither a pass nor the failure being sought"
 
     def _matches(self, verdict: Verdict) -> bool:
@@ -92,7 +92,7 @@ class Oracle:
             return frames[0] != self._frames[0]
         return not set(frames) & set(self._frames)
 
-    def _named(self, verdict: Verdict) -> str:
+    def _description(self, verdict: Verdict) -> str:
         """The failure in words, with its place where only that tells it from the one being sought."""
         frames = signature_names(verdict.signature)
         is_twin = verdict.kind is self._kind and verdict.cause == self._cause

@@ -32,8 +32,8 @@ PROGRAM = "python"
 
 def causes_of(answer: CampaignAnswer) -> tuple[Cause, ...]:
     """The causes that a search found."""
-    found = answer.minimised or answer.explored
-    return found.causes if found else ()
+    outcome = answer.minimised or answer.explored
+    return outcome.causes if outcome else ()
 
 
 def once_more(answer: CampaignAnswer, records: Sequence[TrialRecord]) -> CellRequest | None:
@@ -41,21 +41,21 @@ def once_more(answer: CampaignAnswer, records: Sequence[TrialRecord]) -> CellReq
     for cause in causes_of(answer):
         cell = cause.seen.cell
         kinds = [r.verdict.kind for r in records if r.trial.role == AGAIN and r.trial.point == cell]
-        told = len(kinds) - kinds.count(Kind.INFRA)
-        if told < TRIES and len(kinds) < 2 * TRIES:
-            reason = f"the minimal command line once more, {told + 1} of {TRIES}"
+        answers = len(kinds) - kinds.count(Kind.INFRA)
+        if answers < TRIES and len(kinds) < 2 * TRIES:
+            reason = f"the minimal command line once more, {answers + 1} of {TRIES}"
             return CellRequest(cell=cell, role=AGAIN, reason=reason)
     return None
 
 
 def own_commands(spec: CampaignSpec, answer: CampaignAnswer, records: Sequence[TrialRecord]) -> tuple[OwnCommand, ...]:
     """The command line of each cause, or of the first failing value, as one would type it without the harness."""
-    found: list[OwnCommand] = []
+    commands: list[OwnCommand] = []
     for cell, next_to in (*_of_causes(answer), *_of_threshold(spec, answer)):
         command = _own_command(cell, next_to, records)
         if command is not None:
-            found.append(command)
-    return tuple(found)
+            commands.append(command)
+    return tuple(commands)
 
 
 def _of_causes(answer: CampaignAnswer) -> list[tuple[Point, list[Point]]]:

@@ -86,9 +86,9 @@ def growth_exponent(points: Sequence[tuple[float, float]]) -> tuple[float, float
     dof = len(points) - 3
     # With one numerator degree of freedom F is the square of t.
     bound = least * (1 + student_t(0.95, dof) ** 2 / dof) + len(points) * LEAST_ERROR**2
-    inside = [exponent for left, exponent in tried if left <= bound]
-    told = EXPONENTS[0] < inside[0] and inside[-1] < EXPONENTS[-1]
-    return (best, inside[0], inside[-1]) if told and inside[-1] - inside[0] <= WIDEST_INTERVAL else None
+    inside = [exponent for error, exponent in tried if error <= bound]
+    is_bounded = EXPONENTS[0] < inside[0] and inside[-1] < EXPONENTS[-1]
+    return (best, inside[0], inside[-1]) if is_bounded and inside[-1] - inside[0] <= WIDEST_INTERVAL else None
 
 
 def scaling_of(records: Sequence[TrialRecord], *, axis: Axis) -> ScalingFit | None:
@@ -123,12 +123,12 @@ def fits_along(records: Sequence[TrialRecord], *, axis: Axis) -> tuple[ScalingFi
         counted = dict(record.measurement.facts).get(GRAPH_NODES)
         if counted:
             nodes.append((size, counted))
-    found = (
+    fits = (
         scaling_of(records, axis=axis),
         fit_scaling("peak memory, MiB", memory, _missing(axis, memory)),
         fit_scaling("autograd nodes of a forward pass", nodes, _missing(axis, nodes)),
     )
-    return tuple(fit for fit in found if fit is not None)
+    return tuple(fit for fit in fits if fit is not None)
 
 
 def _used(record: TrialRecord) -> bool:
@@ -141,5 +141,5 @@ def _number(record: TrialRecord, axis: Axis) -> float | None:
 
 
 def _missing(axis: Axis, points: Sequence[tuple[float, float]]) -> list[float]:
-    seen = {x for x, _ in points}
-    return [float(v) for v in axis.values if isinstance(v, int | float) and float(v) not in seen]
+    sizes = {x for x, _ in points}
+    return [float(v) for v in axis.values if isinstance(v, int | float) and float(v) not in sizes]

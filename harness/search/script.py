@@ -12,7 +12,7 @@ from harness.core.ports import CellRequest
 from harness.core.verdict import Answer
 from harness.search.certificate import Certificate, passes_needed
 from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S
-from harness.search.tally import CLEARED, is_given_up, is_sure, lean
+from harness.search.tally import CLEARED, is_exhausted, is_sure, lean
 from harness.search.threshold import MOST_CONFIRMS, certificate_passes
 
 if TYPE_CHECKING:
@@ -63,21 +63,21 @@ class Script:
         self,
         effort: Effort,
         *,
-        seen: Sequence[Observation] = (),
+        prior: Sequence[Observation] = (),
         pass_s: float = FIRST_PASS_S,
         fail_s: float = FIRST_FAIL_S,
     ) -> None:
         self.effort = effort
         self.tallies: dict[Point, CellTally] = {}
         self.certificates: dict[Point, Certificate] = {}
-        self.told: list[Observation] = []
+        self.observations: list[Observation] = []
         self.stopped = ""
         self._first = (pass_s, fail_s)
         self._pass_times: list[float] = []
         self._fail_times: list[float] = []
         self._cut_times: list[float] = []
-        for told in seen:
-            self._learn(told)
+        for observation in prior:
+            self._learn(observation)
         self._steps = self._script()
         self._next: CellRequest | None = None
         self._copies = 1
@@ -94,26 +94,26 @@ class Script:
 
     def tell(self, *, cell: Point, answer: Answer, seconds: float, soft: bool = False) -> None:
         """The answer for one trial of ``cell`` and what it cost; ``soft``: a soft limit cut it off."""
-        told = Observation(cell=cell, answer=answer, seconds=seconds, soft=soft)
-        self.told.append(told)
-        self._learn(told)
+        observation = Observation(cell=cell, answer=answer, seconds=seconds, soft=soft)
+        self.observations.append(observation)
+        self._learn(observation)
         if self._next is not None:
             self._advance()
 
     @property
     def trials(self) -> int:
         """Trials that this search asked for."""
-        return len(self.told)
+        return len(self.observations)
 
     @property
     def failures(self) -> int:
         """Those of them that failed."""
-        return sum(told.answer is Answer.BAD for told in self.told)
+        return sum(observation.answer is Answer.BAD for observation in self.observations)
 
     @property
     def seconds(self) -> float:
         """What they cost."""
-        return math.fsum(told.seconds for told in self.told)
+        return math.fsum(observation.seconds for observation in self.observations)
 
     @property
     def is_measured(self) -> bool:
@@ -182,17 +182,17 @@ class Script:
         """Whether a cell both passed and failed."""
         return any(tally.good and tally.failures for tally in self.tallies.values())
 
-    def given_up(self, cell: Point) -> bool:
+    def is_exhausted(self, cell: Point) -> bool:
         """Whether asking ``cell`` again is not worth it: too often it gave no answer."""
         tally = self.tallies.get(cell, CellTally())
-        return is_given_up(told=tally.good + tally.failures, unresolved=tally.unresolved)
+        return is_exhausted(answers=tally.good + tally.failures, unresolved=tally.unresolved)
 
     def _script(self) -> Steps:
         raise NotImplementedError
 
     def _until(self, cell: Point, *, passes: int, role: str, reason: str) -> Steps:
         """Ask ``cell`` until it fails, passes as often as ``passes`` ask or is given up."""
-        while not self.fails(cell) and not self.passed(cell, passes) and not self.given_up(cell):
+        while not self.fails(cell) and not self.passed(cell, passes) and not self.is_exhausted(cell):
             lacking = passes_needed(passes, self.bad(cell)) - self.good(cell)
             self._copies = max(lacking, 1) if role == "certify" else 1
             yield CellRequest(cell=cell, role=role, reason=reason)
@@ -201,39 +201,39 @@ class Script:
         """Ask ``cell`` for the passes of a certificate, those from now on; ends when it fails or is given up."""
         first = Certificate(required=self.required, attempt=attempt, confidence=self.effort.confidence)
         certificate = self.certificates.setdefault(cell, first)
-        while not self.fails(cell) and not certificate.complete and not self.given_up(cell):
+        while not self.fails(cell) and not certificate.complete and not self.is_exhausted(cell):
             self._copies = certificate.needed - certificate.good
             yield CellRequest(cell=cell, role="certify", reason=reason)
 
     def _confirm(self, cell: Point, *, reason: str) -> Steps:
         """Ask ``cell``, which failed, until it is sure to fail by itself, is cleared, or is given up."""
-        asked = 0
-        while self.fails(cell) and not self.is_sure(cell) and asked < MOST_CONFIRMS and not self.given_up(cell):
-            asked += 1
+        confirms = 0
+        while self.fails(cell) and not self.is_sure(cell) and confirms < MOST_CONFIRMS and not self.is_exhausted(cell):
+            confirms += 1
             yield CellRequest(cell=cell, role="confirm", reason=reason)
 
-    def _learn(self, told: Observation) -> None:
-        tally = self.tallies.setdefault(told.cell, CellTally())
-        if told.cell in self.certificates and (told.soft or told.answer is not Answer.UNRESOLVED):
-            self.certificates[told.cell].count(passed=told.answer is Answer.GOOD)
-        match told.answer:
+    def _learn(self, observation: Observation) -> None:
+        tally = self.tallies.setdefault(observation.cell, CellTally())
+        if observation.cell in self.certificates and (observation.soft or observation.answer is not Answer.UNRESOLVED):
+            self.certificates[observation.cell].count(passed=observation.answer is Answer.GOOD)
+        match observation.answer:
             case Answer.GOOD:
                 tally.good += 1
-                self._pass_times.append(told.seconds)
-                self._reopen(tally, told)  # it passes, and takes longer than it was given
+                self._pass_times.append(observation.seconds)
+                self._reopen(tally, observation)  # it passes, and takes longer than it was given
             case Answer.BAD:
                 tally.bad += 1
-                self._fail_times.append(told.seconds)
-            case Answer.UNRESOLVED if told.soft:
+                self._fail_times.append(observation.seconds)
+            case Answer.UNRESOLVED if observation.soft:
                 tally.cut += 1
-                self._cut_times.append(told.seconds)
+                self._cut_times.append(observation.seconds)
             case Answer.UNRESOLVED:
                 tally.unresolved += 1
-                self._reopen(tally, told)  # nor did the whole limit tell
+                self._reopen(tally, observation)  # nor did the whole limit tell
 
-    def _reopen(self, tally: CellTally, told: Observation) -> None:
+    def _reopen(self, tally: CellTally, observation: Observation) -> None:
         """Trials of a cell that were cut by the soft limit say nothing once one took longer than that."""
-        if tally.cut and told.seconds >= min(self._cut_times):
+        if tally.cut and observation.seconds >= min(self._cut_times):
             tally.cut = 0
 
     def _advance(self) -> None:

@@ -46,12 +46,12 @@ def next_probe(
 
     V(k) = min_j [j*b + (k-j)*a + V(j) + V(k-j)], with costs and weights per position.
     """
-    kept = _thin(len(probes))
-    chosen = tuple(probes[i] for i in kept)
+    indices = _thin(len(probes))
+    chosen = tuple(probes[i] for i in indices)
     edges = (unknown_below, *chosen, unknown_above)
     weights = tuple(edges[i + 1] - edges[i] for i in range(len(edges) - 1))
-    costs = tuple(_rounded(pass_s[i]) for i in kept)
-    best = _best(weights, costs, _rounded(fail_s), min(max(failures, 1), len(kept)))
+    costs = tuple(_rounded(pass_s[i]) for i in indices)
+    best = _best(weights, costs, _rounded(fail_s), min(max(failures, 1), len(indices)))
     return chosen[best]
 
 
@@ -76,16 +76,16 @@ def _best(weights: tuple[float, ...], pass_s: tuple[float, ...], fail_s: float, 
     is_bounded = failures < len(pass_s)  # one failure for each probe is no bound; ten times fewer cases to solve
 
     @cache
-    def solve(low: int, high: int, left: int) -> tuple[float, int]:
+    def solve(low: int, high: int, budget: int) -> tuple[float, int]:
         # Probes low..high-1 are open, so the threshold is in groups low..high.
         if low == high:
             return 0.0, low
         best = (math.inf, low)
-        for probe in range(low, high if left > 1 else low + 1):
+        for probe in range(low, high if budget > 1 else low + 1):
             fails = before[probe + 1] - before[low]
             passes = before[high + 1] - before[probe + 1]
             cost = fails * fail_s + passes * pass_s[probe]
-            cost += solve(low, probe, left - is_bounded)[0] + solve(probe + 1, high, left)[0]
+            cost += solve(low, probe, budget - is_bounded)[0] + solve(probe + 1, high, budget)[0]
             best = min(best, (cost, probe))
         return best
 

@@ -110,6 +110,6 @@ def conclude(search: Search, answer: CampaignAnswer) -> CampaignAnswer:
 
 
 def _tally(answer: CampaignAnswer) -> str:
-    numbers = [(met, sum(result.met is met for result in answer.cells)) for met in Met]
-    parts = [f"{n} {met}" for met, n in numbers if n]
+    numbers = [(status, sum(result.met is status for result in answer.cells)) for status in Met]
+    parts = [f"{n} {status}" for status, n in numbers if n]
     return f"{len(answer.cells)} cells: {', '.join(parts)}" if parts else "no cell was selected"

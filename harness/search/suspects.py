@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from harness.core.cause import Interaction
-from harness.search.covering import Combination, held
+from harness.search.covering import Combination, combinations_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +22,6 @@ def suspects(space: Space, counts: Sequence[CellCount], *, strength: int) -> tup
     passed, failed = Counter[Combination](), Counter[Combination]()
     for count in counts:
         if count.good or count.bad:
-            (failed if count.bad else passed).update(held(space, [count.cell], strength=strength))
-    found = [Interaction(settings=c, failed=n) for c, n in failed.items() if c not in passed]
-    return tuple(sorted(found, key=lambda s: (-s.failed, str(s))))[:MOST_SUSPECTS]
+            (failed if count.bad else passed).update(combinations_in(space, [count.cell], strength=strength))
+    interactions = [Interaction(settings=c, failed=n) for c, n in failed.items() if c not in passed]
+    return tuple(sorted(interactions, key=lambda s: (-s.failed, str(s))))[:MOST_SUSPECTS]

@@ -10,8 +10,8 @@ from harness.core.campaign import AxisFit, CellResult, FailureTable, Met
 from harness.core.cause import CellCount
 from harness.core.point import AxisType, Point
 from harness.core.verdict import NEVER_ENDED_WELL, Answer, Kind
+from harness.search.cell_status import Ended, cell_status, in_force, words
 from harness.search.implicate import axis_verdicts
-from harness.search.met import Ended, in_force, met, words
 from harness.search.scaling import fits_along, scaling_of
 from harness.search.suspects import suspects
 
@@ -32,14 +32,14 @@ class Facts:
     """All that is known of a campaign's trials.
 
     ``names`` are the signatures that a failed trial matches, by its key; ``ran`` fingerprints of what trials really
-    ran; ``predicted_s`` and ``said`` are by cell.
+    ran; ``predicted_s`` and ``overrides`` are by cell.
     """
 
     records: tuple[TrialRecord, ...]
     names: Mapping[str, tuple[str, ...]]
     ran: Mapping[str, str]
     predicted_s: Mapping[Point, float]
-    said: Mapping[Point, Said]
+    overrides: Mapping[Point, Said]
 
     def of(self, cell: Point) -> tuple[TrialRecord, ...]:
         """The trials of one cell."""
@@ -58,17 +58,17 @@ def failure_name(record: TrialRecord, names: Sequence[str]) -> str:
 
 def cell_results(matrix: Matrix, cells: Sequence[Point], facts: Facts, *, today: dt.date) -> tuple[CellResult, ...]:
     """Each of ``cells``, and any other that was run, held against what was expected of it."""
-    every = dict.fromkeys([*cells, *(r.trial.point for r in facts.records), *facts.said])
+    every = dict.fromkeys([*cells, *(r.trial.point for r in facts.records), *facts.overrides])
     return tuple(_result(matrix, cell, facts, today=today) for cell in every)
 
 
 def _result(matrix: Matrix, cell: Point, facts: Facts, *, today: dt.date) -> CellResult:
     records, expected = facts.of(cell), in_force(matrix, cell, today=today)
     ended = [facts.ended(record) for record in records]
-    verdict, because = met(expected, ended)
-    said = facts.said.get(cell)
-    if said is not None and not records:
-        verdict, because = (Met.SKIPPED if said.answer is Answer.UNRESOLVED else Met.NOT_RUN), said.why
+    status, because = cell_status(expected, ended)
+    override = facts.overrides.get(cell)
+    if override is not None and not records:
+        status, because = (Met.SKIPPED if override.answer is Answer.UNRESOLVED else Met.NOT_RUN), override.why
     seconds = sum(record.outcome.duration_s for record in records)
     failed = [e.words for e in ended if e.kind not in (Kind.PASS, Kind.INFRA)]
     return CellResult(
@@ -77,12 +77,12 @@ def _result(matrix: Matrix, cell: Point, facts: Facts, *, today: dt.date) -> Cel
         count=_count(cell, records),
         seen=tuple(Counter(e.words for e in ended).most_common()),
         expected=words(expected),
-        met=verdict,
+        met=status,
         because=because,
         issue=expected.issue if expected else "",
         failure=failed[0] if failed else "",
         keys=tuple(record.trial.key for record in records),
-        said=f"{said.by}: {said.why}" if said else "",
+        said=f"{override.by}: {override.why}" if override else "",
         ran=next((facts.ran[r.trial.key] for r in records if r.trial.key in facts.ran), ""),
         seconds=seconds,
         gpu_seconds=seconds * matrix.gpus_at(cell),
@@ -151,10 +151,10 @@ def axis_fits(space: Space, records: Sequence[TrialRecord]) -> tuple[AxisFit, ..
         lines: dict[Point, list[TrialRecord]] = {}
         for record in records:
             lines.setdefault(_without(record.trial.point, factor.name), []).append(record)
-        found = [(rest, mine, fit) for rest, mine in lines.items() if (fit := scaling_of(mine, axis=factor.axis))]
-        if not found:
+        candidates = [(rest, mine, fit) for rest, mine in lines.items() if (fit := scaling_of(mine, axis=factor.axis))]
+        if not candidates:
             continue
-        rest, mine, _ = max(found, key=lambda line: len({x for x, _ in line[2].points}))
+        rest, mine, _ = max(candidates, key=lambda line: len({x for x, _ in line[2].points}))
         fits += [AxisFit(axis=factor.name, fixed=rest, fit=fit) for fit in fits_along(mine, axis=factor.axis)]
     return tuple(fits)
 

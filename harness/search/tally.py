@@ -85,9 +85,9 @@ class Tally:
         return self.certificate is not None and self.certificate.complete and not self.suspect
 
     @property
-    def given_up(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Whether it too often gave no answer to be asked again."""
-        return is_given_up(told=self.good + self.failures, unresolved=self.unresolved)
+        return is_exhausted(answers=self.good + self.failures, unresolved=self.unresolved)
 
 
 @lru_cache(maxsize=65536)
@@ -122,6 +122,6 @@ def is_sure(good: int, bad: int, *, false_alarms: int, tried: int) -> bool:
     return bad > 1 and lean(good, bad) >= enough
 
 
-def is_given_up(*, told: int, unresolved: int) -> bool:
-    """Whether so many ``unresolved`` answers beside those that ``told`` something make it not worth asking again."""
-    return unresolved >= PATIENCE + told // 2
+def is_exhausted(*, answers: int, unresolved: int) -> bool:
+    """Whether so many ``unresolved`` trials beside so many ``answers`` make it not worth asking again."""
+    return unresolved >= PATIENCE + answers // 2

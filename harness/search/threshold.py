@@ -32,7 +32,7 @@ from harness.core.verdict import Answer
 from harness.search.certificate import Certificate
 from harness.search.conclude import MANY_PASSES, conclude
 from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S, Costs
-from harness.search.flaky import DOUBT, Doubts, rarest_seen
+from harness.search.flaky import DOUBT, Doubts, rarest_rate
 from harness.search.outlook import outlook
 from harness.search.split import failures_allowed, next_probe
 from harness.search.tally import Tally
@@ -96,7 +96,7 @@ class ThresholdSearch:
         self.stopped = ""
         self.numbers = _numbers(axis)
         self._failed: set[int] = set()
-        self._seen: set[int] = set()
+        self._tested: set[int] = set()
         self._cuts: list[float] = []
         self._high: int | None = None
         self._low: int | None = None
@@ -125,7 +125,7 @@ class ThresholdSearch:
 
     def confirmed(self, position: int) -> bool:
         """Whether the failures at ``position`` are sure to be its own."""
-        tried = sum(i <= position for i in self._seen)
+        tried = sum(i <= position for i in self._tested)
         return self.tallies[position].is_sure(false_alarms=self.false_alarms, tried=tried)
 
     @property
@@ -174,7 +174,7 @@ class ThresholdSearch:
         tally = self.tallies[position]
         self.trials += 1
         self.seconds += seconds
-        self._seen.add(position)
+        self._tested.add(position)
         self._high = self._low = None
         if tally.failures:
             tally.confirms += 1
@@ -218,7 +218,7 @@ class ThresholdSearch:
         other.tallies = [replace(tally, certificate=copy.copy(tally.certificate)) for tally in self.tallies]
         other.outcomes = [list(outcomes) for outcomes in self.outcomes]
         other.slow, other.non_monotone = dict(self.slow), list(self.non_monotone)
-        other._failed, other._seen = set(self._failed), set(self._seen)
+        other._failed, other._tested = set(self._failed), set(self._tested)
         other._cuts = list(self._cuts)
         return other
 
@@ -237,8 +237,8 @@ class ThresholdSearch:
     def _believed(self) -> int:
         """A single pass is believed for now; where failing values pass too, as many as leave little doubt."""
         self._doubts = None
-        passed = [i for i in self._seen if i < self.high and self.tallies[i].good]
-        rate = rarest_seen(self.tallies[i] for i in self._failed if self.tallies[i].suspect)
+        passed = [i for i in self._tested if i < self.high and self.tallies[i].good]
+        rate = rarest_rate(self.tallies[i] for i in self._failed if self.tallies[i].suspect)
         if rate == 1.0 or not passed or self.stopped:
             return max(passed, default=-1)
         sure = max((i for i in passed if self.tallies[i].certified), default=-1)
@@ -302,7 +302,7 @@ class ThresholdSearch:
             tally.certificate = Certificate(
                 required=passes, attempt=self._certificates, confidence=self.effort.confidence
             )
-        if tally.certified or tally.given_up:
+        if tally.certified or tally.is_exhausted:
             return None
         reason = f"pass {tally.certificate.good + 1} of {tally.certificate.needed} at the last good value"
         return self._request(low, "certify", reason)
@@ -312,7 +312,7 @@ class ThresholdSearch:
         if high == len(self.tallies) or self.confirmed(high):
             return None
         tally = self.tallies[high]
-        if tally.confirms >= MOST_CONFIRMS or tally.given_up:
+        if tally.confirms >= MOST_CONFIRMS or tally.is_exhausted:
             return None
         reason = "the first failing value once more"
         if tally.cut and not tally.bad:

@@ -288,7 +288,7 @@ def test_what_was_seen_before_is_not_run_again(case, known):
     program = CellProgram(many)
     first = Minimise(space, FEW)
     told = program.play(first)
-    second = Minimise(space, FEW, seen=first.told[:known])
+    second = Minimise(space, FEW, prior=first.observations[:known])
     again = program.play(second)
     known_cells = {request.cell for request, _ in told[:known]}
     assert not [r for r, _ in again if r.role == "search" and r.cell in known_cells]

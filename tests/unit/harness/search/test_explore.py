@@ -13,7 +13,7 @@ from harness.core.space import Factor, Rule, Selector, Space
 from harness.core.spec import Effort
 from harness.core.verdict import Answer
 from harness.search.constraints import completed, count_cells
-from harness.search.covering import covering_array, held
+from harness.search.covering import combinations_in, covering_array
 from harness.search.explore import Explore
 
 
@@ -60,7 +60,7 @@ def test_every_combination_that_a_valid_cell_can_hold_is_in_a_row_and_no_row_bre
     possible = {
         tuple((n, cell[n]) for n in some) for cell in every_cell(space) for some in combinations(names, strength)
     }
-    assert held(space, covering.rows, strength=strength) >= possible
+    assert combinations_in(space, covering.rows, strength=strength) >= possible
     assert covering.combinations == possible
     assert all(space.broken(row) is None for row in covering.rows)
     assert len(set(covering.rows)) == len(covering.rows) <= max(len(every_cell(space)), 1)
@@ -94,9 +94,9 @@ def test_seventeen_axes_and_ten_million_cells_need_no_more_than_38_rows_for_ever
 def test_given_cells_are_not_covered_again():
     space = space_of(3, 3, 2)
     whole = covering_array(space)
-    assert covering_array(space, given=whole.rows).rows == ()
-    rest = covering_array(space, given=whole.rows[:4]).rows
-    assert held(space, [*whole.rows[:4], *rest], strength=2) == whole.combinations
+    assert covering_array(space, included=whole.rows).rows == ()
+    rest = covering_array(space, included=whole.rows[:4]).rows
+    assert combinations_in(space, [*whole.rows[:4], *rest], strength=2) == whole.combinations
     assert len(rest) < len(whole.rows)
 
 
@@ -144,7 +144,7 @@ def test_a_known_cause_costs_no_second_hang_and_hides_no_other_one():
 def test_what_passed_before_needs_no_row():
     space = space_of(3, 4, 2, 2, 2, 3)
     first = play(space)
-    again = Explore(space, Effort(), seen=first.told)
+    again = Explore(space, Effort(), prior=first.observations)
     assert again.ask() is None
     assert again.covering.rows == ()
 

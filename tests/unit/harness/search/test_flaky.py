@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from harness.search.flaky import Doubts, rarest_seen
+from harness.search.flaky import Doubts, rarest_rate
 from harness.search.tally import RAREST, Tally
 
 
 def test_without_a_failing_value_that_passed_a_failure_counts_as_one_that_always_comes():
-    assert rarest_seen([Tally(bad=1), Tally(bad=2)]) == 1.0
-    assert rarest_seen([]) == 1.0
+    assert rarest_rate([Tally(bad=1), Tally(bad=2)]) == 1.0
+    assert rarest_rate([]) == 1.0
 
 
 def test_the_rarest_failure_counts_and_none_is_taken_to_be_rarer_than_the_search_can_tell():
-    assert rarest_seen([Tally(bad=3), Tally(good=2, bad=1)]) == 2 / 4
-    assert rarest_seen([Tally(good=99, bad=1)]) == RAREST
+    assert rarest_rate([Tally(bad=3), Tally(good=2, bad=1)]) == 2 / 4
+    assert rarest_rate([Tally(good=99, bad=1)]) == RAREST
 
 
 def test_a_pass_speaks_for_its_value_and_for_every_smaller_one():

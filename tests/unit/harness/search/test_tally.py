@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.search.tally import Tally, is_given_up, lean
+from harness.search.tally import Tally, is_exhausted, lean
 
 
 def test_two_failures_in_a_row_are_its_own_and_one_is_never_enough():
@@ -35,7 +35,7 @@ def test_where_false_alarms_were_seen_or_many_values_were_tried_more_is_asked_fo
 
 
 def test_answers_that_tell_nothing_are_held_against_those_that_do():
-    assert is_given_up(told=0, unresolved=3)
-    assert not is_given_up(told=0, unresolved=2)
-    assert not is_given_up(told=40, unresolved=9)
-    assert is_given_up(told=40, unresolved=23)
+    assert is_exhausted(answers=0, unresolved=3)
+    assert not is_exhausted(answers=0, unresolved=2)
+    assert not is_exhausted(answers=40, unresolved=9)
+    assert is_exhausted(answers=40, unresolved=23)

@@ -124,7 +124,7 @@ def test_one_factor_changes_one_axis_at_a_time_and_says_what_a_rule_left_out():
     planned = planned_cells(matrix)
     # The good corner, one cell for each other value that no rule forbids, and three of the four included ones.
     assert len(planned.cells) == 1 + sum(len(f.axis.values) - 1 for f in matrix.space.factors) - 5 + 3
-    assert {str(rule) for _, rule in planned.left_out} == {str(rule) for rule in matrix.space.rules}
+    assert {str(rule) for _, rule in planned.forbidden} == {str(rule) for rule in matrix.space.rules}
 
 
 def test_the_text_names_what_is_expected_and_what_is_left_out():

@@ -1,4 +1,4 @@
-"""Met: whether a cell ended as a matrix file expects it to."""
+"""Cell status: whether a cell ended as a matrix file expects it to."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def words(expected: Expectation | None) -> str:
     return f"{expected.kind} ({expected.signature})" if expected.signature else str(expected.kind)
 
 
-def met(expected: Expectation | None, trials: Sequence[Ended]) -> tuple[Met, str]:
+def cell_status(expected: Expectation | None, trials: Sequence[Ended]) -> tuple[Met, str]:
     """Whether ``trials`` of one cell are what was expected, and why, in one clause. Without a word it must pass.
 
     Trials that the machine spoiled (INFRA) never count. A failure other than the expected one is a surprise, also
@@ -58,8 +58,8 @@ def met(expected: Expectation | None, trials: Sequence[Ended]) -> tuple[Met, str
     other = Counter(t.words for t in counted if not _is_expected(expected, t) and t.kind is not Kind.PASS)
     surprises = {name: n for name, n in other.items() if not name.startswith(str(Kind.UNRESOLVED))}
     if surprises:
-        said = ", ".join(f"{name} {n} of {len(counted)}" for name, n in surprises.items())
-        return Met.UNEXPECTED, f"{said}; expected {words(expected)}"
+        clause = ", ".join(f"{name} {n} of {len(counted)}" for name, n in surprises.items())
+        return Met.UNEXPECTED, f"{clause}; expected {words(expected)}"
     passes = sum(trial.kind is Kind.PASS for trial in counted)
     if other:
         return Met.UNTOLD, f"no answer in {len(counted) - passes} of {len(counted)} trials"
