@@ -12,7 +12,7 @@ from harness.cli.foreign import patterns, settings_of, variables
 from harness.cli.matrix_options import OF_PROGRAMS
 from harness.core.errors import CommandError, SpecError
 from harness.core.success import Success
-from harness.spec.inline import held_settings, inline_matrix
+from harness.spec.inline import fixed_settings, inline_matrix
 from harness.spec.matrix import load_matrix
 from harness.spec.program import TARGET, program_matrix
 from harness.targets.nsa import NsaTarget
@@ -48,7 +48,7 @@ def typed_matrix(
         if options.get(name):
             raise click.UsageError(f"{_option(name)} needs a command behind --")
     held = held_of(settings, options)
-    return inline_matrix(axes, held=held, fault=options["fault"], repository=repository_of("nsa"))
+    return inline_matrix(axes, fixed=held, fault=options["fault"], repository=repository_of("nsa"))
 
 
 def matrix_of(settings: Settings, file: str | None, options: Mapping[str, Any], command: Sequence[str]) -> Matrix:
@@ -66,7 +66,7 @@ def held_of(settings: Settings | None, options: Mapping[str, Any]) -> dict[str, 
     held = NsaTarget(python="").from_environment(dict(settings.patient_env)) if settings else {}
     texts = [f"{path}={options[name]}" for name, path in SHORTCUTS.items() if options.get(name) is not None]
     texts += [f"{path}={value}" for path, value in options.get("settings", ())]
-    return held | dict(held_settings(texts))
+    return held | dict(fixed_settings(texts))
 
 
 def _of_command(settings: Settings, options: Mapping[str, Any], command: Sequence[str], axes: Iterable[str]) -> Matrix:

@@ -30,8 +30,8 @@ def parse_cell(text: str, space: Space) -> Point:
     if text.strip() in ("", "good", "bad"):
         cell = space.bad if text.strip() == "bad" else space.good
     else:
-        named = {match["name"]: _typed(axes.get(match["name"]), match["value"]) for match in _terms(text, ("=", "=="))}
-        cell = space.cell(cell_of(named, axes))
+        values = {match["name"]: _typed(axes.get(match["name"]), match["value"]) for match in _terms(text, ("=", "=="))}
+        cell = space.cell(cell_of(values, axes))
     rule = space.broken(cell)
     if rule is not None:
         raise SpecError(f"cell {space.name_of(cell)} breaks a rule: {rule}")
@@ -44,26 +44,26 @@ def parse_selector(texts: Iterable[str], space: Space) -> Selector:
     Raises:
         SpecError: no such axis or value, with the nearest.
     """
-    axes, wanted = _axes(space), dict[str, object]()
-    for match in (found for text in texts for found in _terms(text, None)):
+    axes, terms = _axes(space), dict[str, object]()
+    for match in (match for text in texts for match in _terms(text, None)):
         name, op, value = match["name"], match["op"], match["value"]
         axis = axes.get(name)
         if op in ("=", "=="):
             parts = [_typed(axis, part) for part in value.split("|")]
-            wanted[name] = parts[0] if len(parts) == 1 else parts
+            terms[name] = parts[0] if len(parts) == 1 else parts
         else:
-            wanted[name] = f"{op}{value}"
-    return selector_of(wanted, axes)
+            terms[name] = f"{op}{value}"
+    return selector_of(terms, axes)
 
 
 def _terms(text: str, allowed: tuple[str, ...] | None) -> list[re.Match[str]]:
-    found: list[re.Match[str]] = []
+    matches: list[re.Match[str]] = []
     for part in text.split(","):
         match = _TERM.fullmatch(part)
         if match is None or (allowed is not None and match["op"] not in allowed):
             raise SpecError(f"{part.strip()!r} is not axis=value; write for example n_layers=5,attention=nsa")
-        found.append(match)
-    return found
+        matches.append(match)
+    return matches
 
 
 def _axes(space: Space) -> Mapping[str, Axis]:

@@ -60,6 +60,6 @@ def git(repository: Path, *argv: str, limit_s: float = LIMIT_S) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SpecError(f"git {argv[0]} in {repository} failed: {error}") from error
     if done.returncode:
-        said = done.stderr.strip() or f"no such commit in {repository}"
-        raise SpecError(f"git {' '.join(argv[:2])} .. {argv[-1]}: {said}")
+        complaint = done.stderr.strip() or f"no such commit in {repository}"
+        raise SpecError(f"git {' '.join(argv[:2])} .. {argv[-1]}: {complaint}")
     return done.stdout

@@ -39,11 +39,11 @@ def parse_fault(text: str, *, specimens: Iterable[str] | None = None, axes: Mapp
     return Fault(specimen=specimen, conditions=tuple(_condition(part, text, axes or {}) for part in parts))
 
 
-def _specimen(name: str, known: tuple[str, ...]) -> str:
-    for row in known:
+def _specimen(name: str, specimens: tuple[str, ...]) -> str:
+    for row in specimens:
         if row.replace("_", "-") == name.replace("_", "-"):
             return row
-    raise unknown("specimen", name, known)
+    raise unknown("specimen", name, specimens)
 
 
 def _condition(part: str, text: str, axes: Mapping[str, Axis]) -> Condition:
@@ -52,8 +52,8 @@ def _condition(part: str, text: str, axes: Mapping[str, Axis]) -> Condition:
         raise SpecError(f"fault {text!r}: {part.strip()!r} is no comparison; write one such as n_layers>=5")
     name, op = match["name"], match["op"]
     if op not in OPERATORS:
-        meant = f"; did you mean {_MISWRITTEN[op]!r}?" if op in _MISWRITTEN else ""
-        raise SpecError(f"fault {text!r}: unknown operator {op!r}{meant} Known: {' '.join(OPERATORS)}.")
+        hint = f"; did you mean {_MISWRITTEN[op]!r}?" if op in _MISWRITTEN else ""
+        raise SpecError(f"fault {text!r}: unknown operator {op!r}{hint} Known: {' '.join(OPERATORS)}.")
     if name in axes:
         return _on_axis(axes[name], op, match["value"], text)
     where = setting(name)
@@ -78,8 +78,8 @@ def _on_axis(axis: Axis, op: str, word: str, text: str) -> Condition:
     number = _float(word)
     if op in _ORDER and number is not None:
         return Condition(name=axis.name, op=op, value=number)
-    known = ", ".join(map(str, axis.values))
-    raise SpecError(f"fault {text!r}: {word!r} is not a value of axis {axis.name!r}; it has {known}")
+    choices = ", ".join(map(str, axis.values))
+    raise SpecError(f"fault {text!r}: {word!r} is not a value of axis {axis.name!r}; it has {choices}")
 
 
 def _float(word: str) -> float | None:

@@ -23,7 +23,7 @@ HERE = Path()
 
 
 def inline_matrix(
-    axes: Iterable[str], *, held: Mapping[str, Value] | None = None, fault: str | None = None, repository: Path = HERE
+    axes: Iterable[str], *, fixed: Mapping[str, Value] | None = None, fault: str | None = None, repository: Path = HERE
 ) -> Matrix:
     """The matrix of these axes, on our own trainer; ``repository`` has its commits.
 
@@ -37,23 +37,23 @@ def inline_matrix(
     )
     if not factors:
         raise SpecError("nothing to vary: name a matrix file, or axes such as --axis n_layers=1..12")
-    base = _held_beside(factors, held or {})
-    named = {factor.name: factor.axis for factor in factors}
+    base = _base_bundle(factors, fixed or {})
+    by_name = {factor.name: factor.axis for factor in factors}
     return Matrix(
-        name=name_of_axes(named),
+        name=name_of_axes(by_name),
         space=Space(factors=factors),
         base=base,
-        fault=None if fault is None else parse_fault(fault, axes=named),
+        fault=None if fault is None else parse_fault(fault, axes=by_name),
     )
 
 
-def _held_beside(factors: Iterable[Factor], held: Mapping[str, Value]) -> Bundle:
+def _base_bundle(factors: Iterable[Factor], fixed: Mapping[str, Value]) -> Bundle:
     """What is the same in every cell; SpecError where an axis varies it."""
     for factor in factors:
-        if factor.axis.path in held:
-            value = held[factor.axis.path]
+        if factor.axis.path in fixed:
+            value = fixed[factor.axis.path]
             raise SpecError(f"{factor.axis.path} is held fixed at {value!r} and varied by --axis {factor.name}; choose")
-    return Bundle(config=tuple(sorted(held.items())))
+    return Bundle(config=tuple(sorted(fixed.items())))
 
 
 def name_of_axes(names: Iterable[str]) -> str:
@@ -61,9 +61,9 @@ def name_of_axes(names: Iterable[str]) -> str:
     return "-".join(re.findall(r"\w+", " ".join(names)))[:40]
 
 
-def held_settings(texts: Iterable[str]) -> tuple[tuple[str, Value], ...]:
+def fixed_settings(texts: Iterable[str]) -> tuple[tuple[str, Value], ...]:
     """``path=value`` texts as settings of our own trainer; SpecError for an unknown one."""
-    return tuple(_held(text) for text in texts)
+    return tuple(_fixed_setting(text) for text in texts)
 
 
 def _factor(text: str) -> Factor:
@@ -83,7 +83,7 @@ def _in_words(where: ConfigPath, name: str, values: str) -> Axis:
     return Axis(name=name, path=where.path, type=kind, values=words)
 
 
-def _held(text: str) -> tuple[str, Value]:
+def _fixed_setting(text: str) -> tuple[str, Value]:
     name, equals, value = (part.strip() for part in text.partition("="))
     if not equals:
         raise SpecError(f"{text!r} is not path=value; write for example model.dim=256")

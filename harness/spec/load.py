@@ -64,9 +64,9 @@ def parse(text: str, *, name: str) -> CampaignSpec:
     )
 
 
-def _fixed(given: Mapping[str, Value], lines: Lines) -> dict[str, Value]:
+def _fixed(settings: Mapping[str, Value], lines: Lines) -> dict[str, Value]:
     fixed: dict[str, Value] = {}
-    for name, value in given.items():
+    for name, value in settings.items():
         with at(lines.place("fixed", name)):
             where = setting(name)
             if where.path in fixed:
@@ -84,11 +84,11 @@ def kind_of(word: str) -> Kind:
 
 
 def _bad(words: list[str], lines: Lines) -> tuple[Kind, ...]:
-    found: list[Kind] = []
+    kinds: list[Kind] = []
     for i, word in enumerate(words):
         with at(lines.place("bad", i)):
-            found.append(kind_of(word))
-    return tuple(found)
+            kinds.append(kind_of(word))
+    return tuple(kinds)
 
 
 def _controls(names: list[str], lines: Lines) -> tuple[str, ...]:

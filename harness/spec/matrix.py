@@ -103,7 +103,7 @@ def _matrix(keys: Any, lines: Lines) -> Matrix:
         fault = parse_fault(keys.fault, axes=axes) if keys.fault is not None else None
     space = Space(factors=factors, rules=_rules(keys, factors, axes, lines))
     signatures = tuple(_signature(name, row, lines) for name, row in keys.signatures.items())
-    named = {row.name: row for row in signatures}
+    signatures_by_name = {row.name: row for row in signatures}
     with at(lines.place("strength")):
         if keys.strategy == "pairwise" and keys.strength > len(factors):
             raise SpecError(f"strength {keys.strength} is more than the {len(factors)} axes there are")
@@ -111,7 +111,7 @@ def _matrix(keys: Any, lines: Lines) -> Matrix:
         name=keys.name,
         description=keys.description,
         incident=tuple(keys.incident),
-        asks=tuple(_asked(i, row, axes, lines) for i, row in enumerate(keys.asks)),
+        asks=tuple(_question(i, row, axes, lines) for i, row in enumerate(keys.asks)),
         target=keys.target,
         command=tuple(keys.command),
         base=base,
@@ -137,12 +137,12 @@ def _matrix(keys: Any, lines: Lines) -> Matrix:
         ),
         success=_success(keys.success, lines),
         signatures=signatures,
-        expect=tuple(_expectation(i, row, axes, named, lines) for i, row in enumerate(keys.expect)),
+        expect=tuple(_expectation(i, row, axes, signatures_by_name, lines) for i, row in enumerate(keys.expect)),
         passes=keys.repeat.passes,
         infra_retries=keys.repeat.infra_retries,
         effort=_effort(keys, lines),
         gpu_seconds=keys.budget.gpu_seconds,
-        searches=_searches(keys, space, axes, named, lines),
+        searches=_searches(keys, space, axes, signatures_by_name, lines),
         tags=tuple(keys.tags),
     )
 
@@ -154,17 +154,17 @@ def _check_places(command: Sequence[str], axes: Mapping[str, Axis]) -> None:
             raise SpecError(f"{{{name}}} is no axis without apply; for a literal {{{name}}} write {{{{{name}}}}}")
 
 
-def _asked(i: int, keys: Any, axes: Mapping[str, Axis], lines: Lines) -> Asked:
+def _question(i: int, keys: Any, axes: Mapping[str, Axis], lines: Lines) -> Asked:
     """A question: exactly one of ever, always and matters."""
-    given = [ask for ask in Asks if getattr(keys, ask.value) is not None]
+    asks = [ask for ask in Asks if getattr(keys, ask.value) is not None]
     with at(lines.place("asks", i)):
-        if len(given) != 1:
-            raise SpecError(f"a question has one of {', '.join(Asks)}, not {len(given)} of them")
+        if len(asks) != 1:
+            raise SpecError(f"a question has one of {', '.join(Asks)}, not {len(asks)} of them")
         if keys.matters is not None and keys.matters not in axes:
             raise unknown("axis", keys.matters, axes)
         kinds: list[str] = keys.ever or keys.always or []
         return Asked(
-            asks=given[0],
+            asks=asks[0],
             yes=keys.yes,
             no=keys.no,
             axis=keys.matters or "",
@@ -178,12 +178,12 @@ def _asked(i: int, keys: Any, axes: Mapping[str, Axis], lines: Lines) -> Asked:
 def _rules(keys: Any, factors: tuple[Factor, ...], axes: Mapping[str, Axis], lines: Lines) -> tuple[Rule, ...]:
     rules: list[Rule] = []
     for factor in factors:
-        given = keys.axes[factor.name].requires
-        if given:
+        requires = keys.axes[factor.name].requires
+        if requires:
             away = tuple(value for value in factor.axis.values if value != factor.good)
             text = f"{factor.name}!={str(factor.good).lower() if isinstance(factor.good, bool) else factor.good}"
             when = Selector(terms=((factor.name, away),), text=text)
-            rules.append(Rule(when=when, require=_selector(("axes", factor.name, "requires"), given, axes, lines)))
+            rules.append(Rule(when=when, require=_selector(("axes", factor.name, "requires"), requires, axes, lines)))
     for i, row in enumerate(keys.constraints):
         when = _selector(("constraints", i, "when"), row.when, axes, lines)
         require = _selector(("constraints", i, "require"), row.require, axes, lines)
@@ -192,11 +192,11 @@ def _rules(keys: Any, factors: tuple[Factor, ...], axes: Mapping[str, Axis], lin
     return tuple(rules)
 
 
-def _selector(key: tuple[str | int, ...], given: Mapping[str, Any], axes: Mapping[str, Axis], lines: Lines) -> Selector:
+def _selector(key: tuple[str | int, ...], terms: Mapping[str, Any], axes: Mapping[str, Axis], lines: Lines) -> Selector:
     with at(lines.place(*key)):
-        if not given:
+        if not terms:
             raise SpecError("an empty selector would hold everywhere; name an axis")
-        return selector_of(given, axes)
+        return selector_of(terms, axes)
 
 
 def _check_disjoint(factors: tuple[Factor, ...], base: Mapping[str, object], lines: Lines) -> None:
@@ -233,11 +233,11 @@ def _limits(keys: Any, lines: Lines, *key: str | int) -> Limits:
     )
 
 
-def _seconds(given: float | str | None, lines: Lines, *key: str | int) -> float | None:
-    if given is None:
+def _seconds(amount: float | str | None, lines: Lines, *key: str | int) -> float | None:
+    if amount is None:
         return None
     try:
-        return duration(given if isinstance(given, str) else f"{given:g}")
+        return duration(amount if isinstance(amount, str) else f"{amount:g}")
     except ValueError as error:
         raise SpecError(f"{lines.place(*key)}: {error}") from error
 
@@ -291,10 +291,10 @@ def _kind(word: str, place: str) -> Kind:
 
 
 def _expectation(
-    i: int, keys: Any, axes: Mapping[str, Axis], named: Mapping[str, SignatureSpec], lines: Lines
+    i: int, keys: Any, axes: Mapping[str, Axis], signatures: Mapping[str, SignatureSpec], lines: Lines
 ) -> Expectation:
     kind = _kind(keys.verdict, lines.place("expect", i, "verdict"))
-    _check_signature(keys.signature, kind, named, lines.place("expect", i, "signature"))
+    _check_signature(keys.signature, kind, signatures, lines.place("expect", i, "signature"))
     if keys.since and keys.until and keys.until < keys.since:
         raise SpecError(f"{lines.place('expect', i, 'until')}: until {keys.until} is before since {keys.since}")
     return Expectation(
@@ -310,27 +310,27 @@ def _expectation(
     )
 
 
-def _check_signature(name: str | None, kind: Kind | None, named: Mapping[str, SignatureSpec], place: str) -> None:
+def _check_signature(name: str | None, kind: Kind | None, signatures: Mapping[str, SignatureSpec], place: str) -> None:
     if name is None:
         return
     with at(place):
-        if name not in named:
+        if name not in signatures:
             raise SpecError(
-                f"unknown signature {name!r}{suggestion(name, named)}; there are {', '.join(named) or 'none'}"
+                f"unknown signature {name!r}{suggestion(name, signatures)}; there are {', '.join(signatures) or 'none'}"
             )
-        if kind is not None and named[name].kind is not kind:
-            raise SpecError(f"signature {name!r} is of a {named[name].kind}, but {kind} is expected")
+        if kind is not None and signatures[name].kind is not kind:
+            raise SpecError(f"signature {name!r} is of a {signatures[name].kind}, but {kind} is expected")
 
 
 def _searches(
-    keys: Any, space: Space, axes: Mapping[str, Axis], named: Mapping[str, SignatureSpec], lines: Lines
+    keys: Any, space: Space, axes: Mapping[str, Axis], signatures: Mapping[str, SignatureSpec], lines: Lines
 ) -> tuple[SearchEntry, ...]:
     entries: list[SearchEntry] = []
     for i, row in enumerate(keys.searches):
         with at(lines.place("searches", i, "name")):
             if row.name in [entry.name for entry in entries]:
                 raise SpecError(f"search {row.name!r} is there twice")
-        _check_signature(row.signature, None, named, lines.place("searches", i, "signature"))
+        _check_signature(row.signature, None, signatures, lines.place("searches", i, "signature"))
         with at(lines.place("searches", i, "fixed")):
             fixed = cell_of(row.fixed, axes)
         kind = SearchKind(row.kind)

@@ -34,9 +34,9 @@ def at(place: str) -> Generator[None]:
     except NoTrainerError:  # nothing is wrong with the file
         raise
     except (SpecError, ValueError) as error:
-        said = str(error)
-        named = said.startswith(f"{place.rpartition(':')[0]}:")
-        raise FileError(said if named else f"{place}: {said}") from error
+        message = str(error)
+        has_place = message.startswith(f"{place.rpartition(':')[0]}:")
+        raise FileError(message if has_place else f"{place}: {message}") from error
 
 
 def factor_of(name: str, keys: Any, *, command: Sequence[str], lines: Lines) -> Factor:
@@ -57,73 +57,73 @@ def factor_of(name: str, keys: Any, *, command: Sequence[str], lines: Lines) -> 
     return Factor(axis=axis, good=good, bad=bad, priority=keys.priority, bundles=bundles)
 
 
-def value_of(axis: Axis, given: Any) -> Value:
-    """``given`` as this axis holds it: a flag takes 0, 1, true and false; anything else must be of the same type.
+def value_of(axis: Axis, raw: Any) -> Value:
+    """``raw`` as this axis holds it: a flag takes 0, 1, true and false; anything else must be of the same type.
 
     Raises:
         SpecError: not a value of the axis; the message has the nearest one.
     """
-    if axis.type is AxisType.FLAG and given in (0, 1):
-        return bool(given)
-    if isinstance(given, bool) or not isinstance(given, int | float | str):
-        raise SpecError(f"{given!r} is not a value of axis {axis.name!r}; it has {_listed(axis)}")
-    if given not in axis.values:
-        near = suggestion(str(given), [str(value) for value in axis.values])
-        raise SpecError(f"{given!r} is not a value of axis {axis.name!r}{near}; it has {_listed(axis)}")
-    return axis.values[axis.index(given)]
+    if axis.type is AxisType.FLAG and raw in (0, 1):
+        return bool(raw)
+    if isinstance(raw, bool) or not isinstance(raw, int | float | str):
+        raise SpecError(f"{raw!r} is not a value of axis {axis.name!r}; it has {_listed(axis)}")
+    if raw not in axis.values:
+        near = suggestion(str(raw), [str(value) for value in axis.values])
+        raise SpecError(f"{raw!r} is not a value of axis {axis.name!r}{near}; it has {_listed(axis)}")
+    return axis.values[axis.index(raw)]
 
 
-def selector_of(given: Mapping[str, Any], axes: Mapping[str, Axis]) -> Selector:
+def selector_of(conditions: Mapping[str, Any], axes: Mapping[str, Axis]) -> Selector:
     """``{n_layers: ">=5", parallel: [ddp, fsdp], fa2: 1}`` as the values that each axis may have.
 
     Raises:
         SpecError: an unknown axis or value, with the nearest, or a comparison that no value satisfies.
     """
     terms: list[tuple[str, tuple[Value, ...]]] = []
-    for name, wanted in given.items():
+    for name, condition in conditions.items():
         if name not in axes:
             raise SpecError(f"unknown axis {name!r}{suggestion(name, axes)}; there are {', '.join(axes)}")
-        terms.append((name, _selected(axes[name], wanted)))
-    text = ", ".join(f"{name}{_written(wanted)}" for name, wanted in given.items())
+        terms.append((name, _selected(axes[name], condition)))
+    text = ", ".join(f"{name}{_written(condition)}" for name, condition in conditions.items())
     return Selector(terms=tuple(terms), text=text)
 
 
-def cell_of(given: Mapping[str, Any], axes: Mapping[str, Axis]) -> dict[str, Value]:
+def cell_of(settings: Mapping[str, Any], axes: Mapping[str, Axis]) -> dict[str, Value]:
     """One value for each axis that is named.
 
     Raises:
         SpecError: an unknown axis or value, with the nearest.
     """
-    for name in given:
+    for name in settings:
         if name not in axes:
             raise SpecError(f"unknown axis {name!r}{suggestion(name, axes)}; there are {', '.join(axes)}")
-    return {name: value_of(axes[name], value) for name, value in given.items()}
+    return {name: value_of(axes[name], value) for name, value in settings.items()}
 
 
-def _selected(axis: Axis, wanted: Any) -> tuple[Value, ...]:
-    if isinstance(wanted, list):
-        if not wanted:
+def _selected(axis: Axis, condition: Any) -> tuple[Value, ...]:
+    if isinstance(condition, list):
+        if not condition:
             raise SpecError(f"axis {axis.name!r}: an empty list selects nothing; it has {_listed(axis)}")
-        return tuple(value_of(axis, item) for item in cast("list[Any]", wanted))
-    match = _COMPARISON.fullmatch(wanted) if isinstance(wanted, str) and wanted not in axis.values else None
+        return tuple(value_of(axis, item) for item in cast("list[Any]", condition))
+    match = _COMPARISON.fullmatch(condition) if isinstance(condition, str) and condition not in axis.values else None
     if match is None:
-        return (value_of(axis, wanted),)
+        return (value_of(axis, condition),)
     if axis.type is not AxisType.ORDERED:
-        raise SpecError(f"axis {axis.name!r} is {axis.type}, so {wanted!r} means nothing; list the values instead")
+        raise SpecError(f"axis {axis.name!r} is {axis.type}, so {condition!r} means nothing; list the values instead")
     try:
         bound = float(match[2])
     except ValueError:
-        raise SpecError(f"{wanted!r}: {match[2]!r} is not a number") from None
+        raise SpecError(f"{condition!r}: {match[2]!r} is not a number") from None
     values = tuple(v for v in axis.values if isinstance(v, int | float) and OPERATORS[match[1]](v, bound))
     if not values:
-        raise SpecError(f"no value of axis {axis.name!r} is {wanted}; it has {_listed(axis)}")
+        raise SpecError(f"no value of axis {axis.name!r} is {condition}; it has {_listed(axis)}")
     return values
 
 
-def _written(wanted: Any) -> str:
-    if isinstance(wanted, list):
-        return "=" + "|".join(str(item) for item in cast("list[Any]", wanted))
-    return str(wanted) if isinstance(wanted, str) and _COMPARISON.fullmatch(wanted) else f"={wanted}"
+def _written(condition: Any) -> str:
+    if isinstance(condition, list):
+        return "=" + "|".join(str(item) for item in cast("list[Any]", condition))
+    return str(condition) if isinstance(condition, str) and _COMPARISON.fullmatch(condition) else f"={condition}"
 
 
 def _values(name: str, keys: Any) -> tuple[Value, ...]:
@@ -133,7 +133,7 @@ def _values(name: str, keys: Any) -> tuple[Value, ...]:
         return (False, True)
     if (keys.values is None) == (keys.range is None):
         raise SpecError(f"axis {name!r} needs either values: [..] or range: [first, last]")
-    return _named_values(name, keys.values) if keys.range is None else _ranged(name, *keys.range)
+    return _plain_values(name, keys.values) if keys.range is None else _ranged(name, *keys.range)
 
 
 def _ranged(name: str, first: int, last: int) -> tuple[Value, ...]:
@@ -142,7 +142,7 @@ def _ranged(name: str, first: int, last: int) -> tuple[Value, ...]:
     return tuple(range(first, last + 1))
 
 
-def _named_values(name: str, values: Sequence[Any]) -> tuple[Value, ...]:
+def _plain_values(name: str, values: Sequence[Any]) -> tuple[Value, ...]:
     for value in values:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise SpecError(f"axis {name!r}: {value!r} is no number or word; yes and no are words, true is a flag's")
@@ -171,9 +171,9 @@ def _bundles(axis: Axis, apply: Any, target: str) -> tuple[Bundle, ...]:
         bare = target != "nsa"
         return tuple(Bundle(config=((axis.path, v),)) if bare else _config(axis.path, v) for v in axis.values)
     kinds = ("arg", "env", "config", "python", "commit", "map")
-    given = [kind for kind in kinds if getattr(apply, kind) is not None]
-    if len(given) != 1:
-        raise SpecError(f"apply needs exactly one of {', '.join(kinds)}, got {', '.join(given) or 'none'}")
+    keys = [kind for kind in kinds if getattr(apply, kind) is not None]
+    if len(keys) != 1:
+        raise SpecError(f"apply needs exactly one of {', '.join(kinds)}, got {', '.join(keys) or 'none'}")
     if apply.map is not None:
         return _mapped(axis, apply.map, target)
     return tuple(_applied(axis, apply, value, target) for value in axis.values)
@@ -232,9 +232,7 @@ def bundle_of(config: Mapping[str, Any], env: Mapping[str, Any], args: list[str]
     return Bundle(
         args=tuple(args),
         env=tuple((name, _text(value)) for name, value in env.items()),
-        config=tuple(
-            (path, value) for given, value_ in config.items() for path, value in _config(given, value_).config
-        ),
+        config=tuple((path, value) for key, value_ in config.items() for path, value in _config(key, value_).config),
     )
 
 
@@ -248,5 +246,5 @@ def _text(value: Any) -> str:
 
 
 def _listed(axis: Axis) -> str:
-    shown = [str(value).lower() if isinstance(value, bool) else str(value) for value in axis.values]
-    return ", ".join(shown) if len(shown) <= 12 else f"{', '.join(shown[:3])} .. {shown[-1]}"
+    values = [str(value).lower() if isinstance(value, bool) else str(value) for value in axis.values]
+    return ", ".join(values) if len(values) <= 12 else f"{', '.join(values[:3])} .. {values[-1]}"

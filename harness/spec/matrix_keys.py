@@ -172,7 +172,7 @@ class SearchKeys(Strict):
     causes: int = Field(default=1, ge=1, description="minimise: look for so many causes")
 
 
-class AskedKeys(Strict):
+class AskKeys(Strict):
     """A question to the matrix, and the sentence for each of its answers."""
 
     ever: list[str] | None = Field(default=None, description="verdicts: did any trial end so? none named: any failure")
@@ -192,8 +192,8 @@ class MatrixKeys(Strict):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="its name, and that of its runs")
     description: str = Field(default="", description="the question in a sentence")
     incident: list[str] = Field(default_factory=list, description="the reports that it asks about again")
-    asks: list[AskedKeys] = Field(
-        default_factory=list[AskedKeys], description="questions with an answer in words, at the head of the report"
+    asks: list[AskKeys] = Field(
+        default_factory=list[AskKeys], description="questions with an answer in words, at the head of the report"
     )
     target: Literal["nsa", "command"] = Field(default="nsa", description="nsa: our own trainer; command: any program")
     command: list[str] = Field(default_factory=list, description="what to run, for target: command")

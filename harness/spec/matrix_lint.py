@@ -47,9 +47,9 @@ def _corners(matrix: Matrix, lines: Lines) -> Iterator[Lint]:
         rule = matrix.space.broken(cell)
         if rule is not None:
             yield Lint(place=lines.place("axes"), text=f"the {name} values together break a rule: {rule}")
-    named = [("the good corner", good, ("axes",)), ("the bad corner", bad, ("axes",))]
-    named += [(matrix.space.name_of(cell), cell, ("include", i)) for i, cell in enumerate(matrix.include)]
-    for name, cell, key in named:
+    cells = [("the good corner", good, ("axes",)), ("the bad corner", bad, ("axes",))]
+    cells += [(matrix.space.name_of(cell), cell, ("include", i)) for i, cell in enumerate(matrix.include)]
+    for name, cell, key in cells:
         problem = _misfit(matrix, cell)
         if problem:
             yield Lint(place=lines.place(*key), text=f"{name} cannot run: {problem}", is_error=True)
@@ -68,8 +68,8 @@ def _misfit(matrix: Matrix, cell: Point) -> str:
 def _axes(matrix: Matrix, lines: Lines) -> Iterator[Lint]:
     searched = {entry.axis for entry in matrix.searches}
     # The planted fault tells the values of these apart, or the time that they are given does.
-    told_apart = {condition.name for condition in matrix.fault.conditions} if matrix.fault is not None else set[str]()
-    told_apart |= {name for row in matrix.limits_when for name, _ in row.when.terms}
+    effective = {condition.name for condition in matrix.fault.conditions} if matrix.fault is not None else set[str]()
+    effective |= {name for row in matrix.limits_when for name, _ in row.when.terms}
     for factor in matrix.space.factors:
         key = ("axes", factor.name)
         if len(factor.axis.values) == 1:
@@ -78,7 +78,7 @@ def _axes(matrix: Matrix, lines: Lines) -> Iterator[Lint]:
             text = f"axis {factor.name!r} is searched for a threshold, but has two values only"
             yield Lint(place=lines.place(*key), text=text)
         is_alike = len(set(factor.bundles)) < len(factor.bundles)
-        if len(factor.bundles) > 1 and is_alike and factor.name not in told_apart:
+        if len(factor.bundles) > 1 and is_alike and factor.name not in effective:
             yield Lint(place=lines.place(*key), text=f"two values of axis {factor.name!r} do the same")
 
 

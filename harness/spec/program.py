@@ -45,21 +45,21 @@ def program_matrix(
             variable that is in ``environ`` and so could not be taken away.
     """
     places = {place.name: place for place in placeholders(command)}
-    held = {path.removeprefix("args."): value for path, value in settings.items() if path.startswith("args.")}
+    fixed = {path.removeprefix("args."): value for path, value in settings.items() if path.startswith("args.")}
     factors = [
         elsewhere_factor(text, repository=repository) if is_elsewhere(text) else _factor(text, places) for text in axes
     ]
     names = [factor.name for factor in factors]
     for name in names:
-        if name in held:
+        if name in fixed:
             raise CommandError(f"{name} is held fixed by --set and varied by --axis; choose")
-    flags = [name for name, place in places.items() if place.is_flag and name not in names and name not in held]
+    flags = [name for name, place in places.items() if place.is_flag and name not in names and name not in fixed]
     factors += [_factor(name, places) for name in flags]
-    _check_places(places, varied={*names, *flags}, held=held)
+    _check_places(places, varied={*names, *flags}, fixed=fixed)
     if not factors:
         raise CommandError(f"nothing to vary: {_example(places)}")
     for name, place in taken_away(command):
-        if name in environ and place not in held:
+        if name in environ and place not in fixed:
             raise CommandError(
                 f"{name} is set in this shell, so leaving it out would not take it away; "
                 f"unset it first, or give both values: {name}={{{place}:1|0}}"
@@ -120,15 +120,15 @@ def in_order(factor: Factor) -> Factor:
     return replace(factor, axis=ordered, good=words[0], bad=words[-1])
 
 
-def _check_places(places: Mapping[str, Placeholder], *, varied: set[str], held: Mapping[str, Value]) -> None:
-    known = {*varied, *held}
+def _check_places(places: Mapping[str, Placeholder], *, varied: set[str], fixed: Mapping[str, Value]) -> None:
+    with_value = {*varied, *fixed}
     for name in places:
-        if name not in known:
+        if name not in with_value:
             raise CommandError(
                 f"the command has {{{name}}}, but {name} has no value: vary it with --axis {name}=V,V.. or hold it "
-                f"with --set {name}=VALUE{suggestion(name, known)}; for a literal {{{name}}} write {{{{{name}}}}}"
+                f"with --set {name}=VALUE{suggestion(name, with_value)}; for a literal {{{name}}} write {{{{{name}}}}}"
             )
-    for name in held.keys() - places.keys():
+    for name in fixed.keys() - places.keys():
         raise CommandError(
             f"{name} is set, but the command has no {{{name}}}{suggestion(name, places)}; write it where the value "
             f"belongs, e.g. --{name.replace('_', '-')} {{{name}}}"

@@ -27,8 +27,8 @@ def validated(data: Mapping[str, Any], model: type[BaseModel], lines: Lines) -> 
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        found = dict.fromkeys(_explain(e, model, lines) for e in error.errors())
-        raise FileError("\n".join(found)) from error
+        problems = dict.fromkeys(_explain(e, model, lines) for e in error.errors())
+        raise FileError("\n".join(problems)) from error
 
 
 def matrix_schema() -> str:
@@ -55,8 +55,8 @@ def _explain(error: Any, model: type[BaseModel], lines: Lines) -> str:
     key = tuple(part for part in error["loc"] if not _is_union_arm(part))
     where, place = ".".join(str(part) for part in key), lines.place(*key)
     if error["type"] == "extra_forbidden":
-        known = _keys(model, key[:-1])
-        return f"{place}: unknown key {where!r}{choices(str(key[-1]), known)}"
+        keys = _keys(model, key[:-1])
+        return f"{place}: unknown key {where!r}{choices(str(key[-1]), keys)}"
     if error["type"] == "missing":
         return f"{place}: {where!r} is missing"
     if any(_is_union_arm(part) for part in error["loc"]):

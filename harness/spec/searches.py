@@ -26,8 +26,8 @@ def search_spec(matrix: Matrix, name: str, *, file: str) -> CampaignSpec:
     names = [entry.name for entry in matrix.searches]
     entry = next((entry for entry in matrix.searches if entry.name == name), None)
     if entry is None:
-        known = choices(name, names) if names else ", nor any other"
-        raise NoSearchError(f"{file} has no search {name!r}{known}")
+        others = choices(name, names) if names else ", nor any other"
+        raise NoSearchError(f"{file} has no search {name!r}{others}")
     space, fixed = matrix.space, dict(entry.fixed)
     return CampaignSpec(
         question=_question(entry),

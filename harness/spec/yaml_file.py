@@ -102,9 +102,9 @@ def read_yaml(text: str, *, name: str) -> tuple[Mapping[str, Any], Lines]:
         lines = Lines(name, node)  # before anything is made of it: bounds are checked on what is written
         data = YAML(typ="safe", pure=True).load(text)  # pyright: ignore[reportUnknownMemberType]
     except MarkedYAMLError as error:
-        said: Any = error
-        mark = said.problem_mark or said.context_mark
-        problem = str(said.problem or said.context).partition("\n")[0]
+        marked: Any = error
+        mark = marked.problem_mark or marked.context_mark
+        problem = str(marked.problem or marked.context).partition("\n")[0]
         raise FileError(f"{name}:{mark.line + 1 if mark else 1}: {problem}") from error
     except RecursionError as error:
         raise FileError(f"{name}:1: more than {MOST_LEVELS} levels deep") from error
