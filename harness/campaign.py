@@ -250,7 +250,7 @@ class Campaign:
                 return True
             left = self.search.estimate()
             self.screen.planned(left)
-            self.store.add_decision(request, left=left, gpus=claim.names)
+            self.store.add_decision(request, plan=left, gpus=claim.names)
             self.lanes.start(self.attempts.begin(trial, reason=request.reason), lease, claim, hide=self.hides_gpus)
             self.queue.want(self._asked())
         return False
@@ -300,7 +300,7 @@ class Campaign:
 
     def _say(self, cell: Point, *, by: str, why: str) -> None:
         said = Said(cell=cell, answer=Answer.UNRESOLVED, by=by, why=why)
-        self.store.add_said(said)
+        self.store.add_override(said)
         self.hearing.hear(said)
 
     def _learn(self, record: TrialRecord) -> None:

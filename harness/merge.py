@@ -77,7 +77,7 @@ def merge(shards: Sequence[History], *, runs: Path, parts: Parts, screen: Screen
         for shard in shards:
             for fact in shard.facts():
                 if isinstance(fact, Said):
-                    store.add_said(fact)
+                    store.add_override(fact)
         for note in _notes(shards):
             store.add_note(note)
         seconds = sum(shard.run().seconds for shard in shards)

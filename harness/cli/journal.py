@@ -183,7 +183,7 @@ def _say(cell: str, word: str, *, why: str, run: str | None, runs: str | None) -
     question = History.read(_place(run, runs)).question
     said = Said(cell=_cell(cell, question), answer=_answer(word), by="a user", why=why or f"marked {word}")
     with _opened(run, runs) as store:
-        store.add_said(said)
+        store.add_override(said)
     say(f"{cell}: {said.answer}; {NEXT}")
 
 

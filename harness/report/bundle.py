@@ -100,7 +100,7 @@ def write_pages(folder: Path) -> WrittenBundle:
         folder=folder,
         size_bytes=sum((folder / name).stat().st_size for name in (*wanted, layout.archive(folder).name)),
         trials=len(run.records),
-        left_out=tuple(json.loads(read_text(layout.left_out(run_dir)))["left_out"]),
+        left_out=tuple(json.loads(read_text(layout.bundle_manifest(run_dir)))["left_out"]),
     )
 
 
@@ -147,7 +147,7 @@ def _evidence(run_dir: Path, hider: Hider) -> dict[str, str]:
             files[name] = without_places(hider.text(read_text(run_dir / name)))
     compared = earlier.related(Findings(run=read_run(run_dir)), run_dir)
     files[layout.earlier(run_dir).name] = _clean(compared, hider, indent=1)
-    before = layout.left_out(run_dir)
+    before = layout.bundle_manifest(run_dir)
     why = json.loads(read_text(before)).get("why", "") if before.is_file() else ""
     files[before.name] = json.dumps({"schema": 1, "left_out": left_out, "why": why}, indent=1) + "\n"
     return files

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 def problems(run_dir: Path) -> list[str]:
     """Everything that is wrong, a line each; empty when all is as it was written. Changes nothing."""
     path = layout.journal(run_dir)
-    found = [f"{path}:{line.number}: {line.damage}" for line in journal.scan(journal.content_of(path)) if line.damage]
-    if found:
-        return found
+    lines = [f"{path}:{line.number}: {line.damage}" for line in journal.scan(journal.content_of(path)) if line.damage]
+    if lines:
+        return lines
     try:
         history = History.read(run_dir)
     except HarnessError as error:
@@ -33,8 +33,8 @@ def problems(run_dir: Path) -> list[str]:
         try:
             read_evidence(run_dir, record.trial.key)
         except HarnessError as error:
-            found.append(str(error))
-    return found
+            lines.append(str(error))
+    return lines
 
 
 def salvage(run_dir: Path, *, clock: Clock, accept: bool) -> tuple[int, int, str]:
@@ -51,30 +51,30 @@ def salvage(run_dir: Path, *, clock: Clock, accept: bool) -> tuple[int, int, str
     lock = hold(run_dir)
     try:
         content = journal.content_of(path)
-        kept: list[journal.Line] = []
-        left_out = 0
+        standing: list[journal.Line] = []
+        dropped = 0
         for line in journal.scan(content):
             event = _standing(path, line, accept=accept)
-            if event is None or (left_out and event.event == "end"):
-                left_out += 1
+            if event is None or (dropped and event.event == "end"):
+                dropped += 1
             else:
-                left_out += 0 if accept or not line.damage else 1  # it stands, but lines before it are lost
-                kept.append(event)
+                dropped += 0 if accept or not line.damage else 1  # it stands, but lines before it are lost
+                standing.append(event)
         with closing(journal.Appender(path)) as old:
             copy = old.keep_copy(content)
         write_atomic(path, "")
         with closing(journal.Appender(path)) as new:
-            for event in kept:
+            for event in standing:
                 new.append(event=event.event, wall=event.wall, data=event.data)
-            what = f"{left_out} damaged or lost lines were left out" if left_out else "changed by hand"
+            what = f"{dropped} damaged or lost lines were left out" if dropped else "changed by hand"
             note = f"the journal was written again by fsck, {what}; the old one is {copy.name}"
             new.append(event="note", wall=clock.wall(), data={"text": note})
     finally:
         os.close(lock)
-    return len(kept), left_out, copy.name
+    return len(standing), dropped, copy.name
 
 
-def _standing(path: Path, line: journal.Found, *, accept: bool) -> journal.Line | None:
+def _standing(path: Path, line: journal.ScannedLine, *, accept: bool) -> journal.Line | None:
     if line.parsed is None or not (accept or not line.damage or line.is_whole):
         return None
     try:

@@ -122,7 +122,7 @@ class History:
             answer=end.answer,
             ended=end.why,
             seconds=self._seconds + self._open_session_s(),
-            directory=_spoken(self.run_dir),
+            directory=_short_path(self.run_dir),
             notes=(*self.notes, *torn),
         )
 
@@ -219,7 +219,7 @@ def _read(path: Path, turn: Callable[[dict[str, Any]], T]) -> T:
         raise DamagedError(f"{path}: {error}") from error
 
 
-def _spoken(run_dir: Path) -> str:
+def _short_path(run_dir: Path) -> str:
     """The run's place as one would type it here: relative where it lies below the current directory."""
     try:
         here = Path.cwd()

@@ -52,7 +52,7 @@ class Torn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class ScannedLine:
     """One line of the file as it is. ``damage`` says what is wrong; ``is_whole``: not with it, but before it."""
 
     number: int
@@ -72,12 +72,12 @@ def read(path: Path) -> tuple[tuple[Line, ...], Torn | None]:
     """
     content = content_of(path)
     lines: list[Line] = []
-    for found in scan(content):
-        if found.is_torn:
-            return tuple(lines), Torn(found.number, found.offset, len(content) - found.offset, found.damage)
-        if found.damage:
-            raise DamagedError(f"{path}:{found.number}: {found.damage}")
-        lines.append(event_of(path, found))
+    for line in scan(content):
+        if line.is_torn:
+            return tuple(lines), Torn(line.number, line.offset, len(content) - line.offset, line.damage)
+        if line.damage:
+            raise DamagedError(f"{path}:{line.number}: {line.damage}")
+        lines.append(event_of(path, line))
     return tuple(lines), None
 
 
@@ -105,7 +105,7 @@ def content_of(path: Path) -> bytes:
         raise StoreError(f"cannot read {path}: {error.strerror}. Nothing was changed.") from error
 
 
-def scan(content: bytes) -> Iterator[Found]:
+def scan(content: bytes) -> Iterator[ScannedLine]:
     """Every line of a journal, proved as far as it goes.
 
     A line ends with a checksum of itself and has a number; the first that has one also has the checksum of all that is
@@ -126,7 +126,7 @@ def scan(content: bytes) -> Iterator[Found]:
         holds = seal is not None and _sum(raw[:-SEAL_BYTES] + b"}") == seal[1]
         parsed = _parse(raw)
         if isinstance(parsed, str):
-            yield Found(number=index + 1, offset=at, damage=parsed, is_torn=index == last)
+            yield ScannedLine(number=index + 1, offset=at, damage=parsed, is_torn=index == last)
             continue
         number = parsed.get("seq")
         if seal is None:
@@ -140,7 +140,7 @@ def scan(content: bytes) -> Iterator[Found]:
         elif not proved and parsed.get("before") != _sum(content[:at]).decode():
             damage, is_whole = "the lines before it are not as they were written", True
         proved = proved or seal is not None
-        yield Found(number=index + 1, offset=at, parsed=parsed, damage=damage, is_whole=is_whole or not damage)
+        yield ScannedLine(number=index + 1, offset=at, parsed=parsed, damage=damage, is_whole=is_whole or not damage)
 
 
 SEAL_BYTES = 26
@@ -177,9 +177,9 @@ def _parse(raw: bytes) -> dict[str, Any] | str:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else f"not a JSON object but {type(value).__name__}"
 
 
-def event_of(path: Path, found: Found) -> Line:
+def event_of(path: Path, line: ScannedLine) -> Line:
     """The event of a line that can be read; JournalError for one that this version does not understand."""
-    number, parsed = found.number, found.parsed or {}
+    number, parsed = line.number, line.parsed or {}
     schema, event, wall = parsed.get("schema"), parsed.get("event"), parsed.get("wall")
     data = parsed.get("data")
     if not isinstance(schema, int) or schema > SCHEMA:

@@ -78,7 +78,7 @@ def findings(bundle: Path) -> Path:
     return bundle / "findings.json"
 
 
-def left_out(run: Path) -> Path:
+def bundle_manifest(run: Path) -> Path:
     """In unpacked evidence of a bundle: whose evidence it does not hold, and why."""
     return run / "bundle.json"
 

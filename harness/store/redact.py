@@ -41,21 +41,21 @@ def secrets(env: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
 def secret_settings(settings: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """The values in ``settings`` whose names would, as options, be those of secrets: a ``tokenizer`` is none."""
-    given = ((f"--{name.replace('_', '-')}", value) for name, value in settings)
-    return tuple(value for name, value in given if _is_secret_option(name) and len(value) >= _SHORTEST)
+    options = ((f"--{name.replace('_', '-')}", value) for name, value in settings)
+    return tuple(value for name, value in options if _is_secret_option(name) and len(value) >= _SHORTEST)
 
 
-_known: set[str] = set()
+_secret_values: set[str] = set()
 
 
 def remember(values: Iterable[str]) -> None:
     """Hide ``values`` from now on in every text of this process, whoever shows or writes it."""
-    _known.update(values)
+    _secret_values.update(values)
 
 
 def redact_text(text: str, *, values: Iterable[str] = (), word: str = HIDDEN) -> str:
     """``text`` without ``values``, what was remembered, and what looks like a secret by its name or its own form."""
-    for value in sorted({*values, *_known}, key=len, reverse=True):
+    for value in sorted({*values, *_secret_values}, key=len, reverse=True):
         text = text.replace(value, word)
     lowered = text.casefold()
     if not any(hint in lowered for hint in _HINTS):
@@ -64,7 +64,7 @@ def redact_text(text: str, *, values: Iterable[str] = (), word: str = HIDDEN) ->
 
     text = forms.IN_URL.sub(word, forms.SHAPES.sub(word, text))
     text = forms.ASSIGNED.sub(lambda match: f"{match[1]}{match[2]}{word}", text)
-    for pattern in (forms.SAID, forms.OPTION, forms.LOGIN, forms.BEARER, forms.BLOCK):
+    for pattern in (forms.LABELLED, forms.OPTION, forms.LOGIN, forms.BEARER, forms.BLOCK):
         text = pattern.sub(lambda match: f"{match[1]}{word}", text)
     return text
 

@@ -40,11 +40,11 @@ class RunStore:
     """A run directory held by this controller. Use it as a context manager; leaving it gives the lock back."""
 
     def __init__(
-        self, run_dir: Path, *, clock: Clock, hidden: tuple[str, ...], asked: CampaignSpec | None = None
+        self, run_dir: Path, *, clock: Clock, hidden: tuple[str, ...], question: CampaignSpec | None = None
     ) -> None:
         self.run_dir = run_dir
         self._clock = clock
-        self._asked = asked  # with its secrets, which trials need and no file has
+        self._question = question  # with its secrets, which trials need and no file has
         self._proofs: dict[str, str] = {}
         self._hidden = (*hidden, *secrets(surroundings()))  # a program may print what it was started with
         remember(self._hidden)
@@ -91,7 +91,7 @@ class RunStore:
             for path, text in files.items():
                 write_atomic(path, text)
             journal.Appender(layout.journal(run_dir)).close()
-            store = cls(run_dir, clock=clock, hidden=hidden, asked=spec)
+            store = cls(run_dir, clock=clock, hidden=hidden, question=spec)
             proofs = {path.name: checksum(text) for path, text in files.items()}
             header = {"argv": list(identity.argv), "pid": os.getpid(), "resumed": False, "files": proofs}
             try:
@@ -142,11 +142,11 @@ class RunStore:
     @property
     def spec(self) -> CampaignSpec:
         """The question, as it was asked."""
-        return self._asked or self._history.question
+        return self._question or self._history.question
 
     def recall(self, environ: Mapping[str, str]) -> None:
         """Take the secrets that the question sets and no file has from ``environ``; SpecError where one is missing."""
-        self._asked = recalled(self._history.question, environ)
+        self._question = recalled(self._history.question, environ)
 
     @property
     def code(self) -> str:
@@ -201,18 +201,18 @@ class RunStore:
         """Trials that a user took back."""
         return self._history.undone()
 
-    def add_said(self, said: Said) -> None:
+    def add_override(self, override: Said) -> None:
         """Journal an answer that no trial gave."""
-        self._append("said", to_json(said))
+        self._append("said", to_json(override))
 
     def add_undo(self, count: int) -> None:
         """Journal that the last ``count`` facts are taken back."""
         self._append("undo", {"count": count})
 
-    def add_decision(self, request: CellRequest, *, left: PlanEstimate | None = None, gpus: Sequence[str] = ()) -> None:
+    def add_decision(self, request: CellRequest, *, plan: PlanEstimate | None = None, gpus: Sequence[str] = ()) -> None:
         """Journal what the search asks next and why, what it expects to spend from here, and on which GPUs it runs."""
         leased = {"gpus": list(gpus)} if gpus else {}
-        self._append("decision", {**to_json(request), "left": to_json(left), **leased})
+        self._append("decision", {**to_json(request), "left": to_json(plan), **leased})
 
     def add_start(self, trial: Trial) -> Path:
         """Journal that ``trial`` starts now; its empty folder. What an earlier, cut-off attempt left is moved aside."""
@@ -240,8 +240,8 @@ class RunStore:
 
     def add_end(self, *, why: str, seconds: float, answer: CampaignAnswer | None = None) -> None:
         """Journal that this controller is done: ``why`` it ended, its seconds, and the answer if there is one."""
-        found = {} if answer is None else {"answer": to_json(answer)}
-        self._append("end", {"why": why, "seconds": seconds, **found})
+        fields = {} if answer is None else {"answer": to_json(answer)}
+        self._append("end", {"why": why, "seconds": seconds, **fields})
 
     def write_evidence(self, key: str, evidence: Evidence) -> None:
         """Keep all that was seen of a trial; at once or not at all."""
@@ -255,9 +255,9 @@ class RunStore:
         values = (*self._hidden, *(json.dumps(value)[1:-1] for value in self._hidden))
         for path in trial_dir.glob("*.json"):
             with suppress(OSError, UnicodeDecodeError):  # a pipe, a folder: the program's own joke
-                said = read_text(path)
-                if (shown := redact_text(said, values=values)) != said:
-                    write_atomic(path, shown)
+                text = read_text(path)
+                if (redacted := redact_text(text, values=values)) != text:
+                    write_atomic(path, redacted)
 
     def trial_dir(self, key: str) -> Path:
         """Where the evidence of a trial lies, also of one that was taken over."""
@@ -306,8 +306,8 @@ class RunStore:
     def _check(self, *, spec: CampaignSpec | None, machine: Machine | None, code: str | None) -> None:
         before = to_json(self._history.question)
         now = before if spec is None else redact(to_json(spec), values=self._hidden)
-        if found := differences(before, now, self._history.identity, machine=machine, code=code):
-            listed = "\n  ".join(found)
+        if mismatches := differences(before, now, self._history.identity, machine=machine, code=code):
+            listed = "\n  ".join(mismatches)
             raise JournalError(
                 f"{self.run_dir} belongs to another question, and its trials may not be counted with yours:\n"
                 f"  {listed}\nLeave --resume out to start a new run, or give the options it was begun with."

@@ -17,12 +17,12 @@ def differences(
     was: Mapping[str, Any], now: Mapping[str, Any], before: Identity, *, machine: Machine | None, code: str | None
 ) -> list[str]:
     """A line for each thing that is not as it ``was``; a machine or code of None is not compared."""
-    found = _differences(was, now)
+    lines = _differences(was, now)
     if machine is not None and machine.fingerprint != before.machine.fingerprint:
-        found.append(f"machine: was {before.machine.fingerprint}, now {machine.fingerprint}")
+        lines.append(f"machine: was {before.machine.fingerprint}, now {machine.fingerprint}")
     if code is not None and _content(code) != _content(before.code):
-        found.append(f"code: was {before.code}, now {code}")
-    return found
+        lines.append(f"code: was {before.code}, now {code}")
+    return lines
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

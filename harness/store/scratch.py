@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 @contextmanager
 def scratch(prefix: str) -> Generator[Path]:
     """A folder that is gone afterwards, and with it every other one of this prefix whose lock nobody holds."""
-    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*/lock"):
-        with suppress(OSError), left.open("r+") as lock:  # it is in use, or may not be opened
+    for lock_file in Path(tempfile.gettempdir()).glob(f"{prefix}*/lock"):
+        with suppress(OSError), lock_file.open("r+") as lock:  # it is in use, or may not be opened
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if left.parent.lstat().st_uid == os.getuid():  # root could remove anybody's
-                shutil.rmtree(left.parent)
+            if lock_file.parent.lstat().st_uid == os.getuid():  # root could remove anybody's
+                shutil.rmtree(lock_file.parent)
     with tempfile.TemporaryDirectory(prefix=prefix) as place:
         folder = Path(place, "trials")
         folder.mkdir()

@@ -56,7 +56,7 @@ def list_runs(runs_dir: Path) -> tuple[RunSummary, ...]:
 
 def summary(folder: Path) -> RunSummary:
     """The row of one run; a file that is not as it was written is a problem."""
-    return _kept(folder) or _read(folder)
+    return _stored_row(folder) or _read(folder)
 
 
 def keep(folder: Path) -> None:
@@ -73,14 +73,14 @@ def keep(folder: Path) -> None:
 _FACTS = {"question": str, "started_at": str, "ended": str, "finding": str, "trials": int}
 
 
-def _kept(folder: Path) -> RunSummary | None:
+def _stored_row(folder: Path) -> RunSummary | None:
     """The row that lies beside a run; None where it was made from other files, or is none."""
     import json
 
     with suppress(OSError, ValueError, RecursionError, TypeError, KeyError):
-        kept = json.loads(read_text(layout.row(folder)))
-        row: dict[str, Any] = kept["row"]
-        if kept["made_from"] == _stamps(folder) and all(type(row[name]) is kind for name, kind in _FACTS.items()):
+        content = json.loads(read_text(layout.row(folder)))
+        row: dict[str, Any] = content["row"]
+        if content["made_from"] == _stamps(folder) and all(type(row[name]) is kind for name, kind in _FACTS.items()):
             return RunSummary(directory=folder, **row)
     return None
 

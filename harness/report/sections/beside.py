@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def section(findings: Findings, run_dir: Path) -> Block | None:
     """The archive, and the trials whose evidence it lacks; None for a report in its run's own folder."""
     run = findings.run
-    path = layout.left_out(run_dir)
+    path = layout.bundle_manifest(run_dir)
     if not path.is_file():
         return None
     told = json.loads(path.read_text(encoding="utf-8"))
@@ -44,5 +44,5 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
 def folder_of(run_dir: Path, key: str) -> str:
     """``trials/<key>``, as a link to the archive that holds it where this report was passed on."""
     folder = code(f"trials/{key}")
-    is_passed_on = layout.left_out(run_dir).is_file() and layout.evidence(layout.trial(run_dir, key)).is_file()
+    is_passed_on = layout.bundle_manifest(run_dir).is_file() and layout.evidence(layout.trial(run_dir, key)).is_file()
     return f"[{folder}]({layout.archive(run_dir).name})" if is_passed_on else folder

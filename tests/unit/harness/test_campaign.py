@@ -384,7 +384,7 @@ def test_a_cell_that_somebody_skipped_is_not_run_and_says_who_skipped_it(world: 
     world.ask(Task.CELLS, cells=cells({}, {"n_layers": 2}), fail_fast=True)
     with RunStore.open(world.run_dir, clock=world.clock) as store:
         store.add_undo(1)
-        store.add_said(
+        store.add_override(
             Said(cell=SPACE.cell({"n_layers": 2}), answer=Answer.UNRESOLVED, by="a user", why="known to be broken")
         )
     run = world.resume()

@@ -43,7 +43,7 @@ def test_what_was_taken_back_said_and_ended_counts_as_in_the_whole_reading(creat
         steps = [
             lambda: store.add_record(make_record(1)),
             lambda: store.add_record(make_record(2)),
-            lambda: store.add_said(Said(cell=Point.of({"n_layers": 3}), answer=Answer.BAD, by="me", why="seen")),
+            lambda: store.add_override(Said(cell=Point.of({"n_layers": 3}), answer=Answer.BAD, by="me", why="seen")),
             lambda: store.add_undo(2),
             lambda: store.add_end(why="done", seconds=1.0, answer=CampaignAnswer(boundary=FOUND)),
             lambda: store.add_undo(99),
@@ -73,7 +73,7 @@ def test_a_run_that_was_left_shows_the_row_that_was_kept_and_its_journal_is_not_
     with create() as store:
         store.add_record(make_record(1))
         store.add_end(why="done", seconds=1.0, answer=CampaignAnswer(boundary=FOUND))
-        monkeypatch.setattr("harness.store.shelf._kept", lambda _: None)
+        monkeypatch.setattr("harness.store.shelf._stored_row", lambda _: None)
         read = summary(store.run_dir)
     monkeypatch.undo()
     monkeypatch.setattr("harness.store.journal.read", lambda _: pytest.fail("it was read"))
