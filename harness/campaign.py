@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from harness.attempts import Attempts, Interrupted
 from harness.classify.named import matches
 from harness.conduct import Parts
-from harness.core.campaign import CampaignAnswer, Met, Said, Task
+from harness.core.campaign import CampaignAnswer, CellStatus, Override, Task
 from harness.core.errors import SpecError
 from harness.core.evidence import Evidence
 from harness.core.trial import DENSE
@@ -145,7 +145,7 @@ class Campaign:
 
     def conclude(self) -> CampaignAnswer:
         """What is known so far; runs nothing."""
-        said = {fact.cell: fact for fact in self.store.facts() if isinstance(fact, Said)}
+        said = {fact.cell: fact for fact in self.store.facts() if isinstance(fact, Override)}
         records = self._known()
         counted = tuple(record for record in records if not record.trial.is_control)
         facts = Facts(records=counted, names=self.names, ran=self.ran, predicted_s=self.predicted_s, overrides=said)
@@ -180,7 +180,7 @@ class Campaign:
         for record in (*self.store.undone(), *self._known()):
             self.planner.note(record.trial)
         for fact in self.store.facts():
-            if not isinstance(fact, Said):
+            if not isinstance(fact, Override):
                 self._remember(fact, self.store.read_evidence(fact.trial.key))
                 self.oracle.answer(fact.verdict)
             self.hearing.hear(fact)
@@ -299,7 +299,7 @@ class Campaign:
         return replace(trial, budget=budget(limits, guess, soft=request.soft), prediction=prediction)
 
     def _say(self, cell: Point, *, by: str, why: str) -> None:
-        said = Said(cell=cell, answer=Answer.UNRESOLVED, by=by, why=why)
+        said = Override(cell=cell, answer=Answer.UNRESOLVED, by=by, why=why)
         self.store.add_override(said)
         self.hearing.hear(said)
 
@@ -331,7 +331,7 @@ class Campaign:
         facts = Facts(records=self.store.records(), names=self.names, ran={}, predicted_s={}, overrides={})
         expected = in_force(self.matrix, cell, today=self.today)
         verdict, because = cell_status(expected, [facts.ended(record) for record in facts.of(cell)])
-        if verdict is Met.UNEXPECTED:
+        if verdict is CellStatus.UNEXPECTED:
             self.surprise = f"stopped at the first surprise: {self.matrix.space.name_of(cell)}: {because}"
 
     # -- the budget

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.campaign import Campaign
-from harness.core.campaign import Said, Task
+from harness.core.campaign import Override, Task
 from harness.core.errors import NoRunError, SpecError
 from harness.search.cells import planned_cells
 from harness.store import layout
@@ -76,7 +76,7 @@ def merge(shards: Sequence[History], *, runs: Path, parts: Parts, screen: Screen
             store.add_record(record, proof=shard.proofs.get(record.trial.key))
         for shard in shards:
             for fact in shard.facts():
-                if isinstance(fact, Said):
+                if isinstance(fact, Override):
                     store.add_override(fact)
         for note in _notes(shards):
             store.add_note(note)

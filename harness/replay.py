@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from harness.core.campaign import Said
+from harness.core.campaign import Override
 from harness.core.codec import from_json
 from harness.core.point import Point
 from harness.core.record import TrialRecord
@@ -51,7 +51,7 @@ class Replayed:
 
     search: Search
     steps: list[ReplayedDecision] = field(default_factory=list[ReplayedDecision])
-    facts: list[TrialRecord | Said] = field(default_factory=list["TrialRecord | Said"])
+    facts: list[TrialRecord | Override] = field(default_factory=list["TrialRecord | Override"])
 
     @property
     def differing(self) -> tuple[ReplayedDecision, ...]:
@@ -107,8 +107,8 @@ def _hearing(question: CampaignSpec, search: Search) -> Hearing:
     return Hearing(search, infra_retries=question.matrix.infra_retries)
 
 
-def _fact(event: str, data: dict[str, Any]) -> TrialRecord | Said:
-    return from_json(Said, data) if event == "said" else from_json(TrialRecord, data["record"])
+def _fact(event: str, data: dict[str, Any]) -> TrialRecord | Override:
+    return from_json(Override, data) if event == "said" else from_json(TrialRecord, data["record"])
 
 
 def _step(line: int, data: dict[str, Any], search: Search) -> ReplayedDecision:

@@ -31,7 +31,7 @@ class ExitCode(IntEnum):
 
 def of_search(findings: Findings) -> ExitCode:
     """Of a matrix, or of a search in it."""
-    from harness.core.campaign import Met, Task
+    from harness.core.campaign import CellStatus, Task
     from harness.core.cause import MinimiseFinding
 
     run, answer = findings.run, findings.run.answer
@@ -50,7 +50,7 @@ def of_search(findings: Findings) -> ExitCode:
         return _of_boundary(findings, answer.boundary)
     if answer.explored is not None:
         return ExitCode.FINDINGS if answer.explored.failures else ExitCode.OK
-    untold = [result for result in findings.results if result.met in (Met.UNTOLD, Met.NOT_RUN)]
+    untold = [result for result in findings.results if result.met in (CellStatus.INCONCLUSIVE, CellStatus.NOT_RUN)]
     return ExitCode.INFRA if untold else ExitCode.OK
 
 

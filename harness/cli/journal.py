@@ -177,11 +177,11 @@ def mark(*, cell: str, word: str, why: str, run: str | None, runs: str | None) -
 
 
 def _say(cell: str, word: str, *, why: str, run: str | None, runs: str | None) -> None:
-    from harness.core.campaign import Said
+    from harness.core.campaign import Override
     from harness.store.history import History
 
     question = History.read(_place(run, runs)).question
-    said = Said(cell=_cell(cell, question), answer=_answer(word), by="a user", why=why or f"marked {word}")
+    said = Override(cell=_cell(cell, question), answer=_answer(word), by="a user", why=why or f"marked {word}")
     with _opened(run, runs) as store:
         store.add_override(said)
     say(f"{cell}: {said.answer}; {NEXT}")

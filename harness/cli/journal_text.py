@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from harness.core.campaign import Said, Task
+from harness.core.campaign import Override, Task
 from harness.core.codec import from_json
 from harness.core.point import Point
 from harness.replay import replay
@@ -37,7 +37,7 @@ def status_lines(run_dir: Path) -> list[str]:
     lines = [question.question, f"run directory: {run.directory}", f"state: {run.ended}"]
     tally = ", ".join(f"{n} {kind}" for kind, n in kinds.most_common())
     lines.append(f"trials: {len(records)}" + (f" ({tally})" if tally else ""))
-    said = [fact for fact in history.facts() if isinstance(fact, Said)]
+    said = [fact for fact in history.facts() if isinstance(fact, Override)]
     lines += [f"said: {name_of(question, fact.cell)}: {fact.answer}, by {fact.by}: {fact.why}" for fact in said]
     if history.undone():
         lines.append(f"taken back: {len(history.undone())} trials")
@@ -83,7 +83,7 @@ def _event(line: journal.Line, question: CampaignSpec) -> str:
             words = f"{verdict['kind']} ({verdict['cause']})" if verdict["cause"] else verdict["kind"]
             return f"{cell}  {words}, {record['answer']}, {record['outcome']['duration_s']:.1f} s{run}"
         case "said":
-            said = from_json(Said, data)
+            said = from_json(Override, data)
             return f"{name_of(question, said.cell)}  {said.answer}, by {said.by}: {said.why}"
         case "undo":
             return f"the last {data['count']} answers are taken back"

@@ -16,7 +16,7 @@ from harness.core.success import PASSES, Success
 from harness.core.trial import ATTENTION, DENSE, NO_FAULT, Fault
 from harness.core.verdict import Answer, Kind
 
-NOTHING_HELD = Point()
+NO_SETTINGS = Point()
 
 
 class Task(StrEnum):
@@ -97,7 +97,7 @@ def threshold_question(
     question: str,
     axis: Axis,
     target: str = "nsa",
-    fixed: Point = NOTHING_HELD,
+    fixed: Point = NO_SETTINGS,
     fault: Fault | None = None,
     bad: tuple[Kind, ...] = (),
     limits: Limits = LEARNED,
@@ -136,12 +136,12 @@ def threshold_question(
     )
 
 
-class Met(StrEnum):
+class CellStatus(StrEnum):
     """Whether a cell ended as it was expected to."""
 
     EXPECTED = "as expected"
     UNEXPECTED = "not as expected"
-    UNTOLD = "not told"
+    INCONCLUSIVE = "not told"
     SKIPPED = "skipped"
     NOT_RUN = "not run"
 
@@ -162,7 +162,7 @@ class CellResult:
     count: CellCount
     seen: tuple[tuple[str, int], ...] = ()
     expected: str = "PASS"
-    met: Met = Met.NOT_RUN
+    met: CellStatus = CellStatus.NOT_RUN
     because: str = ""
     issue: str = ""
     failure: str = ""
@@ -195,8 +195,8 @@ class AxisFit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """An answer for a cell that no trial gave: a user's word, or a trial that was not worth starting."""
+class Override:
+    """An answer for a cell in place of a trial's: a user's word, or a trial that was not worth starting."""
 
     cell: Point
     answer: Answer
@@ -250,4 +250,4 @@ class CampaignAnswer:
     @property
     def surprises(self) -> tuple[CellResult, ...]:
         """The cells that did not end as expected."""
-        return tuple(result for result in self.cells if result.met is Met.UNEXPECTED)
+        return tuple(result for result in self.cells if result.met is CellStatus.UNEXPECTED)

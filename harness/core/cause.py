@@ -103,9 +103,9 @@ class Cause:
     @property
     def certified(self) -> bool:
         """Whether the set surely fails, and every step back that rules allow, one at least, is certified."""
-        shown = any(need.certified for need in self.needs)
         is_failing = self.sure and self.seen.bad > 0
-        return is_failing and shown and all(need.certified or (need.kept_by and not need.back) for need in self.needs)
+        is_certified = all(need.certified or (need.kept_by and not need.back) for need in self.needs)
+        return is_failing and is_certified and any(need.certified for need in self.needs)
 
     def __str__(self) -> str:
         return ", ".join(str(need) for need in self.needs) or "nothing: the good corner itself"

@@ -166,14 +166,14 @@ def _tuple_of(args: tuple[Any, ...]) -> Turn:
     def decode(data: Any) -> tuple[Any, ...]:
         if not isinstance(data, list | tuple):
             raise WrongError(f"expected a list, got {data!r}")
-        given = typing.cast("list[Any]", data)
-        if is_open and not given:
+        elements = typing.cast("list[Any]", data)
+        if is_open and not elements:
             return ()
-        if not is_open and len(inner) != len(given):
-            raise WrongError(f"expected {len(inner)} items, got {len(given)}")
+        if not is_open and len(inner) != len(elements):
+            raise WrongError(f"expected {len(inner)} items, got {len(elements)}")
         items: list[Any] = []
         try:
-            for item, turn in zip(given, inner * len(given) if is_open else inner, strict=True):
+            for item, turn in zip(elements, inner * len(elements) if is_open else inner, strict=True):
                 items.append(turn(item) if turn else item)
         except WrongError as error:
             error.path.append(f"[{len(items)}]")
@@ -212,28 +212,28 @@ def _dataclass_of(cls: type[Any]) -> Turn:
     upgraded: Turn | None = getattr(cls, "upgraded", None)
 
     @cache  # worked out when it is needed, not before: a type may hold itself
-    def taken() -> dict[str, Turn | None]:
-        found = hints(cls)
-        return {f.name: decoder(found[f.name]) for f in dataclasses.fields(cls) if f.init}
+    def decoders() -> dict[str, Turn | None]:
+        hint_of = hints(cls)
+        return {f.name: decoder(hint_of[f.name]) for f in dataclasses.fields(cls) if f.init}
 
     def decode(data: Any) -> Any:
         if not isinstance(data, dict):
             raise WrongError(f"expected an object, got {type(data).__name__} {data!r}")
-        given = typing.cast("dict[str, Any]", upgraded(data) if upgraded else data)
-        for key in given.keys() - RETIRED.get(cls.__name__, frozenset()):
+        fields = typing.cast("dict[str, Any]", upgraded(data) if upgraded else data)
+        for key in fields.keys() - RETIRED.get(cls.__name__, frozenset()):
             if key not in names:
                 raise WrongError(f"unknown key {key!r}{suggestion(key, names)}")
-        known: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         name = ""
         try:
-            for name, turn in taken().items():
-                if name in given:
-                    known[name] = turn(given[name]) if turn else given[name]
+            for name, turn in decoders().items():
+                if name in fields:
+                    arguments[name] = turn(fields[name]) if turn else fields[name]
         except WrongError as error:
             error.path.append(f".{name}")
             raise
         try:
-            return cls(**known)
+            return cls(**arguments)
         except TypeError as error:
             raise WrongError(str(error)) from error
 

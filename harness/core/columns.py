@@ -52,13 +52,13 @@ def to_columns(value: Any, *, change: Callable[[str, Any], Any] = lambda _, item
     def put(item: Any) -> int:
         row: list[Any] = []
         for name, part, many, _, _ in _fields(item.__class__):
-            held = getattr(item, name)
+            content = getattr(item, name)
             if part is None:
-                row.append(change(name, held if type(held) in _PLAIN else to_json(held)))
+                row.append(change(name, content if type(content) in _PLAIN else to_json(content)))
             elif many:
-                row.append([put(one) for one in held])
+                row.append([put(one) for one in content])
             else:
-                row.append(None if held is None else put(held))
+                row.append(None if content is None else put(content))
         name, key = item.__class__.__name__, repr(row)
         if key not in at[name]:
             at[name][key] = len(at[name])

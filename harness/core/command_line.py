@@ -62,28 +62,28 @@ def placeholders(words: Iterable[str]) -> tuple[Placeholder, ...]:
     Raises:
         CommandError: one name is a value here and a flag there.
     """
-    found: dict[str, Placeholder] = {}
+    places: dict[str, Placeholder] = {}
     for match in (match for word in words for match in _PLACEHOLDER.finditer(word)):
         name = match["name"]
         if match["literal"] is not None or name == PYTHON:
             continue
         place = Placeholder(name, is_flag=match["on"] is not None)
-        if found.setdefault(name, place) != place:
+        if places.setdefault(name, place) != place:
             raise CommandError(
                 f"{{{name}}} is a value in one place and a flag in another; give one of them another name"
             )
-    return tuple(found.values())
+    return tuple(places.values())
 
 
-def taken_away(words: Iterable[str]) -> tuple[tuple[str, str], ...]:
+def removable_variables(words: Iterable[str]) -> tuple[tuple[str, str], ...]:
     """Variables in front of the program that a flag leaves out when it is off, each with the flag's name."""
-    found: list[tuple[str, str]] = []
+    variables: list[tuple[str, str]] = []
     for word in words:
         if not _VARIABLE.match(word):
             break
         places = _PLACEHOLDER.finditer(word)
-        found += [(word.partition("=")[0], m["name"]) for m in places if m["on"] is not None and m["both"] is None]
-    return tuple(found)
+        variables += [(word.partition("=")[0], m["name"]) for m in places if m["on"] is not None and m["both"] is None]
+    return tuple(variables)
 
 
 def flag(name: str, value: Value) -> bool:

@@ -14,13 +14,13 @@ def leaves(data: Any, prefix: str = "") -> dict[str, Any]:
     """``{"model": {"dim": 8}}`` as ``{"model.dim": 8}``, in the same order; what holds nothing has no path."""
     if not isinstance(data, dict):
         return {prefix: data}
-    found: dict[str, Any] = {}
+    paths: dict[str, Any] = {}
     for key, value in cast("dict[str, Any]", data).items():
-        found.update(leaves(value, f"{prefix}.{key}" if prefix else str(key)))
-    return found
+        paths.update(leaves(value, f"{prefix}.{key}" if prefix else str(key)))
+    return paths
 
 
 def flatten(config: Mapping[str, object]) -> dict[str, Value]:
     """What has one value in a configuration, by its path; lists are left out."""
-    found = leaves(config)
-    return {path: value for path, value in found.items() if value is None or isinstance(value, int | float | str)}
+    paths = leaves(config)
+    return {path: value for path, value in paths.items() if value is None or isinstance(value, int | float | str)}

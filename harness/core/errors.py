@@ -150,23 +150,23 @@ MOST_LISTED = 30
 """Names that a message lists beside the nearest one."""
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
+def suggestion(name: str, candidates: Iterable[str]) -> str:
     """``"; did you mean 'x'?"`` with the nearest known name, or an empty string when nothing is near."""
     import difflib
 
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name, list(candidates), n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> UnknownNameError:
+def unknown(what: str, name: str, candidates: Iterable[str]) -> UnknownNameError:
     """The error for a name that is in no table: the nearest name, and the list of all while that can be read."""
-    names = sorted(known)
+    names = sorted(candidates)
     return UnknownNameError(f"unknown {what} {name!r}{choices(name, names)}")
 
 
-def choices(name: str, known: Iterable[str]) -> str:
+def choices(name: str, candidates: Iterable[str]) -> str:
     """``"; did you mean 'x'? Known: x, y."``; of a long list only the nearest, or all when nothing is near."""
-    names = list(known)
+    names = list(candidates)
     near = suggestion(name, names)
     if near and len(names) > MOST_LISTED:
         return near

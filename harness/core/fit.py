@@ -77,15 +77,15 @@ def fit_line(points: Sequence[tuple[float, float]]) -> FittedLine | None:
     spread_y = math.fsum((y - mean_y) ** 2 for _, y in points)
     slope = math.fsum((x - mean_x) * (y - mean_y) for x, y in points) / spread_x
     intercept = mean_y - slope * mean_x
-    left = math.fsum((y - intercept - slope * x) ** 2 for x, y in points)
+    residual = math.fsum((y - intercept - slope * x) ** 2 for x, y in points)
     return FittedLine(
         intercept=intercept,
         slope=slope,
         n=n,
         mean_x=mean_x,
         spread_x=spread_x,
-        scatter=math.sqrt(left / (n - 2)) if n > 2 else None,
-        r_squared=1.0 - left / spread_y if spread_y > 0 else 1.0,
+        scatter=math.sqrt(residual / (n - 2)) if n > 2 else None,
+        r_squared=1.0 - residual / spread_y if spread_y > 0 else 1.0,
     )
 
 

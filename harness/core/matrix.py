@@ -107,7 +107,7 @@ class Asks(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class MatrixQuestion:
     """One question to a matrix, and the two sentences one of which its trials decide for.
 
     ``when`` limits it to some cells, ``kinds`` to some failures (none named: any), ``cause`` to one cause, ``phase`` to
@@ -135,7 +135,7 @@ class Matrix:
     space: Space
     description: str = ""
     incident: tuple[str, ...] = ()
-    asks: tuple[Asked, ...] = ()
+    asks: tuple[MatrixQuestion, ...] = ()
     target: str = "nsa"
     command: tuple[str, ...] = ()
     base: Bundle = NOTHING
@@ -176,8 +176,8 @@ class Matrix:
         settings, limits = dict(cell), self.limits
         for row in self.limits_when:
             if row.when.holds(settings):
-                given = {name: getattr(row.limits, name) for name in ("startup_s", "stall_s", "total_s")}
-                limits = replace(limits, **{name: value for name, value in given.items() if value is not None})
+                seconds = {name: getattr(row.limits, name) for name in ("startup_s", "stall_s", "total_s")}
+                limits = replace(limits, **{name: value for name, value in seconds.items() if value is not None})
         return limits
 
     def gpus_at(self, cell: Point) -> int:

@@ -182,7 +182,7 @@ class WatchedJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DevicesSeen:
+class DeviceSample:
     """What one device source saw at one look, and why it could not see the rest."""
 
     gpus: tuple[GpuSample, ...] = ()
@@ -204,7 +204,7 @@ class DeviceSource(Protocol):
         """Whether it is asked at every look, or once before the trial is ended."""
         ...
 
-    def see(self, job: WatchedJob) -> DevicesSeen:
+    def see(self, job: WatchedJob) -> DeviceSample:
         """What there is to see now; a source that has nothing to do with this trial sees nothing and does not fail."""
         ...
 

@@ -151,8 +151,8 @@ class Space:
         Axes that ``cell`` leaves open are left out. Where there is one axis, its value is the name.
         """
         settings = {f.name: f.good for f in self.factors} | dict(cell)
-        told = len(self.factors) == 1
-        changed = [f"{f.name}={_word(settings[f.name])}" for f in self.factors if told or settings[f.name] != f.good]
+        is_one = len(self.factors) == 1
+        changed = [f"{f.name}={_word(settings[f.name])}" for f in self.factors if is_one or settings[f.name] != f.good]
         return ",".join(changed) or "good"
 
 

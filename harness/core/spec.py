@@ -34,13 +34,13 @@ class Effort:
     soft_limit: bool = True
     check_above: int = 0
 
-    def trials_left(self, trials: int) -> int:
+    def remaining_trials(self, trials: int) -> int:
         """How many more may be run after so many."""
         return self.max_trials - trials
 
     def spent(self, *, trials: int, seconds: float) -> str:
         """Which limit a search of so many ``trials`` and ``seconds`` has reached, in words; empty while none is."""
-        if self.trials_left(trials) <= 0:
+        if self.remaining_trials(trials) <= 0:
             return f"the limit of {self.max_trials} trials"
         if self.max_seconds is not None and seconds >= self.max_seconds:
             return f"the limit of {self.max_seconds:g} s of trials"
@@ -49,8 +49,8 @@ class Effort:
     def beyond(self, paid: Iterable[float]) -> Effort:
         """The same limits for what comes on top of trials that earlier runs have ``paid`` so many seconds each for."""
         seconds = tuple(paid)
-        known = {field.name: getattr(self, field.name) for field in fields(Effort)}
-        return EffortBeyond(**known, paid_trials=len(seconds), paid_seconds=sum(seconds)) if seconds else self
+        limits = {field.name: getattr(self, field.name) for field in fields(Effort)}
+        return EffortBeyond(**limits, paid_trials=len(seconds), paid_seconds=sum(seconds)) if seconds else self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class EffortBeyond(Effort):
     paid_trials: int
     paid_seconds: float
 
-    def trials_left(self, trials: int) -> int:
+    def remaining_trials(self, trials: int) -> int:
         """How many more may be run, those that were paid before not counted."""
         return self.max_trials - (trials - self.paid_trials)
 

@@ -18,7 +18,7 @@ from harness.report.text import count, listed, seconds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.core.matrix import Asked
+    from harness.core.matrix import MatrixQuestion
     from harness.core.point import Point
     from harness.core.verdict import Verdict
     from harness.report.findings import Findings
@@ -53,7 +53,7 @@ def answered(findings: Findings) -> tuple[Answered, ...]:
     return tuple(decide[asked.asks](findings, asked) for asked in findings.run.spec.matrix.asks)
 
 
-def _ever(findings: Findings, asked: Asked) -> Answered:
+def _ever(findings: Findings, asked: MatrixQuestion) -> Answered:
     cells = _cells(findings, asked)
     trials = list(chain.from_iterable(cells.values()))
     shown = [trial for trial in trials if _shows(trial, asked)]
@@ -64,7 +64,7 @@ def _ever(findings: Findings, asked: Asked) -> Answered:
     return _never(cells, asked, trials)
 
 
-def _never(cells: dict[Point, Tried], asked: Asked, trials: list[Numbered]) -> Answered:
+def _never(cells: dict[Point, Tried], asked: MatrixQuestion, trials: list[Numbered]) -> Answered:
     """No, of those that got through the phase that is asked about; where none did, that is not known."""
     reached = [trial for trial in trials if trial.verdict.kind is Kind.PASS]
     through = f" that got through {asked.phase}" if asked.phase else ""
@@ -75,7 +75,7 @@ def _never(cells: dict[Point, Tried], asked: Asked, trials: list[Numbered]) -> A
     return _given(asked, NO, f"No {none} in the {passed}{through}.{_not_reached(cells, asked)}", trials)
 
 
-def _always(findings: Findings, asked: Asked) -> Answered:
+def _always(findings: Findings, asked: MatrixQuestion) -> Answered:
     cells = _cells(findings, asked)
     each = passed = judged = 0
     for trials in cells.values():
@@ -91,7 +91,7 @@ def _always(findings: Findings, asked: Asked) -> Answered:
     return _given(asked, YES if each == judged else NO, because, every)
 
 
-def _matters(findings: Findings, asked: Asked) -> Answered:
+def _matters(findings: Findings, asked: MatrixQuestion) -> Answered:
     """By the pairs of cells that differ in the axis and in nothing else; unequal limits decide nothing."""
     every = findings.pairs_along(asked.axis)
     alike, different = _that_hold(every.alike, asked), _that_hold(every.different, asked)
@@ -111,28 +111,28 @@ def _matters(findings: Findings, asked: Asked) -> Answered:
     return _given(asked, NO, because, trials)
 
 
-def _that_hold(pairs: Sequence[Pair], asked: Asked) -> list[Pair]:
+def _that_hold(pairs: Sequence[Pair], asked: MatrixQuestion) -> list[Pair]:
     """The pairs of which both cells are asked about."""
     return [pair for pair in pairs if all(asked.when.holds(dict(cell)) for cell in pair)]
 
 
-def _given(asked: Asked, word: str, because: str, trials: list[Numbered]) -> Answered:
+def _given(asked: MatrixQuestion, word: str, because: str, trials: list[Numbered]) -> Answered:
     says = {YES: asked.yes, NO: asked.no}.get(word, "")
     numbers = tuple(sorted({trial.number for trial in trials}))
     return Answered(asks=asked.asks, word=word, says=says.rstrip(". "), because=because, trials=numbers)
 
 
-def _cells(findings: Findings, asked: Asked) -> dict[Point, Tried]:
+def _cells(findings: Findings, asked: MatrixQuestion) -> dict[Point, Tried]:
     return {cell: trials for cell, trials in findings.by_cell.items() if asked.when.holds(dict(cell))}
 
 
-def _shows(trial: Numbered, asked: Asked) -> bool:
+def _shows(trial: Numbered, asked: MatrixQuestion) -> bool:
     verdict = trial.verdict
     is_kind = verdict.kind in (asked.kinds or FAILURES)
     return is_kind and asked.cause in ("", verdict.cause) and asked.phase in ("", verdict.phase)
 
 
-def _not_reached(cells: dict[Point, Tried], asked: Asked) -> str:
+def _not_reached(cells: dict[Point, Tried], asked: MatrixQuestion) -> str:
     """Cells of which no trial passed, and where they were when they ended."""
     cut = [trials for trials in cells.values() if Kind.PASS not in trials.kinds]
     if not cut:

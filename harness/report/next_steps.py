@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Claim, Finding
-from harness.core.campaign import Met, Task
+from harness.core.campaign import CellStatus, Task
 from harness.core.cause import AxisFinding
 from harness.core.fit import at_least, how_far, times_beyond
 from harness.core.invocation import Invocation
@@ -273,7 +273,7 @@ def _enough_s(findings: Findings) -> int:
 
 
 def _untold(findings: Findings) -> NextStep | None:
-    untold = [r for r in findings.results if r.met is Met.UNTOLD]
+    untold = [r for r in findings.results if r.met is CellStatus.INCONCLUSIVE]
     return (
         NextStep(text=f"See why {count(len(untold), 'cell')} could not be told: {untold[0].name}.") if untold else None
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.core.campaign import Met, Task
+from harness.core.campaign import CellStatus, Task
 from harness.core.cause import AxisFinding, MinimiseFinding
 from harness.core.verdict import Kind
 from harness.report.asked import answered, why_slow
@@ -156,7 +156,7 @@ def _single(findings: Findings) -> str:
 
 def _cells(findings: Findings) -> str:
     total = findings.by_cell
-    left = [r for r in findings.results if r.met in (Met.SKIPPED, Met.NOT_RUN)]
+    left = [r for r in findings.results if r.met in (CellStatus.SKIPPED, CellStatus.NOT_RUN)]
     words: dict[str, int] = {}
     for trials in total.values():
         said = listed(trials.words)
@@ -171,7 +171,7 @@ def _cells(findings: Findings) -> str:
 def _surprises(findings: Findings) -> str:
     """What ended otherwise than expected, unless that is what failed or was slow, which is said anyway."""
     said = set(cells_of((*findings.failed, *findings.slow)))
-    found = [r.cell for r in findings.results if r.met is Met.UNEXPECTED and r.cell not in said]
+    found = [r.cell for r in findings.results if r.met is CellStatus.UNEXPECTED and r.cell not in said]
     return f" Not as expected: {cells_said(findings, found, most=MOST_NAMED)}." if found else ""
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from harness.core.campaign import Met
+from harness.core.campaign import CellStatus
 from harness.core.verdict import Kind
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def words(expected: Expectation | None) -> str:
     return f"{expected.kind} ({expected.signature})" if expected.signature else str(expected.kind)
 
 
-def cell_status(expected: Expectation | None, trials: Sequence[Ended]) -> tuple[Met, str]:
+def cell_status(expected: Expectation | None, trials: Sequence[Ended]) -> tuple[CellStatus, str]:
     """Whether ``trials`` of one cell are what was expected, and why, in one clause. Without a word it must pass.
 
     Trials that the machine spoiled (INFRA) never count. A failure other than the expected one is a surprise, also
@@ -54,29 +54,30 @@ def cell_status(expected: Expectation | None, trials: Sequence[Ended]) -> tuple[
     """
     counted = [trial for trial in trials if trial.kind is not Kind.INFRA]
     if not counted:
-        return (Met.UNTOLD, "the machine spoiled every trial of it") if trials else (Met.NOT_RUN, "")
+        status = CellStatus.INCONCLUSIVE if trials else CellStatus.NOT_RUN
+        return status, "the machine spoiled every trial of it" if trials else ""
     other = Counter(t.words for t in counted if not _is_expected(expected, t) and t.kind is not Kind.PASS)
     surprises = {name: n for name, n in other.items() if not name.startswith(str(Kind.UNRESOLVED))}
     if surprises:
         clause = ", ".join(f"{name} {n} of {len(counted)}" for name, n in surprises.items())
-        return Met.UNEXPECTED, f"{clause}; expected {words(expected)}"
+        return CellStatus.UNEXPECTED, f"{clause}; expected {words(expected)}"
     passes = sum(trial.kind is Kind.PASS for trial in counted)
     if other:
-        return Met.UNTOLD, f"no answer in {len(counted) - passes} of {len(counted)} trials"
+        return CellStatus.INCONCLUSIVE, f"no answer in {len(counted) - passes} of {len(counted)} trials"
     if expected is None or expected.kind is Kind.PASS:
-        return Met.EXPECTED, f"passed {passes} of {len(counted)}"
+        return CellStatus.EXPECTED, f"passed {passes} of {len(counted)}"
     return _failing(expected, passes=passes, failures=len(counted) - passes)
 
 
-def _failing(expected: Expectation, *, passes: int, failures: int) -> tuple[Met, str]:
+def _failing(expected: Expectation, *, passes: int, failures: int) -> tuple[CellStatus, str]:
     of = f"{failures} of {passes + failures}"
     if failures and (not passes or expected.rate < 1):
-        return Met.EXPECTED, f"{words(expected)} {of}"
+        return CellStatus.EXPECTED, f"{words(expected)} {of}"
     why = (
         f"{words(expected)} in {of} only; every trial was expected to" if failures else f"passed, {words(expected)} was"
     )
     why = why if failures else f"{why} expected"
-    return (Met.UNEXPECTED if expected.strict else Met.EXPECTED), why
+    return (CellStatus.UNEXPECTED if expected.strict else CellStatus.EXPECTED), why
 
 
 def _is_expected(expected: Expectation | None, trial: Ended) -> bool:

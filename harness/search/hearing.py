@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from harness.core.campaign import Said
+from harness.core.campaign import Override
 from harness.core.verdict import Kind
 from harness.search.strategies import tell
 
@@ -26,9 +26,9 @@ class Hearing:
         self.infra_retries = infra_retries
         self._spoiled: Counter[Point] = Counter()
 
-    def hear(self, fact: TrialRecord | Said) -> bool:
+    def hear(self, fact: TrialRecord | Override) -> bool:
         """Take in one fact; whether the search was told."""
-        if isinstance(fact, Said):
+        if isinstance(fact, Override):
             self.search.tell(cell=fact.cell, answer=fact.answer, seconds=0.0)
             return True
         if fact.trial.is_control:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
-from harness.core.campaign import Met, Task
+from harness.core.campaign import CellStatus, Task
 from harness.core.errors import SpecError
 from harness.core.verdict import Kind
 from harness.search.along import Along
@@ -110,6 +110,6 @@ def conclude(search: Search, answer: CampaignAnswer) -> CampaignAnswer:
 
 
 def _tally(answer: CampaignAnswer) -> str:
-    numbers = [(status, sum(result.met is status for result in answer.cells)) for status in Met]
+    numbers = [(status, sum(result.met is status for result in answer.cells)) for status in CellStatus]
     parts = [f"{n} {status}" for status, n in numbers if n]
     return f"{len(answer.cells)} cells: {', '.join(parts)}" if parts else "no cell was selected"

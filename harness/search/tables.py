@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from harness.core.campaign import AxisFit, CellResult, FailureTable, Met
+from harness.core.campaign import AxisFit, CellResult, CellStatus, FailureTable
 from harness.core.cause import CellCount
 from harness.core.point import AxisType, Point
 from harness.core.verdict import NEVER_ENDED_WELL, Answer, Kind
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Mapping, Sequence
 
-    from harness.core.campaign import Said
+    from harness.core.campaign import Override
     from harness.core.matrix import Matrix
     from harness.core.record import TrialRecord
     from harness.core.space import Space
@@ -39,7 +39,7 @@ class Facts:
     names: Mapping[str, tuple[str, ...]]
     ran: Mapping[str, str]
     predicted_s: Mapping[Point, float]
-    overrides: Mapping[Point, Said]
+    overrides: Mapping[Point, Override]
 
     def of(self, cell: Point) -> tuple[TrialRecord, ...]:
         """The trials of one cell."""
@@ -68,7 +68,8 @@ def _result(matrix: Matrix, cell: Point, facts: Facts, *, today: dt.date) -> Cel
     status, because = cell_status(expected, ended)
     override = facts.overrides.get(cell)
     if override is not None and not records:
-        status, because = (Met.SKIPPED if override.answer is Answer.UNRESOLVED else Met.NOT_RUN), override.why
+        status = CellStatus.SKIPPED if override.answer is Answer.UNRESOLVED else CellStatus.NOT_RUN
+        because = override.why
     seconds = sum(record.outcome.duration_s for record in records)
     failed = [e.words for e in ended if e.kind not in (Kind.PASS, Kind.INFRA)]
     return CellResult(

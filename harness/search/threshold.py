@@ -148,7 +148,7 @@ class ThresholdSearch:
         The way to the bracket is one question at a time: a wrong guess there would pay for a whole failure. The
         passes of a certificate and the failure that confirms do not wait for each other.
         """
-        most = min(most, self.effort.trials_left(self.trials))
+        most = min(most, self.effort.remaining_trials(self.trials))
         if self._next is None or most < 1:
             return ()
         if most == 1 or self._next.role == "search":

@@ -12,11 +12,11 @@ from harness.core.command_line import placeholders
 from harness.core.errors import SpecError, suggestion, unknown
 from harness.core.matrix import (
     EVERYWHERE,
-    Asked,
     Asks,
     Expectation,
     LimitsWhen,
     Matrix,
+    MatrixQuestion,
     MatrixStrategy,
     Resources,
     SearchEntry,
@@ -154,7 +154,7 @@ def _check_places(command: Sequence[str], axes: Mapping[str, Axis]) -> None:
             raise SpecError(f"{{{name}}} is no axis without apply; for a literal {{{name}}} write {{{{{name}}}}}")
 
 
-def _question(i: int, keys: Any, axes: Mapping[str, Axis], lines: Lines) -> Asked:
+def _question(i: int, keys: Any, axes: Mapping[str, Axis], lines: Lines) -> MatrixQuestion:
     """A question: exactly one of ever, always and matters."""
     asks = [ask for ask in Asks if getattr(keys, ask.value) is not None]
     with at(lines.place("asks", i)):
@@ -163,7 +163,7 @@ def _question(i: int, keys: Any, axes: Mapping[str, Axis], lines: Lines) -> Aske
         if keys.matters is not None and keys.matters not in axes:
             raise unknown("axis", keys.matters, axes)
         kinds: list[str] = keys.ever or keys.always or []
-        return Asked(
+        return MatrixQuestion(
             asks=asks[0],
             yes=keys.yes,
             no=keys.no,

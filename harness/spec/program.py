@@ -7,7 +7,7 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.core.command_line import PYTHON, flag, placeholders, taken_away
+from harness.core.command_line import PYTHON, flag, placeholders, removable_variables
 from harness.core.errors import CommandError, suggestion
 from harness.core.matrix import Matrix
 from harness.core.point import Axis, AxisType
@@ -58,7 +58,7 @@ def program_matrix(
     _check_places(places, varied={*names, *flags}, fixed=fixed)
     if not factors:
         raise CommandError(f"nothing to vary: {_example(places)}")
-    for name, place in taken_away(command):
+    for name, place in removable_variables(command):
         if name in environ and place not in fixed:
             raise CommandError(
                 f"{name} is set in this shell, so leaving it out would not take it away; "

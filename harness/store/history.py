@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from harness.core.campaign import CampaignAnswer, CampaignSpec, Said
+from harness.core.campaign import CampaignAnswer, CampaignSpec, Override
 from harness.core.codec import from_json
 from harness.core.errors import DamagedError, JournalError, SpecError, StoreError
 from harness.core.invocation import Invocation  # noqa: TC001 - read back by its type
@@ -45,7 +45,7 @@ class History:
         self._records: dict[str, TrialRecord] = {}
         self._pending: dict[str, Trial] = {}
         self._reused: dict[str, TrialRecord] = {}
-        self._facts: list[TrialRecord | Said] = []
+        self._facts: list[TrialRecord | Override] = []
         self._undone: list[TrialRecord] = []
         self.notes: list[str] = []
         self._end: _End | None = None
@@ -98,7 +98,7 @@ class History:
             return here
         return layout.trial(self.run_dir.parent / self._reused[key].run, key)
 
-    def facts(self) -> tuple[TrialRecord | Said, ...]:
+    def facts(self) -> tuple[TrialRecord | Override, ...]:
         """Everything that a search is to be told, in order: trials, also those taken over, and what users said."""
         return tuple(self._facts)
 
@@ -148,7 +148,7 @@ class History:
                 self._reused[record.trial.key] = record
                 self._facts.append(record)
             case "said":
-                self._facts.append(from_json(Said, line.data))
+                self._facts.append(from_json(Override, line.data))
                 self._end = None
             case "undo":
                 self._undo(int(line.data["count"]))

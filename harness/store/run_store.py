@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.boundary import PlanEstimate
-    from harness.core.campaign import CampaignAnswer, CampaignSpec, Said
+    from harness.core.campaign import CampaignAnswer, CampaignSpec, Override
     from harness.core.evidence import Evidence
     from harness.core.invocation import Invocation
     from harness.core.ports import CellRequest, Clock
@@ -193,7 +193,7 @@ class RunStore:
         link_files(layout.trial(self.run_dir.parent / record.run, key), layout.trial(self.run_dir, key))
         self._append("reuse", {"record": to_json(record), "run": record.run})
 
-    def facts(self) -> tuple[TrialRecord | Said, ...]:
+    def facts(self) -> tuple[TrialRecord | Override, ...]:
         """Everything that a search is to be told, in order: trials, also those taken over, and what users said."""
         return self._history.facts()
 
@@ -201,7 +201,7 @@ class RunStore:
         """Trials that a user took back."""
         return self._history.undone()
 
-    def add_override(self, override: Said) -> None:
+    def add_override(self, override: Override) -> None:
         """Journal an answer that no trial gave."""
         self._append("said", to_json(override))
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from harness.core.devices import GpuSample, RasReport
     from harness.core.evidence import SourceFailure
-    from harness.core.ports import DeviceSource, DevicesSeen, WatchedJob
+    from harness.core.ports import DeviceSample, DeviceSource, WatchedJob
 
 FIRST_SAMPLES, LAST_SAMPLES = 16, 64
 
@@ -69,7 +69,7 @@ class Devices:
         """Each reason why a source could not be used, once."""
         return tuple(self._failures.values())
 
-    def _keep(self, seen: DevicesSeen) -> None:
+    def _keep(self, seen: DeviceSample) -> None:
         for gpu in seen.gpus:
             self._gpus.add(replace(gpu, id=f"gpu-{self._gpus.total + 1}"))
         for item in (*seen.collectives, *seen.ras):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from harness.core.devices import GpuProcess, GpuSample
 from harness.core.evidence import SourceFailure
-from harness.core.ports import DevicesSeen
+from harness.core.ports import DeviceSample
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,10 +47,10 @@ class Nvml:
         self._why = ""
         self._why_no_xids = ""
 
-    def see(self, job: WatchedJob) -> DevicesSeen:
+    def see(self, job: WatchedJob) -> DeviceSample:
         """The GPUs now."""
         if not self._has_driver:
-            return DevicesSeen()
+            return DeviceSample()
         if not self._why:
             try:
                 samples = _bounded(lambda: self._samples(job), limit_s=self._limit_s)
@@ -61,8 +61,8 @@ class Nvml:
             except Exception as error:  # noqa: BLE001 - the library's errors are made at run time, one class per code
                 self._why = f"NVML: {error or type(error).__name__}"
             else:
-                return DevicesSeen(gpus=samples, failures=self._failures(self._why_no_xids))
-        return DevicesSeen(failures=self._failures(self._why))
+                return DeviceSample(gpus=samples, failures=self._failures(self._why_no_xids))
+        return DeviceSample(failures=self._failures(self._why))
 
     def uuids(self) -> tuple[str, ...]:
         """The UUID of every GPU, by number; empty where no driver tells."""

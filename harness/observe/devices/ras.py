@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.devices import RasReport
 from harness.core.evidence import SourceFailure
-from harness.core.ports import DevicesSeen
+from harness.core.ports import DeviceSample
 
 if TYPE_CHECKING:
     from harness.core.ports import WatchedJob
@@ -55,10 +55,10 @@ class NcclRas:
         self._proc = proc
         self._is_mute = False
 
-    def see(self, job: WatchedJob) -> DevicesSeen:
+    def see(self, job: WatchedJob) -> DeviceSample:
         """Its verbose status; nothing for a job that uses no NCCL (nobody listens)."""
         if job.world < 2 or self._is_mute:
-            return DevicesSeen()
+            return DeviceSample()
         port = self._address[1]
         try:
             sockets = self._listening(port)
@@ -66,17 +66,17 @@ class NcclRas:
                 return self._cannot(f"port {port} is another job's: only the first on a machine answers there")
             text = ask(self._address)
         except ConnectionRefusedError:
-            return DevicesSeen()
+            return DeviceSample()
         except TimeoutError:
             # With a rank that is stopped it takes its time for nothing, and would again.
             self._is_mute = True
             return self._cannot(f"port {port}: no answer within {ANSWER_S + 1} s")
         except (OSError, ValueError) as error:
             return self._cannot(f"port {port}: {error or type(error).__name__}")
-        return DevicesSeen(ras=(parse_ras(text, t_s=job.t_s),))
+        return DeviceSample(ras=(parse_ras(text, t_s=job.t_s),))
 
-    def _cannot(self, reason: str) -> DevicesSeen:
-        return DevicesSeen(failures=(SourceFailure(id="", source=self.name, reason=reason),))
+    def _cannot(self, reason: str) -> DeviceSample:
+        return DeviceSample(failures=(SourceFailure(id="", source=self.name, reason=reason),))
 
     def _listening(self, port: int) -> set[str]:
         """The sockets of this machine that take connections on ``port``, as the kernel numbers them."""

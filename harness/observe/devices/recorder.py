@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from harness.clock import WallClock
 from harness.core.evidence import SourceFailure
-from harness.core.ports import DevicesSeen
+from harness.core.ports import DeviceSample
 from harness.observe.devices.parse_recorder import parse_recorder
 from harness.observe.devices.plain_pickle import MAX_BYTES
 from harness.observe.proc import Proc
@@ -49,10 +49,10 @@ class FlightRecorder:
     def __init__(self, *, clock: Clock | None = None, proc: Proc | None = None) -> None:
         self._clock, self._proc = clock or WallClock(), proc or Proc()
 
-    def see(self, job: WatchedJob) -> DevicesSeen:
+    def see(self, job: WatchedJob) -> DeviceSample:
         """The last operations of every rank that answers, and why the others did not."""
         if job.world < 2:
-            return DevicesSeen()
+            return DeviceSample()
         found: dict[int, CollectiveState] = {}
         reasons: dict[int, str] = {}
         for rank in range(job.world):
@@ -70,7 +70,7 @@ class FlightRecorder:
             for rank, reason in sorted(reasons.items())
             if rank not in found
         )
-        return DevicesSeen(collectives=tuple(found[rank] for rank in sorted(found)), failures=failures)
+        return DeviceSample(collectives=tuple(found[rank] for rank in sorted(found)), failures=failures)
 
     def close(self) -> None:
         """Nothing is held open between two questions."""

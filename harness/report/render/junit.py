@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
-from harness.core.campaign import Met
+from harness.core.campaign import CellStatus
 from harness.core.verdict import Answer, Kind
 from harness.report.clean import clean
 from harness.report.text import listed
@@ -103,13 +103,13 @@ def _of_result(result: CellResult, trials: Tried) -> TestCase:
 def _outcome(result: CellResult, wrong: Sequence[Numbered]) -> tuple[str, str]:
     """What a cell is in a suite, and why."""
     match result.met:
-        case Met.EXPECTED:
+        case CellStatus.EXPECTED:
             return "", ""
-        case Met.UNEXPECTED:
+        case CellStatus.UNEXPECTED:
             return "failure", f"expected {result.expected}: {result.because or _verdicts(wrong)}"
-        case Met.UNTOLD:
+        case CellStatus.INCONCLUSIVE:
             return "error", result.because
-        case Met.SKIPPED | Met.NOT_RUN:
+        case CellStatus.SKIPPED | CellStatus.NOT_RUN:
             return "skipped", result.because or result.met.value
 
 

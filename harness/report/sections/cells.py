@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from harness.core.campaign import Met
+from harness.core.campaign import CellStatus
 from harness.core.ports import Block
 from harness.report.text import code, count, details, listed, md, seconds, table
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 OPEN = 40
 """Up to this many cells stand open; of more only those that did not pass as expected, the others folded."""
 
-SIGN = {Met.EXPECTED: "as expected", Met.UNEXPECTED: "**not as expected**", Met.UNTOLD: "not told",
-        Met.SKIPPED: "skipped", Met.NOT_RUN: "not run"}  # fmt: skip
+SIGN = {CellStatus.EXPECTED: "as expected", CellStatus.UNEXPECTED: "**not as expected**", CellStatus.SKIPPED: "skipped",
+        CellStatus.INCONCLUSIVE: "not told", CellStatus.NOT_RUN: "not run"}  # fmt: skip
 
 
 def section(findings: Findings, run_dir: Path) -> Block | None:
@@ -29,7 +29,8 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
     if not found:
         return _without_answer(findings)
     expects = bool(findings.run.spec.matrix.expect)
-    first = tuple(sorted(found, key=lambda r: (r.met is not Met.UNEXPECTED, not r.count.bad, r.met is not Met.UNTOLD)))
+    bad, unclear = CellStatus.UNEXPECTED, CellStatus.INCONCLUSIVE
+    first = tuple(sorted(found, key=lambda r: (r.met is not bad, not r.count.bad, r.met is not unclear)))
     text = _table(first, expects=expects) if len(found) <= OPEN else _folded(first, expects=expects)
     return Block(title="Cells", markdown=text)
 
@@ -39,7 +40,7 @@ def _folded(rows: tuple[CellResult, ...], *, expects: bool) -> str:
     loud: list[CellResult] = []
     quiet: list[CellResult] = []
     for row in rows:
-        (loud if row.met is not Met.EXPECTED or row.count.bad else quiet).append(row)
+        (loud if row.met is not CellStatus.EXPECTED or row.count.bad else quiet).append(row)
     parts = [_counts(rows)] if expects else []
     if loud:
         parts.append(_table(loud[:OPEN], expects=expects))
@@ -54,7 +55,7 @@ def _folded(rows: tuple[CellResult, ...], *, expects: bool) -> str:
 
 def _counts(found: Sequence[CellResult]) -> str:
     by_met = Counter(result.met for result in found)
-    return f"{count(len(found), 'cell')}: {listed(f'{by_met[met]} {met.value}' for met in Met if by_met[met])}."
+    return f"{count(len(found), 'cell')}: {listed(f'{by_met[met]} {met.value}' for met in CellStatus if by_met[met])}."
 
 
 def _table(rows: Sequence[CellResult], *, expects: bool) -> str:
@@ -72,7 +73,7 @@ def _row(row: CellResult, *, expects: bool) -> tuple[str, ...]:
     seen = md(listed(f"{n} {word}" for word, n in row.seen)) or SIGN[row.met]
     issue = f" ({md(row.issue)})" if row.issue else ""
     expected = (f"{md(row.expected)}{issue}", SIGN[row.met]) if expects else ()
-    why = "" if row.met in (Met.EXPECTED, Met.UNEXPECTED) else md(row.because)
+    why = "" if row.met in (CellStatus.EXPECTED, CellStatus.UNEXPECTED) else md(row.because)
     return (seen, code(row.name), seconds(row.seconds) if row.seconds else "-", *expected, why)
 
 

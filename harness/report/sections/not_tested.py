@@ -6,7 +6,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING
 
-from harness.core.campaign import Met
+from harness.core.campaign import CellStatus
 from harness.core.cause import AxisFinding
 from harness.core.dotted import leaves
 from harness.core.ports import Block
@@ -109,7 +109,7 @@ def gaps_of_cells(findings: Findings) -> list[str]:
     product = math.prod(len(f.axis.values) for f in space.factors)
     if not findings.is_single:
         gaps.append(_coverage(findings, tried=len(tried), product=product))
-    not_run = [r.name for r in findings.results if r.met in (Met.NOT_RUN, Met.SKIPPED)]
+    not_run = [r.name for r in findings.results if r.met in (CellStatus.NOT_RUN, CellStatus.SKIPPED)]
     if not_run:
         gaps.append(f"Asked for and not run: {md(listed(not_run, most=6))}.")
     untold = {v.axis for t in findings.answer.failures for v in t.axes if v.finding is AxisFinding.UNTESTED}

@@ -17,7 +17,7 @@ from fake_clock import FakeClock
 from harness import attempts
 from harness.campaign import Campaign
 from harness.conduct import Conducted, Parts
-from harness.core.campaign import CampaignSpec, Met, Said, Task
+from harness.core.campaign import CampaignSpec, CellStatus, Override, Task
 from harness.core.cause import AxisFinding
 from harness.core.evidence import Evidence, LogTail, Measurement
 from harness.core.matrix import Expectation, Matrix, Resources, SignatureSpec
@@ -143,7 +143,7 @@ def test_each_cell_is_run_as_often_as_asked_round_by_round(world: World):
     run = world.ask(Task.CELLS, cells=cells({}, {"n_layers": 2}), passes=2)
 
     assert [(t.point.get("n_layers"), t.repeat) for t in world.ran] == [(1, 0), (2, 0), (1, 1), (2, 1)]
-    assert [result.met for result in run.answer.cells] == [Met.EXPECTED, Met.EXPECTED]
+    assert [result.met for result in run.answer.cells] == [CellStatus.EXPECTED, CellStatus.EXPECTED]
     assert run.ended == "answered"
 
 
@@ -153,7 +153,7 @@ def test_a_failure_nobody_expected_is_a_surprise_and_an_expected_one_is_not(worl
     run = world.ask(Task.CELLS, matrix=replace(MATRIX, expect=(known,)), cells=cells({"n_layers": 3}, {"n_layers": 4}))
 
     three, four = run.answer.cells
-    assert (three.met, four.met) == (Met.UNEXPECTED, Met.EXPECTED)
+    assert (three.met, four.met) == (CellStatus.UNEXPECTED, CellStatus.EXPECTED)
     assert three.because == "HANG (deadlock) 1 of 1; expected PASS"
     assert run.answer.surprises == (three,)
 
@@ -168,7 +168,7 @@ def test_another_failure_of_the_same_kind_is_not_taken_for_the_named_one(world: 
         Task.CELLS, matrix=matrix, cells=cells({"n_layers": 2, "tied": True}, {"n_layers": 3, "tied": True})
     )
 
-    assert [result.met for result in run.answer.cells] == [Met.EXPECTED, Met.UNEXPECTED]
+    assert [result.met for result in run.answer.cells] == [CellStatus.EXPECTED, CellStatus.UNEXPECTED]
     assert run.answer.cells[0].failure == "CRASH (ready-twice)"
     assert [(table.failure, table.trials) for table in run.answer.failures] == [
         ("CRASH (ready-twice)", 1),
@@ -179,14 +179,14 @@ def test_another_failure_of_the_same_kind_is_not_taken_for_the_named_one(world: 
 @pytest.mark.parametrize(
     ("expectation", "met"),
     [
-        ({"strict": True}, Met.UNEXPECTED),
-        ({"strict": False}, Met.EXPECTED),
-        ({"strict": True, "until": dt.date(2025, 1, 1)}, Met.EXPECTED),
-        ({"strict": True, "since": dt.date(2999, 1, 1)}, Met.EXPECTED),
+        ({"strict": True}, CellStatus.UNEXPECTED),
+        ({"strict": False}, CellStatus.EXPECTED),
+        ({"strict": True, "until": dt.date(2025, 1, 1)}, CellStatus.EXPECTED),
+        ({"strict": True, "since": dt.date(2999, 1, 1)}, CellStatus.EXPECTED),
     ],
 )
 def test_a_pass_where_a_failure_was_expected_is_a_surprise_only_if_that_is_strict_and_in_force(
-    world: World, expectation: dict, met: Met
+    world: World, expectation: dict, met: CellStatus
 ):
     known = Expectation(when=where(n_layers=(2,)), kind=Kind.HANG, **expectation)
     run = world.ask(Task.CELLS, matrix=replace(MATRIX, expect=(known,)), cells=cells({"n_layers": 2}))
@@ -207,7 +207,7 @@ def test_a_cell_that_could_not_pass_within_its_limit_is_skipped_and_not_called_h
 
     assert [trial.point.get("n_layers") for trial in world.ran] == [1, 2, 3, 4]
     six = run.answer.cells[-1]
-    assert (six.met, six.name) == (Met.SKIPPED, "n_layers=6")
+    assert (six.met, six.name) == (CellStatus.SKIPPED, "n_layers=6")
     assert "24 s to pass" in six.because
     assert "could not tell slow from hung" in six.because
     assert six.predicted_s == pytest.approx(24.0)
@@ -230,7 +230,7 @@ def test_what_the_machine_spoiled_is_run_again_and_never_counted(world: World):
     world.script = lambda trial: ended(next(spoiled))
     run = world.ask(Task.CELLS, cells=cells({}))
     assert len(world.ran) == 3
-    assert (run.answer.cells[0].met, run.answer.cells[0].count.good) == (Met.EXPECTED, 1)
+    assert (run.answer.cells[0].met, run.answer.cells[0].count.good) == (CellStatus.EXPECTED, 1)
 
 
 def test_gpu_seconds_end_the_run_with_a_partial_answer(world: World):
@@ -242,7 +242,7 @@ def test_gpu_seconds_end_the_run_with_a_partial_answer(world: World):
     with RunStore.create(world.runs, spec=question, machine=MACHINE, code="c", argv=(), clock=world.clock) as store:
         run = Campaign(store=store, parts=world.parts, screen=Silent(), gpus=("0", "1")).run()  # pyright: ignore[reportArgumentType]
     assert (len(run.records), run.ended, run.answer.gpu_seconds) == (2, "budget used up", 4.0)
-    assert run.answer.cells[-1].met is Met.NOT_RUN
+    assert run.answer.cells[-1].met is CellStatus.NOT_RUN
 
 
 # --- Searches ------------------------------------------------------------------------------------------------------
@@ -385,10 +385,10 @@ def test_a_cell_that_somebody_skipped_is_not_run_and_says_who_skipped_it(world: 
     with RunStore.open(world.run_dir, clock=world.clock) as store:
         store.add_undo(1)
         store.add_override(
-            Said(cell=SPACE.cell({"n_layers": 2}), answer=Answer.UNRESOLVED, by="a user", why="known to be broken")
+            Override(cell=SPACE.cell({"n_layers": 2}), answer=Answer.UNRESOLVED, by="a user", why="known to be broken")
         )
     run = world.resume()
-    assert run.answer.cells[1].met is Met.SKIPPED
+    assert run.answer.cells[1].met is CellStatus.SKIPPED
     assert run.answer.cells[1].said == "a user: known to be broken"
 
 
@@ -461,7 +461,7 @@ def test_how_long_a_cell_takes_is_learned_across_runs_and_code(world: World):
     with RunStore.create(world.runs, spec=question, machine=MACHINE, code="new", argv=(), clock=world.clock) as store:
         run = Campaign(store=store, parts=world.parts, screen=Silent()).run()  # pyright: ignore[reportArgumentType]
     assert run.records == ()
-    assert run.answer.cells[0].met is Met.SKIPPED
+    assert run.answer.cells[0].met is CellStatus.SKIPPED
 
 
 # --- Side by side --------------------------------------------------------------------------------------------------
@@ -513,7 +513,7 @@ def test_cells_run_side_by_side_on_gpus_of_their_own_among_those_inherited(
     matrix = replace(MATRIX, resources=(Resources(gpus=2),))
     run = side_by_side(world, matrix, lanes=2, gpus=("3", "5", "6", "7"), n=4)
     assert sorted(gate.seen) == [("3", "5"), ("3", "5"), ("6", "7"), ("6", "7")]
-    assert [result.met for result in run.answer.cells] == [Met.EXPECTED] * 4
+    assert [result.met for result in run.answer.cells] == [CellStatus.EXPECTED] * 4
 
 
 def test_gpus_that_another_controller_has_are_left_to_it(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -526,7 +526,7 @@ def test_gpus_that_another_controller_has_are_left_to_it(world: World, monkeypat
     with claims().gpus(1, among=("3",)):
         run = side_by_side(world, matrix, lanes=2, gpus=("3", "5"), n=3, claims=claims())
     assert gate.seen == [("5",)] * 3, "one lane had nothing to run on"
-    assert [result.met for result in run.answer.cells] == [Met.EXPECTED] * 3
+    assert [result.met for result in run.answer.cells] == [CellStatus.EXPECTED] * 3
     (journal,) = world.runs.glob("*/journal.jsonl")
     events = [json.loads(line) for line in journal.read_text().splitlines()]
     assert [event["data"]["gpus"] for event in events if event["event"] == "decision"] == [["5"]] * 3
@@ -563,7 +563,7 @@ def test_a_stranger_on_the_gpu_spoils_the_trial(world: World):
     run = side_by_side(world, matrix, lanes=1, gpus=("0",), n=1, strangers="PID 7 on GPU 0")
     assert {record.verdict.rule for record in run.records} == {"contaminated"}
     assert world.ran == [], "it was not even begun"
-    assert run.answer.cells[0].met is Met.UNTOLD
+    assert run.answer.cells[0].met is CellStatus.INCONCLUSIVE
 
 
 def test_a_certificate_is_earned_side_by_side(world: World):

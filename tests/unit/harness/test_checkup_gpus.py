@@ -7,7 +7,7 @@ import pytest
 import harness.checkup as checkup
 from harness.core.devices import GpuProcess, GpuSample
 from harness.core.evidence import SourceFailure
-from harness.core.ports import DevicesSeen
+from harness.core.ports import DeviceSample
 
 GPU = GpuSample(
     id="", t_s=0.0, index=0, name="NVIDIA H200", utilisation=0, memory_used_bytes=4 << 20,
@@ -19,7 +19,7 @@ REFUSED = SourceFailure(id="", source="nvml", reason="nvidia-ml-py is not instal
 
 @pytest.fixture
 def seen(monkeypatch):
-    def answer(found: DevicesSeen) -> checkup.CheckResult:
+    def answer(found: DeviceSample) -> checkup.CheckResult:
         monkeypatch.setattr(checkup.Nvml, "see", lambda self, job: found)
         return checkup._gpus()
 
@@ -27,22 +27,22 @@ def seen(monkeypatch):
 
 
 def test_a_machine_without_gpus_is_in_order(seen):
-    assert (seen(DevicesSeen()).level, seen(DevicesSeen()).seen) == ("ok", "no NVIDIA driver")
+    assert (seen(DeviceSample()).level, seen(DeviceSample()).seen) == ("ok", "no NVIDIA driver")
 
 
 def test_a_free_gpu_is_described(seen):
-    finding = seen(DevicesSeen(gpus=(GPU,)))
+    finding = seen(DeviceSample(gpus=(GPU,)))
     assert (finding.level, finding.seen) == ("ok", "0: NVIDIA H200, 4 of 143771 MiB used, 0 %")
 
 
 def test_a_gpu_in_use_is_a_warning_with_the_process_and_what_to_do(seen):
-    finding = seen(DevicesSeen(gpus=(GPU, BUSY)))
+    finding = seen(DeviceSample(gpus=(GPU, BUSY)))
     assert finding.level == "warn"
     assert "in use by GPU 1: PID 77" in finding.seen
     assert "choose another GPU" in finding.next
 
 
 def test_a_gpu_that_cannot_be_seen_says_why(seen):
-    finding = seen(DevicesSeen(failures=(REFUSED,)))
+    finding = seen(DeviceSample(failures=(REFUSED,)))
     assert finding.level == "warn"
     assert finding.seen == f"not seen: {REFUSED.reason}"

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from fake_clock import FakeClock
 from harness.cli.main import main
-from harness.core.campaign import CampaignSpec, Said, Task
+from harness.core.campaign import CampaignSpec, Override, Task
 from harness.core.evidence import Measurement
 from harness.core.matrix import Matrix
 from harness.core.outcome import Ending, Exit, Outcome
@@ -135,7 +135,7 @@ def test_undo_takes_back_and_the_search_asks_that_again(runs: Path):
 def test_mark_and_skip_count_as_answers_with_their_author(runs: Path):
     verb(runs, "mark", "n_layers=2", "pass", "--why", "seen yesterday")
     verb(runs, "skip", "n_layers=3")
-    said = [fact for fact in facts(runs) if isinstance(fact, Said)]
+    said = [fact for fact in facts(runs) if isinstance(fact, Override)]
     assert [(fact.answer, fact.by) for fact in said] == [(Answer.GOOD, "a user"), (Answer.UNRESOLVED, "a user")]
     assert "said: n_layers=2: good, by a user: seen yesterday" in verb(runs, "status").output
     assert "nearest" not in verb(runs, "mark", "n_layers=7", "pass", check=2).output

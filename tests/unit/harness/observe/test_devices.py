@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from fake_clock import FakeClock
 from harness.core.devices import CollectiveState, GpuSample, RasReport
 from harness.core.evidence import SourceFailure
-from harness.core.ports import DevicesSeen, WatchedJob
+from harness.core.ports import DeviceSample, WatchedJob
 from harness.observe.devices.devices import Devices
 from harness.observe.devices.nvml import Nvml
 from harness.observe.devices.parse_recorder import KEPT, parse_recorder
@@ -354,7 +354,7 @@ def test_a_recorder_that_takes_its_time_is_not_waited_for_for_ever(tmp_path):
 
 
 def test_a_trial_of_one_process_has_no_flight_recorder_to_ask():
-    assert FlightRecorder().see(job(ranks={0: 1})) == DevicesSeen()
+    assert FlightRecorder().see(job(ranks={0: 1})) == DeviceSample()
 
 
 # --- NVML ----------------------------------------------------------------------------------------------------------
@@ -480,7 +480,7 @@ def test_nothing_is_given_back_that_was_never_opened():
 
 
 def test_a_machine_without_a_driver_has_nothing_to_say_and_nothing_to_complain_about():
-    assert Nvml(driver=False).see(job()) == DevicesSeen()
+    assert Nvml(driver=False).see(job()) == DeviceSample()
 
 
 def test_a_card_that_reports_no_faults_says_so_beside_its_samples():
@@ -572,7 +572,7 @@ def test_ras_that_gave_no_answer_is_not_asked_again(monkeypatch):
         ras = NcclRas(address=mute.getsockname())
         assert "no answer within" in ras.see(OURS).failures[0].reason
         mute.accept()[0].close()
-        assert ras.see(OURS) == DevicesSeen()
+        assert ras.see(OURS) == DeviceSample()
         mute.settimeout(0.0)
         with pytest.raises(BlockingIOError):
             mute.accept()
@@ -596,7 +596,7 @@ def test_the_ras_of_another_job_is_no_witness():
 def test_a_job_without_nccl_has_no_ras_to_complain_about():
     with ras_service([b""]) as address:
         NcclRas(address=address).see(OURS)
-    assert NcclRas(address=address).see(OURS) == DevicesSeen()
+    assert NcclRas(address=address).see(OURS) == DeviceSample()
 
 
 def test_a_healthy_answer_complains_about_nothing():
@@ -608,10 +608,10 @@ def test_a_healthy_answer_complains_about_nothing():
 
 
 class Source:
-    def __init__(self, name: str, *answers: DevicesSeen, repeated: bool) -> None:
+    def __init__(self, name: str, *answers: DeviceSample, repeated: bool) -> None:
         self.name, self.repeated, self._answers = name, repeated, list(answers)
 
-    def see(self, job: WatchedJob) -> DevicesSeen:
+    def see(self, job: WatchedJob) -> DeviceSample:
         return self._answers.pop(0)
 
     def close(self) -> None:
@@ -623,8 +623,8 @@ def test_samples_are_numbered_and_each_reason_is_kept_once():
     failed = SourceFailure(id="", source="nvml", reason="no")
     devices = Devices(
         (
-            Source("nvml", *[DevicesSeen(gpus=(gpu, gpu), failures=(failed,))] * 2, repeated=True),
-            Source("recorder", DevicesSeen(collectives=(held(0, entry(1)),)), repeated=False),
+            Source("nvml", *[DeviceSample(gpus=(gpu, gpu), failures=(failed,))] * 2, repeated=True),
+            Source("recorder", DeviceSample(collectives=(held(0, entry(1)),)), repeated=False),
         )
     )
     devices.look(job())
@@ -637,7 +637,7 @@ def test_samples_are_numbered_and_each_reason_is_kept_once():
 
 def test_of_several_dumps_of_a_rank_the_last_is_kept():
     first, last = held(0, entry(1)), held(0, entry(1), entry(2))
-    seen = [DevicesSeen(collectives=(state,), ras=(RasReport(id="", t_s=1.0, text=""),)) for state in (first, last)]
+    seen = [DeviceSample(collectives=(state,), ras=(RasReport(id="", t_s=1.0, text=""),)) for state in (first, last)]
     devices = Devices((Source("recorder", *seen, repeated=False),))
     devices.dump(job())
     devices.dump(job())

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from harness.core.devices import GpuProcess, GpuSample
-from harness.core.ports import DevicesSeen
+from harness.core.ports import DeviceSample
 from harness.observe.neighbours import Neighbours, visible_gpus
 
 
 class Driver:
     """NVML with one process on GPU 3."""
 
-    def see(self, _: object) -> DevicesSeen:
+    def see(self, _: object) -> DeviceSample:
         busy = (GpuProcess(pid=77, ours=None, memory_bytes=2_000_000_000),)
-        return DevicesSeen(
+        return DeviceSample(
             gpus=(
                 GpuSample(id="gpu-1", t_s=0.0, index=2, name="H200"),
                 GpuSample(id="gpu-2", t_s=0.0, index=3, name="H200", processes=busy),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.core.boundary import Boundary, Finding
-from harness.core.campaign import CampaignAnswer, Said
+from harness.core.campaign import CampaignAnswer, Override
 from harness.core.point import Point
 from harness.core.verdict import Answer
 from harness.store import layout
@@ -43,7 +43,9 @@ def test_what_was_taken_back_said_and_ended_counts_as_in_the_whole_reading(creat
         steps = [
             lambda: store.add_record(make_record(1)),
             lambda: store.add_record(make_record(2)),
-            lambda: store.add_override(Said(cell=Point.of({"n_layers": 3}), answer=Answer.BAD, by="me", why="seen")),
+            lambda: store.add_override(
+                Override(cell=Point.of({"n_layers": 3}), answer=Answer.BAD, by="me", why="seen")
+            ),
             lambda: store.add_undo(2),
             lambda: store.add_end(why="done", seconds=1.0, answer=CampaignAnswer(boundary=FOUND)),
             lambda: store.add_undo(99),
