@@ -29,11 +29,11 @@ def budget(limits: Limits, prediction: Prediction | None, *, soft: bool = False)
 
     ``soft`` asks for the soft limit where it is shorter than the whole one: a few times what a pass takes here.
     """
-    stall = _given("stall_s", limits.stall_s) or _stall(prediction)
-    total = _given("total_s", limits.total_s) or _total(prediction, stall)
+    stall = _user_limit("stall_s", limits.stall_s) or _stall(prediction)
+    total = _user_limit("total_s", limits.total_s) or _total(prediction, stall)
     cut = _soft(prediction) if soft and prediction is not None else total
     return Budget(
-        startup=_given("startup_s", limits.startup_s) or _default(STARTUP_S),
+        startup=_user_limit("startup_s", limits.startup_s) or _default(STARTUP_S),
         stall=stall,
         total=min(cut, total, key=lambda limit: limit.seconds),
         soft=cut.seconds < total.seconds,
@@ -53,7 +53,7 @@ def limits_set(budget: Budget) -> tuple[float | None, ...]:
     return tuple(limit.seconds if limit.by_user else None for limit in every)
 
 
-def _given(name: str, seconds: float | None) -> Limit | None:
+def _user_limit(name: str, seconds: float | None) -> Limit | None:
     return None if seconds is None else Limit(seconds=seconds, source=f"set by the user ({name})", by_user=True)
 
 

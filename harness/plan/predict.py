@@ -73,7 +73,7 @@ def estimate(points: Sequence[tuple[float, float]], *, at: float, fixed_s: float
 
     ``fixed_s`` of them are start-up, which matters while only one size is known: a line tells it by itself.
     """
-    largest_x = max(seen for seen, _ in points)
+    largest_x = max(size for size, _ in points)
     largest_s = max(seconds for _, seconds in points)
     line = fit_line(points)
     if line is None:

@@ -25,28 +25,28 @@ class Queue:
         self._running: dict[int, CellRequest] = {}
         self._last = 0
 
-    def want(self, asked: Sequence[CellRequest]) -> None:
+    def want(self, requests: Sequence[CellRequest]) -> None:
         """Let wait what is asked and neither waits nor runs yet, and nothing that is no longer asked.
 
         Raises:
             LaunchError: a cell needs more GPUs than there are.
         """
         running = Counter(request.cell for request in self._running.values())
-        wanted: Counter[Point] = Counter()
-        for request in asked:
+        missing: Counter[Point] = Counter()
+        for request in requests:
             if running[request.cell]:
                 running[request.cell] -= 1
             else:
-                wanted[request.cell] += 1
+                missing[request.cell] += 1
         for id, request in list(self._waiting.items()):
-            if wanted[request.cell]:
-                wanted[request.cell] -= 1
+            if missing[request.cell]:
+                missing[request.cell] -= 1
             else:
                 self.leases.withdraw(id)
                 del self._waiting[id]
-        for request in asked:
-            if wanted[request.cell]:
-                wanted[request.cell] -= 1
+        for request in requests:
+            if missing[request.cell]:
+                missing[request.cell] -= 1
                 self._last += 1
                 self.leases.offer(Demand(id=self._last, gpus=self.gpus_at(request.cell)))
                 self._waiting[self._last] = request
