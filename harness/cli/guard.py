@@ -82,7 +82,7 @@ def guard(
     from harness.cli.exit_codes import ExitCode
     from harness.clock import WallClock
     from harness.guard.guard import Guard, cannot_see, look_into, write_up
-    from harness.guard.jobs import named, of_slurm
+    from harness.guard.jobs import job_of, of_slurm
     from harness.guard.ledger import Ledger
     from harness.guard.receivers import Metrics, address
     from harness.settings import Settings
@@ -90,7 +90,7 @@ def guard(
     if not pids and not slurm and match is None:
         raise click.UsageError("give a PID, --slurm JOBID, or --match REGEX")
     pattern = _pattern(match)
-    found = [*(named(pid) for pid in pids), *(of_slurm(job) for job in slurm)]
+    found = [*(job_of(pid) for pid in pids), *(of_slurm(job) for job in slurm)]
     receivers: list[Receiver] = [address(url) for url in urls]
     folder = Settings.read(runs=runs).runs
     ledger = Ledger.open(folder)

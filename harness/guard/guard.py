@@ -84,16 +84,16 @@ class Guard:
     def remember(self) -> None:
         """Take up what an earlier guard has left in the ledger: messages not yet delivered, and ends that it missed."""
         delivered: set[tuple[str, str]] = set()
-        told: dict[str, dict[str, Any]] = {}
+        incidents: dict[str, dict[str, Any]] = {}
         hanging: dict[str, dict[str, Any]] = {}
         for event in self.ledger.events():
             if event.get("event") == "delivered":
                 delivered.add((event["id"], event["receiver"]))
             elif event.get("event") in set(What):
-                told[event["id"]] = event
-                if event["event"] != What.UNSEEN:
+                incidents[event["id"]] = event
+                if event["event"] != What.BLIND:
                     hanging[event["job"]] = event
-        for event in told.values():
+        for event in incidents.values():
             message = Message(id=event["id"], what=event["event"], title=event["title"], body=event["body"])
             for receiver in self.receivers:
                 if (message.id, receiver.name) not in delivered:
@@ -114,8 +114,8 @@ class Guard:
                 vigil.hang = vigil.hangs = event["number"]
             elif event["event"] == What.GOES_ON:
                 vigil.hang = 0
-            elif event["event"] == What.UNSEEN:
-                vigil.told_unseen = True
+            elif event["event"] == What.BLIND:
+                vigil.is_blind_reported = True
             elif event["event"] == SUSPECT:
                 vigil.suspect_again(event["cause"], age_s=self.clock.now() - event["at_s"])
         self.vigils[job] = vigil
@@ -217,7 +217,7 @@ class Guard:
             What.HANG: f"HANG ({look.cause}): {job.name}" if look else "",
             What.GOES_ON: f"{job.name} goes on: hang {number} of it is over",
             What.ENDED: f"{job.name} has ended: hang {number} of it is over",
-            What.UNSEEN: f"{job.name} cannot be looked into: a hang of it may not be told",
+            What.BLIND: f"{job.name} cannot be looked into: a hang of it may not be told",
         }
         id = f"{job.key}-{number}-{what}"
         lines = [redact_text(clean(job.command))[:500]]
@@ -226,14 +226,14 @@ class Guard:
             lines += [f"confidence: {look.confidence}; two looks agree", look.because, f"report: {look.run}/report.md"]
         elif look is not None:
             lines.append(look.because)
-        if look is not None and look.unseen:
-            lines.append(f"no stack was seen: {look.unseen}")
+        if look is not None and look.blind_reason:
+            lines.append(f"no stack was seen: {look.blind_reason}")
         body = "\n".join([*lines, f"incident {id}"])
         written = self.ledger.add(
             event=what, id=id, job=job.key, number=number, at=self.clock.wall(), title=titles[what], body=body
         )
         self.say(titles[what] + ("" if written else " (the ledger could not be written: the disk does not take it)"))
-        if what in (What.HANG, What.UNSEEN):
+        if what in (What.HANG, What.BLIND):
             self.say(body)
         message = Message(id=id, what=what, title=titles[what], body=body)
         self.deliveries += [Delivery(message, receiver) for receiver in self.receivers]
@@ -247,9 +247,9 @@ class Guard:
     def _end(self, job: Guarded, vigil: Vigil) -> None:
         """Send SIGTERM to the process that was named, and to nobody else; Slurm is asked to, for its job's."""
         if job.slurm:
-            asked = subprocess.run(["scancel", "--signal=TERM", job.slurm], capture_output=True, text=True, check=False)
-            if asked.returncode:
-                self.say(f"Slurm did not send SIGTERM to {job.name}: {asked.stderr.strip()}")
+            done = subprocess.run(["scancel", "--signal=TERM", job.slurm], capture_output=True, text=True, check=False)
+            if done.returncode:
+                self.say(f"Slurm did not send SIGTERM to {job.name}: {done.stderr.strip()}")
             else:
                 self._has_sent(job, vigil)
             return
@@ -283,10 +283,10 @@ def look_into(job: Guarded, *, looks: Path, runs: Path) -> Look | None:
     looks, runs = _with_room(looks), _with_room(runs)
     what = ("--slurm", job.slurm) if job.slurm else (str(job.pid),)
     try:
-        said = json.loads(_by_ourselves("watch", *what, "--json", "--no-report", "--runs", str(looks)))
-        if not (said.get("run") and said.get("verdict")):  # an error, said as JSON
+        report = json.loads(_by_ourselves("watch", *what, "--json", "--no-report", "--runs", str(looks)))
+        if not (report.get("run") and report.get("verdict")):  # an error, said as JSON
             return None
-        run, verdict = Path(said["run"]), _told(said, job)
+        run, verdict = Path(report["run"]), _verdict_of(report, job)
         if verdict["kind"] == "HANG" and runs != looks:  # on a full disk both are the same folder
             runs.mkdir(parents=True, exist_ok=True)
             run = Path(shutil.move(run, runs / run.name))
@@ -298,15 +298,15 @@ def look_into(job: Guarded, *, looks: Path, runs: Path) -> Look | None:
         confidence=verdict["confidence"],
         because=verdict["because"],
         run=str(run),
-        unseen="; ".join(said.get("unseen", ())),
+        blind_reason="; ".join(report.get("unseen", ())),
     )
 
 
-def _told(said: dict[str, Any], job: Guarded) -> dict[str, Any]:
+def _verdict_of(report: dict[str, Any], job: Guarded) -> dict[str, Any]:
     """What a look said of the job; of one that merely sleeps between looks at a child that hangs, that it hangs."""
-    if said["verdict"]["kind"] == "HANG" or not said.get("stuck"):
-        return said["verdict"]
-    part = said["stuck"][0]
+    if report["verdict"]["kind"] == "HANG" or not report.get("stuck"):
+        return report["verdict"]
+    part = report["stuck"][0]
     who = f"{job.name}, or what it has started, may only see that and end it: it sleeps, and looks again"
     return {**part, "confidence": "medium", "because": f"{part['because']}; {who}"}
 

@@ -53,10 +53,10 @@ class Guarded:
         return f"job {self.slurm} of Slurm" if self.slurm else f"process {self.pid}"
 
     @classmethod
-    def of(cls, key: str, told: str) -> Guarded:
+    def of(cls, key: str, text: str) -> Guarded:
         """The job of that key; its command is the first line of what was told of it."""
         pid, started = key.split("-")
-        return cls(pid=int(pid), started=int(started), command=told.partition("\n")[0])
+        return cls(pid=int(pid), started=int(started), command=text.partition("\n")[0])
 
 
 def of_slurm(job: int) -> Guarded:
@@ -69,7 +69,7 @@ def of_slurm(job: int) -> Guarded:
     return Guarded(pid=0, started=job, command=f"job {job} of Slurm, on {nodes} node(s)")
 
 
-def named(pid: int) -> Guarded:
+def job_of(pid: int) -> Guarded:
     """The job of process ``pid``.
 
     Raises:
@@ -88,7 +88,7 @@ def matching(pattern: re.Pattern[str]) -> list[Guarded]:
     This is the only place of the harness that reads command lines of processes that it was not given. Ourselves and
     whoever started us are left out: our own command line has the pattern in it.
     """
-    found: dict[int, Member] = {}
+    members: dict[int, Member] = {}
     ours = _ancestors(os.getpid())
     for name in os.listdir("/proc"):  # noqa: PTH208 - names are all that is wanted
         pid = int(name) if name.isdecimal() else 0
@@ -96,8 +96,8 @@ def matching(pattern: re.Pattern[str]) -> list[Guarded]:
             continue
         member = read_member(pid)
         if member is not None and not member.ended and pattern.search(member.argv):
-            found[pid] = member
-    tops = [m for m in found.values() if m.parent not in found and not _OURS.search(m.argv.split(" -- ")[0])]
+            members[pid] = member
+    tops = [m for m in members.values() if m.parent not in members and not _OURS.search(m.argv.split(" -- ")[0])]
     jobs: list[Guarded] = []
     for member in tops:
         with suppress(NoJobError):  # a shell, an editor: nothing of it runs Python
@@ -122,21 +122,21 @@ def pids(job: Guarded, *, proc: Proc) -> list[int]:
     if not lives(job):
         return []
     tree = ProcTree()
-    found, frontier = [job.pid], [job.pid]
+    family, frontier = [job.pid], [job.pid]
     while frontier:
-        frontier = [child for pid in frontier for child in tree.children(pid) if child not in found]
-        found += frontier
-    return [pid for pid in found if proc.state(pid) not in ("", "Z", "X")]
+        frontier = [child for pid in frontier for child in tree.children(pid) if child not in family]
+        family += frontier
+    return [pid for pid in family if proc.state(pid) not in ("", "Z", "X")]
 
 
-def cpu_s(found: Sequence[int], *, proc: Proc) -> dict[int, float]:
+def cpu_s(pids: Sequence[int], *, proc: Proc) -> dict[int, float]:
     """The CPU time of each process so far, its ended threads included, seconds."""
-    return {pid: used for pid in found if (used := proc.all_cpu_s(pid)) is not None}
+    return {pid: used for pid in pids if (used := proc.all_cpu_s(pid)) is not None}
 
 
-def turns(found: Sequence[int], *, proc: Proc) -> int:
+def turns(pids: Sequence[int], *, proc: Proc) -> int:
     """How often threads of these processes have stopped running so far: the same again, and none has run since."""
-    return sum(proc.turns(pid) for pid in found)
+    return sum(proc.turns(pid) for pid in pids)
 
 
 def _guarded(member: Member) -> Guarded:
@@ -151,9 +151,9 @@ def _is_mine(pid: int) -> bool:
 
 
 def _ancestors(pid: int) -> set[int]:
-    found: set[int] = set()
-    while pid > 0 and pid not in found:
-        found.add(pid)
+    ancestors: set[int] = set()
+    while pid > 0 and pid not in ancestors:
+        ancestors.add(pid)
         member = read_member(pid)
         pid = member.parent if member is not None else 0
-    return found
+    return ancestors

@@ -50,11 +50,11 @@ class Ledger:
 
     def events(self) -> list[dict[str, Any]]:
         """Everything that was written; a line that was cut off by a power cut is left out."""
-        found: list[dict[str, Any]] = []
+        events: list[dict[str, Any]] = []
         for line in self.path.read_bytes().splitlines():
             with suppress(ValueError):
-                found.append(dict(json.loads(line)))
-        return found
+                events.append(dict(json.loads(line)))
+        return events
 
     def add(self, **event: object) -> bool:
         """Write one event, and those that the disk did not take before; False while it does not."""

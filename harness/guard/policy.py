@@ -45,14 +45,14 @@ class What(StrEnum):
     HANG = "hang"
     GOES_ON = "goes-on"
     ENDED = "ended"
-    UNSEEN = "unseen"
+    BLIND = "unseen"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
     """What a full look said: the verdict's kind, cause and confidence, the reason, and where it is kept.
 
-    ``unseen`` says why no stack could be taken, and what to install; empty where one was.
+    ``blind_reason`` says why no stack could be taken, and what to install; empty where one was.
     """
 
     kind: str
@@ -60,7 +60,7 @@ class Look:
     confidence: str
     because: str
     run: str = ""
-    unseen: str = ""
+    blind_reason: str = ""
 
     @property
     def hangs(self) -> bool:
@@ -81,8 +81,9 @@ class Vigil:
     ``patience_s`` how long until it is again. ``suspect`` is a look that said HANG and waits for the one that agrees;
     ``hang`` the number of the incident that is told, 0 while there is none; ``hangs`` how many there were.
     ``doubted`` says that the last look at a hang that is told did not call it one, though it saw nothing move either.
-    ``blind`` are the looks in a row that saw no stack of it; ``told_unseen`` says that this was told, once for all.
-    ``said`` is what the last look said, ``alike`` how many in a row did, ``turns`` how often its threads had run then.
+    ``blind`` are the looks in a row that saw no stack of it; ``is_blind_reported``: that was told, once for all.
+    ``last_finding`` is what the last look said, ``alike`` how many in a row did, ``turns`` how often its threads had
+    run then.
     """
 
     routine_s: float = ROUTINE_S
@@ -95,8 +96,8 @@ class Vigil:
     hangs: int = 0
     doubted: bool = False
     blind: int = 0
-    told_unseen: bool = False
-    said: tuple[str, str] = ("", "")
+    is_blind_reported: bool = False
+    last_finding: tuple[str, str] = ("", "")
     alike: int = 0
     turns: int | None = None
     cpu_s: dict[int, tuple[float, float]] = field(default_factory=dict[int, tuple[float, float]])
@@ -135,23 +136,23 @@ class Vigil:
     def looked(self, now_s: float, look: Look) -> What | None:
         """Take note of what a look said; what is to be told of it."""
         self.looked_s = now_s
-        self.alike = self.alike + 1 if (look.kind, look.cause) == self.said else 1
-        self.said = (look.kind, look.cause)
-        self.blind = self.blind + 1 if look.unseen and not look.moves else 0
+        self.alike = self.alike + 1 if (look.kind, look.cause) == self.last_finding else 1
+        self.last_finding = (look.kind, look.cause)
+        self.blind = self.blind + 1 if look.blind_reason and not look.moves else 0
         if self.blind and not look.hangs:  # what it did cannot be told, so nothing is taken back either
             self.patience_s = self._longer()
-            is_news = self.blind >= BLIND and not self.told_unseen
-            self.told_unseen |= is_news
-            return What.UNSEEN if is_news else None
+            is_news = self.blind >= BLIND and not self.is_blind_reported
+            self.is_blind_reported |= is_news
+            return What.BLIND if is_news else None
         if self.hang and not look.hangs and not look.moves and not self.doubted:
             self.doubted, self.patience_s = True, CONFIRM_S  # on a busy machine a look may see too little
             return None
         self.doubted = False
         if not look.hangs:
-            told, self.suspect, self.hang = self.hang, None, 0
+            incident, self.suspect, self.hang = self.hang, None, 0
             longer = self._longer(4.0 if look.moves else 2.0)
             self.patience_s = longer if self.quiet_since_s is not None else self.routine_s
-            return What.GOES_ON if told else None
+            return What.GOES_ON if incident else None
         if self.hang:
             self.patience_s = self._longer()
             return None

@@ -52,11 +52,11 @@ class Address:
     """A receiver by its apprise address, which may hold a secret: it is known by a fingerprint."""
 
     name: str
-    told: Callable[[str, str], bool]
+    deliver: Callable[[str, str], bool]
 
     def tell(self, message: Message) -> bool:
         """Whether it has taken the message."""
-        return self.told(message.title, message.body)
+        return self.deliver(message.title, message.body)
 
 
 def address(url: str) -> Receiver:
@@ -83,13 +83,13 @@ def address(url: str) -> Receiver:
     if not one.add(url):
         raise ReceiverError(f"--notify: apprise does not understand this {scheme} address")
 
-    def told(title: str, body: str) -> bool:
+    def deliver(title: str, body: str) -> bool:
         try:
             return bool(one.notify(title=title, body=body))
         except Exception:  # noqa: BLE001 - whatever a plug-in raises, the message was not taken
             return False
 
-    return Address(name, told)
+    return Address(name, deliver)
 
 
 @dataclass(slots=True)

@@ -64,7 +64,7 @@ def test_a_child_that_hangs_is_told_and_children_without_work_are_not(tmp_path, 
     (child,) = ProcTree().children(hangs.pid)
 
     def look(process):
-        return look_into(jobs.named(process.pid), looks=tmp_path / "looks", runs=tmp_path / "runs")
+        return look_into(jobs.job_of(process.pid), looks=tmp_path / "looks", runs=tmp_path / "runs")
 
     with ThreadPoolExecutor(2) as pool:
         hung, fine = pool.map(look, (hangs, idle))

@@ -28,7 +28,9 @@ TICK = 10.0
 HUNG = Message(id="7-1-1-hang", what=What.HANG, title="HANG (deadlock): process 7", body="python train.py")
 WORKS = Look(kind="UNRESOLVED", cause="moving", confidence="low", because="it works")
 UNSEEN = Look(kind="UNRESOLVED", cause="may-go-on", confidence="low", because="too little was seen")
-BLIND = Look(kind="UNRESOLVED", cause="may-go-on", confidence="low", because="?", unseen="py-spy is not installed")
+BLIND = Look(
+    kind="UNRESOLVED", cause="may-go-on", confidence="low", because="?", blind_reason="py-spy is not installed"
+)
 HANGS = Look(kind="HANG", cause="deadlock", confidence="high", because="nothing moves", run="")
 
 
@@ -75,9 +77,9 @@ def test_one_look_that_saw_too_little_does_not_end_a_hang_and_two_do():
 def test_of_a_job_that_cannot_be_looked_into_that_is_told_once_and_nothing_is_taken_back():
     hang = [(True, WORKS)] * 20 + [(False, HANGS)] * 20
     assert [what for _, what in played([(False, BLIND)] * 9 + [(True, WORKS)] * 200 + [(False, BLIND)] * 200)[1]] == [
-        What.UNSEEN
+        What.BLIND
     ]
-    assert [what for _, what in played([*hang, *[(False, BLIND)] * 200])[1]] == [What.HANG, What.UNSEEN]
+    assert [what for _, what in played([*hang, *[(False, BLIND)] * 200])[1]] == [What.HANG, What.BLIND]
     assert played([(True, WORKS)] * 20 + [(False, BLIND)] * 4 + [(False, UNSEEN)] * 200)[1] == []
 
 
@@ -185,7 +187,7 @@ def guarding(folder, process, *, look, heard, end=False, began_s=0.0):
     guard.clock.t = began_s
     guard.remember()
     if process is not None:
-        guard.guard(jobs.named(process.pid))
+        guard.guard(jobs.job_of(process.pid))
     return guard
 
 
@@ -357,7 +359,7 @@ def test_term_goes_to_the_process_that_was_named_for_a_certain_hang_only(tmp_pat
 def test_a_process_with_the_number_of_one_that_ended_is_not_guarded(asleep):
     other = Guarded(pid=asleep.pid, started=1, command="gone")
     assert jobs.pids(other, proc=Proc()) == []
-    assert jobs.pids(jobs.named(asleep.pid), proc=Proc()) == [asleep.pid]
+    assert jobs.pids(jobs.job_of(asleep.pid), proc=Proc()) == [asleep.pid]
 
 
 def test_jobs_are_found_by_their_command_line_and_we_are_none(asleep):
@@ -387,7 +389,7 @@ def test_the_ledger_is_one_json_object_a_line(tmp_path):
 )
 def test_a_look_that_fails_is_no_look_and_no_end_of_the_guard(tmp_path, asleep, monkeypatch, said):
     monkeypatch.setattr("harness.guard.guard._by_ourselves", lambda *argv: said)
-    assert look_into(jobs.named(asleep.pid), looks=tmp_path / "looks", runs=tmp_path) is None
+    assert look_into(jobs.job_of(asleep.pid), looks=tmp_path / "looks", runs=tmp_path) is None
 
 
 def test_on_a_full_disk_a_hang_is_kept_where_it_was_seen(tmp_path, asleep, monkeypatch):
@@ -397,7 +399,7 @@ def test_on_a_full_disk_a_hang_is_kept_where_it_was_seen(tmp_path, asleep, monke
     said = json.dumps({"run": str(run), "verdict": verdict})
     monkeypatch.setattr("harness.guard.guard._by_ourselves", lambda *argv: said)
     monkeypatch.setattr("harness.guard.guard._with_room", lambda folder: tmp_path)
-    look = look_into(jobs.named(asleep.pid), looks=tmp_path / "looks", runs=tmp_path)
+    look = look_into(jobs.job_of(asleep.pid), looks=tmp_path / "looks", runs=tmp_path)
     assert look is not None
     assert look.run == str(run)
 
