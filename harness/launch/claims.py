@@ -72,14 +72,14 @@ class Claims:
     def try_gpus(self, n: int, *, among: Sequence[str]) -> Hold | None:
         """``n`` GPUs of ``among`` if they are free now and nobody else has been waiting for them."""
         keys = self._keys(n, among)
-        held = Hold(())
-        with ExitStack() as turns, _given_back(held):
+        hold = Hold(())
+        with ExitStack() as turns, _released(hold):
             for key in sorted(keys):
                 fd = self._lock(f"turn-{key}")
                 if fd is None:
                     return None
                 turns.callback(os.close, fd)
-            return self._collect(n, keys, held)
+            return self._collect(n, keys, hold)
 
     def gpus(
         self,
@@ -98,17 +98,17 @@ class Claims:
             Stopped: ``stop`` said so meanwhile.
         """
         keys = self._keys(n, among)
-        held = Hold(())
-        with ExitStack() as turns, _given_back(held):
+        hold = Hold(())
+        with ExitStack() as turns, _released(hold):
             for key in sorted(keys):
                 while (fd := self._lock(f"turn-{key}")) is None:
                     self._wait(stop, waits, f"turn-{key}")
                     waits = _ignore
                 turns.callback(os.close, fd)
-            while (got := self._collect(n, keys, held)) is None:
-                self._wait(stop, waits, next(key for key in keys if key not in held.names))
+            while (claim := self._collect(n, keys, hold)) is None:
+                self._wait(stop, waits, next(key for key in keys if key not in hold.names))
                 waits = _ignore
-            return got
+            return claim
 
     def ports(self, n: int) -> Hold:
         """``n`` ports that nobody listens on and nobody else gets here meanwhile; names are their numbers.
@@ -116,20 +116,20 @@ class Claims:
         Raises:
             LaunchError: no so many are free.
         """
-        held = Hold(())
-        with _given_back(held):
+        hold = Hold(())
+        with _released(hold):
             begin = (os.getpid() * 97) % len(PORTS)
             for port in (*PORTS[begin:], *PORTS[:begin]):
-                if len(held.names) == n:
+                if len(hold.names) == n:
                     break
                 if (fd := self._lock(f"port-{port}")) is None:
                     continue
-                held.fds.append(fd)
+                hold.fds.append(fd)
                 if _is_free(port):
-                    held.names = (*held.names, str(port))
-            if len(held.names) < n:
-                raise LaunchError(f"{n} free ports were asked for, and {len(held.names)} are free")
-            return Hold(held.names, _taken(held))
+                    hold.names = (*hold.names, str(port))
+            if len(hold.names) < n:
+                raise LaunchError(f"{n} free ports were asked for, and {len(hold.names)} are free")
+            return Hold(hold.names, _descriptors(hold))
 
     def holder(self, name: str) -> str:
         """Who holds the lock of that name, in words; empty when nobody can be named."""
@@ -149,15 +149,15 @@ class Claims:
             raise LaunchError(f"{n} GPUs are wanted, but {len(among)} are visible here")
         return {f"gpu-{self._identity(name)}": name for name in among} if n else {}
 
-    def _collect(self, n: int, keys: dict[str, str], held: Hold) -> Hold | None:
-        """Take what is free into ``held``; the whole claim once that is ``n``."""
+    def _collect(self, n: int, keys: dict[str, str], hold: Hold) -> Hold | None:
+        """Take what is free into ``hold``; the whole claim once that is ``n``."""
         for key in keys:
-            if len(held.names) < n and key not in held.names and (fd := self._lock(key)) is not None:
-                held.names = (*held.names, key)
-                held.fds.append(fd)
-        if len(held.names) < n:
+            if len(hold.names) < n and key not in hold.names and (fd := self._lock(key)) is not None:
+                hold.names = (*hold.names, key)
+                hold.fds.append(fd)
+        if len(hold.names) < n:
             return None
-        return Hold(tuple(name for key, name in keys.items() if key in held.names), _taken(held))
+        return Hold(tuple(name for key, name in keys.items() if key in hold.names), _descriptors(hold))
 
     def _wait(self, stop: Callable[[], bool], waits: Callable[[str], None], name: str) -> None:
         if stop():
@@ -200,19 +200,19 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _taken(held: Hold) -> list[int]:
-    """The descriptors of ``held``, which has none afterwards."""
-    fds, held.fds = held.fds, []
+def _descriptors(hold: Hold) -> list[int]:
+    """The descriptors of ``hold``, which has none afterwards."""
+    fds, hold.fds = hold.fds, []
     return fds
 
 
 @contextmanager
-def _given_back(held: Hold) -> Generator[None]:
-    """Gives back at the end what ``held`` has collected and nobody took over."""
+def _released(hold: Hold) -> Generator[None]:
+    """Gives back at the end what ``hold`` has collected and nobody took over."""
     try:
         yield
     finally:
-        held.release()
+        hold.release()
 
 
 def _ignore(who: str) -> None:

@@ -179,8 +179,8 @@ class _Server:
 
     def alive(self) -> bool:
         """Whether it can still fork: it is there, and nobody has stopped it."""
-        seen = procs.read(self._process.pid)
-        return self._process.poll() is None and seen is not None and seen.state not in "Tt"
+        process = procs.read(self._process.pid)
+        return self._process.poll() is None and process is not None and process.state not in "Tt"
 
     def fork(self, token: str) -> socket.socket:
         """Have a supervisor forked; our end of its socket. LaunchError when the server is gone."""
@@ -190,8 +190,8 @@ class _Server:
                 socket.send_fds(self._control, [token.encode()], [theirs.fileno()])
             except OSError as error:
                 ours.close()
-                said = self.complaint() or "nothing"
-                raise NoAnswerError(f"the fork server is gone: {error}; it wrote: {said}") from error
+                complaint = self.complaint() or "nothing"
+                raise NoAnswerError(f"the fork server is gone: {error}; it wrote: {complaint}") from error
         return ours
 
     def complaint(self) -> str:

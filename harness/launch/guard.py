@@ -107,19 +107,19 @@ def _peer(control: int) -> int:
 
 def end_descendants(owned: Owned) -> None:
     """Kill everything below this process in rounds until it has no child, then remove what the trial left."""
-    left_behind = leftovers.Leftovers()
+    remains = leftovers.Leftovers()
     for _ in range(_KILL_ROUNDS):
         reap()
         if childless():
             break
         below = procs.below(os.getpid())
-        left_behind |= leftovers.used_by([process.pid for process in below], since=owned.before)
+        remains |= leftovers.used_by([process.pid for process in below], since=owned.before)
         if owned.group:
             cgroup.kill(owned.group)
         for process in below:
             procs.send(process, signal.SIGKILL)
         select.select([], [], [], _ROUND_S)
-    leftovers.remove(left_behind)
+    leftovers.remove(remains)
 
 
 def reap() -> dict[int, int]:

@@ -159,8 +159,8 @@ def begin(
 
 def _last_line(complaint: str) -> str:
     """Of a traceback the line that says what it was; it may not all be written yet."""
-    said = [line for line in complaint.splitlines() if line.strip() and not line.startswith((" ", "Traceback"))]
-    return said[-1] if said else "nothing"
+    lines = [line for line in complaint.splitlines() if line.strip() and not line.startswith((" ", "Traceback"))]
+    return lines[-1] if lines else "nothing"
 
 
 class SupervisedHandle:
@@ -180,8 +180,8 @@ class SupervisedHandle:
     ) -> None:
         self.pid: int = introduction["pid"]
         self._supervisor_fd, self._guard_fd, self._worker_fd = descriptors
-        self._guard = _named(introduction["guard"], self._guard_fd)
-        self._supervisor = _named(introduction["supervisor"], self._supervisor_fd)
+        self._guard = _live_process(introduction["guard"], self._guard_fd)
+        self._supervisor = _live_process(introduction["supervisor"], self._supervisor_fd)
         self._control, self._group = control, str(introduction["group"])
         self._token, self._before, self._started_s = token, before, clock.now()
         self._clock, self._place = clock, place
@@ -222,8 +222,8 @@ class SupervisedHandle:
         if self._clock.now() < self._checked_s + 1.0:
             return
         self._checked_s = self._clock.now()
-        seen = procs.read(self._supervisor.pid) if self._supervisor is not None else None
-        is_stopped = seen is not None and seen.state in "Tt"
+        process = procs.read(self._supervisor.pid) if self._supervisor is not None else None
+        is_stopped = process is not None and process.state in "Tt"
         self._late = self._late + 1 if is_stopped or _ended(self._worker_fd) else 0
         if self._late >= LATE:
             log.warning("the supervisor of trial process %d is stopped or stuck; it is ended", self.pid)
@@ -249,10 +249,10 @@ class SupervisedHandle:
 
             def live() -> list[procs.Process]:
                 nonlocal used
-                left = self._live()
+                processes = self._live()
                 if used == leftovers.Leftovers():  # while they live, they can be asked what they use
-                    used = leftovers.used_by([process.pid for process in left], since=self._before)
-                return left
+                    used = leftovers.used_by([process.pid for process in processes], since=self._before)
+                return processes
 
             done = end_tree(
                 live=live,
@@ -262,7 +262,7 @@ class SupervisedHandle:
                 since_s=self._started_s,
             )
             self._dismiss()
-            self._cleanup = replace(done, removed=leftovers.remove(used), kept=leftovers.kept(used))
+            self._cleanup = replace(done, removed=leftovers.remove(used), kept=leftovers.remaining(used))
         return self._cleanup
 
     def _live(self) -> list[procs.Process]:
@@ -336,7 +336,7 @@ class SupervisedHandle:
             os.close(descriptor)
 
 
-def _named(pid: int, pidfd: int) -> procs.Process | None:
+def _live_process(pid: int, pidfd: int) -> procs.Process | None:
     """The process that ``pidfd`` is of; None when it has ended, and its PID may be another's by now."""
     process = procs.read(pid)
     return None if _ended(pidfd) else process

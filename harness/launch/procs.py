@@ -79,8 +79,8 @@ def _content(pid: int, name: str) -> bytes:
 
 def everything() -> dict[int, Process]:
     """All processes of this PID namespace by PID. Not atomic: one may appear or go while we look."""
-    found = (read(int(name)) for name in os.listdir("/proc") if name.isdecimal())  # noqa: PTH208 - pathlib is slow to import
-    return {process.pid: process for process in found if process is not None}
+    processes = (read(int(name)) for name in os.listdir("/proc") if name.isdecimal())  # noqa: PTH208 - pathlib is slow to import
+    return {process.pid: process for process in processes if process is not None}
 
 
 def descendants(root: int, table: dict[int, Process]) -> list[Process]:
@@ -88,13 +88,13 @@ def descendants(root: int, table: dict[int, Process]) -> list[Process]:
     children: dict[int, list[Process]] = {}
     for process in table.values():
         children.setdefault(process.parent, []).append(process)
-    found: list[Process] = []
+    processes: list[Process] = []
     frontier = [root]
     while frontier:
         below = [child for pid in frontier for child in children.pop(pid, ())]
-        found += below
+        processes += below
         frontier = [child.pid for child in below]
-    return [process for process in found if not process.dead]
+    return [process for process in processes if not process.dead]
 
 
 def carrying(token: str, candidates: Iterable[Process]) -> list[Process]:
@@ -103,17 +103,17 @@ def carrying(token: str, candidates: Iterable[Process]) -> list[Process]:
     It finds what has left the tree when its guard and its supervisor are both gone. It does not see processes that
     were given another environment, nor those of other users.
     """
-    wanted = f"{TOKEN}={token}".encode()
-    return [p for p in candidates if not p.dead and wanted in _content(p.pid, "environ").split(b"\0")]
+    entry = f"{TOKEN}={token}".encode()
+    return [p for p in candidates if not p.dead and entry in _content(p.pid, "environ").split(b"\0")]
 
 
 def end_carrying(token: str) -> None:
     """Kill what carries ``token``, and all below it: a trial that has begun, but whose supervisor never said so."""
     for _ in range(_KILL_ROUNDS):
-        left = carrying(token, everything().values())
-        if not left:
+        carriers = carrying(token, everything().values())
+        if not carriers:
             return
-        for process in {*left, *(lower for upper in left for lower in below(upper.pid))}:
+        for process in {*carriers, *(lower for upper in carriers for lower in below(upper.pid))}:
             send(process, signal.SIGKILL)
         select.select([], [], [], _ROUND_S)
 
@@ -126,12 +126,12 @@ def below(root: int) -> list[Process]:
     """
     if not os.path.exists(f"/proc/{root}/task/{root}/children"):  # noqa: PTH110 - pathlib is slow to import
         return descendants(root, everything()) if read(root) is not None else []
-    found: list[Process] = []
+    processes: list[Process] = []
     frontier = [root]
     while frontier:
         frontier = [child for pid in frontier for child in children(pid)]
-        found += [process for pid in frontier if (process := read(pid)) is not None and not process.dead]
-    return found
+        processes += [process for pid in frontier if (process := read(pid)) is not None and not process.dead]
+    return processes
 
 
 def children(pid: int) -> list[int]:

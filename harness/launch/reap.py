@@ -43,11 +43,11 @@ def end_tree(
     it); from then on KILL, in rounds, because a process may fork while we look. ``since_s`` is the trial's start on
     ``clock``; the seconds in the result count from it.
     """
-    seen: dict[tuple[int, int], set[int]] = {}
+    sent_signals: dict[tuple[int, int], set[int]] = {}
 
-    def left_now() -> list[Process]:
+    def remaining_processes() -> list[Process]:
         listed = {(process.pid, process.started): process for process in live()}
-        for pid, started in seen.keys() - listed.keys():
+        for pid, started in sent_signals.keys() - listed.keys():
             now = read(pid)
             if now is not None and now.started == started and not now.dead:
                 listed[pid, started] = now
@@ -58,21 +58,21 @@ def end_tree(
     pause_s = _SHORTEST_PAUSE_S
     killing = False
     while True:
-        left = left_now()
+        remaining = remaining_processes()
         now_s = clock.now()
-        for process in left:
-            seen.setdefault((process.pid, process.started), set())
-        limit_s = RUNNABLE_LIMIT_S if any(process.state == "R" for process in left) else KILL_LIMIT_S
-        if (not left and confirm()) or now_s - begun_s > grace_s + limit_s:
+        for process in remaining:
+            sent_signals.setdefault((process.pid, process.started), set())
+        limit_s = RUNNABLE_LIMIT_S if any(process.state == "R" for process in remaining) else KILL_LIMIT_S
+        if (not remaining and confirm()) or now_s - begun_s > grace_s + limit_s:
             break
         if not killing and now_s - begun_s >= grace_s:
             killing, pause_s = True, _SHORTEST_PAUSE_S
-        stopped = [process for process in left if process.state in "Tt"]
-        steps = ((signal.SIGKILL, left),) if killing else ((signal.SIGTERM, left), (signal.SIGCONT, stopped))
+        stopped = [process for process in remaining if process.state in "Tt"]
+        steps = ((signal.SIGKILL, remaining),) if killing else ((signal.SIGTERM, remaining), (signal.SIGCONT, stopped))
         for number, processes in steps:
             count = 0
             for process in processes:
-                sent = seen[process.pid, process.started]
+                sent = sent_signals[process.pid, process.started]
                 if number not in sent and send(process, number):
                     sent.add(number)
                     count += 1
@@ -80,5 +80,5 @@ def end_tree(
                 signals.append((round(now_s - since_s, 3), number.name, count))
         clock.sleep(pause_s)
         pause_s = min(pause_s * 1.5, _LONGEST_PAUSE_S)
-    survivors = tuple(Survivor(pid=p.pid, state=p.state, command=p.command) for p in left)
-    return Cleanup(signals=tuple(signals), ended=len(seen) - len(survivors), survivors=survivors)
+    survivors = tuple(Survivor(pid=p.pid, state=p.state, command=p.command) for p in remaining)
+    return Cleanup(signals=tuple(signals), ended=len(sent_signals) - len(survivors), survivors=survivors)

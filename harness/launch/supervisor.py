@@ -200,12 +200,12 @@ def _become_worker(
 
 def open_descriptors() -> frozenset[int]:
     """The descriptors of this process that are open now."""
-    found = set[int]()
+    descriptors = set[int]()
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - pathlib is slow to import
         with suppress(OSError):  # the listing's own descriptor is in it, and closed by now
             os.fstat(int(name))
-            found.add(int(name))
-    return frozenset(found)
+            descriptors.add(int(name))
+    return frozenset(descriptors)
 
 
 # --- the supervisor's side -----------------------------------------------------------------------------------------

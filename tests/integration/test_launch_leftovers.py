@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.launch import leftovers, procs
-from harness.launch.leftovers import Leftovers, before, kept, orphans, remove, used_by
+from harness.launch.leftovers import Leftovers, before, orphans, remaining, remove, used_by
 from harness.launch.local import LocalExecutor
 from harness.testing.executors import ENV, running, stop, wait_gone
 
@@ -174,7 +174,7 @@ def test_of_a_librarys_folder_only_the_librarys_own_files_go(temporary: Path):
 
     assert removed == (f"{folder}/error.json", str(folder))
     assert (folder.parent / "notes.txt").read_text() == "mine"
-    assert kept(Leftovers(own=frozenset({top}))) == (top,)
+    assert remaining(Leftovers(own=frozenset({top}))) == (top,)
 
 
 def test_a_symbolic_link_is_never_followed(temporary: Path, tmp_path: Path):

@@ -20,7 +20,7 @@ from harness.core.ports import Executor
 from harness.launch import handle as handles
 from harness.launch import local, procs
 from harness.launch.forkserver import ForkserverExecutor
-from harness.launch.handle import SupervisedHandle, _named, readable
+from harness.launch.handle import SupervisedHandle, _live_process, readable
 from harness.launch.local import _HOME, LocalExecutor
 from harness.testing.executors import PATIENCE_S, Ear, is_gone, program, running, stop, wait_exit, wait_gone
 
@@ -236,7 +236,7 @@ def test_a_process_is_known_only_while_its_descriptor_says_that_it_lives():
     os.waitpid(ended, 0)
 
     # Its PID, as far as anybody can tell, may be ours by now.
-    assert _named(os.getpid(), pidfd) is None
+    assert _live_process(os.getpid(), pidfd) is None
     os.close(pidfd)
 
 
