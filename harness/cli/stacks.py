@@ -104,7 +104,7 @@ def _of_slurm(slurm: str, *, samples: int, note: Callable[[str], None]) -> tuple
     """The ranks of a job of Slurm, each as its own node saw it."""
     from dataclasses import replace
 
-    from harness.cluster.onlook import ask, named, onlookers
+    from harness.cluster.onlook import ask, onlookers, slurm_job_tree
     from harness.core.columns import from_columns
     from harness.reading.places import RankSeen
 
@@ -119,7 +119,7 @@ def _of_slurm(slurm: str, *, samples: int, note: Callable[[str], None]) -> tuple
     known = [one for one in rows if one.pid is not None]
     known += [replace(one, node="") for one in absent.values()]
     known.sort(key=lambda one: -1 if one.rank is None else one.rank)
-    return named(slurm, [node for node, _ in answers]), tuple(known)
+    return slurm_job_tree(slurm, [node for node, _ in answers]), tuple(known)
 
 
 def _exit_code(seen: Sequence[RankSeen]) -> int:

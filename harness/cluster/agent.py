@@ -212,12 +212,12 @@ class Agent:
         words = str(trial.config.get("command", ""))
         folder = self.folder / task.id
         several = order["nodes"] > 1
-        told_s = 0.0
+        last_sent_s = 0.0
 
         def watched(facts: Mapping[str, object]) -> None:
-            nonlocal told_s
-            if facts.get("note") or time.monotonic() - told_s >= FACTS_S:
-                told_s = time.monotonic()
+            nonlocal last_sent_s
+            if facts.get("note") or time.monotonic() - last_sent_s >= FACTS_S:
+                last_sent_s = time.monotonic()
                 self._tell(task, facts=dict(facts))
 
         def begin() -> float:
@@ -261,8 +261,8 @@ class Agent:
             survey = Survey(
                 job=job, clock=clock, view=Proc(), is_same=is_same, neutral=load_sources(SOURCES), note=lambda _: None
             )
-            seen = [to_columns(rank) for rank in survey.take(samples=order["samples"])]
-            self._tell(task, done={"launcher": job.launcher.pid, "command": job.launcher.command, "seen": seen})
+            ranks = [to_columns(rank) for rank in survey.take(samples=order["samples"])]
+            self._tell(task, done={"launcher": job.launcher.pid, "command": job.launcher.command, "seen": ranks})
             return
         trial, folder = from_json(Trial, order["trial"]), self.folder / task.id
         folder.mkdir()
@@ -314,13 +314,13 @@ def packed(folder: Path) -> str:
     files = [
         (path.stat().st_size, path) for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()
     ]
-    left = MOST_FILES_BYTES
+    room = MOST_FILES_BYTES
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:
         for size, path in sorted(files):
-            if size <= min(left, MOST_FILE_BYTES):
+            if size <= min(room, MOST_FILE_BYTES):
                 archive.add(path, path.relative_to(folder))
-                left -= size
+                room -= size
     return base64.b64encode(buffer.getvalue()).decode()
 
 

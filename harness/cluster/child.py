@@ -48,16 +48,16 @@ class ChildPlacement:
 
     def waits_for(self) -> str:
         """The client's last word while it waits for its turn."""
-        said = self._said()
-        is_pending = said and any(word in said[-1] for word in self.pending)
-        return said[-1].removeprefix(f"{self.name}: ") if is_pending and self.client.poll() is None else ""
+        lines = self._lines()
+        is_pending = lines and any(word in lines[-1] for word in self.pending)
+        return lines[-1].removeprefix(f"{self.name}: ") if is_pending and self.client.poll() is None else ""
 
     def over(self) -> str:
         """How the client ended, with its last line."""
         if self.client.poll() is None:
             return ""
-        said = self._said()
-        last = said[-1].removeprefix(f"{self.name}: ") if said else ""
+        lines = self._lines()
+        last = lines[-1].removeprefix(f"{self.name}: ") if lines else ""
         return f"{self.name} ended with {self.client.returncode}{f': {last}' if last else ''}"
 
     def stop(self) -> None:
@@ -73,7 +73,7 @@ class ChildPlacement:
             self.client.wait()
         self.log.close()
 
-    def _said(self) -> list[str]:
+    def _lines(self) -> list[str]:
         if self.log.closed:
             return []
         self.log.seek(0)

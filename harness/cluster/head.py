@@ -90,15 +90,15 @@ class Head:
         Raises:
             NodesLostError: so many will never come.
         """
-        alone_s, noted_s = time.monotonic(), time.monotonic()
+        alone_s, last_note_s = time.monotonic(), time.monotonic()
         with self._changed:
             while not interrupted():
                 free = [member for member in self.members if member.timed and not member.busy and not member.lost]
                 if len(free) >= count:
-                    taken = sorted(free, key=lambda member: member.order)[:count]
-                    for member in taken:
+                    nodes = sorted(free, key=lambda member: member.order)[:count]
+                    for member in nodes:
                         member.busy = True
-                    return taken
+                    return nodes
                 over = self.placement.over() if self.placement is not None else ""
                 if over and len(self.members) < count:
                     raise NodesLostError(f"{count} node(s) are needed and {len(self.members)} are here: {over}")
@@ -108,8 +108,8 @@ class Head:
                     raise NodesLostError(
                         f"{count} node(s) are needed, and {len(self.members)} are here after {CALM_S:g} s"
                     )
-                if time.monotonic() - noted_s >= NOTE_S:
-                    noted_s = time.monotonic()
+                if time.monotonic() - last_note_s >= NOTE_S:
+                    last_note_s = time.monotonic()
                     why = self.placement.waits_for() if self.placement is not None else ""
                     self.note(f"waiting for {count} node(s), {len(self.members)} are here{f': {why}' if why else ''}")
                 self._changed.wait(0.25)
@@ -202,10 +202,10 @@ def no_more(listener: socket.socket) -> None:
 
 def addresses() -> list[str]:
     """Every IPv4 address of this machine, the loopback's last."""
-    found: list[str] = []
+    addresses: list[str] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             with suppress(OSError):  # an interface without one
                 answer = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-                found.append(socket.inet_ntoa(answer[20:24]))
-    return sorted(dict.fromkeys(found), key=lambda address: address.startswith("127."))
+                addresses.append(socket.inet_ntoa(answer[20:24]))
+    return sorted(dict.fromkeys(addresses), key=lambda address: address.startswith("127."))

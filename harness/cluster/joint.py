@@ -46,7 +46,7 @@ NEVER_S = 30 * 86400.0
 
 @dataclass(slots=True)
 class Part:
-    """What is known of one node's part: ``facts`` as its agent told last, ``seen`` and ``done`` with evidence.
+    """What is known of one node's part: ``facts`` as its agent told last, ``interim`` and ``done`` with evidence.
 
     ``by_itself`` says whether it was done before anybody was told to end.
     """
@@ -55,7 +55,7 @@ class Part:
     node: Node
     ready: bool = False
     facts: Mapping[str, Any] | None = None
-    seen: tuple[Outcome, Evidence] | None = None
+    interim: tuple[Outcome, Evidence] | None = None
     done: tuple[Outcome, Evidence] | None = None
     by_itself: bool = True
     started_at: str = ""
@@ -63,8 +63,8 @@ class Part:
     @property
     def last(self) -> tuple[Node, Outcome, Evidence] | None:
         """The last that was seen of it."""
-        shown = self.done or self.seen
-        return None if shown is None else (self.node, *shown)
+        latest = self.done or self.interim
+        return None if latest is None else (self.node, *latest)
 
     def at_the_end(self, age_s: float, reason: StopReason) -> tuple[Node, Outcome, Evidence]:
         """Its part when the trial was ended at ``age_s``; all of it where it had ended by itself.
@@ -77,16 +77,16 @@ class Part:
         if self.by_itself:
             return self.node, outcome, evidence
         stopped = replace(outcome, ending=Ending.STOPPED_BY_US, exit=None, stopped_by=reason, duration_s=age_s)
-        before = self.seen[1] if self.seen is not None else None
+        before = self.interim[1] if self.interim is not None else None
         whole = until(outcome, evidence, t_s=age_s, before=before)
         if before is None or _news(before) != _news(whole):
             return self.node, stopped, whole
         return self.node, stopped, replace(before, silence_s=whole.silence_s)
 
 
-def _news(seen: Evidence) -> object:
+def _news(evidence: Evidence) -> object:
     """What tells whether anything has happened in a part: its last mark, and which ranks have ended."""
-    return seen.last, [facts.rank for facts in seen.ranks if facts.exit is not None]
+    return evidence.last, [facts.rank for facts in evidence.ranks if facts.exit is not None]
 
 
 class Crew:
@@ -106,7 +106,7 @@ class Crew:
         examine: bool,
     ) -> tuple[Outcome, Evidence, str]:
         """See :class:`harness.core.ports.Elsewhere`."""
-        members = self.head.take(self._wanted(trial), interrupted=interrupted)
+        members = self.head.take(self._node_count(trial), interrupted=interrupted)
         if members is None:
             outcome = Outcome(
                 ending=Ending.NEVER_STARTED, stopped_by=StopReason.INTERRUPT, why="the user asked to stop"
@@ -121,7 +121,7 @@ class Crew:
         finally:
             self.head.give(members)
 
-    def _wanted(self, trial: Trial) -> int:
+    def _node_count(self, trial: Trial) -> int:
         """Of our own trainer no more nodes than it has ranks."""
         if trial.target != "nsa":
             return self.nodes
@@ -152,14 +152,14 @@ class Joint:
         for member in members:
             member.inbox = self.inbox
         self.began_s: float | None = None
-        self.asked_s = time.monotonic()
+        self.created_s = time.monotonic()
         self.looked_s = self.marked_s = 0.0
         self.is_news = False
         self.ended_s: float | None = None
         self.reason: StopReason | None = None
         self.why = ""
         self.lost = ""
-        self.asked_to_stop = False
+        self.is_interrupted = False
         self.gets_on = False
         self.failed_s: float | None = None
         self.facts: Mapping[str, Any] = {}
@@ -255,9 +255,9 @@ class Joint:
         if self.watched is not None:
             self.watched(self._of_whole(part, facts) if self.several else facts)
 
-    def _see(self, part: Part, seen: Mapping[str, Any]) -> None:
+    def _see(self, part: Part, content: Mapping[str, Any]) -> None:
         if self.ended_s is None:  # afterwards a rank may show, or say, that it has lost the one that we ended first
-            part.seen, self.is_news = _read(seen), True
+            part.interim, self.is_news = _read(content), True
 
     def _of_whole(self, part: Part, facts: Mapping[str, Any]) -> Mapping[str, Any]:
         """How the whole trial stands, told when ``part`` did."""
@@ -284,7 +284,7 @@ class Joint:
         """A part of which nothing will be heard any more: what the others do now says nothing."""
         if part.done is None:
             ending = Ending.EXITED if self.began_s is not None else Ending.NEVER_STARTED
-            part.done = part.seen or (Outcome(ending=ending), Evidence(steps_wanted=steps_wanted(self.trial)))
+            part.done = part.interim or (Outcome(ending=ending), Evidence(steps_wanted=steps_wanted(self.trial)))
             self.lost = self.lost or why
             self._end(None, why)
 
@@ -292,8 +292,8 @@ class Joint:
 
     def _decide(self) -> None:
         now_s = time.monotonic()
-        if self.interrupted() and not self.asked_to_stop:
-            self.asked_to_stop = True
+        if self.interrupted() and not self.is_interrupted:
+            self.is_interrupted = True
             self._end(StopReason.INTERRUPT, "the user asked to stop")
         if self.ended_s is not None:
             allowed_s = ENDING_S + (CLOSING_S * 2 if self.examine else 0.0)
@@ -305,7 +305,7 @@ class Joint:
         if self.began_s is None:
             if all(part.ready or part.done for part in self.parts.values()):
                 self._go()
-            elif now_s - self.asked_s > READY_S:
+            elif now_s - self.created_s > READY_S:
                 self._end(None, f"not every node was ready to begin within {READY_S:g} s")
             return
         if self.is_news:
@@ -345,17 +345,17 @@ class Joint:
 
     def _judge(self) -> None:
         """Ask the rules what the parts show together; a hang needs a moment at which all of them stood still."""
-        seen = [last for part in self.parts.values() if (last := part.last) is not None]
-        if len(seen) < len(self.parts):
+        parts = [last for part in self.parts.values() if (last := part.last) is not None]
+        if len(parts) < len(self.parts):
             return
         outcome = Outcome(
             ending=Ending.STOPPED_BY_US,
             stopped_by=StopReason.CERTAIN,
-            duration_s=max(outcome.duration_s for _, outcome, _ in seen),
+            duration_s=max(outcome.duration_s for _, outcome, _ in parts),
         )
-        verdict = classify(Case(trial=self.trial, outcome=outcome, evidence=join(seen)))
+        verdict = classify(Case(trial=self.trial, outcome=outcome, evidence=join(parts)))
         self.gets_on = verdict.gets_on
-        if never_ends(verdict) and cut_s((node, e) for node, o, e in seen if o.exit is None) >= CUT_S:
+        if never_ends(verdict) and cut_s((node, e) for node, o, e in parts if o.exit is None) >= CUT_S:
             self._end(StopReason.CERTAIN, verdict.because)
 
     def _end(self, reason: StopReason | None, why: str) -> None:

@@ -70,8 +70,8 @@ class LocalPlacement:
         if self.log.closed or any(process.poll() is None for process in self.processes):
             return ""
         self.log.seek(0)
-        said = [line for line in self.log.read().decode(errors="replace").splitlines() if line.strip()]
-        return f"the agents have ended{f': {said[-1]}' if said else ''}"
+        lines = [line for line in self.log.read().decode(errors="replace").splitlines() if line.strip()]
+        return f"the agents have ended{f': {lines[-1]}' if lines else ''}"
 
     def stop(self) -> None:
         """End all that still run."""

@@ -48,12 +48,12 @@ def state_of(job: str) -> tuple[str, int]:
     """
     ask = ["squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T %D"]
     try:
-        asked = subprocess.run(ask, capture_output=True, text=True, check=False)
+        squeue = subprocess.run(ask, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         raise NoSlurmJobError("there is no squeue here: ask on a machine from which jobs are submitted") from None
-    if asked.returncode and "Invalid job id" not in asked.stderr:
-        raise NoSlurmJobError(f"Slurm does not answer: {asked.stderr.strip()}")
-    state, _, nodes = asked.stdout.strip().partition(" ")
+    if squeue.returncode and "Invalid job id" not in squeue.stderr:
+        raise NoSlurmJobError(f"Slurm does not answer: {squeue.stderr.strip()}")
+    state, _, nodes = squeue.stdout.strip().partition(" ")
     return (state, int(nodes)) if nodes else ("", 0)
 
 
@@ -120,7 +120,7 @@ def ask(members: list[AgentLink], order: Mapping[str, Any]) -> tuple[list[tuple[
     return [(nodes[number], answers[number]) for number in sorted(answers)], list(failures.values())
 
 
-def named(job: str, nodes: Sequence[Node]) -> JobTree:
+def slurm_job_tree(job: str, nodes: Sequence[Node]) -> JobTree:
     """A job of Slurm as what its ranks are below."""
     hosts = ", ".join(node.host for node in nodes)
     command = f"job {job} of Slurm, on {hosts}"
@@ -152,13 +152,13 @@ def job_here(job: str, *, own_step: str, node: str = "") -> JobTree:
     # What has started a step's processes is Slurm's own, and known only as their parent.
     steps = {pid: replace(m, pid=pid, parent=0, command="slurmstepd", **_NOTHING) for pid, m in starters.items()}
     tree = ProcessTable({**steps, **members})
-    found: list[JobTree] = []
+    trees: list[JobTree] = []
     for pid in starters:
         with suppress(NoJobError):  # a shell, or srun
-            found.append(find_job(pid, tree=tree))
-    if not found:
+            trees.append(find_job(pid, tree=tree))
+    if not trees:
         raise NoJobError(f"job {job} has no Python process on this node that this user may look at")
-    chosen = max(found, key=lambda one: (one.workers[0].member.rank is not None, len(one.workers)))
+    chosen = max(trees, key=lambda one: (one.workers[0].member.rank is not None, len(one.workers)))
     return replace(chosen, absent=tuple((rank, why, False) for rank, why, _ in chosen.absent))
 
 
@@ -169,11 +169,11 @@ def _listed(job: str, node: str) -> list[tuple[int, str]]:
     """The processes of a job on this node, each with its step: ``PID JOBID STEPID LOCALID GLOBALID``, a line each."""
     ask = ["scontrol", "listpids", job, *([node] if node else [])]
     try:
-        asked = subprocess.run(ask, capture_output=True, text=True, check=False)
+        scontrol = subprocess.run(ask, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         raise NoSlurmJobError("there is no scontrol on this node, which says what a job runs here") from None
-    rows = [line.split() for line in asked.stdout.splitlines()]
-    found = [(int(row[0]), row[2]) for row in rows if len(row) > 2 and row[0].isdecimal() and row[1] == job]
-    if not found and asked.stderr.strip():
-        raise NoSlurmJobError(f"Slurm does not say what job {job} runs on this node: {asked.stderr.strip()}")
-    return found
+    rows = [line.split() for line in scontrol.stdout.splitlines()]
+    processes = [(int(row[0]), row[2]) for row in rows if len(row) > 2 and row[0].isdecimal() and row[1] == job]
+    if not processes and scontrol.stderr.strip():
+        raise NoSlurmJobError(f"Slurm does not say what job {job} runs on this node: {scontrol.stderr.strip()}")
+    return processes

@@ -42,22 +42,22 @@ class RayEngine:
 
     def place(self, argv: Sequence[str], *, env: Mapping[str, str], nodes: int) -> ChildPlacement:
         """See :class:`harness.core.ports.Engine`."""
-        wanted = {
+        order = {
             "address": self.where, "nodes": nodes, "resources": self.resources, "argv": list(argv), "names": list(env),
             "cwd": str(Path.cwd()),
         }  # fmt: skip
-        client = [sys.executable, "-P", "-m", "harness.cluster.ray_client", json.dumps(wanted)]
+        client = [sys.executable, "-P", "-m", "harness.cluster.ray_client", json.dumps(order)]
         return ChildPlacement(client, env=env, name="ray", pending=PENDING)
 
 
 def _resources(text: str) -> dict[str, float]:
-    found: dict[str, float] = {}
+    resources: dict[str, float] = {}
     for item in filter(None, text.split(",")):
         name, colon, number = item.rpartition(":")
         try:
-            found[USUAL.get(name.lower(), name)] = float(number)
+            resources[USUAL.get(name.lower(), name)] = float(number)
         except ValueError:
             colon = ""
         if not colon:
             raise LaunchError(f"--gres {text!r} of ray is a list of NAME:NUMBER, e.g. gpu:1,cpu:4")
-    return found
+    return resources

@@ -50,28 +50,28 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
-def hold(wanted: dict[str, Any]) -> str:
+def hold(order: dict[str, Any]) -> str:
     """Place the agents and wait until none runs any more: the last one's last line."""
     ray: Any = import_module("ray")  # by name: only whoever asks for it has it
     util: Any = import_module("ray.util")
     strategy: Any = import_module("ray.util.scheduling_strategies").PlacementGroupSchedulingStrategy
-    given = dict(surroundings())
-    env = {name: given[name] for name in wanted["names"]}
+    environment = dict(surroundings())
+    env = {name: environment[name] for name in order["names"]}
     say("waits for Ray to answer")
-    ray.init(address=wanted["address"] or "auto", log_to_driver=False, logging_level="ERROR")
-    resources = wanted["resources"]
-    group = util.placement_group([resources] * wanted["nodes"], strategy="STRICT_SPREAD")
+    ray.init(address=order["address"] or "auto", log_to_driver=False, logging_level="ERROR")
+    resources = order["resources"]
+    group = util.placement_group([resources] * order["nodes"], strategy="STRICT_SPREAD")
     while not group.wait(ASK_S):
         has = sum(all(node["Resources"].get(n, 0) >= v for n, v in resources.items()) for node in ray.nodes())
-        asked = ", ".join(f"{name}:{number:g}" for name, number in resources.items())
-        say(f"waits for {wanted['nodes']} node(s) with {asked} free; {has} node(s) have so much at all")
+        amounts = ", ".join(f"{name}:{number:g}" for name, number in resources.items())
+        say(f"waits for {order['nodes']} node(s) with {amounts} free; {has} node(s) have so much at all")
     own = {name: resources.get(name, 0) for name in ("CPU", "GPU")}
     more = {name: number for name, number in resources.items() if name not in own}
     tasks = [
         ray.remote(num_cpus=own["CPU"], num_gpus=own["GPU"], resources=more, max_retries=0)(run_agent)
         .options(scheduling_strategy=strategy(group, placement_group_bundle_index=number))
-        .remote(wanted["argv"], {**env, ORDER: str(number)}, wanted["cwd"], DIE_WITH_US)
-        for number in range(wanted["nodes"])
+        .remote(order["argv"], {**env, ORDER: str(number)}, order["cwd"], DIE_WITH_US)
+        for number in range(order["nodes"])
     ]
     say("waits for its tasks to begin")
     ray.wait(tasks, timeout=START_S)

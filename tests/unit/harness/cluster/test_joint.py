@@ -40,7 +40,7 @@ def test_what_a_rank_says_after_the_whole_was_ended_is_not_held_against_it(tmp_p
     members = [AgentLink(wire=Connection(), node=Node(number=n, host=f"n{n}")) for n in range(2)]
     joint = Joint(
         trial("pass"), members, trial_dir=tmp_path, executor="local", env={}, watched=None, examine=False,
-        clock=FakeClock(0.0), interrupted=lambda: any(part.seen for part in joint.parts.values()),
+        clock=FakeClock(0.0), interrupted=lambda: any(part.interim for part in joint.parts.values()),
     )  # fmt: skip
     then = Outcome(ending=Ending.STOPPED_BY_US, stopped_by=StopReason.CERTAIN, duration_s=9.0)
     after = replace(then, ending=Ending.EXITED, stopped_by=None, exit=Exit(code=1))
@@ -87,7 +87,7 @@ def test_half_a_round_of_looks_after_the_last_that_was_judged_does_not_count():
     one = Part(
         member=AgentLink(wire=Connection(), node=Node(number=0, host="n")),
         node=Node(number=0, host="n"),
-        seen=(replace(outcome, duration_s=10.0), seen),
+        interim=(replace(outcome, duration_s=10.0), seen),
         done=(outcome, done),
         by_itself=False,
     )
