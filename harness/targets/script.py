@@ -74,8 +74,8 @@ class ScriptTarget:
             if head == "args" and name:
                 args[name] = value
             elif path not in SETTINGS:
-                known = [*SETTINGS, *(f"args.{place.name}" for place in placeholders(shlex.split(command)))]
-                raise CommandError(f"unknown setting {path!r} of a command{suggestion(path, known)}")
+                names = [*SETTINGS, *(f"args.{place.name}" for place in placeholders(shlex.split(command)))]
+                raise CommandError(f"unknown setting {path!r} of a command{suggestion(path, names)}")
             elif path in ("steps", "directory"):
                 config[path] = value
             elif name:
@@ -95,13 +95,13 @@ class ScriptTarget:
             **{k: v for k, v in env.items() if k == "NSA_HARNESS_RUN"},
         }
         hidden = secrets(passed.items())
-        asked = redact(to_json(trial), values=hidden)
+        record = redact(to_json(trial), values=hidden)
         return Command(
             argv=line.argv,
             env=tuple(sorted(passed.items())),
             trial_dir=str(trial_dir),
             files=(
-                (layout.trial_file(trial_dir).name, json.dumps(asked, indent=1, sort_keys=True)),
+                (layout.trial_file(trial_dir).name, json.dumps(record, indent=1, sort_keys=True)),
                 ("environment.json", json.dumps(recorded(passed), indent=1, sort_keys=True)),
             ),
             max_output_bytes=MAX_OUTPUT_BYTES,
@@ -111,28 +111,28 @@ class ScriptTarget:
 
 def recorded(env: Mapping[str, str]) -> dict[str, object]:
     """What is written down of a program's environment."""
-    kept = {
+    values = {
         name: HIDDEN if looks_secret(name) else redact_text(value)
         for name, value in env.items()
         if name in RECORDED or name.startswith(RECORDED_PREFIXES)
     }
-    return {"values": kept, "names of the others": sorted(env.keys() - kept.keys())}
+    return {"values": values, "names of the others": sorted(env.keys() - values.keys())}
 
 
 def _checked(words: Sequence[str], args: Mapping[str, Value]) -> dict[str, Value]:
     """``args`` as the command line needs them: every place has a value, every value a place, flags are on or off."""
     places = placeholders(words)
-    wanted = [place.name for place in places]
-    if missing := [name for name in wanted if name not in args]:
+    names = [place.name for place in places]
+    if missing := [name for name in names if name not in args]:
         name = missing[0]
         raise CommandError(
             f"the command has {{{name}}}, but {name} has no value: give --set {name}=VALUE"
             f"{suggestion(name, args)}; for a literal {{{name}}} write {{{{{name}}}}}"
         )
-    if unused := [name for name in args if name not in wanted]:
+    if unused := [name for name in args if name not in names]:
         name = unused[0]
         raise CommandError(
-            f"{name} is set, but the command has no {{{name}}}{suggestion(name, wanted)}; "
+            f"{name} is set, but the command has no {{{name}}}{suggestion(name, names)}; "
             f"write it where the value belongs, e.g. --{name.replace('_', '-')} {{{name}}}"
         )
     return {place.name: flag(place.name, args[place.name]) if place.is_flag else args[place.name] for place in places}
