@@ -17,8 +17,8 @@ def entry(before: Handler = signal.default_int_handler) -> None:
 
     SIGTERM and a closed terminal are as Ctrl-C is: what has begun is ended in order. What was ignored stays ignored.
     """
-    asked = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
-    for number in (signal.SIGINT, *asked):
+    signals = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
+    for number in (signal.SIGINT, *signals):
         signal.signal(number, leave)
     gc.disable()  # what is imported stays: walking it is a tenth of the start, and of the end
     from harness.cli.front import answered
@@ -32,7 +32,7 @@ def entry(before: Handler = signal.default_int_handler) -> None:
     gc.enable()
     atexit.register(gc.freeze)
     signal.signal(signal.SIGINT, before)
-    for number in asked:
+    for number in signals:
         signal.signal(number, signal.default_int_handler)
     try:
         main(prog_name="nsa-harness")

@@ -116,5 +116,5 @@ def _refuse_to_go_on(done: Conducted) -> None:
     if done.outcome.stopped_by is StopReason.INTERRUPT:
         raise Interrupted("stopped by the user")
     if not done.outcome.cleanup.gone:
-        left = "; ".join(f"PID {s.pid} in state {s.state}: {s.command}" for s in done.outcome.cleanup.survivors)
-        raise CleanupError(f"a trial left processes that cannot be ended: {left}")
+        survivors = "; ".join(f"PID {s.pid} in state {s.state}: {s.command}" for s in done.outcome.cleanup.survivors)
+        raise CleanupError(f"a trial left processes that cannot be ended: {survivors}")

@@ -145,10 +145,10 @@ class Campaign:
 
     def conclude(self) -> CampaignAnswer:
         """What is known so far; runs nothing."""
-        said = {fact.cell: fact for fact in self.store.facts() if isinstance(fact, Override)}
-        records = self._known()
+        answers = {fact.cell: fact for fact in self.store.facts() if isinstance(fact, Override)}
+        records = self._counted_records()
         counted = tuple(record for record in records if not record.trial.is_control)
-        facts = Facts(records=counted, names=self.names, ran=self.ran, predicted_s=self.predicted_s, overrides=said)
+        facts = Facts(records=counted, names=self.names, ran=self.ran, predicted_s=self.predicted_s, overrides=answers)
         space = self.matrix.space
         answer = CampaignAnswer(
             cells=cell_results(self.matrix, self.spec.cells, facts, today=self.today),
@@ -170,14 +170,14 @@ class Campaign:
         fitted = replace(boundary, fit=scaling_of(records, axis=axis), fits=fits_along(records, axis=axis))
         return with_controls(fitted, self.spec, records)
 
-    def _known(self) -> tuple[TrialRecord, ...]:
+    def _counted_records(self) -> tuple[TrialRecord, ...]:
         """Every trial that counts here: those of earlier runs, then those of this one."""
         return (*self.store.reused(), *self.store.records())
 
     # -- the loop
 
     def _replay(self) -> None:
-        for record in (*self.store.undone(), *self._known()):
+        for record in (*self.store.undone(), *self._counted_records()):
             self.planner.note(record.trial)
         for fact in self.store.facts():
             if not isinstance(fact, Override):
@@ -230,13 +230,13 @@ class Campaign:
                 if self.lanes.busy:
                     record, lease = self.lanes.finish_one()
                     self.queue.release(lease)
-                    self._learn(self._kept(record))
+                    self._learn(self._take_in(record))
         finally:
             self.lanes.close()
 
     def _start(self) -> bool:
         """Start every trial that may start now; whether one was answered without being run, so that more may."""
-        self.queue.want(self._asked())
+        self.queue.want(self._requests())
         while (granted := self.queue.grant()) is not None:
             request, lease = granted
             claim = self.lanes.claim(lease)
@@ -248,14 +248,14 @@ class Campaign:
                 claim.release()
                 self.queue.release(lease)
                 return True
-            left = self.search.estimate()
-            self.screen.planned(left)
-            self.store.add_decision(request, plan=left, gpus=claim.names)
+            plan = self.search.estimate()
+            self.screen.planned(plan)
+            self.store.add_decision(request, plan=plan, gpus=claim.names)
             self.lanes.start(self.attempts.begin(trial, reason=request.reason), lease, claim, hide=self.hides_gpus)
-            self.queue.want(self._asked())
+            self.queue.want(self._requests())
         return False
 
-    def _asked(self) -> tuple[CellRequest, ...]:
+    def _requests(self) -> tuple[CellRequest, ...]:
         if self._spent() or self.surprise:
             return ()
         return ready(self.search, most=LOOK_AHEAD) or self._afterwards()
@@ -271,7 +271,7 @@ class Campaign:
             request = once_more(answer, records)
         return () if request is None else (request,)
 
-    def _kept(self, record: TrialRecord) -> TrialRecord:
+    def _take_in(self, record: TrialRecord) -> TrialRecord:
         self._remember(record, self.store.read_evidence(record.trial.key))
         return record
 
@@ -285,8 +285,8 @@ class Campaign:
         # With dense attention a trial says nothing of how long one without takes.
         is_dense = trial.control == DENSE
         alike = (r for r in self.store.records() if (r.trial.control == DENSE) == is_dense)
-        known = (*(() if is_dense else self.earlier.passed), *alike)
-        prediction = predict_cell(known, space=self.matrix.space, cell=request.cell)
+        records = (*(() if is_dense else self.earlier.passed), *alike)
+        prediction = predict_cell(records, space=self.matrix.space, cell=request.cell)
         if prediction is not None:
             self.predicted_s.setdefault(request.cell, prediction.total_s)
             if self.spec.task is not Task.BISECT and limits.total_s is not None and prediction.total_s > limits.total_s:
@@ -295,13 +295,13 @@ class Campaign:
                     f"but may take {limits.total_s:g} s: the limit could not tell slow from hung"
                 )
                 return self._say(request.cell, by="prediction", why=why)
-        guess = prediction or guess_cell(known, space=self.matrix.space, cell=request.cell)
+        guess = prediction or guess_cell(records, space=self.matrix.space, cell=request.cell)
         return replace(trial, budget=budget(limits, guess, soft=request.soft), prediction=prediction)
 
     def _say(self, cell: Point, *, by: str, why: str) -> None:
-        said = Override(cell=cell, answer=Answer.UNRESOLVED, by=by, why=why)
-        self.store.add_override(said)
-        self.hearing.hear(said)
+        override = Override(cell=cell, answer=Answer.UNRESOLVED, by=by, why=why)
+        self.store.add_override(override)
+        self.hearing.hear(override)
 
     def _learn(self, record: TrialRecord) -> None:
         if self.hearing.hear(record) and self.spec.fail_fast and self.spec.task is Task.CELLS:
@@ -313,11 +313,11 @@ class Campaign:
         """Whether it is the failure being sought: the named one if there is a name, so that no other is followed."""
         if self.spec.signature is None:
             return self.oracle.answer(verdict)
-        named = next(row for row in self.matrix.signatures if row.name == self.spec.signature)
-        got_to_the_end = verdict.kind is Kind.BELOW_TARGET and named.kind in NEVER_ENDED_WELL
-        if verdict.kind is Kind.PASS or got_to_the_end:
+        signature = next(row for row in self.matrix.signatures if row.name == self.spec.signature)
+        is_complete = verdict.kind is Kind.BELOW_TARGET and signature.kind in NEVER_ENDED_WELL
+        if verdict.kind is Kind.PASS or is_complete:
             return Answer.GOOD
-        return Answer.BAD if matches(named, verdict, evidence) else Answer.UNRESOLVED
+        return Answer.BAD if matches(signature, verdict, evidence) else Answer.UNRESOLVED
 
     def _remember(self, record: TrialRecord, evidence: Evidence | None) -> None:
         key = record.trial.key

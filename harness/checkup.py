@@ -23,7 +23,7 @@ from harness.trainer import INSTALL
 if TYPE_CHECKING:
     from harness.settings import Settings
 
-SHOWN = 6
+MOST_LISTED = 6
 """PIDs that are named one by one."""
 
 YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
@@ -58,8 +58,8 @@ def examine(settings: Settings) -> tuple[CheckResult, ...]:
 def _machine() -> CheckResult:
     here = describe()
     gpus = ", ".join(here.gpus) or "no GPU"
-    seen = f"{here.cores} cores, {here.memory_bytes / 2**30:.0f} GiB, {gpus}, Python {here.python}, Linux {here.kernel}"
-    return CheckResult("machine", "ok", seen)
+    text = f"{here.cores} cores, {here.memory_bytes / 2**30:.0f} GiB, {gpus}, Python {here.python}, Linux {here.kernel}"
+    return CheckResult("machine", "ok", text)
 
 
 def _distributions() -> CheckResult:
@@ -78,9 +78,9 @@ def _distributions() -> CheckResult:
 
 
 def _torch() -> CheckResult:
-    found = installed("torch")
-    if found is not None:
-        return CheckResult("torch", "ok", found)
+    version = installed("torch")
+    if version is not None:
+        return CheckResult("torch", "ok", version)
     if find_spec("nsa") is None:
         return CheckResult("torch", "ok", "not installed; only the trainer nsa needs it here")
     return CheckResult("torch", "fail", "not installed", f"the trainer nsa needs it: {INSTALL}")
@@ -134,37 +134,37 @@ def _stacks() -> CheckResult:
 
 
 def _native() -> CheckResult:
-    found = installed("pystack")
-    if found is None or find_tool("pystack") is None:
+    version = installed("pystack")
+    if version is None or find_tool("pystack") is None:
         return CheckResult("pystack", "ok", "not installed; py-spy gives native frames too, in three times the time")
-    return CheckResult("pystack", "ok", found)
+    return CheckResult("pystack", "ok", version)
 
 
 def _gpus() -> CheckResult:
     """What NVML tells here, and who else is on the GPUs: a PID that is not visible here cannot be ours either."""
-    seen = Nvml().see(WatchedJob(ranks={}, pids=frozenset(), world=1, trial_dir=Path(), t_s=0.0))
-    if not seen.gpus:
-        reason = "; ".join(failure.reason for failure in seen.failures)
+    sample = Nvml().see(WatchedJob(ranks={}, pids=frozenset(), world=1, trial_dir=Path(), t_s=0.0))
+    if not sample.gpus:
+        reason = "; ".join(failure.reason for failure in sample.failures)
         if not reason:
             return CheckResult("gpus", "ok", "no NVIDIA driver")
         return CheckResult(
             "gpus", "warn", f"not seen: {reason}", "without it nobody can tell whether a GPU works or waits"
         )
-    told = [
+    lines = [
         f"{gpu.index}: {gpu.name}, {(gpu.memory_used_bytes or 0) / 2**20:.0f} of "
         f"{(gpu.memory_total_bytes or 0) / 2**20:.0f} MiB used, {gpu.utilisation} %"
-        for gpu in seen.gpus
+        for gpu in sample.gpus
     ]
-    others = [f"GPU {gpu.index}: PID {process.pid}" for gpu in seen.gpus for process in gpu.processes]
-    told += [failure.reason for failure in seen.failures]
+    others = [f"GPU {gpu.index}: PID {process.pid}" for gpu in sample.gpus for process in gpu.processes]
+    lines += [failure.reason for failure in sample.failures]
     if others:
         return CheckResult(
             "gpus",
             "warn",
-            "; ".join([*told, f"in use by {', '.join(others)}"]),
+            "; ".join([*lines, f"in use by {', '.join(others)}"]),
             "a trial that shares its GPU cannot be judged for memory or speed; wait, or choose another GPU",
         )
-    return CheckResult("gpus", "ok", "; ".join(told))
+    return CheckResult("gpus", "ok", "; ".join(lines))
 
 
 def _runs(runs: Path) -> CheckResult:
@@ -185,28 +185,28 @@ def _runs(runs: Path) -> CheckResult:
 
 
 def _leftovers() -> CheckResult:
-    left = processes_with("NSA_HARNESS_TRIAL")
-    if not left:
+    processes = processes_with("NSA_HARNESS_TRIAL")
+    if not processes:
         return CheckResult("leftovers", "ok", "no process of an earlier trial")
-    pids = ", ".join(str(pid) for pid, _ in left[:SHOWN]) + (", ..." if len(left) > SHOWN else "")
-    trials = len({token for _, token in left})
+    pids = ", ".join(str(pid) for pid, _ in processes[:MOST_LISTED]) + (", ..." if len(processes) > MOST_LISTED else "")
+    trials = len({token for _, token in processes})
     return CheckResult(
         "leftovers",
         "warn",
-        f"{len(left)} processes of {trials} earlier or running trials: PID {pids}",
+        f"{len(processes)} processes of {trials} earlier or running trials: PID {pids}",
         "if no other nsa-harness is running, look at them and end them by PID",
     )
 
 
 def _shared_memory() -> CheckResult:
-    left = orphans()
-    if not left:
+    segments = orphans()
+    if not segments:
         return CheckResult("memory", "ok", "no shared tensors of processes that are gone")
-    used = sum(size for path in left if (size := _size(path)))
+    used = sum(size for path in segments if (size := _size(path)))
     return CheckResult(
         "memory",
         "warn",
-        f"{len(left)} shared tensors of processes that are gone hold {used / 1e6:.1f} MB, e.g. {left[0]}",
+        f"{len(segments)} shared tensors of processes that are gone hold {used / 1e6:.1f} MB, e.g. {segments[0]}",
         "their processes are gone, so nothing can use them: rm them",
     )
 

@@ -110,11 +110,11 @@ def _readable(folders: Iterable[Path]) -> Iterator[History]:
 
 def _runs(run_dir: Path, is_akin: Callable[[CampaignSpec], bool]) -> list[Path]:
     """The newest akin runs, newest first; their questions alone are read for that."""
-    found: list[Path] = []
+    folders: list[Path] = []
     for folder in sorted((path.parent for path in run_dir.parent.glob("*/journal.jsonl")), reverse=True):
-        if folder != run_dir and len(found) < MOST_RUNS and _asks(folder, is_akin):
-            found.append(folder)
-    return found
+        if folder != run_dir and len(folders) < MOST_RUNS and _asks(folder, is_akin):
+            folders.append(folder)
+    return folders
 
 
 def _asks(run_dir: Path, is_akin: Callable[[CampaignSpec], bool]) -> bool:

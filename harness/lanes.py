@@ -107,14 +107,14 @@ class Lanes:
         """Run a trial that the journal knows on the GPUs of ``claim``; ``hide`` hides every other."""
         parts = self._free.pop()
         names = claim.names
-        seen = replace(parts, child_env={**parts.child_env, VISIBLE: ",".join(names)}) if hide else parts
+        own_parts = replace(parts, child_env={**parts.child_env, VISIBLE: ",".join(names)}) if hide else parts
         running = Running(begun=begun, lease=lease, claim=claim, parts=parts)
         if self._pool is None:
-            self._events.put((running, self._conduct(begun, seen, names)))
+            self._events.put((running, self._conduct(begun, own_parts, names)))
             self._running.append(running)
             return
         self._running.append(running)
-        future = self._pool.submit(self._conduct, begun, seen, names)
+        future = self._pool.submit(self._conduct, begun, own_parts, names)
         future.add_done_callback(lambda done: self._events.put((running, done)))
 
     def finish_one(self) -> tuple[TrialRecord, Lease]:
@@ -147,7 +147,7 @@ class Lanes:
         before = self._strangers(gpus, parts)
         if before:
             return _not_begun(begun, parts, why=f"before it began there was {before}")
-        watched = self.attempts.screen.watched if self._pool is None else self._noted(begun)
+        watched = self.attempts.screen.watched if self._pool is None else self._news_of(begun)
         done = self.attempts.conduct(begun, parts=parts, watched=watched)
         after = self._strangers(gpus, parts)
         return replace(done, verdict=_contaminated(f"when it had ended there was {after}")) if after else done
@@ -162,7 +162,7 @@ class Lanes:
             who = self.neighbours.on(gpus)
         return who
 
-    def _noted(self, begun: Begun) -> Callable[[Mapping[str, object]], None]:
+    def _news_of(self, begun: Begun) -> Callable[[Mapping[str, object]], None]:
         """Passes on only news: with several trials at once a moving line for each would tell nothing."""
         name = self.label(begun)
 

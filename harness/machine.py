@@ -39,7 +39,7 @@ def describe() -> Machine:
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=memory,
         gpus=_gpus(),
-        packages=tuple((name, found) for name in PACKAGES if (found := installed(name))),
+        packages=tuple((name, version) for name in PACKAGES if (version := installed(name))),
         environment=_environment(),
     )
 

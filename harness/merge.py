@@ -42,8 +42,8 @@ def shards_at(places: Iterable[Path]) -> list[list[History]]:
             spec = history.question
             if spec.task is not Task.CELLS:
                 raise SpecError(f"{history.run_dir} is no run of cells; only shards of a matrix can be merged")
-            asked = replace(spec, cells=())
-            of_it = [group for group in groups if replace(group[0].question, cells=()) == asked]
+            question = replace(spec, cells=())
+            of_it = [group for group in groups if replace(group[0].question, cells=()) == question]
             if of_it:
                 of_it[0].append(history)
             else:
@@ -87,19 +87,19 @@ def merge(shards: Sequence[History], *, runs: Path, parts: Parts, screen: Screen
 def _in_order(spec: CampaignSpec, cells: set[Point]) -> tuple[Point, ...]:
     """``cells`` as one run would have had them: planned ones first, in the plan's order."""
     planned = [cell for cell in planned_cells(spec.matrix).cells if cell in cells]
-    named = sorted(cells - set(planned), key=spec.matrix.space.name_of)
-    return (*named, *planned)
+    extra = sorted(cells - set(planned), key=spec.matrix.space.name_of)
+    return (*extra, *planned)
 
 
 def _in_one_row(shards: Sequence[History], cells: Sequence[Point]) -> list[tuple[History, TrialRecord]]:
     place = {cell: number for number, cell in enumerate(cells)}
-    found: dict[str, tuple[History, TrialRecord]] = {}
+    rows: dict[str, tuple[History, TrialRecord]] = {}
     for shard in shards:
         for record in (*shard.records(), *shard.reused()):
-            other, _ = found.setdefault(record.trial.key, (shard, record))
+            other, _ = rows.setdefault(record.trial.key, (shard, record))
             if other is not shard:
                 raise SpecError(f"{other.run_dir} and {shard.run_dir} have the same trial; leave one of them out")
-    return sorted(found.values(), key=lambda row: (row[1].trial.repeat, place[row[1].trial.point]))
+    return sorted(rows.values(), key=lambda row: (row[1].trial.repeat, place[row[1].trial.point]))
 
 
 def _invocation(of_shard: Invocation | None) -> Invocation | None:
@@ -111,13 +111,13 @@ def _invocation(of_shard: Invocation | None) -> Invocation | None:
 
 def missing(shards: Sequence[History]) -> list[str]:
     """The shards that should be among ``shards`` and are not, as ``2/3``, with the GPUs that they were cut by."""
-    found: dict[tuple[str, str], set[int]] = {}
+    by_cut: dict[tuple[str, str], set[int]] = {}
     for shard in shards:
         options = dict(shard.identity.invocation.options if shard.identity.invocation else ())
         number, _, of = (options.get("--shard") or "1/1").partition("/")
-        found.setdefault((of, options.get("--gpus") or ""), set()).add(int(number))
+        by_cut.setdefault((of, options.get("--gpus") or ""), set()).add(int(number))
     lost: list[str] = []
-    for (of, gpus), numbers in found.items():
+    for (of, gpus), numbers in by_cut.items():
         those = f" of the cells with {gpus} GPUs" if gpus else ""
         lost += (f"{number}/{of}{those}" for number in range(1, int(of) + 1) if number not in numbers)
     return lost

@@ -79,10 +79,10 @@ def replay(run_dir: Path) -> Replayed:
                 played.facts.append(fact)
                 hearing.hear(fact)
             case "undo":
-                kept = played.facts[: -int(line.data["count"])]
-                played.search, played.facts = strategy_of(question), kept
+                facts = played.facts[: -int(line.data["count"])]
+                played.search, played.facts = strategy_of(question), facts
                 hearing = _hearing(question, played.search)
-                for fact in kept:
+                for fact in facts:
                     hearing.hear(fact)
             case _:
                 pass

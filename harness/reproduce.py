@@ -67,33 +67,33 @@ def reproduce(
     if record.trial.target != "nsa":
         line = composed(record.trial.config, python=record.trial.python or python, env=record.trial.env)
         raise CommandError(f"a program is reproduced by its own command: {redact_text(str(line))}")
-    told = expected(record, run_dir)
+    symptom = expected(record, run_dir)
     limit_s = limit_of(record)
     path = layout.repro(run_dir)
-    write_atomic(path, script(record, limit_s=limit_s, told=told.sentence))
+    write_atomic(path, script(record, limit_s=limit_s, symptom=symptom.sentence))
     world = world_of(record.trial.config)
     ranks = ("-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={world}") if world > 1 else ()
     argv = (python, "-P", *ranks, str(path.absolute()))
-    ended: list[Shown] = []
+    ended: list[Try] = []
     for number in range(1, tries + 1):
         output, code = _run(argv, env=env, limit_s=limit_s + 60, clock=clock, log=run_dir / f"repro-{number}.txt")
-        ended.append(told.judge(output, code))
-    shown = sum(one.is_it for one in ended)
+        ended.append(symptom.judge(output, code))
+    matches = sum(one.is_it for one in ended)
     shell = ("torchrun", *ranks[2:], path.name) if world > 1 else ("python", path.name)
     tried = ScriptTrials(
         command=shell,
-        expected=told.sentence,
-        shown=shown,
+        expected=symptom.sentence,
+        shown=matches,
         tries=tries,
         ended=tuple(map(str, ended)),
-        sentence=f"reproduced {shown}/{tries} outside the harness: {' '.join(shell)} {told.sentence}.",
+        sentence=f"reproduced {matches}/{tries} outside the harness: {' '.join(shell)} {symptom.sentence}.",
     )
     write_atomic(layout.repro(run_dir, "json"), json.dumps(asdict(tried), indent=1) + "\n")
     return tried
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class Try:
     """What one try of the script showed, and whether that is the failure."""
 
     text: str
@@ -112,21 +112,21 @@ class Expected:
     by_limit: bool
     still_moving: bool | None = None
 
-    def judge(self, output: str, code: int | None) -> Shown:
+    def judge(self, output: str, code: int | None) -> Try:
         """What was seen, and whether it is the failure."""
         if code is None:
-            return Shown("it did not even end by its own limit")
+            return Try("it did not even end by its own limit")
         if code == 0:
-            return Shown("it ran to its end")
+            return Try("it ran to its end")
         timed_out = "Timeout (" in output
         if timed_out is not self.by_limit:
-            return Shown(f"it {'reached its limit' if timed_out else f'ended by itself with exit code {code}'}")
+            return Try(f"it {'reached its limit' if timed_out else f'ended by itself with exit code {code}'}")
         missing = [word for word in self.words if word not in output]
         if missing:
-            return Shown(f"its output does not name {', '.join(missing)}")
+            return Try(f"its output does not name {', '.join(missing)}")
         if self.still_moving is not None and _moving_at_the_end(output) is not self.still_moving:
-            return Shown(f"it was {'silent' if self.still_moving else 'still making progress'} when its limit ran out")
-        return Shown(self.sentence, is_it=True)
+            return Try(f"it was {'silent' if self.still_moving else 'still making progress'} when its limit ran out")
+        return Try(self.sentence, is_it=True)
 
 
 def expected(record: TrialRecord, run_dir: Path) -> Expected:
@@ -161,7 +161,7 @@ def limit_of(record: TrialRecord) -> float:
     return min(max(30.0, 1.2 * record.outcome.duration_s), MOST_S)
 
 
-def script(record: TrialRecord, *, limit_s: float, told: str) -> str:
+def script(record: TrialRecord, *, limit_s: float, symptom: str) -> str:
     """The text of ``repro.py``: the configuration, the trainer, a limit that prints all stacks, and progress lines."""
     trial = record.trial
     config: dict[str, Any] = {name: dict(part) for name, part in trial.config.items() if isinstance(part, dict)}  # pyright: ignore[reportUnknownArgumentType]
@@ -173,7 +173,7 @@ def script(record: TrialRecord, *, limit_s: float, told: str) -> str:
         where=trial.point,
         verdict=record.verdict,
         start=start,
-        told=told,
+        symptom=symptom,
         config=json.dumps(config, indent=1, sort_keys=True),
         limit_s=limit_s,
         env=env,
@@ -186,7 +186,7 @@ SCRIPT = '''"""{where}: {verdict}, without the harness.
 
     {start}
 
-It {told}. Needs torch and the trainer that was tested. After LIMIT_S seconds it prints the
+It {symptom}. Needs torch and the trainer that was tested. After LIMIT_S seconds it prints the
 stack of every thread and ends.
 """
 
@@ -248,8 +248,8 @@ def _run(
     argv: tuple[str, ...], *, env: Mapping[str, str], limit_s: float, clock: Clock, log: Path
 ) -> tuple[str, int | None]:
     """What a program printed and its exit code; None for one that had to be ended. Nothing of it is left."""
-    found = find_spec("nsa")  # imported it would bring torch into the controller
-    own = str(Path(found.origin).parents[1]) if found and found.origin else ""
+    nsa = find_spec("nsa")  # imported it would bring torch into the controller
+    own = str(Path(nsa.origin).parents[1]) if nsa and nsa.origin else ""
     with log.open("w+", encoding="utf-8", errors="replace") as out:
         process = subprocess.Popen(
             argv, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,

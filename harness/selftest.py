@@ -72,7 +72,7 @@ class SelfTest:
     """Runs specimens under the same launch, watch and rules as a search.
 
     ``parts`` are those for each need. What was seen of a trial is kept as ``case.json`` in its folder, to be judged
-    again without running anything. ``told`` is what happens before the first specimen. ``blind`` judges every trial
+    again without running anything. ``note`` is what happens before the first specimen. ``blind`` judges every trial
     by the default limits, with nothing learned beforehand and none that its specimen declares.
     """
 
@@ -85,16 +85,16 @@ class SelfTest:
         machine: str,
         seed: int,
         interrupted: Callable[[], bool],
-        told: Callable[[str], None] = lambda _: None,
+        note: Callable[[str], None] = lambda _: None,
         blind: bool = False,
     ) -> None:
         self.directory = directory
-        self.parts = {need: one_start_at_a_time(found) for need, found in parts.items()}
+        self.parts = {need: one_start_at_a_time(part) for need, part in parts.items()}
         self.code = code
         self.machine = machine
         self.seed = seed
         self.interrupted = interrupted
-        self.told = told
+        self.note = note
         self.blind = blind
         self.healthy: dict[str, list[TrialRecord]] = {}
 
@@ -104,7 +104,7 @@ class SelfTest:
         hosts = {} if self.blind else {_key(SPECIMENS.load(name)): SPECIMENS.load(name) for name in names}
         for number, specimen in enumerate(hosts.values(), start=1):
             runs = _healthy_runs(specimen)
-            self.told(f"limits are learned from {runs} healthy runs: trainer {number} of {len(hosts)}")
+            self.note(f"limits are learned from {runs} healthy runs: trainer {number} of {len(hosts)}")
             self._learn(specimen)
         todo.reverse()
         running: set[Future[JudgedSpecimen]] = set()
@@ -122,10 +122,10 @@ class SelfTest:
     def _learn(self, specimen: Specimen) -> None:
         """Run the trainer that ``specimen`` is planted in, without it."""
         clean = replace(SPECIMENS.load("clean"), needs=specimen.needs, world=specimen.world, settings=specimen.settings)
-        known = self.healthy.setdefault(_key(specimen), [])
-        while len(known) < _healthy_runs(specimen) and not self.interrupted():
-            done = self._run(clean, repeat=len(known), role="healthy", folder=f"healthy-{len(self.healthy)}")
-            known.append(done[1])
+        records = self.healthy.setdefault(_key(specimen), [])
+        while len(records) < _healthy_runs(specimen) and not self.interrupted():
+            done = self._run(clean, repeat=len(records), role="healthy", folder=f"healthy-{len(self.healthy)}")
+            records.append(done[1])
             if done[1].verdict.kind is not Kind.PASS:
                 return  # the rows will say so: nothing can be learned from a machine where the healthy run fails
 
@@ -150,8 +150,8 @@ class SelfTest:
         return done, done.record(trial, answer=answer)
 
     def _trial(self, specimen: Specimen, *, repeat: int, role: str) -> Trial:
-        known, limits = self.healthy.get(_key(specimen), ()), Limits()
-        prediction = predict(known, axis=AXIS, value=2) if known else None
+        records, limits = self.healthy.get(_key(specimen), ()), Limits()
+        prediction = predict(records, axis=AXIS, value=2) if records else None
         if not self.blind:
             limits = Limits(startup_s=specimen.startup_s, stall_s=specimen.stall_s, total_s=specimen.total_s)
         trial = Trial(

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-KEPT = frozenset(
+INHERITABLE = frozenset(
     {"PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "USER", "LD_LIBRARY_PATH", "VIRTUAL_ENV"}
 )
 """Variables that a trial inherits; everything else it gets is written in its command."""
 
-KEPT_PREFIXES = ("CUDA_", "NCCL_", "NVSHMEM_", "GLOO_", "TORCH_", "PYTORCH_", "TRITON_", "OMP_", "MKL_", "OPENBLAS_")
+PREFIXES = ("CUDA_", "NCCL_", "NVSHMEM_", "GLOO_", "TORCH_", "PYTORCH_", "TRITON_", "OMP_", "MKL_", "OPENBLAS_")
 """Families that third-party libraries read. They change what runs, so they are recorded with the trial."""
 
 OWN_PREFIX = "NSA_HARNESS_"
@@ -62,7 +62,7 @@ class Settings:
         return cls(
             runs=runs_dir,
             python=sys.executable,
-            child_env=tuple(sorted(kept(env).items())),
+            child_env=tuple(sorted(inheritable(env).items())),
             patient_env=tuple(
                 sorted((k, v) for k, v in env.items() if k.startswith("NSA_") and not k.startswith(OWN_PREFIX))
             ),
@@ -79,14 +79,14 @@ class Settings:
         )
 
 
-def kept(env: Mapping[str, str]) -> dict[str, str]:
+def inheritable(env: Mapping[str, str]) -> dict[str, str]:
     """The part of ``env`` that a trial inherits."""
-    return {k: v for k, v in env.items() if k in KEPT or k.startswith(KEPT_PREFIXES)}
+    return {k: v for k, v in env.items() if k in INHERITABLE or k.startswith(PREFIXES)}
 
 
 def inherited() -> tuple[tuple[str, str], ...]:
     """The variables of this command that every trial inherits and that change what runs, sorted by name."""
-    return tuple((k, v) for k, v in surroundings() if k == "LD_LIBRARY_PATH" or k.startswith(KEPT_PREFIXES))
+    return tuple((k, v) for k, v in surroundings() if k == "LD_LIBRARY_PATH" or k.startswith(PREFIXES))
 
 
 NAMING = ("USER", "LOGNAME", "SUDO_USER", "HOSTNAME", "MASTER_ADDR", "SLURMD_NODENAME", "SLURM_JOB_USER")
@@ -118,12 +118,12 @@ def processes_with(name: str) -> tuple[tuple[int, str], ...]:
     """Every process we may look at that carries the variable ``name``: (PID, its value)."""
     from pathlib import Path
 
-    found: list[tuple[int, str]] = []
-    wanted = f"{name}=".encode()
+    carriers: list[tuple[int, str]] = []
+    prefix = f"{name}=".encode()
     for environ in Path("/proc").glob("[0-9]*/environ"):
         entries: list[bytes] = []
         # Another user's process, or one that just ended, is not ours.
         with suppress(PermissionError, FileNotFoundError, ProcessLookupError):
             entries = environ.read_bytes().split(b"\0")
-        found += [(int(environ.parent.name), e[len(wanted) :].decode()) for e in entries if e.startswith(wanted)]
-    return tuple(found)
+        carriers += [(int(environ.parent.name), e[len(prefix) :].decode()) for e in entries if e.startswith(prefix)]
+    return tuple(carriers)

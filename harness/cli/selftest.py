@@ -189,7 +189,7 @@ def _run(directory: Path, chosen: tuple[Specimen, ...], options: Mapping[str, An
             seed=options["seed"],
             interrupted=interrupted,
             blind=options["blind"],
-            told=lambda text: None if as_json else click.echo(text, err=True),
+            note=lambda text: None if as_json else click.echo(text, err=True),
         )
         for row in test.rows(
             [specimen.name for specimen in chosen], rounds=rounds, jobs=max(options["jobs"], on.lanes)

@@ -47,7 +47,7 @@ def test_only_the_same_failure_counts(wanted, output, code, seen):
 def test_a_script_is_python_whatever_the_trial_was(make_run):
     run, _ = make_run("threshold")
     for record in run.records[4:6]:
-        ast.parse(script(record, limit_s=20.0, told="hangs"))
+        ast.parse(script(record, limit_s=20.0, symptom="hangs"))
 
 
 def test_it_is_tried_before_it_is_told_of_and_a_script_that_does_not_fail_says_so(make_run, monkeypatch):
