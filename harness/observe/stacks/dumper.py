@@ -159,7 +159,9 @@ def loses_a_signal(pid: int, *, proc: Proc) -> bool:
     handled = proc.signal_mask(pid, "SigCgt")
     if SIGNAL_CALLS.intersection(proc.calls(pid)) and may_be_let_on(handled):
         return True
-    return has_an_alarm(handled) or (hears_of_children(handled) and proc.children(pid) and proc.waits_for_a_lock(pid))
+    return has_an_alarm(handled) or (
+        hears_of_children(handled) and bool(proc.children(pid)) and proc.waits_for_a_lock(pid)
+    )
 
 
 def in_a_write(pid: int, *, proc: Proc) -> str:
