@@ -59,7 +59,8 @@ class ScalingFit:
     its 95 % interval. ``law`` names how it grows, chosen by what it says of the largest value when it is fitted to the
     others, ``other_laws`` what the points allow besides; empty where there are too few. ``predicted`` is the quantity
     for values that were not reached by that law, ``limits`` what it stays below there with 95 % by all of them, None
-    where none can be named. ``note`` says what the fit cannot.
+    where none can be named. ``note`` says what the fit cannot. With ``is_by_value`` each value counted once, with
+    the median of its trials; earlier versions counted every trial.
     """
 
     quantity: str
@@ -77,6 +78,7 @@ class ScalingFit:
     exponent_low: float | None = None
     exponent_high: float | None = None
     note: str = ""
+    is_by_value: bool = False
 
     @classmethod
     def upgraded(cls, data: dict[str, Any]) -> dict[str, Any]:

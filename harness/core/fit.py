@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
+from statistics import median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -64,6 +65,17 @@ class FittedLine:
             return None
         wide = math.sqrt(1.0 + 1.0 / self.n + (x - self.mean_x) ** 2 / self.spread_x)
         return self.at(x) + student_t(level, self.n - 2) * self.scatter * wide
+
+
+def medians(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Each value once, with the median of what was measured there, in the order of values.
+
+    Trials of one value follow each other and share the load of their minutes: twenty say no more of a growth than one.
+    """
+    at: dict[float, list[float]] = {}
+    for value, measured in sorted(points):
+        at.setdefault(value, []).append(measured)
+    return [(value, median(several)) for value, several in at.items()]
 
 
 def fit_line(points: Sequence[tuple[float, float]]) -> FittedLine | None:

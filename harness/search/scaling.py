@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.boundary import ScalingFit
 from harness.core.evidence import GRAPH_NODES
-from harness.core.fit import fit_line, student_t
+from harness.core.fit import fit_line, medians, student_t
 from harness.core.verdict import Kind
 from harness.search.laws import LEAST_ERROR, fitted, growth, straight
 
@@ -30,18 +30,20 @@ def fit_scaling(
 
     Costs scatter in proportion to their size, and are weighed so; where one is not above zero, all weigh the same.
 
-    Two points give a line without an interval: ``slope_low == slope_high == slope``, and ``note`` says so. Other
-    values are predicted by the law that predicts best (``laws.growth``), with a limit where one can be named; by the
-    line, and without a limit, where too few values were measured to tell laws apart.
+    Each value counts once (``core.fit.medians``): the scatter of a certificate is no error of a slope. Two values give
+    a line without an interval: ``slope_low == slope_high == slope``, and ``note`` says so. Other values are predicted
+    by the law that predicts best (``laws.growth``), with a limit where one can be named; by the line, and without a
+    limit, where too few values were measured to tell laws apart.
     """
-    ordered = sorted(points)
+    every = sorted(points)
+    ordered = medians(every)
     line = fit_line(ordered)
     if line is None:
         return None
     weighed = straight(ordered)
     start, slope = (line.intercept, line.slope) if weighed is None else (weighed.start, weighed.scale)
     error = line.slope_error() if weighed is None else weighed.scale_error(points=len(ordered))
-    note = "two points: no interval can be given" if error is None else ""
+    note = "two values: no interval can be given" if error is None else ""
     margin = error or 0.0
     power = growth_exponent(ordered)
     grown = growth(ordered)
@@ -53,7 +55,7 @@ def fit_scaling(
         slope_low=slope - margin,
         slope_high=slope + margin,
         r_squared=line.r_squared,
-        points=tuple(ordered),
+        points=tuple(every),
         predicted=tuple((value, max(law.at(value), 0.0)) for value in predict_for),
         limits=tuple((value, None if grown is None else grown.limit(value)) for value in predict_for),
         law="" if grown is None else grown.law.name,
@@ -62,6 +64,7 @@ def fit_scaling(
         exponent_low=None if power is None else power[1],
         exponent_high=None if power is None else power[2],
         note=note,
+        is_by_value=True,
     )
 
 

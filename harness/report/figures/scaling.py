@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.core.fit import at_least, fit_line, student_t, times_beyond
+from harness.core.fit import at_least, fit_line, medians, student_t, times_beyond
 from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish
 from harness.report.text import count, seconds
 
@@ -59,7 +59,7 @@ def _at(fit: ScalingFit, x: float) -> float:
 
 def _band(fit: ScalingFit, grid: list[float]) -> list[tuple[float, float]]:
     """The 95 % interval of the line itself at each x; empty when it cannot be told."""
-    line = fit_line(fit.points)
+    line = fit_line(medians(fit.points) if fit.is_by_value else fit.points)
     if line is None or line.scatter is None:
         return []
     t = student_t(0.95, line.n - 2)

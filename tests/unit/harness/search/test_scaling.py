@@ -214,3 +214,17 @@ def test_memory_and_the_graph_are_fitted_beside_the_time():
 def test_what_was_not_measured_is_not_fitted():
     fits = fits_along([passed(v, steps=(0.1 * v,)) for v in (1, 2, 4)], axis=AXIS)
     assert [fit.quantity for fit in fits] == ["seconds per step"]
+
+
+def test_a_certificate_that_was_run_later_on_a_busier_machine_bends_no_line():
+    # Seconds a step of TinyLM, which grows in a straight line: one trial each of 1, 2 and 3 layers on an idle machine,
+    # then nineteen of 4 layers while others worked there.
+    later = [0.327, 0.388, 0.394, 0.459, 0.495, 0.531, 0.533, 0.547, 0.556, 0.561,
+             0.569, 0.585, 0.627, 0.673, 0.676, 0.695, 0.752, 0.784, 0.805]  # fmt: skip
+    fit = fit_scaling(
+        "seconds per step", [(1.0, 0.047), (2.0, 0.129), (3.0, 0.202), *((4.0, s) for s in later)], [12.0]
+    )
+    assert fit is not None
+    assert fit.law == "", "four values do not tell n^3 from n"
+    assert fit.limits == ((12.0, None),)
+    assert fit.slope_low < 0.07 < fit.slope_high, "what it grows by while the machine is idle is not ruled out"
