@@ -28,17 +28,28 @@ Examples:
   nsa-harness matrix emit matrices/*.yaml --format gha >> "$GITHUB_OUTPUT"
   nsa-harness matrix emit two.yaml --format jobset --image IMAGE --claim work
 \b
-In a workflow:
+Jobs of a workflow (nsa-harness ci init writes a whole one):
   plan:
+    runs-on: ubuntu-latest
     outputs: {matrix: "${{ steps.emit.outputs.matrix }}"}
-    steps: [{id: emit, run: nsa-harness matrix emit matrices/*.yaml
-                            --format gha >> "$GITHUB_OUTPUT"}]
+    steps:
+      - uses: actions/checkout@v4
+      - run: pip install nsa-harness
+      - id: emit
+        run: >-
+          nsa-harness matrix emit matrices/*.yaml
+          --format gha >> "$GITHUB_OUTPUT"
   run:
-    strategy: {matrix: "${{ fromJSON(needs.plan.outputs.matrix) }}",
-               fail-fast: false}
+    needs: plan
+    strategy:
+      matrix: ${{ fromJSON(needs.plan.outputs.matrix) }}
+      fail-fast: false
     runs-on: ${{ matrix.runs_on }}
     timeout-minutes: ${{ matrix.timeout_minutes }}
-    steps: [{run: "nsa-harness ${{ matrix.args }}"}]
+    steps:
+      - uses: actions/checkout@v4
+      - run: pip install nsa-harness
+      - run: nsa-harness ${{ matrix.args }}
 \b
 Exit codes:
   0    done
@@ -53,12 +64,14 @@ MOUNT = "/work"
 """Where a JobSet's pods see the volume that holds the matrix files and takes the runs."""
 
 
-@click.command("emit", epilog=EPILOG)
+@click.command("emit", epilog=EPILOG, short_help="Print the CI jobs that run matrix files.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--format", "form", type=click.Choice(["json", "gha", "gitlab", "jobset"]), default="json", show_default=True
 )
-@click.option("--max-jobs", type=click.IntRange(1, MOST_JOBS), default=32, show_default=True, help="At most.")
+@click.option(
+    "--max-jobs", type=click.IntRange(1, MOST_JOBS), default=32, show_default=True, help="As many jobs at most."
+)
 @click.option("--install", default="pip install nsa-harness", show_default=True, help="Of a GitLab job.")
 @click.option("--image", default="python:3.12", show_default=True, help="Of a GitLab job, or of a JobSet's pods.")
 @click.option("--claim", metavar="NAME", help=f"Volume of a JobSet's pods, at {MOUNT}: has FILES, and takes the runs.")
@@ -75,7 +88,7 @@ def emit(
     claim: str | None,
     runs_on: tuple[str, ...],
 ) -> None:
-    """Print the jobs that run FILES: one for each number of GPUs, cut into shards where there are jobs to spare.
+    """Print the jobs that run FILES: one for each number of GPUs, split into shards up to --max-jobs.
 
     Not one job a cell: starting a machine costs more than most cells do.
     """

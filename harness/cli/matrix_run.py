@@ -47,7 +47,13 @@ Exit codes:
 """
 
 
-@click.command("run", cls=WithCommand, epilog=EPILOG, options_metavar="[OPTIONS] [-- COMMAND...]")
+@click.command(
+    "run",
+    cls=WithCommand,
+    epilog=EPILOG,
+    options_metavar="[OPTIONS] [-- COMMAND...]",
+    short_help="Run the cells of a file, a search beside it, or what is typed.",
+)
 @click.argument("file", required=False, metavar="[FILE[::SEARCH]]")
 @AXES
 @click.option(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from harness.cli.matrix import matrix
-from harness.cli.matrix_emit import jobs
+from harness.cli.matrix_emit import EPILOG, jobs
 from harness.cli.matrix_run import question_of
 from harness.core.errors import SpecError
 from harness.settings import Settings
@@ -102,3 +104,13 @@ def test_a_file_whose_name_a_shell_would_run_is_quoted(tmp_path):
     args = [job["args"] for job in json.loads(done.stdout)["include"]]
     assert args
     assert all(shlex.split(text)[2] == str(hostile) for text in args)
+
+
+def test_the_workflow_in_its_help_is_whole():
+    text = EPILOG.split("a whole one):\n")[1].split("\b\n")[0]
+    jobs = yaml.safe_load(text)
+    needed = {name: set(re.findall(r"needs\.(\w+)", str(job))) for name, job in jobs.items()}
+    assert {name for name, job in jobs.items() if "runs-on" in job} == set(jobs)
+    assert needed == {name: {job["needs"]} if "needs" in job else set() for name, job in jobs.items()}
+    asked = {step["id"] for step in jobs["plan"]["steps"] if "id" in step}
+    assert set(re.findall(r"steps\.(\w+)", str(jobs["plan"]["outputs"]))) == asked
