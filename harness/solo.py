@@ -11,7 +11,7 @@ from harness.core.matrix import Matrix
 from harness.core.point import Point
 from harness.core.space import Space
 from harness.core.success import Success
-from harness.core.trial import Budget, Limit, Prediction, Trial
+from harness.core.trial import NEVER_S, Budget, Limit, Prediction, Trial
 from harness.core.verdict import Answer, Kind
 from harness.plan.budget import budget
 from harness.plan.predict import INSIDE
@@ -35,17 +35,15 @@ TARGET, FOREIGN = "command", "foreign"
 STALL_S = 120.0
 """Longest silence of a program of which nothing is known; a standstill is told within seconds all the same."""
 
-NEVER_S = 30 * 86400.0
-
 
 def question(*, command: Sequence[str], limits: Limits, success: Success, repeats: int) -> CampaignSpec:
-    """The question that ``run`` asks: does this program come to its end?"""
+    """The question that ``run`` asks: does this program finish?"""
     words = " ".join(command)
     matrix = Matrix(
         name="run", space=WHOLE, target=TARGET, command=tuple(command), limits=limits, success=success, passes=repeats
     )
     return CampaignSpec(
-        question=f"Does it come to its end: {words}",
+        question=f"Does it finish: {words}",
         task=Task.CELLS,
         matrix=matrix,
         cells=(Point(),),
@@ -64,7 +62,7 @@ def foreign_trial(
     watched: str, *, code: str, machine: str, why: str, stall: Limit | None = None, repeat: int = 0
 ) -> Trial:
     """One look at it, which has no limit that would end it, because of ``why``; ``watched`` is what was looked at."""
-    none = Limit(seconds=NEVER_S, source=f"none: {why}")
+    none = Limit(seconds=NEVER_S, source=why)
     return Trial(
         target=FOREIGN,
         point=Point(),

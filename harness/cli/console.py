@@ -19,6 +19,7 @@ import click
 from harness.cli.fitting import fitting
 from harness.cli.streams import cleaned, uncleaned
 from harness.core.verdict import Kind
+from harness.report.text import named_path
 from harness.settings import surroundings
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ Label: TypeAlias = "Callable[[Trial], str]"
 """Names the place of a trial."""
 
 WIDTH = 80
+
+PLACE = 34
+"""Columns of a trial's place in the list of trials."""
 
 BAR = 24
 
@@ -128,7 +132,10 @@ def where(trial: Trial, *, label: Label = point_of) -> str:
 def outcome_line(record: TrialRecord, *, number: int, label: Label = point_of) -> str:
     """One finished trial on one line."""
     verdict = record.verdict
-    head = f"{number:>3}  {where(record.trial, label=label):<34} {verdict!s:<18} {record.outcome.duration_s:6.1f} s"
+    place, ended = where(record.trial, label=label), f"{verdict!s:<18} {record.outcome.duration_s:6.1f} s"
+    head = f"{number:>3}  {place:<{PLACE}} {ended}"
+    if len(place) > PLACE:  # a long name has a line of its own, or the columns would not stand
+        head = f"{number:>3}  {place}\n{' ' * (PLACE + 6)}{ended}"
     return head if verdict.kind is Kind.PASS else f"{head}\n       {verdict.because}"
 
 
@@ -189,21 +196,25 @@ class LiveScreen:
         self.label = label
         self.out = uncleaned(out)
         self.colours = colours
-        self.current, self.left = "", ""
+        self.current, self.note, self.left = "", "", ""
         self.done, self.total = 0, 0
+        self.has_written = False
         self.drawn: list[str] = []  # the lines that move, as they stand on the screen
 
     def __enter__(self) -> LiveScreen:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Clears what moves; a blank line parts the trials from the answer."""
         self._clear()
+        if self.has_written:
+            self.out.write("\n")
         self.out.flush()
 
     def opened(self, *, question: str, directory: str, resumed: int) -> None:
         """The question in bold, the place below."""
         self._print(question, bold=True)
-        self._print(f"run directory: {directory}" + _kept(resumed))
+        self._print("\n".join(named_path("run directory", f"{directory}{_kept(resumed)}", width=_columns())))
 
     def noted(self, text: str) -> None:
         """The note, wrapped."""
@@ -225,7 +236,7 @@ class LiveScreen:
         self._draw()
 
     def watched(self, facts: Mapping[str, object]) -> None:
-        """The moving line: phase, step, time, silence."""
+        """The moving line: phase, step, time, silence; below it what is being done about a silence."""
         head = self.current.partition(" starting")[0].partition(" running")[0]
         text = f" running {facts.get('elapsed_s', 0.0):.1f} s  {facts.get('phase') or 'start-up'}"
         if facts.get("step") is not None:
@@ -235,19 +246,18 @@ class LiveScreen:
             text += f"  silent {silence:.1f} s"
         self.current = head + text
         if facts.get("note"):
-            self._print(f"     {facts['note']}", dim=True)
+            self.note = f"     {facts['note']}"
         self._draw()
 
     def judged(self, record: TrialRecord, *, number: int) -> None:
         """The trial's line, coloured by its verdict, printed above the bar."""
-        self.current = ""
+        self.current, self.note = "", ""
         self.done += 1
         verdict = str(record.verdict)
-        head, *because = cleaned(outcome_line(record, number=number, label=self.label)).split("\n")
-        lines = [head.replace(verdict, self._styled(verdict, **STYLES[record.verdict.kind]), 1)]
-        for text in because:
+        lines: list[str] = []
+        for text in cleaned(outcome_line(record, number=number, label=self.label)).split("\n"):
             lines += textwrap.wrap(text, _columns(), subsequent_indent=" " * 7, break_on_hyphens=False)
-        self._above("\n".join(lines))
+        self._above("\n".join(lines).replace(verdict, self._styled(verdict, **STYLES[record.verdict.kind]), 1))
 
     def _print(self, text: str, **style: Any) -> None:
         self._above(self._styled(cleaned(text), **style))
@@ -258,13 +268,14 @@ class LiveScreen:
     def _above(self, text: str) -> None:
         self._clear()
         self.out.write(f"{text}\n")
+        self.has_written = True
         self._draw()
 
     def _draw(self) -> None:
         most = _columns()
         filled = min(BAR, BAR * self.done // self.total) if self.total else 0
         bar = f"searching {'━' * filled}{'─' * (BAR - filled)} {self.left}"
-        lines = [cleaned(line)[:most] for line in (self.current, bar) if line]
+        lines = [cleaned(line)[:most] for line in (self.current, self.note, bar) if line]
         if lines != self.drawn:
             self._clear()
             self.out.write("\n".join(lines))

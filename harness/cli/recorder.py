@@ -27,7 +27,7 @@ Exit codes:
   0    the ranks of every dump are together, and nothing is pending
   1    ranks parted: one made another call, or never came to one
   2    wrong use: no folder, or no dump in it
-  3    not told: a rank's dump is missing, or all wait in the same call
+  3    inconclusive: a rank's dump is missing, or all wait in the same call
 """
 
 _RANK = (re.compile(r"rank[_-]?(\d+)", re.IGNORECASE), re.compile(r"(\d+)(?=\D*$)"))

@@ -12,7 +12,7 @@ import click
 
 from harness.cli.streams import cleaned, uncleaned
 from harness.observe.progress import STREAMS, OutputReader
-from harness.report.text import seconds
+from harness.report.text import named_path, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,11 +42,15 @@ class RunScreen:
         self.shown = False
 
     def __enter__(self) -> RunScreen:
-        click.echo(f"run directory: {self.folder}", err=True)
+        for line in named_path("run directory", self.folder, width=shutil.get_terminal_size().columns):
+            click.echo(line, err=True)
         return self
 
     def __exit__(self, *_: object) -> None:
+        """On a terminal a blank line parts all this from the answer."""
         self._clear()
+        if self.moves:
+            click.echo(err=True)
 
     def opened(self, *, question: str, directory: str, resumed: int) -> None:
         """Nothing: the run directory was named already."""

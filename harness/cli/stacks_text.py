@@ -6,15 +6,16 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from harness.core.codec import SCHEMA, to_json
-from harness.reading.frames import is_noise, is_stdlib, python_frames, telling_frame
+from harness.reading.frames import is_noise, telling_frame
 from harness.reading.places import motion_of, sentence, short_file, subject, where
 from harness.report.clean import clean
+from harness.report.stacks import busy_threads, thread_name
 from harness.report.text import short_path, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from harness.core.evidence import Frame, StackSample, ThreadStack
+    from harness.core.evidence import Frame, StackSample
     from harness.observe.job import JobTree, Member
     from harness.reading.places import RankGroup, RankSeen
 
@@ -91,15 +92,13 @@ def _stack(group: RankGroup, *, total: int, all_threads: bool) -> list[str]:
     sample, thread = rank.stacks[-1], rank.thread
     if thread is None:
         return []
-    title = (
-        f"{subject(group.ranks, total=total)}, {_thread_name(thread, rank)}, innermost frame first, by {sample.source}"
-    )
+    name = f"{subject(group.ranks, total=total)}, {thread_name(thread, rank.pid)}"
+    title = f"{name}, innermost frame first, by {sample.source}"
     lines = [*wrap(title, width=WIDTH), *_frames(group.frames, telling=group.telling)]
-    others = [other for other in sample.threads if other is not thread]
     if all_threads:
         for member in group.ranks:
             lines += _all_threads(member)
-    elif busy := [line for other in others if (line := _busy(other, rank))]:
+    elif busy := busy_threads(sample, beside=thread):
         lines += [f"  other threads of {rank.name}:", *(_cut(f"     {line}") for line in busy)]
     return lines
 
@@ -112,18 +111,8 @@ def _all_threads(rank: RankSeen) -> list[str]:
             continue
         telling = telling_frame(thread)
         index = next((i for i, frame in enumerate(thread.frames) if frame is telling), None)
-        lines += [f"  {rank.name}, {_thread_name(thread, rank)}", *_frames(thread.frames, telling=index)]
+        lines += [f"  {rank.name}, {thread_name(thread, rank.pid)}", *_frames(thread.frames, telling=index)]
     return lines
-
-
-def _busy(thread: ThreadStack, rank: RankSeen) -> str:
-    """Where another thread is, when it is in the program's own code or a library's; empty for one that is parked."""
-    own = any(not is_stdlib(frame) for frame in python_frames(thread))
-    return f"{_thread_name(thread, rank)}: {where(thread)}" if own else ""
-
-
-def _thread_name(thread: ThreadStack, rank: RankSeen) -> str:
-    return "main thread" if thread.tid == rank.pid else f"thread {clean(thread.name) or thread.tid}"
 
 
 def _frames(frames: Sequence[Frame], *, telling: int | None) -> list[str]:

@@ -30,7 +30,7 @@ Exit codes:
   0    no hang was seen: something of the job works
   1    it hangs, or a rank has ended while others wait for it
   2    wrong use, no such process or job, or no Python process in it
-  3    not told: what it waits for may still come, or it has just ended
+  3    inconclusive: what it waits for may still come, or it has just ended
   6    nobody may look into it (ptrace refused, py-spy missing)
   130  interrupted
 """

@@ -18,6 +18,7 @@ from harness.core.codec import from_json, to_json
 from harness.core.columns import from_columns
 from harness.core.evidence import Evidence
 from harness.core.outcome import Cleanup, Ending, Exit, Outcome, StopReason
+from harness.core.trial import NEVER_S
 from harness.core.verdict import Case
 from harness.observe.answers import steps_wanted
 from harness.observe.runner import never_ends
@@ -41,7 +42,6 @@ READY_S = 300.0
 """How long parts may take until all of them can begin: importing torch from a shared disk is slow."""
 
 PORT_S = 5.0
-NEVER_S = 30 * 86400.0
 
 
 @dataclass(slots=True)

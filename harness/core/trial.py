@@ -14,6 +14,9 @@ from harness.core.success import Success
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+NEVER_S = 30 * 86400.0
+"""A limit of so many seconds is none."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
@@ -22,6 +25,11 @@ class Limit:
     seconds: float
     source: str
     by_user: bool = False
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether it never ends a trial."""
+        return self.seconds >= NEVER_S
 
     @classmethod
     def upgraded(cls, data: dict[str, Any]) -> dict[str, Any]:

@@ -97,11 +97,15 @@ def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None
 
 
 def pairs(before: Run, after: Run) -> tuple[Pair, ...]:
-    """Every place that either run tried, in the order of the later one."""
+    """Every place that either run tried: along one axis in its order, else in the order of the later run."""
     names = _axes(before) & _axes(after) or _axes(before) | _axes(after)
     old, new = _by_place(before, names), _by_place(after, names)
     found: list[Pair] = []
-    for key in dict.fromkeys((*new, *old)):
+    order = {(f.name, value): i for f in after.spec.matrix.space.factors for i, value in enumerate(f.axis.values)}
+    keys = list(dict.fromkeys((*new, *old)))
+    if len(names) == 1:
+        keys.sort(key=lambda key: [order.get(setting, len(order)) for setting in key])
+    for key in keys:
         one, other = old.get(key, Tried()), new.get(key, Tried())
         changed = tuple(differences(one.first.record.trial, other.first.record.trial)) if one and other else ()
         name = ", ".join(f"{n}={v}" for n, v in key) or "the run"

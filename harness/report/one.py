@@ -14,10 +14,11 @@ from harness.reading.frames import deciding_thread, is_noise, telling_frame
 from harness.reading.places import RankSeen, group_ranks, sentence
 from harness.report import seen
 from harness.report.clean import clean
-from harness.report.stacks import deciding_sample, place, variables
+from harness.report.stacks import busy_threads, deciding_sample, place, thread_name, variables
 from harness.report.subject import to_tell_of
 from harness.report.summary import place_in
 from harness.report.text import command, named_path, seconds, size, wrap
+from harness.report.words import watched_without_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 FRAMES = 8
+THREADS = 6
 LOG_LINES = 6
 LONGEST = 1200
 """Characters of one line of output that are shown; the report has all of it."""
@@ -38,14 +40,6 @@ UNTOLD = frozenset({Kind.SLOW, Kind.UNRESOLVED, Kind.INFRA})
 
 MOST_PASSES = 10_000
 """More passes than these are nobody's to try."""
-
-
-WATCHED = {
-    "moving": "no hang was seen",
-    "ended-meanwhile": "not told: it ended while it was watched",
-    "may-be-endless": "not told: it computes in a loop that may never end",
-}
-"""The first words about a job that was only watched, by the cause."""
 
 
 def ranks_seen(evidence: Evidence) -> tuple[RankSeen, ...]:
@@ -115,8 +109,7 @@ def watched(
     verdict, seen_ = record.verdict, evidence.get(record.trial.key)
     head = _headline(record, seen_)
     if verdict.kind is Kind.UNRESOLVED:
-        found = WATCHED.get(verdict.cause or "", "not told: it stands still, and may still go on")
-        head = [f"{found}  (watched for {seconds(record.outcome.duration_s)})"]
+        head = [f"{watched_without_verdict(verdict)}  (watched for {seconds(record.outcome.duration_s)})"]
     out = [*head, *_indented(clean(verdict.because))]
     if seen_ is not None:
         out += _shown(record, seen_)
@@ -132,7 +125,7 @@ def _next_of(record: TrialRecord, *, end_it: str) -> str:
     if verdict.kind is not Kind.UNRESOLVED:
         return f"nothing was ended. When you have seen enough, end the job with: {end_it}"
     if verdict.cause == "moving":
-        return "that it works does not show that it gets anywhere; --follow tells when it stops"
+        return "busy is not the same as progress: watch it with --follow to be told when it stops"
     if verdict.cause == "ended-meanwhile":
         return "look at its exit status and its output; nsa-harness run -- COMMAND keeps both, and judges its end"
     if verdict.cause == "may-be-endless":
@@ -160,7 +153,7 @@ def how_often(records: Sequence[TrialRecord]) -> str:
     if not failed:
         ruled_out = 1 - (1 - SURE) ** (1 / runs)
         return f"no failure in {runs} runs: a rate of {ruled_out:.2g} or more would have shown one ({SURE:.0%}){aside}"
-    least = f", {passes_that_show(low)} if it is the least of these" if passes_that_show(low) < MOST_PASSES else ""
+    least = f", {passes_that_show(low)} if it is as rare as {low:.1%}" if passes_that_show(low) < MOST_PASSES else ""
     return (
         f"fails in {failed} of {runs}: {failed / runs:.1%} ({SURE:.0%}: {low:.1%} to {high:.1%}){aside}. "
         f"{passes_that_show(failed / runs)} passes in a row would show it fixed at that rate ({SURE:.0%}){least}"
@@ -227,11 +220,23 @@ def _stack(record: TrialRecord, evidence: Evidence) -> list[str]:
         commands = [look.command for look in evidence.processes if look.pid == sample.pid]
         kind = "DataLoader worker" if commands and commands[-1].startswith("pt_data_worker") else "process"
         name = f"{kind} {in_words(sample.pid)} of {name or 'it, '}"
-    out = ["", f"  {name}thread {clean(thread.name) or thread.tid}, innermost frame first, by {sample.source}:"]
+    out = ["", f"  {name}{thread_name(thread, sample.pid)}, innermost frame first, by {sample.source}:"]
     for frame in kept[:FRAMES]:
         first, *rest = _broken(clean(place(frame)), room=WIDTH - 5)
         out += [f"  {'=>' if frame is telling else '  '} {first}", *(f"       {line}" for line in rest)]
-    return out + ([f"     ... {len(kept) - FRAMES} more in the report"] if len(kept) > FRAMES else [])
+    if len(kept) > FRAMES:
+        out.append(f"     ... {len(kept) - FRAMES} more in the report")
+    return out + _other_threads(busy_threads(sample, beside=thread))
+
+
+def _other_threads(lines: Sequence[str]) -> list[str]:
+    """The threads that may hold what the deciding one waits for."""
+    if not lines:
+        return []
+    out = ["", "  other threads at that moment:"]
+    for line in lines[:THREADS]:
+        out += [f"     {broken}" for broken in _broken(line, room=WIDTH - 5)]
+    return out + ([f"     ... {len(lines) - THREADS} more in the report"] if len(lines) > THREADS else [])
 
 
 def _variables(evidence: Evidence) -> list[str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.campaign import CellStatus, Task
 from harness.core.cause import AxisFinding, MinimiseFinding
+from harness.core.outcome import Ending
 from harness.core.verdict import Kind
 from harness.report.asked import answered, why_slow
 from harness.report.findings import FAILED, cells_of
@@ -15,7 +16,7 @@ from harness.report.sure import MOST_NAMED, claim_of, sure_of
 from harness.report.text import count, listed, seconds
 from harness.report.tried import verdicts
 from harness.report.where import cells_said, where
-from harness.report.words import ENDS, LINEAR_R_SQUARED, day
+from harness.report.words import ENDS, LINEAR_R_SQUARED, day, watched_without_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,7 +59,7 @@ def summarise(findings: Findings, run_dir: Path) -> Summary:
         when=day(run.started_at),
         notes=notes_of(findings),
         planted=_planted(findings, group),
-        is_said=not run.records,
+        is_said=not run.records or bool(_watched(findings)),
     )
 
 
@@ -98,6 +99,8 @@ def _verdict(findings: Findings) -> tuple[str, str]:
         return (_failures(findings), "bad")
     if findings.slow:
         return ("SLOW: nothing hung or crashed", "slow")
+    if watched := _watched(findings):
+        return (watched, "unsure")
     ended = [word for word in verdicts(findings.run.records) if word != Kind.PASS]
     return (listed(ended), "unsure") if ended else ("PASS: nothing failed", "good")
 
@@ -142,15 +145,26 @@ def _over_cells(findings: Findings) -> str:
     return " ".join(text for text in (decided, why_slow(findings), rest) if text)
 
 
+def _watched(findings: Findings) -> str:
+    """``No hang was seen``, or why it is undecided, of a job that was only watched; empty where that was told."""
+    last = findings.run.records[-1]
+    if last.outcome.ending is not Ending.STILL_RUNNING or last.verdict.kind is not Kind.UNRESOLVED:
+        return ""
+    said = watched_without_verdict(last.verdict)
+    return said[0].upper() + said[1:]
+
+
 def _single(findings: Findings) -> str:
-    """What the program did, most frequent first."""
+    """What the program did, most frequent first; of a job that was only watched, what the last look showed."""
+    if watched := _watched(findings):
+        return f"{watched}."
     trials = findings.trials
     words = (
         f"{ENDS[group.first.verdict.kind]}{f' ({group.first.verdict.cause})' if group.first.verdict.cause else ''} in "
         f"{len(group.trials)} of {count(len(trials), 'run')}"
         for group in findings.groups
     )
-    said = listed(words) or f"passes in all of {count(len(trials), 'run')}"
+    said = listed(words) or f"passes in {len(trials)} of {count(len(trials), 'run')}"
     return f"The program {said}."
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from harness.core.evidence import Evidence, ProcessState, StackSample
     from harness.core.outcome import Cleanup, Outcome
     from harness.core.record import TrialRecord
-    from harness.core.trial import Budget, Prediction
+    from harness.core.trial import Budget, Limit, Prediction
 
 LOG_LINES = 30
 MARKS = 6
@@ -50,7 +50,10 @@ def variables(evidence: Evidence) -> str:
 
 def _others(sample: StackSample, tid: int) -> str:
     blocks = [f"{md(t.name or 'thread')} ({t.tid})\n\n{fence(lines(t))}" for t in sample.threads if t.tid != tid]
-    return details(f"The other {count(len(blocks), 'thread')} at that moment", "\n\n".join(blocks)) if blocks else ""
+    if not blocks:
+        return ""
+    which = "thread" if len(blocks) == 1 else f"{len(blocks)} threads"
+    return details(f"The other {which} at that moment", "\n\n".join(blocks))
 
 
 def raised(evidence: Evidence, rank: int | None) -> str:
@@ -124,7 +127,7 @@ def timeline(evidence: Evidence, outcome: Outcome) -> str:
     events += [(t_s, f"we sent {name} to {count(n, 'process')}") for t_s, name, n in outcome.cleanup.signals]
     events.append((outcome.duration_s, "end"))
     text = "\n".join(f"{t_s:9.2f} s  {what}" for t_s, what in sorted(events, key=lambda event: event[0]))
-    summary = f"Timeline: {evidence.heartbeats_total} marks, silent for the last {seconds(evidence.silence_s)}"
+    summary = f"Timeline: {count(evidence.heartbeats_total, 'mark')}, silent for the last {seconds(evidence.silence_s)}"
     return details(summary, fence(text))
 
 
@@ -136,7 +139,8 @@ def logs(evidence: Evidence) -> str:
             continue
         shown = log.text.strip("\n").splitlines()[-LOG_LINES:]
         dropped = f", {size(log.dropped_bytes)} not kept" if log.dropped_bytes else ""
-        summary = f"Last {count(len(shown), 'line')} of {md(log.stream)} ({size(log.size_bytes)}{dropped})"
+        which = "line" if len(shown) == 1 else f"{len(shown)} lines"
+        summary = f"Last {which} of {md(log.stream)} ({size(log.size_bytes)}{dropped})"
         parts.append(details(summary, fence(near("\n".join(shown)))))
     return "\n\n".join(parts) if parts else "It printed nothing."
 
@@ -152,7 +156,13 @@ def unusable(evidence: Evidence) -> str:
 def limits(budget: Budget) -> str:
     """Every limit with where it came from."""
     named = (("start-up", budget.startup), ("stall", budget.stall), ("total", budget.total))
-    return "; ".join(f"{name} {seconds(limit.seconds)} ({md(limit.source)})" for name, limit in named)
+    return "; ".join(_limit(name, limit) for name, limit in named)
+
+
+def _limit(name: str, limit: Limit) -> str:
+    """``stall 8.5 s (learned ..)``, or ``no total limit (none was set)``."""
+    amount = f"no {name} limit" if limit.is_endless else f"{name} {seconds(limit.seconds)}"
+    return f"{amount} ({md(limit.source)})"
 
 
 def healthy(prediction: Prediction | None) -> str:
@@ -168,7 +178,10 @@ def healthy(prediction: Prediction | None) -> str:
 
 def cleanup(done: Cleanup) -> str:
     """What was sent, what ended, what is left."""
-    sent = ", ".join(f"{name} to {n} at {seconds(t_s)}" for t_s, name, n in done.signals) or "no signal needed"
+    sent = (
+        ", ".join(f"{name} to {count(n, 'process')} at {seconds(t_s)}" for t_s, name, n in done.signals)
+        or "no signal needed"
+    )
     if done.gone:
         return f"{sent}; {count(done.ended, 'process')} ended, no process left{_files(done)}"
     left = "; ".join(f"PID {s.pid} in state {s.state}: {s.command}" for s in done.survivors)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.reading.frames import deciding_thread, same_frames, telling_frame
+from harness.reading.frames import deciding_thread, is_stdlib, python_frames, same_frames, telling_frame
+from harness.reading.places import where
+from harness.report.clean import clean
 from harness.report.text import short_path
 
 if TYPE_CHECKING:
@@ -34,6 +36,20 @@ def same_in(evidence: Evidence, sample: StackSample) -> tuple[int, int]:
     alike = [s for s in evidence.stacks if (s.source, s.native, s.pid) == (sample.source, sample.native, sample.pid)]
     same = [s for s in alike if same_frames(deciding_thread(s), wanted)]
     return len(same), len(alike)
+
+
+def thread_name(thread: ThreadStack, pid: int | None) -> str:
+    """``main thread``, or ``thread Thread-1 (prefetch)``."""
+    return "main thread" if thread.tid == pid else f"thread {clean(thread.name) or thread.tid}"
+
+
+def busy_threads(sample: StackSample, *, beside: ThreadStack) -> list[str]:
+    """Where each thread beside the deciding one is, if it is in the program's code or a library's and not parked."""
+    return [
+        f"{thread_name(other, sample.pid)}: {clean(where(other))}"
+        for other in sample.threads
+        if other.tid != beside.tid and any(not is_stdlib(frame) for frame in python_frames(other))
+    ]
 
 
 def place(frame: Frame) -> str:

@@ -145,20 +145,27 @@ def judged(record: TrialRecord | None) -> str:
 
 
 def rank_of(record: TrialRecord | None, run_dir: Path) -> str:
-    """``rank 1``, or why no rank is named."""
+    """``rank 1``, or why no rank is named; a program that is not ours may have none."""
     if record is None:
         return "no rank failed"
+    evidence = _evidence(record, run_dir)
+    if record.trial.target != "nsa" and evidence is not None and not evidence.ranks:
+        return "no ranks"
     if record.verdict.rank is not None:
         return f"rank {record.verdict.rank}"
-    return "all ranks alike" if _failed_alike(record, run_dir) else "no single rank"
+    return "all ranks alike" if _failed_alike(evidence) else "no single rank"
 
 
-def _failed_alike(record: TrialRecord, run_dir: Path) -> bool:
-    """Whether every one of several ranks ended in the same exception with the same message."""
+def _evidence(record: TrialRecord, run_dir: Path) -> Evidence | None:
+    """None where it was not kept, or cannot be read."""
     try:
-        evidence = read_evidence(run_dir, record.trial.key)
+        return read_evidence(run_dir, record.trial.key)
     except StoreError:
-        return False
+        return None
+
+
+def _failed_alike(evidence: Evidence | None) -> bool:
+    """Whether every one of several ranks ended in the same exception with the same message."""
     raised: set[tuple[str, str | None]] = set()
     for facts in evidence.ranks if evidence else ():
         if facts.result is None:

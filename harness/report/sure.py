@@ -88,7 +88,7 @@ def _causes(findings: Findings) -> list[str]:
     for cause in minimised.causes if minimised else ():
         found.append(f"{{{cause}}} {cause.seen}.")
         backs = [need for need in cause.needs if need.back]
-        found += [f"With {need.axis} one step back, at {need.last_good}, it {need.back}." for need in backs]
+        found += [f"With {need.axis}={need.last_good} instead it {need.back}." for need in backs]
     return found
 
 

@@ -119,7 +119,7 @@ def wrap(text: str, *, width: int = 80, indent: str = "") -> list[str]:
     )
 
 
-def named_path(name: str, path: Path, *, width: int = 80) -> list[str]:
+def named_path(name: str, path: Path | str, *, width: int = 80) -> list[str]:
     """``report: runs/x/report.md``, or the path in a line of its own: it cannot be broken and still be used."""
     one = f"{name}: {path}"
     return [one] if len(one) <= width else [f"{name}:", f"  {path}"]

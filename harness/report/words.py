@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from harness.core.boundary import Boundary, ScalingFit
     from harness.core.point import Value
     from harness.core.record import TrialRecord
+    from harness.core.verdict import Verdict
     from harness.report.findings import Findings
     from harness.report.tried import Cell, Group
 
@@ -33,6 +34,19 @@ ENDS = {
     Kind.UNRESOLVED: "could not be judged",
 }
 """What a trial of each kind does, to follow ``n_layers=5``."""
+
+
+WATCHED = {
+    "moving": "no hang was seen",
+    "ended-meanwhile": "inconclusive: it ended while it was watched",
+    "may-be-endless": "inconclusive: it computes in a loop that may never end",
+}
+"""The first words about a job that was only watched, by the cause."""
+
+
+def watched_without_verdict(verdict: Verdict) -> str:
+    """``no hang was seen``, or why a job that was only watched is undecided."""
+    return WATCHED.get(verdict.cause or "", "inconclusive: it stands still, and may still go on")
 
 
 def of(part: int, whole: int) -> str:
@@ -154,13 +168,16 @@ def _not_told(findings: Findings, boundary: Boundary) -> str:
 
 
 def grows(findings: Findings, fit: ScalingFit) -> str:
-    """``Linear: a step takes 1.2 s more per layer (95 %: 1.1 .. 1.3).``; no interval where two points give none."""
+    """``Linear: a step takes 1.2 s more per layer (95 %: 1.1 .. 1.3).``; no interval where two values give none."""
+    timed = "step" if per_step(fit) else "trial"
     if fit.law not in ("", "n"):
         others = f" (possible, too: {', '.join(fit.other_laws)})" if fit.other_laws else ""
-        what_grows = "step" if per_step(fit) else "trial"
-        return f"The time of a {what_grows} grows like {fit.law}, n = {findings.run.axis.name}{others}."
+        return f"The time of a {timed} grows like {fit.law}, n = {findings.run.axis.name}{others}."
     interval = f" (95 %: {fit.slope_low:.3g} .. {fit.slope_high:.3g})" if fit.slope_low != fit.slope_high else ""
-    text = f"a {'step' if per_step(fit) else 'trial'} takes {fit.slope:.3g} s more per {unit(findings)}{interval}."
+    if fit.slope <= 0:
+        return f"A {timed} was not seen to take longer per {unit(findings)}{interval}."
+    unsure = ", which none at all fits, too" if fit.slope_low <= 0 else ""
+    text = f"a {timed} takes {fit.slope:.3g} s more per {unit(findings)}{interval}{unsure}."
     return f"Linear: {text}" if is_linear(fit) else text[0].upper() + text[1:]
 
 

@@ -62,15 +62,15 @@ def _because(search: Minimise, finding: MinimiseFinding, causes: tuple[Cause, ..
     good, bad = search.count(search.good_cell), search.count(search.bad_cell)
     match finding:
         case MinimiseFinding.GOOD_FAILS:
-            return f"the good corner {good}; without a passing side there is nothing to compare with."
+            return f"the baseline {good}; without a passing side there is nothing to compare with."
         case MinimiseFinding.BAD_PASSES:
-            return f"the bad corner {bad}{_excluding(bad, search.effort.confidence)}; there is nothing to explain here."
+            return f"the cell that was to fail {bad}{_excluding(bad, search.effort.confidence)}: nothing to explain."
         case MinimiseFinding.CAUSE:
             return " ".join(_sentence(cause) for cause in causes)
         case MinimiseFinding.INCONCLUSIVE:
             if causes:
                 return "Not certified: " + " ".join(_sentence(cause) for cause in causes)
-            return f"the good corner {good}, the bad corner {bad}; that is not enough to look for a cause."
+            return f"the baseline {good}, the cell that was to fail {bad}; that is not enough to look for a cause."
 
 
 def _sentence(cause: Cause) -> str:
@@ -78,9 +78,9 @@ def _sentence(cause: Cause) -> str:
     text = f"{{{cause}}} {cause.seen}"
     if certified:
         least = min(need.back.good for need in certified if need.back is not None)
-        each = "a step back from it" if len(cause.needs) == 1 else "each single step back"
+        each = "it" if len(cause.needs) == 1 else "any one of them"
         which = "" if len(certified) == len(cause.needs) else f" ({', '.join(need.axis for need in certified)})"
-        text += f"; {each}{which} passed at least {least} times{_cleared(certified)}"
+        text += f"; with {each}{which} taken back it passed at least {least} times{_cleared(certified)}"
         text += _detectable_rate(cause.excluded_rate, cause.confidence)
     return text + "."
 

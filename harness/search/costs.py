@@ -22,6 +22,13 @@ NOT_MEASURED = "how long it takes is known once a trial has passed"
 """What a plan says in place of seconds while it has none."""
 
 
+def failures_expected(number: int) -> str:
+    """``about 3 failures to wait for``: no more than a guess, for which value or setting fails is not known yet."""
+    if not number:
+        return "no failure to wait for"
+    return "about 1 failure to wait for" if number == 1 else f"about {number} failures to wait for"
+
+
 class Costs:
     """Seconds per trial: a line over the axis for passes, a mean for failures.
 

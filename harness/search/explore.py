@@ -99,10 +99,10 @@ class Explore(Script):
 
     def _script(self) -> Steps:
         good = self.space.good
-        yield from self._until(good, passes=1, role="search", reason="the good corner first: it is the baseline")
-        yield from self._confirm(good, reason="the good corner once more")
+        yield from self._until(good, passes=1, role="search", reason="the baseline, with which all is compared")
+        yield from self._confirm(good, reason="the baseline once more")
         if not self.good(good) or self.fails(good):
-            self.notes.append("The good corner did not pass, so there is nothing to compare with.")
+            self.notes.append("The baseline did not pass, so there is nothing to compare with.")
             return
         while True:
             space = Space(factors=self.space.factors, rules=(*self.space.rules, *self.excluded))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.boundary import PlanEstimate
 from harness.core.verdict import Answer
-from harness.search.costs import NOT_MEASURED
+from harness.search.costs import NOT_MEASURED, failures_expected
 
 if TYPE_CHECKING:
     from harness.search.ladder import Levels
@@ -27,8 +27,7 @@ def forecast(search: Minimise) -> PlanEstimate:
     each_trials, each_fails, each_s = zip(*plays, strict=True)
     trials, fails = round(sum(each_trials) / len(plays)), max(each_fails)
     low, high = min(each_s), max(each_s)
-    waits = f"about {fails} failures" if fails else "no failure"
-    text = f"about {trials} trials, {waits} to wait for"
+    text = f"about {trials} trials, {failures_expected(fails)}"
     text += f", {low:.0f} to {high:.0f} s" if search.is_measured else f"; {NOT_MEASURED}"
     return PlanEstimate(
         trials=trials, hangs=fails, seconds_low=low, seconds_high=high, text=text, is_measured=search.is_measured

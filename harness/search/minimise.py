@@ -181,8 +181,8 @@ class Minimise(Script):
 
     def _script(self) -> Steps:
         good, bad = self.good_cell, self.bad_cell
-        yield from self._until(good, passes=1, role="search", reason="the good corner first: it is the baseline")
-        yield from self._confirm(good, reason="the good corner once more")
+        yield from self._until(good, passes=1, role="search", reason="the baseline, with which all is compared")
+        yield from self._confirm(good, reason="the baseline once more")
         if self.fails(good):
             self.finding = MinimiseFinding.GOOD_FAILS
             return

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.boundary import PlanEstimate
 from harness.core.verdict import Answer
-from harness.search.costs import NOT_MEASURED
+from harness.search.costs import NOT_MEASURED, failures_expected
 
 if TYPE_CHECKING:
     from harness.search.threshold import ThresholdSearch
@@ -21,7 +21,7 @@ def outlook(search: ThresholdSearch) -> PlanEstimate:
     fails = max(play[1] for play in plays)
     low, high = min(play[2] for play in plays), max(play[2] for play in plays)
     is_measured = bool(search.costs.passes)
-    text = f"about {trials} trials, at most {fails} failures to wait for"
+    text = f"about {trials} trials, {failures_expected(fails)}"
     text += f", {_span(low, high)}" if is_measured else f"; {NOT_MEASURED}"
     return PlanEstimate(
         trials=trials, hangs=fails, seconds_low=low, seconds_high=high, text=text, is_measured=is_measured

@@ -45,7 +45,8 @@ class RunSummary:
         """One line: name, trials, finding or how it ended, question; or what is wrong with it."""
         if self.problem:
             return f"{self.directory.name}  cannot be read: {self.problem}"
-        return f"{self.directory.name}  {self.trials:>4} trials  {self.finding or self.ended}  {self.question}"
+        trials = f"{self.trials:>4} trial{'s' if self.trials != 1 else ' '}"
+        return f"{self.directory.name}  {trials}  {self.finding or self.ended}  {self.question}"
 
 
 def list_runs(runs_dir: Path) -> tuple[RunSummary, ...]:

@@ -28,11 +28,12 @@ def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Fig
         axes.set_xticks(range(len(boundary.curve)), [str(band.value) for band in boundary.curve])
         axes.set_xlabel(name)
         axes.set_ylabel("failure rate")
-        axes.set_ylim(0, 1)
-        each = "; ".join(f"{band.value}: {band.low:.2f} to {band.high:.2f}" for band in boundary.curve)
+        axes.set_ylim(-0.03, 1.03)
         sure = f"{boundary.confidence * 100:g} % for all values at once"
+        each = "; ".join(f"{band.value}: {band.low:.2f} to {band.high:.2f}" for band in boundary.curve)
         alt = f"Failure rate along {name}, {sure}: {each}."
-        return finish(canvas, name="curve", title="How often each value fails", alt=alt, section="strip", hide=hide)
+        title = f"How often each value fails: rates that are not ruled out ({sure}), and a dot for what was seen"
+        return finish(canvas, name="curve", title=title, alt=alt, section="strip", hide=hide)
 
 
 def _draw(axes: Axes, boundary: Boundary) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from harness import __version__
 from harness.report.clean import clean
 from harness.report.hide import HIDDEN
-from harness.report.text import command
+from harness.report.text import command, shell_lines
 from harness.store.files import read_text
 from harness.store.redact import hidden_arguments
 
@@ -78,6 +78,7 @@ def _context(report: Report, hide: Callable[[str], str], style: str, pages: Mapp
         "run": run,
         "run_id": run.id,
         "ended": hide(run.ended),
+        "own_commands": [hide("\n".join(shell_lines(one.line, width=72))) for one in report.findings.answer.commands],
         "code": run.code,
         "sections": [
             {

@@ -35,7 +35,7 @@ def _of_cause(number: int, cause: Cause) -> str:
         )
         for need in cause.needs
     ]
-    body = table(("needs", "one step back", "then it", "certified"), rows)
+    body = table(("needs", "with this instead", "then it", "certified"), rows)
     free = cause.freedom
     text = f"Cause {number}, {cause.claim.value}: {{{md(cause)}}} {md(cause.seen)}.\n\n{body}"
     if free is None:

@@ -36,7 +36,12 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
     if not found:
         return None
     rows = [
-        (code(folder), md(other.get("started_at", "")[:16]), md(other.get("answer", "")), _differs(mine, other))
+        (
+            code(folder),
+            md(other.get("started_at", "")[:16].replace("T", " ")),
+            md(other.get("answer", "")),
+            _differs(mine, other),
+        )
         for folder, other in sorted(found, key=lambda item: item[1].get("started_at", ""), reverse=True)[:MOST]
     ]
     return Block(title="Earlier reports", markdown=table(("run", "when", "what it said", "against this report"), rows))

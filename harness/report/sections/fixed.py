@@ -64,7 +64,8 @@ def _axes(findings: Findings) -> str:
         (code(f.name), md(listed(f.axis.values)), md(f.good), md(f.bad), _sets(f))
         for f in findings.run.spec.matrix.space.factors
     )
-    return table(("axis", "values", "baseline", "the other end", "each value sets"), rows)
+    head = ("axis", "values", "baseline", "the other end", "each value sets")
+    return table(head, rows) if findings.run.spec.matrix.space.factors else ""
 
 
 def _sets(factor: Factor) -> str:
@@ -80,7 +81,9 @@ def _bundle(bundle: Bundle) -> str:
 
 
 def effective(findings: Findings, run_dir: Path) -> str:
-    """Requested against effective, over all trials."""
+    """Requested against effective, over all trials; only our own trainer says what it runs with."""
+    if findings.run.spec.matrix.target != "nsa":
+        return ""
     differing: dict[str, list[int]] = {}
     unseen: list[int] = []
     agreed = 0

@@ -101,6 +101,17 @@ def _coverage(findings: Findings, *, tried: int, product: int) -> str:
     return f"{count(tried, 'cell')} of {product:,} combinations were tried; nothing is claimed about others."
 
 
+def _tried_once(findings: Findings) -> list[str]:
+    """That what was run only once says nothing of how often it fails."""
+    once = sum(len(trials) == 1 for trials in findings.by_cell.values())
+    if not once:
+        return []
+    if findings.is_single:
+        return ["It was run once: how often it fails is not known."]
+    had = "1 cell had one trial" if once == 1 else f"{once} cells had one trial each"
+    return [f"{had}, so a rare failure there could have been missed."]
+
+
 def gaps_of_cells(findings: Findings) -> list[str]:
     """What a run over cells cannot say, a sentence each."""
     run = findings.run
@@ -115,9 +126,7 @@ def gaps_of_cells(findings: Findings) -> list[str]:
     untold = {v.axis for t in findings.answer.failures for v in t.axes if v.finding is AxisFinding.UNTESTED}
     if untold:
         gaps.append(f"Whether the failure depends on {md(listed(sorted(untold)))} was not told (Hypotheses).")
-    once = sum(len(trials) == 1 for trials in tried.values())
-    if once:
-        gaps.append(f"{count(once, 'cell')} had one trial each, so a rare failure there could have been missed.")
+    gaps += _tried_once(findings)
     steps = max(map(steps_of, run.records), default=0)
     if steps:
         gaps.append(f"Anything after step {steps}: the longest trial ended there.")

@@ -31,7 +31,7 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
 
 
 def onward(findings: Findings, run_dir: Path, resume: tuple[str, ...]) -> str:
-    """How to continue the run by its own command and render it again; of a bundle, how to check it in its folder."""
+    """How to continue an unfinished run and render it again; of a bundle, how to check it in its folder."""
     run = findings.run
     where = run.directory or run.id
     if layout.bundle_manifest(run_dir).is_file():
@@ -42,9 +42,9 @@ def onward(findings: Findings, run_dir: Path, resume: tuple[str, ...]) -> str:
             "nsa-harness classify .",
         ]
         return fence("\n".join(lines), "bash")
+    go_on = ["# continue this run; finished trials are not run again", *command(resume)]
     lines = [
-        "# continue this run; finished trials are not run again",
-        *command(resume),
+        *([] if run.is_whole else go_on),
         "# write this report again from the recorded evidence",
         *command(("nsa-harness", "report", where)),
     ]

@@ -48,9 +48,11 @@ def _others(findings: Findings, fit: ScalingFit) -> list[str]:
 def sentence(findings: Findings, fit: ScalingFit) -> str:
     """The fit in words, with its interval and how well it describes the points."""
     run = findings.run
+    over = "the median of each value, of" if fit.is_by_value else "over"
     text = (
         f"{md(grows(findings, fit))} {md(fit.quantity.capitalize())} = {fit.intercept:.3g} + {fit.slope:.3g} x "
-        f"{run.axis.name}; least squares over {count(len(fit.points), 'trial')}, R² = {fit.r_squared:.3f}."
+        f"{run.axis.name}; least squares {over} {count(len(fit.points), 'trial')}, "
+        f"R² = {fit.r_squared:.3f}."
     )
     if fit.exponent is not None:
         text += f" The best power of {run.axis.name} is {power(fit)} (1 is a line)."
@@ -91,7 +93,7 @@ def _most(fit: ScalingFit, value: float) -> str:
     if not fit.limits:
         return ""
     limit = dict(fit.limits).get(value)
-    return "; no limit can be named" if limit is None else f"; at most {seconds(limit)}, 95 %, if no law changes"
+    return "; no limit can be named" if limit is None else f"; at most {seconds(limit)}, 95 %, if it grows on alike"
 
 
 def of_cells(findings: Findings) -> Block | None:

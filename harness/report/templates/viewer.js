@@ -362,7 +362,7 @@ function trialPanel(run, number, prefix) {
   const parts = [
     el("h3", { class: `tone-${tone(trial)}` }, el("span", { class: "verdict" }, trial.verdict), ` ${title}`),
     el("p", {}, trial.because),
-    el("p", { class: "run" }, `${trial.judged}; ${seconds(trial.seconds)} (limit ${seconds(trial.limit)}); ${count(trial.steps, "step")} done; silent for up to ${seconds(trial.silent)}; ${trial.ended}.`),
+    el("p", { class: "run" }, `${trial.judged}; ${seconds(trial.seconds)} (limit ${seconds(trial.limit)}); ${count(trial.steps, "step")} done; longest silence between two marks ${seconds(trial.silent)}; ${trial.ended}.`),
   ];
   if (trial.missing) parts.push(el("p", { class: "note" }, trial.missing));
   else if (!trial.tracks) parts.push(el("p", { class: "note" }, `The page has marks and stacks of ${count(run.detailed, "trial")}, and not of this one; the run's folder has them.`));

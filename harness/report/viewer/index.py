@@ -19,7 +19,7 @@ def index(folder: Path, *, hide: Callable[[str], str]) -> str:
     """The page for the runs and bundles in ``folder``, newest first; links are relative to it."""
     rows = sorted((*_runs(folder), *_bundles(folder)), key=lambda row: str(row["started"]), reverse=True)
     document = {
-        "title": f"Runs in {folder.name or folder}",
+        "title": f"The runs in {folder.name or folder}/",
         "verdict": "",
         "tone": "unsure",
         "answer": f"{len(rows)} {'run' if len(rows) == 1 else 'runs'}, newest first.",

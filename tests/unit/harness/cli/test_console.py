@@ -8,9 +8,15 @@ import re
 import click
 import pytest
 
-from harness.cli.console import LiveScreen, PlainScreen, result, screen, themed
+from harness.cli.console import LiveScreen, PlainScreen, outcome_line, result, screen, themed
 from harness.cli.fitting import fitting
 from harness.core.boundary import PlanEstimate
+from harness.core.evidence import Measurement
+from harness.core.outcome import Ending, Outcome
+from harness.core.point import Point
+from harness.core.record import TrialRecord
+from harness.core.trial import Budget, Limit, Trial
+from harness.core.verdict import Answer, Confidence, Kind, Verdict
 
 
 class Terminal(io.StringIO):
@@ -47,13 +53,36 @@ def test_what_moves_stands_below_what_stays_and_leaves_nothing(terminal):
         live.watched({"elapsed_s": 0.5, "phase": "forward", "step": 3})
         live.watched({"elapsed_s": 9.5, "silence_s": 5.0, "note": "silent: looking"})
         during = terminal.shown
-    assert during[:4] == ["from when?", "run directory: runs/x (resumed: 1 trial kept)", "plan: about four",
-                          "     silent: looking"]  # fmt: skip
-    assert during[4].endswith("running 9.5 s  start-up  silent 5.0 s")
+    assert during[:3] == ["from when?", "run directory: runs/x (resumed: 1 trial kept)", "plan: about four"]
+    assert during[3].endswith("running 9.5 s  start-up  silent 5.0 s")
+    assert during[4] == "     silent: looking"
     assert during[5].startswith("searching ─")
     assert during[5].endswith("0 of about 4 trials  1-2 s left")
     assert len(during) == 6
-    assert terminal.shown == during[:4]
+    assert terminal.shown == during[:3]
+    assert terminal.getvalue().endswith("\x1b[J\n"), "a blank line parts the trials from the answer"
+
+
+def test_a_long_name_leaves_the_verdict_in_its_column():
+    config = {"trial.repeat": 0}
+    limit = Limit(seconds=1.0, source="default")
+    trial = Trial(
+        target="nsa", point=Point(), repeat=0, role="search", config=config, seed=0, code="c", machine="m",
+        budget=Budget(startup=limit, stall=limit, total=limit),
+    )  # fmt: skip
+    record = TrialRecord(
+        trial=trial,
+        outcome=Outcome(ending=Ending.EXITED, duration_s=1.5),
+        measurement=Measurement(),
+        verdict=Verdict(kind=Kind.PASS, confidence=Confidence.PROOF, rule="passed", because="exit status 0", cites=()),
+        answer=Answer.GOOD,
+        started_at="2026-11-25T00:00:00",
+    )
+    short = outcome_line(record, number=1, label=lambda _: "amp=1")
+    name = "amp=1,compile=1,fused=1,overlap=1,zero=1"
+    first, second = outcome_line(record, number=2, label=lambda _: name).split("\n")
+    assert first == f"  2  {name}"
+    assert second.index("PASS") == short.index("PASS")
 
 
 def test_a_line_is_drawn_again_only_when_it_is_another(terminal):

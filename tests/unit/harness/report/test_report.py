@@ -12,9 +12,10 @@ import pytest
 
 from harness.core.boundary import Claim, Finding
 from harness.core.evidence import Frame, LogTail, RankFacts, StackSample, ThreadStack, WorkerResult
+from harness.core.outcome import Cleanup
 from harness.core.ports import Block
 from harness.core.record import Run
-from harness.core.trial import Prediction
+from harness.core.trial import NEVER_S, Budget, Limit, Prediction
 from harness.core.verdict import Kind
 from harness.reading.frames import deciding_thread, telling_frame
 from harness.report.build import build
@@ -27,10 +28,11 @@ from harness.report.render import json as json_render
 from harness.report.render import markdown
 from harness.report.sections import SECTIONS, strip
 from harness.report.sections.controls import differences
-from harness.report.seen import healthy
+from harness.report.seen import cleanup, healthy, limits
+from harness.report.stacks import busy_threads
 from harness.report.summary import rank_of
 from harness.report.text import code, command, details, fence, md, ranges, seconds, short_path, table
-from harness.report.words import certificate, claim_of, headline
+from harness.report.words import certificate, claim_of, grows, headline
 from harness.report.write import summary_json, summary_text, write
 from harness.store import layout
 
@@ -394,3 +396,40 @@ def test_all_ranks_are_alike_when_each_raised_the_same_and_not_otherwise(make_ru
     assert ended("marked ready twice", "marked ready twice") == "all ranks alike"
     assert ended("marked ready twice", "lost its peer") == "no single rank"
     assert ended("marked ready twice") == "no single rank"
+
+
+def test_a_time_that_does_not_grow_is_not_said_to_take_less_than_nothing_more(make_run):
+    run, _ = make_run("threshold")
+    findings, fit = Findings(run=run), dataclasses.replace(run.boundary.fit, law="", exponent=None)
+    falls = grows(findings, dataclasses.replace(fit, slope=-0.016, slope_low=-0.34, slope_high=0.31))
+    assert falls == "A step was not seen to take longer per layer (95 %: -0.34 .. 0.31)."
+    rises = grows(findings, dataclasses.replace(fit, slope=5.1, slope_low=-0.29, slope_high=10.5, r_squared=0.8))
+    assert rises == "A step takes 5.1 s more per layer (95 %: -0.29 .. 10.5), which none at all fits, too."
+
+
+def test_a_limit_that_never_ends_a_trial_is_called_none():
+    stall, none = Limit(seconds=4.0, source="default"), Limit(seconds=NEVER_S, source="none was set")
+    told = limits(Budget(startup=stall, stall=stall, total=none))
+    assert told == "start-up 4.0 s (default); stall 4.0 s (default); no total limit (none was set)"
+
+
+def test_a_signal_is_not_said_to_go_to_process_one():
+    assert cleanup(Cleanup(signals=((8.8, "SIGTERM", 1),), ended=1)).startswith("SIGTERM to 1 process at 8.8 s; ")
+
+
+def test_the_thread_that_may_hold_the_lock_is_shown_and_a_parked_one_is_not():
+    waits = ThreadStack(tid=7, name="MainThread", frames=(Frame(function="load", file="/a/train.py", line=14),))
+    holds = ThreadStack(tid=8, name="prefetch", frames=(Frame(function="fetch", file="/a/train.py", line=8),))
+    parked = ThreadStack(
+        tid=9, name="pool", frames=(Frame(function="wait", file="/usr/lib/python3.11/threading.py", line=3),)
+    )
+    sample = StackSample(
+        id="stack-1", source="py-spy", native=False, t_s=1.0, rank=0, pid=7, threads=(waits, holds, parked)
+    )
+    assert busy_threads(sample, beside=waits) == ["thread prefetch: fetch (train.py:8)"]
+
+
+def test_the_page_of_an_ended_run_names_no_command_that_goes_on_with_it(make_run):
+    for name, is_whole in (("threshold", True), ("aborted", False)):
+        run, run_dir = make_run(name)
+        assert ("--resume" in markdown.render(build(run, run_dir)).split("## Reproduce")[1]) is not is_whole
