@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from harness.cli.exit_codes import ExitCode
-from harness.cli.fitting import say
+from harness.cli.fitting import fitting, say
 from harness.cli.journal import RUN
 from harness.cli.options import RUNS
 
@@ -58,5 +60,6 @@ def fsck(ctx: click.Context, *, run: str | None, runs: str | None, salvage: bool
         for line in found:
             say(f"still: {line}")
     else:
-        click.echo(f"{directory}: {len(found) or 'nothing'} not as it was written", err=True)
+        what = "everything is" if not found else f"{len(found)} not"
+        click.echo(fitting(f"{directory}: {what} as it was written", to=sys.stderr), err=True)
     ctx.exit(ExitCode.FINDINGS if found else ExitCode.OK)
