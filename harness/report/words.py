@@ -176,8 +176,9 @@ def grows(findings: Findings, fit: ScalingFit) -> str:
     interval = f" (95 %: {fit.slope_low:.3g} .. {fit.slope_high:.3g})" if fit.slope_low != fit.slope_high else ""
     if fit.slope <= 0:
         return f"A {timed} was not seen to take longer per {unit(findings)}{interval}."
-    unsure = ", which none at all fits, too" if fit.slope_low <= 0 else ""
-    text = f"a {timed} takes {fit.slope:.3g} s more per {unit(findings)}{interval}{unsure}."
+    text = f"a {timed} takes {fit.slope:.3g} s more per {unit(findings)}{interval}."
+    if fit.slope_low <= 0:
+        return f"{text[0].upper()}{text[1:-1]}; that it does not grow is not ruled out."
     return f"Linear: {text}" if is_linear(fit) else text[0].upper() + text[1:]
 
 
