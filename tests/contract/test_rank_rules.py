@@ -896,3 +896,98 @@ def test_of_two_ranks_the_one_that_breaks_with_the_habit_is_named_and_that_is_sa
 def test_an_unused_parameter_belongs_to_the_backward_that_ended_too_early():
     verdict = classify(certain(ON_ITS_GPU, ASKS_WHO_IS_THERE, collectives=NEVER_CALLED))
     assert (verdict.cause, verdict.rank, verdict.phase, verdict.step) == ("unused-parameter", 1, "backward", 1)
+
+
+# --- Who else may end it ---------------------------------------------------------------------------------------------
+
+
+IN_STORE = (native("c10d::TCPStore::wait"), python("wait_for_peer", "/src/setup.py", 12), *STEP)
+JOINS = (native("PyThread_acquire_lock_timed", LIBPYTHON), python("join", "/lib/python3.11/threading.py", 1112), *STEP)
+
+
+def beyond(seen: Case) -> Case:
+    """The same after all the patience that is due to somebody outside."""
+    silent = replace(seen.evidence, silence_s=4.5 * STALL_S)
+    return replace(seen, evidence=silent, outcome=replace(seen.outcome, stopped_by=StopReason.STALL, duration_s=99.0))
+
+
+def test_any_program_may_set_a_key_in_the_store():
+    seen = certain(Seen(frames=IN_STORE), REDUCES)
+    assert classify(seen).kind is Kind.UNRESOLVED
+    assert told(classify(beyond(seen))).startswith("HANG collective-mismatch")
+
+
+def with_a_waiting_thread(seen: Case, rank: int, frames: tuple[Frame, ...]) -> Case:
+    """The same, in which a second thread of one rank waits in these frames."""
+    thread = ThreadStack(tid=800 + rank, name="saver", frames=frames, owns_gil=False)
+    taken = tuple(
+        replace(s, threads=(*s.threads, thread)) if s.rank == rank else s for s in seen.evidence.stacks
+    )  # fmt: skip
+    still = with_a_thread(seen, rank=rank, wchan="futex_do_wait", call="futex", timed=False).evidence.processes
+    processes = tuple(
+        replace(
+            look, threads=tuple(replace(t, voluntary_switches=5) if t.tid == 800 + rank else t for t in look.threads)
+        )
+        for look in still
+    )
+    return replace(seen, evidence=replace(seen.evidence, stacks=taken, processes=processes))
+
+
+@pytest.mark.parametrize(
+    ("peer", "kind"),
+    [(Seen(frames=WORK, state="R", cpu_share=0.99), Kind.UNRESOLVED), (IN_LOCK, Kind.HANG)],
+    ids=["works", "is stuck"],
+)
+def test_a_thread_that_waits_in_a_collective_may_be_let_go_on_by_a_rank_that_works(peer, kind):
+    """A checkpoint is saved by threads with a group of their own: one waits for the other rank's, which compresses."""
+    seen = with_a_waiting_thread(certain(Seen(frames=JOINS), peer), 0, BARRIER)
+    assert classify(seen).kind is kind
+
+
+def with_a_helper(seen: Case, *, parent: int, frames: tuple[Frame, ...] = (), **how: Any) -> Case:
+    """The same with a process of the job beside the ranks."""
+    extra = tuple(
+        replace(look, id=f"helper-{look.id}", pid=500, parent=parent, command="sleep",
+                threads=(replace(look.threads[0], tid=500, state="S", **how),),
+                undisturbed_since=look.undisturbed_since and f"helper-{look.undisturbed_since}")
+        for look in seen.evidence.processes if look.rank == 0
+    )  # fmt: skip
+    thread = ThreadStack(tid=500, name="MainThread", frames=frames, owns_gil=False)
+    taken = tuple(
+        replace(s, id=f"helper-{s.id}", pid=500, threads=(thread,))
+        for s in seen.evidence.stacks if s.rank == 0 and frames
+    )  # fmt: skip
+    own = seen.evidence
+    return replace(seen, evidence=replace(own, processes=(*own.processes, *extra), stacks=(*own.stacks, *taken)))
+
+
+NAPS = {"wchan": "hrtimer_nanosleep", "call": "clock_nanosleep", "timed": True}
+
+
+@pytest.mark.parametrize(
+    ("how", "kind"),
+    [(NAPS, Kind.UNRESOLVED), ({"wchan": "pipe_read", "holders": (100,), "outside": False}, Kind.HANG)],
+    ids=["sleeps until then", "waits for the ranks"],
+)
+@pytest.mark.parametrize("stuck", [IN_LOCK, STOPPED])
+def test_a_helper_that_sleeps_may_end_or_continue_a_rank(stuck, how, kind):
+    seen = with_a_helper(certain(WAITS_FOR_GRADIENTS, stuck), parent=101, **how)
+    assert classify(seen).kind is kind
+    assert classify(beyond(seen)).kind is Kind.HANG
+
+
+def test_a_process_of_a_rank_that_waits_in_a_collective_waits_for_others_of_its_like():
+    """The processes that save checkpoints have a group of their own; a rank waits for its own one on a pipe."""
+    on_a_pipe = Seen(
+        frames=(native("read", LIBC), python("recv", "/lib/python3.11/multiprocessing/connection.py", 250), *STEP)
+    )
+    seen = certain(on_a_pipe, Seen(frames=WORK, state="R", cpu_share=0.99))
+    on_pipe = {"wchan": "pipe_read", "call": "pipe-read", "holders": (500,), "outside": False}
+    piped = tuple(
+        replace(look, threads=(replace(look.threads[0], **on_pipe), *look.threads[1:])) if look.rank == 0 else look
+        for look in seen.evidence.processes
+    )
+    seen = replace(seen, evidence=replace(seen.evidence, processes=piped))
+    lock = {"wchan": "futex_do_wait", "call": "futex", "timed": False}
+    assert classify(with_a_helper(seen, parent=100, frames=BARRIER, **lock)).kind is Kind.UNRESOLVED
+    assert classify(with_a_helper(seen, parent=100, frames=LOCK, **lock)).kind is Kind.HANG

@@ -9,7 +9,6 @@ import pytest
 
 from harness.classify.rules.stalled import _may_wake
 from harness.core.evidence import Frame, ProcessState, StackSample, ThreadStack, ThreadState
-from harness.reading.ranks import _may_come_by_a_thread
 from harness.reading.standing import alive, standing
 
 PARENT, CHILD = 100, 120
@@ -123,4 +122,4 @@ def test_a_rank_may_yet_come_by_a_thread_of_its_program_that_has_slept_all_the_w
         )
         for n in range(3)
     ]  # fmt: skip
-    assert _may_come_by_a_thread(standing(seen, stacks, job_pids=frozenset({PARENT}))) is may
+    assert standing(seen, stacks, job_pids=frozenset({PARENT})).may_act_by_a_thread is may
