@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import subprocess
 import sys
 import time
 
 import pytest
 
-from harness.observe.ends import Ends
+from harness.observe.ends import Ends, has_a_limit
 from harness.observe.proc import Proc
 from harness.observe.syscalls import Call
 
@@ -49,6 +50,32 @@ def test_an_answer_on_a_connection_whose_server_is_gone_comes_from_outside_if_at
     server.close()
     end = end_of(client.fileno(), "recvfrom")
     assert (end.holders, end.outside) == ((), True)
+
+
+@pytest.mark.parametrize("option", [socket.SO_RCVTIMEO, socket.SO_SNDTIMEO])
+def test_a_wait_on_a_socket_with_a_time_limit_of_its_own_may_end_by_that(option):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert not end_of(ours.fileno(), "recvfrom").outside
+        ours.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", 30, 0))
+        end = end_of(ours.fileno(), "recvfrom")
+        assert (end.holders, end.outside) == ((ME,), True)
+        assert not end_of(theirs.fileno(), "recvfrom").outside
+
+
+def test_a_connection_that_gives_up_what_nobody_takes_may_end_by_that(server, client):
+    other, _ = server.accept()
+    with other:
+        client.setsockopt(socket.IPPROTO_TCP, 18, 20_000)  # TCP_USER_TIMEOUT, milliseconds
+        assert end_of(client.fileno(), "sendto").outside
+
+
+def test_what_is_no_socket_any_more_has_no_limit():
+    reader, writer = os.pipe()
+    assert not has_a_limit(ME, reader)
+    os.close(reader)
+    os.close(writer)
+    assert not has_a_limit(ME, reader)
 
 
 def test_a_listener_waits_for_outside(server):

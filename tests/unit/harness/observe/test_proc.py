@@ -91,6 +91,17 @@ def test_signals_that_a_timer_of_its_own_may_send_are_named_where_it_handles_the
     assert Proc(str(root)).look(7, id="proc-1", t_s=3.0).handles == ("SIGALRM",)
 
 
+def test_a_posix_timer_and_a_limit_of_cpu_time_are_named_among_what_may_let_it_go_on(root):
+    (root / "7" / "timers").write_text("ID: 0\nsignal: 37/0x1\nnotify: signal/pid.7\nClockID: 1\n")
+    (root / "7" / "limits").write_text(
+        "Limit  Soft Limit  Hard Limit  Units\nMax cpu time              30  40  seconds\n"
+    )
+    assert Proc(str(root)).look(7, id="proc-1", t_s=3.0).handles == ("timer_create", "RLIMIT_CPU")
+    (root / "7" / "timers").write_text("ID: 0\nsignal: 0/0x1\nnotify: none/pid.7\nClockID: 1\n")
+    (root / "7" / "limits").write_text("Max cpu time              unlimited  unlimited  seconds\n")
+    assert Proc(str(root)).look(7, id="proc-1", t_s=3.0).handles == ()
+
+
 def test_a_child_that_has_ended_and_was_not_waited_for_is_counted(root):
     put(root, "7/task/7", children="99 98 ")
     put(root, "99", stat=STAT.format(pid=99, state="Z", faults=0, utime=0, stime=0, pages=1))

@@ -123,3 +123,15 @@ def test_a_rank_may_yet_come_by_a_thread_of_its_program_that_has_slept_all_the_w
         for n in range(3)
     ]  # fmt: skip
     assert standing(seen, stacks, job_pids=frozenset({PARENT})).may_act_by_a_thread is may
+
+
+@pytest.mark.parametrize(("states", "unwoken"), [("SSS", False), ("RSS", True)])
+def test_a_thread_that_fell_asleep_between_two_looks_has_not_woken(states, unwoken):
+    """``p.join(30)``, seen before it began to wait: one wait until its limit, and not one that is made again."""
+    seen = looks(PARENT, NAP)
+    for n, state in enumerate(states):
+        switched = replace(seen[n].threads[0], state=state, voluntary_switches=9 + min(n, 1))
+        seen[n] = replace(seen[n], threads=(switched,))
+    one = standing(seen, [], job_pids=frozenset({PARENT}))
+    assert (PARENT in one.unwoken) is unwoken
+    assert one.ticks is not unwoken
