@@ -40,7 +40,7 @@ Exit codes:
   0    it passed, every time
   1    it failed: hang, crash, out of memory, not finite, missed --success
   2    wrong use
-  3    inconclusive: a limit ran out while it progressed, or nothing was decisive
+  3    inconclusive: a limit ran out while it progressed, or no proof
   6    the machine was in the way, or it could not be started
   130  interrupted
 """
