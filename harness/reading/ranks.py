@@ -24,7 +24,7 @@ from harness.reading.gpus import Gpus
 from harness.reading.meeting import MEETINGS, STORE, Meeting
 from harness.reading.standing import Chance, Standing, alive, standings
 from harness.reading.stillness import OF_A_GPU
-from harness.reading.waits import Ender
+from harness.reading.waits import ONLY_SLEEPS, Ender
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -79,18 +79,13 @@ class Job:
     def may_be_ended(self, stuck: Iterable[int], live: Mapping[int, Chance]) -> bool:
         """Whether a process of the job may yet end those that are ``stuck``, interrupt or continue them.
 
-        One that sleeps until then (``sleep 30; kill $PID``, ``timeout 30 python ...``), or one that started them and
-        waits for something else. Not a rank, which would not know; nor what wakes again and again and has done nothing
-        about it, or only asks whether they are done.
+        One that sleeps until then (``timeout 30 python ...``), that waits for a child of its own which does (``sh -c
+        "sleep 30; kill $PID"``), or that started them and waits for something else. Not a rank, which would not know;
+        nor what wakes again and again and has done nothing about it, or only asks whether they are done; nor ``sleep``.
         """
-        above = self._above(stuck) - {*self.leaders, *stuck}
-        for pid, chance in live.items():
-            one = self.stand[pid]
-            if pid in self.leaders or one.asks or one.ticks:
-                continue
-            if chance.ender is Ender.TIMER or (pid in above and chance.ender is None):
-                return True
-        return False
+        above = self._above(stuck)
+        others = live.keys() - {*self.leaders, *stuck}
+        return any(_may_act(self.stand[pid], live[pid], started_them=pid in above) for pid in others)
 
     def _above(self, pids: Iterable[int]) -> set[int]:
         """Who started these processes, and who started those."""
@@ -125,6 +120,15 @@ def job_of(
         gpus = Gpus(evidence.gpus)
         return replace(job, stand={**stand, **{pid: _alone(stand[pid], gpus) for pid in leaders}})
     return _Relations(job, evidence).job() if related else job
+
+
+def _may_act(one: Standing, chance: Chance, *, started_them: bool) -> bool:
+    """Whether a process may do something about others once it goes on, by its ``chance`` to do so."""
+    if one.asks or one.ticks or one.command in ONLY_SLEEPS:
+        return False
+    if chance.ender is not None:
+        return chance.ender is Ender.TIMER
+    return started_them or (one.wait is not None and one.wait.cause == "waiting-for-child")
 
 
 @cache
@@ -222,10 +226,7 @@ class _Relations:
         meeting = one.meeting or self._handed_over(one, rank)
         one = replace(one, meeting=meeting)
         if one.meets_in_a_thread:
-            others = frozenset(pid for pid in self._job.ranks.values() if pid != one.pid)
-            come = (Chance(how="another thread of it waits for other ranks", who=others, any_thread=True),)
-            one = replace(one, helps=one.helps + come)
-            one = replace(one, chances=one.chances + come) if one.meeting is None else one
+            one = self._with_its_threads(one)
         if meeting is None or not self._waits_there(one, rank):
             return one
         if self._job.circle or any(split.differs and rank in split.members for split in self._splits):
@@ -239,6 +240,12 @@ class _Relations:
             return replace(one, chances=() if spins(one, self._gpus) else (_AT_WORK,))
         without_it = [split.waiting_for(rank) for split in self._splits if meeting.kind != "gpu"]
         return replace(one, chances=self._in_meeting(rank, meeting, frozenset[int]().union(*without_it)))
+
+    def _with_its_threads(self, one: Standing) -> Standing:
+        """The standing of a rank of which another thread waits for other ranks, too."""
+        others = frozenset(pid for pid in self._job.ranks.values() if pid != one.pid)
+        come = (Chance(how="another thread of it waits for other ranks", who=others, any_thread=True),)
+        return replace(one, helps=one.helps + come, chances=one.chances if one.meeting else one.chances + come)
 
     def _handed_over(self, one: Standing, rank: int) -> Meeting | None:
         """The operation that a rank waits for inside backward, by its recorder: without native frames no stack does."""

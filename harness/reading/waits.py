@@ -226,6 +226,9 @@ TIMER = "timer_create"
 CPU_LIMIT = "RLIMIT_CPU"
 """The same: the kernel ends it, or sends SIGXCPU, after so much CPU time."""
 
+ONLY_SLEEPS = frozenset({"sleep"})
+"""Programs that do nothing when they wake: only who waits for their end may do something then."""
+
 SIGNAL_CALLS = frozenset({"pause", "rt_sigsuspend"})
 """Calls that wait for a handler to run in the very thread that made them."""
 

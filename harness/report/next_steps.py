@@ -35,6 +35,8 @@ def next_steps(findings: Findings, *, place: str = "") -> tuple[NextStep, ...]:
     """What would decide most, first; ``place`` is the line at fault, where one is known."""
     run = findings.run
     is_open = not run.is_whole or (findings.is_line and run.boundary is None)
+    if is_open and findings.is_single:
+        return (NextStep(text="Run it again: this run did not come to its end.", command=run.argv),)
     if is_open and run.directory:
         return (NextStep(text="Continue; finished trials are not run again.", command=resume(findings)),)
     if findings.is_line:

@@ -944,10 +944,12 @@ def test_a_thread_that_waits_in_a_collective_may_be_let_go_on_by_a_rank_that_wor
     assert classify(seen).kind is kind
 
 
-def with_a_helper(seen: Case, *, parent: int, frames: tuple[Frame, ...] = (), **how: Any) -> Case:
+def with_a_helper(
+    seen: Case, *, parent: int, frames: tuple[Frame, ...] = (), command: str = "python", **how: Any
+) -> Case:
     """The same with a process of the job beside the ranks."""
     extra = tuple(
-        replace(look, id=f"helper-{look.id}", pid=500, parent=parent, command="sleep",
+        replace(look, id=f"helper-{look.id}", pid=500, parent=parent, command=command,
                 threads=(replace(look.threads[0], tid=500, state="S", **how),),
                 undisturbed_since=look.undisturbed_since and f"helper-{look.undisturbed_since}")
         for look in seen.evidence.processes if look.rank == 0
@@ -966,8 +968,12 @@ NAPS = {"wchan": "hrtimer_nanosleep", "call": "clock_nanosleep", "timed": True}
 
 @pytest.mark.parametrize(
     ("how", "kind"),
-    [(NAPS, Kind.UNRESOLVED), ({"wchan": "pipe_read", "holders": (100,), "outside": False}, Kind.HANG)],
-    ids=["sleeps until then", "waits for the ranks"],
+    [
+        (NAPS, Kind.UNRESOLVED),
+        ({"command": "sleep", **NAPS}, Kind.HANG),
+        ({"wchan": "pipe_read", "holders": (100,), "outside": False}, Kind.HANG),
+    ],
+    ids=["sleeps until then", "only sleeps", "waits for the ranks"],
 )
 @pytest.mark.parametrize("stuck", [IN_LOCK, STOPPED])
 def test_a_helper_that_sleeps_may_end_or_continue_a_rank(stuck, how, kind):

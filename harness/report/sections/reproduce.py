@@ -44,7 +44,7 @@ def onward(findings: Findings, run_dir: Path, resume: tuple[str, ...]) -> str:
         return fence("\n".join(lines), "bash")
     go_on = ["# continue this run; finished trials are not run again", *command(resume)]
     lines = [
-        *([] if run.is_whole else go_on),
+        *([] if run.is_whole or findings.is_single else go_on),
         "# write this report again from the recorded evidence",
         *command(("nsa-harness", "report", where)),
     ]

@@ -530,7 +530,7 @@ def keep_campaign(runs: Path, trials, *, text=MATRIX, ended="answered", answered
     spec = CampaignSpec(
         question=matrix.description, task=Task.CELLS, matrix=matrix, file="canned.yaml", cells=matrix.include
     )
-    facts = Facts(records=tuple(r for r, _ in trials), names={}, ran={}, predicted_s={}, said={})
+    facts = Facts(records=tuple(r for r, _ in trials), names={}, ran={}, predicted_s={}, overrides={})
     answer = CampaignAnswer(
         cells=cell_results(matrix, matrix.include, facts, today=dt.date(2026, 1, 2)),
         failures=failure_tables(matrix.space, facts),

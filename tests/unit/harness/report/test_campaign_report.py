@@ -16,6 +16,7 @@ from harness.report.claims import lint
 from harness.report.compare import compare
 from harness.report.findings import Findings
 from harness.report.forms import FORMS
+from harness.report.next_steps import next_steps
 from harness.report.pairs import pairs_of
 from harness.report.render import html, markdown
 from harness.report.sections import OVER_CELLS, SECTIONS
@@ -91,6 +92,15 @@ def test_every_section_bears_a_run_that_was_cut_off_and_an_empty_one(section, ma
         assert found is None or found.markdown.strip()
     assert build(*empty).summary.verdict == "No answer (interrupted)"
     assert "--resume" in build(*cut).summary.steps[0].command
+
+
+def test_one_program_that_was_cut_off_is_run_again_and_not_resumed_as_a_matrix(make_campaign):
+    run, _ = make_campaign(CELLS[:2], ended="interrupted", answered=False)
+    matrix = run.spec.matrix
+    single = dataclasses.replace(matrix, space=dataclasses.replace(matrix.space, factors=()))
+    alone = dataclasses.replace(run, spec=dataclasses.replace(run.spec, matrix=single), records=run.records[:1])
+    assert [step.command for step in next_steps(Findings(run=alone))] == [run.argv]
+    assert ["--resume" in step.command for step in next_steps(Findings(run=run))] == [True]
 
 
 def test_what_a_run_shows_is_derived_once_and_taken_by_every_section_and_form(mixed, monkeypatch):
