@@ -245,6 +245,10 @@ class Runner:
         failures_s = [end.t_s for end in self.ranks.ended.values() if end.failed] + raised
         if not failures_s or not self.several_ranks() or not living:
             return None
+        if self.ranks.ended.keys() & self.census.ranks().keys():
+            return None  # its launcher has begun it anew, and it has not spoken yet
+        if self.census.members().keys().isdisjoint(living.values()):
+            return None  # all of that attempt have ended, and what started them goes on
         return self.age_s() - max(min(failures_s), self.beats.last_t_s)
 
     def several_ranks(self) -> bool:

@@ -85,6 +85,8 @@ class Job:
         """
         above = self._above(stuck)
         others = live.keys() - {*self.leaders, *stuck}
+        if any(self.stand[pid].has_a_timer_thread for pid in above):
+            return True  # ``Timer(30, child.kill)``
         return any(_may_act(self.stand[pid], live[pid], started_them=pid in above) for pid in others)
 
     def _above(self, pids: Iterable[int]) -> set[int]:

@@ -158,6 +158,14 @@ class Standing:
         return False
 
     @property
+    def has_a_timer_thread(self) -> bool:
+        """Whether a thread beside the one that decides sleeps on a timer once, and then does something in Python."""
+        decides = self.thread.tid if self.thread is not None else self.pid
+        python = {t.tid for sample in self.samples for t in sample.threads if python_frames(t)}
+        behind = self.motion.background if self.motion is not None else frozenset[int]()
+        return bool(self.unwoken & python - {decides, *behind, *_sleep_for_nobody(self.samples)})
+
+    @property
     def ids(self) -> tuple[str, ...]:
         """What to cite of it."""
         return (*(sample.id for sample in self.samples), *(look.id for look in self.looks))

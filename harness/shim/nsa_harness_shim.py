@@ -177,7 +177,11 @@ class Speaker:
         """Say which process has which rank, be watchable, and be told of the end."""
         import atexit
         import threading
+        from contextlib import suppress
 
+        # The process that had this rank failed, and its launcher began it anew.
+        with suppress(OSError):
+            os.remove(self.result_path())
         row = (
             f'{{"event":"started","rank":{self.rank},"pid":{self.pid},"started":{start_ticks()},'
             f'"world":{world_by_environment()},"t":{time.monotonic():.6f}}}\n'
@@ -192,6 +196,11 @@ class Speaker:
         self.be_watchable()
         # The first thing that ends: before threads are joined, where a program can hang for good.
         getattr(threading, "_register_atexit", atexit.register)(self.leaving)
+
+    def result_path(self) -> str:
+        """Where an exception of this rank is written."""
+        is_alone = os.environ.get("WORLD_SIZE", "1") == "1"
+        return os.path.join(self.folder, "result.json" if is_alone else f"result_rank{self.rank}.json")
 
     def be_watchable(self) -> None:
         """Let this process be looked at, once: as soon as it has an optimizer, long before its first mark perhaps."""
@@ -562,8 +571,6 @@ def keep_exception(
     if speaker.fd < 0 and (is_launcher(speaker.folder) or not speaker.open()):
         return
     speaker.raised = True
-    world = os.environ.get("WORLD_SIZE", "1")
-    name = "result.json" if world == "1" else f"result_rank{speaker.rank}.json"
     result = {
         "status": "raised",
         "steps_done": speaker.steps,
@@ -572,7 +579,7 @@ def keep_exception(
         "message": str(error),
         "traceback": "".join(without_us(traceback.TracebackException(kind, error, trace)).format()),
     }
-    path = os.path.join(speaker.folder, name)
+    path = speaker.result_path()
     fresh = f"{path}.{speaker.pid}.tmp"
     with open(fresh, "w") as file:
         json.dump(result, file)

@@ -1064,6 +1064,21 @@ def test_a_stopped_child_may_be_continued_by_a_helper_that_sleeps_until_then(par
     assert is_hang(silent(times=LONG, **seen))
 
 
+@pytest.mark.parametrize(("side_wakes", "hangs"), [(False, False), (True, True)])
+def test_a_stuck_child_may_be_ended_by_a_thread_of_its_parent_that_sleeps_until_then(side_wakes, hangs):
+    """``Timer(30, child.kill)`` beside ``child.communicate()``."""
+    parent = {"wchan": "pipe_read", "holders": (OTHER,), "outside": False, "side": thread_waiting(**SLEEPS)}
+    seen = {
+        "processes": (
+            *looks(side_wakes=side_wakes, **parent),
+            *looks(pid=OTHER, parent=PID, command="solve"),
+        ),
+        "stacks": stacks([IN_LOCK] * 3),
+    }
+    assert is_hang(silent(times=BEYOND, **seen)) == hangs
+    assert is_hang(silent(times=LONG, **seen))
+
+
 # --- Slow or endless -------------------------------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ from harness.core.outcome import Ending, Exit, StopReason
 from harness.core.point import Point
 from harness.core.trial import Budget, Limit, Trial
 from harness.core.verdict import Case, Kind
+from harness.observe.census import Census
 from harness.observe.devices.devices import Devices
 from harness.observe.ranks import Ranks, torchrun_ends
 from harness.observe.watch import AFTERMATH_S
@@ -423,6 +424,30 @@ def test_the_others_have_time_to_speak_after_a_rank_has_failed_and_are_ended_the
     left, killed = evidence.ranks
     assert (killed.exit, killed.ended_s) == (Exit(signal=9), pytest.approx(5.0))
     assert left.exit is None
+
+
+def test_a_rank_that_its_launcher_has_begun_anew_has_not_failed(clock, ranks, view, run, monkeypatch):
+    """torchrun starts both again; the new ones read a checkpoint for a while before they say anything."""
+    view.wchan, view.call, view.outside = "sk_wait_data", "socket-inet", True
+    clock.at(5.0, lambda: ranks.end_rank(1, code=1))
+    clock.at(25.0, lambda: ranks.exit(code=0))
+    monkeypatch.setattr(Census, "ranks", lambda _: {0: 100, 1: 300})
+    outcome, _ = run(trial(world=2))
+    assert (outcome.ending, outcome.duration_s) == (Ending.EXITED, pytest.approx(25.0, abs=0.3))
+
+
+def test_a_wrapper_that_pauses_before_it_tries_again_is_not_ended(clock, ranks, view, run, monkeypatch):
+    """Of the first attempt nobody is left, though only one of its ranks said how it ended."""
+    view.wchan, view.call, view.outside = "sk_wait_data", "socket-inet", True
+    clock.at(5.0, lambda: ranks.end_rank(1, code=1))
+    clock.at(25.0, lambda: ranks.exit(code=0))
+    monkeypatch.setattr(Census, "members", lambda _: {77: None})
+    monkeypatch.setattr(Census, "ranks", lambda _: {})
+    monkeypatch.setattr(Census, "world", lambda _: 0)
+    monkeypatch.setattr(Census, "owner", lambda *_: None)
+    monkeypatch.setattr(Census, "outer", lambda _, inner, started=None: inner)
+    outcome, _ = run(trial(world=2))
+    assert (outcome.ending, outcome.duration_s) == (Ending.EXITED, pytest.approx(25.0, abs=0.3))
 
 
 def test_the_others_are_left_alone_while_they_go_on_after_a_failure(clock, ranks, run):
