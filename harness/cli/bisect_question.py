@@ -57,7 +57,7 @@ def question_of(settings: Settings, options: Mapping[str, Any], command: Sequenc
         matrix=matrix,
         good=spec.good or matrix.space.good,
         bad_kinds=tuple(kind_of(word) for word in options["bad"]) or spec.bad_kinds,
-        reuse=reuses(matrix, asked=options["reuse"]),
+        reuse=reuses(matrix, choice=options["reuse"]),
         **how(matrix, options, otherwise=spec.executor),
     )
     spec = replace(spec, controls=_controls(options["controls"], spec))
@@ -90,18 +90,18 @@ def _of_file(settings: Settings, options: Mapping[str, Any], command: Sequence[s
 
 def _of_earlier_file(settings: Settings, options: Mapping[str, Any], path: Path) -> CampaignSpec:
     """A question file as earlier versions had them, about one axis of our trainer; flags win over it."""
-    from harness.cli.typed_matrix import held_of
+    from harness.cli.typed_matrix import fixed_of
 
     base = load(path)
     axis = parse_axis(options["axis"]) if options["axis"] else base.line
-    held = {**held_of(settings, {}), **dict(base.matrix.base.config), **held_of(None, options)}
-    if axis.path in held:
-        raise SpecError(f"{axis.path} is held fixed at {held[axis.path]!r} and varied by --axis {axis.name}; choose")
+    fixed = {**fixed_of(settings, {}), **dict(base.matrix.base.config), **fixed_of(None, options)}
+    if axis.path in fixed:
+        raise SpecError(f"{axis.path} is held fixed at {fixed[axis.path]!r} and varied by --axis {axis.name}; choose")
     typed = f"From which {axis.name} in {axis.values[0]}..{axis.values[-1]} does training fail?"
     return threshold_question(
         question=typed if options["axis"] else base.question,
         axis=axis,
-        fixed=Point.of(held),
+        fixed=Point.of(fixed),
         fault=base.matrix.fault if options["fault"] is None else parse_fault(options["fault"]),
         bad=base.bad_kinds,
         limits=base.matrix.limits,
@@ -130,17 +130,17 @@ def _from_run(settings: Settings, options: Mapping[str, Any], command: Sequence[
     moved = [name for name, value in cell if value != space.factor(name).good]
     axis = options["axis"] or (moved[0] if len(moved) == 1 else None)
     if axis not in moved:
-        told = f"one of {', '.join(moved)}" if moved else "another cell: this is the good one"
+        choice = f"one of {', '.join(moved)}" if moved else "another cell: this is the good one"
         others = "" if axis is None or not moved else f"; {axis} is at its good value there"
-        raise SpecError(f"{space.name_of(cell)} differs from the good cell in {len(moved)} axes; give {told}{others}")
-    held = Point.of({**dict(cell), axis: space.factor(axis).good})
+        raise SpecError(f"{space.name_of(cell)} differs from the good cell in {len(moved)} axes; give {choice}{others}")
+    good = Point.of({**dict(cell), axis: space.factor(axis).good})
     return CampaignSpec(
         question=f"From which {axis} on does {space.name_of(cell)} of {question.matrix.name} fail?",
         task=Task.BISECT,
         matrix=ordered(question.matrix, axis),
         file=question.file,
         axis=axis,
-        good=held,
+        good=good,
     )
 
 
@@ -176,22 +176,22 @@ def _words(factor: Factor, command: Sequence[str]) -> str:
     if factor.bundles[0].commit or factor.bundles[0].python:
         what = "commit" if factor.bundles[0].commit else f"{factor.name} interpreter"
         return f"Since which {what} does it fail?"
-    asked = f"this fail: {' '.join(command)}" if command else "training fail?"
-    return f"From which {factor.name} in {first}..{last} does {asked}"
+    clause = f"this fail: {' '.join(command)}" if command else "training fail?"
+    return f"From which {factor.name} in {first}..{last} does {clause}"
 
 
-def _controls(given: tuple[str, ...], spec: CampaignSpec) -> tuple[str, ...]:
+def _controls(names: tuple[str, ...], spec: CampaignSpec) -> tuple[str, ...]:
     """What is run beside the failure: as asked, as the file says, else the one thing of our trainer to change."""
-    if NONE in given:
+    if NONE in names:
         return ()
-    if not given:
+    if not names:
         return spec.controls or tuple(filter(None, [spec.usual_control]))
     if spec.matrix.target != TRAINER:
-        raise SpecError(f"--control {given[0]} changes our own trainer and its numbers; this question has no control")
-    for name in given:
+        raise SpecError(f"--control {names[0]} changes our own trainer and its numbers; this question has no control")
+    for name in names:
         if name not in CONTROLS:
             raise SpecError(f"unknown control {name!r}{choices(name, (*CONTROLS, NONE))}")
-    return given
+    return names
 
 
 NONE = "none"

@@ -109,5 +109,5 @@ def jobs_for(spec: CampaignSpec, *, gpus: int) -> int:
 
     Trials that share CPU cores slow each other down, and a race that shows at one speed may not at another.
     """
-    wanted = [row.gpus for row in spec.matrix.resources if row.gpus]
-    return max(gpus // min(wanted), 1) if wanted else 1
+    gpus_each = [row.gpus for row in spec.matrix.resources if row.gpus]
+    return max(gpus // min(gpus_each), 1) if gpus_each else 1

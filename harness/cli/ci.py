@@ -126,9 +126,9 @@ def annotations_of(junit: str) -> Iterator[str]:
     """A workflow command for each test case that failed (error) or could not be told (warning)."""
     for case in ET.fromstring(junit).iter("testcase"):
         for tag, level in (("failure", "error"), ("error", "warning")):
-            for found in case.iter(tag):
-                title = f"{case.get('name')}: {found.get('message')}"
-                yield f"::{level} title={_property(title)}::{_data(found.text or title)}"
+            for failure in case.iter(tag):
+                title = f"{case.get('name')}: {failure.get('message')}"
+                yield f"::{level} title={_property(title)}::{_data(failure.text or title)}"
 
 
 def _data(text: str) -> str:

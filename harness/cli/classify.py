@@ -63,9 +63,9 @@ def classify(ctx: click.Context, *, run: str | None, runs: str | None, differing
         judged += 1
         differ += not same
         if not same:
-            say(f"{name}  {_told(before)}  now {_told(now)} by rule {now.rule}: {now.because}")
+            say(f"{name}  {_columns(before)}  now {_columns(now)} by rule {now.rule}: {now.because}")
         elif not differing:
-            say(f"{name}  {_told(before)}  same")
+            say(f"{name}  {_columns(before)}  same")
     click.echo(f"{judged} judged again, {differ} differ", err=True)
     if not judged:
         ctx.exit(ExitCode.NOTHING)
@@ -80,15 +80,15 @@ def _recorded(directory: Path) -> Iterator[tuple[str, Verdict, Case | None]]:
     from harness.store.run_store import read_evidence, read_run
 
     if not layout.journal(directory).exists() and directory.is_dir():
-        yield from ((found.name, found.verdict, found.case) for found in read_cases(directory))
+        yield from ((row.name, row.verdict, row.case) for row in read_cases(directory))
         return
     records = read_run(directory).records
     for record in records:
         evidence = read_evidence(directory, record.trial.key)
-        kept = Case(trial=record.trial, outcome=record.outcome, evidence=evidence) if evidence is not None else None
-        yield f"{record.trial.key}  {record.trial.point}", record.verdict, kept
+        case = Case(trial=record.trial, outcome=record.outcome, evidence=evidence) if evidence is not None else None
+        yield f"{record.trial.key}  {record.trial.point}", record.verdict, case
 
 
-def _told(verdict: Verdict) -> str:
+def _columns(verdict: Verdict) -> str:
     rank = "" if verdict.rank is None else f", rank {verdict.rank}"
     return f"{verdict}{f' in {verdict.phase}' if verdict.phase else ''}{rank}"

@@ -49,11 +49,11 @@ def runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[st
     """Runs by name, newest first, where --runs says that they are."""
     from harness.settings import Settings
 
-    found: list[str] = []
+    names: list[str] = []
     with suppress(Exception):
         where = Settings.read(runs=ctx.params.get("runs")).runs
-        found = [path.parent.name for path in sorted(where.glob("*/journal.jsonl"), reverse=True)]
-    return _begin(incomplete, ["latest", *found])
+        names = [path.parent.name for path in sorted(where.glob("*/journal.jsonl"), reverse=True)]
+    return _begin(incomplete, ["latest", *names])
 
 
 def cells(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

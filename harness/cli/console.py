@@ -64,19 +64,19 @@ COMMAND_AFTER = ("again:", "reproduce:", "the program's own command line")
 
 def has_colours(stream: TextIO) -> bool:
     """Whether a person looks at ``stream``, and has not asked for none."""
-    asked = dict(surroundings())
-    return stream.isatty() and asked.get("TERM") not in (None, "", "dumb") and not asked.get("NO_COLOR")
+    environment = dict(surroundings())
+    return stream.isatty() and environment.get("TERM") not in (None, "", "dumb") and not environment.get("NO_COLOR")
 
 
 def themed(text: str) -> str:
     """``text``, which is clean, with what matters most standing out; without the colours it is the same text."""
-    found: list[str] = []
+    lines: list[str] = []
     is_answer, is_command = True, False
     for line in text.split("\n"):
         is_answer = is_answer and bool(line) and not line.startswith(" ")
-        found.append(_themed(line, is_answer=is_answer, is_command=is_command))
+        lines.append(_themed(line, is_answer=is_answer, is_command=is_command))
         is_command = line.startswith(COMMAND_AFTER) or (is_command and line.startswith("  "))
-    return "\n".join(found)
+    return "\n".join(lines)
 
 
 def _themed(line: str, *, is_answer: bool, is_command: bool) -> str:
@@ -139,7 +139,7 @@ def outcome_line(record: TrialRecord, *, number: int, label: Label = point_of) -
     return head if verdict.kind is Kind.PASS else f"{head}\n       {verdict.because}"
 
 
-def _kept(resumed: int) -> str:
+def _resumption(resumed: int) -> str:
     return f" (resumed: {resumed} trial{'' if resumed == 1 else 's'} kept)" if resumed else ""
 
 
@@ -160,7 +160,7 @@ class PlainScreen:
     def opened(self, *, question: str, directory: str, resumed: int) -> None:
         """Two lines: the question, the place."""
         self._line(question)
-        self._line(f"run directory: {directory}" + _kept(resumed))
+        self._line(f"run directory: {directory}" + _resumption(resumed))
 
     def noted(self, text: str) -> None:
         """The note, in as many lines as it needs."""
@@ -196,7 +196,7 @@ class LiveScreen:
         self.label = label
         self.out = uncleaned(out)
         self.colours = colours
-        self.current, self.note, self.left = "", "", ""
+        self.current, self.note, self.tally = "", "", ""
         self.done, self.total = 0, 0
         self.has_written = False
         self.drawn: list[str] = []  # the lines that move, as they stand on the screen
@@ -214,7 +214,7 @@ class LiveScreen:
     def opened(self, *, question: str, directory: str, resumed: int) -> None:
         """The question in bold, the place below."""
         self._print(question, bold=True)
-        self._print("\n".join(named_path("run directory", f"{directory}{_kept(resumed)}", width=_columns())))
+        self._print("\n".join(named_path("run directory", f"{directory}{_resumption(resumed)}", width=_columns())))
 
     def noted(self, text: str) -> None:
         """The note, wrapped."""
@@ -225,9 +225,9 @@ class LiveScreen:
         if not self.done and not self.total:
             self.noted(f"plan: {estimate.text}")
         is_known = estimate.trials and estimate.is_measured
-        left = f"{estimate.seconds_low:.0f}-{estimate.seconds_high:.0f} s left" if is_known else ""
+        remaining = f"{estimate.seconds_low:.0f}-{estimate.seconds_high:.0f} s left" if is_known else ""
         self.total = self.done + estimate.trials
-        self.left = f"{self.done} of about {self.total} trials  {left}"
+        self.tally = f"{self.done} of about {self.total} trials  {remaining}"
         self._draw()
 
     def started(self, trial: Trial, *, number: int, reason: str) -> None:
@@ -274,7 +274,7 @@ class LiveScreen:
     def _draw(self) -> None:
         most = _columns()
         filled = min(BAR, BAR * self.done // self.total) if self.total else 0
-        bar = f"searching {'━' * filled}{'─' * (BAR - filled)} {self.left}"
+        bar = f"searching {'━' * filled}{'─' * (BAR - filled)} {self.tally}"
         lines = [cleaned(line)[:most] for line in (self.current, self.note, bar) if line]
         if lines != self.drawn:
             self._clear()

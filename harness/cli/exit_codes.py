@@ -97,14 +97,14 @@ def of_trial(findings: Findings) -> int:
     return GOOD if answers.count(Answer.GOOD) >= run.spec.passes else SKIP
 
 
-def of_watched(verdict: Verdict, *, seen: bool) -> ExitCode:
+def of_watched(verdict: Verdict, *, has_stacks: bool) -> ExitCode:
     """Of the last look at a running job; ``seen``: whether any stack of it was."""
     from harness.classify.rules.unresolved import ENDED, MOVING
     from harness.core.verdict import Kind
 
     if verdict.cause == ENDED:
         return ExitCode.BUDGET
-    if not seen:
+    if not has_stacks:
         return ExitCode.INFRA
     if verdict.kind is Kind.UNRESOLVED:
         return ExitCode.OK if verdict.cause == MOVING else ExitCode.BUDGET

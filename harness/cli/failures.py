@@ -23,9 +23,9 @@ def short(line: str) -> str:
 def tell(error: BaseException) -> ExitCode:
     """Say on standard error what ``error`` means and what to do; the exit code that means the same."""
     what, then, code = _meaning(error)
-    said = [short(line) for line in what.splitlines() if line.strip()]
-    more = [f"and {len(said) - MOST_LINES} more"] if len(said) > MOST_LINES else []
-    lines = "\n".join((f"nsa-harness: {said[0] if said else ''}", *said[1:MOST_LINES], *more, f"  next: {then}"))
+    rows = [short(line) for line in what.splitlines() if line.strip()]
+    more = [f"and {len(rows) - MOST_LINES} more"] if len(rows) > MOST_LINES else []
+    lines = "\n".join((f"nsa-harness: {rows[0] if rows else ''}", *rows[1:MOST_LINES], *more, f"  next: {then}"))
     sys.stderr.write(f"{fitting(lines, to=sys.stderr)}\n")
     return code
 

@@ -31,14 +31,14 @@ def fitting(text: str, *, to: TextIO) -> str:
 
 def _broken(line: str, columns: int) -> str:
     indent = line[: len(line) - len(line.lstrip())] + HANGING
-    done, current = "", ""
+    text, current = "", ""
     for piece in _BETWEEN.split(line):
         if current.strip() and len(current) + len(piece) > columns:
-            done += f"{current}\n"
+            text += f"{current}\n"
             current = indent + piece.lstrip()
         else:
             current += piece
-    return done + current
+    return text + current
 
 
 def say(text: str) -> None:

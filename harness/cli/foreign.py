@@ -50,17 +50,17 @@ class WithCommand(click.Command):
 def invocation_of(command: click.Command, ctx: click.Context, args: Sequence[str]) -> Invocation:
     """``args`` in their parts, by the options that ``command`` declares; values that look secret are hidden."""
     values, _, order = command.make_parser(ctx).parse_args(args=list(args))
-    left: dict[str, list[object]] = {name: list(_many(value)) for name, value in values.items() if _many(value)}
+    remaining: dict[str, list[object]] = {name: list(_many(value)) for name, value in values.items() if _many(value)}
     options: list[tuple[str, str | None]] = []
     for option in (parameter for parameter in order if isinstance(parameter, click.Option)):
         name = str(option.name)
         if option.is_bool_flag:
-            found = (option.opts if values[name] else option.secondary_opts)[-1], None
+            pair = (option.opts if values[name] else option.secondary_opts)[-1], None
         else:
-            value = left[name].pop(0) if name in left else values[name]
-            found = option.opts[0], str(value) if isinstance(value, str) else None
-        if found not in options or option.multiple:
-            options.append(_hidden(*found))
+            value = remaining[name].pop(0) if name in remaining else values[name]
+            pair = option.opts[0], str(value) if isinstance(value, str) else None
+        if pair not in options or option.multiple:
+            options.append(_hidden(*pair))
     operands = [word for p in order if isinstance(p, click.Argument) for word in _words(values.get(str(p.name)))]
     # Where options end at the first argument, the arguments are a stranger's command line.
     kind = "operands" if ctx.allow_interspersed_args else "command"
@@ -93,14 +93,14 @@ def settings_of(command: Sequence[str], options: Mapping[str, object]) -> dict[s
     Raises:
         SpecError: a pattern that is no regular expression.
     """
-    given: dict[str, object] = {
+    settings: dict[str, object] = {
         "command": shlex.join(command),
         "directory": str(Path.cwd()),
         "steps": options["steps"],
         "progress.pattern": pattern(options["progress"], option="--progress"),
         "progress.file": options["progress_file"],
     }
-    plain: dict[str, Value] = {name: value for name, value in given.items() if isinstance(value, int | str)}
+    plain: dict[str, Value] = {name: value for name, value in settings.items() if isinstance(value, int | str)}
     return plain | {f"args.{name}": value for name, value in pairs(options["values"]).items()}
 
 
@@ -123,16 +123,16 @@ def patterns(texts: object, *, option: str) -> tuple[str, ...]:
 
 def pairs(assignments: object) -> dict[str, Value]:
     """``--set`` options: numbers become numbers, all else stays text; what looks like a secret is shown nowhere."""
-    given = tuple(_pairs(assignments))
-    remember(secret_settings(given))
-    return {name: value_of(text) for name, text in given}
+    entries = tuple(_pairs(assignments))
+    remember(secret_settings(entries))
+    return {name: value_of(text) for name, text in entries}
 
 
 def variables(assignments: object) -> tuple[tuple[str, str], ...]:
     """``--env`` options; what looks like a secret among them is shown and written nowhere."""
-    given = tuple(_pairs(assignments))
-    remember(secrets(given))
-    return given
+    entries = tuple(_pairs(assignments))
+    remember(secrets(entries))
+    return entries
 
 
 def value_of(text: str) -> Value:

@@ -142,9 +142,9 @@ def _helped() -> int | None:
     """0 with the help printed; None where that fails, for the command line to say how."""
     try:
         columns = os.get_terminal_size(1).columns if os.isatty(1) else WIDEST
-        left = f"{help_text(columns)}\n".encode()
-        while left:
-            left = left[os.write(1, left) :]
+        remaining = f"{help_text(columns)}\n".encode()
+        while remaining:
+            remaining = remaining[os.write(1, remaining) :]
     except OSError:
         return None
     return 0

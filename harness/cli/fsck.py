@@ -50,16 +50,16 @@ def fsck(ctx: click.Context, *, run: str | None, runs: str | None, salvage: bool
         directory = begun[-1]
     else:
         directory = find_run(where, run)
-    found = checks.problems(directory)
-    for line in found:
+    problems = checks.problems(directory)
+    for line in problems:
         say(line)
     if salvage or accept:
-        kept, left_out, copy = checks.salvage(directory, clock=WallClock(), accept=accept)
-        click.echo(f"{directory}: {kept} lines stand, {left_out} were left out; the old journal is {copy}", err=True)
-        found = checks.problems(directory)
-        for line in found:
+        intact, left_out, copy = checks.salvage(directory, clock=WallClock(), accept=accept)
+        click.echo(f"{directory}: {intact} lines stand, {left_out} were left out; the old journal is {copy}", err=True)
+        problems = checks.problems(directory)
+        for line in problems:
             say(f"still: {line}")
     else:
-        what = "everything is" if not found else f"{len(found)} not"
+        what = "everything is" if not problems else f"{len(problems)} not"
         click.echo(fitting(f"{directory}: {what} as it was written", to=sys.stderr), err=True)
-    ctx.exit(ExitCode.FINDINGS if found else ExitCode.OK)
+    ctx.exit(ExitCode.FINDINGS if problems else ExitCode.OK)

@@ -90,7 +90,7 @@ def guard(
     if not pids and not slurm and match is None:
         raise click.UsageError("give a PID, --slurm JOBID, or --match REGEX")
     pattern = _pattern(match)
-    found = [*(job_of(pid) for pid in pids), *(of_slurm(job) for job in slurm)]
+    jobs = [*(job_of(pid) for pid in pids), *(of_slurm(job) for job in slurm)]
     receivers: list[Receiver] = [address(url) for url in urls]
     folder = Settings.read(runs=runs).runs
     ledger = Ledger.open(folder)
@@ -110,7 +110,7 @@ def guard(
     if blind := cannot_see():
         click.echo(f"warning: {blind}", err=True)
     one.remember()
-    for job in found:
+    for job in jobs:
         one.guard(job)
     try:
         one.run(stop=lambda: False)

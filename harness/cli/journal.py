@@ -181,10 +181,10 @@ def _say(cell: str, word: str, *, why: str, run: str | None, runs: str | None) -
     from harness.store.history import History
 
     question = History.read(_place(run, runs)).question
-    said = Override(cell=_cell(cell, question), answer=_answer(word), by="a user", why=why or f"marked {word}")
+    override = Override(cell=_cell(cell, question), answer=_answer(word), by="a user", why=why or f"marked {word}")
     with _opened(run, runs) as store:
-        store.add_override(said)
-    say(f"{cell}: {said.answer}; {NEXT}")
+        store.add_override(override)
+    say(f"{cell}: {override.answer}; {NEXT}")
 
 
 def _answer(word: str) -> Answer:

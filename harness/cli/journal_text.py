@@ -37,8 +37,8 @@ def status_lines(run_dir: Path) -> list[str]:
     lines = [question.question, f"run directory: {run.directory}", f"state: {run.ended}"]
     tally = ", ".join(f"{n} {kind}" for kind, n in kinds.most_common())
     lines.append(f"trials: {len(records)}" + (f" ({tally})" if tally else ""))
-    said = [fact for fact in history.facts() if isinstance(fact, Override)]
-    lines += [f"said: {name_of(question, fact.cell)}: {fact.answer}, by {fact.by}: {fact.why}" for fact in said]
+    overrides = [fact for fact in history.facts() if isinstance(fact, Override)]
+    lines += [f"said: {name_of(question, fact.cell)}: {fact.answer}, by {fact.by}: {fact.why}" for fact in overrides]
     if history.undone():
         lines.append(f"taken back: {len(history.undone())} trials")
     if history.reused():
@@ -48,8 +48,8 @@ def status_lines(run_dir: Path) -> list[str]:
     request = played.search.ask()
     if request is None:
         return [*lines, "next: nothing; every question is answered"]
-    left = played.search.estimate()
-    return [*lines, f"next: {name_of(question, request.cell)} ({request.reason})", f"left: {left.text}"]
+    remaining = played.search.estimate()
+    return [*lines, f"next: {name_of(question, request.cell)} ({request.reason})", f"left: {remaining.text}"]
 
 
 def log_lines(run_dir: Path) -> Iterator[str]:
@@ -83,8 +83,8 @@ def _event(line: journal.Line, question: CampaignSpec) -> str:
             words = f"{verdict['kind']} ({verdict['cause']})" if verdict["cause"] else verdict["kind"]
             return f"{cell}  {words}, {record['answer']}, {record['outcome']['duration_s']:.1f} s{run}"
         case "said":
-            said = from_json(Override, data)
-            return f"{name_of(question, said.cell)}  {said.answer}, by {said.by}: {said.why}"
+            override = from_json(Override, data)
+            return f"{name_of(question, override.cell)}  {override.answer}, by {override.by}: {override.why}"
         case "undo":
             return f"the last {data['count']} answers are taken back"
         case "note":

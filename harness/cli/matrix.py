@@ -17,7 +17,7 @@ from harness.cli.matrix_run import run
 if TYPE_CHECKING:
     from harness.core.matrix import Matrix
 
-SHOWN = 40
+MOST_CELLS = 40
 EPILOG = """\b
 Examples:
   nsa-harness matrix show matrices/safe_mode.yaml
@@ -74,7 +74,7 @@ matrix.add_command(emit)
 
 @matrix.command(epilog=SHOW + CODES, short_help="Show axes, cells, what is left out, what it costs.")
 @FILES
-@click.option("--all", "show_all", is_flag=True, help=f"Every cell, not only the first {SHOWN}.")
+@click.option("--all", "show_all", is_flag=True, help=f"Every cell, not only the first {MOST_CELLS}.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per file on standard output.")
 def show(files: tuple[Path, ...], *, show_all: bool, as_json: bool) -> None:
     """Show axes, cells, what is left out and why, and what it is expected to cost."""
@@ -82,7 +82,7 @@ def show(files: tuple[Path, ...], *, show_all: bool, as_json: bool) -> None:
 
     for path in files:
         plan = _plan(load_matrix(path).matrix)
-        text = "\n".join(_text(plan, most=None if show_all else SHOWN))
+        text = "\n".join(_text(plan, most=None if show_all else MOST_CELLS))
         click.echo(json.dumps(plan, indent=1)) if as_json else say(text)
 
 
@@ -128,10 +128,10 @@ def copy(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for source in (*examples(), schema_file()):
         place = folder / source.name
-        kept = place.exists()
-        if not kept:
+        exists = place.exists()
+        if not exists:
             write_atomic(place, source.read_text(encoding="utf-8"))
-        click.echo(f"{place}{' is there already: kept' if kept else ''}")
+        click.echo(f"{place}{' is there already: kept' if exists else ''}")
 
 
 def _plan(matrix: Matrix) -> dict[str, Any]:
@@ -196,9 +196,9 @@ def _text(plan: dict[str, Any], *, most: int | None) -> list[str]:
     lines += ["", "axes (good -> bad):"]
     for axis in plan["axes"]:
         values = [_word(value) for value in axis["values"]]
-        shown = ", ".join(values) if len(values) <= 10 else f"{values[0]} .. {values[-1]} ({len(values)} values)"
+        listing = ", ".join(values) if len(values) <= 10 else f"{values[0]} .. {values[-1]} ({len(values)} values)"
         way = f"{_word(axis['good'])} -> {_word(axis['bad'])}" if axis["good"] != axis["bad"] else _word(axis["good"])
-        lines.append(f"  {axis['name']:<20} {axis['type']:<12} {way:<24} {shown}")
+        lines.append(f"  {axis['name']:<20} {axis['type']:<12} {way:<24} {listing}")
     bound = "" if plan["valid_is_exact"] else "at most "
     allowed = f", {bound}{plan['valid']:,} of them allowed by {_rules(plan)}" if plan["rules"] else ""
     lines += ["", f"{plan['product']:,} combinations{allowed}"]

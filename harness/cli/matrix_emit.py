@@ -160,9 +160,9 @@ def _shard_job(
 
 def gitlab(rows: list[dict[str, Any]], *, install: str, image: str) -> dict[str, Any]:
     """The same jobs as a child pipeline of GitLab's (JSON is YAML), with one that merges them at its end."""
-    kept = {"when": "always", "paths": ["runs/", "nsa-harness.xml"], "reports": {"junit": "nsa-harness.xml"}}
+    artifacts = {"when": "always", "paths": ["runs/", "nsa-harness.xml"], "reports": {"junit": "nsa-harness.xml"}}
     after = ["nsa-harness report --format junit --output nsa-harness.xml", "nsa-harness report --format short"]
-    common = {"image": image, "before_script": [install], "after_script": after, "artifacts": kept}
+    common = {"image": image, "before_script": [install], "after_script": after, "artifacts": artifacts}
     pipeline: dict[str, Any] = {"stages": ["trials", "merge"]}
     for row in rows:
         runs = {"NSA_HARNESS_RUNS": f"runs/{row['name']}"}
@@ -175,7 +175,7 @@ def gitlab(rows: list[dict[str, Any]], *, install: str, image: str) -> dict[str,
         "when": "always",
         "variables": {"NSA_HARNESS_RUNS": "merged"},
         "script": ["nsa-harness report merge runs"],
-        "artifacts": {**kept, "paths": ["merged/", "nsa-harness.xml"]},
+        "artifacts": {**artifacts, "paths": ["merged/", "nsa-harness.xml"]},
     }
     return pipeline
 
@@ -198,7 +198,7 @@ def jobset(rows: list[dict[str, Any]], *, image: str, claim: str) -> dict[str, A
     for args, shards in groups.items():
         gpus, n = shards[0]["gpus"], len(shards)
         run = f"nsa-harness {args} $((JOB_COMPLETION_INDEX + 1))/{n} || [ $? -eq 1 ]"
-        name = _dns(shards[0]["name"].removesuffix(f"-1of{n}"), taken=[job["name"] for job in trials])
+        name = _dns(shards[0]["name"].removesuffix(f"-1of{n}"), names=[job["name"] for job in trials])
         pod = _pod(run, image=image, claim=claim, gpus=gpus, runs=f"runs/{name}/$JOB_COMPLETION_INDEX")
         trials.append(_job(name, pod, pods=n, minutes=max(row["timeout_minutes"] for row in shards)))
     if len(trials) > MOST_AWAITED:
@@ -208,7 +208,7 @@ def jobset(rows: list[dict[str, Any]], *, image: str, claim: str) -> dict[str, A
     merge = _pod(f"nsa-harness report merge {MOUNT}/runs", image=image, claim=claim, gpus=0, runs="merged")
     after = [{"name": job["name"], "status": "Complete"} for job in trials]
     jobs = [*trials, {**_job("merge", merge, pods=1, minutes=SPARE_MINUTES), "dependsOn": after}]
-    name = _dns(f"nsa-{rows[0]['name'].partition('-gpus')[0]}", taken=[])
+    name = _dns(f"nsa-{rows[0]['name'].partition('-gpus')[0]}", names=[])
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -247,12 +247,12 @@ def _pod(command: str, *, image: str, claim: str, gpus: int, runs: str) -> dict[
     return {"restartPolicy": "Never", "containers": [container], "volumes": volumes}
 
 
-def _dns(name: str, *, taken: list[str]) -> str:
+def _dns(name: str, *, names: list[str]) -> str:
     """``name`` as Kubernetes takes it: small letters, digits and hyphens, short enough for a pod's name around it."""
     import re
 
     short = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:24].strip("-") or "matrix"
-    number = 1 + sum(other == short or other.startswith(f"{short}-v") for other in taken)
+    number = 1 + sum(other == short or other.startswith(f"{short}-v") for other in names)
     return short if number == 1 else f"{short}-v{number}"
 
 

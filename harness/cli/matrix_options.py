@@ -27,7 +27,7 @@ AXES = click.option(
     help="What to vary, the good value first: mode=single,ddp. A flag {amp:--amp} of a command needs none.",
 )
 
-ASKED = (
+TRIAL_OPTIONS = (
     click.option(
         "--fault", metavar="NAME[@COND,..]", shell_complete=complete.faults, help="Plant a known fault in our trainer."
     ),
@@ -104,12 +104,12 @@ def placed(command: F) -> F:
 
 def asking(command: F) -> F:
     """``command`` with the options that say what is asked, of our trainer or of a program, and how trials are run."""
-    return with_options(command, (*ASKED, *SHARED, DRY_RUN))
+    return with_options(command, (*TRIAL_OPTIONS, *SHARED, DRY_RUN))
 
 
 def searching(command: F) -> F:
     """As :func:`asking`, for a search for what several axes do together."""
-    return with_options(command, (AXES, *ASKED, SIGNATURE, *SOUGHT, *SHARED, DRY_RUN))
+    return with_options(command, (AXES, *TRIAL_OPTIONS, SIGNATURE, *SOUGHT, *SHARED, DRY_RUN))
 
 
 def with_options(command: F, options: tuple[Callable[[F], F], ...]) -> F:

@@ -124,7 +124,7 @@ def question_of(
         from harness.spec.searches import search_spec
 
         spec = search_spec(matrix, search, file=path)
-        return replace(spec, reuse=reuses(matrix, asked=options["reuse"]), **how(matrix, options))
+        return replace(spec, reuse=reuses(matrix, choice=options["reuse"]), **how(matrix, options))
     cells = _cells(matrix, options)
     if not cells:
         return None
@@ -151,27 +151,27 @@ def how(matrix: Matrix, options: Mapping[str, Any], *, otherwise: str = "forkser
     return {"executor": options["executor"] or ("local" if fresh else otherwise), "seed": options["seed"]}
 
 
-def reuses(matrix: Matrix, *, asked: bool | None) -> bool:
+def reuses(matrix: Matrix, *, choice: bool | None) -> bool:
     """Whether a search counts trials of earlier runs: as asked, else where it is known which code those ran.
 
     That is so of our own trainer and of commits. What a command runs may have changed from one run to the next.
     """
     bundles = [bundle for factor in matrix.space.factors for bundle in factor.bundles]
-    known = matrix.target == "nsa" or any(bundle.commit for bundle in bundles)
-    return known if asked is None else asked
+    default = matrix.target == "nsa" or any(bundle.commit for bundle in bundles)
+    return default if choice is None else choice
 
 
 def _cells(matrix: Matrix, options: dict[str, Any]) -> tuple[Point, ...]:
     from harness.search.cells import planned_cells
     from harness.spec.cells import parse_cell, parse_selector
 
-    named = tuple(parse_cell(text, matrix.space) for text in options["cells"])
-    if named and not options["only"]:
-        return named
+    by_name = tuple(parse_cell(text, matrix.space) for text in options["cells"])
+    if by_name and not options["only"]:
+        return by_name
     only, gpus = parse_selector(options["only"], matrix.space), options["gpus"]
     fitting = [cell for cell in planned_cells(matrix).cells if only.holds(dict(cell))]
     cells = fitting if gpus is None else [cell for cell in fitting if matrix.gpus_at(cell) == gpus]
-    return (*named, *_shard(cells, options["shard"]))
+    return (*by_name, *_shard(cells, options["shard"]))
 
 
 def _shard(cells: list[Point], text: str | None) -> list[Point]:

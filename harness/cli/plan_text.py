@@ -45,8 +45,8 @@ def print_plan(settings: Settings, question: CampaignSpec) -> None:
         say(f"      and the minimal command line {TRIES} times more, before it is printed")
     _print_cells(question)
     if not question.matrix.command:
-        held = " ".join(f"{path}={value}" for path, value in question.matrix.base.config) or "(defaults)"
-        say(f"held fixed: {held}")
+        config = " ".join(f"{path}={value}" for path, value in question.matrix.base.config) or "(defaults)"
+        say(f"held fixed: {config}")
         say(f"fault: {question.matrix.fault or 'none'}; controls: {', '.join(question.controls) or 'none'}")
 
 

@@ -33,9 +33,7 @@ Exit codes:
 _RANK = (re.compile(r"rank[_-]?(\d+)", re.IGNORECASE), re.compile(r"(\d+)(?=\D*$)"))
 """How file names tell a rank: ``nccl_trace_rank_3``, ``node7-rank12.json``; else their last number."""
 
-NOT_TOLD = (
-    "dumps do not tell whether it hangs elsewhere, is slow, or has ended; nsa-harness watch PID can, while it runs"
-)
+LIMITS = "dumps do not tell whether it hangs elsewhere, is slow, or has ended; nsa-harness watch PID can, while it runs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,19 +63,19 @@ def recorder(ctx: click.Context, *, folder: Path, as_json: bool) -> None:
     """
     from harness.reading.desync import crossed, partings
 
-    found = read(folder)
-    for name, why in found.left_out:
+    dumps = read(folder)
+    for name, why in dumps.left_out:
         click.echo(f"not read: {name}: {why}", err=True)
-    if not found.states:
+    if not dumps.states:
         raise SpecError(
             f"no dump of a flight recorder in {folder}; set TORCH_FR_BUFFER_SIZE=2000 in the job to get some"
         )
-    parted, circle = partings(found.states), crossed(found.states)
+    divergences, circle = partings(dumps.states), crossed(dumps.states)
     if as_json:
-        click.echo(json.dumps(_facts(found, parted, circle), indent=1))
+        click.echo(json.dumps(_facts(dumps, divergences, circle), indent=1))
     else:
-        say("\n".join(_text(found, parted, circle)))
-    ctx.exit(exit_code(found, parted, circle))
+        say("\n".join(_text(dumps, divergences, circle)))
+    ctx.exit(exit_code(dumps, divergences, circle))
 
 
 def read(folder: Path) -> Folder:
@@ -113,42 +111,42 @@ def _state(path: Path) -> CollectiveState:
 def rank_of(name: str) -> int | None:
     """The rank that a file's name tells; None when it has no number."""
     stem = re.sub(r"\.(pkl|pickle|json|bin|dump)$", "", name)
-    match = next((found for pattern in _RANK if (found := pattern.search(stem))), None)
+    match = next((digits for pattern in _RANK if (digits := pattern.search(stem))), None)
     return None if match is None else int(match[1])
 
 
-def said(parted: Divergence) -> str:
+def sentence(divergence: Divergence) -> str:
     """What one parting means, in a sentence that claims no more than the dumps show."""
     from harness.classify.views import names
     from harness.reading.desync import Parting, in_words, operation_of
 
-    calls = [(rank, call) for rank, call in parted.calls if call is not None]
-    number = operation_of(parted)
-    if parted.parting in (Parting.OPERATION, Parting.SHAPE):
+    calls = [(rank, call) for rank, call in divergence.calls if call is not None]
+    number = operation_of(divergence)
+    if divergence.parting in (Parting.OPERATION, Parting.SHAPE):
         each = "; ".join(f"rank {rank} called {in_words(call)}" for rank, call in calls)
-        how = "which is not what followed these operations before" if parted.by_habit else "unlike most"
-        which = (
-            f"{names(parted.odd)} did otherwise, {how}" if parted.odd else "nothing shows whose call is the wrong one"
-        )
-        what = "operation" if parted.parting is Parting.OPERATION else "shape or type"
+        how = "which is not what followed these operations before" if divergence.by_habit else "unlike most"
+        which = "nothing shows whose call is the wrong one"
+        if divergence.odd:
+            which = f"{names(divergence.odd)} did otherwise, {how}"
+        what = "operation" if divergence.parting is Parting.OPERATION else "shape or type"
         return f"as {number} the ranks made calls of different {what}: {each}; {which}"
     there = f"{names([rank for rank, _ in calls])} called {in_words(calls[0][1])} as {number}, and it is not over"
-    if parted.parting is Parting.TOGETHER:
+    if divergence.parting is Parting.TOGETHER:
         return f"{there}: all of them are in it, so none of them is at fault by its calls; look at device and network"
-    never = [rank for rank in parted.odd if rank not in parted.unheard]
+    never = [rank for rank in divergence.odd if rank not in divergence.unheard]
     parts = [there]
     if never:
-        parts.append(f"{names(never)} had not called it; {NOT_TOLD}")
-    if parted.unheard:
-        parts.append(f"there is no dump of {names(parted.unheard)}, so whether it was called there is not known")
+        parts.append(f"{names(never)} had not called it; {LIMITS}")
+    if divergence.unheard:
+        parts.append(f"there is no dump of {names(divergence.unheard)}, so whether it was called there is not known")
     return "; ".join(parts)
 
 
-def exit_code(found: Folder, parted: tuple[Divergence, ...], circle: str) -> ExitCode:
+def exit_code(dumps: Folder, divergences: tuple[Divergence, ...], circle: str) -> ExitCode:
     """What it means to a script."""
-    if circle or any(map(_is_finding, parted)):
+    if circle or any(map(_is_finding, divergences)):
         return ExitCode.FINDINGS
-    return ExitCode.BUDGET if parted or found.unheard else ExitCode.OK
+    return ExitCode.BUDGET if divergences or dumps.unheard else ExitCode.OK
 
 
 def _is_finding(one: Divergence) -> bool:
@@ -160,26 +158,26 @@ def _is_finding(one: Divergence) -> bool:
     return one.parting is not Parting.TOGETHER and bool(set(one.odd) - set(one.unheard))
 
 
-def _text(found: Folder, parted: tuple[Divergence, ...], circle: str) -> list[str]:
+def _text(dumps: Folder, divergences: tuple[Divergence, ...], circle: str) -> list[str]:
     from harness.classify.views import names
 
-    backends = ", ".join(sorted({state.backend for state in found.states if state.backend})) or "unknown backend"
-    lines = [f"dumps of {names([state.rank for state in found.states])} ({backends})"]
+    backends = ", ".join(sorted({state.backend for state in dumps.states if state.backend})) or "unknown backend"
+    lines = [f"dumps of {names([state.rank for state in dumps.states])} ({backends})"]
     if circle:
         lines.append(f"the operations of two process groups wait for each other: {circle}")
-    lines += map(said, parted)
-    if not parted and not circle:
+    lines += map(sentence, divergences)
+    if not divergences and not circle:
         lines.append("these ranks are together: all that was kept is alike, and nothing is pending")
-        if found.unheard:
-            lines.append(f"there is no dump of {names(found.unheard)}")
+        if dumps.unheard:
+            lines.append(f"there is no dump of {names(dumps.unheard)}")
     return lines
 
 
-def _facts(found: Folder, parted: tuple[Divergence, ...], circle: str) -> dict[str, object]:
+def _facts(dumps: Folder, divergences: tuple[Divergence, ...], circle: str) -> dict[str, object]:
     return {
-        "ranks": [state.rank for state in found.states],
-        "left_out": dict(found.left_out),
-        "no_dump": list(found.unheard),
+        "ranks": [state.rank for state in dumps.states],
+        "left_out": dict(dumps.left_out),
+        "no_dump": list(dumps.unheard),
         "crossed": circle,
         "partings": [
             {
@@ -188,8 +186,8 @@ def _facts(found: Folder, parted: tuple[Divergence, ...], circle: str) -> dict[s
                 "operation": one.seq,
                 "at_fault": [rank for rank in one.odd if rank not in one.unheard],
                 "no_dump": list(one.unheard),
-                "said": said(one),
+                "said": sentence(one),
             }
-            for one in parted
+            for one in divergences
         ],
     }

@@ -159,20 +159,20 @@ def _report(where: Path, name: str | None, options: Mapping[str, Any], draw: Dra
     if options["bundle"]:
         say(bundle(directory, options["bundle"], hider=hider_of(hide)).sentence)
         return
-    folder = _named(where, name) or directory
+    folder = _folder_of(where, name) or directory
     template = options["template"]
     if is_bundle(folder):
         if options["repro"]:
             raise click.UsageError(f"--repro needs the run itself, not its bundle {folder}")
-        found = replace(read_run(directory), directory="")
+        run = replace(read_run(directory), directory="")
         report = None
         click.echo(write_pages(folder).sentence, err=True)
     else:
         if options["repro"]:
             _reproduce(directory)
-        found = read_run(directory)
+        run = read_run(directory)
         try:
-            report = publish(found, directory, template=template, hide=hide, draw=draw)
+            report = publish(run, directory, template=template, hide=hide, draw=draw)
         except NotWritableError as error:
             if options["opened"]:
                 raise
@@ -187,7 +187,7 @@ def _report(where: Path, name: str | None, options: Mapping[str, Any], draw: Dra
         text = compared(other, directory, "md" if chosen == "terminal" else chosen, hide=hide)
     else:
         laid_out = template if chosen in ("terminal", "html") else None
-        text = form(found, directory, chosen, hide=hide, report=report, template=laid_out)
+        text = form(run, directory, chosen, hide=hide, report=report, template=laid_out)
     if options["output"]:
         _put(options["output"], text)
         click.echo(f"written: {options['output']}", err=True)
@@ -210,11 +210,11 @@ def _look_into(where: Path, name: str | None, options: Mapping[str, Any]) -> Non
         text = compared(find_run(where, options["compare"]), directory, chosen, hide=hide)
     else:
         text = form(read_run(directory), directory, chosen, hide=hide)
-    folder = _named(where, name) or directory
+    folder = _folder_of(where, name) or directory
     beside = layout.viewer(folder)
     if options["compare"]:
         beside = folder / f"compared-with-{Path(str(options['compare'])).name}.html"
-    _given(text, beside if options["viewer"] else None, options)
+    _deliver(text, beside if options["viewer"] else None, options)
 
 
 def _index(folder: Path, options: Mapping[str, Any]) -> None:
@@ -224,10 +224,10 @@ def _index(folder: Path, options: Mapping[str, Any]) -> None:
 
     if not folder.is_dir():
         raise NoRunError(f"{folder}: no folder with runs in it")
-    _given(index(folder, hide=hider_of(_hidden(options["hide"])).text), folder / "index.html", options)
+    _deliver(index(folder, hide=hider_of(_hidden(options["hide"])).text), folder / "index.html", options)
 
 
-def _given(text: str, beside: Path | None, options: Mapping[str, Any]) -> None:
+def _deliver(text: str, beside: Path | None, options: Mapping[str, Any]) -> None:
     """``text`` as the file that was asked for, else as ``beside``, else printed; shown in a browser if asked."""
     path = options["output"] or beside
     if path is None:
@@ -241,7 +241,7 @@ def _given(text: str, beside: Path | None, options: Mapping[str, Any]) -> None:
         click.launch(path.absolute().as_uri())
 
 
-def _named(where: Path, name: str | None) -> Path | None:
+def _folder_of(where: Path, name: str | None) -> Path | None:
     """The folder that ``name`` names, where it is there: of a bundle not the one that its evidence is unpacked in."""
     return next((path for path in (Path(name), where / name) if path.is_dir()), None) if name else None
 
@@ -283,10 +283,10 @@ def _merge(names: tuple[str, ...], settings: Settings) -> ExitCode:
             run = merge(shards, runs=settings.runs, parts=tools, screen=screen(quiet=True), clock=WallClock())
         write(run, Path(run.directory))
         result(summary_text(run))
-        lost = missing(shards)
-        for name in lost:
+        absent = missing(shards)
+        for name in absent:
             click.echo(f"shard {name} is missing", err=True)
-        codes += [of_search(Findings(run=run)), *([ExitCode.INFRA] if lost else [])]
+        codes += [of_search(Findings(run=run)), *([ExitCode.INFRA] if absent else [])]
     return max(codes)
 
 
@@ -335,9 +335,9 @@ def _lint(paths: tuple[Path, ...]) -> ExitCode:
             text = path.read_text(encoding="utf-8", errors="replace")
         except OSError as error:
             raise SpecError(f"{path}: cannot be read: {error.strerror}") from error
-        found = problems(text)
-        number += len(found)
-        for problem in found:
+        claims = problems(text)
+        number += len(claims)
+        for problem in claims:
             say(f"{path}:{problem.line}: {str(problem).partition(': ')[2]}")
     click.echo(
         f"{number} claims too strong for trials in {len(paths)} file(s)" if number else "nothing to remark", err=True

@@ -157,7 +157,7 @@ def _conclude(store: RunStore, *, as_json: bool) -> None:
     if not records:
         click.echo(f"interrupted before anything was decided; what was seen is in {store.run_dir}", err=True)
         return
-    evidence = {key: seen for record in records if (seen := store.read_evidence(key := record.trial.key)) is not None}
+    evidence = {key: facts for record in records if (facts := store.read_evidence(key := record.trial.key)) is not None}
     argv = store.run().argv
     if as_json:
         click.echo(json.dumps(one.data(records, evidence) | {"run": str(store.run_dir)}, indent=1))

@@ -39,7 +39,7 @@ class RunScreen:
         self.moves = sys.stderr.isatty()
         self.readers: list[tuple[OutputReader, codecs.IncrementalDecoder]] = []
         self.next_s = EVERY_S
-        self.shown = False
+        self.has_moving_line = False
 
     def __enter__(self) -> RunScreen:
         for line in named_path("run directory", self.folder, width=shutil.get_terminal_size().columns):
@@ -77,7 +77,7 @@ class RunScreen:
             self._line(f"{_number(facts, 'elapsed_s'):.1f} s  {facts['note']}")
         elif self.moves:
             self._move(cleaned(progress(facts)))
-            self.shown = True
+            self.has_moving_line = True
         elif _number(facts, "elapsed_s") >= self.next_s:
             self.next_s *= LATER
             self._line(progress(facts))
@@ -103,9 +103,9 @@ class RunScreen:
             click.echo(line, err=True)
 
     def _clear(self) -> None:
-        if self.shown:
+        if self.has_moving_line:
             self._move("", then="\r")
-            self.shown = False
+            self.has_moving_line = False
 
     def _move(self, text: str, *, then: str = "") -> None:
         """``text`` over what stands in the line."""
@@ -117,9 +117,9 @@ class RunScreen:
 def progress(facts: Mapping[str, object]) -> str:
     """``12 s  41 of 100 steps, in backward of step 41, silent for 3.2 s``."""
     parts: list[str] = []
-    done, wanted = facts.get("steps_done"), facts.get("steps_wanted")
-    if done or wanted:
-        parts.append(f"{done} of {wanted} steps" if wanted else f"{done} steps")
+    done, total = facts.get("steps_done"), facts.get("steps_wanted")
+    if done or total:
+        parts.append(f"{done} of {total} steps" if total else f"{done} steps")
     phase, step = facts.get("phase"), facts.get("step")
     parts.append("starting" if phase is None else f"in {phase}" + (f" of step {step}" if step is not None else ""))
     if _number(facts, "silence_s") > 1:

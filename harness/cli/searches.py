@@ -47,10 +47,10 @@ def question_of(
     return replace(
         spec,
         **_cells(matrix, options),
-        **_given(options),
+        **_fields(options),
         bad_kinds=tuple(kind_of(word) for word in options["bad"]) or spec.bad_kinds,
         signature=signature_of(matrix, options["signature"]) or (None if options["bad"] else spec.signature),
-        reuse=reuses(matrix, asked=options["reuse"]),
+        reuse=reuses(matrix, choice=options["reuse"]),
         **how(matrix, options),
     )
 
@@ -77,7 +77,7 @@ def _cells(matrix: Matrix, options: dict[str, Any]) -> dict[str, Any]:
     return {name: parse_cell(text, matrix.space) for name, text in names.items() if text is not None}
 
 
-def _given(options: dict[str, Any]) -> dict[str, Any]:
+def _fields(options: dict[str, Any]) -> dict[str, Any]:
     names = {"all_causes": "causes", "explain": "explain", "strength": "strength", "stop_after_first": "fail_fast"}
     return {field: options[name] for name, field in names.items() if options.get(name)}
 
@@ -86,6 +86,6 @@ def signature_of(matrix: Matrix, name: str | None) -> str | None:
     """``name``, if the matrix has such a signature; SpecError with the nearest otherwise."""
     names = [row.name for row in matrix.signatures]
     if name is not None and name not in names:
-        listed = ", ".join(names) or "none"
-        raise SpecError(f"unknown signature {name!r}{suggestion(name, names)}; the file has {listed}")
+        listing = ", ".join(names) or "none"
+        raise SpecError(f"unknown signature {name!r}{suggestion(name, names)}; the file has {listing}")
     return name

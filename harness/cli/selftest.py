@@ -113,28 +113,28 @@ def _chosen(names: tuple[str, ...], options: Mapping[str, Any]) -> tuple[Specime
             raise unknown("specimen", name, SPECIMENS)
     only, gpu = frozenset(options["only"]), options["gpu"]
     needed = {Needs.GPU: 1, Needs.NCCL: 2}
-    wanted = [SPECIMENS.load(name) for name in (names or SPECIMENS.names())]
+    specimens = [SPECIMENS.load(name) for name in (names or SPECIMENS.names())]
     if only:
-        wanted = [specimen for specimen in wanted if only & _groups(specimen)]
+        specimens = [specimen for specimen in specimens if only & _groups(specimen)]
     if not gpu and not names:
-        wanted = [specimen for specimen in wanted if specimen.needs not in needed]
-    slow = [specimen.name for specimen in wanted if options["blind"] and specimen.expect is Kind.SLOW]
+        specimens = [specimen for specimen in specimens if specimen.needs not in needed]
+    slow = [specimen.name for specimen in specimens if options["blind"] and specimen.expect is Kind.SLOW]
     if slow:
-        wanted = [specimen for specimen in wanted if specimen.name not in slow]
+        specimens = [specimen for specimen in specimens if specimen.name not in slow]
         click.echo(click.wrap_text(f"left out, because without limits they pass: {', '.join(slow)}", 80), err=True)
-        if not wanted:
+        if not specimens:
             raise click.UsageError("with --no-limits no specimen is left")
-    if not wanted:
+    if not specimens:
         hint = "" if gpu else "; those that need a GPU take part with --gpu"
         raise click.UsageError(f"no specimen is in {', '.join(sorted(only))}{hint}. List all with: selftest --list")
     there = gpu_count()
-    lacking = [specimen for specimen in wanted if not options["as_list"] and needed.get(specimen.needs, 0) > there]
+    lacking = [specimen for specimen in specimens if not options["as_list"] and needed.get(specimen.needs, 0) > there]
     if lacking:
         raise click.UsageError(
             f"{lacking[0].name} needs {needed[lacking[0].needs]} NVIDIA GPU(s), and this machine has {there}. "
             "Choose others with --only, or leave out --gpu"
         )
-    return tuple(wanted)
+    return tuple(specimens)
 
 
 def _groups(specimen: Specimen) -> frozenset[str]:
@@ -196,12 +196,12 @@ def _run(directory: Path, chosen: tuple[Specimen, ...], options: Mapping[str, An
         ):
             rows.append(row)
             _tell(row, number=len(rows), total=total, as_json=as_json)
-    left = [pid for pid, value in processes_with(MARK) if value == mark]
+    pids = [pid for pid, value in processes_with(MARK) if value == mark]
     rows.sort(key=lambda row: (row.round, [s.name for s in chosen].index(row.specimen.name)))
     if not as_json:
         busy = f", all {cores} cores kept busy" if options["load"] else ""
         at_once = f", {options['jobs']} at a time" if options["jobs"] > 1 else ""
-        leftovers = f"left behind: PID {', '.join(str(pid) for pid in left)}" if left else "no process left behind"
+        leftovers = f"left behind: PID {', '.join(str(pid) for pid in pids)}" if pids else "no process left behind"
         right = sum(row.score.right for row in rows)
         plural = "s" if rounds > 1 else ""
         for line in (*card(rows), "", *summary(rows)):
@@ -210,7 +210,7 @@ def _run(directory: Path, chosen: tuple[Specimen, ...], options: Mapping[str, An
     if interrupted():
         click.echo(f"interrupted after {len(rows)} of {total}", err=True)
         return ExitCode.INTERRUPTED
-    return ExitCode.OK if not left and all(row.score.right for row in rows) else ExitCode.FINDINGS
+    return ExitCode.OK if not pids and all(row.score.right for row in rows) else ExitCode.FINDINGS
 
 
 @contextmanager
@@ -225,12 +225,12 @@ def _parts(
 
     needs = {specimen.needs for specimen in chosen}
     with ExitStack() as stack:
-        found: dict[Needs, Parts] = {}
+        parts: dict[Needs, Parts] = {}
         for ways, group in ((executor, {Needs.CPU, Needs.GLOO}), ("local", {Needs.GPU, Needs.NCCL})):
             if needs & group:
                 tools = lanes(settings, target="nsa", executor=ways, interrupted=interrupted, on=on)
-                found |= dict.fromkeys(needs & group, stack.enter_context(tools)[0])
-        yield found
+                parts |= dict.fromkeys(needs & group, stack.enter_context(tools)[0])
+        yield parts
 
 
 def _tell(row: JudgedSpecimen, *, number: int, total: int, as_json: bool) -> None:

@@ -19,7 +19,7 @@ LAYOUT = "{:<19} {:<10} {:<22} {:>4} {:<8} {:>5} {:>6}"
 """Name, kind, cause, rank, phase, seconds from the last sign of life to a hang's verdict, rounds that were right."""
 
 NOTHING = "-"
-SHOWN = 2
+MOST_ROUNDS = 2
 """Wrong rounds of a specimen that are explained."""
 
 
@@ -41,12 +41,12 @@ def card(rows: Sequence[JudgedSpecimen]) -> list[str]:
 def summary(rows: Sequence[JudgedSpecimen]) -> list[str]:
     """How many were right in each column, hangs seen in look-alikes, and the time to a hang's verdict."""
     columns = ("kind", "cause", "rank", "phase")
-    found: list[str] = []
+    scores: list[str] = []
     for column in columns:
         judged = [value for row in rows if (value := getattr(row.score, column)) is not None]
         if judged:
-            found.append(f"{column} {sum(judged)}/{len(judged)}")
-    lines = [f"right: {', '.join(found) or 'nothing was run'}"]
+            scores.append(f"{column} {sum(judged)}/{len(judged)}")
+    lines = [f"right: {', '.join(scores) or 'nothing was run'}"]
     alike = [row for row in rows if row.specimen.look_alike]
     if alike:
         hangs = sum(row.verdict.kind is Kind.HANG for row in alike)
@@ -63,20 +63,20 @@ def _specimen(rows: Sequence[JudgedSpecimen]) -> list[str]:
     specimen = rows[0].specimen
     right = sum(row.score.right for row in rows)
     waits = [row.to_verdict_s for row in rows if row.to_verdict_s is not None]
-    said = f"{right}/{len(rows)}" if len(rows) > 1 else "ok" if right else "WRONG"
-    lines = [_expected(specimen, slowest_s=max(waits, default=None), said=said)]
+    score = f"{right}/{len(rows)}" if len(rows) > 1 else "ok" if right else "WRONG"
+    lines = [_expected(specimen, slowest_s=max(waits, default=None), score=score)]
     wrong = [row for row in rows if not row.score.right]
     for verdict, times in _distinct(row.verdict for row in wrong):
         lines.append(_got(verdict, times=times))
-    for row in wrong[:SHOWN]:
+    for row in wrong[:MOST_ROUNDS]:
         where = f"round {row.round}: " if len(rows) > 1 else ""
         lines += [_wrapped(f"{where}{why}") for why in row.score.wrong]
-    if len(wrong) > SHOWN:
-        lines.append(f"    and {len(wrong) - SHOWN} rounds more (--json has them all)")
+    if len(wrong) > MOST_ROUNDS:
+        lines.append(f"    and {len(wrong) - MOST_ROUNDS} rounds more (--json has them all)")
     return lines
 
 
-def _expected(specimen: Specimen, *, slowest_s: float | None, said: str) -> str:
+def _expected(specimen: Specimen, *, slowest_s: float | None, score: str) -> str:
     rank, phase = specimen.verdict_rank, specimen.verdict_phase
     return LAYOUT.format(
         specimen.name,
@@ -85,7 +85,7 @@ def _expected(specimen: Specimen, *, slowest_s: float | None, said: str) -> str:
         NOTHING if rank is None else rank,
         phase or NOTHING,
         NOTHING if slowest_s is None else f"{slowest_s:.1f}",
-        said,
+        score,
     )
 
 
@@ -99,13 +99,13 @@ def _got(verdict: Verdict, *, times: int) -> str:
 
 def _distinct(verdicts: Iterable[Verdict]) -> list[tuple[Verdict, int]]:
     """Verdicts that differ in a column, most frequent first, and how often each came."""
-    kept: dict[tuple[object, ...], Verdict] = {}
+    firsts: dict[tuple[object, ...], Verdict] = {}
     times: Counter[tuple[object, ...]] = Counter()
     for verdict in verdicts:
         columns = (verdict.kind, verdict.cause, verdict.rank, verdict.phase)
-        kept.setdefault(columns, verdict)
+        firsts.setdefault(columns, verdict)
         times[columns] += 1
-    return [(kept[columns], count) for columns, count in times.most_common()]
+    return [(firsts[columns], count) for columns, count in times.most_common()]
 
 
 def _wrapped(text: str) -> str:

@@ -74,7 +74,7 @@ def stacks(
     if slurm is not None and native:
         raise click.UsageError("--native is for a job of this machine: it is not asked of other nodes")
     if slurm is not None:
-        job, seen = _of_slurm(slurm, samples=samples, note=note)
+        job, ranks = _of_slurm(slurm, samples=samples, note=note)
     else:
         job = find_job(pid or 0, tree=ProcTree())
         survey = Survey(
@@ -86,18 +86,18 @@ def stacks(
             native=(PyStack(every_thread=True), *load_sources(("py-spy",))) if native else (),
             note=note,
         )
-        seen = survey.take(samples=samples)
-    groups = group_ranks(seen)
+        ranks = survey.take(samples=samples)
+    groups = group_ranks(ranks)
     if as_json:
         from harness.cli.stacks_text import as_data
 
-        click.echo(json.dumps(as_data(job, seen, groups), indent=1))
+        click.echo(json.dumps(as_data(job, ranks, groups), indent=1))
     else:
         from harness.cli.console import result
         from harness.cli.stacks_text import as_text
 
-        result(as_text(job, seen, groups, all_threads=all_threads))
-    ctx.exit(_exit_code(seen))
+        result(as_text(job, ranks, groups, all_threads=all_threads))
+    ctx.exit(_exit_code(ranks))
 
 
 def _of_slurm(slurm: str, *, samples: int, note: Callable[[str], None]) -> tuple[JobTree, tuple[RankSeen, ...]]:
@@ -116,13 +116,13 @@ def _of_slurm(slurm: str, *, samples: int, note: Callable[[str], None]) -> tuple
     rows = [replace(from_columns(RankSeen, one), node=node.host) for node, answer in answers for one in answer["seen"]]
     here = {one.rank for one in rows if one.pid is not None}
     absent = {one.rank: one for one in rows if one.pid is None and one.rank not in here}
-    known = [one for one in rows if one.pid is not None]
-    known += [replace(one, node="") for one in absent.values()]
-    known.sort(key=lambda one: -1 if one.rank is None else one.rank)
-    return slurm_job_tree(slurm, [node for node, _ in answers]), tuple(known)
+    ranks = [one for one in rows if one.pid is not None]
+    ranks += [replace(one, node="") for one in absent.values()]
+    ranks.sort(key=lambda one: -1 if one.rank is None else one.rank)
+    return slurm_job_tree(slurm, [node for node, _ in answers]), tuple(ranks)
 
 
-def _exit_code(seen: Sequence[RankSeen]) -> int:
-    if all(rank.missing for rank in seen) and any(rank.refused for rank in seen):
+def _exit_code(ranks: Sequence[RankSeen]) -> int:
+    if all(rank.missing for rank in ranks) and any(rank.refused for rank in ranks):
         return ExitCode.INFRA
-    return ExitCode.FINDINGS if any(rank.missing and rank.required for rank in seen) else ExitCode.OK
+    return ExitCode.FINDINGS if any(rank.missing and rank.required for rank in ranks) else ExitCode.OK

@@ -24,30 +24,30 @@ _DEEPEST = 24
 """Frames shown of one stack; what called those is the program's start."""
 
 
-def as_text(job: JobTree, seen: Sequence[RankSeen], groups: Sequence[RankGroup], *, all_threads: bool) -> str:
+def as_text(job: JobTree, ranks: Sequence[RankSeen], groups: Sequence[RankGroup], *, all_threads: bool) -> str:
     """The whole answer in 80 columns."""
-    lines = [_headline(job, seen), ""]
+    lines = [_headline(job, ranks), ""]
     for group in groups:
-        first, *rest = wrap(clean(sentence(group, total=len(seen))), width=WIDTH - 4)
+        first, *rest = wrap(clean(sentence(group, total=len(ranks))), width=WIDTH - 4)
         lines += [f"  {first}", *(f"    {line}" for line in rest)]
     for group in groups:
         if not group.missing:
-            lines += ["", *_stack(group, total=len(seen), all_threads=all_threads)]
-    lines += ["", *_table(seen), *_helpers(job)]
-    if refused := next((rank for rank in seen if "ptrace refused" in rank.missing), None):
+            lines += ["", *_stack(group, total=len(ranks), all_threads=all_threads)]
+    lines += ["", *_table(ranks), *_helpers(job)]
+    if refused := next((rank for rank in ranks if "ptrace refused" in rank.missing), None):
         next_step = "next: the same user or root may look; in a container add --cap-add SYS_PTRACE"
         lines += ["", *wrap(f"{refused.name}: {next_step}", width=WIDTH)]
     return "\n".join(lines)
 
 
-def as_data(job: JobTree, seen: Sequence[RankSeen], groups: Sequence[RankGroup]) -> dict[str, object]:
+def as_data(job: JobTree, ranks: Sequence[RankSeen], groups: Sequence[RankGroup]) -> dict[str, object]:
     """The whole answer for a program."""
     helpers = {worker.member.pid: worker.helpers for worker in job.workers}
     return {
         "schema": SCHEMA,
         "launcher": {"pid": job.launcher.pid, "command": job.launcher.command},
-        "groups": [_group_data(group, total=len(seen)) for group in groups],
-        "ranks": [_rank_data(rank, helpers.get(rank.pid or 0, ())) for rank in seen],
+        "groups": [_group_data(group, total=len(ranks)) for group in groups],
+        "ranks": [_rank_data(rank, helpers.get(rank.pid or 0, ())) for rank in ranks],
     }
 
 
@@ -77,9 +77,9 @@ def _rank_data(rank: RankSeen, helpers: Iterable[tuple[Member, str]]) -> dict[st
     }
 
 
-def _headline(job: JobTree, seen: Sequence[RankSeen]) -> str:
-    noun = "rank" if seen[0].rank is not None else "Python process"
-    many = f"{len(seen)} {noun}" if len(seen) == 1 else f"{len(seen)} {noun}{'es' if noun.endswith('s') else 's'}"
+def _headline(job: JobTree, ranks: Sequence[RankSeen]) -> str:
+    noun = "rank" if ranks[0].rank is not None else "Python process"
+    many = f"{len(ranks)} {noun}" if len(ranks) == 1 else f"{len(ranks)} {noun}{'es' if noun.endswith('s') else 's'}"
     if not job.launcher.pid:  # of several nodes
         return f"{many} of {job.launcher.command}"
     if len(job.workers) == 1 and job.workers[0].member == job.launcher:
@@ -116,10 +116,10 @@ def _all_threads(rank: RankSeen) -> list[str]:
 
 
 def _frames(frames: Sequence[Frame], *, telling: int | None) -> list[str]:
-    kept = [(i, frame) for i, frame in enumerate(frames) if not is_noise(frame)]
-    lines = [_frame(frame, marked=i == telling) for i, frame in kept[:_DEEPEST]]
-    if len(kept) > _DEEPEST:
-        lines.append(f"     ... {len(kept) - _DEEPEST} more, outwards")
+    rows = [(i, frame) for i, frame in enumerate(frames) if not is_noise(frame)]
+    lines = [_frame(frame, marked=i == telling) for i, frame in rows[:_DEEPEST]]
+    if len(rows) > _DEEPEST:
+        lines.append(f"     ... {len(rows) - _DEEPEST} more, outwards")
     return lines or ["     no frame that can be named"]
 
 
@@ -133,9 +133,9 @@ def _frame(frame: Frame, *, marked: bool) -> str:
     return _cut(f"{head}{path}")
 
 
-def _table(seen: Sequence[RankSeen]) -> Iterable[str]:
+def _table(ranks: Sequence[RankSeen]) -> Iterable[str]:
     yield f"{'rank':>6} {'pid':>8}  {'state':<6} {'CPU':>5}  where"
-    for rank in seen:
+    for rank in ranks:
         number = "-" if rank.rank is None else rank.rank
         motion = motion_of(rank)
         cpu = f"{100 * motion.cpu_s / motion.seconds:.0f} %" if motion and motion.seconds else "-"
@@ -155,8 +155,8 @@ def _helpers(job: JobTree) -> Iterable[str]:
 
 
 def _pids(pids: Sequence[int]) -> str:
-    shown = ", ".join(str(pid) for pid in pids[:4])
-    return shown if len(pids) <= 4 else f"{shown} and {len(pids) - 4} more"
+    numbers = ", ".join(str(pid) for pid in pids[:4])
+    return numbers if len(pids) <= 4 else f"{numbers} and {len(pids) - 4} more"
 
 
 def _cut(line: str) -> str:

@@ -54,12 +54,12 @@ class Door(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """Take ``text``, whatever becomes of it."""
-        shown = cleaned(text) if self._cleans else text
+        printable = cleaned(text) if self._cleans else text
         try:
-            shown.encode(self.encoding)
+            printable.encode(self.encoding)
         except UnicodeEncodeError:
-            shown = shown.translate(SPELLED).encode(self.encoding, "backslashreplace").decode(self.encoding)
-        self._try(lambda: self._stream.write(shown))
+            printable = printable.translate(SPELLED).encode(self.encoding, "backslashreplace").decode(self.encoding)
+        self._try(lambda: self._stream.write(printable))
         return len(text)
 
     def flush(self) -> None:
@@ -131,8 +131,8 @@ def standing() -> Generator[None]:
                 from harness.cli.failures import tell
                 from harness.core.errors import StoreError
 
-                lost = f"standard output could not be written: {out.failure.strerror}"
-                raise SystemExit(tell(StoreError(lost)))
+                sentence = f"standard output could not be written: {out.failure.strerror}"
+                raise SystemExit(tell(StoreError(sentence)))
 
 
 def _open_all() -> None:

@@ -136,8 +136,8 @@ class OfSlurm:
             note(f"not seen: {failure}")
         self.command = self.command or answers[0][1]["command"]
         parts: list[tuple[Node, Outcome, Evidence]] = []
-        for node, said in answers:
-            parts.append((node, from_json(Outcome, said["outcome"]), from_columns(Evidence, said["evidence"])))
+        for node, answer in answers:
+            parts.append((node, from_json(Outcome, answer["outcome"]), from_columns(Evidence, answer["evidence"])))
         lasted_s = max(outcome.duration_s for _, outcome, _ in parts)
         there = [outcome for _, outcome, _ in parts if outcome.exit is None]
         return replace((there or [parts[0][1]])[0], duration_s=lasted_s), join(parts)

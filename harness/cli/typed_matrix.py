@@ -47,8 +47,8 @@ def typed_matrix(
     for name in OF_PROGRAMS:
         if options.get(name):
             raise click.UsageError(f"{_option(name)} needs a command behind --")
-    held = held_of(settings, options)
-    return inline_matrix(axes, fixed=held, fault=options["fault"], repository=repository_of("nsa"))
+    fixed = fixed_of(settings, options)
+    return inline_matrix(axes, fixed=fixed, fault=options["fault"], repository=repository_of("nsa"))
 
 
 def matrix_of(settings: Settings, file: str | None, options: Mapping[str, Any], command: Sequence[str]) -> Matrix:
@@ -61,12 +61,12 @@ def matrix_of(settings: Settings, file: str | None, options: Mapping[str, Any], 
     return with_effort(matrix, options)
 
 
-def held_of(settings: Settings | None, options: Mapping[str, Any]) -> dict[str, Value]:
+def fixed_of(settings: Settings | None, options: Mapping[str, Any]) -> dict[str, Value]:
     """The settings of our own trainer that are held: those of the environment of ``settings``, then of ``options``."""
-    held = NsaTarget(python="").from_environment(dict(settings.patient_env)) if settings else {}
+    fixed = NsaTarget(python="").from_environment(dict(settings.patient_env)) if settings else {}
     texts = [f"{path}={options[name]}" for name, path in SHORTCUTS.items() if options.get(name) is not None]
     texts += [f"{path}={value}" for path, value in options.get("settings", ())]
-    return held | dict(fixed_settings(texts))
+    return fixed | dict(fixed_settings(texts))
 
 
 def _of_command(settings: Settings, options: Mapping[str, Any], command: Sequence[str], axes: Iterable[str]) -> Matrix:
@@ -115,9 +115,9 @@ def no_file_with(options: Mapping[str, Any], command: Sequence[str]) -> None:
     if command:
         raise SpecError("a file and a command behind -- are two questions; leave one of them out")
     names = ("fault", "settings", "steps", *OF_PROGRAMS)
-    given = [_option(name) for name in names if options.get(name)]
-    if given:
-        raise SpecError(f"{given[0]} is for a question without a file; write it into the file")
+    flags = [_option(name) for name in names if options.get(name)]
+    if flags:
+        raise SpecError(f"{flags[0]} is for a question without a file; write it into the file")
 
 
 def _option(name: str) -> str:

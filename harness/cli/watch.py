@@ -98,7 +98,7 @@ def watch(
             from harness.report.write import write
 
             write(store.run(), store.run_dir)
-        ctx.exit(of_watched(record.verdict, seen=_seen(store, record)))
+        ctx.exit(of_watched(record.verdict, has_stacks=_has_stacks(store, record)))
 
 
 def _same(one: Verdict, other: Verdict) -> bool:
@@ -137,14 +137,14 @@ def _look(
     started_at, folder = WallClock().wall(), store.add_start(trial)
     outcome, evidence = subject.look(trial, folder=folder, keeps_locals=keeps_locals, note=note)
     verdict = classify(Case(trial=trial, outcome=outcome, evidence=evidence))
-    done = Conducted(outcome=outcome, evidence=evidence, verdict=verdict, started_at=started_at)
-    record = done.record(trial, answer=Answer.UNRESOLVED)
+    conducted = Conducted(outcome=outcome, evidence=evidence, verdict=verdict, started_at=started_at)
+    record = conducted.record(trial, answer=Answer.UNRESOLVED)
     store.write_evidence(trial.key, evidence)
     store.add_record(record)
     return record
 
 
-def _seen(store: RunStore, record: TrialRecord) -> bool:
+def _has_stacks(store: RunStore, record: TrialRecord) -> bool:
     evidence = store.read_evidence(record.trial.key)
     return evidence is not None and bool(evidence.stacks)
 
@@ -159,20 +159,20 @@ def _tell(store: RunStore, record: TrialRecord, *, end_it: str, as_json: bool, w
     from harness.report import one
 
     evidence = store.read_evidence(record.trial.key)
-    kept = {record.trial.key: evidence} if evidence is not None else {}
+    by_trial = {record.trial.key: evidence} if evidence is not None else {}
     store.add_end(why="answered", seconds=record.outcome.duration_s, answer=CampaignAnswer())
     argv = store.run().argv
     stuck = _stuck(record, evidence)
     if as_json:
-        told = {
+        answer = {
             "run": str(store.run_dir),
             "verdict": to_json(record.verdict),
             "stuck": to_json(stuck),
             "unseen": [failure.reason for failure in evidence.failures] if evidence and not evidence.stacks else [],
         }
-        click.echo(json.dumps(told, indent=1))
+        click.echo(json.dumps(answer, indent=1))
     else:
-        result(one.watched(record, kept, end_it=end_it, where=where, argv=argv))
+        result(one.watched(record, by_trial, end_it=end_it, where=where, argv=argv))
         for part in stuck:
             click.echo(f"A part of it can never go on: {part.because}.")
 

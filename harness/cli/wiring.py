@@ -107,22 +107,22 @@ class Interrupt:
 
     def __init__(self) -> None:
         self.signal: int | None = None
-        self._is_known = False
+        self._is_handled = False
 
     def __call__(self) -> bool:
         """Whether the user asked to stop."""
-        self._is_known = self.signal is not None
-        return self._is_known
+        self._is_handled = self.signal is not None
+        return self._is_handled
 
     def __enter__(self) -> Interrupt:
-        asked = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
-        self._before = {number: signal.signal(number, self._note) for number in asked}
+        signals = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
+        self._before = {number: signal.signal(number, self._note) for number in signals}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        if kind is None and self.signal is not None and not self._is_known:
+        if kind is None and self.signal is not None and not self._is_handled:
             raise KeyboardInterrupt
 
     def _note(self, number: int, frame: FrameType | None) -> None:
