@@ -14,7 +14,7 @@ from harness.core.record import TrialRecord
 from harness.core.verdict import Case, Verdict
 from harness.observe.answers import steps_wanted
 from harness.observe.devices.table import load_devices
-from harness.observe.job import rank_told
+from harness.observe.job import rank_in
 from harness.observe.proc import Proc
 from harness.observe.runner import GRACE_S, Eyes, Runner
 from harness.store import layout
@@ -120,7 +120,7 @@ def conduct(
                 judge=judge
                 or (lambda outcome, evidence: classify(Case(trial=trial, outcome=outcome, evidence=evidence))),
                 called=called,
-                rank=rank_told(dict(command.env)),
+                rank=rank_in(dict(command.env)),
             ).run()
             if clock.still_s and (outcome.stopped_by in TIMED if examine else not interrupted()):
                 why = f"the harness itself stood still for {clock.still_s:.1f} s, suspended or without a CPU"

@@ -53,9 +53,9 @@ def read_answers(trial_dir: Path, *, requested: Mapping[str, object], ranks: Ite
     table, kernels = read(layout.kernels(trial_dir)), ()
 
     def word(path: Path, id: str) -> WorkerResult | None:
-        said = read(path)
+        record = read(path)
         try:
-            return None if said is None else from_json(WorkerResult, {**said, "id": id})
+            return None if record is None else from_json(WorkerResult, {**record, "id": id})
         except (JournalError, TypeError) as error:
             failures.append(_unreadable(path, error))
             return None

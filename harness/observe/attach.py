@@ -67,15 +67,15 @@ class Attached:
 
     def processes(self) -> tuple[ProcessRef, ...]:
         """Every process of the job now: what lies below its launcher, and the launcher unless it is a shell."""
-        found: dict[int, ProcessRef] = {}
+        refs: dict[int, ProcessRef] = {}
         frontier = [worker.member.pid for worker in self._job.workers if self._is_same(worker.member)]
         while frontier:
-            members = [m for pid in frontier if pid not in found and (m := self._tree.get(pid)) is not None]
+            members = [m for pid in frontier if pid not in refs and (m := self._tree.get(pid)) is not None]
             for member in members:
                 if not member.ended:
-                    found[member.pid] = ProcessRef(member.pid, member.started)
+                    refs[member.pid] = ProcessRef(member.pid, member.started)
             frontier = [child for member in members for child in self._tree.children(member.pid)]
-        return tuple(found.values())
+        return tuple(refs.values())
 
     def signal(self, number: int) -> None:
         """Nobody is signalled."""
@@ -154,21 +154,21 @@ class Looker(Runner):
 
     def evidence(self, **facts: Any) -> Evidence:
         """What was seen, with the ends of the files that the job prints into."""
-        seen = super().evidence(**facts)
-        return replace(seen, logs=job_logs([worker.member.pid for worker in self._job.workers]))
+        evidence = super().evidence(**facts)
+        return replace(evidence, logs=job_logs([worker.member.pid for worker in self._job.workers]))
 
 
 def job_logs(pids: Sequence[int], *, root: Path = Path("/proc")) -> tuple[LogTail, ...]:
     """The ends of the files that these processes print into; a terminal or a pipe cannot be read by a bystander."""
-    found: dict[Path, LogTail] = {}
+    tails: dict[Path, LogTail] = {}
     for pid in pids:
         for stream, number in (("stdout", 1), ("stderr", 2)):
             link = root / str(pid) / "fd" / str(number)
             with suppress(OSError):  # it ended, or belongs to somebody else
                 path, status = link.readlink(), link.stat()
-                if path not in found and stat.S_ISREG(status.st_mode):
-                    found[path] = _tail(link, size=status.st_size, id=f"log-{pid}-{stream}", stream=stream)
-    return tuple(found.values())
+                if path not in tails and stat.S_ISREG(status.st_mode):
+                    tails[path] = _tail(link, size=status.st_size, id=f"log-{pid}-{stream}", stream=stream)
+    return tuple(tails.values())
 
 
 def _tail(path: Path, *, size: int, id: str, stream: str) -> LogTail:

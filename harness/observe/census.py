@@ -36,7 +36,7 @@ class Census:
 
     def __init__(self, *, handle: Handle, clock: Clock, read: Callable[[int], Member | None]) -> None:
         self._handle, self._clock, self._read = handle, clock, read
-        self._known: dict[tuple[int, int, str], Member] = {}
+        self._cache: dict[tuple[int, int, str], Member] = {}
         self._now: dict[int, Member] = {}
         self._at_s: float | None = None
 
@@ -51,9 +51,9 @@ class Census:
             fresh: dict[int, Member] = {}
             for ref in self._handle.processes():
                 image = (ref.pid, ref.started, program_of(ref.pid))
-                member = self._known.get(image) or self._read(ref.pid)
+                member = self._cache.get(image) or self._read(ref.pid)
                 if member is not None and member.started == ref.started:
-                    fresh[ref.pid] = self._known[image] = member
+                    fresh[ref.pid] = self._cache[image] = member
             self._now = fresh
         return self._now
 
@@ -63,8 +63,8 @@ class Census:
         None when no process of the trial does, or several do and their start does not tell them apart.
         """
         members = self.members()
-        found = [m for m in members.values() if m.inner == inner and started in (None, m.started)]
-        return found[0].pid if len(found) == 1 else None
+        matches = [m for m in members.values() if m.inner == inner and started in (None, m.started)]
+        return matches[0].pid if len(matches) == 1 else None
 
     def ranks(self) -> dict[int, int]:
         """The ranks by what launchers told the trial's processes; empty where nobody was told one."""
@@ -83,10 +83,10 @@ class Census:
 
     def owner(self, pid: int, mains: Mapping[int, int]) -> int | None:
         """The rank whose main process ``pid`` is or descends from; ``mains`` are ranks by PID. None for a launcher."""
-        members, at, seen = self.members(), pid, set[int]()
-        while at in members and at not in seen:
+        members, at, visited = self.members(), pid, set[int]()
+        while at in members and at not in visited:
             if at in mains:
                 return mains[at]
-            seen.add(at)
+            visited.add(at)
             at = members[at].parent
         return None

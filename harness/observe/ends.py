@@ -106,13 +106,13 @@ class Ends:
 
     def _executable(self, pid: int) -> list[tuple[int, int, str]]:
         """Where the code of a process lies: from, to, and the file that it is of."""
-        found: list[tuple[int, int, str]] = []
+        segments: list[tuple[int, int, str]] = []
         for line in self._lines(f"{pid}/maps"):
             fields = line.split(None, 5)
             if "x" in fields[1] and len(fields) > 5:
                 low, _, high = fields[0].partition("-")
-                found.append((int(low, 16), int(high, 16), fields[5].strip()))
-        return found
+                segments.append((int(low, 16), int(high, 16), fields[5].strip()))
+        return segments
 
     # -- memory and children
 
@@ -126,8 +126,8 @@ class Ends:
         if self._mapped is None:
             self._mapped = {}
             for other in self._parents:
-                for seen in self._shared_mappings(other):
-                    self._mapped.setdefault(seen, []).append(other)
+                for shared in self._shared_mappings(other):
+                    self._mapped.setdefault(shared, []).append(other)
         holders = tuple(sorted(set(self._mapped.get(key, ())) - {pid}))
         return End("futex-shared", "a lock that processes share", holders or (pid,), outside=not deleted)
 
@@ -143,20 +143,20 @@ class Ends:
         return None
 
     def _shared_mappings(self, pid: int) -> set[str]:
-        found: set[str] = set()
+        keys: set[str] = set()
         for line in self._lines(f"{pid}/maps"):
             fields = line.split(None, 5)
             if "s" in fields[1] and fields[4] != "0":
-                found.add(f"{fields[3]}:{fields[4]}")
-        return found
+                keys.add(f"{fields[3]}:{fields[4]}")
+        return keys
 
     def _child(self, pid: int, call: Call) -> End:
-        wanted = call.arguments[0] if call.name == "wait4" else call.arguments[1]
+        target = call.arguments[0] if call.name == "wait4" else call.arguments[1]
         children = tuple(sorted(child for child, parent in self._parents.items() if parent == pid))
-        if call.name == "wait4" and wanted in children:
-            return End(call.name, f"child {wanted}", (wanted,), outside=False)
-        if call.name == "waitid" and call.arguments[0] == 1 and wanted in children:
-            return End(call.name, f"child {wanted}", (wanted,), outside=False)
+        if call.name == "wait4" and target in children:
+            return End(call.name, f"child {target}", (target,), outside=False)
+        if call.name == "waitid" and call.arguments[0] == 1 and target in children:
+            return End(call.name, f"child {target}", (target,), outside=False)
         return End(call.name, "any child", children, outside=False)
 
     def _signal(self, pid: int, name: str) -> End:
@@ -183,8 +183,8 @@ class Ends:
                 holders.add(int(fields[4]))
         ours = tuple(sorted(holders & self._parents.keys()))
         others = sorted(holders - self._parents.keys())
-        said = f"a lock on a file, held by process {others[0]}" if others and others[0] > 0 else "a lock on a file"
-        return End("flock", said, ours, outside=bool(others) or not ours)
+        what = f"a lock on a file, held by process {others[0]}" if others and others[0] > 0 else "a lock on a file"
+        return End("flock", what, ours, outside=bool(others) or not ours)
 
     def _descriptor(self, pid: int, fd: int, call: str) -> End:
         target = self._target(pid, fd)
@@ -202,8 +202,8 @@ class Ends:
         return End(call, target if target.startswith(("/dev/pts", "/dev/tty")) else "")
 
     def _pipe(self, target: str, *, reads: bool) -> End:
-        wanted = "w" if reads else "r"
-        holders = tuple(sorted({pid for pid, mode in self._opened().get(target, ()) if mode in (wanted, "rw")}))
+        opposite = "w" if reads else "r"
+        holders = tuple(sorted({pid for pid, mode in self._opened().get(target, ()) if mode in (opposite, "rw")}))
         what = "something in a pipe" if reads else "room in a pipe"
         return End("pipe-read" if reads else "pipe-write", what, holders, outside=not holders)
 
@@ -252,8 +252,8 @@ class Ends:
         ends = [self._descriptor(pid, fd, call.name) for fd in descriptors]
         holders = tuple(sorted({holder for end in ends for holder in end.holders}))
         outside = any(end.outside is not False for end in ends) or not ends
-        said = sorted({end.on for end in ends if end.on})
-        return End(call.name, said[0] if len(said) == 1 else f"one of {len(ends)} descriptors", holders, outside)
+        objects = sorted({end.on for end in ends if end.on})
+        return End(call.name, objects[0] if len(objects) == 1 else f"one of {len(ends)} descriptors", holders, outside)
 
     def _polled(self, pid: int, call: Call) -> list[int] | None:
         if call.name.startswith("epoll"):
@@ -263,13 +263,13 @@ class Ends:
             count = min(call.arguments[1], _MOST_DESCRIPTORS)
             data = self._memory(pid, call.arguments[0], count * _POLLFD.size)
             return None if data is None else [fd for fd, _, _ in _POLLFD.iter_unpack(data) if fd >= 0]
-        found: list[int] = []
+        descriptors: list[int] = []
         for pointer in call.arguments[1:3]:
             data = self._memory(pid, pointer, (min(call.arguments[0], 1024) + 7) // 8) if pointer else b""
             if data is None:
                 return None
-            found += [8 * i + bit for i, byte in enumerate(data) for bit in range(8) if byte >> bit & 1]
-        return found
+            descriptors += [8 * i + bit for i, byte in enumerate(data) for bit in range(8) if byte >> bit & 1]
+        return descriptors
 
     def _memory(self, pid: int, address: int, size: int) -> bytes | None:
         """What lies in the memory of a process; None where this user may not read it. Nobody is stopped for that."""
@@ -333,9 +333,9 @@ def _file_at(address: int, code: Sequence[tuple[int, int, str]]) -> str:
 def _serves(listening: str, *, local: str, to: str) -> bool:
     """Whether a socket that listens at ``listening`` takes a connection from ``local`` to ``to``, all as in /proc."""
     host, _, port = listening.rpartition(":")
-    here, (there, _, wanted) = local.rpartition(":")[0], to.rpartition(":")
+    here, (there, _, to_port) = local.rpartition(":")[0], to.rpartition(":")
     on_any = not host.strip("0") and (there == here or _address(to).startswith(("127.", "::1")))
-    return port == wanted and (host == there or on_any)
+    return port == to_port and (host == there or on_any)
 
 
 def _address(text: str) -> str:

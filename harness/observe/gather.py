@@ -44,20 +44,20 @@ def gather(
     silence_s: float,
     duration_s: float,
     peak_rss_bytes: int,
-    left: Mapping[int, WorkerResult | None],
+    words: Mapping[int, WorkerResult | None],
     world: int = 0,
     main: int = 0,
 ) -> Evidence:
-    """The evidence as it stands now; ``left`` are the ranks that we ended, with what they had said before."""
+    """The evidence as it stands now; ``words`` are the results that ranks had written before we ended them."""
     beats, sampler, devices = sources.beats, sources.sampler, sources.devices
     numbers = sorted({*beats.ranks, *sources.ranks.pids, *sources.ranks.ended})
     answers = read_answers(sources.trial_dir, requested=sources.trial.config, ranks=numbers)
     logs = log_tails(sources.trial_dir)
-    results = answers.results | dict(left)
-    said = torchrun_ends("\n".join(log.text for log in logs)) if sources.ranks.pids else {}
+    results = answers.results | dict(words)
+    ends = torchrun_ends("\n".join(log.text for log in logs)) if sources.ranks.pids else {}
     facts = tuple(
         _rank_facts(
-            sources, number, result=results.get(number), until_s=duration_s, ended_by_us=number in left, said=said
+            sources, number, result=results.get(number), until_s=duration_s, ended_by_us=number in words, ends=ends
         )
         for number in numbers
     )
@@ -75,7 +75,7 @@ def gather(
         kernels=answers.kernels,
         config_seen=answers.config_seen,
         config_differences=answers.config_differences,
-        result=_said_first(facts) if several else answers.result,
+        result=_first_result(facts) if several else answers.result,
         gpus=devices.gpus,
         collectives=devices.collectives,
         ras=devices.ras,
@@ -108,15 +108,15 @@ def _rank_facts(
     result: WorkerResult | None,
     until_s: float,
     ended_by_us: bool,
-    said: Mapping[int, Exit],
+    ends: Mapping[int, Exit],
 ) -> RankFacts:
     """What is known of one rank by itself; what it did because we ended it is not its own ending."""
     marks, end = sources.beats.ranks.get(number), None if ended_by_us else sources.ranks.ended.get(number)
     last_t_s = marks.last_t_s if marks else 0.0
     pid = sources.ranks.pids.get(number) or (marks.pid if marks else 0) or None
     # torchrun speaks of the PID that the rank called itself by.
-    named = marks.said if marks else pid
-    exit_ = None if ended_by_us or named is None else said.get(named)
+    own_pid = marks.inner if marks else pid
+    exit_ = None if ended_by_us or own_pid is None else ends.get(own_pid)
     if end is not None and (exit_ is None or end.exit != Exit()):
         exit_ = end.exit
     return RankFacts(
@@ -133,7 +133,7 @@ def _rank_facts(
     )
 
 
-def _said_first(ranks: Sequence[RankFacts]) -> WorkerResult | None:
+def _first_result(ranks: Sequence[RankFacts]) -> WorkerResult | None:
     """The result of the first rank that raised, else rank 0's."""
     raised = [rank for rank in ranks if rank.result is not None and rank.result.status == "raised"]
     first = min(raised, key=lambda rank: math.inf if rank.ended_s is None else rank.ended_s, default=None)

@@ -49,9 +49,9 @@ class LineReader:
             except FileNotFoundError:
                 return []
         whole: list[bytes] = []
-        left = MOST_AT_ONCE_BYTES
-        while left > 0 and (chunk := os.read(self._fd, CHUNK_BYTES)):
-            left -= len(chunk)
+        remaining = MOST_AT_ONCE_BYTES
+        while remaining > 0 and (chunk := os.read(self._fd, CHUNK_BYTES)):
+            remaining -= len(chunk)
             *done, self._rest = (self._rest + chunk).split(b"\n")
             whole += done
             if len(self._rest) > MAX_LINE_BYTES:
@@ -104,8 +104,8 @@ class RankMarks:
     trial answers to it. ``seq`` is the number of its process's last mark.
     """
 
-    def __init__(self, *, said: int, pid: int) -> None:
-        self.said, self.pid = said, pid
+    def __init__(self, *, inner: int, pid: int) -> None:
+        self.inner, self.pid = inner, pid
         self.seq = 0
         self.marks: Bounded[Heartbeat] = Bounded(first=FIRST_MARKS, last=LAST_MARKS)
         self.last: Heartbeat | None = None
@@ -161,8 +161,8 @@ class Heartbeats:
             for line in reader.lines():
                 self._take(line)
         for rank, place in sorted(self._places.items()):
-            if (found := place.new()) is not None:
-                self._placed(rank, found)
+            if (mark := place.new()) is not None:
+                self._placed(rank, mark)
         return (self.last_t_s, self.marks.total, self.steps_done) != before
 
     def pace(self) -> Pace:
@@ -202,14 +202,14 @@ class Heartbeats:
             return
         self._moved(t_s)
 
-    def _placed(self, number: int, found: Mapping[str, Any]) -> None:
+    def _placed(self, number: int, record: Mapping[str, Any]) -> None:
         """A mark from shared memory; lines that were written after it have said more already."""
-        rank = self._rank(number, said=found["pid"])
-        if found["seq"] <= rank.seq:
+        rank = self._rank(number, inner=record["pid"])
+        if record["seq"] <= rank.seq:
             return
-        ended = {**found, "rank": number, "step": found["done"] - 1, "facts": dict[str, float]()}
-        self._step(ended, t_s=found["ended"] - self.started_s)
-        mark = self._heartbeat({**found, "rank": number, "step": found["done"]}, t_s=found["t"] - self.started_s)
+        ended = {**record, "rank": number, "step": record["done"] - 1, "facts": dict[str, float]()}
+        self._step(ended, t_s=record["ended"] - self.started_s)
+        mark = self._heartbeat({**record, "rank": number, "step": record["done"]}, t_s=record["t"] - self.started_s)
         self._mark(mark)
         self._moved(mark.t_s)
 
@@ -229,7 +229,7 @@ class Heartbeats:
 
     def _step(self, record: dict[str, Any], *, t_s: float) -> None:
         rank_number, step = int(record["rank"]), int(record["step"])
-        rank = self._rank(rank_number, said=int(record["pid"]))
+        rank = self._rank(rank_number, inner=int(record["pid"]))
         facts = {str(name): float(value) for name, value in record["facts"].items()}
         # A program that tells its number of steps may leave some out, and two sources may count the same ones.
         steps = int(record["done"]) - rank.steps_done if "done" in record else 1
@@ -262,15 +262,15 @@ class Heartbeats:
         self.step_s.add((end_s - began_s) / (self.steps_done - before))
         self._step_began_s = end_s
 
-    def _rank(self, number: int, *, said: int) -> RankMarks:
+    def _rank(self, number: int, *, inner: int) -> RankMarks:
         rank = self.ranks.get(number)
-        if rank is None or rank.said != said:
-            pid = self._outer(said) or 0
+        if rank is None or rank.inner != inner:
+            pid = self._outer(inner) or 0
             if rank is None:
-                rank = self.ranks[number] = RankMarks(said=said, pid=pid)
-            rank.said, rank.pid, rank.seq = said, pid, 0  # a new process counts anew
+                rank = self.ranks[number] = RankMarks(inner=inner, pid=pid)
+            rank.inner, rank.pid, rank.seq = inner, pid, 0  # a new process counts anew
         elif not rank.pid:
-            rank.pid = self._outer(said) or 0
+            rank.pid = self._outer(inner) or 0
         return rank
 
     def _heartbeat(self, record: Mapping[str, Any], *, t_s: float) -> Heartbeat:
@@ -279,7 +279,7 @@ class Heartbeats:
             seq=int(record["seq"]),
             t_s=t_s,
             rank=number,
-            pid=self._rank(number, said=int(record["pid"])).pid,
+            pid=self._rank(number, inner=int(record["pid"])).pid,
             phase=str(record["phase"]),
             edge=str(record["edge"]),
             step=None if record["step"] is None else int(record["step"]),
@@ -296,7 +296,7 @@ class Gaps:
     """The longest gaps between marks, by the place where they began: of finished steps, and of the one under way."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], float] = {}
+        self._longest: dict[tuple[str, str], float] = {}
         self._new: dict[tuple[str, str], float] = {}
 
     def between(self, before: Heartbeat, after: Heartbeat) -> None:
@@ -307,13 +307,13 @@ class Gaps:
         """The gaps of a step count once it is done; of start-up and the first one only those that come again."""
         for place, seconds in self._new.items():
             if not first or place[0] == RECURS:
-                _raise(self._known, place, seconds)
+                _raise(self._longest, place, seconds)
         self._new = {}
 
     def pace(self, *, steps: int) -> Pace:
         """What there is to be known of the trial's pace by now."""
-        gaps = tuple((phase, edge, seconds) for (phase, edge), seconds in sorted(self._known.items()))
-        longest_s = max((*self._known.values(), *self._new.values()), default=0.0)
+        gaps = tuple((phase, edge, seconds) for (phase, edge), seconds in sorted(self._longest.items()))
+        longest_s = max((*self._longest.values(), *self._new.values()), default=0.0)
         return Pace(steps=steps, longest_s=longest_s, gaps=gaps)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _PYTHON = re.compile(r"^(python|pypy)[\d.]*(t|d)?$")
 _PYTHON_THREAD = re.compile(r"^(python|pypy|pt_main_thread)")
-_KEPT = (*RANKS, *WORLDS, "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
+_VARIABLES = (*RANKS, *WORLDS, "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
 _HELPERS = (
     (re.compile(r"^pt_data_worker|^pt_data_pin"), "DataLoader worker"),
     (re.compile(r"multiprocessing\.resource_tracker|multiprocessing/resource_tracker"), "resource tracker"),
@@ -37,7 +37,7 @@ class NoJobError(HarnessError):
     help = "Give the PID of a rank, of torchrun, or of the shell that started it: ps -ef --forest | grep python"
 
 
-def rank_told(env: Mapping[str, str]) -> int | None:
+def rank_in(env: Mapping[str, str]) -> int | None:
     """The rank that a launcher set in an environment; None without."""
     texts = (env.get(name, "") for name in (*RANKS, "LOCAL_RANK"))
     return next((int(text) for text in texts if text.isdecimal()), None)
@@ -64,7 +64,7 @@ class Member:
     @property
     def rank(self) -> int | None:
         """The rank that its launcher gave it (LOCAL_RANK where that is all there is), None without."""
-        return rank_told(self.env)
+        return rank_in(self.env)
 
     @property
     def world(self) -> int:
@@ -135,10 +135,10 @@ class ProcTree:
 
     def children(self, pid: int) -> Iterable[int]:
         """Its children now, whichever of its threads started them."""
-        found: list[int] = []
+        pids: list[int] = []
         for path in sorted(self._root.glob(f"{pid}/task/[0-9]*/children")):
-            found += [int(word) for part in _read(path) for word in part.split()]
-        return found
+            pids += [int(word) for part in _read(path) for word in part.split()]
+        return pids
 
 
 class ProcessTable:
@@ -162,10 +162,10 @@ def find_job(pid: int, *, tree: Tree) -> JobTree:
     Raises:
         NoJobError: no such process, or no Python process in its tree.
     """
-    named = tree.get(pid)
-    if named is None:
+    member = tree.get(pid)
+    if member is None:
         raise NoJobError(f"there is no process {pid}")
-    start = _owner(named, tree)
+    start = _owner(member, tree)
     launcher = _launcher(start, tree)
     below = _below(launcher, tree)
     ranks = ranks_among(below, tree)
@@ -173,10 +173,10 @@ def find_job(pid: int, *, tree: Tree) -> JobTree:
         ranks = [m for m in ranks if m.run == start.run]
     chosen = ranks or [m for m in below if m.python and not m.helper]
     if not chosen:
-        raise NoJobError(f"process {pid} ({named.command}) has no Python process in its tree")
+        raise NoJobError(f"process {pid} ({member.command}) has no Python process in its tree")
     chosen.sort(key=lambda m: (m.rank if m.rank is not None else -1, m.started, m.pid))
-    known = {m.pid for m in chosen}
-    workers = tuple(Worker(member=m, helpers=_helpers(m, tree, known=known)) for m in chosen)
+    worker_pids = {m.pid for m in chosen}
+    workers = tuple(Worker(member=m, helpers=_helpers(m, tree, worker_pids=worker_pids)) for m in chosen)
     # Orphans fall to process 1, and so do everybody else's.
     ended = tuple(m for m in below if m.parent == launcher.pid != 1 and m.ended and _PYTHON_THREAD.match(m.command))
     return JobTree(launcher=launcher, workers=workers, absent=_absent(ranks), ended=ended)
@@ -210,13 +210,13 @@ def _launcher(member: Member, tree: Tree) -> Member:
 
 def _below(top: Member, tree: Tree) -> list[Member]:
     """``top`` and every process below it, parents first."""
-    found, frontier, seen = [top], [top], {top.pid}
+    members, frontier, pids = [top], [top], {top.pid}
     while frontier:
-        children = [pid for member in frontier for pid in tree.children(member.pid) if pid not in seen]
-        seen.update(children)
+        children = [pid for member in frontier for pid in tree.children(member.pid) if pid not in pids]
+        pids.update(children)
         frontier = [member for pid in children if (member := tree.get(pid)) is not None]
-        found += frontier
-    return found
+        members += frontier
+    return members
 
 
 def _nearest_rank(member: Member, tree: Tree) -> Member | None:
@@ -231,15 +231,15 @@ def _nearest_rank(member: Member, tree: Tree) -> Member | None:
     return None
 
 
-def _helpers(member: Member, tree: Tree, *, known: set[int]) -> tuple[tuple[Member, str], ...]:
+def _helpers(member: Member, tree: Tree, *, worker_pids: set[int]) -> tuple[tuple[Member, str], ...]:
     """The live processes below ``member`` that are no worker themselves nor below another one."""
-    found: list[Member] = []
+    below: list[Member] = []
     frontier = [member]
     while frontier:
-        children = [tree.get(pid) for at in frontier for pid in tree.children(at.pid) if pid not in known]
+        children = [tree.get(pid) for at in frontier for pid in tree.children(at.pid) if pid not in worker_pids]
         frontier = [child for child in children if child is not None and not child.ended]
-        found += frontier
-    return tuple((m, m.helper or f"child {m.command}") for m in found)
+        below += frontier
+    return tuple((m, m.helper or f"child {m.command}") for m in below)
 
 
 def _absent(ranks: Iterable[Member]) -> tuple[tuple[int, str, bool], ...]:
@@ -249,11 +249,11 @@ def _absent(ranks: Iterable[Member]) -> tuple[tuple[int, str, bool], ...]:
         runs.setdefault(member.run, []).append(member)
     if len(runs) != 1:
         return ()
-    found = next(iter(runs.values()))
-    world, local = found[0].world, _number(found[0].env.get("LOCAL_WORLD_SIZE"))
-    missing = sorted(set(range(world)) - {m.rank for m in found if m.rank is not None})
+    members = next(iter(runs.values()))
+    world, local = members[0].world, _number(members[0].env.get("LOCAL_WORLD_SIZE"))
+    missing = sorted(set(range(world)) - {m.rank for m in members if m.rank is not None})
     here: set[int] = set()
-    for m in found:
+    for m in members:
         base = (m.rank or 0) - _number(m.env.get("LOCAL_RANK"))
         here.update(range(base, base + local))
     if not here:
@@ -286,7 +286,7 @@ def read_member(pid: int, *, root: Path = Path("/proc")) -> Member | None:
         inner=inner_pid(pid, root=root),
         argv=" ".join(argv),
         python=bool(_PYTHON.match(program)),
-        env={name: value for name, _, value in entries if name in _KEPT},
+        env={name: value for name, _, value in entries if name in _VARIABLES},
     )
 
 

@@ -34,8 +34,8 @@ def identity(name: str, uuids: Sequence[str]) -> str:
     """What a GPU's name in CUDA_VISIBLE_DEVICES stands for: its UUID where the driver tells ``uuids``, by number."""
     if name.isdigit() and int(name) < len(uuids):
         return uuids[int(name)] or name
-    known = [uuid for uuid in uuids if name.startswith("GPU-") and uuid.startswith(name)]
-    return known[0] if len(known) == 1 else name
+    matches = [uuid for uuid in uuids if name.startswith("GPU-") and uuid.startswith(name)]
+    return matches[0] if len(matches) == 1 else name
 
 
 class Neighbours:
@@ -52,11 +52,11 @@ class Neighbours:
         numbers = {int(name) for name in gpus if name.isdigit()}
         if not numbers:
             return ""
-        seen = self._nvml.see(WatchedJob(ranks={}, pids=frozenset(), world=0, trial_dir=Path(), t_s=0.0))
+        devices = self._nvml.see(WatchedJob(ranks={}, pids=frozenset(), world=0, trial_dir=Path(), t_s=0.0))
         strangers = [
             f"PID {process.pid} on GPU {sample.index}"
             + (f" ({process.memory_bytes / 1e9:.1f} GB)" if process.memory_bytes else "")
-            for sample in seen.gpus
+            for sample in devices.gpus
             if sample.index in numbers
             for process in sample.processes
         ]

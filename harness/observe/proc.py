@@ -151,8 +151,8 @@ class Proc:
 
     def turns(self, pid: int) -> int:
         """How often its threads have given up a CPU so far, of their own accord or not; 0 when it is gone."""
-        seen = (self._fields(f"{pid}/task/{tid}/status") for tid in self._tids(pid))
-        return sum(s.get("voluntary_ctxt_switches", 0) + s.get("nonvoluntary_ctxt_switches", 0) for s in seen)
+        statuses = (self._fields(f"{pid}/task/{tid}/status") for tid in self._tids(pid))
+        return sum(s.get("voluntary_ctxt_switches", 0) + s.get("nonvoluntary_ctxt_switches", 0) for s in statuses)
 
     def tracer(self, pid: int) -> int:
         """The PID that traces this process; 0 for none."""

@@ -145,10 +145,10 @@ class Taps:
             return
         *lines, rest = re.split(rb"[\r\n]+", self._rests[number] + text)
         self._rests[number] = rest[-LONGEST_LINE_BYTES:]
-        found = [match for line in lines if (match := self._pattern.search(line))]
-        if not found:
+        matches = [match for line in lines if (match := self._pattern.search(line))]
+        if not matches:
             return
-        match = found[-1]
+        match = matches[-1]
         group = match[1] if match.re.groups else None
         line = match.string.decode(errors="replace").strip()[:120]
         if group is not None and group.strip().isdigit():
@@ -185,7 +185,7 @@ class RankSearch:
 
     def __init__(self, trial_dir: Path, *, pid: int, clock: Clock, census: Census) -> None:
         self._path, self._pid, self._clock, self._census = layout.ranks(trial_dir), pid, clock, census
-        self._found: dict[int, int] = {}
+        self._ranks: dict[int, int] = {}
         self._rest_s = FIRST_SEARCH_S
         self._next_s = clock.now() + FIRST_SEARCH_S
 
@@ -197,17 +197,17 @@ class RankSearch:
         self._rest_s = min(2 * self._rest_s, LAST_SEARCH_S)
         self._next_s = now_s + self._rest_s
         members = self._census.members()
-        if any(pid in members for pid in self._found.values()):
+        if any(pid in members for pid in self._ranks.values()):
             return
-        if not self._found and self._path.exists():
+        if not self._ranks and self._path.exists():
             return  # they introduced themselves
         program = self._census.first_python()
-        self._found = self._census.ranks() or ({0: program} if program is not None else {})
-        if not self._found or self._found == {0: self._pid}:
+        self._ranks = self._census.ranks() or ({0: program} if program is not None else {})
+        if not self._ranks or self._ranks == {0: self._pid}:
             return  # it is what was started
         rows = [
             {"event": "started", "rank": rank, "pid": members[pid].inner, "started": members[pid].started, "t": now_s}
-            for rank, pid in self._found.items()
+            for rank, pid in self._ranks.items()
         ]
         with self._path.open("a") as file:
             file.write("".join(f"{json.dumps(row)}\n" for row in rows))

@@ -28,7 +28,7 @@ def fingerprint(trial: Trial, trial_dir: Path) -> str:
         kernels = json.loads(layout.kernels(trial_dir).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):  # it ended before it said so, or was cut off while it did
         return ""
-    seen = {
+    facts = {
         "config": effective.get("config"),
         "torch": effective.get("torch"),
         "kernels": kernels,
@@ -37,4 +37,4 @@ def fingerprint(trial: Trial, trial_dir: Path) -> str:
         "code": trial.code,
         "env": [pair for pair in trial.env if not pair[0].startswith(OWN)],
     }
-    return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]

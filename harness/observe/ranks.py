@@ -65,7 +65,7 @@ class Ranks:
     ) -> None:
         self.pids: dict[int, int] = {}
         self.world = 0
-        self._said: dict[int, tuple[int, int | None]] = {}
+        self._inner: dict[int, tuple[int, int | None]] = {}
         self._outer = outer
         self.ended: dict[int, RankEnd] = {}
         self.begun_s: dict[int, float] = {}
@@ -79,11 +79,11 @@ class Ranks:
                 self._take(json.loads(line))
             except (ValueError, TypeError, KeyError):
                 self.unreadable += 1
-        for rank, (pid, started) in tuple(self._said.items()):
-            found = self._outer(pid, started)
-            if found is not None:  # a process that began a moment ago may not be in the list yet
-                self.pids[rank] = found
-                del self._said[rank]
+        for rank, (pid, started) in tuple(self._inner.items()):
+            outer = self._outer(pid, started)
+            if outer is not None:  # a process that began a moment ago may not be in the list yet
+                self.pids[rank] = outer
+                del self._inner[rank]
 
     def close(self) -> None:
         """Give the file back."""
@@ -95,7 +95,7 @@ class Ranks:
             self.begun_s[rank] = t_s
             self.ended.pop(rank, None)  # of an attempt before, which its launcher began anew
             started = row.get("started")
-            self._said[rank] = int(row["pid"]), None if started is None else int(started)
-            self.world = max(self.world, int(row.get("world", 0)), len(self._said | self.pids))
+            self._inner[rank] = int(row["pid"]), None if started is None else int(started)
+            self.world = max(self.world, int(row.get("world", 0)), len(self._inner | self.pids))
         elif row["event"] == "ended":
             self.ended[rank] = RankEnd(exit=Exit(code=row.get("code"), signal=row.get("signal")), t_s=t_s)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from harness.observe.devices.devices import Devices
     from harness.observe.proc import Proc
 
-HEARD = [act for _, act in ROUND].index(Act.RECORDERS)
+RECORDERS_AT = [act for _, act in ROUND].index(Act.RECORDERS)
 """The act of a round after which the flight recorders have been asked."""
 
 GRACE_S = 3.0
@@ -108,12 +108,12 @@ class Runner:
         self.verdict: Verdict | None = None
         self.time_is_up = False
         self._absent: set[int] = set()
-        self._unsaid: set[int] = set()
+        self._silent: set[int] = set()
         self._silence_begins()
 
     def _silence_begins(self) -> None:
         self.round_began_s: float | None = None
-        self.position, self.asked_s, self.acted_at_s = 0, 0.0, self.clock.now()
+        self.position, self.verdict_at_s, self.acted_at_s = 0, 0.0, self.clock.now()
 
     # -- the loop
 
@@ -151,11 +151,11 @@ class Runner:
             self.clock.sleep(step.seconds)
             return
         if step.begins:
-            asked = self.examine and self.interrupted()
-            self.time_is_up = self.time_is_up or asked or self.age_s() >= self.trial.budget.total.seconds
+            is_interrupted = self.examine and self.interrupted()
+            self.time_is_up = self.time_is_up or is_interrupted or self.age_s() >= self.trial.budget.total.seconds
             self.round_began_s, self.position = self.silence_s(), 0
             cause = "its time is up" if self.time_is_up else f"silent for {self.silence_s():.1f} s"
-            cause = "you asked to stop (again: at once)" if asked else cause
+            cause = "you asked to stop (again: at once)" if is_interrupted else cause
             self.tell(note=f"{cause}: looking into it")
         if step.act is Act.LOOK:
             self.sampler.look()
@@ -170,10 +170,10 @@ class Runner:
             self.position += 1
         self.acted_at_s = self.clock.now()
         # Of several ranks the recorders know what stacks only suggest: the rules are not asked before them.
-        heard = not self.several() or self.position > HEARD
+        has_recorders = not self.several() or self.position > RECORDERS_AT
         # Where no stacks can be had, all that will be seen was seen when the round is over.
-        seen = len(self.sampler.stacks) > len(self.living()) or self.position >= len(ROUND)
-        if heard and seen:
+        has_stacks = len(self.sampler.stacks) > len(self.living()) or self.position >= len(ROUND)
+        if has_recorders and has_stacks:
             self.ask()
 
     def _note_absent_ranks(self) -> None:
@@ -183,12 +183,12 @@ class Runner:
         absent -= self.census.ranks().keys()  # begun anew, and has not spoken yet
         for rank in absent & self._absent:
             self.ranks.ended[rank] = RankEnd(exit=Exit(), t_s=self.age_s())
-            self._unsaid.add(rank)
+            self._silent.add(rank)
         self._absent = absent
 
     def _forget_absent_ranks(self) -> None:
         """Of a trial that ended by itself its own exit tells how it went, and not that a rank was gone before."""
-        for rank in self._unsaid & self.ranks.ended.keys():  # one that was begun anew is not there
+        for rank in self._silent & self.ranks.ended.keys():  # one that was begun anew is not there
             if self.ranks.ended[rank].exit == Exit():
                 del self.ranks.ended[rank]
 
@@ -198,16 +198,16 @@ class Runner:
 
     def ask(self) -> None:
         """Have the rules judge what was seen so far, as if the trial were ended now."""
-        seconds, self.asked_s = self.age_s(), self.silence_s()
-        left = {rank: word_of(rank, trial_dir=self.trial_dir) for rank in self.living()}
-        evidence = self.evidence(silence_s=self.asked_s, duration_s=seconds, left=left)
+        seconds, self.verdict_at_s = self.age_s(), self.silence_s()
+        words = {rank: word_of(rank, trial_dir=self.trial_dir) for rank in self.living()}
+        evidence = self.evidence(silence_s=self.verdict_at_s, duration_s=seconds, words=words)
         ended = Outcome(ending=self.ending, stopped_by=StopReason.CERTAIN, duration_s=seconds)
         self.verdict = self.judge(ended, evidence)
 
     def state(self) -> State:
         """What the watch has to know."""
         training = self.beats.first_step_t_s is not None and not 0 < self.steps_wanted <= self.beats.steps_done
-        hung = self.verdict is not None and never_ends(self.verdict) and self.asked_s > 0.0
+        hung = self.verdict is not None and never_ends(self.verdict) and self.verdict_at_s > 0.0
         own_pace, last = self.beats.pace(), self.beats.last
         return State(
             age_s=self.age_s(),
@@ -221,8 +221,8 @@ class Runner:
             position=self.position,
             rested_s=self.clock.now() - self.acted_at_s,
             several=self.round_began_s is not None and self.several(),  # lists the processes: not at every look
-            asked_s=self.asked_s,
-            works=self.verdict is not None and self.asked_s > 0.0 and self.verdict.gets_on,
+            verdict_at_s=self.verdict_at_s,
+            works=self.verdict is not None and self.verdict_at_s > 0.0 and self.verdict.gets_on,
             hang=self.verdict.because if hung and self.verdict is not None else "",
             exited=self.exit is not None,
             interrupted=self.interrupted(),
@@ -236,9 +236,9 @@ class Runner:
         """Seconds since a rank failed, or since the last mark after that; None while none has, or nobody is left."""
         living = self.living()
         for rank in living.keys() - self.raised_s.keys():
-            has_said = len(living) > 1 and layout.result(self.trial_dir, rank).exists()
-            said = word_of(rank, trial_dir=self.trial_dir) if has_said else None
-            if said is not None and said.status == "raised":
+            has_result = len(living) > 1 and layout.result(self.trial_dir, rank).exists()
+            result = word_of(rank, trial_dir=self.trial_dir) if has_result else None
+            if result is not None and result.status == "raised":
                 self.raised_s[rank] = self.age_s()
         begun_s = self.ranks.begun_s
         raised = [t_s for rank, t_s in self.raised_s.items() if t_s > begun_s.get(rank, 0.0)]
@@ -276,7 +276,7 @@ class Runner:
             self.tell(note=self.last_note(stop))
         duration_s, silence_s = self.age_s(), self.silence_s()
         # What it says once we have ended it, or one rank of it, is our doing.
-        left = {rank: word_of(rank, trial_dir=self.trial_dir) for rank in self.living()} if stop is not None else {}
+        words = {rank: word_of(rank, trial_dir=self.trial_dir) for rank in self.living()} if stop is not None else {}
         if stop is not None:
             self.look_after()
         cleanup = self.handle.stop(grace_s=GRACE_S, clock=self.clock)
@@ -286,7 +286,7 @@ class Runner:
         for reader in (self.taps, self.beats, self.ranks):
             reader.close()
         outcome = self.outcome(stop, cleanup=cleanup, duration_s=duration_s)
-        return outcome, self.evidence(silence_s=silence_s, duration_s=duration_s, left=left)
+        return outcome, self.evidence(silence_s=silence_s, duration_s=duration_s, words=words)
 
     def last_note(self, stop: Step) -> str:
         """What is said when the watch is over."""
@@ -300,21 +300,21 @@ class Runner:
             return f"it ran for {self.age_s():.1f} s (limit {limit.seconds:g} s, {limit.source}), {last}"
         if stop.reason in (StopReason.STALL, StopReason.STARTUP):
             limit = self.trial.budget.stall if stop.reason is StopReason.STALL else self.trial.budget.startup
-            given = f"{pace.WATCHED:g} times the limit of {limit.seconds:g} s, {limit.source}"
-            return f"silent for {self.silence_s():.1f} s ({given})"
+            bound = f"{pace.WATCHED:g} times the limit of {limit.seconds:g} s, {limit.source}"
+            return f"silent for {self.silence_s():.1f} s ({bound})"
         return stop.why
 
     def outcome(self, stop: Step | None, *, cleanup: Cleanup, duration_s: float) -> Outcome:
         """How it ended."""
-        left = f"; {cleanup.ended} processes that it left behind were ended" if cleanup.ended and not stop else ""
+        leftovers = f"; {cleanup.ended} processes that it left behind were ended" if cleanup.ended and not stop else ""
         if stop is not None:
             ending, why = Ending.STOPPED_BY_US, stop.why
         elif self.exit is not None and self.exit.signal is not None:
-            ending, why = Ending.SIGNALLED, f"signal {self.exit.signal}{left}"
+            ending, why = Ending.SIGNALLED, f"signal {self.exit.signal}{leftovers}"
         elif self.exit is not None and self.exit.code is not None:
-            ending, why = Ending.EXITED, f"exit code {self.exit.code}{left}"
+            ending, why = Ending.EXITED, f"exit code {self.exit.code}{leftovers}"
         else:
-            ending, why = Ending.EXITED, f"its supervisor was lost, and with it how the trial ended{left}"
+            ending, why = Ending.EXITED, f"its supervisor was lost, and with it how the trial ended{leftovers}"
         return Outcome(
             ending=ending,
             exit=self.exit or self.handle.poll(),
@@ -328,9 +328,9 @@ class Runner:
 
     def living(self) -> dict[int, int]:
         """The PID of every rank that has not ended; of a single process, its own."""
-        known = {number: rank.pid for number, rank in self.beats.ranks.items()} | self.ranks.pids
-        left = {rank: pid for rank, pid in sorted(known.items()) if rank not in self.ranks.ended and pid}
-        return left if known else {0: self.handle.pid}
+        pids = {number: rank.pid for number, rank in self.beats.ranks.items()} | self.ranks.pids
+        living = {rank: pid for rank, pid in sorted(pids.items()) if rank not in self.ranks.ended and pid}
+        return living if pids else {0: self.handle.pid}
 
     def job(self) -> WatchedJob:
         """The trial as those need it who look at its devices."""
@@ -342,14 +342,14 @@ class Runner:
             t_s=self.age_s(),
         )
 
-    def evidence(self, *, silence_s: float, duration_s: float, left: Mapping[int, WorkerResult | None]) -> Evidence:
-        """Everything that was seen; ``left`` are the ranks that we ended, with what they had said before."""
+    def evidence(self, *, silence_s: float, duration_s: float, words: Mapping[int, WorkerResult | None]) -> Evidence:
+        """Everything that was seen; ``words`` are the results that ranks had written before we ended them."""
         return gather(
             self.sources,
             silence_s=silence_s,
             duration_s=duration_s,
             peak_rss_bytes=self.peak_rss_bytes,
-            left=left,
+            words=words,
             world=self.world(),
             main=next(iter(self.living().values()), self.handle.pid),
         )

@@ -72,7 +72,7 @@ class Sampler:
         self._sources = self._quiet if gently else list(sources)
         self.looks: list[ProcessState] = []
         self.stacks: list[StackSample] = []
-        self._kept: Bounded[tuple[list[ProcessState], list[StackSample]]] = Bounded(first=2, last=3)
+        self._rounds: Bounded[tuple[list[ProcessState], list[StackSample]]] = Bounded(first=2, last=3)
         self._failures: dict[tuple[str, str], SourceFailure] = {}
         self._numbers = {"look": 0, "stack": 0}
         self._openings: dict[int, str] = {}
@@ -111,16 +111,16 @@ class Sampler:
         mains = {pid: rank for rank, pid in self._ranks().items()}
         helpers = [m.pid for m in self._census.members().values() if m.python and m.pid not in mains]
         helpers.sort(key=lambda pid: (self._stands_still(pid) is not True, pid))
-        asked: list[tuple[int, int, bool]] = []
+        requests: list[tuple[int, int, bool]] = []
         for pid in (*mains, *helpers[:HELPERS]):
             rank = mains.get(pid, self._census.owner(pid, mains) or 0)
             still = self._stands_still(pid) is True
             wants = (native is Native.ALL and pid in mains) or (native is Native.STILL and still)
             wants = wants and not self._tells_meeting(pid)
-            asked += [(pid, rank, False)] if not (wants and still) else []
-            asked += [(pid, rank, True)] if wants else []
+            requests += [(pid, rank, False)] if not (wants and still) else []
+            requests += [(pid, rank, True)] if wants else []
         first = self._numbers["stack"] + 1
-        self._numbers["stack"] += len(asked)
+        self._numbers["stack"] += len(requests)
 
         def take(numbered: tuple[int, tuple[int, int, bool]]) -> tuple[StackSample | None, tuple[SourceFailure, ...]]:
             number, (pid, rank, with_native) = numbered
@@ -136,8 +136,8 @@ class Sampler:
 
         # Side by side: a dumper waits for its process longer than it computes, and ranks are compared with each other.
         with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
-            taken = list(pool.map(take, enumerate(asked, first)))
-        for sample, failures in taken:
+            answers = list(pool.map(take, enumerate(requests, first)))
+        for sample, failures in answers:
             for failure in failures:
                 numbered = replace(failure, id=f"failure-{len(self._failures) + 1}")
                 self._failures.setdefault((failure.source, failure.reason), numbered)
@@ -145,7 +145,7 @@ class Sampler:
                 if sample.native:
                     frames = (frame for thread in sample.threads for frame in thread.frames)
                     sample = replace(sample, loops=endless_by_source(sample, sources(sample.pid, frames)))
-                self.stacks.append(self._named(sample))
+                self.stacks.append(self._with_names(sample))
         with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
             list(pool.map(self._ask_inside, self._ranks().values(), self._ranks().keys()))
 
@@ -165,11 +165,11 @@ class Sampler:
         if not telling and not self._seems_to_wait(pid):
             return
         limit_s = ANSWER_S if telling else ANY_ANSWER_S
-        said = asker.inside(pid=pid, rank=rank, trial_dir=self._trial_dir, limit_s=limit_s)
+        answer = asker.inside(pid=pid, rank=rank, trial_dir=self._trial_dir, limit_s=limit_s)
         if lacks:
             frames = (frame for thread in sample.threads for frame in thread.frames)
-            sample = with_variables(sample, said.variables, sources(pid, frames))
-        self.stacks[plain[-1]] = replace(sample, positions=said.positions, ran=said.ran)
+            sample = with_variables(sample, answer.variables, sources(pid, frames))
+        self.stacks[plain[-1]] = replace(sample, positions=answer.positions, ran=answer.ran)
 
     def _seems_to_wait(self, pid: int) -> bool:
         """Whether the last dump shows a process in a wait for its GPU or for other ranks."""
@@ -184,17 +184,17 @@ class Sampler:
     def progress(self) -> None:
         """The silence is over: keep what was taken during it if it was examined, and begin anew."""
         if self.stacks:
-            self._kept.add((self.looks, self.stacks))
+            self._rounds.add((self.looks, self.stacks))
         self.looks, self.stacks = [], []
         self._openings.clear()
 
     def all_looks(self) -> tuple[ProcessState, ...]:
         """Every look that was kept, in order."""
-        return (*(look for looks, _ in self._kept.items() for look in looks), *self.looks)
+        return (*(look for looks, _ in self._rounds.items() for look in looks), *self.looks)
 
     def all_stacks(self) -> tuple[StackSample, ...]:
         """Every stack sample that was kept, in order."""
-        return (*(stack for _, stacks in self._kept.items() for stack in stacks), *self.stacks)
+        return (*(stack for _, stacks in self._rounds.items() for stack in stacks), *self.stacks)
 
     def failures(self) -> tuple[SourceFailure, ...]:
         """Each reason why a source could not be used, once."""
@@ -214,7 +214,7 @@ class Sampler:
         threads = [deciding_thread(stack) for stack in plain]
         return any(thread is not None and meeting_of(thread) is not None for thread in threads)
 
-    def _named(self, sample: StackSample) -> StackSample:
+    def _with_names(self, sample: StackSample) -> StackSample:
         """Threads keep the names that a sample without native frames has told: Python's own, not the kernel's."""
         if not sample.native:
             return sample

@@ -67,7 +67,7 @@ class Survey:
         if self._native:
             self._note("native frames, which stops each process for up to 3 s")
             self._dump(samples + 1, native=True)
-        return (*(self._seen(worker) for worker in self._job.workers), *self._absent())
+        return (*(self._row(worker) for worker in self._job.workers), *self._absent())
 
     def _window(self, number: int) -> None:
         for which in ("a", "b"):
@@ -117,7 +117,7 @@ class Survey:
             return None, failures[0].reason if failures else "ended"
         return (None, "") if native and not sample.native else (sample, "")
 
-    def _seen(self, worker: Worker) -> RankSeen:
+    def _row(self, worker: Worker) -> RankSeen:
         member = worker.member
         stacks = tuple(self._stacks[member.pid])
         missing, is_there = "", self._is_same(member)

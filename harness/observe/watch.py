@@ -92,11 +92,11 @@ class State:
     how many of its acts are done, ``rested_s`` the time since the last of them. ``due_s`` are silences at which
     decisions fall due, ``limit_s`` and ``limited`` the limit of this silence. ``several`` says whether other ranks or
     GPUs take part, once a round has begun; ``hang`` is why the rules call what was seen a hang, or empty; ``works``
-    that they say it gets on. ``failed_s`` is how long ago a rank failed while others are left; ``asked_s`` the silence
-    at which the rules were asked last; ``time_is_up`` says that the total limit has run out, or the user has, and the
-    last round is under way. ``called`` says that another part of the trial, on another node, is being looked into at
-    this moment. ``examine`` says that a user who interrupts a silent trial wants to know where it is before it is
-    ended.
+    that they say it gets on. ``failed_s`` is how long ago a rank failed while others are left; ``verdict_at_s`` the
+    silence at which the rules were asked last; ``time_is_up`` says that the total limit has run out, or the user has,
+    and the last round is under way. ``called`` says that another part of the trial, on another node, is being looked
+    into at this moment. ``examine`` says that a user who interrupts a silent trial wants to know where it is before it
+    is ended.
     """
 
     age_s: float
@@ -110,7 +110,7 @@ class State:
     position: int = 0
     rested_s: float = 0.0
     several: bool = False
-    asked_s: float = 0.0
+    verdict_at_s: float = 0.0
     hang: str = ""
     works: bool = False
     exited: bool = False
@@ -149,7 +149,7 @@ def next_step(state: State) -> Step:
         return _after_a_failure(state)
     if state.called or _round_is_due(state):
         return _begin()
-    if any(state.asked_s < due_s <= state.silence_s for due_s in _decisions(state)):
+    if any(state.verdict_at_s < due_s <= state.silence_s for due_s in _decisions(state)):
         return Step(act=Act.LOOK)
     if state.silence_s >= WATCHED * state.limit_s and not state.works:
         return Step(act=Act.END, reason=state.limited, why=f"silent for {state.silence_s:.1f} s")

@@ -134,9 +134,9 @@ class TestLooker(Looker):
         """What to do next about a test; other processes than at the beginning are for another look."""
         if state.round_began_s is None:
             return next_look(state, rounds_left=1)
-        if state.hang and self.verdict is not None and not is_sure(self.verdict, self.trial, state.asked_s):
+        if state.hang and self.verdict is not None and not is_sure(self.verdict, self.trial, state.verdict_at_s):
             state = replace(state, hang="")
-        is_late = state.asked_s >= WATCHED * state.limit_s
+        is_late = state.verdict_at_s >= WATCHED * state.limit_s
         if is_late and state.round_is_over:
             self._late += 1
             if not state.works or self._late >= LATE_ROUNDS:

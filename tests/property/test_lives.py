@@ -36,7 +36,7 @@ from harness.core.outcome import Ending, Outcome, StopReason
 from harness.core.point import Point
 from harness.core.trial import Budget, Limit, Trial
 from harness.core.verdict import Case, Kind
-from harness.observe.runner import HEARD, never_ends
+from harness.observe.runner import RECORDERS_AT, never_ends
 from harness.observe.watch import ROUND, Act, State, next_step
 from harness.reading import pace
 from harness.reading.pace import WATCHED
@@ -284,7 +284,7 @@ class Player:
     def play(self):
         """The silence at which it is called a hang, and the verdict; None where it never is."""
         over_s = self.ends[-1]
-        at_s, verdict, asked_s, began_s, position, rested_s = 0.0, None, 0.0, None, 0, 0.0
+        at_s, verdict, verdict_at_s, began_s, position, rested_s = 0.0, None, 0.0, None, 0, 0.0
         several = bool(self.life.ranks)
         last = self.marks[-1]
         training = len(self.life.steps) > 0
@@ -297,7 +297,8 @@ class Player:
                     age_s=self.began_s + at_s, silence_s=at_s, suspicious_s=suspicious_s,
                     limit_s=limit_s, limited=StopReason.STALL, total_s=TRIAL.budget.total.seconds,
                     due_s=due_s,
-                    round_began_s=began_s, position=position, rested_s=rested_s, several=several, asked_s=asked_s,
+                    round_began_s=began_s, position=position, rested_s=rested_s, several=several,
+                    verdict_at_s=verdict_at_s,
                     hang=verdict.because if verdict is not None and never_ends(verdict) else "",
                 )
             )  # fmt: skip
@@ -318,8 +319,8 @@ class Player:
                 self.openings.clear()
             position, rested_s = min(position + 1, len(ROUND)), 0.0
             seen = len(self.stacks) > len(self.life.ranks or (0,)) or position >= len(ROUND)
-            if at_s < over_s and seen and (not several or position > HEARD):
-                asked_s, verdict = at_s, self.ask(at_s)
+            if at_s < over_s and seen and (not several or position > RECORDERS_AT):
+                verdict_at_s, verdict = at_s, self.ask(at_s)
         return None, verdict
 
     def doing(self, at_s):

@@ -69,15 +69,15 @@ class Devices:
         """Each reason why a source could not be used, once."""
         return tuple(self._failures.values())
 
-    def _keep(self, seen: DeviceSample) -> None:
-        for gpu in seen.gpus:
+    def _keep(self, sample: DeviceSample) -> None:
+        for gpu in sample.gpus:
             self._gpus.add(replace(gpu, id=f"gpu-{self._gpus.total + 1}"))
-        for item in (*seen.collectives, *seen.ras):
+        for item in (*sample.collectives, *sample.ras):
             self._dumped += 1
             if isinstance(item, CollectiveState):
                 self._collectives[item.rank] = replace(item, id=f"recorder-{self._dumped}")
             else:
                 self._ras = replace(item, id=f"ras-{self._dumped}")
-        for failure in seen.failures:
+        for failure in sample.failures:
             numbered = replace(failure, id=f"device-failure-{len(self._failures) + 1}")
             self._failures.setdefault((failure.source, failure.reason), numbered)

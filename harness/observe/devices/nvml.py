@@ -76,8 +76,8 @@ class Nvml:
     def _uuids(self) -> tuple[str, ...]:
         if not self._handles:
             self._open()
-        told = [self._ask(self._library.nvmlDeviceGetUUID, handle) or "" for handle in self._handles]
-        return tuple(text.decode() if isinstance(text, bytes) else text for text in told)
+        uuids = [self._ask(self._library.nvmlDeviceGetUUID, handle) or "" for handle in self._handles]
+        return tuple(text.decode() if isinstance(text, bytes) else text for text in uuids)
 
     def close(self) -> None:
         """Give the library's descriptors back; a driver that does not answer keeps them."""
@@ -191,12 +191,12 @@ def _bounded(work: Callable[[], T], *, limit_s: float) -> T:
     Raises:
         TimeoutError: it did not return in time; the thread is left to itself.
     """
-    done: list[T] = []
+    results: list[T] = []
     errors: list[BaseException] = []
 
     def run() -> None:
         try:
-            done.append(work())
+            results.append(work())
         except BaseException as error:  # noqa: BLE001 - handed to the caller below
             errors.append(error)
 
@@ -205,6 +205,6 @@ def _bounded(work: Callable[[], T], *, limit_s: float) -> T:
     thread.join(limit_s)
     if errors:
         raise errors[0]
-    if not done:
+    if not results:
         raise TimeoutError
-    return done[0]
+    return results[0]

@@ -13,7 +13,7 @@ from harness.observe.devices.plain_pickle import MAX_BYTES, load_plain
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-KEPT = 200
+MOST_OPERATIONS = 200
 """Operations that are kept of each rank, the last ones: enough to see the divergence and what came before it."""
 
 _TORCH_FILE = re.compile(r"(^|/)torch/|<frozen|(^|/)lib/python3\.\d+/(?!site-packages)")
@@ -27,7 +27,7 @@ def parse_recorder(data: bytes, *, t_s: float, rank: int, source: str) -> Collec
     """
     record = _json(data) if data.lstrip()[:1] == b"{" else load_plain(data)
     try:
-        rows = record.get("entries", [])[-KEPT:]
+        rows = record.get("entries", [])[-MOST_OPERATIONS:]
         entries = [_collective(row) for row in rows]
         backends = {str(row["profiling_name"]).partition(":")[0] for row in rows if ":" in str(row["profiling_name"])}
         groups = _groups(record.get("pg_config"), entries)
@@ -51,14 +51,14 @@ def _json(data: bytes) -> Any:
 
 
 def _collective(entry: Mapping[str, Any]) -> Collective:
-    backend, found, op = str(entry["profiling_name"]).partition(":")
+    backend, colon, op = str(entry["profiling_name"]).partition(":")
     is_p2p = bool(entry.get("is_p2p"))
     group = entry.get("process_group") or ("", "")
     done = bool(entry.get("retired")) or entry.get("state") == "completed"
     return Collective(
         group=str(group[0]),
         seq=int(entry["p2p_seq_id"] if is_p2p else entry["collective_seq_id"]),
-        op=op if found else backend,
+        op=op if colon else backend,
         sizes=tuple(tuple(int(n) for n in size) for size in entry.get("input_sizes") or ()),
         dtypes=tuple(str(kind) for kind in entry.get("input_dtypes") or ()),
         state=str(entry.get("state") or ""),
@@ -82,11 +82,11 @@ def _groups(
     """The ranks of each group; gloo's records name a lone group by an empty text, whatever its entries call it."""
     if not isinstance(config, dict):
         return ()
-    found = {str(name): _ranks(row) for name, row in config.items() if isinstance(row, dict)}
-    used = {op.group for op in entries}
-    if set(found) == {""} and len(used) == 1:
-        found = {next(iter(used)): found[""]}
-    return tuple(sorted((name, ranks) for name, ranks in found.items() if ranks))
+    members = {str(name): _ranks(row) for name, row in config.items() if isinstance(row, dict)}
+    names = {op.group for op in entries}
+    if set(members) == {""} and len(names) == 1:
+        members = {next(iter(names)): members[""]}
+    return tuple(sorted((name, ranks) for name, ranks in members.items() if ranks))
 
 
 def _ranks(row: Mapping[str, Any]) -> tuple[int, ...]:

@@ -80,21 +80,21 @@ class NcclRas:
 
     def _listening(self, port: int) -> set[str]:
         """The sockets of this machine that take connections on ``port``, as the kernel numbers them."""
-        found: set[str] = set()
+        inodes: set[str] = set()
         for table in ("tcp", "tcp6"):
             with suppress(FileNotFoundError):  # a kernel without this protocol
                 rows = (line.split() for line in (self._proc / "net" / table).read_text().splitlines()[1:])
-                found |= {row[9] for row in rows if row[3] == LISTENING and int(row[1].rpartition(":")[2], 16) == port}
-        return found
+                inodes |= {row[9] for row in rows if row[3] == LISTENING and int(row[1].rpartition(":")[2], 16) == port}
+        return inodes
 
     def _holds(self, pid: int, sockets: set[str]) -> bool:
         """Whether one of these sockets is ``pid``'s."""
-        found = False
+        holds = False
         with suppress(OSError):  # it ended
             for link in (self._proc / str(pid) / "fd").iterdir():
                 with suppress(OSError):  # closed meanwhile
-                    found = found or str(link.readlink()).removeprefix("socket:[").removesuffix("]") in sockets
-        return found
+                    holds = holds or str(link.readlink()).removeprefix("socket:[").removesuffix("]") in sockets
+        return holds
 
     def close(self) -> None:
         """Nothing is held open between two questions."""

@@ -53,24 +53,24 @@ class FlightRecorder:
         """The last operations of every rank that answers, and why the others did not."""
         if job.world < 2:
             return DeviceSample()
-        found: dict[int, CollectiveState] = {}
+        states: dict[int, CollectiveState] = {}
         reasons: dict[int, str] = {}
         for rank in range(job.world):
             if why := self._unable(rank, job):
                 reasons[rank] = why
                 continue
             try:
-                found[rank] = ask_server(job.trial_dir, rank, t_s=job.t_s)
+                states[rank] = ask_server(job.trial_dir, rank, t_s=job.t_s)
             except (OSError, ValueError, http.client.HTTPException) as error:
                 reasons[rank] = f"no answer on its server ({_short(error)})"
-        asked = [rank for rank in reasons if rank in job.ranks and not self._unable(rank, job)]
-        found |= self._by_pipe(job, asked, reasons)
+        by_pipe = [rank for rank in reasons if rank in job.ranks and not self._unable(rank, job)]
+        states |= self._by_pipe(job, by_pipe, reasons)
         failures = tuple(
             SourceFailure(id="", source=self.name, reason=f"rank {rank}: {reason}")
             for rank, reason in sorted(reasons.items())
-            if rank not in found
+            if rank not in states
         )
-        return DeviceSample(collectives=tuple(found[rank] for rank in sorted(found)), failures=failures)
+        return DeviceSample(collectives=tuple(states[rank] for rank in sorted(states)), failures=failures)
 
     def close(self) -> None:
         """Nothing is held open between two questions."""
@@ -94,7 +94,7 @@ class FlightRecorder:
             except OSError as error:
                 del waiting[rank]
                 reasons[rank] += f", and no pipe to ask through ({_short(error)})"
-        found: dict[int, CollectiveState] = {}
+        states: dict[int, CollectiveState] = {}
         until = self._clock.now() + PIPE_LIMIT_S
         while waiting and self._clock.now() < until:
             self._clock.sleep(_LOOK_EVERY_S)
@@ -103,14 +103,14 @@ class FlightRecorder:
                 if _written_ns(path) == before:
                     continue
                 try:
-                    found[rank] = parse_recorder(_read(path), t_s=job.t_s, rank=rank, source="pipe")
+                    states[rank] = parse_recorder(_read(path), t_s=job.t_s, rank=rank, source="pipe")
                 except ValueError as error:  # most likely it is still being written
                     reasons[rank] = f"its record cannot be read: {error}"
                 else:
                     del waiting[rank]
         for rank in waiting:
             reasons[rank] += f"; asked through its pipe, it wrote nothing within {PIPE_LIMIT_S:g} s"
-        return found
+        return states
 
 
 def ask_server(trial_dir: Path, rank: int, *, t_s: float) -> CollectiveState:

@@ -223,10 +223,10 @@ class _Stopwatch:
         since_s: float | None = None
         while not self._over.wait(self.EVERY_S):
             now_s = time.monotonic()
-            held = self._proc.state(self._pid) == "t"
-            if held and since_s is not None:
+            is_traced = self._proc.state(self._pid) == "t"
+            if is_traced and since_s is not None:
                 self.seconds += now_s - since_s
-            since_s = now_s if held else None
+            since_s = now_s if is_traced else None
 
 
 def _answer(dumper: subprocess.Popen[bytes], *, proc: Proc, limit_s: float) -> tuple[tuple[bytes, bytes] | None, float]:
@@ -245,7 +245,7 @@ def _answer(dumper: subprocess.Popen[bytes], *, proc: Proc, limit_s: float) -> t
 def _end(dumper: subprocess.Popen[bytes], *, pid: int, before: str, proc: Proc, waited_s: float) -> str:
     used_s = proc.cpu_s(dumper.pid)
     os.killpg(dumper.pid, signal.SIGKILL)
-    said = (
+    sentence = (
         f"no answer within {waited_s:g} s (process state {before[0]}; the dumper used {used_s:.1f} s of CPU); "
         "the dumper was killed"
     )
@@ -261,8 +261,8 @@ def _end(dumper: subprocess.Popen[bytes], *, pid: int, before: str, proc: Proc, 
     end.start()
     end.join(_END_LIMIT_S)
     if end.is_alive():
-        return f"{said} but did not end"
-    return f"{said} and had left the process stopped; it was continued" if continued.is_set() else said
+        return f"{sentence} but did not end"
+    return f"{sentence} and had left the process stopped; it was continued" if continued.is_set() else sentence
 
 
 def _let_on(pid: int, *, before: str, proc: Proc) -> bool:
@@ -282,9 +282,9 @@ def _let_on(pid: int, *, before: str, proc: Proc) -> bool:
 def why_refused(message: str, *, code: int, proc: Proc) -> str:
     """A dumper's error message in one line, with the kernel's setting when it was not allowed to look."""
     lines = [line.strip() for line in message.partition("Stack backtrace:")[0].splitlines()]
-    said = " / ".join(line for line in lines if line and line != "Caused by:") or "no message"
-    reason = f"exit {code}: {said[:400]}"
-    if any(word in said.lower() for word in ("permission", "not permitted", "ptrace")):
+    text = " / ".join(line for line in lines if line and line != "Caused by:") or "no message"
+    reason = f"exit {code}: {text[:400]}"
+    if any(word in text.lower() for word in ("permission", "not permitted", "ptrace")):
         scope = proc.ptrace_scope()
         setting = "no Yama on this kernel" if scope is None else f"kernel.yama.ptrace_scope = {scope}"
         return f"ptrace refused ({setting}); {reason}"

@@ -86,8 +86,8 @@ class Faulthandler:
         try:
             threads = parse_faulthandler(text, pid=pid)
         except ValueError:
-            sent = f"{_name(asks_by)} was sent, and nothing was printed within {self._limit_s:g} s"
-            reason = why_not or sent + (_GENTLE if asks_by == self._pair(pid)[0] else "")
+            sentence = f"{_name(asks_by)} was sent, and nothing was printed within {self._limit_s:g} s"
+            reason = why_not or sentence + (_GENTLE if asks_by == self._pair(pid)[0] else "")
             return SourceFailure(id=f"failure-{number}-{self.name}", source=self.name, reason=reason)
         return StackSample(
             id=f"stack-{number}",
@@ -110,13 +110,13 @@ class Faulthandler:
         if self._proc.state(pid) != "R" or self._why_not(pid, gently, path=path, native=False):
             return Inside()
         text = self._ask(pid, gently, path=path, limit_s=limit_s)
-        said = [line for line in text.splitlines() if line.startswith(INSIDE)]
+        lines = [line for line in text.splitlines() if line.startswith(INSIDE)]
         try:
-            told = json.loads(said[-1].removeprefix(INSIDE)) if said else {"positions": (), "values": ()}
+            mark = json.loads(lines[-1].removeprefix(INSIDE)) if lines else {"positions": (), "values": ()}
             return Inside(
                 ran=bool(text),
-                positions=tuple(from_json(Position, dict(zip(_FIELDS, row, strict=True))) for row in told["positions"]),
-                variables=tuple(Variables(int(n), own, shared) for n, own, shared in told["values"]),
+                positions=tuple(from_json(Position, dict(zip(_FIELDS, row, strict=True))) for row in mark["positions"]),
+                variables=tuple(Variables(int(n), own, shared) for n, own, shared in mark["values"]),
             )
         except (ValueError, TypeError, KeyError, JournalError):
             return Inside(ran=bool(text))
@@ -158,7 +158,7 @@ class Faulthandler:
 
         It is written line by line: on a busy machine the process may rest between two of them for as long as we do.
         """
-        seen = path.stat().st_size
+        offset = path.stat().st_size
         try:
             os.kill(pid, asks_by)
         except ProcessLookupError:
@@ -167,7 +167,7 @@ class Faulthandler:
         text = ""
         while self._clock.now() < until:
             self._clock.sleep(_LOOK_EVERY_S)
-            before, text = text, path.read_bytes()[seen:].decode(errors="replace")
+            before, text = text, path.read_bytes()[offset:].decode(errors="replace")
             if text == before and _ENDS.search(text):
                 break
         return text

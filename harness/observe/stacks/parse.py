@@ -40,14 +40,14 @@ def pyspy_locals(text: str) -> dict[tuple[int, int], dict[str, str]]:
 
     Frames are counted as :func:`parse_pyspy` counts them. A value that py-spy cannot spell is told by where it lies.
     """
-    found: dict[tuple[int, int], dict[str, str]] = {}
+    variables: dict[tuple[int, int], dict[str, str]] = {}
     for thread in json.loads(text):
         tid = int(thread["os_thread_id"] or thread["thread_id"])
         frames = [frame for frame in thread["frames"] if not str(frame["filename"]).endswith(_SHIM)]
         for index, frame in enumerate(frames):
             values = frame.get("locals") or ()
-            found[tid, index] = {str(v["name"]): str(v["repr"] or f"at {v['addr']}") for v in values}
-    return found
+            variables[tid, index] = {str(v["name"]): str(v["repr"] or f"at {v['addr']}") for v in values}
+    return variables
 
 
 def _pyspy_thread(thread: dict[str, Any]) -> ThreadStack:
@@ -97,12 +97,12 @@ def parse_pystack(text: str) -> tuple[ThreadStack, ...]:
 
 def _pystack_frame(match: re.Match[str]) -> Frame | None:
     """A frame of Python or of C; None for one inside the interpreter that tells nothing."""
-    language, file, line, said = match.groups()
+    language, file, line, name = match.groups()
     if language == "Python":
-        return Frame(function=said, file=file, line=int(line))
-    behind = _LIBRARY.search(said)
+        return Frame(function=name, file=file, line=int(line))
+    behind = _LIBRARY.search(name)
     library = behind["library"] if behind and behind["library"] else file
-    function = without_parameters(_LIBRARY.sub("", said))
+    function = without_parameters(_LIBRARY.sub("", name))
     if _INTERPRETER.search(library) and not _TELLING.search(function):
         return None
     return Frame(function=function, file=library if file == "???" else file, line=int(line), native=True)

@@ -41,8 +41,8 @@ class PySpy(Dumper):
 
     name = "py-spy"
 
-    def __init__(self, *, keeps_locals: bool = False, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, *, keeps_locals: bool = False, **options: Any) -> None:
+        super().__init__(**options)
         self._keeps_locals = keeps_locals
 
     def ask(self, tool: str, pid: int, *, native: bool) -> Dump:
@@ -64,37 +64,37 @@ class PySpy(Dumper):
         if not values:
             return sample
         frames = (frame for thread in sample.threads for frame in thread.frames)
-        kept = _own_locals(sample.threads, values) if self._keeps_locals else ()
-        return replace(sample, loops=loop_samples(sample, values, sources(sample.pid, frames)), variables=kept)
+        variables = _own_locals(sample.threads, values) if self._keeps_locals else ()
+        return replace(sample, loops=loop_samples(sample, values, sources(sample.pid, frames)), variables=variables)
 
 
 def _own_locals(
     threads: Iterable[ThreadStack], values: Mapping[tuple[int, int], Mapping[str, str]]
 ) -> tuple[FrameLocals, ...]:
     """The locals of each thread's innermost frames that are the program's own, without what every module has."""
-    found: list[FrameLocals] = []
+    rows: list[FrameLocals] = []
     for thread in threads:
         own = [depth for depth, frame in enumerate(thread.frames) if is_own(frame) and values.get((thread.tid, depth))]
         for depth in own[:MOST_FRAMES]:
-            known = [(name, value) for name, value in values[thread.tid, depth].items() if not name.startswith("__")]
-            shown = tuple((name, value[:LONGEST_LOCAL]) for name, value in known[:MOST_LOCALS])
-            if shown:
-                found.append(FrameLocals(tid=thread.tid, depth=depth, locals=shown))
-    return tuple(found)
+            pairs = [(name, value) for name, value in values[thread.tid, depth].items() if not name.startswith("__")]
+            variables = tuple((name, value[:LONGEST_LOCAL]) for name, value in pairs[:MOST_LOCALS])
+            if variables:
+                rows.append(FrameLocals(tid=thread.tid, depth=depth, locals=variables))
+    return tuple(rows)
 
 
 def sources(pid: int, frames: Iterable[Frame]) -> dict[str, str]:
     """The source of the files that these frames of ``pid`` are in, as that process sees them; torch's are left out."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for frame in frames:
         torchs = package(frame) in _TORCH and not frame.file.endswith(_CONTAINERS)
-        if frame.native or frame.file in found or is_stdlib(frame) or torchs:
+        if frame.native or frame.file in texts or is_stdlib(frame) or torchs:
             continue
         folder = f"/proc/{pid}/root" if frame.file.startswith("/") else f"/proc/{pid}/cwd/"
         text = _source(folder + frame.file)
         if text:
-            found[frame.file] = text
-    return found
+            texts[frame.file] = text
+    return texts
 
 
 def _source(path: str) -> str:

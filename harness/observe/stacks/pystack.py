@@ -26,8 +26,8 @@ class PyStack(Dumper):
 
     name = "pystack"
 
-    def __init__(self, *, every_thread: bool = False, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, *, every_thread: bool = False, **options: Any) -> None:
+        super().__init__(**options)
         self._every_thread = every_thread
 
     def ask(self, tool: str, pid: int, *, native: bool) -> Dump:

@@ -32,7 +32,7 @@ def load_sources(
     Raises:
         UnknownNameError: a name that is not in the table.
     """
-    asked = {"py-spy": {"keeps_locals": True}} if keeps_locals else {}
+    options = {"py-spy": {"keeps_locals": True}} if keeps_locals else {}
     return tuple(
-        STACK_SOURCES.load(name)(**asked.get(name, {}), **all_of_them) for name in (names or STACK_SOURCES.names())
+        STACK_SOURCES.load(name)(**options.get(name, {}), **all_of_them) for name in (names or STACK_SOURCES.names())
     )

@@ -28,7 +28,7 @@ from harness.core.evidence import SourceFailure
 from harness.core.ports import DeviceSample, WatchedJob
 from harness.observe.devices.devices import Devices
 from harness.observe.devices.nvml import Nvml
-from harness.observe.devices.parse_recorder import KEPT, parse_recorder
+from harness.observe.devices.parse_recorder import MOST_OPERATIONS, parse_recorder
 from harness.observe.devices.plain_pickle import load_plain
 from harness.observe.devices.ras import NcclRas, parse_ras
 from harness.observe.devices.recorder import FlightRecorder
@@ -157,9 +157,9 @@ def test_an_nccl_record_says_which_line_of_the_program_called():
 
 
 def test_only_the_last_operations_are_kept():
-    state = held(0, *(entry(seq) for seq in range(1, KEPT + 50)))
-    assert len(state.collectives) == KEPT
-    assert state.collectives[-1].seq == KEPT + 49
+    state = held(0, *(entry(seq) for seq in range(1, MOST_OPERATIONS + 50)))
+    assert len(state.collectives) == MOST_OPERATIONS
+    assert state.collectives[-1].seq == MOST_OPERATIONS + 49
 
 
 @pytest.mark.parametrize("data", [b"{}x", b"[]", b'{"entries": [{}]}', b"\x80\x04]\x94.", b""])

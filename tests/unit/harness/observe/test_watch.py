@@ -27,8 +27,8 @@ def silence(*, until_s=1000.0, works=lambda s: False, hang=lambda s: "", **facts
             state,
             age_s=state.age_s if not done and at_s == 0.0 else facts.get("age_s", 0.0) + at_s,
             silence_s=at_s,
-            works=works(state.asked_s),
-            hang=hang(state.asked_s),
+            works=works(state.verdict_at_s),
+            hang=hang(state.verdict_at_s),
         )
         step = next_step(state)
         if step.act is Act.END:
@@ -42,8 +42,8 @@ def silence(*, until_s=1000.0, works=lambda s: False, hang=lambda s: "", **facts
             state = replace(state, round_began_s=at_s, position=0, time_is_up=up)
         done.append((at_s, step))
         at_s += DUMP_S if step.act is Act.DUMP else 0.0
-        asked_s = at_s if step.act is not Act.RECORDERS else state.asked_s
-        state = replace(state, position=min(state.position + 1, len(ROUND)), rested_s=0.0, asked_s=asked_s)
+        verdict_at_s = at_s if step.act is not Act.RECORDERS else state.verdict_at_s
+        state = replace(state, position=min(state.position + 1, len(ROUND)), rested_s=0.0, verdict_at_s=verdict_at_s)
     return done, None
 
 
@@ -90,12 +90,12 @@ def test_what_is_known_by_nobody_to_move_is_ended_after_four_limits_and_never_be
 
 
 def test_what_the_rules_see_at_work_is_left_to_the_total_limit():
-    _, end = silence(works=lambda asked_s: asked_s > 0)
+    _, end = silence(works=lambda verdict_at_s: verdict_at_s > 0)
     assert end.reason is StopReason.TOTAL
 
 
 def test_a_hang_is_ended_at_the_next_step_with_what_the_rules_say():
-    done, end = silence(hang=lambda asked_s: "rank 1 waits for itself" if asked_s > 5.0 else "")
+    done, end = silence(hang=lambda verdict_at_s: "rank 1 waits for itself" if verdict_at_s > 5.0 else "")
     assert (end.reason, end.why) == (StopReason.CERTAIN, "rank 1 waits for itself")
     assert done[-1][0] < 7.0
 
@@ -123,9 +123,9 @@ def test_a_total_limit_below_the_other_limits_still_ends_with_a_round():
 
 
 def test_the_rules_are_asked_again_when_a_decision_falls_due():
-    state = replace(QUIET, silence_s=60.5, due_s=(60.0,), round_began_s=56.0, position=len(ROUND), asked_s=59.9)
+    state = replace(QUIET, silence_s=60.5, due_s=(60.0,), round_began_s=56.0, position=len(ROUND), verdict_at_s=59.9)
     assert next_step(state).act is Act.LOOK
-    assert next_step(replace(state, asked_s=60.5)).act is Act.SLEEP
+    assert next_step(replace(state, verdict_at_s=60.5)).act is Act.SLEEP
 
 
 @pytest.mark.parametrize(("several", "natives"), [(False, [False, False, False]), (True, [False, True, True])])
