@@ -29,8 +29,8 @@ def is_asked_for(path: Path, config: pytest.Config) -> bool:
     A cell may be an hour on eight GPUs; ``pytest`` without arguments runs none.
     """
     start = config.invocation_params.dir
-    named = {(start / str(word).partition("::")[0]).resolve() for word in config.invocation_params.args}
-    if not {path.resolve(), path.parent.resolve()} & (named - {config.rootpath.resolve()}):
+    paths = {(start / str(word).partition("::")[0]).resolve() for word in config.invocation_params.args}
+    if not {path.resolve(), path.parent.resolve()} & (paths - {config.rootpath.resolve()}):
         return False
     text = path.read_text(encoding="utf-8", errors="replace")
     return all(key.search(text) for key in _KEYS)
@@ -41,29 +41,29 @@ class CollectedMatrix(pytest.File):
 
     def collect(self) -> Iterator[CellItem]:
         """Its planned cells."""
-        done = ask("matrix", "show", "--json", str(self.path))
-        if done.returncode:
-            raise self.CollectError(done.stderr.strip())
-        for cell in json.loads(done.stdout)["cells"]:
+        process = ask("matrix", "show", "--json", str(self.path))
+        if process.returncode:
+            raise self.CollectError(process.stderr.strip())
+        for cell in json.loads(process.stdout)["cells"]:
             yield CellItem.from_parent(self, name=cell["id"], expected=cell["expected"])
 
 
 class CellItem(pytest.Item):
     """One cell, held against what its file expects of it."""
 
-    def __init__(self, *, expected: str | None, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, *, expected: str | None, **options: Any) -> None:
+        super().__init__(**options)
         self.expected = expected or "PASS"
         self.add_marker(pytest.mark.hang_guard(off=True))  # its program is watched already
 
     def runtest(self) -> None:
         """Run it; skipped where it told nothing, because the machine or a budget was in the way."""
-        done = ask("matrix", "run", str(self.path), "--cell", self.name)
-        self.add_report_section("call", "nsa-harness", f"{done.stdout}{done.stderr}")
-        if done.returncode in (BUDGET, NOTHING, INFRA):
-            pytest.skip(f"not told: {last_line(done.stderr) or last_line(done.stdout)}")
-        if done.returncode:
-            raise OtherwiseError(done.stdout.strip() or done.stderr.strip())
+        process = ask("matrix", "run", str(self.path), "--cell", self.name)
+        self.add_report_section("call", "nsa-harness", f"{process.stdout}{process.stderr}")
+        if process.returncode in (BUDGET, NOTHING, INFRA):
+            pytest.skip(f"not told: {last_line(process.stderr) or last_line(process.stdout)}")
+        if process.returncode:
+            raise OtherwiseError(process.stdout.strip() or process.stderr.strip())
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """What the run says, without our own frames."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.pytest_plugin.guarded import summarise
-from harness.pytest_plugin.place import EXIT, read_told
+from harness.pytest_plugin.place import EXIT, read_notice
 
 ENDS_S = 180.0
 """So long a worker has to end. xdist gives it ten seconds; on a busy machine a look at what it waits for takes more."""
@@ -33,17 +33,17 @@ class Controller:
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport, sched: Any) -> None:
         """A worker was ended because its test hung: that is the failure, not that the worker is gone."""
         worker = report.node.gateway.id  # pyright: ignore[reportAttributeAccessIssue] - xdist's
-        told = read_told(self.folder / f"{worker}.told") if self.folder else None
-        if told is not None and told.nodeid == crashitem:
+        notice = read_notice(self.folder / f"{worker}.told") if self.folder else None
+        if notice is not None and notice.nodeid == crashitem:
             # xdist gives up after four crashes for each worker (--max-worker-restart); this is none.
             session: Any = self.config.pluginmanager.get_plugin("dsession")
             session._failed_nodes_count -= 1
-            report.longrepr = told.text
+            report.longrepr = notice.text
             report.when = "call"
             file, _, test = crashitem.partition("::")
             report.location = (file, None, test.replace("::", "."))
-            report.duration = told.seconds
-            report.user_properties += told.properties
+            report.duration = notice.seconds
+            report.user_properties += notice.properties
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -54,18 +54,18 @@ class Controller:
         if exitstatus != pytest.ExitCode.INTERRUPTED:
             nodes.EXIT_TIMEOUT = ENDS_S
         nodes.teardown_nodes()
-        for told in filter(None, map(read_told, sorted(self.folder.glob("*.told")))):
-            if told.phase != EXIT:
+        for notice in filter(None, map(read_notice, sorted(self.folder.glob("*.told")))):
+            if notice.phase != EXIT:
                 continue
             report = pytest.TestReport(
-                nodeid=told.nodeid,
-                location=(told.nodeid.partition("::")[0], None, told.nodeid),
+                nodeid=notice.nodeid,
+                location=(notice.nodeid.partition("::")[0], None, notice.nodeid),
                 keywords={},
                 outcome="failed",
-                longrepr=told.text,
+                longrepr=notice.text,
                 when="teardown",
-                duration=told.seconds,
-                user_properties=told.properties,
+                duration=notice.seconds,
+                user_properties=notice.properties,
             )
             self.config.hook.pytest_runtest_logreport(report=report)
             if exitstatus == pytest.ExitCode.OK:

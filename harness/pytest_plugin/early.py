@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, Any, Any]:
     """Before output is captured and the project's own code is loaded."""
-    given = early_config.known_args_namespace.hang_guard
-    if early_config.getini("hang_guard") if given is None else given:
+    option = early_config.known_args_namespace.hang_guard
+    if early_config.getini("hang_guard") if option is None else option:
         from harness.pytest_plugin import keeper
 
         if keeper.can_keep(early_config):

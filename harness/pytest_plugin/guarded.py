@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from harness.pytest_plugin import keeper
-from harness.pytest_plugin.place import EXIT, SIGNAL, RunningTest, StateFile, read_told, ticks_now
+from harness.pytest_plugin.place import EXIT, SIGNAL, RunningTest, StateFile, read_notice, ticks_now
 from harness.pytest_plugin.start import python
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ class GuardedTests:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.worker: dict[str, Any] | None = getattr(config, "workerinput", None)
-        given = config.getoption("hang_guard")
-        self.all = bool(config.getini("hang_guard") if given is None else given)
+        option = config.getoption("hang_guard")
+        self.all = bool(config.getini("hang_guard") if option is None else option)
         self.after_s, self.stall_s = _seconds(config, "hang_guard_after"), _seconds(config, "hang_guard_stall")
-        self.kept = None if self.worker else keeper.take()
+        self.session_folder = None if self.worker else keeper.take()
         self.folder: Path | None = None
         self.name = str(self.worker["workerid"]) if self.worker else keeper.NAME
         self.file: StateFile | None = None
@@ -48,7 +48,7 @@ class GuardedTests:
         self.dumps_later = float(config.getini("faulthandler_timeout") or 0.0) > 0.0
         self.threads: frozenset[int] = frozenset()
         self.started = WeakKeyDictionary(dict.fromkeys(threading.enumerate(), ""))
-        self.noted: dict[str, str] = {}
+        self.owners: dict[str, str] = {}
         self.watchdog = 0
         self.now = RunningTest()
         self.seq = self.answered = self.failed = 0
@@ -66,30 +66,30 @@ class GuardedTests:
             self._start()
 
     def _start(self) -> None:
-        shared = self.worker.get("nsa_hang_guard") if self.worker else self.kept
+        shared = self.worker.get("nsa_hang_guard") if self.worker else self.session_folder
         self.folder = Path(shared or tempfile.mkdtemp(prefix="nsa-hang-guard-"))
         if self.worker:
             os.register_at_fork(after_in_child=lambda: _let_go(self.config))
         self.file = StateFile(self.folder / f"{self.name}.state")
         self.file.write(self.now)
         if threading.current_thread() is threading.main_thread():
-            self.before = signal.signal(SIGNAL, self._told)
+            self.before = signal.signal(SIGNAL, self._on_hang)
         settings = {
             "pid": os.getpid(),
             "worker": self.worker is not None,
-            "kept": self.kept is not None,
+            "kept": self.session_folder is not None,
             "cwd": str(self.config.invocation_params.dir),
             "again": ["python", "-m", "pytest", "--hang-guard"],
         }
         (self.folder / f"{self.name}.json").write_text(json.dumps(settings))
-        if self.kept is not None:
-            if reports := keeper.read_reports(self.kept):
+        if self.session_folder is not None:
+            if reports := keeper.read_reports(self.session_folder):
                 earlier = keeper.EarlierReports(self.config, reports)
                 self.earlier = set(earlier.reports)
                 self.config.pluginmanager.register(earlier, "hang-guard-earlier")
-            self.reports = (self.kept / f"{self.name}.reports").open("a")
+            self.reports = (self.session_folder / f"{self.name}.reports").open("a")
         # Of a worker, standard output is xdist's own channel; where the session is kept, others speak.
-        out = subprocess.DEVNULL if self.worker or self.kept else None
+        out = subprocess.DEVNULL if self.worker or self.session_folder else None
         self.waiter = subprocess.Popen(
             python("waiter", self.folder, self.name, light=True),
             stdin=subprocess.DEVNULL,
@@ -159,12 +159,12 @@ class GuardedTests:
         """Whose each thread is, and who is to know, outside, for which of them Python will wait."""
         for thread in threading.enumerate():
             self.started.setdefault(thread, nodeid)
-        left = {str(thread.native_id): self.started[thread] for thread in self._left()}
-        if left != self.noted and self.folder is not None:
-            self.noted = left
-            (self.folder / f"{self.name}.left").write_text(json.dumps(left))
+        owners = {str(thread.native_id): self.started[thread] for thread in self._test_threads()}
+        if owners != self.owners and self.folder is not None:
+            self.owners = owners
+            (self.folder / f"{self.name}.left").write_text(json.dumps(owners))
 
-    def _left(self) -> list[threading.Thread]:
+    def _test_threads(self) -> list[threading.Thread]:
         """Threads that tests left, for which Python waits before its process ends."""
         return [thread for thread in threading.enumerate() if not thread.daemon and self.started.get(thread)]
 
@@ -199,30 +199,30 @@ class GuardedTests:
 
     # -- a hang
 
-    def _told(self, number: int, frame: FrameType | None) -> None:
+    def _on_hang(self, number: int, frame: FrameType | None) -> None:
         """The waiter says that what runs hangs: fail it here and now."""
         self.answered += 1
-        told = read_told(self.folder / f"{self.name}.told") if self.folder else None
-        hangs = told is not None and told.seq == self.now.seq and self.now.seq > 0
+        notice = read_notice(self.folder / f"{self.name}.told") if self.folder else None
+        hangs = notice is not None and notice.seq == self.now.seq and self.now.seq > 0
         self.now = replace(self.now, answered=self.answered)
         self._say()
-        if told is None or not hangs:
+        if notice is None or not hangs:
             return
         if self.now.phase == EXIT:
-            sys.__stderr__.write(f"\n{told.text}\n") if sys.__stderr__ else None
+            sys.__stderr__.write(f"\n{notice.text}\n") if sys.__stderr__ else None
             _flush()
             os._exit(self.status)
         if self.now.alarm_s and not _is_pytest_timeout(signal.getsignal(signal.SIGALRM)):
             return  # the test has set an alarm of its own since: it may wake by that
         self.failed += 1
-        pytest.fail(told.text, pytrace=False)
+        pytest.fail(notice.text, pytrace=False)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
         """The verdict and the report of a test that hung are properties of it."""
-        told = read_told(self.folder / f"{self.name}.told") if self.failed and self.folder else None
-        if told is not None and told.nodeid == item.nodeid and told.phase == call.when and call.excinfo:
-            item.user_properties += told.properties
+        notice = read_notice(self.folder / f"{self.name}.told") if self.failed and self.folder else None
+        if notice is not None and notice.nodeid == item.nodeid and notice.phase == call.when and call.excinfo:
+            item.user_properties += notice.properties
         return (yield)
 
     # -- the end
@@ -249,8 +249,8 @@ class GuardedTests:
             return
         if self.reports is not None:
             self.reports.close()
-        left = self._left()
-        if self.kept is not None or self.failed or (self.worker and left):
+        threads = self._test_threads()
+        if self.session_folder is not None or self.failed or (self.worker and threads):
             if not self.worker:
                 self._end()
             self.waiter.returncode = 0  # it goes after us: nobody here is to wait for it
@@ -265,16 +265,16 @@ class GuardedTests:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _end(self) -> None:
-        left = self._left()
-        if self.worker and not left:
+        threads = self._test_threads()
+        if self.worker and not threads:
             return
-        nodeid = self.started[left[0]] if left else keeper.END
+        nodeid = self.started[threads[0]] if threads else keeper.END
         self._begin(EXIT, nodeid=nodeid, path="", after_s=min(self.after_s, 2.0), stall_s=self.stall_s)
 
 
 def _seconds(config: pytest.Config, name: str) -> float:
-    given = config.getoption(name)
-    return float(config.getini(name) if given is None else given)
+    option = config.getoption(name)
+    return float(config.getini(name) if option is None else option)
 
 
 def _let_go(config: pytest.Config) -> None:

@@ -25,17 +25,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.pytest_plugin.place import EXIT, StateFile, read_told
+from harness.pytest_plugin.place import EXIT, StateFile, read_notice
 
 if TYPE_CHECKING:
     import pytest
 
     from harness.pytest_plugin.place import RunningTest
 
-_kept: Path | None = None
+_session_folder: Path | None = None
 """In the process that runs a kept session: the folder of the session. None in all others."""
 
-_taken = False
+_has_begun = False
 """Whether the session of this process has begun."""
 
 NAME = "main"
@@ -44,26 +44,26 @@ NAME = "main"
 END = "the end of the session"
 """What is said to hang when the session does not end and no test is known to be at fault."""
 
-MEANT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+SESSION_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that are for the whole session, and not for the test that runs: handed on, and not gone on from."""
 
-HEARD = (*MEANT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD)
+SIGNALS = (*SESSION_SIGNALS, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD)
 
 
 def can_keep(config: pytest.Config) -> bool:
     """Whether this process is pytest's own, has one thread, and is to run the tests itself."""
-    known = config.known_args_namespace
-    elsewhere = getattr(known, "numprocesses", None) or getattr(known, "tx", None)
-    shows = known.usepdb or known.collectonly or known.help or known.version
+    options = config.known_args_namespace
+    elsewhere = getattr(options, "numprocesses", None) or getattr(options, "tx", None)
+    shows = options.usepdb or options.collectonly or options.help or options.version
     of_pytest = list(config.invocation_params.args) == sys.argv[1:] and not _is_of_xdist()
     alone = len(list(Path("/proc/self/task").iterdir())) == 1 and threading.active_count() == 1
-    return _kept is None and of_pytest and alone and not elsewhere and not shows
+    return _session_folder is None and of_pytest and alone and not elsewhere and not shows
 
 
 def take() -> Path | None:
     """The folder of the session that this process was forked for; None for a session that a test begins in it."""
-    global _taken
-    folder, _taken = None if _taken else _kept, True
+    global _has_begun
+    folder, _has_begun = None if _has_begun else _session_folder, True
     return folder
 
 
@@ -78,9 +78,9 @@ def keep() -> None:
     """Come back in a process that is to run the session; this one ends as that one does, or as the last after it."""
     from harness.launch.prctl import die_with_parent
 
-    global _kept
+    global _session_folder
     folder, keeper = Path(tempfile.mkdtemp(prefix="nsa-hang-guard-")), os.getpid()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     while True:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
@@ -88,7 +88,7 @@ def keep() -> None:
         if pid == 0:
             die_with_parent(signal.SIGKILL, parent=keeper)
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            _kept = folder
+            _session_folder = folder
             return
         status = _wait(pid)
         if not _goes_on(folder, status):
@@ -98,27 +98,27 @@ def keep() -> None:
 def _wait(pid: int) -> int:
     """How the process ends; meanwhile it is handed the signals that are for it."""
     while True:
-        told = signal.sigwaitinfo(HEARD)
-        if told.si_signo == signal.SIGCHLD:
+        siginfo = signal.sigwaitinfo(SIGNALS)
+        if siginfo.si_signo == signal.SIGCHLD:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 return status
-        elif told.si_code <= 0:  # a process sent it: what a terminal sends, all of its processes are sent
+        elif siginfo.si_code <= 0:  # a process sent it: what a terminal sends, all of its processes are sent
             with suppress(ProcessLookupError):
-                os.kill(pid, told.si_signo)
+                os.kill(pid, siginfo.si_signo)
 
 
 def _goes_on(folder: Path, status: int) -> bool:
     """Whether tests may be left; the one that its process ended in is failed then, for the next to tell."""
-    state, told = _state(folder), read_told(folder / f"{NAME}.told")
-    told = told if told is not None and told.seq == state.seq else None
-    meant = os.WIFSIGNALED(status) and os.WTERMSIG(status) in MEANT
-    if not state.seq or meant or (state.phase == EXIT and (told is None or told.nodeid == END)):
+    state, notice = _state(folder), read_notice(folder / f"{NAME}.told")
+    notice = notice if notice is not None and notice.seq == state.seq else None
+    is_for_session = os.WIFSIGNALED(status) and os.WTERMSIG(status) in SESSION_SIGNALS
+    if not state.seq or is_for_session or (state.phase == EXIT and (notice is None or notice.nodeid == END)):
         return False
-    if told is not None:
-        state = replace(state, nodeid=told.nodeid)
-        _fail(folder, state, text=told.text, seconds=told.seconds, properties=told.properties)
-        how = told.text.partition("\n")[0]
+    if notice is not None:
+        state = replace(state, nodeid=notice.nodeid)
+        _fail(folder, state, text=notice.text, seconds=notice.seconds, properties=notice.properties)
+        how = notice.text.partition("\n")[0]
     else:
         how = f"the process of the test ended: {_ending(status)}"
         _fail(folder, state, text=how, seconds=0.0, properties=[])
@@ -146,8 +146,8 @@ def _fail(folder: Path, state: RunningTest, *, text: str, seconds: float, proper
     """Keep the failure of the test that ran, as it would have reported it."""
     from _pytest.reports import TestReport, pytest_report_to_serializable
 
-    told = (report["location"] for report in read_reports(folder) if report["nodeid"] == state.nodeid)
-    file, line, name = next(told, (state.nodeid.partition("::")[0], None, state.nodeid))
+    places = (report["location"] for report in read_reports(folder) if report["nodeid"] == state.nodeid)
+    file, line, name = next(places, (state.nodeid.partition("::")[0], None, state.nodeid))
     when = "teardown" if state.phase == EXIT else state.phase
     failed: dict[str, Any] = {"outcome": "failed", "longrepr": text, "when": when, "duration": seconds}
     ended: dict[str, Any] = {"outcome": "passed", "longrepr": None, "when": "teardown"}
@@ -165,20 +165,20 @@ def _fail(folder: Path, state: RunningTest, *, text: str, seconds: float, proper
 
 def read_reports(folder: Path) -> list[dict[str, Any]]:
     """What the tests so far have reported; of what the last process was just writing, nothing."""
-    found: list[dict[str, Any]] = []
+    reports: list[dict[str, Any]] = []
     with suppress(FileNotFoundError):
         for line in (folder / f"{NAME}.reports").read_text().splitlines():
             with suppress(ValueError):
-                found.append(json.loads(line))
-    return found
+                reports.append(json.loads(line))
+    return reports
 
 
 def _end_as(status: int, folder: Path) -> None:
     """End as the session did; one that could not end, with its own exit status, or 1 where all tests had passed."""
-    state, told = _state(folder), read_told(folder / f"{NAME}.told")
+    state, notice = _state(folder), read_notice(folder / f"{NAME}.told")
     code = os.waitstatus_to_exitcode(status)
-    if told is not None and told.seq == state.seq and told.nodeid == END:
-        sys.stdout.write(f"\n{told.text}\n")
+    if notice is not None and notice.seq == state.seq and notice.nodeid == END:
+        sys.stdout.write(f"\n{notice.text}\n")
         code = max(state.status, 1)
     sys.stdout.flush()
     shutil.rmtree(folder, ignore_errors=True)

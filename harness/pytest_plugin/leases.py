@@ -44,17 +44,17 @@ def gpus() -> Iterator[Callable[[int], LeasedGpus]]:
     from harness.observe.neighbours import visible_gpus
     from harness.settings import Settings
 
-    asked: list[int] = []
-    with ExitStack() as held:
+    requests: list[int] = []
+    with ExitStack() as stack:
 
         def take(n: int) -> LeasedGpus:
-            asked.append(n)
-            if len(asked) > 1:
+            requests.append(n)
+            if len(requests) > 1:
                 raise RuntimeError("gpus(n) may be called once in a test: ask for all that it needs at once")
             visible = visible_gpus(dict(Settings.read().whole_env))
             if n > len(visible):
                 pytest.skip(f"needs {n} GPUs, {len(visible)} are visible here")
-            claim = held.enter_context(_claims().gpus(n, among=visible))
+            claim = stack.enter_context(_claims().gpus(n, among=visible))
             return LeasedGpus(names=claim.names, devices=tuple(f"cuda:{visible.index(name)}" for name in claim.names))
 
         yield take
@@ -63,10 +63,10 @@ def gpus() -> Iterator[Callable[[int], LeasedGpus]]:
 @pytest.fixture
 def ports() -> Iterator[Callable[[int], tuple[int, ...]]]:
     """``ports(n)``: TCP ports on which nobody listens, and that no other test of this machine gets meanwhile."""
-    with ExitStack() as held:
+    with ExitStack() as stack:
 
         def take(n: int) -> tuple[int, ...]:
-            return tuple(map(int, held.enter_context(_claims().ports(n)).names))
+            return tuple(map(int, stack.enter_context(_claims().ports(n)).names))
 
         yield take
 

@@ -77,17 +77,17 @@ class Below(ProcTree):
 
     def __init__(self, root: int, *, without: int) -> None:
         super().__init__()
-        self._known, self._without = {root}, without
+        self._pids, self._without = {root}, without
 
     def get(self, pid: int) -> Member | None:
         """The process ``pid``, if it is of the session."""
-        return super().get(pid) if pid in self._known else None
+        return super().get(pid) if pid in self._pids else None
 
     def children(self, pid: int) -> Iterable[int]:
         """Its children, if it is of the session."""
-        found = [child for child in super().children(pid) if child != self._without] if pid in self._known else []
-        self._known.update(found)
-        return found
+        pids = [child for child in super().children(pid) if child != self._without] if pid in self._pids else []
+        self._pids.update(pids)
+        return pids
 
 
 class BeforeTheAlarm(Proc):
@@ -112,22 +112,22 @@ class TestLooker(Looker):
 
     __test__ = False
 
-    def __init__(self, *, alarm: bool, watchdog: int, others: Callable[[], bool], tree: Tree, **given: Any) -> None:
+    def __init__(self, *, alarm: bool, watchdog: int, others: Callable[[], bool], tree: Tree, **options: Any) -> None:
         self._alarm, self._watchdog, self._others, self._tree = alarm, watchdog, others, tree
-        self.met_others, self._late = False, 0
-        super().__init__(tree=tree, **given)
+        self.has_others, self._late = False, 0
+        super().__init__(tree=tree, **options)
 
     def evidence(self, **facts: Any) -> Evidence:
         """What was seen of the test."""
-        seen = super().evidence(**facts)
-        patient = seen.silence_s >= WATCHED * self.trial.budget.stall.seconds
-        forked = self._forked(seen) if self._alarm and patient else frozenset[int]()
-        return of_the_test(seen, alarm=self._alarm, watchdog=self._watchdog, forked=forked)
+        evidence = super().evidence(**facts)
+        patient = evidence.silence_s >= WATCHED * self.trial.budget.stall.seconds
+        forked = self._forked(evidence) if self._alarm and patient else frozenset[int]()
+        return of_the_test(evidence, alarm=self._alarm, watchdog=self._watchdog, forked=forked)
 
-    def _forked(self, seen: Evidence) -> frozenset[int]:
+    def _forked(self, evidence: Evidence) -> frozenset[int]:
         """The processes that have the command line of the one that runs the tests: its forks, and theirs."""
-        members = [self._tree.get(pid) for pid in {look.pid for look in seen.processes}]
-        argv = next((m.argv for m in members if m is not None and m.pid == seen.main), "")
+        members = [self._tree.get(pid) for pid in {look.pid for look in evidence.processes}]
+        argv = next((m.argv for m in members if m is not None and m.pid == evidence.main), "")
         return frozenset(m.pid for m in members if m is not None and argv and m.argv == argv)
 
     def next(self, state: State) -> Step:
@@ -144,8 +144,8 @@ class TestLooker(Looker):
             step = Step(act=Act.LOOK, begins=True)
         else:  # a late round asks for native frames, too
             step = next_step(replace(state, time_is_up=is_late))
-        self.met_others = step.begins and self._others()
-        return Step(act=Act.END, reason=StopReason.CERTAIN) if self.met_others else step
+        self.has_others = step.begins and self._others()
+        return Step(act=Act.END, reason=StopReason.CERTAIN) if self.has_others else step
 
 
 def is_sure(verdict: Verdict, trial: Trial, silence_s: float) -> bool:
@@ -199,7 +199,7 @@ class SessionLook:
         self.machine, self.code = describe(), code_fingerprint()
         self.pid, self.job = pid, find_job(pid, tree=self.tree)
         self.root, self.printed = self.tree.get(pid), _printed(pid)
-        self.started_at, self.met_others = self.clock.wall(), False
+        self.started_at, self.has_others = self.clock.wall(), False
 
     def trial(self) -> Trial:
         """What is watched, as a trial with the patience of ``run`` and without a limit of time."""
@@ -229,7 +229,7 @@ class SessionLook:
         from harness.observe.runner import Eyes
         from harness.observe.stacks.table import load_sources
 
-        seen = BeforeTheAlarm(pid=self.pid, rings_s=self.state.alarm_s, clock=self.clock)
+        proc = BeforeTheAlarm(pid=self.pid, rings_s=self.state.alarm_s, clock=self.clock)
         self.path.with_suffix(".look").mkdir(exist_ok=True)
         looker = TestLooker(
             alarm=bool(self.state.alarm_s),
@@ -240,13 +240,13 @@ class SessionLook:
             trial=self.trial(),
             folder=self.path.with_suffix(".look"),
             clock=self.clock,
-            eyes=Eyes(sources=load_sources(("py-spy", "pystack"), proc=seen), devices=load_devices(), view=Proc()),
+            eyes=Eyes(sources=load_sources(("py-spy", "pystack"), proc=proc), devices=load_devices(), view=Proc()),
             is_same=is_same,
             judge=self.judge,
             tree=self.tree,
         )
         outcome, evidence = looker.run()
-        self.met_others = looker.met_others
+        self.has_others = looker.has_others
         return outcome, evidence, self.judge(outcome, evidence)
 
     def is_over(self) -> bool:
@@ -284,9 +284,9 @@ class SessionLook:
         ) as store:
             trial = self.trial()
             store.add_start(trial)
-            done = Conducted(outcome=outcome, evidence=evidence, verdict=verdict, started_at=self.started_at)
+            conducted = Conducted(outcome=outcome, evidence=evidence, verdict=verdict, started_at=self.started_at)
             store.write_evidence(trial.key, evidence)
-            store.add_record(done.record(trial, answer=Answer.UNRESOLVED))
+            store.add_record(conducted.record(trial, answer=Answer.UNRESOLVED))
             store.add_end(why="answered", seconds=outcome.duration_s, answer=CampaignAnswer())
             write(store.run(), store.run_dir)
             return layout.report(store.run_dir).absolute()
@@ -366,10 +366,10 @@ def _stacks(sample: StackSample) -> list[str]:
 
     out: list[str] = []
     for thread in sample.threads:
-        kept = [frame for frame in thread.frames if not is_noise(frame) and not frame.native and not _of_pytest(frame)]
+        own = [frame for frame in thread.frames if not is_noise(frame) and not frame.native and not _of_pytest(frame)]
         name = "MainThread" if thread.tid == sample.pid else thread.name or str(thread.tid)
         out.append(f"  process {sample.pid}, thread {name}:")
-        out += [f"    {line}" for line in lines(replace(thread, frames=tuple(kept))).splitlines()]
+        out += [f"    {line}" for line in lines(replace(thread, frames=tuple(own))).splitlines()]
     return out
 
 
@@ -406,12 +406,12 @@ def _look(file: StateFile, settings: dict[str, Any], *, path: Path, waiter: int,
         outcome, evidence, verdict, hangs = look.see()
         if not hangs:
             kind = "" if verdict.kind is Kind.UNRESOLVED else f"{verdict} ({verdict.confidence} confidence): "
-            _say(hang=False, why=f"{kind}{verdict.because}", soon=look.met_others)
+            _say(hang=False, why=f"{kind}{verdict.because}", soon=look.has_others)
             return
         report = look.keep(outcome, evidence, verdict, again=settings["again"])
         seconds = look.clock.now() - state.began_s
-        said = text(state, verdict, evidence, seconds=seconds, report=report)
-        _say(hang=True, verdict=str(verdict), report=str(report), text=said, stopped=verdict.cause == STOPPED)
+        message = text(state, verdict, evidence, seconds=seconds, report=report)
+        _say(hang=True, verdict=str(verdict), report=str(report), text=message, stopped=verdict.cause == STOPPED)
     except HarnessError as error:
         _say(hang=False, why=f"nobody could look at it: {error}")
 

@@ -55,8 +55,8 @@ FIELDS = tuple(RunningTest.__slots__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NamedHang:
-    """A hang as it was told: for the failure of the test ``nodeid``. Without ``verdict``, a limit that it outran."""
+class HangNotice:
+    """What is told of a hang, for the failure of the test ``nodeid``. Without ``verdict``, a limit that it outran."""
 
     seq: int
     nodeid: str
@@ -97,32 +97,32 @@ class StateFile:
         os.close(self.fd)
 
 
-def tell(path: Path, told: NamedHang) -> None:
-    """Keep what was told; all of it or nothing."""
+def tell(path: Path, notice: HangNotice) -> None:
+    """Write the notice of a hang; all of it or nothing."""
     fresh = path.with_suffix(".tmp")
-    fresh.write_text(json.dumps(asdict(told)))
+    fresh.write_text(json.dumps(asdict(notice)))
     fresh.replace(path)
 
 
-def read_told(path: Path) -> NamedHang | None:
-    """What was told last; None when nothing was."""
+def read_notice(path: Path) -> HangNotice | None:
+    """The last notice of a hang; None without."""
     with suppress(OSError, ValueError, TypeError):
-        return NamedHang(**json.loads(path.read_text()))
+        return HangNotice(**json.loads(path.read_text()))
     return None
 
 
-def read_left(path: Path, *, pid: int) -> list[str]:
+def read_owners(path: Path, *, pid: int) -> list[str]:
     """The tests that left threads in the process ``pid`` which are still there, as it noted them in ``path``."""
     with suppress(OSError, ValueError):
-        left: dict[str, str] = json.loads(path.read_text())
-        return [nodeid for thread, nodeid in left.items() if os.path.exists(f"/proc/{pid}/task/{thread}")]  # noqa: PTH110
+        owners: dict[str, str] = json.loads(path.read_text())
+        return [nodeid for thread, nodeid in owners.items() if os.path.exists(f"/proc/{pid}/task/{thread}")]  # noqa: PTH110
     return []
 
 
 def waited_for(state: RunningTest, path: Path, *, pid: int) -> RunningTest:
     """``state``, at the end of a process that of the test whose thread Python still waits for: others have ended."""
-    left = read_left(path, pid=pid) if state.phase == EXIT else []
-    return replace(state, nodeid=left[0]) if left else state
+    tests = read_owners(path, pid=pid) if state.phase == EXIT else []
+    return replace(state, nodeid=tests[0]) if tests else state
 
 
 def ticks_now() -> int:

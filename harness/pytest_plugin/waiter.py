@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.clock import WallClock
 from harness.launch import procs
-from harness.pytest_plugin.place import EXIT, SIGNAL, NamedHang, RunningTest, StateFile, read_left, tell, waited_for
+from harness.pytest_plugin.place import EXIT, SIGNAL, HangNotice, RunningTest, StateFile, read_owners, tell, waited_for
 from harness.pytest_plugin.start import python
 from harness.reading.pace import WATCHED
 
@@ -58,12 +58,12 @@ class Waiter:
         self.file, self.clock = StateFile(folder / f"{name}.state"), WallClock()
         pid = int(self.settings["pid"])
         self.fd = os.pidfd_open(pid)
-        found = procs.read(pid)
-        if found is None or found.pid != os.getppid():
+        process = procs.read(pid)
+        if process is None or process.pid != os.getppid():
             raise ProcessLookupError(f"process {pid} is gone")
-        self.process: Process = found
-        self.seq, self.due_s, self.raises, self.asked = 0, 0.0, 0, 0
-        self.left: list[Process] = []
+        self.process: Process = process
+        self.seq, self.due_s, self.raises, self.late_seq = 0, 0.0, 0, 0
+        self.leftovers: list[Process] = []
         self.looks: list[str] = []
 
     def run(self) -> None:
@@ -72,9 +72,9 @@ class Waiter:
             state = self.file.read()
             if state.seq != self.seq:
                 self.seq, self.due_s, self.raises = state.seq, state.after_s, 0
-                for process in self.left:  # of a test that hung and is over
+                for process in self.leftovers:  # of a test that hung and is over
                     procs.send(process, signal.SIGKILL)
-                self.left = []
+                self.leftovers = []
             elapsed_s = self.clock.now() - state.began_s
             if self.is_overdue(state):
                 self.enforce(state)
@@ -109,7 +109,7 @@ class Waiter:
         if answer["stopped"] and self.is_suspended():
             self.mention(state, seconds, "the session is suspended")
             return
-        told = NamedHang(
+        notice = HangNotice(
             seq=state.seq,
             nodeid=state.nodeid,
             phase=state.phase,
@@ -118,9 +118,9 @@ class Waiter:
             report=answer["report"],
             text=answer["text"],
         )
-        tell(self.folder / f"{self.name}.told", told)
+        tell(self.folder / f"{self.name}.told", notice)
         self.mention(state, seconds, "")
-        self.end(now, told)
+        self.end(now, notice)
 
     def look(self, state: RunningTest) -> dict[str, Any] | None:
         """The answer of the rules, as soon as they have one or the test goes on; None when nobody could look."""
@@ -157,11 +157,11 @@ class Waiter:
         """Keep for the summary that a test took long: the last word on each, and none where ``why`` is empty."""
         self.say(f"{state.nodeid} ({state.phase})", f"after {seconds:.0f} s: {' '.join(why.split())}" if why else "")
 
-    def mention_threads(self, told: NamedHang) -> None:
+    def mention_threads(self, notice: HangNotice) -> None:
         """Keep for the summary that earlier tests left threads, which nobody will see end or hang."""
-        for nodeid in read_left(self.folder / f"{self.name}.left", pid=self.process.pid):
-            if nodeid != told.nodeid:
-                why = f"it left a thread; its worker was ended for {told.nodeid} before Python could wait for that"
+        for nodeid in read_owners(self.folder / f"{self.name}.left", pid=self.process.pid):
+            if nodeid != notice.nodeid:
+                why = f"it left a thread; its worker was ended for {notice.nodeid} before Python could wait for that"
                 self.say(f"{nodeid} (teardown)", why)
 
     def say(self, test: str, words: str) -> None:
@@ -175,7 +175,7 @@ class Waiter:
 
     # -- ending
 
-    def end(self, state: RunningTest, told: NamedHang) -> None:
+    def end(self, state: RunningTest, notice: HangNotice) -> None:
         """End the test: a worker of xdist with its process; else from inside, or with its process if none answers.
 
         Where the session is kept another process goes on; so too where the session is over and does not end.
@@ -184,14 +184,14 @@ class Waiter:
         if from_inside and self.raises < RAISES:
             self.raises += 1
             # Before it goes on: what is started later is another test's.
-            left = [p for p in self.below() if p.started >= state.began_ticks and not _serves(p)]
+            leftovers = [p for p in self.below() if p.started >= state.began_ticks and not _serves(p)]
             if self.answers(state, ANSWER_S):
-                self.left = left
+                self.leftovers = leftovers
                 self.due_s = self.clock.now() - state.began_s + state.after_s
                 return
             if self.ended(0.0):
                 return
-        self.give_up(told)
+        self.give_up(notice)
 
     def answers(self, state: RunningTest, seconds: float) -> bool:
         """Whether Python answers our signal within ``seconds``."""
@@ -203,37 +203,37 @@ class Waiter:
                 return True
         return False
 
-    def give_up(self, told: NamedHang) -> None:
+    def give_up(self, notice: HangNotice) -> None:
         """End the process, and say what that means where no other goes on."""
-        self.mention_threads(told)
+        self.mention_threads(notice)
         self.kill()
         if not (self.settings["worker"] or self.settings["kept"]):
-            sys.stdout.write(f"\n\n{told.nodeid}\n{told.text}\n\n{_LAST_WORDS}\n")
+            sys.stdout.write(f"\n\n{notice.nodeid}\n{notice.text}\n\n{_LAST_WORDS}\n")
             sys.stdout.flush()
 
     def is_overdue(self, state: RunningTest) -> bool:
         """Whether pytest-timeout's limit has run out, and nobody has asked yet why the test goes on."""
-        return state.seq != self.asked and 0.0 < state.alarm_s < self.clock.now() - LATE_S
+        return state.seq != self.late_seq and 0.0 < state.alarm_s < self.clock.now() - LATE_S
 
     def enforce(self, state: RunningTest) -> None:
         """End a test that outran pytest-timeout's limit, where C code keeps Python from hearing of it."""
-        self.asked = state.seq
+        self.late_seq = state.seq
         path = self.folder / f"{self.name}.told"
         path.unlink(missing_ok=True)  # the signal is a question
         if self.file.read().seq != state.seq or self.answers(state, LATE_S) or self.ended(0.0):
             return
         seconds = self.clock.now() - state.began_s
-        seen = [line for line in self.looks if line.startswith(f"{state.nodeid} (")]
+        lines = [line for line in self.looks if line.startswith(f"{state.nodeid} (")]
         text = (
             f"Timeout: pytest-timeout's limit ran out, and Python did not answer: the main thread does not come back "
             f"from C code. Ended from outside after {seconds:.0f} s."
         )
-        told = NamedHang(
+        notice = HangNotice(
             seq=state.seq, nodeid=state.nodeid, phase=state.phase, seconds=seconds, verdict="", report="",
-            text="\n".join([text, *seen]),
+            text="\n".join([text, *lines]),
         )  # fmt: skip
-        tell(path, told)
-        self.give_up(told)
+        tell(path, notice)
+        self.give_up(notice)
 
     def below(self) -> list[Process]:
         """The processes below the one that runs the tests, without ourselves."""
@@ -246,10 +246,10 @@ class Waiter:
         """
         procs.send(self.process, signal.SIGSTOP)  # it starts no other
         for _ in range(KILL_ROUNDS):
-            left = self.below()
-            for process in left:
+            processes = self.below()
+            for process in processes:
                 procs.send(process, signal.SIGKILL)
-            if not left:
+            if not processes:
                 break
             self.clock.sleep(0.02)
         procs.send(self.process, signal.SIGKILL)

@@ -15,7 +15,7 @@ from harness.core.outcome import Ending, Outcome
 from harness.core.verdict import Kind
 from harness.pytest_plugin import STALL_S
 from harness.pytest_plugin.look import Below, SessionLook, is_one_call, of_the_test
-from harness.pytest_plugin.place import NamedHang, RunningTest, StateFile, read_told, tell
+from harness.pytest_plugin.place import HangNotice, RunningTest, StateFile, read_notice, tell
 
 ROOT = Path(__file__).parents[4]
 
@@ -36,10 +36,10 @@ def test_the_last_state_written_is_the_one_read(tmp_path):
 
 
 def test_what_was_told_is_read_as_it_was(tmp_path):
-    told = NamedHang(seq=1, nodeid="n", phase="call", seconds=2.0, verdict="HANG", report="/r", text="a\nb")
-    assert read_told(tmp_path / "a.told") is None
-    tell(tmp_path / "a.told", told)
-    assert read_told(tmp_path / "a.told") == told
+    notice = HangNotice(seq=1, nodeid="n", phase="call", seconds=2.0, verdict="HANG", report="/r", text="a\nb")
+    assert read_notice(tmp_path / "a.told") is None
+    tell(tmp_path / "a.told", notice)
+    assert read_notice(tmp_path / "a.told") == notice
 
 
 def test_nobody_outside_of_the_session_is_seen():
