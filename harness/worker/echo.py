@@ -47,7 +47,7 @@ class EchoProbe(NullProbe):
             "argv": list(sys.argv),
             "cwd": os.getcwd(),  # noqa: PTH109 - the text, not a path to work with
             "pid": os.getpid(),
-            "environment": environment.seen("NSA_"),
+            "environment": environment.variables("NSA_"),
             **_torch(),
         }
         put(layout.effective(self._trial_dir), json.dumps(echo, indent=1, sort_keys=True))

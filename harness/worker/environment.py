@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from harness.worker.world import Place
 
 
-def seen(prefix: str) -> dict[str, str]:
+def variables(prefix: str) -> dict[str, str]:
     """The variables of this process whose names start with ``prefix``, sorted."""
     return {name: value for name, value in sorted(os.environ.items()) if name.startswith(prefix)}
 

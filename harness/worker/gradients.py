@@ -90,14 +90,14 @@ class GradientProbe(NullProbe):
         import torch.distributed as dist
 
         model = cast("nn.Module", self._model)
-        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-        total = [torch.zeros_like(p) for _, p in named]
+        parameters = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        total = [torch.zeros_like(p) for _, p in parameters]
         for one in self._passes:
             if one.gradient is None:
                 continue
             with torch.enable_grad(), torch.autocast(one.device, dtype=one.autocast, enabled=one.autocast is not None):
                 output = model(one.inputs)
-            gradients = torch.autograd.grad(output, [p for _, p in named], one.gradient, allow_unused=True)
+            gradients = torch.autograd.grad(output, [p for _, p in parameters], one.gradient, allow_unused=True)
             parts = cast("tuple[Tensor | None, ...]", gradients)  # torch's own signature does not know of unused ones
             for whole, part in zip(total, parts, strict=True):
                 if part is not None:
@@ -106,7 +106,7 @@ class GradientProbe(NullProbe):
             for whole in total:
                 dist.all_reduce(whole)
                 whole /= self._place.world
-        return {name: whole for (name, _), whole in zip(named, total, strict=True)}
+        return {name: whole for (name, _), whole in zip(parameters, total, strict=True)}
 
     def _write(self, truth: GradientTruth) -> None:
         if self._place.rank == 0:

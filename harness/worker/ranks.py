@@ -63,21 +63,21 @@ def host_meeting(meeting_fd: int, place: Place) -> object:
     )  # fmt: skip
 
 
-_kept: list[object] = []
-"""What must live as long as the rank does."""
+_stores: list[object] = []
+"""Stores that must live as long as the rank does."""
 
 
 def _take(place: Place, meeting: socket.socket | None) -> None:
     """Become a rank, as a process that torchrun starts would be: with one thread unless the environment says more."""
     environment.set_launch(place)
-    if not environment.seen("OMP_NUM_THREADS"):
+    if not environment.variables("OMP_NUM_THREADS"):
         import torch
 
         torch.set_num_threads(1)
     if meeting is not None and place.rank:
         meeting.close()
     elif meeting is not None:
-        _kept.append(host_meeting(meeting.detach(), place))
+        _stores.append(host_meeting(meeting.detach(), place))
 
 
 def _wait_for(pids: dict[int, int], journal: int) -> int:

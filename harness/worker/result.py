@@ -32,7 +32,7 @@ class LastWord:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         progress = self._progress
-        lost = f"{progress.lost} heartbeats were lost: {progress.lost_why}"
+        note = f"{progress.lost} heartbeats were lost: {progress.lost_why}"
         result = WorkerResult(
             id="result",
             status="finished" if error is None else "raised",
@@ -41,7 +41,7 @@ class LastWord:
             exception=None if kind is None else _name(kind),
             message=None if error is None else str(error),
             traceback=None if error is None else "".join(traceback.format_exception(kind, error, tb)),
-            notes=(lost,) if progress.lost else (),
+            notes=(note,) if progress.lost else (),
         )
         self.written = put(self._path, json.dumps(to_json(result), indent=1))
 

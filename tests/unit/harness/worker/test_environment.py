@@ -9,7 +9,7 @@ from harness.worker import environment
 CODE = """
 import json, os, subprocess, sys
 from harness.launch.environ import overwrite
-from harness.worker.environment import seen
+from harness.worker.environment import variables
 try:
     overwrite("NSA_TEST", "longer than it was")
 except ValueError as error:
@@ -22,7 +22,7 @@ pid = os.fork()
 if pid == 0:
     os._exit("NSA_TEST=after!" not in open("/proc/self/environ").read().split("\\0"))
 forked = os.waitpid(pid, 0)[1]
-print(json.dumps(dict(refused=refused, own=own, child=child, forked=forked, seen=seen("NSA_"))))
+print(json.dumps(dict(refused=refused, own=own, child=child, forked=forked, seen=variables("NSA_"))))
 """
 
 
