@@ -171,7 +171,7 @@ def _write(runs: Path) -> Path:
             store.write_evidence(trial.key, found.case.evidence)
             store.add_record(record)
             records.append(record)
-        facts = Facts(records=tuple(records), names={}, ran={}, predicted_s={}, said={})
+        facts = Facts(records=tuple(records), names={}, ran={}, predicted_s={}, overrides={})
         answer = CampaignAnswer(
             cells=cell_results(matrix, tuple(cells), facts, today=dt.datetime.now(tz=dt.UTC).date()),
             failures=failure_tables(matrix.space, facts),

@@ -37,9 +37,9 @@ def apart() -> Generator[Draw]:
     if second is None:
         yield here
         return
-    child, asked, told, answered = second
+    child, ask_fd, go_fd, answers_fd = second
     has_ended_well = cache(lambda: os.waitpid(child, 0)[1] == 0)
-    with os.fdopen(told, "wb", 0) as go, os.fdopen(answered, "rb") as answers, os.fdopen(asked, "wb") as question:
+    with os.fdopen(go_fd, "wb", 0) as go, os.fdopen(answers_fd, "rb") as answers, os.fdopen(ask_fd, "wb") as question:
 
         def draw(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Callable[[], tuple[Figure, ...]]:
             pickle.dump((findings, run_dir, hide), question, protocol=pickle.HIGHEST_PROTOCOL)
@@ -68,18 +68,18 @@ def can_draw() -> bool:
 
 def here(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Callable[[], tuple[Figure, ...]]:
     """Draws in this process, when the figures are asked for."""
-    return lambda: drawn(findings, run_dir, hide)
+    return lambda: figures_of(findings, run_dir, hide)
 
 
-def drawn(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> tuple[Figure, ...]:
+def figures_of(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> tuple[Figure, ...]:
     """The figures of a run; one whose evidence, or whose library, cannot be read is left out."""
-    found: list[Figure] = []
+    figures: list[Figure] = []
     for name in FIGURES:
         figure: Figure | None = None
         with suppress(StoreError, ImportError, OSError):
             figure = FIGURES.load(name)(findings, run_dir, hide)
-        found += [figure] if figure else []
-    return tuple(found)
+        figures += [figure] if figure else []
+    return tuple(figures)
 
 
 def _is_worth_it() -> bool:
@@ -91,30 +91,30 @@ def _is_worth_it() -> bool:
 def _begin() -> tuple[int, int, int, int] | None:
     """The second process, the file for what it is asked, the pipe to tell it so, and the pipe that it answers by."""
     try:
-        asked = os.memfd_create("asked")  # holds any amount at once, while a pipe would keep us until it is read
-        (ready, told), (answered, answer) = os.pipe(), os.pipe()
+        ask_fd = os.memfd_create("asked")  # holds any amount at once, while a pipe would keep us until it is read
+        (ready, go_fd), (answers_fd, answer) = os.pipe(), os.pipe()
         child = os.fork()
     except OSError:  # this user has no process or file left, as a stuck run may be the reason
         return None
     if not child:
-        os.close(told)
-        os.close(answered)
-        _serve(asked, ready, answer)
+        os.close(go_fd)
+        os.close(answers_fd)
+        _serve(ask_fd, ready, answer)
     os.close(ready)
     os.close(answer)
-    return child, asked, told, answered
+    return child, ask_fd, go_fd, answers_fd
 
 
-def _serve(asked: int, ready: int, answer: int) -> None:
+def _serve(ask_fd: int, ready: int, answer: int) -> None:
     """The second process: load, wait for the question or the end of the first, answer, and never return."""
     status = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         _load()
         if os.read(ready, 1):
-            with os.fdopen(asked, "rb") as question, os.fdopen(answer, "wb") as out:
+            with os.fdopen(ask_fd, "rb") as question, os.fdopen(answer, "wb") as out:
                 question.seek(0)
-                out.write(pickle.dumps(drawn(*pickle.load(question))))
+                out.write(pickle.dumps(figures_of(*pickle.load(question))))
         status = 0
     finally:
         os._exit(status)

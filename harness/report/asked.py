@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from harness.core.verdict import Verdict
     from harness.report.findings import Findings
     from harness.report.pairs import Pair, Pairs
-    from harness.report.tried import Numbered, Tried
+    from harness.report.tried import Numbered, TrialSet
 
 YES, NO, NOT_KNOWN = "Yes", "No", "Not known"
 FAR_MORE = 3
@@ -31,7 +31,7 @@ FAR_MORE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class QuestionAnswer:
     """The answer to one question: ``word`` is Yes, No or Not known, ``says`` the sentence that was decided for.
 
     ``because`` are the counts, ``trials`` the numbers of those that were counted.
@@ -45,101 +45,103 @@ class Answered:
 
 
 @lru_cache(maxsize=1)  # of one run several sections ask
-def answered(findings: Findings) -> tuple[Answered, ...]:
+def answers(findings: Findings) -> tuple[QuestionAnswer, ...]:
     """An answer to every question of the matrix; none while no trial has ended."""
     decide = {Asks.EVER: _ever, Asks.ALWAYS: _always, Asks.MATTERS: _matters}
     if not findings.by_cell:
         return ()
-    return tuple(decide[asked.asks](findings, asked) for asked in findings.run.spec.matrix.asks)
+    return tuple(decide[question.asks](findings, question) for question in findings.run.spec.matrix.asks)
 
 
-def _ever(findings: Findings, asked: MatrixQuestion) -> Answered:
-    cells = _cells(findings, asked)
+def _ever(findings: Findings, question: MatrixQuestion) -> QuestionAnswer:
+    cells = _cells(findings, question)
     trials = list(chain.from_iterable(cells.values()))
-    shown = [trial for trial in trials if _shows(trial, asked)]
-    if shown:
-        where = f"{len(cells_of(shown))} of {count(len(cells), 'cell')}"
-        because = f"{len(shown)} of {count(len(trials), 'trial')} did, in {where}."
-        return _given(asked, YES, because, shown)
-    return _never(cells, asked, trials)
+    matches = [trial for trial in trials if _shows(trial, question)]
+    if matches:
+        where = f"{len(cells_of(matches))} of {count(len(cells), 'cell')}"
+        because = f"{len(matches)} of {count(len(trials), 'trial')} did, in {where}."
+        return _answer(question, YES, because, matches)
+    return _never(cells, question, trials)
 
 
-def _never(cells: dict[Point, Tried], asked: MatrixQuestion, trials: list[Numbered]) -> Answered:
+def _never(cells: dict[Point, TrialSet], question: MatrixQuestion, trials: list[Numbered]) -> QuestionAnswer:
     """No, of those that got through the phase that is asked about; where none did, that is not known."""
     reached = [trial for trial in trials if trial.verdict.kind is Kind.PASS]
-    through = f" that got through {asked.phase}" if asked.phase else ""
+    through = f" that got through {question.phase}" if question.phase else ""
+    gap = _not_reached(cells, question)
     if not reached:
-        return _given(asked, NOT_KNOWN, f"No trial{through or ' came to its end'}.{_not_reached(cells, asked)}", trials)
-    none = "/".join(kind.value for kind in asked.kinds) or "failure"
-    passed = f"{count(len(reached), 'trial')} of {count(len(cells_of(reached)), 'cell')}"
-    return _given(asked, NO, f"No {none} in the {passed}{through}.{_not_reached(cells, asked)}", trials)
+        return _answer(question, NOT_KNOWN, f"No trial{through or ' came to its end'}.{gap}", trials)
+    none = "/".join(kind.value for kind in question.kinds) or "failure"
+    scope = f"{count(len(reached), 'trial')} of {count(len(cells_of(reached)), 'cell')}"
+    return _answer(question, NO, f"No {none} in the {scope}{through}.{gap}", trials)
 
 
-def _always(findings: Findings, asked: MatrixQuestion) -> Answered:
-    cells = _cells(findings, asked)
-    each = passed = judged = 0
+def _always(findings: Findings, question: MatrixQuestion) -> QuestionAnswer:
+    cells = _cells(findings, question)
+    each = passes = judged = 0
     for trials in cells.values():
-        if trials.is_untold:
+        if trials.is_undecided:
             continue
         judged += 1
-        each += all(_shows(trial, asked) for trial in trials)
-        passed += trials.has_passed
+        each += all(_shows(trial, question) for trial in trials)
+        passes += trials.has_passed
     every = list(chain.from_iterable(cells.values()))
     if not judged:
-        return _given(asked, NOT_KNOWN, "No trial could be judged.", every)
-    because = f"{each} of {count(judged, 'cell')} end so every time; {passed} pass every time."
-    return _given(asked, YES if each == judged else NO, because, every)
+        return _answer(question, NOT_KNOWN, "No trial could be judged.", every)
+    because = f"{each} of {count(judged, 'cell')} end so every time; {passes} pass every time."
+    return _answer(question, YES if each == judged else NO, because, every)
 
 
-def _matters(findings: Findings, asked: MatrixQuestion) -> Answered:
+def _matters(findings: Findings, question: MatrixQuestion) -> QuestionAnswer:
     """By the pairs of cells that differ in the axis and in nothing else; unequal limits decide nothing."""
-    every = findings.pairs_along(asked.axis)
-    alike, different = _that_hold(every.alike, asked), _that_hold(every.different, asked)
+    every = findings.pairs_along(question.axis)
+    alike, different = _that_hold(every.alike, question), _that_hold(every.different, question)
     total = len(alike) + len(different)
     trials: list[Numbered] = []
     for cell in chain.from_iterable((*alike, *different)):
         trials += findings.by_cell[cell]
     if not total:
-        return _given(asked, NOT_KNOWN, f"No two cells that can be compared differ only in {asked.axis}.", trials)
+        because = f"No two cells that can be compared differ only in {question.axis}."
+        return _answer(question, NOT_KNOWN, because, trials)
     if different:
         because = f"{len(different)} of {count(total, 'pair')} of cells that differ only in it ended differently."
-        return _given(asked, YES, because, trials)
-    slow = {cell for cell, tried in findings.by_cell.items() if Kind.SLOW in tried.kinds}
-    cut = sum(one in slow and other in slow for one, other in alike)
-    both = f", {cut} of them out of time on both sides" if cut else ""
-    because = f"{len(alike)} of {count(total, 'pair')} of cells that differ only in {asked.axis} ended alike{both}."
-    return _given(asked, NO, because, trials)
+        return _answer(question, YES, because, trials)
+    slow = {cell for cell, cell_trials in findings.by_cell.items() if Kind.SLOW in cell_trials.kinds}
+    slow_pairs = sum(one in slow and other in slow for one, other in alike)
+    both = f", {slow_pairs} of them out of time on both sides" if slow_pairs else ""
+    because = f"{len(alike)} of {count(total, 'pair')} of cells that differ only in {question.axis} ended alike{both}."
+    return _answer(question, NO, because, trials)
 
 
-def _that_hold(pairs: Sequence[Pair], asked: MatrixQuestion) -> list[Pair]:
+def _that_hold(pairs: Sequence[Pair], question: MatrixQuestion) -> list[Pair]:
     """The pairs of which both cells are asked about."""
-    return [pair for pair in pairs if all(asked.when.holds(dict(cell)) for cell in pair)]
+    return [pair for pair in pairs if all(question.when.holds(dict(cell)) for cell in pair)]
 
 
-def _given(asked: MatrixQuestion, word: str, because: str, trials: list[Numbered]) -> Answered:
-    says = {YES: asked.yes, NO: asked.no}.get(word, "")
+def _answer(question: MatrixQuestion, word: str, because: str, trials: list[Numbered]) -> QuestionAnswer:
+    sentence = {YES: question.yes, NO: question.no}.get(word, "")
     numbers = tuple(sorted({trial.number for trial in trials}))
-    return Answered(asks=asked.asks, word=word, says=says.rstrip(". "), because=because, trials=numbers)
+    return QuestionAnswer(asks=question.asks, word=word, says=sentence.rstrip(". "), because=because, trials=numbers)
 
 
-def _cells(findings: Findings, asked: MatrixQuestion) -> dict[Point, Tried]:
-    return {cell: trials for cell, trials in findings.by_cell.items() if asked.when.holds(dict(cell))}
+def _cells(findings: Findings, question: MatrixQuestion) -> dict[Point, TrialSet]:
+    return {cell: trials for cell, trials in findings.by_cell.items() if question.when.holds(dict(cell))}
 
 
-def _shows(trial: Numbered, asked: MatrixQuestion) -> bool:
+def _shows(trial: Numbered, question: MatrixQuestion) -> bool:
     verdict = trial.verdict
-    is_kind = verdict.kind in (asked.kinds or FAILURES)
-    return is_kind and asked.cause in ("", verdict.cause) and asked.phase in ("", verdict.phase)
+    is_kind = verdict.kind in (question.kinds or FAILURES)
+    return is_kind and question.cause in ("", verdict.cause) and question.phase in ("", verdict.phase)
 
 
-def _not_reached(cells: dict[Point, Tried], asked: MatrixQuestion) -> str:
+def _not_reached(cells: dict[Point, TrialSet], question: MatrixQuestion) -> str:
     """Cells of which no trial passed, and where they were when they ended."""
-    cut = [trials for trials in cells.values() if Kind.PASS not in trials.kinds]
-    if not cut:
+    unfinished = [trials for trials in cells.values() if Kind.PASS not in trials.kinds]
+    if not unfinished:
         return ""
-    ended = Counter(_how_it_ended(trial.verdict) for trial in chain.from_iterable(cut))
-    said = listed(f"{count(n, 'trial')} {how}" for how, n in ended.most_common())
-    return f" {count(len(cut), 'cell')} did not get {'there' if asked.phase else 'to the end'}: {said}."
+    ended = Counter(_how_it_ended(trial.verdict) for trial in chain.from_iterable(unfinished))
+    endings = listed(f"{count(n, 'trial')} {how}" for how, n in ended.most_common())
+    return f" {count(len(unfinished), 'cell')} did not get {'there' if question.phase else 'to the end'}: {endings}."
 
 
 def _how_it_ended(verdict: Verdict) -> str:
@@ -175,12 +177,12 @@ def instead(findings: Findings) -> Instead | None:
 
 def _ways(findings: Findings, pairs: Pairs) -> list[Instead]:
     """The pairs of which one side was slow, and the other passed every time."""
-    found: list[Instead] = []
+    ways: list[Instead] = []
     for one, other in pairs.different:
         slow, passed = (one, other) if Kind.SLOW in findings.by_cell[one].kinds else (other, one)
         if Kind.SLOW in findings.by_cell[slow].kinds and findings.by_cell[passed].has_passed:
-            found.append(Instead(axis=pairs.axis, slow=slow, passed=passed))
-    return found
+            ways.append(Instead(axis=pairs.axis, slow=slow, passed=passed))
+    return ways
 
 
 def why_slow(findings: Findings) -> str:
@@ -208,5 +210,5 @@ def instead_of_slow(findings: Findings) -> str:
 
 
 def _nodes(findings: Findings, cell: Point) -> float | None:
-    counted = [dict(trial.record.measurement.facts).get(GRAPH_NODES) for trial in findings.by_cell[cell]]
-    return max((nodes for nodes in counted if nodes), default=None)
+    node_counts = [dict(trial.record.measurement.facts).get(GRAPH_NODES) for trial in findings.by_cell[cell]]
+    return max((nodes for nodes in node_counts if nodes), default=None)

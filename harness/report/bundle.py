@@ -49,8 +49,8 @@ class WrittenBundle:
     @property
     def sentence(self) -> str:
         """``reports/x: 214 KiB, with the evidence of 26 of 26 trials``."""
-        kept = self.trials - len(self.left_out)
-        text = f"{self.folder}: {size(self.size_bytes)}, with the evidence of {kept} of {self.trials} trials"
+        with_evidence = self.trials - len(self.left_out)
+        text = f"{self.folder}: {size(self.size_bytes)}, with the evidence of {with_evidence} of {self.trials} trials"
         much = f"; that is more than {size(LARGEST_BYTES)}" if self.size_bytes > LARGEST_BYTES else ""
         return text + much
 
@@ -89,16 +89,16 @@ def write_pages(folder: Path) -> WrittenBundle:
         StoreError: its evidence cannot be read, or the pages cannot be written.
     """
     run_dir = unpacked(folder)
-    wanted = pages(run_dir)
+    texts = pages(run_dir)
     for old in layout.figures(folder).glob("*.svg"):
-        if f"{layout.figures(folder).name}/{old.name}" not in wanted:
+        if f"{layout.figures(folder).name}/{old.name}" not in texts:
             old.unlink()
-    for name, text in wanted.items():
+    for name, text in texts.items():
         write_atomic(folder / name, text)
     run = read_run(run_dir)
     return WrittenBundle(
         folder=folder,
-        size_bytes=sum((folder / name).stat().st_size for name in (*wanted, layout.archive(folder).name)),
+        size_bytes=sum((folder / name).stat().st_size for name in (*texts, layout.archive(folder).name)),
         trials=len(run.records),
         left_out=tuple(json.loads(read_text(layout.bundle_manifest(run_dir)))["left_out"]),
     )
@@ -134,11 +134,11 @@ def _evidence(run_dir: Path, hider: Hider) -> dict[str, str]:
     proofs: dict[str, str] = {}
     for record in (*history.records(), *history.reused()):
         key = record.trial.key
-        kept = layout.evidence(history.trial_dir(key))
-        if not kept.is_file():
+        evidence_file = layout.evidence(history.trial_dir(key))
+        if not evidence_file.is_file():
             left_out.append(key)
             continue
-        text = _clean(json.loads(read_text(kept)), hider)
+        text = _clean(json.loads(read_text(evidence_file)), hider)
         files[str(layout.evidence(layout.trial(run_dir, key)).relative_to(run_dir))] = text
         proofs[key] = checksum(text)
     files[layout.journal(run_dir).name] = _journal(run_dir, history, hider, files=files, proofs=proofs)
@@ -164,17 +164,17 @@ def _journal(run_dir: Path, history: History, hider: Hider, *, files: dict[str, 
     for event, wall, data in events:
         if event == "start" and data["trial"]["key"] in ended:
             continue
-        said = json.loads(_clean(data, hider))
+        payload = json.loads(_clean(data, hider))
         if event == "header":
-            said = {name: item for name, item in said.items() if name != "pid"}
-            said["files"] = {
-                name: checksum(content) for name, content in files.items() if name in said.get("files", ())
+            payload = {name: item for name, item in payload.items() if name != "pid"}
+            payload["files"] = {
+                name: checksum(content) for name, content in files.items() if name in payload.get("files", ())
             }
         if event == "record":
-            said.pop("evidence", None)
-            proof = proofs.get(said["record"]["trial"]["key"])
-            said |= {"evidence": proof} if proof else {}
-        row = {"event": event, "schema": SCHEMA, "wall": wall, "data": said}
+            payload.pop("evidence", None)
+            proof = proofs.get(payload["record"]["trial"]["key"])
+            payload |= {"evidence": proof} if proof else {}
+        row = {"event": event, "schema": SCHEMA, "wall": wall, "data": payload}
         text += journal.sealed(row, number=text.count(b"\n") + 1, before=None if text else b"")
     return text.decode()
 

@@ -61,14 +61,14 @@ def problems(text: str) -> list[Problem]:
     """As :func:`lint`, each with its line and the nearest line that says what was not tried."""
     prose = _prose(text)
     untested = [(number, match[0]) for number, line in prose for match in UNTESTED.finditer(line)]
-    found: list[Problem] = []
+    overstatements: list[Problem] = []
     for number, line in prose:
         for match in TOO_STRONG.finditer(line):
             if match["negated"] and not _CAUSAL.search(match["word"]):
                 continue
             near = min(untested, key=lambda item: abs(item[0] - number), default=(None, ""))
-            found.append(Problem(line=number, word=match["word"], untested_line=near[0], untested=near[1]))
-    return found
+            overstatements.append(Problem(line=number, word=match["word"], untested_line=near[0], untested=near[1]))
+    return overstatements
 
 
 def _prose(text: str) -> list[tuple[int, str]]:

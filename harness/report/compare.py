@@ -13,7 +13,7 @@ from harness.report.next_steps import NextStep
 from harness.report.sections.controls import differences
 from harness.report.summary import COMPARISON
 from harness.report.text import code, count, listed, md, seconds, table
-from harness.report.tried import Tried, together
+from harness.report.tried import TrialSet, together
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,8 +32,8 @@ class Pair:
     """The trials at the same place before and after; ``changed`` are the settings in which they differ."""
 
     name: str
-    before: Tried
-    after: Tried
+    before: TrialSet
+    after: TrialSet
     changed: tuple[str, ...] = ()
 
     @property
@@ -61,17 +61,17 @@ def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None
 
     ``before_dir`` is where the evidence of ``before`` lies, for those forms that show it.
     """
-    found = pairs(before, after)
+    cell_pairs = pairs(before, after)
     report = build(after, after_dir)
-    told = report.summary
-    moved = [pair for pair in found if pair.change in ("fixed", "broken", "other failure")]
+    after_summary = report.summary
+    moved = [pair for pair in cell_pairs if pair.change in ("fixed", "broken", "other failure")]
     tone = "bad" if any(p.change == "broken" for p in moved) else "good" if moved else "unsure"
     summary = replace(
-        told,
+        after_summary,
         kind=COMPARISON,
-        verdict=_verdict(found),
+        verdict=_verdict(cell_pairs),
         tone=tone,
-        answer=_answer(found, moved),
+        answer=_answer(cell_pairs, moved),
         is_said=False,
         claim=_claim(moved),
         sure=_sure(moved) or ("Nothing is claimed.",),
@@ -81,7 +81,7 @@ def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None
     )
     blocks = (
         ("answer", first(report.findings, summary)),
-        ("cells", Block(title="Before and after", markdown=_table(found))),
+        ("cells", Block(title="Before and after", markdown=_table(cell_pairs))),
         ("pairs", Block(title="Minimal pairs", markdown=_pairs(moved))),
         ("fixed", Block(title="What else differs", markdown=_else(before, after))),
         ("runs", Block(title="Runs", markdown=_runs(before, after))),
@@ -100,55 +100,55 @@ def pairs(before: Run, after: Run) -> tuple[Pair, ...]:
     """Every place that either run tried: along one axis in its order, else in the order of the later run."""
     names = _axes(before) & _axes(after) or _axes(before) | _axes(after)
     old, new = _by_place(before, names), _by_place(after, names)
-    found: list[Pair] = []
+    cell_pairs: list[Pair] = []
     order = {(f.name, value): i for f in after.spec.matrix.space.factors for i, value in enumerate(f.axis.values)}
     keys = list(dict.fromkeys((*new, *old)))
     if len(names) == 1:
         keys.sort(key=lambda key: [order.get(setting, len(order)) for setting in key])
     for key in keys:
-        one, other = old.get(key, Tried()), new.get(key, Tried())
+        one, other = old.get(key, TrialSet()), new.get(key, TrialSet())
         changed = tuple(differences(one.first.record.trial, other.first.record.trial)) if one and other else ()
         name = ", ".join(f"{n}={v}" for n, v in key) or "the run"
-        found.append(Pair(name=name, before=one, after=other, changed=changed))
-    return tuple(found)
+        cell_pairs.append(Pair(name=name, before=one, after=other, changed=changed))
+    return tuple(cell_pairs)
 
 
 def _axes(run: Run) -> set[str]:
     return {f.name for f in run.spec.matrix.space.factors}
 
 
-def _by_place(run: Run, names: set[str]) -> dict[Key, Tried]:
+def _by_place(run: Run, names: set[str]) -> dict[Key, TrialSet]:
     searched = Findings(run=run).searched
     return together(searched, lambda trial: tuple(setting for setting in trial.cell if setting[0] in names))
 
 
-def _tone(tried: Tried) -> str:
-    return "bad" if tried.bad else "good" if tried.good == len(tried) else "unsure"
+def _tone(trials: TrialSet) -> str:
+    return "bad" if trials.bad else "good" if trials.good == len(trials) else "unsure"
 
 
-def _words(tried: Tried) -> str:
-    return listed(dict.fromkeys(str(trial.verdict) for trial in tried))
+def _words(trials: TrialSet) -> str:
+    return listed(dict.fromkeys(str(trial.verdict) for trial in trials))
 
 
-def _counts(tried: Tried) -> str:
-    return f"{tried.bad or tried.good} of {len(tried)}"
+def _counts(trials: TrialSet) -> str:
+    return f"{trials.bad or trials.good} of {len(trials)}"
 
 
-def _verdict(found: tuple[Pair, ...]) -> str:
-    kinds = {change: sum(p.change == change for p in found) for change in ("broken", "fixed", "other failure")}
-    said = listed(f"{n} {change}" for change, n in kinds.items() if n)
-    return said[:1].upper() + said[1:] if said else "Nothing changed"
+def _verdict(cell_pairs: tuple[Pair, ...]) -> str:
+    kinds = {change: sum(p.change == change for p in cell_pairs) for change in ("broken", "fixed", "other failure")}
+    text = listed(f"{n} {change}" for change, n in kinds.items() if n)
+    return text[:1].upper() + text[1:] if text else "Nothing changed"
 
 
-def _answer(found: tuple[Pair, ...], moved: list[Pair]) -> str:
-    both = [pair for pair in found if pair.before and pair.after]
+def _answer(cell_pairs: tuple[Pair, ...], moved: list[Pair]) -> str:
+    both = [pair for pair in cell_pairs if pair.before and pair.after]
     if not both:
         return "The two runs have no cell in common, so nothing can be compared."
     if not moved:
         return f"No verdict changed in {count(len(both), 'cell')} that both runs tried."
-    said = "; ".join(f"{p.name}: {_words(p.before)} before, {_words(p.after)} after" for p in moved[:4])
+    changes = "; ".join(f"{p.name}: {_words(p.before)} before, {_words(p.after)} after" for p in moved[:4])
     more = f" and {len(moved) - 4} more" if len(moved) > 4 else ""
-    return f"{said}{more}. {len(both) - len(moved)} of {count(len(both), 'cell')} did not change."
+    return f"{changes}{more}. {len(both) - len(moved)} of {count(len(both), 'cell')} did not change."
 
 
 def _claim(moved: list[Pair]) -> str:
@@ -163,13 +163,13 @@ def _claim(moved: list[Pair]) -> str:
 
 
 def _sure(moved: list[Pair]) -> tuple[str, ...]:
-    found: list[str] = []
+    sentences: list[str] = []
     for pair in moved[:6]:
-        said = f"{pair.name}: {_words(pair.before)} {_counts(pair.before)} before, "
-        said += f"{_words(pair.after)} {_counts(pair.after)} after"
+        text = f"{pair.name}: {_words(pair.before)} {_counts(pair.before)} before, "
+        text += f"{_words(pair.after)} {_counts(pair.after)} after"
         differing = "only one thing differs" if pair.is_minimal else f"{len(pair.changed)} settings differ"
-        found.append(f"{said}; {differing if pair.changed else 'nothing that was recorded differs'}.")
-    return tuple(found)
+        sentences.append(f"{text}; {differing if pair.changed else 'nothing that was recorded differs'}.")
+    return tuple(sentences)
 
 
 def _steps(moved: list[Pair], after: Run) -> tuple[NextStep, ...]:
@@ -187,7 +187,7 @@ def _steps(moved: list[Pair], after: Run) -> tuple[NextStep, ...]:
     return ()
 
 
-def _table(found: tuple[Pair, ...]) -> str:
+def _table(cell_pairs: tuple[Pair, ...]) -> str:
     order = {"broken": 0, "other failure": 1, "fixed": 2, "not told": 3}
     rows = (
         (
@@ -196,15 +196,15 @@ def _table(found: tuple[Pair, ...]) -> str:
             f"{md(_words(pair.after))} ({_counts(pair.after)}), {_time(pair.after)}" if pair.after else "-",
             f"**{pair.change}**" if pair.change in order else pair.change,
         )
-        for pair in sorted(found, key=lambda p: order.get(p.change, 9))
+        for pair in sorted(cell_pairs, key=lambda p: order.get(p.change, 9))
     )
     return table(("cell", "before", "after", ""), rows)
 
 
-def _time(tried: Tried) -> str:
-    if tried.pass_s is not None:
-        return f"a pass takes {seconds(tried.pass_s)}"
-    return seconds(tried.first.record.outcome.duration_s)
+def _time(trials: TrialSet) -> str:
+    if trials.pass_s is not None:
+        return f"a pass takes {seconds(trials.pass_s)}"
+    return seconds(trials.first.record.outcome.duration_s)
 
 
 def _pairs(moved: list[Pair]) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from harness.core.record import TrialRecord
 
 
-TOLD = ("kernels", "config_seen", "config_differences")
+EVIDENCE_PARTS = ("kernels", "config_seen", "config_differences")
 """The parts of a trial's evidence that sections want of every trial."""
 
 _READER = json.JSONDecoder()
@@ -26,9 +26,9 @@ _READER = json.JSONDecoder()
 
 def steps_of(record: TrialRecord) -> int:
     """Steps that were finished, never more than were asked for: earlier versions kept those of every rank."""
-    asked = leaves(record.trial.config).get("train.steps")
-    done = len(record.measurement.step_s)
-    return min(done, asked) if isinstance(asked, int) else done
+    most = leaves(record.trial.config).get("train.steps")
+    steps = len(record.measurement.step_s)
+    return min(steps, most) if isinstance(most, int) else steps
 
 
 def object_at(path: Path) -> dict[str, Any]:
@@ -39,23 +39,23 @@ def object_at(path: Path) -> dict[str, Any]:
 
 
 def raw_evidence(run_dir: Path, key: str) -> dict[str, Any] | None:
-    """What TOLD names of a trial's evidence, as plain JSON, or None when it was not kept or cannot be read.
+    """What EVIDENCE_PARTS names of a trial's evidence, as plain JSON, or None when it was not kept or cannot be read.
 
     For the few facts that are wanted of every trial; reading hundreds of stacks for them would take seconds.
     """
     path = layout.evidence(layout.trial(run_dir, key))
     try:
-        return _told(path, path.stat().st_mtime_ns)
+        return _evidence_parts(path, path.stat().st_mtime_ns)
     except (OSError, ValueError):
         return None
 
 
 @lru_cache(maxsize=4096)
-def _told(path: Path, written_ns: int) -> dict[str, Any] | None:
-    """What TOLD names of the evidence at ``path``; ``written_ns`` tells a file that was written again."""
+def _evidence_parts(path: Path, mtime_ns: int) -> dict[str, Any] | None:
+    """What EVIDENCE_PARTS names of the evidence at ``path``; ``mtime_ns`` tells a file that was written again."""
     text = path.read_text(encoding="utf-8")
-    starts = {name: text.find(f'\n "{name}": ') for name in TOLD}
+    starts = {name: text.find(f'\n "{name}": ') for name in EVIDENCE_PARTS}
     if -1 not in starts.values():  # as the store writes it: a line for each part, and no other line begins like it
         return {name: _READER.raw_decode(text, at + len(f'\n "{name}": '))[0] for name, at in starts.items()}
     data: dict[str, Any] | None = json.loads(text)
-    return {name: data.get(name) for name in TOLD} if isinstance(data, dict) else None
+    return {name: data.get(name) for name in EVIDENCE_PARTS} if isinstance(data, dict) else None

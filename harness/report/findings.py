@@ -15,7 +15,7 @@ from harness.core.campaign import CampaignAnswer, Task
 from harness.core.verdict import FAILURES, Answer, Kind
 from harness.report.pairs import Pairs, pairs_of
 from harness.report.subject import GRAVITY, to_tell_of
-from harness.report.tried import Cell, Group, Numbered, Tried, together
+from harness.report.tried import Cell, Group, Numbered, TrialSet, together
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -81,12 +81,12 @@ class Findings:
         return tuple(trial for trial in self.trials if trial.verdict.kind is Kind.SLOW)
 
     @cached_property
-    def controls(self) -> Mapping[str, Tried]:
+    def controls(self) -> Mapping[str, TrialSet]:
         """The control trials by the name of the control."""
         return together(self.trials, lambda trial: trial.record.trial.control if trial.is_control else None)
 
     @cached_property
-    def by_cell(self) -> Mapping[Point, Tried]:
+    def by_cell(self) -> Mapping[Point, TrialSet]:
         """The trials of each cell, in the order in which cells were first tried."""
         return together(self.trials, lambda trial: trial.cell)
 
@@ -125,21 +125,21 @@ class Findings:
             if trial.verdict.kind is not Kind.PASS:
                 value = self.value_of(trial) if self.is_line else self.name_of(trial.cell)
                 alike.setdefault((value, self._how(trial)), []).append(trial)
-        found = [Group(value=value, trials=tuple(trials)) for (value, _), trials in alike.items()]
-        return tuple(sorted(found, key=self._rank_on_axis if self.is_line else self._rank_by_gravity))
+        groups = [Group(value=value, trials=tuple(trials)) for (value, _), trials in alike.items()]
+        return tuple(sorted(groups, key=self._rank_on_axis if self.is_line else self._rank_by_gravity))
 
     def _how(self, trial: Numbered) -> str:
         """How it ended; along an axis also whether it showed the failure sought, which decides what counts."""
-        sought = " (sought)" if self.is_line and trial.record.answer is Answer.BAD else ""
-        return f"{trial.verdict}{sought}"
+        suffix = " (sought)" if self.is_line and trial.record.answer is Answer.BAD else ""
+        return f"{trial.verdict}{suffix}"
 
     def _rank_on_axis(self, group: Group) -> tuple[int, int]:
         values = self.run.axis.values
         return int(not group.is_bad), values.index(group.value) if group.value in values else len(values)
 
     def _rank_by_gravity(self, group: Group) -> tuple[int, int, int]:
-        is_told_of = any(trial.record is self.subject for trial in group.trials)
-        return int(not is_told_of), int(not group.is_bad), GRAVITY.index(group.first.verdict.kind)
+        is_subject = any(trial.record is self.subject for trial in group.trials)
+        return int(not is_subject), int(not group.is_bad), GRAVITY.index(group.first.verdict.kind)
 
     @property
     def failing(self) -> Group | None:
@@ -149,9 +149,9 @@ class Findings:
 
     def pairs_along(self, axis: str) -> Pairs:
         """The pairs that differ in ``axis`` only; of an axis that no two cells differ in, none."""
-        for found in self.pairs:
-            if found.axis == axis:
-                return found
+        for pairs in self.pairs:
+            if pairs.axis == axis:
+                return pairs
         return Pairs(axis=axis)
 
     @cached_property

@@ -17,27 +17,27 @@ STEPS = 2
 """Next steps that stand here; the page and the JSON have them all."""
 
 
-def first(findings: Findings, told: Summary) -> Block:
+def first(findings: Findings, summary: Summary) -> Block:
     """Verdict, answer and claim in one paragraph, then a line for each question that a reader has."""
     run = findings.run
-    tried = bool(run.records)
+    has_trials = bool(run.records)
     rows = (
-        ("What happened", [md(text) for text in (told.planted, *told.happened) if text]),
-        ("How sure", [md(text) for text in (*told.sure, *([f"{told.judged}."] if told.judged else []))]),
-        ("Rank and line", [f"{md(told.rank)}, {_place(told)}."] if tried else []),
-        ("What next", [_said(step) for step in told.steps[:STEPS]] or ["Nothing: the question is answered."]),
-        ("Run", [f"{md(told.tally)}; {md(told.when)}; {code(run.id)}; ended: {md(run.ended)}."]),
-        *(("Note", [md(note)]) for note in told.notes),
+        ("What happened", [md(text) for text in (summary.planted, *summary.happened) if text]),
+        ("How sure", [md(text) for text in (*summary.sure, *([f"{summary.judged}."] if summary.judged else []))]),
+        ("Rank and line", [f"{md(summary.rank)}, {_place(summary)}."] if has_trials else []),
+        ("What next", [_step_line(step) for step in summary.steps[:STEPS]] or ["Nothing: the question is answered."]),
+        ("Run", [f"{md(summary.tally)}; {md(summary.when)}; {code(run.id)}; ended: {md(run.ended)}."]),
+        *(("Note", [md(note)]) for note in summary.notes),
     )
-    word = f" *{told.claim}.*" if told.claim else ""
+    word = f" *{summary.claim}.*" if summary.claim else ""
     body = "\n".join(f"- **{name}:** {' '.join(texts)}" for name, texts in rows if texts)
-    lead = f"**{md(told.answer)}**" if told.is_said else f"**{md(told.verdict)}.** {md(told.answer)}"
+    lead = f"**{md(summary.answer)}**" if summary.is_said else f"**{md(summary.verdict)}.** {md(summary.answer)}"
     return Block(title="", markdown=f"{lead}{word}\n\n{body}")
 
 
-def _place(told: Summary) -> str:
-    return code(told.place.text) if told.place.is_line else md(told.place.text)
+def _place(summary: Summary) -> str:
+    return code(summary.place.text) if summary.place.is_line else md(summary.place.text)
 
 
-def _said(step: NextStep) -> str:
+def _step_line(step: NextStep) -> str:
     return f"{md(step.text)} {code(shlex.join(step.command))}" if step.command else md(step.text)

@@ -37,7 +37,7 @@ class Hider:
 
     def __init__(self, names: Iterable[str] = (), *, secrets: Iterable[str] = ()) -> None:
         self._secrets = tuple(secrets)
-        self._known: dict[str, str] = {}  # five hundred trials say the same few things
+        self._hidden_texts: dict[str, str] = {}  # five hundred trials say the same few things
         self._paths: list[re.Pattern[str]] = []
         self._words: list[re.Pattern[str]] = []
         for name in sorted(names, key=len, reverse=True):  # the longest first: it may hold a shorter one
@@ -48,10 +48,10 @@ class Hider:
 
     def text(self, text: str) -> str:
         """``text`` without them."""
-        found = self._known.get(text)
-        if found is None:
-            found = self._known[text] = self._hidden(text)
-        return found
+        hidden = self._hidden_texts.get(text)
+        if hidden is None:
+            hidden = self._hidden_texts[text] = self._hidden(text)
+        return hidden
 
     def _hidden(self, text: str) -> str:
         text = redact_text(clean(text), values=self._secrets, word=HIDDEN)

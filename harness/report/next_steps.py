@@ -45,7 +45,7 @@ def next_steps(findings: Findings, *, place: str = "") -> tuple[NextStep, ...]:
         _look_closer(findings, place),
         _instead(findings),
         _slow(findings),
-        _untold(findings),
+        _undecided(findings),
         _search(findings),
         _run_again(findings),
         _rare(findings),
@@ -159,10 +159,10 @@ def _other(findings: Findings) -> NextStep | None:
         return NextStep(text="Ask the real question: the same without the planted fault.", command=real)
     other = "seq_len" if run.axis.name != "seq_len" else "n_layers"
     axis = (run.axis.path, group.value)
-    held = [("--set", f"{p}={v}") for p, v in (axis, *run.spec.matrix.base.config) if not p.endswith(f".{other}")]
+    options = [("--set", f"{p}={v}") for p, v in (axis, *run.spec.matrix.base.config) if not p.endswith(f".{other}")]
     return NextStep(
         text=f"Vary another axis at the failing value: whether {other} matters too is not known.",
-        command=Invocation(verb=("bisect",), options=(("--axis", other), *held)).argv,
+        command=Invocation(verb=("bisect",), options=(("--axis", other), *options)).argv,
     )
 
 
@@ -202,12 +202,12 @@ def _more_time(findings: Findings, boundary: Boundary) -> NextStep | None:
     if not isinstance(last, int | float):
         return None
     predicted, times = whole_trial_s(findings, fit, at_value=last), times_beyond(last, (x for x, _ in fit.points))
-    most, said = (4, "four times") if at_least(times) else (2, "twice")
+    most, multiple = (4, "four times") if at_least(times) else (2, "twice")
     enough = math.ceil(max(most * predicted, 1) / 10) * 10
     need = f"{at_least(times) or 'about '}{seconds(predicted)}"
     away = f" ({how_far(times)})" if how_far(times) else ""
     return NextStep(
-        text=f"Give it time: {at(findings, last)} is predicted to need {need}{away}; this allows {said} that.",
+        text=f"Give it time: {at(findings, last)} is predicted to need {need}{away}; this allows {multiple} that.",
         command=again(findings, "--total", f"{enough}s"),
     )
 
@@ -217,11 +217,11 @@ def whole_trial_s(findings: Findings, fit: ScalingFit, *, at_value: float) -> fl
     fitted = fit.intercept + fit.slope * at_value
     if not per_step(fit):
         return fitted
-    passed = [
+    passes = [
         record for record in findings.run.records if record.verdict.kind is Kind.PASS and record.measurement.step_s
     ]
-    steps = max((len(record.measurement.step_s) for record in passed), default=1)
-    overheads = [record.outcome.duration_s - sum(record.measurement.step_s) for record in passed]
+    steps = max((len(record.measurement.step_s) for record in passes), default=1)
+    overheads = [record.outcome.duration_s - sum(record.measurement.step_s) for record in passes]
     return fitted * steps + (median(overheads) if overheads else 0.0)
 
 
@@ -238,13 +238,13 @@ def _has_failed(findings: Findings) -> bool:
 
 
 def _look_closer(findings: Findings, place: str) -> NextStep | None:
-    told_of = findings.subject
-    if told_of is None or told_of.verdict.kind not in FAILURES:
+    subject = findings.subject
+    if subject is None or subject.verdict.kind not in FAILURES:
         return None
-    bad = next(trial for trial in findings.trials if trial.record is told_of)
+    bad = next(trial for trial in findings.trials if trial.record is subject)
     if place:
-        shown = "its stacks are" if bad.verdict.kind is Kind.HANG else "the traceback is"
-        return NextStep(text=f"Look at {place}; {shown} in Evidence, trial {bad.number}.")
+        evidence = "its stacks are" if bad.verdict.kind is Kind.HANG else "the traceback is"
+        return NextStep(text=f"Look at {place}; {evidence} in Evidence, trial {bad.number}.")
     where = "the function that waits" if bad.verdict.kind is Kind.HANG else "the line where it ended"
     return NextStep(text=f"Look at {where} (Evidence, trial {bad.number}).")
 
@@ -258,11 +258,11 @@ def _instead(findings: Findings) -> NextStep | None:
 def _slow(findings: Findings) -> NextStep | None:
     if not findings.slow:
         return None
-    passed = {cell for pair in findings.pairs for _, cell in pair.outlasted}
-    if passed:
-        took = max(trial.record.outcome.duration_s for trial in findings.trials if trial.cell in passed)
-        needed = f"the {seconds(took)} that it was seen to need"
-        return NextStep(text=f"Make a step faster, or allow {needed}: no trial showed a hang.")
+    passing = {cell for pair in findings.pairs for _, cell in pair.outlasted}
+    if passing:
+        longest_s = max(trial.record.outcome.duration_s for trial in findings.trials if trial.cell in passing)
+        allowance = f"the {seconds(longest_s)} that it was seen to need"
+        return NextStep(text=f"Make a step faster, or allow {allowance}: no trial showed a hang.")
     enough = seconds(_enough_s(findings))
     return NextStep(text=f"Give the slow cells time, {enough}, or make a step faster: no trial showed a hang.")
 
@@ -274,11 +274,9 @@ def _enough_s(findings: Findings) -> int:
     return math.ceil(max(2 * predicted, 4 * limit) / 10) * 10
 
 
-def _untold(findings: Findings) -> NextStep | None:
-    untold = [r for r in findings.results if r.met is CellStatus.INCONCLUSIVE]
-    return (
-        NextStep(text=f"See why {count(len(untold), 'cell')} could not be told: {untold[0].name}.") if untold else None
-    )
+def _undecided(findings: Findings) -> NextStep | None:
+    cells = [r for r in findings.results if r.met is CellStatus.INCONCLUSIVE]
+    return NextStep(text=f"See why {count(len(cells), 'cell')} could not be told: {cells[0].name}.") if cells else None
 
 
 def _search(findings: Findings) -> NextStep | None:
@@ -286,8 +284,8 @@ def _search(findings: Findings) -> NextStep | None:
     run = findings.run
     if run.spec.task is not Task.CELLS or not _has_failed(findings) or not run.spec.file:
         return None
-    found = any(v.finding is AxisFinding.IMPLICATED for table in findings.answer.failures for v in table.axes)
-    if found:
+    is_implicated = any(v.finding is AxisFinding.IMPLICATED for table in findings.answer.failures for v in table.axes)
+    if is_implicated:
         return None
     return NextStep(
         text="Find the settings that the failure needs, step by step from the passing side.",
@@ -312,8 +310,8 @@ def _rare(findings: Findings) -> NextStep | None:
     good = [r.count.good for r in findings.results]
     if not good or _has_failed(findings) or min(good) < 1 or findings.run.spec.task is not Task.CELLS:
         return None
-    unseen = math.ceil(100 * (1 - 0.05 ** (1 / min(good))))
+    percent = math.ceil(100 * (1 - 0.05 ** (1 / min(good))))
     return NextStep(
-        text=f"Repeat: {count(min(good), 'pass')} of a cell can miss a failure in up to {unseen} % of runs (95 %).",
+        text=f"Repeat: {count(min(good), 'pass')} of a cell can miss a failure in up to {percent} % of runs (95 %).",
         command=again(findings, "--repeat", str(max(9, 3 * min(good)))),
     )

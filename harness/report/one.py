@@ -35,34 +35,34 @@ LOG_LINES = 6
 LONGEST = 1200
 """Characters of one line of output that are shown; the report has all of it."""
 RIVALS = 2
-UNTOLD = frozenset({Kind.SLOW, Kind.UNRESOLVED, Kind.INFRA})
+UNDECIDED = frozenset({Kind.SLOW, Kind.UNRESOLVED, Kind.INFRA})
 """Verdicts that do not say whether a program fails."""
 
 MOST_PASSES = 10_000
 """More passes than these are nobody's to try."""
 
 
-def ranks_seen(evidence: Evidence) -> tuple[RankSeen, ...]:
+def ranks_of(evidence: Evidence) -> tuple[RankSeen, ...]:
     """Every rank with its stacks and looks of the last silence; of a single process, that one without a rank."""
     if evidence.ranks:
-        return tuple(_rank_seen(evidence, facts) for facts in evidence.ranks)
+        return tuple(_rank(evidence, facts) for facts in evidence.ranks)
     last = (*evidence.stacks[-1:], *evidence.processes[-1:])
     if not last:
         return ()
     since_s = evidence.last.t_s if evidence.last else -1.0
-    return (_seen(evidence, rank=None, pid=last[0].pid, since_s=since_s, missing=""),)
+    return (_latest(evidence, rank=None, pid=last[0].pid, since_s=since_s, missing=""),)
 
 
-def _rank_seen(evidence: Evidence, facts: RankFacts) -> RankSeen:
+def _rank(evidence: Evidence, facts: RankFacts) -> RankSeen:
     missing = ""
     if facts.ended_s is not None or facts.exit is not None:
         how = facts.exit.words if facts.exit else ""
         missing = f"has ended with {how}" if how else "has ended"
     since_s = facts.last.t_s if facts.last else -1.0
-    return _seen(evidence, rank=facts.rank, pid=facts.pid, since_s=since_s, missing=missing)
+    return _latest(evidence, rank=facts.rank, pid=facts.pid, since_s=since_s, missing=missing)
 
 
-def _seen(evidence: Evidence, *, rank: int | None, pid: int | None, since_s: float, missing: str) -> RankSeen:
+def _latest(evidence: Evidence, *, rank: int | None, pid: int | None, since_s: float, missing: str) -> RankSeen:
     stacks = tuple(sample for sample in evidence.stacks if sample.pid == pid and sample.t_s > since_s)
     looks = tuple(look for look in evidence.processes if look.pid == pid and look.t_s > since_s)
     reason = missing if missing or stacks else "showed no stack"
@@ -71,23 +71,23 @@ def _seen(evidence: Evidence, *, rank: int | None, pid: int | None, since_s: flo
 
 def places(evidence: Evidence) -> list[str]:
     """Where the ranks are, a sentence for each group, the odd one out first; empty when nothing was seen."""
-    found = ranks_seen(evidence)
-    if not any(rank.stacks for rank in found):
+    ranks = ranks_of(evidence)
+    if not any(rank.stacks for rank in ranks):
         return []
-    return [sentence(group, total=len(found)) for group in group_ranks(found)]
+    return [sentence(group, total=len(ranks)) for group in group_ranks(ranks)]
 
 
-def text(records: Sequence[TrialRecord], evidence: Mapping[str, Evidence], *, where: Path, argv: Sequence[str]) -> str:
+def text(records: Sequence[TrialRecord], by_key: Mapping[str, Evidence], *, where: Path, argv: Sequence[str]) -> str:
     """The end of the command on a terminal, in 80 columns."""
-    told = to_tell_of(records) or records[-1]
-    seen_ = evidence.get(told.trial.key)
-    out = [*_headline(told, seen_), *_indented(clean(told.verdict.because)), *_tally(records)]
-    if seen_ is not None and told.verdict.kind is not Kind.PASS:
-        out += _shown(told, seen_)
-    out += ["", *_indented(_numbers(told, seen_))]
-    if told.outcome.cleanup.ended or told.outcome.cleanup.survivors:
-        done = seen.cleanup(told.outcome.cleanup).replace("**", "").replace("\\", "")
-        out += _indented(f"cleaned up: {clean(done)}")
+    record = to_tell_of(records) or records[-1]
+    evidence = by_key.get(record.trial.key)
+    out = [*_headline(record, evidence), *_indented(clean(record.verdict.because)), *_tally(records)]
+    if evidence is not None and record.verdict.kind is not Kind.PASS:
+        out += _evidence_lines(record, evidence)
+    out += ["", *_indented(_numbers(record, evidence))]
+    if record.outcome.cleanup.ended or record.outcome.cleanup.survivors:
+        cleanup = seen.cleanup(record.outcome.cleanup).replace("**", "").replace("\\", "")
+        out += _indented(f"cleaned up: {clean(cleanup)}")
     out += ["", *named_path("report", where, width=WIDTH), "again:"]
     out += [f"  {line}" for line in command(argv, width=WIDTH - 2)]
     return "\n".join(out)
@@ -95,26 +95,27 @@ def text(records: Sequence[TrialRecord], evidence: Mapping[str, Evidence], *, wh
 
 def data(records: Sequence[TrialRecord], evidence: Mapping[str, Evidence]) -> dict[str, Any]:
     """The same for a program, what failed and where first."""
-    told = to_tell_of(records) or records[-1]
-    place = place_in(told, evidence.get(told.trial.key))
-    first = {"verdict": str(told.verdict), "rank": told.verdict.rank, "place": place.text if place.is_line else ""}
+    record = to_tell_of(records) or records[-1]
+    place = place_in(record, evidence.get(record.trial.key))
+    first = {"verdict": str(record.verdict), "rank": record.verdict.rank, "place": place.text if place.is_line else ""}
     rate = {"how_often": how_often(records)} if len(records) > 1 else {}
     return {**first, **rate, "trials": to_json(records)}
 
 
 def watched(
-    record: TrialRecord, evidence: Mapping[str, Evidence], *, end_it: str, where: Path, argv: Sequence[str]
+    record: TrialRecord, by_key: Mapping[str, Evidence], *, end_it: str, where: Path, argv: Sequence[str]
 ) -> str:
     """What ``watch`` prints: the verdict, where every rank is, and what to do next."""
-    verdict, seen_ = record.verdict, evidence.get(record.trial.key)
-    head = _headline(record, seen_)
+    verdict, evidence = record.verdict, by_key.get(record.trial.key)
+    head = _headline(record, evidence)
     if verdict.kind is Kind.UNRESOLVED:
         head = [f"{watched_without_verdict(verdict)}  (watched for {seconds(record.outcome.duration_s)})"]
     out = [*head, *_indented(clean(verdict.because))]
-    if seen_ is not None:
-        out += _shown(record, seen_)
-        if not seen_.stacks:
-            out += [line for f in seen_.failures for line in _indented(clean(f"{f.source} could not look: {f.reason}"))]
+    if evidence is not None:
+        out += _evidence_lines(record, evidence)
+        if not evidence.stacks:
+            for failure in evidence.failures:
+                out += _indented(clean(f"{failure.source} could not look: {failure.reason}"))
     out += ["", *_indented(_next_of(record, end_it=end_it)), "", *named_path("report", where, width=WIDTH), "again:"]
     out += [f"  {line}" for line in command(argv, width=WIDTH - 2)]
     return "\n".join(out)
@@ -137,15 +138,15 @@ def _tally(records: Sequence[TrialRecord]) -> list[str]:
     if len(records) < 2:
         return []
     rows = [f"  run {r.trial.repeat + 1:>3}  {r.verdict!s:<30} {r.outcome.duration_s:7.1f} s" for r in records]
-    passed = sum(r.verdict.kind is Kind.PASS for r in records)
-    return ["", f"{passed} of {len(records)} runs passed", *rows, *_indented(how_often(records))]
+    passes = sum(r.verdict.kind is Kind.PASS for r in records)
+    return ["", f"{passes} of {len(records)} runs passed", *rows, *_indented(how_often(records))]
 
 
 def how_often(records: Sequence[TrialRecord]) -> str:
     """How often it fails, by the runs that passed or failed, and how many passes would show it fixed."""
-    passed = sum(r.verdict.kind is Kind.PASS for r in records)
-    failed = sum(r.verdict.kind not in UNTOLD for r in records) - passed
-    runs = passed + failed
+    passes = sum(r.verdict.kind is Kind.PASS for r in records)
+    failed = sum(r.verdict.kind not in UNDECIDED for r in records) - passes
+    runs = passes + failed
     if not runs:
         return "no run passed or failed: how often it fails is not known"
     aside = f"; {len(records) - runs} undecided are left out" if runs < len(records) else ""
@@ -179,7 +180,7 @@ def _at_line(record: TrialRecord, evidence: Evidence | None) -> str:
     return f": {clean(place.brief)}" if place.is_line and record.verdict.kind in FAILURES else ""
 
 
-def _shown(record: TrialRecord, evidence: Evidence) -> list[str]:
+def _evidence_lines(record: TrialRecord, evidence: Evidence) -> list[str]:
     kind = record.verdict.kind
     out = [] if kind in (Kind.CRASH, Kind.OOM, Kind.NONFINITE) else _places(record, evidence)
     if kind in (Kind.CRASH, Kind.OOM, Kind.NONFINITE, Kind.INFRA, Kind.BELOW_TARGET):
@@ -214,18 +215,18 @@ def _stack(record: TrialRecord, evidence: Evidence) -> list[str]:
     if sample is None or thread is None:
         return []
     telling = telling_frame(thread)
-    kept = [frame for frame in thread.frames if not is_noise(frame) and not frame.native]
+    frames = [frame for frame in thread.frames if not is_noise(frame) and not frame.native]
     name = f"rank {sample.rank}, " if evidence.ranks else ""
-    if sample.pid not in {rank.pid for rank in ranks_seen(evidence)}:
+    if sample.pid not in {rank.pid for rank in ranks_of(evidence)}:
         commands = [look.command for look in evidence.processes if look.pid == sample.pid]
         kind = "DataLoader worker" if commands and commands[-1].startswith("pt_data_worker") else "process"
         name = f"{kind} {in_words(sample.pid)} of {name or 'it, '}"
     out = ["", f"  {name}{thread_name(thread, sample.pid)}, innermost frame first, by {sample.source}:"]
-    for frame in kept[:FRAMES]:
+    for frame in frames[:FRAMES]:
         first, *rest = _broken(clean(place(frame)), room=WIDTH - 5)
         out += [f"  {'=>' if frame is telling else '  '} {first}", *(f"       {line}" for line in rest)]
-    if len(kept) > FRAMES:
-        out.append(f"     ... {len(kept) - FRAMES} more in the report")
+    if len(frames) > FRAMES:
+        out.append(f"     ... {len(frames) - FRAMES} more in the report")
     return out + _other_threads(busy_threads(sample, beside=thread))
 
 
@@ -270,25 +271,25 @@ def _last_words(evidence: Evidence, rank: int | None) -> list[str]:
     return ["", f"last lines of {log.stream}:", *_quoted(log.text)]
 
 
-def _quoted(said: str) -> list[str]:
+def _quoted(output: str) -> list[str]:
     """The last lines of what a program said; long ones go on in the next line, and are never cut."""
-    kept = [line.rstrip() for line in clean(said).splitlines() if line.strip()][-LOG_LINES:]
-    kept = [line if len(line) <= LONGEST else f"{line[:LONGEST]} .. (the report has all of it)" for line in kept]
+    lines = [line.rstrip() for line in clean(output).splitlines() if line.strip()][-LOG_LINES:]
+    lines = [line if len(line) <= LONGEST else f"{line[:LONGEST]} .. (the report has all of it)" for line in lines]
     room = WIDTH - 4
-    return [f"  | {line[at : at + room]}" for line in kept for at in range(0, len(line), room)]
+    return [f"  | {line[at : at + room]}" for line in lines for at in range(0, len(line), room)]
 
 
 def _numbers(record: TrialRecord, evidence: Evidence | None) -> str:
-    measured, parts = record.measurement, list[str]()
+    measurement, parts = record.measurement, list[str]()
     if evidence is not None and (evidence.steps_done or evidence.steps_wanted):
-        wanted = f" of {evidence.steps_wanted}" if evidence.steps_wanted else ""
-        parts.append(f"{evidence.steps_done}{wanted} steps seen")
-    if measured.step_s:
-        parts.append(f"{seconds(median(measured.step_s))} a step")
-    if measured.startup_s is not None:
-        parts.append(f"first step began after {seconds(measured.startup_s)}")
-    if measured.peak_rss_bytes:
-        parts.append(f"peak memory {size(measured.peak_rss_bytes)}")
+        total = f" of {evidence.steps_wanted}" if evidence.steps_wanted else ""
+        parts.append(f"{evidence.steps_done}{total} steps seen")
+    if measurement.step_s:
+        parts.append(f"{seconds(median(measurement.step_s))} a step")
+    if measurement.startup_s is not None:
+        parts.append(f"first step began after {seconds(measurement.startup_s)}")
+    if measurement.peak_rss_bytes:
+        parts.append(f"peak memory {size(measurement.peak_rss_bytes)}")
     if _is_without_progress(record, evidence):
         parts.append("no sign of progress was seen (name one with --progress or --progress-file)")
     return "; ".join(parts) or "no step was seen"

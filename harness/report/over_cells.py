@@ -8,14 +8,14 @@ from harness.core.campaign import CellStatus, Task
 from harness.core.cause import AxisFinding, MinimiseFinding
 from harness.core.outcome import Ending
 from harness.core.verdict import Kind
-from harness.report.asked import answered, why_slow
+from harness.report.asked import answers, why_slow
 from harness.report.findings import FAILED, cells_of
 from harness.report.next_steps import next_steps
 from harness.report.summary import Summary, happened, judged, notes_of, place_of, rank_of, summarise_along
 from harness.report.sure import MOST_NAMED, claim_of, sure_of
 from harness.report.text import count, listed, seconds
 from harness.report.tried import verdicts
-from harness.report.where import cells_said, where
+from harness.report.where import names_of, where
 from harness.report.words import ENDS, LINEAR_R_SQUARED, day, watched_without_verdict
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from harness.core.campaign import AxisFit, FailureTable
     from harness.core.cause import Minimised
     from harness.core.point import Point, Value
-    from harness.report.asked import Answered
+    from harness.report.asked import QuestionAnswer
     from harness.report.findings import Findings
     from harness.report.tried import Group
 
@@ -41,7 +41,7 @@ def summarise(findings: Findings, run_dir: Path) -> Summary:
         return summarise_along(findings, run_dir, next_steps(findings))
     record = findings.subject
     verdict, tone = _verdict(findings)
-    verdict = _first_words(answered(findings)) or verdict
+    verdict = _first_words(answers(findings)) or verdict
     group, place = next(iter(findings.groups), None), place_of(record, run_dir)
     return Summary(
         kind=_kind(findings),
@@ -70,7 +70,7 @@ def _kind(findings: Findings) -> str:
     return "matrix" if task is Task.CELLS else task.value
 
 
-def _first_words(answers: Sequence[Answered]) -> str:
+def _first_words(answers: Sequence[QuestionAnswer]) -> str:
     """``No. Safe mode makes no difference``: each question's answer, before anything else is said."""
     words = [f"{a.word}. {a.says}" if a.says else f"{a.word}. {a.because.rstrip('. ')}" for a in answers]
     return ". ".join(words)
@@ -107,16 +107,16 @@ def _verdict(findings: Findings) -> tuple[str, str]:
 
 def _failures(findings: Findings) -> str:
     """``HANG (deadlock) in all 3 cells with attention=nsa, and in no other``."""
-    seen: list[str] = []
+    words: list[str] = []
     for group in findings.groups:
         word = str(group.first.verdict)
-        if group.first.verdict.kind in FAILED and word not in seen:
-            seen.append(word)
+        if group.first.verdict.kind in FAILED and word not in words:
+            words.append(word)
     if findings.is_single:
-        return listed(seen)
+        return listed(words)
     at = f"in {len(cells_of(findings.failed))} of {count(len(findings.by_cell), 'cell')}"
-    told = where(findings, seen[0]) if len(seen) == 1 else ""
-    return f"{listed(seen)} {told or at}"
+    settings = where(findings, words[0]) if len(words) == 1 else ""
+    return f"{listed(words)} {settings or at}"
 
 
 def headline(findings: Findings) -> str:
@@ -134,13 +134,13 @@ def headline(findings: Findings) -> str:
     return partial + _over_cells(findings)
 
 
-def _minimised(found: Minimised) -> str:
-    word = "" if found.finding is MinimiseFinding.CAUSE else f"{found.finding.capitalize()}: "
-    return f"{word}{found.because}"
+def _minimised(search: Minimised) -> str:
+    word = "" if search.finding is MinimiseFinding.CAUSE else f"{search.finding.capitalize()}: "
+    return f"{word}{search.because}"
 
 
 def _over_cells(findings: Findings) -> str:
-    decided = " ".join(one.because for one in answered(findings) if one.says)
+    decided = " ".join(one.because for one in answers(findings) if one.says)
     rest = f"{_cells(findings)}{_axes(findings) or _alike(findings)}{_growth(findings)}".strip()
     return " ".join(text for text in (decided, why_slow(findings), rest) if text)
 
@@ -150,8 +150,8 @@ def _watched(findings: Findings) -> str:
     last = findings.run.records[-1]
     if last.outcome.ending is not Ending.STILL_RUNNING or last.verdict.kind is not Kind.UNRESOLVED:
         return ""
-    said = watched_without_verdict(last.verdict)
-    return said[0].upper() + said[1:]
+    sentence = watched_without_verdict(last.verdict)
+    return sentence[0].upper() + sentence[1:]
 
 
 def _single(findings: Findings) -> str:
@@ -164,29 +164,29 @@ def _single(findings: Findings) -> str:
         f"{len(group.trials)} of {count(len(trials), 'run')}"
         for group in findings.groups
     )
-    said = listed(words) or f"passes in {len(trials)} of {count(len(trials), 'run')}"
-    return f"The program {said}."
+    endings = listed(words) or f"passes in {len(trials)} of {count(len(trials), 'run')}"
+    return f"The program {endings}."
 
 
 def _cells(findings: Findings) -> str:
     total = findings.by_cell
-    left = [r for r in findings.results if r.met in (CellStatus.SKIPPED, CellStatus.NOT_RUN)]
+    not_run = [r for r in findings.results if r.met in (CellStatus.SKIPPED, CellStatus.NOT_RUN)]
     words: dict[str, int] = {}
     for trials in total.values():
-        said = listed(trials.words)
-        words[said] = words.get(said, 0) + 1
-    if set(words) == {"PASS"} and not left:
+        ending = listed(trials.words)
+        words[ending] = words.get(ending, 0) + 1
+    if set(words) == {"PASS"} and not not_run:
         return f"No cell failed: all {len(total)} passed, {count(len(findings.trials), 'trial')}."
-    words |= {"not started": len(left)} if left else {}
+    words |= {"not started": len(not_run)} if not_run else {}
     split = listed(f"{n} {word}" for word, n in sorted(words.items(), key=lambda item: -item[1]))
-    return f"{count(len(total) + len(left), 'cell')}: {split}.{_surprises(findings)}{_out_of_time(findings)}"
+    return f"{count(len(total) + len(not_run), 'cell')}: {split}.{_surprises(findings)}{_out_of_time(findings)}"
 
 
 def _surprises(findings: Findings) -> str:
     """What ended otherwise than expected, unless that is what failed or was slow, which is said anyway."""
-    said = set(cells_of((*findings.failed, *findings.slow)))
-    found = [r.cell for r in findings.results if r.met is CellStatus.UNEXPECTED and r.cell not in said]
-    return f" Not as expected: {cells_said(findings, found, most=MOST_NAMED)}." if found else ""
+    headline_cells = set(cells_of((*findings.failed, *findings.slow)))
+    surprises = [r.cell for r in findings.results if r.met is CellStatus.UNEXPECTED and r.cell not in headline_cells]
+    return f" Not as expected: {names_of(findings, surprises, most=MOST_NAMED)}." if surprises else ""
 
 
 def _out_of_time(findings: Findings) -> str:
@@ -194,8 +194,8 @@ def _out_of_time(findings: Findings) -> str:
     cells = cells_of(findings.slow)
     if len(cells) == 1:
         return f" SLOW: {findings.name_of(cells[0])}."
-    told = where(findings, findings.slow[0].word) if cells else ""
-    return f" SLOW {told}." if told else ""
+    settings = where(findings, findings.slow[0].word) if cells else ""
+    return f" SLOW {settings}." if settings else ""
 
 
 def _axes(findings: Findings) -> str:
@@ -221,7 +221,7 @@ def _alike(findings: Findings) -> str:
     """Whether cells that differ in one axis only ended alike; only where cells ended in more than one way."""
     if len({trials.ending for trials in findings.by_cell.values()}) < 2:
         return ""
-    return _compared(findings) + _given_more_time(findings) + _not_comparable(findings)
+    return _compared(findings) + _more_time(findings) + _not_comparable(findings)
 
 
 def _compared(findings: Findings) -> str:
@@ -236,7 +236,7 @@ def _compared(findings: Findings) -> str:
     return f" Cells that differ only {', and only '.join(ends)}." if ends else ""
 
 
-def _given_more_time(findings: Findings) -> str:
+def _more_time(findings: Findings) -> str:
     text = ""
     for pair in findings.pairs:
         for slow, passed in pair.outlasted:
@@ -246,14 +246,14 @@ def _given_more_time(findings: Findings) -> str:
 
 def _not_comparable(findings: Findings) -> str:
     """Of which axes pairs say nothing, because their limits were not the same; not beside a failure."""
-    untold: list[str] = []
+    incomparable: list[str] = []
     for pair in findings.pairs:
-        number = len(pair.untold) - len(pair.outlasted)
+        number = len(pair.incomparable) - len(pair.outlasted)
         if number:
-            untold.append(f"{pair.axis} ({count(number, 'pair')})")
-    if not untold or findings.failed:
+            incomparable.append(f"{pair.axis} ({count(number, 'pair')})")
+    if not incomparable or findings.failed:
         return ""
-    return f" Not comparable, because one side was given less time than the other took: {listed(untold)}."
+    return f" Not comparable, because one side was given less time than the other took: {listed(incomparable)}."
 
 
 def _in(axes: list[str], ended: str) -> str:
@@ -262,8 +262,8 @@ def _in(axes: list[str], ended: str) -> str:
 
 def _outlasted(findings: Findings, axis: str, slow: Point, passed: Point) -> str:
     """What ran out of time in one cell and came to its end in another that was given more of it."""
-    cut, whole = findings.by_cell[slow], findings.by_cell[passed]
-    limit = min(t.record.trial.budget.total.seconds for t in cut)
+    slow_trials, whole = findings.by_cell[slow], findings.by_cell[passed]
+    limit = min(t.record.trial.budget.total.seconds for t in slow_trials)
     return (
         f"Given more time and nothing else ({axis}={passed.get(axis)}, not {slow.get(axis)}), {findings.name_of(slow)} "
         f"passed {len(whole)} of {len(whole)}, in {seconds(whole.longest_s)} at most; {seconds(limit)} were not enough."
@@ -274,23 +274,23 @@ def _growth(findings: Findings) -> str:
     """How time and memory grow along the ordered axes, where a line through the measured points says it."""
     good = dict(findings.run.spec.matrix.space.good)
     text = ""
-    for found in findings.answer.fits:
-        fit, sizes = found.fit, {x for x, _ in found.fit.points}
+    for axis_fit in findings.answer.fits:
+        fit, sizes = axis_fit.fit, {x for x, _ in axis_fit.fit.points}
         if len(sizes) >= ENOUGH and fit.r_squared >= LINEAR_R_SQUARED and fit.slope_low > 0:
-            text += f" {_grows(found, good)}"
+            text += f" {_grows(axis_fit, good)}"
     return text
 
 
-def _grows(found: AxisFit, good: Mapping[str, Value]) -> str:
+def _grows(axis_fit: AxisFit, good: Mapping[str, Value]) -> str:
     """The growth of one quantity: ``Seconds a step: 1.12 s more for each n_layers (n_layers 1 to 8).``."""
-    fit, sizes = found.fit, sorted({x for x, _ in found.fit.points})
-    held = [f"{name}={value}" for name, value in found.fixed if value != good.get(name)]
-    others = f"with {listed(held)}; " if held else ""
+    fit, sizes = axis_fit.fit, sorted({x for x, _ in axis_fit.fit.points})
+    settings = [f"{name}={value}" for name, value in axis_fit.fixed if value != good.get(name)]
+    others = f"with {listed(settings)}; " if settings else ""
     unit = " s" if "seconds" in fit.quantity else ""
     interval = f", 95 %: {fit.slope_low:.3g} to {fit.slope_high:.3g}" if fit.slope_low != fit.slope_high else ""
     return (
-        f"{fit.quantity[0].upper() + fit.quantity[1:]}: {fit.slope:.3g}{unit} more for each {found.axis}{interval} "
-        f"({others}{found.axis} {sizes[0]:g} to {sizes[-1]:g})."
+        f"{fit.quantity[0].upper() + fit.quantity[1:]}: {fit.slope:.3g}{unit} more for each {axis_fit.axis}{interval} "
+        f"({others}{axis_fit.axis} {sizes[0]:g} to {sizes[-1]:g})."
     )
 
 

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 def terminal(findings: Findings, *, width: int) -> list[str]:
     """What a terminal ends with; nothing where no command of a stranger failed."""
-    found: list[str] = []
+    lines: list[str] = []
     for command in findings.answer.commands:
-        found += ["", *wrap(f"{_head(command)}:", width=width)]
-        found += [f"  {line}" for line in shell_lines(command.line, width=width - 2)]
+        lines += ["", *wrap(f"{_head(command)}:", width=width)]
+        lines += [f"  {line}" for line in shell_lines(command.line, width=width - 2)]
         for variant in command.next_to:
-            found += wrap(clean(_next_to(variant)), width=width, indent="    ")
-    return found
+            lines += wrap(clean(_next_to(variant)), width=width, indent="    ")
+    return lines
 
 
 def markdown(findings: Findings) -> str:

@@ -12,25 +12,25 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from harness.core.point import Point, Value
-    from harness.report.tried import Tried
+    from harness.report.tried import TrialSet
 
     Pair = tuple[Point, Point]
-    Cells = Mapping[Point, Tried]
+    Cells = Mapping[Point, TrialSet]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
     """The pairs of tried cells that differ in one axis only: those that ended alike, and those that did not.
 
-    ``untold`` are pairs of which one side ran out of time and the other passed, but took longer than the first was
-    given: under one limit they might have ended alike. ``outlasted`` are those of them that ran the same program, the
-    one that ran out of time first: what passed there shows that nothing was wrong but the limit.
+    ``incomparable`` are pairs of which one side ran out of time and the other passed, but took longer than the first
+    was given: under one limit they might have ended alike. ``outlasted`` are those of them that ran the same program,
+    the one that ran out of time first: what passed there shows that nothing was wrong but the limit.
     """
 
     axis: str
     alike: tuple[Pair, ...] = ()
     different: tuple[Pair, ...] = ()
-    untold: tuple[Pair, ...] = ()
+    incomparable: tuple[Pair, ...] = ()
     outlasted: tuple[Pair, ...] = ()
 
     @property
@@ -39,18 +39,18 @@ class Pairs:
         return len(self.alike) + len(self.different)
 
 
-def pairs_of(tried: Cells, *, axes: Sequence[str]) -> tuple[Pairs, ...]:
+def pairs_of(by_cell: Cells, *, axes: Sequence[str]) -> tuple[Pairs, ...]:
     """For every axis the pairs that differ in nothing else, whatever they ended in; axes without one are left out.
 
     A cell that could not be told is in no pair: it ended neither like the other side nor otherwise.
     """
-    cells = {cell: trials for cell, trials in tried.items() if not trials.is_untold}
-    found: list[Pairs] = []
+    cells = {cell: trials for cell, trials in by_cell.items() if not trials.is_undecided}
+    pairs: list[Pairs] = []
     for axis in axes:
         every = _differing_only_in(axis, cells)
         if every:
-            found.append(_sorted_out(axis, every, cells))
-    return tuple(found)
+            pairs.append(_sorted_out(axis, every, cells))
+    return tuple(pairs)
 
 
 def _differing_only_in(axis: str, cells: Cells) -> list[Pair]:
@@ -66,7 +66,7 @@ def _differing_only_in(axis: str, cells: Cells) -> list[Pair]:
 def _sorted_out(axis: str, every: Sequence[Pair], cells: Cells) -> Pairs:
     alike: list[Pair] = []
     different: list[Pair] = []
-    untold: list[Pair] = []
+    incomparable: list[Pair] = []
     outlasted: list[Pair] = []
     ends = {cell: trials.ending for cell, trials in cells.items()}
     for one, other in every:
@@ -75,26 +75,26 @@ def _sorted_out(axis: str, every: Sequence[Pair], cells: Cells) -> Pairs:
         elif not (_outlasts(cells[other], cells[one]) or _outlasts(cells[one], cells[other])):
             different.append((one, other))
         else:
-            untold.append((one, other))
-            if _ran(cells[one]) == _ran(cells[other]):
+            incomparable.append((one, other))
+            if _program(cells[one]) == _program(cells[other]):
                 outlasted.append((one, other) if ends[other] == "PASS" else (other, one))
     return Pairs(
         axis=axis,
         alike=tuple(alike),
         different=tuple(different),
-        untold=tuple(untold),
+        incomparable=tuple(incomparable),
         outlasted=tuple(outlasted),
     )
 
 
-def _outlasts(passed: Tried, slow: Tried) -> bool:
+def _outlasts(passed: TrialSet, slow: TrialSet) -> bool:
     """Whether a trial of the one passed after a time that a slow trial of the other was not given."""
-    given = [t.record.trial.budget.total.seconds for t in slow if t.verdict.kind is Kind.SLOW]
-    took = [t.record.outcome.duration_s for t in passed if t.verdict.kind is Kind.PASS]
-    return bool(given) and bool(took) and max(took) > min(given)
+    limits_s = [t.record.trial.budget.total.seconds for t in slow if t.verdict.kind is Kind.SLOW]
+    times_s = [t.record.outcome.duration_s for t in passed if t.verdict.kind is Kind.PASS]
+    return bool(limits_s) and bool(times_s) and max(times_s) > min(limits_s)
 
 
-def _ran(trials: Tried) -> tuple[object, ...]:
+def _program(trials: TrialSet) -> tuple[object, ...]:
     """What was run: where it is the same in two cells, they differ in their limits at most."""
     trial = trials.first.record.trial
     return (trial.target, trial.config, trial.env, trial.fault, trial.python, trial.tree)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.reading.places import group_ranks, sentence
-from harness.report.one import ranks_seen
+from harness.report.one import ranks_of
 from harness.report.text import code, count, details, fence, listed, md, seconds, size, table
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ def ranks(evidence: Evidence) -> str:
     """The ranks by place, the odd one out first, then each rank's last sign; empty for a single process."""
     if len(evidence.ranks) < 2:
         return ""
-    found = ranks_seen(evidence)
-    groups = group_ranks(found)
-    places = "\n".join(f"- {md(sentence(group, total=len(found)))}." for group in groups)
+    states = ranks_of(evidence)
+    groups = group_ranks(states)
+    places = "\n".join(f"- {md(sentence(group, total=len(states)))}." for group in groups)
     rows = (
         (
             facts.rank,
@@ -34,7 +34,7 @@ def ranks(evidence: Evidence) -> str:
     )
     head = ("rank", "steps done", "last mark", "silent for", "ended by itself")
     body = table(head, rows, right=(0, 1, 3))
-    if not any(rank.stacks for rank in found):  # of a rank that moved on, its stacks say where it was, not where it is
+    if not any(rank.stacks for rank in states):  # of a rank that moved on, its stacks say where it was, not where it is
         return f"**Ranks,** the longest silence first:\n\n{body}"
     return f"**Ranks,** the odd one out first:\n\n{places}\n\n{body}"
 
@@ -73,8 +73,8 @@ def _gpu(sample: GpuSample) -> tuple[object, ...]:
     return (
         sample.index,
         md(sample.name),
-        _told(sample.utilisation, " %"),
-        _told(sample.memory_utilisation, " %"),
+        _with_unit(sample.utilisation, " %"),
+        _with_unit(sample.memory_utilisation, " %"),
         f"{size(sample.memory_used_bytes)}" if sample.memory_used_bytes is not None else "-",
         f"{sample.power_w:.0f} W" if sample.power_w is not None else "-",
         listed(f"{process.pid}{whose[process.ours]}" for process in sample.processes) or "-",
@@ -82,7 +82,7 @@ def _gpu(sample: GpuSample) -> tuple[object, ...]:
     )
 
 
-def _told(value: int | None, unit: str) -> str:
+def _with_unit(value: int | None, unit: str) -> str:
     return "-" if value is None else f"{value}{unit}"
 
 
@@ -108,5 +108,5 @@ def _ras(evidence: Evidence) -> str:
         return ""
     last = evidence.ras[-1]
     missing = f"missing ranks {listed(last.missing)}" if last.missing else "no rank missing"
-    said = f"**NCCL's own report** ({code(last.id)}): {missing}, {count(len(last.complaints), 'complaint')}."
-    return f"{said}\n\n{details('All of it', fence(last.text))}"
+    summary = f"**NCCL's own report** ({code(last.id)}): {missing}, {count(len(last.complaints), 'complaint')}."
+    return f"{summary}\n\n{details('All of it', fence(last.text))}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from harness.reading.frames import deciding_thread, telling_frame
 from harness.reading.stillness import STILL_CPU_S, between
 from harness.report.stacks import deciding_sample, lines, place, same_in
-from harness.report.stacks import variables as kept_variables
+from harness.report.stacks import variables as locals_by_frame
 from harness.report.text import code, count, details, fence, md, seconds, short_path, size, table
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def where(evidence: Evidence, record: TrialRecord) -> str:
 
 def variables(evidence: Evidence) -> str:
     """The locals that the user asked for, a block for each frame."""
-    blocks = [f"{code(at)}\n\n{fence(chr(10).join(values))}" for at, values in kept_variables(evidence)]
+    blocks = [f"{code(at)}\n\n{fence(chr(10).join(values))}" for at, values in locals_by_frame(evidence)]
     return f"**Its variables there:**\n\n{chr(10).join(blocks)}" if blocks else ""
 
 
@@ -100,8 +100,8 @@ def used_no_cpu(evidence: Evidence) -> bool:
     if pair is None:
         return False
     before = {thread.tid: thread.cpu_s for thread in pair[0].threads}
-    used_s = sum(thread.cpu_s - before.get(thread.tid, thread.cpu_s) for thread in pair[1].threads)
-    return used_s < STILL_CPU_S
+    cpu_s = sum(thread.cpu_s - before.get(thread.tid, thread.cpu_s) for thread in pair[1].threads)
+    return cpu_s < STILL_CPU_S
 
 
 def _pair(looks: tuple[ProcessState, ...]) -> tuple[ProcessState, ProcessState] | None:
@@ -137,11 +137,11 @@ def logs(evidence: Evidence) -> str:
     for log in evidence.logs:
         if not log.text.strip():
             continue
-        shown = log.text.strip("\n").splitlines()[-LOG_LINES:]
+        tail = log.text.strip("\n").splitlines()[-LOG_LINES:]
         dropped = f", {size(log.dropped_bytes)} not kept" if log.dropped_bytes else ""
-        which = "line" if len(shown) == 1 else f"{len(shown)} lines"
+        which = "line" if len(tail) == 1 else f"{len(tail)} lines"
         summary = f"Last {which} of {md(log.stream)} ({size(log.size_bytes)}{dropped})"
-        parts.append(details(summary, fence(near("\n".join(shown)))))
+        parts.append(details(summary, fence(near("\n".join(tail)))))
     return "\n\n".join(parts) if parts else "It printed nothing."
 
 
@@ -155,8 +155,8 @@ def unusable(evidence: Evidence) -> str:
 
 def limits(budget: Budget) -> str:
     """Every limit with where it came from."""
-    named = (("start-up", budget.startup), ("stall", budget.stall), ("total", budget.total))
-    return "; ".join(_limit(name, limit) for name, limit in named)
+    by_name = (("start-up", budget.startup), ("stall", budget.stall), ("total", budget.total))
+    return "; ".join(_limit(name, limit) for name, limit in by_name)
 
 
 def _limit(name: str, limit: Limit) -> str:
@@ -178,14 +178,14 @@ def healthy(prediction: Prediction | None) -> str:
 
 def cleanup(done: Cleanup) -> str:
     """What was sent, what ended, what is left."""
-    sent = (
+    signals = (
         ", ".join(f"{name} to {count(n, 'process')} at {seconds(t_s)}" for t_s, name, n in done.signals)
         or "no signal needed"
     )
     if done.gone:
-        return f"{sent}; {count(done.ended, 'process')} ended, no process left{_files(done)}"
-    left = "; ".join(f"PID {s.pid} in state {s.state}: {s.command}" for s in done.survivors)
-    return f"{sent}; **still there:** {md(left)}{_files(done)}"
+        return f"{signals}; {count(done.ended, 'process')} ended, no process left{_files(done)}"
+    survivors = "; ".join(f"PID {s.pid} in state {s.state}: {s.command}" for s in done.survivors)
+    return f"{signals}; **still there:** {md(survivors)}{_files(done)}"
 
 
 def _files(done: Cleanup) -> str:

@@ -26,15 +26,15 @@ def deciding_sample(evidence: Evidence, verdict: Verdict) -> StackSample | None:
     ranks = {facts.pid for facts in evidence.ranks}
     working = [s for s in evidence.stacks if s.pid in ranks] or list(evidence.stacks)
     cited = [s for s in evidence.stacks if s.id in verdict.cites] or working[-1:]
-    named = [s for s in cited if s.rank == verdict.rank]
-    return max(named or cited, key=lambda sample: (sample.native, sample.t_s), default=None)
+    of_rank = [s for s in cited if s.rank == verdict.rank]
+    return max(of_rank or cited, key=lambda sample: (sample.native, sample.t_s), default=None)
 
 
 def same_in(evidence: Evidence, sample: StackSample) -> tuple[int, int]:
     """In how many of the samples from this source the deciding thread's stack is the same, line by line."""
-    wanted = deciding_thread(sample)
+    deciding = deciding_thread(sample)
     alike = [s for s in evidence.stacks if (s.source, s.native, s.pid) == (sample.source, sample.native, sample.pid)]
-    same = [s for s in alike if same_frames(deciding_thread(s), wanted)]
+    same = [s for s in alike if same_frames(deciding_thread(s), deciding)]
     return len(same), len(alike)
 
 
@@ -62,24 +62,24 @@ def variables(evidence: Evidence) -> list[tuple[str, list[str]]]:
     """The locals that were kept, of the last sample of each process: a frame's place, then ``name = value`` each."""
     last = {sample.pid: sample for sample in sorted(evidence.stacks, key=lambda one: one.t_s) if sample.variables}
     ranks = {facts.pid: f"rank {facts.rank}, " for facts in evidence.ranks}
-    found: list[tuple[str, list[str]]] = []
+    blocks: list[tuple[str, list[str]]] = []
     for pid, sample in last.items():
         frames = {thread.tid: thread.frames for thread in sample.threads}
-        found += [
+        blocks += [
             (
-                f"{ranks.get(pid, '')}{place(frames[known.tid][known.depth])}",
-                [f"{name} = {value}" for name, value in known.locals],
+                f"{ranks.get(pid, '')}{place(frames[frame_locals.tid][frame_locals.depth])}",
+                [f"{name} = {value}" for name, value in frame_locals.locals],
             )
-            for known in sample.variables
+            for frame_locals in sample.variables
         ]
-    return found
+    return blocks
 
 
 def lines(thread: ThreadStack, *, most: int = 40) -> str:
     """A thread's stack, innermost first; native frames are marked, the telling one is pointed at."""
     telling = telling_frame(thread)
-    shown = thread.frames[:most]
-    text = [f"{_mark(frame, telling)} {shortened(place(frame))}" for frame in shown]
+    frames = thread.frames[:most]
+    text = [f"{_mark(frame, telling)} {shortened(place(frame))}" for frame in frames]
     if len(thread.frames) > most:
         text.append(f"   ... {len(thread.frames) - most} more frames")
     return "\n".join(text) or "   (no frames)"

@@ -124,12 +124,12 @@ def notes_of(findings: Findings) -> tuple[str, ...]:
 
 def _verdict(findings: Findings) -> tuple[str, str]:
     run = findings.run
-    boundary, found = run.boundary, findings.failing
+    boundary, group = run.boundary, findings.failing
     if boundary is None:
         return (f"No answer ({run.ended})", "unsure")
     match boundary.finding:
         case Finding.THRESHOLD | Finding.ALL_FAIL:
-            what = str(found.first.verdict) if found else "Failure"
+            what = str(group.first.verdict) if group else "Failure"
             return (f"{what} from {run.axis.name}={boundary.first_bad} on", "bad")
         case Finding.NO_FAILURE:
             return ("PASS: nothing failed", "good")
@@ -209,9 +209,9 @@ def _waiting_frame(record: TrialRecord, evidence: Evidence) -> Frame | None:
 
 def last_line(traceback: str) -> PlaceToLook:
     """The innermost place of a traceback that is not a library's: ``f (nsa/train/trainer.py:59)``."""
-    found = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', traceback)
-    own = [item for item in found if "/site-packages/" not in item[0] and "/lib/python3" not in item[0]]
-    if not found:
+    matches = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', traceback)
+    own = [item for item in matches if "/site-packages/" not in item[0] and "/lib/python3" not in item[0]]
+    if not matches:
         return PlaceToLook(text="no line in its traceback")
-    file, line, function = (own or found)[-1]
+    file, line, function = (own or matches)[-1]
     return PlaceToLook.at(function, file, int(line))

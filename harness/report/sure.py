@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from harness.core.cause import Cause
     from harness.report.findings import Findings
 
-MOST_TOLD = 4
+MOST_WAYS = 4
 """Ways to fail that are told of."""
 
 MOST_NAMED = 2
@@ -30,8 +30,8 @@ def claim_of(findings: Findings) -> str:
     """The strongest of the three words that the trials carry; empty while there is no answer."""
     answer = findings.run.answer
     if findings.is_single:
-        seen = [len(group.trials) for group in findings.groups] or [len(findings.run.own)]
-        return _word(is_again=max(seen) > 1)
+        times = [len(group.trials) for group in findings.groups] or [len(findings.run.own)]
+        return _word(is_again=max(times) > 1)
     if answer is None:
         return ""
     if answer.minimised is not None:
@@ -74,22 +74,22 @@ def sure_of(findings: Findings) -> tuple[str, ...]:
         counts = verdicts(findings.run.records)
         return (f"{listed(f'{n} {word}' for word, n in counts.items())}.",) if counts else ()
     failed = [result for result in findings.results if result.count.bad]
-    found = _causes(findings)
-    if not found and failed:
-        found = _failures(findings, failed)
-    found += _slow_cells(findings)
-    return (*found, *_passed_cells(findings, is_alone=not failed and not found))
+    sentences = _causes(findings)
+    if not sentences and failed:
+        sentences = _failures(findings, failed)
+    sentences += _slow_cells(findings)
+    return (*sentences, *_passed_cells(findings, is_alone=not failed and not sentences))
 
 
 def _causes(findings: Findings) -> list[str]:
     """Each cause that a search for the settings has found, and how often every step back from it passed."""
     minimised = findings.answer.minimised
-    found: list[str] = []
+    sentences: list[str] = []
     for cause in minimised.causes if minimised else ():
-        found.append(f"{{{cause}}} {cause.seen}.")
+        sentences.append(f"{{{cause}}} {cause.seen}.")
         backs = [need for need in cause.needs if need.back]
-        found += [f"With {need.axis}={need.last_good} instead it {need.back}." for need in backs]
-    return found
+        sentences += [f"With {need.axis}={need.last_good} instead it {need.back}." for need in backs]
+    return sentences
 
 
 def _failures(findings: Findings, failed: Sequence[CellResult]) -> list[str]:
@@ -104,9 +104,9 @@ def _failures(findings: Findings, failed: Sequence[CellResult]) -> list[str]:
     for result in sorted(failed, key=place):
         ended = listed(word for word, _ in result.seen)
         by_words.setdefault((ended, str(result.count)), []).append(result.name)
-    found = [_failed(*how, names) for how, names in by_words.items()][:MOST_TOLD]
+    sentences = [_failed(*how, names) for how, names in by_words.items()][:MOST_WAYS]
     alike = _alike(findings)
-    return [*found, f"{alike}."] if alike else found
+    return [*sentences, f"{alike}."] if alike else sentences
 
 
 def _slow_cells(findings: Findings) -> list[str]:
@@ -116,11 +116,11 @@ def _slow_cells(findings: Findings) -> list[str]:
 
 def _passed_cells(findings: Findings, *, is_alone: bool) -> list[str]:
     """How often the cells passed that never failed; ``is_alone`` where nothing else was seen."""
-    passed = [result.count.good for result in findings.results if result.count.good and not result.count.bad]
-    if not passed:
+    passes = [result.count.good for result in findings.results if result.count.good and not result.count.bad]
+    if not passes:
         return []
     every_time = "" if is_alone else " every time"
-    return [f"{count(len(passed), 'cell')} passed{every_time}{_each(passed)}."]
+    return [f"{count(len(passes), 'cell')} passed{every_time}{_each(passes)}."]
 
 
 def _each(times: Sequence[int]) -> str:

@@ -51,8 +51,8 @@ def count(number: int, noun: str) -> str:
 def listed(items: Iterable[object], *, most: int = 12) -> str:
     """``1, 2, 3``; with more than ``most`` items the rest is counted."""
     texts = [str(item) for item in items]
-    shown = ", ".join(texts[:most])
-    return f"{shown} and {len(texts) - most} more" if len(texts) > most else shown
+    head = ", ".join(texts[:most])
+    return f"{head} and {len(texts) - most} more" if len(texts) > most else head
 
 
 def ranges(values: Sequence[object]) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 
-UNTOLD = frozenset({Kind.UNRESOLVED, Kind.INFRA})
+UNDECIDED = frozenset({Kind.UNRESOLVED, Kind.INFRA})
 """What a trial ended in that says neither that its cell fails nor that it does not."""
 
 
@@ -52,7 +52,7 @@ class Numbered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
+class TrialSet:
     """Some trials, those of one cell in most cases, and what they show together."""
 
     trials: tuple[Numbered, ...] = ()
@@ -94,9 +94,9 @@ class Tried:
         return self.kinds == {Kind.PASS}
 
     @property
-    def is_untold(self) -> bool:
+    def is_undecided(self) -> bool:
         """Whether none of them says that its cell fails, nor that it does not."""
-        return self.kinds <= UNTOLD
+        return self.kinds <= UNDECIDED
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -131,14 +131,14 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell(Tried):
+class Cell(TrialSet):
     """The search's trials at one value of the axis."""
 
     value: Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group(Tried):
+class Group(TrialSet):
     """Trials of one cell that ended alike; ``value`` is its value on the axis, or its name where there are many."""
 
     value: Value
@@ -154,11 +154,11 @@ def verdicts(records: Iterable[TrialRecord]) -> dict[str, int]:
     return dict(Counter(str(record.verdict) for record in records).most_common())
 
 
-def together(trials: Iterable[Numbered], key: Callable[[Numbered], K | None]) -> dict[K, Tried]:
+def together(trials: Iterable[Numbered], key: Callable[[Numbered], K | None]) -> dict[K, TrialSet]:
     """``trials`` with the same key together, those that have none left out; in the order of the first of each."""
-    found: dict[K, list[Numbered]] = {}
+    groups: dict[K, list[Numbered]] = {}
     for trial in trials:
         name = key(trial)
         if name is not None:
-            found.setdefault(name, []).append(trial)
-    return {name: Tried(trials=tuple(some)) for name, some in found.items()}
+            groups.setdefault(name, []).append(trial)
+    return {name: TrialSet(trials=tuple(some)) for name, some in groups.items()}

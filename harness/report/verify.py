@@ -44,19 +44,19 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 class Difference:
     """A sentence that the evidence does not give: where it stands, what it says, and what it should say.
 
-    ``said`` is empty for a sentence that is missing there, ``computed`` for one that nothing gives.
+    ``text`` is empty for a sentence that is missing there, ``computed`` for one that nothing gives.
     """
 
     place: str
-    said: str
+    text: str
     computed: str
 
     def __str__(self) -> str:
-        if not self.said:
+        if not self.text:
             return f"{self.place}: it lacks: {_short(self.computed)}"
         if not self.computed:
-            return f"{self.place}: nothing in its evidence gives: {_short(self.said)}"
-        return f"{self.place}: it says: {_short(self.said)}\n    the evidence gives: {_short(self.computed)}"
+            return f"{self.place}: nothing in its evidence gives: {_short(self.text)}"
+        return f"{self.place}: it says: {_short(self.text)}\n    the evidence gives: {_short(self.computed)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +85,12 @@ def bundles(path: Path) -> list[Path]:
     Raises:
         NoRunError: there is none.
     """
-    found = [path] if is_bundle(path) else sorted(a.parent for a in path.rglob(layout.archive(path).name))
-    if not found:
+    folders = [path] if is_bundle(path) else sorted(a.parent for a in path.rglob(layout.archive(path).name))
+    if not folders:
         raise NoRunError(
             f"{path}: no report with its evidence beside it. Make one with: nsa-harness report --bundle DIR"
         )
-    return found
+    return folders
 
 
 def verify(folder: Path, *, judge: Callable[[Case], Verdict]) -> Verified:
@@ -100,29 +100,29 @@ def verify(folder: Path, *, judge: Callable[[Case], Verdict]) -> Verified:
         StoreError: its evidence cannot be read at all.
     """
     run_dir = unpacked(folder)
-    told = [text.replace(f"{run_dir}/", "") for text in fsck.problems(run_dir)]
-    broken = [Difference(place=layout.archive(folder).name, said=text, computed="") for text in told]
+    problems = [text.replace(f"{run_dir}/", "") for text in fsck.problems(run_dir)]
+    broken = [Difference(place=layout.archive(folder).name, text=text, computed="") for text in problems]
     if broken:
         return Verified(folder=folder, sentences=0, numbers=0, judged=0, unjudged=0, differences=tuple(broken))
-    judged, found = _verdicts(run_dir, judge)
+    judged, differences = _verdicts(run_dir, judge)
     sentences = numbers = 0
-    wanted = pages(run_dir)
-    for name, text in wanted.items():
-        said = _said(folder / name)
+    expected = pages(run_dir)
+    for name, text in expected.items():
+        current = _text_at(folder / name)
         units = _units(name, text)
         sentences += len(units)
         numbers += sum(len(_NUMBER.findall(unit.text)) for unit in units)
-        if said is None:
-            found.append(Difference(place=name, said="", computed="the whole file"))
-        elif said != text:
-            found += compared(name, said, text, folder)
+        if current is None:
+            differences.append(Difference(place=name, text="", computed="the whole file"))
+        elif current != text:
+            differences += compared(name, current, text, folder)
     figures = layout.figures(folder).name
-    found += [
-        Difference(place=f"{figures}/{path.name}", said="a figure", computed="")
+    differences += [
+        Difference(place=f"{figures}/{path.name}", text="a figure", computed="")
         for path in sorted(layout.figures(folder).glob("*"))
-        if f"{figures}/{path.name}" not in wanted
+        if f"{figures}/{path.name}" not in expected
     ]
-    found += _recomputed(run_dir, folder)
+    differences += _recomputed(run_dir, folder)
     trials = len(read_run(run_dir).records)
     return Verified(
         folder=folder,
@@ -130,13 +130,13 @@ def verify(folder: Path, *, judge: Callable[[Case], Verdict]) -> Verified:
         numbers=numbers,
         judged=judged,
         unjudged=trials - judged,
-        differences=tuple(found),
+        differences=tuple(differences),
     )
 
 
 def _verdicts(run_dir: Path, judge: Callable[[Case], Verdict]) -> tuple[int, list[Difference]]:
     """How many trials were judged again, and those that get another verdict."""
-    judged, found = 0, list[Difference]()
+    judged, differences = 0, list[Difference]()
     for number, record in enumerate(read_run(run_dir).records, start=1):
         evidence = read_evidence(run_dir, record.trial.key)
         if evidence is None:
@@ -144,12 +144,12 @@ def _verdicts(run_dir: Path, judge: Callable[[Case], Verdict]) -> tuple[int, lis
         now = judge(Case(trial=record.trial, outcome=record.outcome, evidence=evidence))
         judged += 1
         if any(getattr(now, name) != getattr(record.verdict, name) for name in JUDGED):
-            said, computed = (f"{v} in {v.phase or '-'}, rank {v.rank}" for v in (record.verdict, now))
-            found.append(Difference(place=f"trial {number} of the journal", said=said, computed=computed))
-    return judged, found
+            recorded, computed = (f"{v} in {v.phase or '-'}, rank {v.rank}" for v in (record.verdict, now))
+            differences.append(Difference(place=f"trial {number} of the journal", text=recorded, computed=computed))
+    return judged, differences
 
 
-def _said(path: Path) -> str | None:
+def _text_at(path: Path) -> str | None:
     try:
         return read_text(path)
     except FileNotFoundError:
@@ -158,23 +158,24 @@ def _said(path: Path) -> str | None:
         raise StoreError(f"{path}: cannot be read: {error}") from error
 
 
-def compared(name: str, said: str, computed: str, folder: Path) -> list[Difference]:
-    """Each sentence of ``said`` that is another in ``computed``; else where the files differ outside sentences."""
-    ours, theirs = _units(name, said), _units(name, computed)
+def compared(name: str, text: str, computed: str, folder: Path) -> list[Difference]:
+    """Each sentence of ``text`` that is another in ``computed``; else where the files differ outside sentences."""
+    ours, theirs = _units(name, text), _units(name, computed)
     matcher = SequenceMatcher(a=[u.text for u in ours], b=[u.text for u in theirs], autojunk=False)
-    found: list[Difference] = []
+    differences: list[Difference] = []
     for tag, a, b, c, d in matcher.get_opcodes():
         if tag == "equal":
             continue
         for one, other in zip_longest(ours[a:b], theirs[c:d]):
             line, section = (one or ours[min(a, len(ours) - 1)]).at if ours else (1, "")
             place = f"{name}:{line}{f' ({section})' if section else ''}"
-            found.append(Difference(place=place, said=one.text if one else "", computed=other.text if other else ""))
-    if not found and not (name.endswith((".svg", ".html")) and _drawn_elsewhere(folder)):
-        pairs = zip_longest(said.splitlines(), computed.splitlines(), fillvalue="")
+            stated, right = one.text if one else "", other.text if other else ""
+            differences.append(Difference(place=place, text=stated, computed=right))
+    if not differences and not (name.endswith((".svg", ".html")) and _drawn_elsewhere(folder)):
+        pairs = zip_longest(text.splitlines(), computed.splitlines(), fillvalue="")
         line, (is_there, is_right) = next((n, pair) for n, pair in enumerate(pairs, start=1) if pair[0] != pair[1])
-        found.append(Difference(place=f"{name}:{line} (layout)", said=is_there or "(nothing)", computed=is_right))
-    return found
+        differences.append(Difference(place=f"{name}:{line} (layout)", text=is_there or "(nothing)", computed=is_right))
+    return differences
 
 
 def _drawn_elsewhere(folder: Path) -> bool:
@@ -229,12 +230,12 @@ class _Words(HTMLParser):
         self._text, self._line, self._section, self._style = "", 1, "", False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        told = dict(attrs)
+        attributes = dict(attrs)
         if tag not in self.BREAKS:
             self._flush()
         self._style = tag in ("style", "script")
-        self._section = (told.get("id") or "") if tag == "section" else self._section
-        words = [told.get(name) or "" for name in ("alt", "content", "href", "aria-label")]
+        self._section = (attributes.get("id") or "") if tag == "section" else self._section
+        words = [attributes.get(name) or "" for name in ("alt", "content", "href", "aria-label")]
         self.units += [_Unit(word, self.getpos()[0], self._section) for word in words if word]
 
     def handle_endtag(self, tag: str) -> None:
@@ -270,21 +271,21 @@ def _recomputed(run_dir: Path, folder: Path) -> list[Difference]:
         findings = json.loads(read_text(layout.findings(folder)))
     except (OSError, ValueError):
         return []  # said already: it is not the file that the evidence gives
-    found: list[Difference] = []
+    differences: list[Difference] = []
     if not undone:  # which facts an undo takes back is the store's to say
         counts = dict(sorted(Counter(record["verdict"]["kind"] for record in records).items()))
-        found += _same("counts of verdicts", findings.get("counts"), counts)
-        took = [round(record["outcome"]["duration_s"], 2) for record in _in_order(lines)]
-        found += _same("seconds of each trial", [row["seconds"] for row in findings.get("trials", [])], took)
+        differences += _same("counts of verdicts", findings.get("counts"), counts)
+        times_s = [round(record["outcome"]["duration_s"], 2) for record in _in_order(lines)]
+        differences += _same("seconds of each trial", [row["seconds"] for row in findings.get("trials", [])], times_s)
     end: dict[str, Any] = ends[-1] if ends else {}
     answer: dict[str, Any] = end.get("answer") or {}
     boundary = end.get("boundary") or answer.get("boundary")
     if boundary:
-        found += _rate(boundary, records)
-        found += _line(boundary.get("fit"))
+        differences += _rate(boundary, records)
+        differences += _line(boundary.get("fit"))
     for item in answer.get("fits") or ():
-        found += _line(item["fit"])
-    return found
+        differences += _line(item["fit"])
+    return differences
 
 
 def _in_order(lines: tuple[journal.Line, ...]) -> list[dict[str, Any]]:
@@ -302,8 +303,8 @@ def _rate(boundary: dict[str, Any], records: list[dict[str, Any]]) -> list[Diffe
     least = 1 - (1 - boundary["confidence"]) ** (1 / passes) if passes else 1.0
     if rate >= least - 1e-9:
         return []
-    said = f"failure rates of {rate:.4f} and more are ruled out at {boundary['axis']}={good}"
-    return [Difference(place="the answer", said=said, computed=f"{passes} passes rule out {least:.4f} and more")]
+    claim = f"failure rates of {rate:.4f} and more are ruled out at {boundary['axis']}={good}"
+    return [Difference(place="the answer", text=claim, computed=f"{passes} passes rule out {least:.4f} and more")]
 
 
 def _has_passed_at(record: dict[str, Any], axis: str, value: object) -> bool:
@@ -321,13 +322,13 @@ def _line(fit: dict[str, Any] | None) -> list[Difference]:
     slope = linear_regression([x for x, _ in points], [y for _, y in points]).slope
     if abs(slope - fit["slope"]) <= 1e-6 * max(abs(slope), abs(fit["slope"]), 1e-9):
         return []
-    return [Difference(place="the answer", said=f"slope {fit['slope']:.6g}", computed=f"slope {slope:.6g}")]
+    return [Difference(place="the answer", text=f"slope {fit['slope']:.6g}", computed=f"slope {slope:.6g}")]
 
 
-def _same(what: str, said: object, computed: object) -> list[Difference]:
-    if said == computed:
+def _same(what: str, actual: object, computed: object) -> list[Difference]:
+    if actual == computed:
         return []
-    return [Difference(place=f"findings.json ({what})", said=json.dumps(said), computed=json.dumps(computed))]
+    return [Difference(place=f"findings.json ({what})", text=json.dumps(actual), computed=json.dumps(computed))]
 
 
 def _short(text: str, *, most: int = 240) -> str:

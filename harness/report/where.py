@@ -24,35 +24,35 @@ def where(findings: Findings, verdict: str) -> str:
     """
     inside: list[Point] = []
     outside: list[Point] = []
-    untold = 0
+    undecided = 0
     for cell, trials in findings.by_cell.items():
         if verdict in trials.words:
             inside.append(cell)
-        elif trials.is_untold:
-            untold += 1
+        elif trials.is_undecided:
+            undecided += 1
         else:
             outside.append(cell)
     if not inside:
         return ""
     if not outside:
-        return f"in each of {len(inside)} cells" if len(inside) > 1 and not untold else ""
+        return f"in each of {len(inside)} cells" if len(inside) > 1 and not undecided else ""
     if len(inside) == 1:
         return f"in one cell of {len(findings.by_cell)}, {findings.name_of(inside[0])}"
-    told_apart = _settings(findings, inside, outside)
-    if not told_apart:
+    settings = _settings(findings, inside, outside)
+    if not settings:
         return ""
     all_of = "both" if len(inside) == 2 else f"all {len(inside)}"
-    return f"in {all_of} cells with {told_apart}, and in no other{' that could be told' if untold else ''}"
+    return f"in {all_of} cells with {settings}, and in no other{' that could be told' if undecided else ''}"
 
 
 def _settings(findings: Findings, inside: Sequence[Point], outside: Sequence[Point]) -> str:
     """The fewest settings that tell ``inside`` from ``outside``: one, or else two, or else three; else empty."""
     alone = (_from_on(findings, inside, outside), _shared(findings, inside, outside, size=1))
-    found = ", ".join(text for text in alone if text)
-    return found or _shared(findings, inside, outside, size=2) or _shared(findings, inside, outside, size=3)
+    settings = ", ".join(text for text in alone if text)
+    return settings or _shared(findings, inside, outside, size=2) or _shared(findings, inside, outside, size=3)
 
 
-def cells_said(findings: Findings, cells: Sequence[Point], *, most: int = 2) -> str:
+def names_of(findings: Findings, cells: Sequence[Point], *, most: int = 2) -> str:
     """The names of ``cells``, or how many there are."""
     return " and ".join(findings.name_of(cell) for cell in cells) if len(cells) <= most else count(len(cells), "cell")
 
@@ -80,10 +80,10 @@ def _shared(findings: Findings, inside: Sequence[Point], outside: Collection[Poi
     for some in sets:
         if not any(other >= set(some) for other in others):
             telling.update(some)
-    return ", ".join(_said(findings, telling))
+    return ", ".join(_in_words(findings, telling))
 
 
-def _said(findings: Findings, chosen: Collection[Setting]) -> list[str]:
-    settings = dict(chosen)
+def _in_words(findings: Findings, pairs: Collection[Setting]) -> list[str]:
+    settings = dict(pairs)
     names = [factor.name for factor in findings.run.spec.matrix.space.factors if factor.name in settings]
     return [f"{name}={int(v) if isinstance(v := settings[name], bool) else v}" for name in names]

@@ -69,13 +69,13 @@ def headline(findings: Findings) -> str:
     boundary = run.boundary
     if boundary is None:
         return _unfinished(findings)
-    text = _found(findings, boundary)
+    text = _answer(findings, boundary)
     if not run.is_whole:
         text = f"Partial ({run.ended}): {text}"
     return text
 
 
-def _found(findings: Findings, boundary: Boundary) -> str:
+def _answer(findings: Findings, boundary: Boundary) -> str:
     run = findings.run
     match boundary.finding:
         case Finding.THRESHOLD:
@@ -96,7 +96,7 @@ def _found(findings: Findings, boundary: Boundary) -> str:
         case Finding.INCONCLUSIVE:
             low = _passes(findings, boundary.last_good) if boundary.last_good is not None else ""
             high = _fails(findings) if findings.failing else ""
-            return " ".join(part for part in ("Inconclusive.", high, low, _not_told(findings, boundary)) if part)
+            return " ".join(part for part in ("Inconclusive.", high, low, _undecided(findings, boundary)) if part)
 
 
 def _unfinished(findings: Findings) -> str:
@@ -104,17 +104,17 @@ def _unfinished(findings: Findings) -> str:
     if not run.records:
         return f"No answer ({run.ended}): no trial was finished."
     failed: list[Cell] = []
-    passed: list[Cell] = []
+    passing: list[Cell] = []
     for cell in findings.along:
         if cell.bad:
             failed.append(cell)
         elif cell.good:
-            passed.append(cell)
+            passing.append(cell)
     parts = [f"No answer yet ({run.ended}), {count(len(run.records), 'trial')} so far."]
     if failed:
         parts.append(f"Failing so far: {_counts(findings, failed)}.")
-    if passed:
-        parts.append(f"Passing so far: {_counts(findings, passed)}.")
+    if passing:
+        parts.append(f"Passing so far: {_counts(findings, passing)}.")
     return " ".join(parts)
 
 
@@ -162,7 +162,7 @@ def _ran_out(findings: Findings) -> str:
     )
 
 
-def _not_told(findings: Findings, boundary: Boundary) -> str:
+def _undecided(findings: Findings, boundary: Boundary) -> str:
     gap = _between(findings, boundary) or list(boundary.unresolved)
     return f"Not told: {findings.run.axis.name} {ranges(gap)}." if gap else boundary.because
 
@@ -247,9 +247,9 @@ def _claim_of_less(findings: Findings) -> str:
     slow = [group for group in findings.groups if group.first.verdict.kind is Kind.SLOW]
     if not slow:
         return ""
-    ran = sum(len(group.trials) for group in slow)
+    slow_trials = sum(len(group.trials) for group in slow)
     total = sum(len(findings.at_value(group.value)) for group in slow)
-    return f"{findings.run.axis.name} {ranges([group.value for group in slow])}: {of(ran, total)} {RAN_OUT}."
+    return f"{findings.run.axis.name} {ranges([group.value for group in slow])}: {of(slow_trials, total)} {RAN_OUT}."
 
 
 def certificate(findings: Findings) -> str:
@@ -274,8 +274,8 @@ def certificate(findings: Findings) -> str:
 
 def _independence(boundary: Boundary) -> str:
     """The other condition, with what speaks for it; runs of earlier versions did not look."""
-    told = boundary.independence
-    return f", and if trials do not depend on each other: {told}" if told else ""
+    reason = boundary.independence
+    return f", and if trials do not depend on each other: {reason}" if reason else ""
 
 
 def day(wall: str) -> str:

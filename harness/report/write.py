@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from harness.report.build import Report
     from harness.report.figures.draw import Figure
 
-DRAWN = frozenset({"html"})
+WITH_FIGURES = frozenset({"html"})
 """Forms that show figures, and so need them drawn."""
 
 
@@ -94,7 +94,7 @@ def form(
 ) -> str:
     """The report of ``run`` in one of FORMS, as text; nothing is written. ``report`` is the same, published before."""
     hider = hider_of(hide)
-    if name in DRAWN or template is not None:
+    if name in WITH_FIGURES or template is not None:
         report = report or drawn_report(run, run_dir, hide=hider.text)
         return html.render(report, hide=hider.text, template=template)
     return FORMS.load(name)(report or build(run, run_dir), hide=hider.text)

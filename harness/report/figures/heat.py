@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from harness.core.point import Point, Value
     from harness.report.findings import Findings
-    from harness.report.tried import Tried
+    from harness.report.tried import TrialSet
 
 WORDS = {"good": "pass", "bad": "FAIL", "slow": "slow", "unsure": "?"}
 SHORT = {
@@ -99,7 +99,7 @@ def _vary(name: str, cells: Sequence[Point]) -> int:
     return len(values) if len(values) > 1 else 0
 
 
-def tone(trials: Tried) -> str:
+def tone(trials: TrialSet) -> str:
     """good, bad, slow or unsure: what the trials of one cell showed."""
     if trials.bad:
         return "bad"
@@ -108,7 +108,7 @@ def tone(trials: Tried) -> str:
     return "slow" if Kind.SLOW in trials.kinds else "unsure"
 
 
-def _box(axes: Axes, trials: Tried, *, x: float, y: float) -> None:
+def _box(axes: Axes, trials: TrialSet, *, x: float, y: float) -> None:
     found = tone(trials)
     line, width = EDGES[found]
     edge = {"linestyle": line, "linewidth": width}
@@ -128,7 +128,7 @@ def _word(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _alt(cells: Mapping[Point, Tried], inside: Sequence[Point], *, across: str, down: str, held: str) -> str:
+def _alt(cells: Mapping[Point, TrialSet], inside: Sequence[Point], *, across: str, down: str, held: str) -> str:
     rows: dict[tuple[str, str], list[str]] = {}
     for cell in inside:
         rows.setdefault((_word(cell.get(down)), tone(cells[cell])), []).append(_word(cell.get(across)))

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from harness.core.codec import to_json
-from harness.report.asked import answered
+from harness.report.asked import answers
 from harness.report.render.json import answered as told
 from harness.store import layout
 
@@ -31,7 +31,7 @@ def data(report: Report, run_dir: Path) -> dict[str, Any]:
     return {
         **told(report),
         "schema": SCHEMA,
-        "answers": [to_json(one) for one in answered(report.findings)],
+        "answers": [to_json(one) for one in answers(report.findings)],
         "run": run.id,
         "code": run.code,
         "started_at": run.started_at,

@@ -12,7 +12,7 @@ from harness.core.campaign import CellStatus
 from harness.core.verdict import Answer, Kind
 from harness.report.clean import clean
 from harness.report.text import listed
-from harness.report.tried import Tried
+from harness.report.tried import TrialSet
 from harness.report.words import at
 
 if TYPE_CHECKING:
@@ -87,10 +87,10 @@ def _of_cells(findings: Findings) -> list[TestCase]:
     asked = findings.results
     if not asked:
         return [_judged("cell", findings.name_of(cell), mine, needs_all=True) for cell, mine in trials.items()]
-    return [_of_result(result, trials.get(result.cell, Tried())) for result in asked]
+    return [_of_result(result, trials.get(result.cell, TrialSet())) for result in asked]
 
 
-def _of_result(result: CellResult, trials: Tried) -> TestCase:
+def _of_result(result: CellResult, trials: TrialSet) -> TestCase:
     wrong = [trial for trial in trials if trial.verdict.kind is not Kind.PASS]
     outcome, why = _outcome(result, wrong)
     if outcome in ("", "skipped"):
@@ -113,7 +113,7 @@ def _outcome(result: CellResult, wrong: Sequence[Numbered]) -> tuple[str, str]:
             return "skipped", result.because or result.met.value
 
 
-def _judged(group: str, name: str, trials: Tried, *, needs_all: bool = False) -> TestCase:
+def _judged(group: str, name: str, trials: TrialSet, *, needs_all: bool = False) -> TestCase:
     """A row by what its trials answered, where nothing says what was expected; ``needs_all`` of them must pass."""
     case = partial(TestCase, group=group, name=name, seconds=_seconds(trials))
     if not trials:
@@ -124,7 +124,7 @@ def _judged(group: str, name: str, trials: Tried, *, needs_all: bool = False) ->
     return case(outcome="failure" if trials.bad else "error", wrong=wrong)
 
 
-def _seconds(trials: Tried) -> float:
+def _seconds(trials: TrialSet) -> float:
     return sum(trial.record.outcome.duration_s for trial in trials)
 
 

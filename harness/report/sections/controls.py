@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from harness.core.trial import Trial
     from harness.report.findings import Findings
-    from harness.report.tried import Tried
+    from harness.report.tried import TrialSet
 
 
 def section(findings: Findings, run_dir: Path) -> Block | None:
@@ -30,7 +30,7 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
     return Block(title="Controls", markdown=table(head, rows, right=(1,)))
 
 
-def _row(findings: Findings, name: str, trials: Tried) -> tuple[object, ...]:
+def _row(findings: Findings, name: str, trials: TrialSet) -> tuple[object, ...]:
     verdicts = ", ".join(dict.fromkeys(md(trial.verdict) for trial in trials))
     reference = findings.failing
     changed = differences(reference.first.record.trial, trials.first.record.trial) if reference else []

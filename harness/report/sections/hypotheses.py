@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from harness.core.point import Point
     from harness.core.record import TrialRecord
     from harness.report.findings import Findings
-    from harness.report.tried import Tried
+    from harness.report.tried import TrialSet
 
 
 HEAD = ("hypothesis", "for", "against", "missing", "what would decide")
@@ -72,7 +72,7 @@ def _of_controls(findings: Findings) -> list[tuple[str, ...]]:
     return [(alone, here, "-", "a control with one other thing changed", "the same value with one thing changed")]
 
 
-def _of_control(name: str, trials: Tried, here: str) -> tuple[str, ...]:
+def _of_control(name: str, trials: TrialSet, here: str) -> tuple[str, ...]:
     """Whether the failure needs what a control takes away: decided where it passed every time, and more than once."""
     told = f"control {code(name)}: {of(trials.passed, len(trials))} passed"
     claim = f"it needs what control {code(name)} takes away"
@@ -143,8 +143,8 @@ def _of_pairs(findings: Findings) -> str:
             found.total,
             len(found.alike),
             len(found.different),
-            len(found.untold),
-            said(*(found.different or found.alike or found.untold)[0], found.axis),
+            len(found.incomparable),
+            said(*(found.different or found.alike or found.incomparable)[0], found.axis),
         )
         for found in sorted(findings.pairs, key=lambda found: -len(found.different))
     )

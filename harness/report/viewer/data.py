@@ -13,7 +13,7 @@ from harness.report.sections.trials import ended, why
 from harness.report.seen import LOG_LINES
 from harness.report.stacks import deciding_sample, place, shortened
 from harness.report.text import listed
-from harness.report.tried import Tried, verdicts
+from harness.report.tried import TrialSet, verdicts
 from harness.report.viewer.tracks import tracks
 from harness.store.run_store import read_evidence
 
@@ -112,7 +112,7 @@ def _cells(findings: Findings, names: Sequence[str]) -> list[dict[str, Any]]:
         results[(*(result.cell.get(name) for name in names), "")] = result
     rows: list[dict[str, Any]] = []
     for at in sorted({*found, *results}, key=_order(findings.run, names)):
-        tried = Tried(trials=tuple(found.get(at, ())))
+        tried = TrialSet(trials=tuple(found.get(at, ())))
         because = "" if tried else results[at].because
         rows.append({"at": list(at), "trials": [t.number - 1 for t in tried], "because": because, **_counts(tried)})
     return rows
@@ -137,7 +137,7 @@ def counted(records: Iterable[TrialRecord]) -> str:
     return listed(f"{n} {word}" for word, n in verdicts(records).items())
 
 
-def _counts(tried: Tried) -> dict[str, Any]:
+def _counts(tried: TrialSet) -> dict[str, Any]:
     return {
         "seen": counted(trial.record for trial in tried),
         "kinds": sorted(kind.value for kind in tried.kinds),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from harness.core.record import Run
     from harness.report.build import Report
-    from harness.report.tried import Tried
+    from harness.report.tried import TrialSet
 
 
 def render(report: Report, *, hide: Callable[[str], str]) -> str:
@@ -56,7 +56,7 @@ def _pairs(before: Run, after: Run) -> list[dict[str, Any]]:
     ]
 
 
-def _worst(tried: Tried) -> int | None:
+def _worst(tried: TrialSet) -> int | None:
     """The place in the run of the trial to look at: the first that did not pass, else the first; None without one."""
     chosen = next((trial for trial in tried if trial.record.answer is not Answer.GOOD), next(iter(tried), None))
     return chosen.number - 1 if chosen else None

@@ -8,7 +8,7 @@ import pytest
 
 from harness.core.errors import SpecError
 from harness.core.evidence import GRAPH_NODES
-from harness.report.asked import answered, instead_of_slow, why_slow
+from harness.report.asked import answers, instead_of_slow, why_slow
 from harness.report.build import build
 from harness.report.findings import Findings
 from harness.report.render import markdown
@@ -35,7 +35,7 @@ DEEP, LATE = {"n_layers": 12}, {"n_layers": 12, "ckpt": "reentrant"}
 def ask(make_campaign):
     def answer(asks, *trials):
         run, _ = make_campaign(list(trials), text=TEXT.format(asks=asks))
-        (one,) = answered(Findings(run=run))
+        (one,) = answers(Findings(run=run))
         return one
 
     return answer

@@ -59,12 +59,12 @@ def test_one_changed_digit_and_one_changed_word_are_named_with_their_sentence(fo
     page.write_text(text.replace("15 of 15 trials", "16 of 15 trials", 1))
     (found,) = checked(folder).differences
     assert found.place.startswith("report.md:3")
-    assert "16 of 15" in found.said
+    assert "16 of 15" in found.text
     assert "15 of 15" in found.computed
     page.write_text(text)
     html = layout.report(folder, "html")
     html.write_text(html.read_text().replace("hangs", "crashes", 1))
-    assert ["hangs" in d.computed and "crashes" in d.said for d in checked(folder).differences] == [True]
+    assert ["hangs" in d.computed and "crashes" in d.text for d in checked(folder).differences] == [True]
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_a_sentence_that_was_added_or_left_out_is_named(folder):
     text = page.read_text()
     page.write_text(f"{text}\nIt was never the memory.\n")
     (found,) = checked(folder).differences
-    assert (found.said, found.computed) == ("It was never the memory.", "")
+    assert (found.text, found.computed) == ("It was never the memory.", "")
     page.write_text(text.replace("*Isolated.*", "", 1))
     assert any("Isolated" in d.computed for d in checked(folder).differences)
 
@@ -113,7 +113,7 @@ def test_evidence_that_was_changed_is_named_and_nothing_is_computed_from_it(fold
     layout.archive(folder).write_bytes(packed(files))
     (found,) = verify(folder, judge=judge).differences
     assert found.place == "evidence.tar.xz"
-    assert found.said == "journal.jsonl:25: it is not as it was written: its checksum differs"
+    assert found.text == "journal.jsonl:25: it is not as it was written: its checksum differs"
 
 
 def test_another_verdict_on_the_same_evidence_is_named(folder):
@@ -125,7 +125,7 @@ def test_another_verdict_on_the_same_evidence_is_named(folder):
 
     found = [d for d in verify(folder, judge=judge).differences if "of the journal" in d.place]
     assert len(found) == 2
-    assert "backward" in found[0].said
+    assert "backward" in found[0].text
     assert "forward" in found[0].computed
 
 
@@ -139,7 +139,7 @@ def test_a_number_that_the_run_itself_got_wrong_is_named(changes, what, make_run
         changes = {"fit": dataclasses.replace(canned.boundary.fit, slope=canned.boundary.fit.slope * 1.001)}
     canned.boundary = dataclasses.replace(canned.boundary, **changes)
     bundle(make_run(canned)[1], tmp_path / "wrong", hider=Hider())
-    assert [d.said.startswith(what) for d in checked(tmp_path / "wrong").differences] == [True]
+    assert [d.text.startswith(what) for d in checked(tmp_path / "wrong").differences] == [True]
 
 
 def test_a_bundle_is_a_run_to_other_commands_and_its_checksums_hold(folder, tmp_path):
