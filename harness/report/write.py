@@ -13,7 +13,7 @@ from harness.report.forms import FORMS
 from harness.report.hide import Hider
 from harness.report.render import html, markdown, terminal
 from harness.report.render import json as json_form
-from harness.report.sections.earlier import said
+from harness.report.sections.earlier import claims_of
 from harness.store import layout
 from harness.store.files import write_atomic
 
@@ -78,7 +78,7 @@ def publish(
     write_atomic(layout.report(run_dir), markdown.render(report, hide=hider.text, figures=folder.name))
     write_atomic(layout.report(run_dir, "html"), page)
     write_atomic(layout.report(run_dir, "json"), json_form.render(report, hide=hider.text, begun=document))
-    claims = json.dumps(hider.data(said(findings)), indent=1, ensure_ascii=False)
+    claims = json.dumps(hider.data(claims_of(findings)), indent=1, ensure_ascii=False)
     write_atomic(layout.report(run_dir, "claims.json"), f"{claims}\n")
     return report
 

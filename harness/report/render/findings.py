@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core.codec import to_json
 from harness.report.asked import answers
-from harness.report.render.json import answered as told
+from harness.report.render.json import first_screen
 from harness.store import layout
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def data(report: Report, run_dir: Path) -> dict[str, Any]:
     run, trials = report.run, report.findings.trials
     counts = Counter(trial.verdict.kind.value for trial in trials)
     return {
-        **told(report),
+        **first_screen(report),
         "schema": SCHEMA,
         "answers": [to_json(one) for one in answers(report.findings)],
         "run": run.id,

@@ -45,7 +45,7 @@ def render(
     from jinja2.sandbox import SandboxedEnvironment
 
     own = files("harness.report") / "templates"
-    source = (own / "report.html.j2").read_text(encoding="utf-8") if template is None else _read(template)
+    source = (own / "report.html.j2").read_text(encoding="utf-8") if template is None else _template_text(template)
     kind = Environment if template is None else SandboxedEnvironment
     page = template is None or template.suffix in {".html", ".htm", ".xml"} or ".html." in template.name
     environment = kind(autoescape=page, trim_blocks=True, keep_trailing_newline=True)
@@ -123,13 +123,13 @@ def _parser() -> Any:
 
 def _inline(state: Any) -> None:
     """As markdown-it's rule of this name, but a text is parsed once: the cells of a table say the same few things."""
-    known: dict[str, list[Any]] = {}
+    by_text: dict[str, list[Any]] = {}
     for token in state.tokens:
         if token.type == "inline":
-            if token.content not in known:
-                known[token.content] = []
-                state.md.inline.parse(token.content, state.md, state.env, known[token.content])
-            token.children = known[token.content]
+            if token.content not in by_text:
+                by_text[token.content] = []
+                state.md.inline.parse(token.content, state.md, state.env, by_text[token.content])
+            token.children = by_text[token.content]
 
 
 def _hidden(summary: Any, hide: Callable[[str], str]) -> Any:
@@ -157,7 +157,7 @@ def _breakable(text: str) -> Any:
     return Markup(re.sub(r",(?=\w+=)", ",<wbr>", escape(text)))
 
 
-def _read(path: Path) -> str:
+def _template_text(path: Path) -> str:
     from harness.core.errors import SpecError
 
     try:

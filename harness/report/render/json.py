@@ -33,12 +33,12 @@ def render(
 
 def begin(report: Report, *, hide: Callable[[str], str]) -> dict[str, Any]:
     """The document without its figures, which may still be being drawn."""
-    return hidden(_told(report), hide)
+    return hidden(_document(report), hide)
 
 
 def data(report: Report) -> dict[str, Any]:
     """The report as JSON-ready data."""
-    return _told(report) | _figures(report)
+    return _document(report) | _figures(report)
 
 
 def hidden(document: dict[str, Any], hide: Callable[[str], str]) -> dict[str, Any]:
@@ -47,36 +47,36 @@ def hidden(document: dict[str, Any], hide: Callable[[str], str]) -> dict[str, An
     return hider.data(document) if hider else document
 
 
-def _told(report: Report) -> dict[str, Any]:
+def _document(report: Report) -> dict[str, Any]:
     return {
-        **answered(report),
+        **first_screen(report),
         "run": to_json(report.run),
         "sections": [{"name": name, "title": block.title, "markdown": block.markdown} for name, block in report.blocks],
     }
 
 
-def answered(report: Report) -> dict[str, Any]:
+def first_screen(report: Report) -> dict[str, Any]:
     """The first screen as JSON-ready data."""
-    told = report.summary
+    summary = report.summary
     return {
         "schema": SCHEMA,
-        "kind": told.kind,
+        "kind": summary.kind,
         "title": report.title,
-        "verdict": told.verdict,
-        "answer": told.answer,
-        "claim": told.sure[0] if told.claim else "",
-        "claim_word": told.claim.lower(),
+        "verdict": summary.verdict,
+        "answer": summary.answer,
+        "claim": summary.sure[0] if summary.claim else "",
+        "claim_word": summary.claim.lower(),
         "certificate": certificate(report.findings) if report.findings.is_line else "",
-        "judged": told.judged,
-        "rank": told.rank,
-        "place": told.place.text,
-        "next_steps": [{"text": step.text, "command": list(step.command)} for step in told.steps],
+        "judged": summary.judged,
+        "rank": summary.rank,
+        "place": summary.place.text,
+        "next_steps": [{"text": step.text, "command": list(step.command)} for step in summary.steps],
     }
 
 
 def _figures(report: Report) -> dict[str, Any]:
-    found = [{"name": f.name, "title": f.title, "alt": f.alt, "section": f.section} for f in report.figures]
-    return {"figures": found}
+    rows = [{"name": f.name, "title": f.title, "alt": f.alt, "section": f.section} for f in report.figures]
+    return {"figures": rows}
 
 
 def dump(document: dict[str, Any]) -> str:

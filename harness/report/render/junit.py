@@ -68,26 +68,26 @@ def render(report: Report, *, hide: Callable[[str], str] = lambda text: text) ->
 
 def _add(suite: ET.Element, one: TestCase, report: Report, hide: Callable[[str], str]) -> None:
     time = f"{one.seconds:.3f}"
-    case = ET.SubElement(suite, "testcase", classname=one.group, name=_said(one.name, hide), time=time)
+    case = ET.SubElement(suite, "testcase", classname=one.group, name=_printable(one.name, hide), time=time)
     if one.outcome:
-        place, told_of = report.summary.place, report.findings.subject
-        is_told_of = place.is_line and any(trial.record is told_of for trial in one.wrong)
-        at = f"{place.text}: " if is_told_of else ""
+        place, subject = report.summary.place, report.findings.subject
+        is_subject = place.is_line and any(trial.record is subject for trial in one.wrong)
+        at = f"{place.text}: " if is_subject else ""
         message = f"{at}{one.why or _verdicts(one.wrong)}"
-        found = ET.SubElement(case, one.outcome, message=_said(message, hide))
-        found.text = _said(_because(one.wrong), hide) or None
+        element = ET.SubElement(case, one.outcome, message=_printable(message, hide))
+        element.text = _printable(_because(one.wrong), hide) or None
 
 
-def _said(text: str, hide: Callable[[str], str]) -> str:
+def _printable(text: str, hide: Callable[[str], str]) -> str:
     return hide("".join(c for c in clean(text) if c in "\t\n" or c.isprintable()))
 
 
 def _of_cells(findings: Findings) -> list[TestCase]:
     trials = findings.by_cell
-    asked = findings.results
-    if not asked:
+    results = findings.results
+    if not results:
         return [_judged("cell", findings.name_of(cell), mine, needs_all=True) for cell, mine in trials.items()]
-    return [_of_result(result, trials.get(result.cell, TrialSet())) for result in asked]
+    return [_of_result(result, trials.get(result.cell, TrialSet())) for result in results]
 
 
 def _of_result(result: CellResult, trials: TrialSet) -> TestCase:

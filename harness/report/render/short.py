@@ -17,23 +17,23 @@ SIGN = {"good": "✅", "bad": "❌", "slow": "🐢", "unsure": "❔"}
 MOST_BYTES = 1024 * 1024
 """What GitHub takes as the summary of one step; more is refused as a whole."""
 
-KEPT_FREE = 4096
+RESERVE_BYTES = 4096
 
 
 def short(report: Report, *, hide: Callable[[str], str] = lambda text: text) -> str:
     """The answer in a few lines of Markdown."""
-    told = report.summary
+    summary = report.summary
     lines = [
-        f"{SIGN[told.tone]} **{md(told.verdict)}** · {md(report.title)}",
+        f"{SIGN[summary.tone]} **{md(summary.verdict)}** · {md(report.title)}",
         "",
-        " ".join(md(text) for text in (told.answer, told.planted) if text),
+        " ".join(md(text) for text in (summary.answer, summary.planted) if text),
         "",
     ]
-    word = f"{told.claim}. " if told.claim else ""
-    lines.append(f"- How sure: {word}{md(told.sure[0])}" + (f" {md(told.judged)}." if told.judged else ""))
-    lines.append(f"- Rank and line: {md(told.rank)}, {code(told.place.text)}")
-    lines += [f"- Next: {md(told.steps[0].text)}"] if told.steps else []
-    lines.append(f"- Run: {md(told.tally)}; {code(report.run.id)}; {md(told.when)}")
+    word = f"{summary.claim}. " if summary.claim else ""
+    lines.append(f"- How sure: {word}{md(summary.sure[0])}" + (f" {md(summary.judged)}." if summary.judged else ""))
+    lines.append(f"- Rank and line: {md(summary.rank)}, {code(summary.place.text)}")
+    lines += [f"- Next: {md(summary.steps[0].text)}"] if summary.steps else []
+    lines.append(f"- Run: {md(summary.tally)}; {code(report.run.id)}; {md(summary.when)}")
     lines += ["", fence("\n".join(command(report.run.argv)), "bash")]
     own = own_command.markdown(report.findings)
     lines += ["", own] if own else []
@@ -46,7 +46,7 @@ def step_summary(report: Report, *, hide: Callable[[str], str] = lambda text: te
     The sections that fit are kept whole, so that no table and no fold is cut through.
     """
     text = short(report, hide=hide)
-    room = MOST_BYTES - KEPT_FREE - len(text.encode())
+    room = MOST_BYTES - RESERVE_BYTES - len(text.encode())
     left_out: list[str] = []
     for name, block in report.blocks:
         if name == "answer":

@@ -33,36 +33,37 @@ def text(report: Report, report_path: Path, *, width: int = WIDTH) -> str:
 
     Only a path or a single word of a command can be wider than ``width``: neither can be broken and still be used.
     """
-    told, findings = report.summary, report.findings
-    is_enough = told.is_said or told.tone == "good"
-    found = wrap(clean(told.answer if is_enough else f"{told.verdict}. {told.answer}"), width=width)
-    for sentence in _sentences(findings, told):
-        found += wrap(clean(sentence), width=width, indent="  ")
-    is_search = findings.is_line and told.kind != COMPARISON
+    summary, findings = report.summary, report.findings
+    is_enough = summary.is_said or summary.tone == "good"
+    lines = wrap(clean(summary.answer if is_enough else f"{summary.verdict}. {summary.answer}"), width=width)
+    for sentence in _sentences(findings, summary):
+        lines += wrap(clean(sentence), width=width, indent="  ")
+    is_search = findings.is_line and summary.kind != COMPARISON
     if is_search and findings.trials:
-        found += ["", *(f"  {line}" for line in strip.text(findings, width=width - 2).splitlines())]
-        found += wrap(strip.legend(findings).replace("`", ""), width=width, indent="  ")
-    found += ["", *wrap(clean(told.tally), width=width, indent="  ")]
+        lines += ["", *(f"  {line}" for line in strip.text(findings, width=width - 2).splitlines())]
+        lines += wrap(strip.legend(findings).replace("`", ""), width=width, indent="  ")
+    lines += ["", *wrap(clean(summary.tally), width=width, indent="  ")]
     if is_search:
-        found += wrap(_growth(findings), width=width, indent="  ")
-    for note in told.notes:
-        found += wrap(f"note: {clean(note)}", width=width, indent="  ")
-    for step in told.steps[:1]:
-        found += wrap(f"next: {step.text}", width=width, indent="  ")
-        found += [f"    {line}" for line in command(step.command, width=width - 4)]
-    found += ["", *named_path("report", report_path, width=width), "reproduce:"]
-    found += [f"  {line}" for line in command(report.run.argv, width=width - 2)]
-    return "\n".join([*found, *own_command.terminal(findings, width=width)])
+        lines += wrap(_growth(findings), width=width, indent="  ")
+    for note in summary.notes:
+        lines += wrap(f"note: {clean(note)}", width=width, indent="  ")
+    for step in summary.steps[:1]:
+        lines += wrap(f"next: {step.text}", width=width, indent="  ")
+        lines += [f"    {line}" for line in command(step.command, width=width - 4)]
+    lines += ["", *named_path("report", report_path, width=width), "reproduce:"]
+    lines += [f"  {line}" for line in command(report.run.argv, width=width - 2)]
+    return "\n".join([*lines, *own_command.terminal(findings, width=width)])
 
 
-def _sentences(findings: Findings, told: Summary) -> list[str]:
+def _sentences(findings: Findings, summary: Summary) -> list[str]:
     """What stands under the answer: what was planted, how sure it is and by which rule, what happened, and where."""
     if not findings.run.records:
         return []
-    sure, *more = told.sure
-    claimed = f"{told.claim}: {sure}" if told.claim else sure
-    at_fault = (f"{told.judged}.", *told.happened, f"{told.rank}, {told.place.text}") if told.judged else told.happened
-    return [sentence for sentence in (told.planted, claimed, *more, *at_fault) if sentence]
+    sure, *more = summary.sure
+    claim = f"{summary.claim}: {sure}" if summary.claim else sure
+    place = f"{summary.rank}, {summary.place.text}"
+    at_fault = (f"{summary.judged}.", *summary.happened, place) if summary.judged else summary.happened
+    return [sentence for sentence in (summary.planted, claim, *more, *at_fault) if sentence]
 
 
 def _growth(findings: Findings) -> str:

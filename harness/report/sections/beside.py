@@ -21,23 +21,23 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
     path = layout.bundle_manifest(run_dir)
     if not path.is_file():
         return None
-    told = json.loads(path.read_text(encoding="utf-8"))
+    manifest = json.loads(path.read_text(encoding="utf-8"))
     trials = len(run.records)
     archive = layout.archive(run_dir).name
     holds = f"[{code(archive)}]({archive}) holds the journal and the evidence of"
-    missing = [number for number, r in enumerate(run.records, start=1) if r.trial.key in set(told["left_out"])]
-    if not told["left_out"]:
+    missing = [number for number, r in enumerate(run.records, start=1) if r.trial.key in set(manifest["left_out"])]
+    if not manifest["left_out"]:
         text = f"{holds} all {count(trials, 'trial')}, without names and secrets."
-    elif len(told["left_out"]) == trials:
+    elif len(manifest["left_out"]) == trials:
         text = (
             f"[{code(archive)}]({archive}) holds the journal of {count(trials, 'trial')}, and the evidence of none. "
-            f"**{told.get('why') or 'Their evidence was not kept.'}** What this page says rests on the journal: "
+            f"**{manifest.get('why') or 'Their evidence was not kept.'}** What this page says rests on the journal: "
             "verdicts, their reasons, durations and measurements as they were recorded. That the verdicts follow from "
             "what was seen cannot be checked again."
         )
     else:
-        left = listed(missing, most=len(missing))
-        text = f"{holds} {trials - len(missing)} of {count(trials, 'trial')}; that of {left} was not kept."
+        numbers = listed(missing, most=len(missing))
+        text = f"{holds} {trials - len(missing)} of {count(trials, 'trial')}; that of {numbers} was not kept."
     return Block(title="Evidence beside this page", markdown=text)
 
 

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 def section(findings: Findings, run_dir: Path) -> Block | None:
     """Every cause with its certificate; None when no such search was made."""
-    found = findings.answer.minimised or findings.answer.explored
-    if found is None:
+    search = findings.answer.minimised or findings.answer.explored
+    if search is None:
         return None
-    parts = [md(found.because), *(_of_cause(i, cause) for i, cause in enumerate(found.causes, start=1))]
+    parts = [md(search.because), *(_of_cause(i, cause) for i, cause in enumerate(search.causes, start=1))]
     return Block(title="What the failure needs", markdown="\n\n".join(part for part in parts if part))
 
 
@@ -40,6 +40,6 @@ def _of_cause(number: int, cause: Cause) -> str:
     text = f"Cause {number}, {cause.claim.value}: {{{md(cause)}}} {md(cause.seen)}.\n\n{body}"
     if free is None:
         return text
-    said = f"With everything else set anew it failed in {free.failed} of {count(free.tried, 'cell')}."
-    said += f" Took several values while it always failed: {md(listed(free.free))}." if free.free else ""
-    return f"{text}\n\n{said}"
+    free_text = f"With everything else set anew it failed in {free.failed} of {count(free.tried, 'cell')}."
+    free_text += f" Took several values while it always failed: {md(listed(free.free))}." if free.free else ""
+    return f"{text}\n\n{free_text}"

@@ -25,13 +25,13 @@ SIGN = {CellStatus.EXPECTED: "as expected", CellStatus.UNEXPECTED: "**not as exp
 
 def section(findings: Findings, run_dir: Path) -> Block | None:
     """The table of cells; None when no cell was tried or asked for."""
-    found = findings.results
-    if not found:
+    results = findings.results
+    if not results:
         return _without_answer(findings)
     expects = bool(findings.run.spec.matrix.expect)
     bad, unclear = CellStatus.UNEXPECTED, CellStatus.INCONCLUSIVE
-    first = tuple(sorted(found, key=lambda r: (r.met is not bad, not r.count.bad, r.met is not unclear)))
-    text = _table(first, expects=expects) if len(found) <= OPEN else _folded(first, expects=expects)
+    first = tuple(sorted(results, key=lambda r: (r.met is not bad, not r.count.bad, r.met is not unclear)))
+    text = _table(first, expects=expects) if len(results) <= OPEN else _folded(first, expects=expects)
     return Block(title="Cells", markdown=text)
 
 
@@ -48,14 +48,14 @@ def _folded(rows: tuple[CellResult, ...], *, expects: bool) -> str:
         more = f"{count(len(loud) - OPEN, 'more cell')} that did not pass"
         parts.append(details(more, _table(loud[OPEN:], expects=expects)))
     if quiet:
-        passed = f"{count(len(quiet), 'cell')} that passed{' as expected' if expects else ''}"
-        parts.append(details(passed, _table(quiet, expects=expects)))
+        summary = f"{count(len(quiet), 'cell')} that passed{' as expected' if expects else ''}"
+        parts.append(details(summary, _table(quiet, expects=expects)))
     return "\n\n".join(parts)
 
 
-def _counts(found: Sequence[CellResult]) -> str:
-    by_met = Counter(result.met for result in found)
-    return f"{count(len(found), 'cell')}: {listed(f'{by_met[met]} {met.value}' for met in CellStatus if by_met[met])}."
+def _counts(rows: Sequence[CellResult]) -> str:
+    counts = Counter(row.met for row in rows)
+    return f"{count(len(rows), 'cell')}: {listed(f'{counts[end]} {end.value}' for end in CellStatus if counts[end])}."
 
 
 def _table(rows: Sequence[CellResult], *, expects: bool) -> str:
@@ -70,19 +70,19 @@ def _table(rows: Sequence[CellResult], *, expects: bool) -> str:
 
 
 def _row(row: CellResult, *, expects: bool) -> tuple[str, ...]:
-    seen = md(listed(f"{n} {word}" for word, n in row.seen)) or SIGN[row.met]
+    verdicts = md(listed(f"{n} {word}" for word, n in row.seen)) or SIGN[row.met]
     issue = f" ({md(row.issue)})" if row.issue else ""
     expected = (f"{md(row.expected)}{issue}", SIGN[row.met]) if expects else ()
     why = "" if row.met in (CellStatus.EXPECTED, CellStatus.UNEXPECTED) else md(row.because)
-    return (seen, code(row.name), seconds(row.seconds) if row.seconds else "-", *expected, why)
+    return (verdicts, code(row.name), seconds(row.seconds) if row.seconds else "-", *expected, why)
 
 
 def _without_answer(findings: Findings) -> Block | None:
-    tried = findings.by_cell
-    if not tried:
+    by_cell = findings.by_cell
+    if not by_cell:
         return None
     rows = (
         (code(findings.name_of(cell)), md(listed(str(t.verdict) for t in trials)), len(trials))
-        for cell, trials in tried.items()
+        for cell, trials in by_cell.items()
     )
     return Block(title="Cells", markdown=table(("cell", "seen", "trials"), rows, right=(2,)))

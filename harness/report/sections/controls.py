@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 def section(findings: Findings, run_dir: Path) -> Block | None:
     """A row per control; that none was run is said where a control would have mattered."""
-    found, boundary = findings.controls, findings.run.boundary
-    if not found:
-        needed = boundary is not None and boundary.finding in (Finding.THRESHOLD, Finding.ALL_FAIL)
+    controls, boundary = findings.controls, findings.run.boundary
+    if not controls:
+        is_needed = boundary is not None and boundary.finding in (Finding.THRESHOLD, Finding.ALL_FAIL)
         text = "No control was run, so nothing here says which setting the failure depends on."
-        return Block(title="Controls", markdown=text) if needed else None
-    rows = (_row(findings, name, trials) for name, trials in found.items())
+        return Block(title="Controls", markdown=text) if is_needed else None
+    rows = (_row(findings, name, trials) for name, trials in controls.items())
     head = ("control", findings.run.axis.name, "passed", "verdicts", "differs from the failing trial in")
     return Block(title="Controls", markdown=table(head, rows, right=(1,)))
 

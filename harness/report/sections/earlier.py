@@ -31,9 +31,9 @@ DECIDED = frozenset({Finding.THRESHOLD.value, Finding.ALL_FAIL.value, Finding.NO
 
 def section(findings: Findings, run_dir: Path) -> Block | None:
     """A row per earlier report that shares a signature or the question; None when there is none."""
-    mine = said(findings)
-    found = related(findings, run_dir)
-    if not found:
+    mine = claims_of(findings)
+    reports = related(findings, run_dir)
+    if not reports:
         return None
     rows = [
         (
@@ -42,7 +42,7 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
             md(other.get("answer", "")),
             _differs(mine, other),
         )
-        for folder, other in sorted(found, key=lambda item: item[1].get("started_at", ""), reverse=True)[:MOST]
+        for folder, other in sorted(reports, key=lambda item: item[1].get("started_at", ""), reverse=True)[:MOST]
     ]
     return Block(title="Earlier reports", markdown=table(("run", "when", "what it said", "against this report"), rows))
 
@@ -53,10 +53,10 @@ def related(findings: Findings, run_dir: Path) -> list[tuple[str, dict[str, Any]
     Never this run itself, nor a copy of it. A bundle holds what it was compared with when it was made, and is compared
     with nothing else.
     """
-    kept = layout.earlier(run_dir)
-    if kept.is_file():
-        return [(folder, other) for folder, other in json.loads(kept.read_text(encoding="utf-8"))]
-    mine = said(findings)
+    path = layout.earlier(run_dir)
+    if path.is_file():
+        return [(folder, other) for folder, other in json.loads(path.read_text(encoding="utf-8"))]
+    mine = claims_of(findings)
     return [
         (folder, other)
         for folder, other in _others(run_dir)
@@ -64,7 +64,7 @@ def related(findings: Findings, run_dir: Path) -> list[tuple[str, dict[str, Any]
     ]
 
 
-def said(findings: Findings) -> dict[str, Any]:
+def claims_of(findings: Findings) -> dict[str, Any]:
     """What a report of ``run`` says, in the few words that a later one compares with its own.
 
     ``asked`` is a checksum of the whole question: what is run, every setting that is held, the fault and the limits.
@@ -73,13 +73,13 @@ def said(findings: Findings) -> dict[str, Any]:
     run = findings.run
     boundary = run.boundary
     every = run.records
-    asked = {name: value for name, value in to_json(run.spec).items() if name not in HOW}
+    question = {name: value for name, value in to_json(run.spec).items() if name not in HOW}
     return {
         "schema": 2,
         "id": run.id,
         "started_at": run.started_at,
         "question": run.spec.question,
-        "asked": hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16],
+        "asked": hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:16],
         "answer": headline(findings) if findings.is_line else campaign_headline(findings),
         "code": run.code.partition(" (")[0],
         "machine": run.machine.fingerprint,

@@ -35,24 +35,24 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
 
 
 def _along(findings: Findings, run_dir: Path) -> list[str]:
-    found = findings.groups
+    groups = findings.groups
     parts = [
         in_full(run_dir, group, name=at(findings, group.value), total=len(findings.at_value(group.value)))
-        for group in found[:IN_FULL]
+        for group in groups[:IN_FULL]
     ]
-    if found[IN_FULL:]:
-        parts.append("### Others\n\n" + in_short(found[IN_FULL:], where=findings.run.axis.name))
+    if groups[IN_FULL:]:
+        parts.append("### Others\n\n" + in_short(groups[IN_FULL:], where=findings.run.axis.name))
     return parts
 
 
 def _of_cells(findings: Findings, run_dir: Path) -> list[str]:
     """The first cell of every kind of failure in full, the others in one line each."""
-    found = findings.groups
-    first = _first_of_each(found)
+    groups = findings.groups
+    first = _first_of_each(groups)
     parts = [
         in_full(run_dir, group, name=str(group.value), total=len(findings.by_cell[group.first.cell])) for group in first
     ]
-    rest = tuple(group for group in found if group not in first)
+    rest = tuple(group for group in groups if group not in first)
     if rest:
         parts.append(f"### Others\n\n{in_short(rest[:IN_SIGHT], where='cell')}")
     if rest[IN_SIGHT:]:
@@ -61,14 +61,14 @@ def _of_cells(findings: Findings, run_dir: Path) -> list[str]:
     return parts
 
 
-def _first_of_each(found: tuple[Group, ...]) -> list[Group]:
-    seen: set[str] = set()
+def _first_of_each(groups: tuple[Group, ...]) -> list[Group]:
+    failures: set[str] = set()
     first: list[Group] = []
-    for group in found:
+    for group in groups:
         failure = group.first.verdict.signature or str(group.first.verdict)
-        if failure not in seen and len(first) < IN_FULL:
+        if failure not in failures and len(first) < IN_FULL:
             first.append(group)
-        seen.add(failure)
+        failures.add(failure)
     return first
 
 
@@ -119,7 +119,7 @@ def _facts(group: Group, run_dir: Path) -> str:
     return table(("", f"trial {group.first.number}"), rows)
 
 
-def in_short(found: tuple[Group, ...], *, where: str) -> str:
+def in_short(groups: tuple[Group, ...], *, where: str) -> str:
     """One line for each group."""
     rows = (
         (
@@ -128,6 +128,6 @@ def in_short(found: tuple[Group, ...], *, where: str) -> str:
             listed(t.number for t in group.trials),
             md(group.first.verdict.because),
         )
-        for group in found
+        for group in groups
     )
     return table((where, "verdict", "trials", "why"), rows, right=(0,) if where != "cell" else ())

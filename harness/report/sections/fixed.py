@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 def section(findings: Findings, run_dir: Path) -> Block | None:
     """What was varied over cells, what was held, then requested against effective."""
-    rows = [(md(name), text) for name, text in _held(findings) if text]
-    held, echoed = table(("setting", "value"), rows), effective(findings, run_dir)
+    rows = [(md(name), text) for name, text in _settings(findings) if text]
+    settings, echoed = table(("setting", "value"), rows), effective(findings, run_dir)
     if not findings.is_line:
-        parts = [_axes(findings), "The same in every cell:", held, echoed]
+        parts = [_axes(findings), "The same in every cell:", settings, echoed]
         return Block(title="Varied and held", markdown="\n\n".join(filter(None, parts)))
-    parts = [held, echoed, _whole(findings)]
+    parts = [settings, echoed, _whole(findings)]
     return Block(title="Held fixed", markdown="\n\n".join(filter(None, parts)))
 
 
@@ -36,7 +36,7 @@ def _whole(findings: Findings) -> str:
     return details(varied, fence(config, "json"))
 
 
-def _held(findings: Findings) -> list[tuple[str, str]]:
+def _settings(findings: Findings) -> list[tuple[str, str]]:
     """Each thing that was the same in every trial; an empty text for what there is nothing to say of."""
     run = findings.run
     spec, matrix, limits = run.spec, run.spec.matrix, run.spec.matrix.limits
@@ -69,9 +69,9 @@ def _axes(findings: Findings) -> str:
 
 
 def _sets(factor: Factor) -> str:
-    said = [_bundle(bundle) for bundle in factor.bundles]
+    texts = [_bundle(bundle) for bundle in factor.bundles]
     return (
-        listed((f"{md(v)}: {text}" for v, text in zip(factor.axis.values, said, strict=False) if text), most=6) or "-"
+        listed((f"{md(v)}: {text}" for v, text in zip(factor.axis.values, texts, strict=False) if text), most=6) or "-"
     )
 
 
@@ -85,7 +85,7 @@ def effective(findings: Findings, run_dir: Path) -> str:
     if findings.run.spec.matrix.target != "nsa":
         return ""
     differing: dict[str, list[int]] = {}
-    unseen: list[int] = []
+    silent: list[int] = []
     agreed = 0
     for trial in findings.trials:
         evidence = raw_evidence(run_dir, trial.record.trial.key) or {}
@@ -93,17 +93,17 @@ def effective(findings: Findings, run_dir: Path) -> str:
         for difference in differences:
             differing.setdefault(str(difference), []).append(trial.number)
         if not evidence.get("config_seen"):
-            unseen.append(trial.number)
+            silent.append(trial.number)
         elif not differences:
             agreed += 1
-    return _echoed(len(findings.trials), agreed, differing, unseen) if findings.trials else ""
+    return _echoed(len(findings.trials), agreed, differing, silent) if findings.trials else ""
 
 
-def _echoed(total: int, agreed: int, differing: dict[str, list[int]], unseen: list[int]) -> str:
+def _echoed(total: int, agreed: int, differing: dict[str, list[int]], silent: list[int]) -> str:
     lines = [f"Requested against effective: the worker's own echo agrees in {agreed} of {count(total, 'trial')}."]
     if differing:
         lines.append("**It contradicts the request here, so those trials did not answer the question as asked:**\n")
         lines += [f"- {md(text)} (trials {listed(trials)})" for text, trials in differing.items()]
-    if unseen:
-        lines.append(f"No echo was kept of {count(len(unseen), 'trial')}: {listed(unseen)}.")
+    if silent:
+        lines.append(f"No echo was kept of {count(len(silent), 'trial')}: {listed(silent)}.")
     return "\n".join(lines)

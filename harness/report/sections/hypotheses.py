@@ -74,14 +74,14 @@ def _of_controls(findings: Findings) -> list[tuple[str, ...]]:
 
 def _of_control(name: str, trials: TrialSet, here: str) -> tuple[str, ...]:
     """Whether the failure needs what a control takes away: decided where it passed every time, and more than once."""
-    told = f"control {code(name)}: {of(trials.passed, len(trials))} passed"
+    passes = f"control {code(name)}: {of(trials.passed, len(trials))} passed"
     claim = f"it needs what control {code(name)} takes away"
     again = f"control {code(name)} again"
     if not trials.has_passed:
-        return (claim, here, told, "more passes of the control", again)
+        return (claim, here, passes, "more passes of the control", again)
     if len(trials) == 1:
-        return (claim, f"{here}; {told}", "-", "more passes of the control", again)
-    return (claim, f"{here}; {told}", "-", "-", "decided at this value")
+        return (claim, f"{here}; {passes}", "-", "more passes of the control", again)
+    return (claim, f"{here}; {passes}", "-", "-", "decided at this value")
 
 
 def _of_time(record: TrialRecord, run_dir: Path) -> list[tuple[str, ...]]:
@@ -113,11 +113,11 @@ def _slow_not_hung(record: TrialRecord, run_dir: Path) -> tuple[str, ...]:
 
 
 def _hung_not_slow(record: TrialRecord) -> tuple[str, ...]:
-    done = len(record.measurement.step_s)
+    steps = len(record.measurement.step_s)
     return (
         "a hang, not a slow step",
         "-",
-        md(f"{done} steps were finished, and it still made progress when the limit ran out"),
+        md(f"{steps} steps were finished, and it still made progress when the limit ran out"),
         "the end of the trial: it was cut off",
         f"the same with a total limit above {seconds(4 * record.trial.budget.total.seconds)}",
     )
@@ -133,20 +133,20 @@ def _of_pairs(findings: Findings) -> str:
     """Every axis with the cells that differ in nothing else, slow ones too."""
     cells = findings.by_cell
 
-    def said(one: Point, other: Point, axis: str) -> str:
+    def example(one: Point, other: Point, axis: str) -> str:
         ends = (f"{axis}={cell.get(axis)} {cells[cell].ending}" for cell in (one, other))
         return md(" and ".join(ends))
 
     rows = (
         (
-            code(found.axis),
-            found.total,
-            len(found.alike),
-            len(found.different),
-            len(found.incomparable),
-            said(*(found.different or found.alike or found.incomparable)[0], found.axis),
+            code(pairs.axis),
+            pairs.total,
+            len(pairs.alike),
+            len(pairs.different),
+            len(pairs.incomparable),
+            example(*(pairs.different or pairs.alike or pairs.incomparable)[0], pairs.axis),
         )
-        for found in sorted(findings.pairs, key=lambda found: -len(found.different))
+        for pairs in sorted(findings.pairs, key=lambda pairs: -len(pairs.different))
     )
     body = table(
         ("only this differs", "pairs", "ended alike", "differently", "other limits", "for example"),
@@ -160,63 +160,63 @@ def _of_failure(findings: Findings, failure: FailureTable) -> str:
     by_axis: dict[str, list[AxisVerdict]] = {}
     for verdict in failure.axes:
         by_axis.setdefault(verdict.axis, []).append(verdict)
-    seen = {axis: _seen_in_pairs(findings, axis, failure.failure) for axis in by_axis}
+    in_pairs = {axis: _in_pairs(findings, axis, failure.failure) for axis in by_axis}
 
     def weight(axis: str) -> tuple[bool, bool]:
-        return (not any(v.finding is AxisFinding.IMPLICATED for v in by_axis[axis]), seen[axis][0] == "-")
+        return (not any(v.finding is AxisFinding.IMPLICATED for v in by_axis[axis]), in_pairs[axis][0] == "-")
 
-    rows = [_row(findings, axis, by_axis[axis], seen[axis]) for axis in sorted(by_axis, key=weight)]
+    rows = [_row(findings, axis, by_axis[axis], in_pairs[axis]) for axis in sorted(by_axis, key=weight)]
     head = f"**{md(failure.failure)}**, in {count(failure.cells, 'cell')} and {count(failure.trials, 'trial')}. "
     text = f"{head}Each row asks whether the failure depends on one axis; a pair of cells that differ only there tells."
-    return f"{text}{_where_seen(findings, failure)}\n\n{table(HEAD, rows)}"
+    return f"{text}{_where(findings, failure)}\n\n{table(HEAD, rows)}"
 
 
-def _where_seen(findings: Findings, failure: FailureTable) -> str:
+def _where(findings: Findings, failure: FailureTable) -> str:
     """In which settings a failure of several cells was seen, or in which combinations; empty where nothing tells."""
     if failure.cells < 2:
         return ""
-    told = where(findings, failure.failure)
-    if told:
-        return f"\n\nIt was seen {md(told)}."
-    shown = [str(one) for one in failure.interactions if one.failed][:8]
-    return f"\n\nCombinations that failed and never passed: {md('; '.join(shown))}." if shown else ""
+    place = where(findings, failure.failure)
+    if place:
+        return f"\n\nIt was seen {md(place)}."
+    combinations = [str(one) for one in failure.interactions if one.failed][:8]
+    return f"\n\nCombinations that failed and never passed: {md('; '.join(combinations))}." if combinations else ""
 
 
-def _seen_in_pairs(findings: Findings, axis: str, failure: str) -> tuple[str, str]:
+def _in_pairs(findings: Findings, axis: str, failure: str) -> tuple[str, str]:
     """For and against: pairs that differ in ``axis`` only, one side failed so and the other passed or failed too."""
     ends = {cell: trials.ending for cell, trials in findings.by_cell.items()}
-    found = findings.pairs_along(axis)
-    other = sum({ends[one], ends[two]} == {failure, "PASS"} for one, two in found.different)
-    alike = sum(ends[one] == failure for one, _ in found.alike)
+    pairs = findings.pairs_along(axis)
+    other = sum({ends[one], ends[two]} == {failure, "PASS"} for one, two in pairs.different)
+    alike = sum(ends[one] == failure for one, _ in pairs.alike)
     of_all = f"of {count(other + alike, 'pair')} that differ only here ended"
     return (f"{other} {of_all} differently" if other else "-", f"{alike} {of_all} alike" if alike else "-")
 
 
 def _row(findings: Findings, axis: str, verdicts: list[AxisVerdict], in_pairs: tuple[str, str]) -> tuple[str, ...]:
-    found = {verdict.finding: verdict for verdict in verdicts}
-    for_, against = found.get(AxisFinding.IMPLICATED), [
-        found[f] for f in (AxisFinding.NOT_NECESSARY, AxisFinding.NOT_SUFFICIENT, AxisFinding.INERT) if f in found
+    by_kind = {verdict.finding: verdict for verdict in verdicts}
+    for_, against = by_kind.get(AxisFinding.IMPLICATED), [
+        by_kind[f] for f in (AxisFinding.NOT_NECESSARY, AxisFinding.NOT_SUFFICIENT, AxisFinding.INERT) if f in by_kind
     ]  # fmt: skip
-    missing = found.get(AxisFinding.UNTESTED)
+    missing = by_kind.get(AxisFinding.UNTESTED)
     return (
         f"depends on {code(axis)}",
-        _said(findings, for_) if for_ else in_pairs[0],
-        "; ".join(_said(findings, verdict) for verdict in against) or in_pairs[1],
+        _sentence(findings, for_) if for_ else in_pairs[0],
+        "; ".join(_sentence(findings, verdict) for verdict in against) or in_pairs[1],
         md(missing.because) if missing else "-",
-        _decides(findings, axis, found),
+        _decides(findings, axis, by_kind),
     )
 
 
-def _said(findings: Findings, verdict: AxisVerdict) -> str:
+def _sentence(findings: Findings, verdict: AxisVerdict) -> str:
     cells = listed((code(findings.name_of(c.cell)) for c in verdict.cells), most=2)
     return f"{verdict.finding.value}: {md(verdict.because)}" + (f" ({cells})" if cells else "")
 
 
-def _decides(findings: Findings, axis: str, found: dict[AxisFinding, AxisVerdict]) -> str:
+def _decides(findings: Findings, axis: str, by_kind: dict[AxisFinding, AxisVerdict]) -> str:
     factor = findings.run.spec.matrix.space.factor(axis)
-    if AxisFinding.INERT in found:
+    if AxisFinding.INERT in by_kind:
         return "a value that changes what runs"
-    if AxisFinding.IMPLICATED in found:
+    if AxisFinding.IMPLICATED in by_kind:
         return "decided for the cells named"
     changed = code(axis if factor.good == factor.bad else f"{axis}={factor.good}")
     return f"the failing cell with only {changed} changed, passing as often as the certificate asks"

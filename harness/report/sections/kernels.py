@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 def section(findings: Findings, run_dir: Path) -> Block | None:
     """The resolution tables that were seen, with the trials that had each; None when no trial told."""
-    seen: dict[str, list[int]] = {}
+    by_rows: dict[str, list[int]] = {}
     silent: list[int] = []
     for trial in findings.trials:
         evidence = raw_evidence(run_dir, trial.record.trial.key) or {}
         rows = evidence.get("kernels")
         if rows:
-            seen.setdefault(json.dumps(rows, sort_keys=True), []).append(trial.number)
+            by_rows.setdefault(json.dumps(rows, sort_keys=True), []).append(trial.number)
         else:
             silent.append(trial.number)
-    if not seen:
+    if not by_rows:
         return None
-    is_alone = len(seen) == 1
+    is_alone = len(by_rows) == 1
     warning = "**The trials did not all run the same kernels:** compare them only with care."
     parts = [] if is_alone else [warning]
-    parts += (_table(json.loads(rows), trials, alone=is_alone) for rows, trials in seen.items())
+    parts += (_table(json.loads(rows), trials, alone=is_alone) for rows, trials in by_rows.items())
     if silent:
         parts.append(f"Not told by {count(len(silent), 'trial')}: {listed(silent)}.")
     return Block(title="Kernels", markdown="\n\n".join(parts))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from harness.report.next_steps import NextStep
 
 
-MOST_COUNTED = 10_000
+MOST_COMBINATIONS = 10_000
 """Combinations that are held against the rules one by one."""
 
 
@@ -87,21 +87,21 @@ def listed_steps(steps: tuple[NextStep, ...]) -> str:
     return "\n".join(items)
 
 
-def _coverage(findings: Findings, *, tried: int, product: int) -> str:
+def _coverage(findings: Findings, *, cells: int, product: int) -> str:
     """How many of the combinations were tried; those that the matrix's own rules forbid are no gap."""
     space = findings.run.spec.matrix.space
-    if space.rules and product <= MOST_COUNTED:
+    if space.rules and product <= MOST_COMBINATIONS:
         names = [factor.name for factor in space.factors]
         every = itertools.product(*(factor.axis.values for factor in space.factors))
         allowed = sum(space.broken(zip(names, values, strict=True)) is None for values in every)
-        if allowed == tried:
+        if allowed == cells:
             return (
-                f"All {count(tried, 'cell')} that the rules allow were tried; they forbid {product - allowed} others."
+                f"All {count(cells, 'cell')} that the rules allow were tried; they forbid {product - allowed} others."
             )
-    return f"{count(tried, 'cell')} of {product:,} combinations were tried; nothing is claimed about others."
+    return f"{count(cells, 'cell')} of {product:,} combinations were tried; nothing is claimed about others."
 
 
-def _tried_once(findings: Findings) -> list[str]:
+def _single_trials(findings: Findings) -> list[str]:
     """That what was run only once says nothing of how often it fails."""
     once = sum(len(trials) == 1 for trials in findings.by_cell.values())
     if not once:
@@ -116,17 +116,17 @@ def gaps_of_cells(findings: Findings) -> list[str]:
     """What a run over cells cannot say, a sentence each."""
     run = findings.run
     gaps: list[str] = []
-    space, tried = run.spec.matrix.space, findings.by_cell
+    space, cells = run.spec.matrix.space, findings.by_cell
     product = math.prod(len(f.axis.values) for f in space.factors)
     if not findings.is_single:
-        gaps.append(_coverage(findings, tried=len(tried), product=product))
+        gaps.append(_coverage(findings, cells=len(cells), product=product))
     not_run = [r.name for r in findings.results if r.met in (CellStatus.NOT_RUN, CellStatus.SKIPPED)]
     if not_run:
         gaps.append(f"Asked for and not run: {md(listed(not_run, most=6))}.")
-    untold = {v.axis for t in findings.answer.failures for v in t.axes if v.finding is AxisFinding.UNTESTED}
-    if untold:
-        gaps.append(f"Whether the failure depends on {md(listed(sorted(untold)))} was not told (Hypotheses).")
-    gaps += _tried_once(findings)
+    undecided = {v.axis for t in findings.answer.failures for v in t.axes if v.finding is AxisFinding.UNTESTED}
+    if undecided:
+        gaps.append(f"Whether the failure depends on {md(listed(sorted(undecided)))} was not told (Hypotheses).")
+    gaps += _single_trials(findings)
     steps = max(map(steps_of, run.records), default=0)
     if steps:
         gaps.append(f"Anything after step {steps}: the longest trial ended there.")

@@ -63,14 +63,14 @@ def minimal(findings: Findings, run_dir: Path) -> str:
         line = composed(record.trial.config, python=record.trial.python or "python", env=record.trial.env)
         own = "\n".join(shell_lines([redact_text(word) for word in line.words]))
         return f"Outside the harness, the program's own command is the reproduction:\n\n{fence(own, 'bash')}"
-    script, tried = layout.repro(run_dir), layout.repro(run_dir, "json")
-    if not (script.is_file() and tried.is_file()) and layout.bundle_manifest(run_dir).is_file():
+    script, outcome = layout.repro(run_dir), layout.repro(run_dir, "json")
+    if not (script.is_file() and outcome.is_file()) and layout.bundle_manifest(run_dir).is_file():
         return "The failure was not tried outside the harness."
-    if not script.is_file() or not tried.is_file():
+    if not script.is_file() or not outcome.is_file():
         again = code(shlex.join(("nsa-harness", "report", run.directory or run.id, "--repro")))
         return f"The failure was not tried outside the harness. {again} makes a script of it, and tries it twice."
-    told = json.loads(tried.read_text(encoding="utf-8"))
-    text = f"**{md(told['sentence'][:1].upper() + told['sentence'][1:])}**"
+    report = json.loads(outcome.read_text(encoding="utf-8"))
+    text = f"**{md(report['sentence'][:1].upper() + report['sentence'][1:])}**"
     if layout.bundle_manifest(run_dir).is_file():  # it lies beside the page
         return f"{text} The script is [{code(script.name)}]({script.name})."
     return f"{text}\n\n{details(f'The script, {script.name}', fence(script.read_text(encoding='utf-8'), 'python'))}"

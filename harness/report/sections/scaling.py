@@ -61,27 +61,27 @@ def sentence(findings: Findings, fit: ScalingFit) -> str:
     return text
 
 
-def _passed(findings: Findings, value: float, measured: int) -> str:
+def _passes(findings: Findings, value: float, total: int) -> str:
     """``3 passes``, or how many of those that were measured came to their end: one that was cut off has steps too."""
-    good = min(findings.at_value(value).good, measured)
-    return count(good, "pass") if good == measured else f"{good} of {measured}"
+    good = min(findings.at_value(value).good, total)
+    return count(good, "pass") if good == total else f"{good} of {total}"
 
 
 def _rows(findings: Findings, fit: ScalingFit) -> list[tuple[object, ...]]:
-    measured: dict[float, list[float]] = {}
+    times_by_value: dict[float, list[float]] = {}
     for value, time_s in fit.points:
-        measured.setdefault(value, []).append(time_s)
+        times_by_value.setdefault(value, []).append(time_s)
     predicted = dict(fit.predicted)
     rows: list[tuple[object, ...]] = []
     for value in findings.run.axis.values:
         if not isinstance(value, int | float):
             continue
-        times = measured.get(float(value), [])
+        times = times_by_value.get(float(value), [])
         line = seconds(max(fit.intercept + fit.slope * value, 0.0))
         if times:
-            rows.append((value, _passed(findings, value, len(times)), seconds(median(times)), line))
+            rows.append((value, _passes(findings, value, len(times)), seconds(median(times)), line))
         elif float(value) in predicted:
-            least = at_least(times_beyond(value, measured))
+            least = at_least(times_beyond(value, times_by_value))
             rows.append(
                 (value, "-", "-", f"{least}{seconds(predicted[float(value)])} (predicted{_most(fit, float(value))})")
             )
@@ -116,24 +116,22 @@ def power(fit: ScalingFit) -> str:
     return f"{fit.exponent:.1f} (95 %: {fit.exponent_low:.1f} .. {fit.exponent_high:.1f})"
 
 
-def _row(findings: Findings, found: AxisFit) -> tuple[object, ...]:
-    fit = found.fit
+def _row(findings: Findings, growth: AxisFit) -> tuple[object, ...]:
+    fit = growth.fit
     interval = f"{fit.slope_low:.3g} .. {fit.slope_high:.3g}" if fit.slope_low != fit.slope_high else "not told"
     return (
-        md(found.axis),
+        md(growth.axis),
         md(fit.quantity),
         count(len(fit.points), "trial"),
         f"{fit.slope:.3g} s" if "seconds" in fit.quantity else f"{fit.slope:.3g}",
         interval,
         f"{fit.r_squared:.3f}",
         power(fit) if fit.exponent is not None else "-",
-        _held(findings, found),
+        _other_settings(findings, growth),
     )
 
 
-def _held(findings: Findings, found: AxisFit) -> str:
+def _other_settings(findings: Findings, line: AxisFit) -> str:
     """The held settings that are not the good ones."""
     good = dict(findings.run.spec.matrix.space.good)
-    return (
-        listed(code(f"{name}={value}") for name, value in found.fixed if value != good.get(name)) or "the good values"
-    )
+    return listed(code(f"{name}={value}") for name, value in line.fixed if value != good.get(name)) or "the good values"

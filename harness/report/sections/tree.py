@@ -35,10 +35,10 @@ class TreeNode:
 
 def section(findings: Findings, run_dir: Path) -> Block | None:
     """The tree of the trial that the report is about; None when there is none, or nothing was kept of it."""
-    found = subject_evidence(findings, run_dir)
-    if found is None:
+    subject = subject_evidence(findings, run_dir)
+    if subject is None:
         return None
-    record, evidence = found
+    record, evidence = subject
     lines: list[str] = []
     for depth, node in enumerate(branch(record, evidence)):
         pad = "   " * depth
@@ -91,10 +91,10 @@ def _progress(record: TrialRecord, evidence: Evidence) -> TreeNode:
     limit_s = record.trial.budget.stall.seconds
     silent = evidence.silence_s
     is_moving = record.verdict.kind in (Kind.SLOW, Kind.BELOW_TARGET)
-    said = f"silent for {seconds(silent)}, the stall limit is {seconds(limit_s)}"
+    silence = f"silent for {seconds(silent)}, the stall limit is {seconds(limit_s)}"
     answer = "yes, still" if is_moving else "no"
     other = "silent: hung, or one long step" if is_moving else "progress: slow, however long it takes"
-    return TreeNode("Did it make progress to the end?", answer, f"progress: {said}", other)
+    return TreeNode("Did it make progress to the end?", answer, f"progress: {silence}", other)
 
 
 def _moved(evidence: Evidence) -> TreeNode | None:
@@ -105,9 +105,9 @@ def _moved(evidence: Evidence) -> TreeNode | None:
     cpu = sum(window.cpu_s for window in windows)
     watched = sum(window.seconds for window in windows)
     ids = listed(dict.fromkeys(window.last for window in windows), most=3)
-    said = f"{cpu:.2f} s CPU in {seconds(watched)}, {ids}"
+    usage = f"{cpu:.2f} s CPU in {seconds(watched)}, {ids}"
     answer = "no, everything waits" if still else "yes"
-    return TreeNode("Did anything move while nobody disturbed it?", answer, said, "busy" if still else "waiting")
+    return TreeNode("Did anything move while nobody disturbed it?", answer, usage, "busy" if still else "waiting")
 
 
 def _by_rank(evidence: Evidence) -> list[list[ProcessState]]:
@@ -126,11 +126,11 @@ def _same(evidence: Evidence) -> TreeNode | None:
     repeated = [threads for threads in by_source.values() if len(threads) > 1]
     if not repeated:
         return None
-    said = f"{count(sum(map(len, repeated)), 'sample')}: {listed(s.id for s in evidence.stacks)}"
+    samples = f"{count(sum(map(len, repeated)), 'sample')}: {listed(s.id for s in evidence.stacks)}"
     title = "Were the stacks the same each time?"
     if all(map(_are_the_same, repeated)):
-        return TreeNode(title, "yes, line by line", said, "moving: slow or looping")
-    return TreeNode(title, "no, they differ", said, "stuck in one place")
+        return TreeNode(title, "yes, line by line", samples, "moving: slow or looping")
+    return TreeNode(title, "no, they differ", samples, "stuck in one place")
 
 
 def _are_the_same(threads: Sequence[ThreadStack]) -> bool:
@@ -143,11 +143,11 @@ def _together(evidence: Evidence) -> TreeNode | None:
         return None
     places = different_places(thread for thread in latest.values() if thread)
     answer = "yes" if places == 1 else f"no, in {count(places, 'place')}"
-    said = f"{count(len(latest), 'rank')}, last sample of each"
+    ranks = f"{count(len(latest), 'rank')}, last sample of each"
     return TreeNode(
         "Were all ranks in the same place?",
         answer,
-        said,
+        ranks,
         "they wait for each other" if places == 1 else "all alike",
     )
 

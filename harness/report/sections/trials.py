@@ -43,21 +43,21 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
 
 
 def _counts(findings: Findings) -> str:
-    tried = [cell for cell in findings.along if len(cell)]
+    cells = [cell for cell in findings.along if len(cell)]
     head = (findings.run.axis.name, "passed", "failed", "neither", "verdicts", "a pass takes", "peak memory")
-    return table(head, (_row(cell) for cell in tried), right=(0, 1, 2, 3, 5, 6))
+    return table(head, (_row(cell) for cell in cells), right=(0, 1, 2, 3, 5, 6))
 
 
 def _along(findings: Findings, run_dir: Path, trials: Sequence[Numbered]) -> str:
     head = ("#", findings.run.axis.name, "why", "verdict", "seconds", "steps", "silent up to", "ended", "folder")
-    rows = ((t.number, md(findings.value_of(t)), *_told(t), *_ended(t, run_dir)) for t in trials)
+    rows = ((t.number, md(findings.value_of(t)), *_summary(t), *_ended(t, run_dir)) for t in trials)
     return table(head, rows, right=(0, 1, 4, 5, 6))
 
 
 def _of_cells(findings: Findings, run_dir: Path, trials: Sequence[Numbered]) -> str:
     head = ("#", "cell", "why", "verdict", "seconds", "steps", "silent up to", "peak memory", "ended", "folder")
     rows = (
-        (t.number, code(findings.name_of(t.record.trial.point)), *_told(t), _peak(t), *_ended(t, run_dir))
+        (t.number, code(findings.name_of(t.record.trial.point)), *_summary(t), _peak(t), *_ended(t, run_dir))
         for t in trials
     )
     return table(head, rows, right=(0, 4, 5, 6, 7))
@@ -76,7 +76,7 @@ def _row(cell: Cell) -> tuple[object, ...]:
     )
 
 
-def _told(trial: Numbered) -> tuple[object, ...]:
+def _summary(trial: Numbered) -> tuple[object, ...]:
     record = trial.record
     return (
         why(record),
@@ -98,18 +98,18 @@ def _ended(trial: Numbered, run_dir: Path) -> tuple[str, str]:
 
 def why(record: TrialRecord) -> str:
     """What a trial was run for, and of which earlier run it is if it was not run for this one."""
-    taken = f" (taken over from {code(record.run)})" if record.run else ""
-    return md(ROLES.get(record.trial.role, record.trial.role)) + taken
+    origin = f" (taken over from {code(record.run)})" if record.run else ""
+    return md(ROLES.get(record.trial.role, record.trial.role)) + origin
 
 
 def ended(outcome: Outcome) -> str:
     """How the process ended, in words: ``exit 0``, ``signal 11``, ``ended by us: stall limit``."""
-    left = outcome.exit
+    exit_record = outcome.exit
     match outcome.ending:
         case Ending.EXITED:
-            return f"exit {_or_unknown(left and left.code)}"
+            return f"exit {_or_unknown(exit_record and exit_record.code)}"
         case Ending.SIGNALLED:
-            return f"signal {_or_unknown(left and left.signal)}"
+            return f"signal {_or_unknown(exit_record and exit_record.signal)}"
         case Ending.STOPPED_BY_US:
             return f"ended by us: {outcome.stopped_by or 'no reason kept'}"
         case Ending.NEVER_STARTED:

@@ -8,7 +8,7 @@ from harness.core.errors import StoreError
 from harness.core.verdict import Kind
 from harness.reading.frames import deciding_thread, telling_frame
 from harness.report.facts import steps_of
-from harness.report.render.json import answered
+from harness.report.render.json import first_screen
 from harness.report.sections.trials import ended, why
 from harness.report.seen import LOG_LINES
 from harness.report.stacks import deciding_sample, place, shortened
@@ -62,7 +62,7 @@ def of_run(report: Report) -> dict[str, Any]:
         for i, record in enumerate(records)
     ]
     return {
-        **answered(report),
+        **first_screen(report),
         "id": run.id,
         "code": run.code,
         "started": run.started_at[:16].replace("T", " "),

@@ -22,7 +22,7 @@ from harness.report.forms import FORMS
 from harness.report.hide import Hider
 from harness.report.render import html, short
 from harness.report.render import json as json_form
-from harness.report.sections.earlier import said
+from harness.report.sections.earlier import claims_of
 from harness.report.write import form, write
 from harness.settings import identities
 from harness.store import layout
@@ -149,7 +149,7 @@ def test_a_step_summary_that_is_too_long_leaves_out_whole_sections_and_names_the
     whole = short.step_summary(report)
     long = Block(title="Long", markdown="x" * 5000)
     report = dataclasses.replace(report, blocks=(*report.blocks, ("long", long)))
-    monkeypatch.setattr(short, "MOST_BYTES", len(whole.encode()) + short.KEPT_FREE)
+    monkeypatch.setattr(short, "MOST_BYTES", len(whole.encode()) + short.RESERVE_BYTES)
     cut = short.step_summary(report)
     assert len(cut.encode()) <= short.MOST_BYTES
     assert "Left out to stay within GitHub's limit: Long." in cut
@@ -278,7 +278,7 @@ def test_notes_beside_a_run_stand_in_its_report_and_are_linted_too(make_run):
 
 def test_an_earlier_report_of_the_same_failure_that_says_otherwise_is_listed(make_run, parts):
     first, first_dir = make_run("threshold")
-    layout.report(first_dir, "claims.json").write_text(json.dumps(said(Findings(run=first))))
+    layout.report(first_dir, "claims.json").write_text(json.dumps(claims_of(Findings(run=first))))
     moved = dataclasses.replace(parts["threshold"]().boundary, last_good=3, first_bad=4)
     later, later_dir = make_run(dataclasses.replace(parts["threshold"](), boundary=moved))
     found = next(block for name, block in build(later, later_dir).blocks if name == "earlier")
@@ -296,7 +296,7 @@ def earlier_of(run, run_dir):
 def test_a_report_of_another_limit_or_setting_neither_agrees_nor_contradicts(make_run, parts):
     """Once, a run of 256 tokens without a limit contradicted one of another attention that ran out of time."""
     first, first_dir = make_run("no_failure")
-    layout.report(first_dir, "claims.json").write_text(json.dumps(said(Findings(run=first))))
+    layout.report(first_dir, "claims.json").write_text(json.dumps(claims_of(Findings(run=first))))
     canned = parts["no_failure"]()
     matrix = canned.spec.matrix
     longer = dataclasses.replace(matrix.base, config=(("train.seq_len", 512),))
@@ -311,13 +311,14 @@ def test_a_report_is_not_compared_with_itself_its_copy_or_a_later_one(make_run):
     run, run_dir = make_run("threshold")
     for name, changes in (("copy", {}), ("later", {"id": "other", "started_at": "2027-01-01T00:00:00Z"})):
         (run_dir.parent / name).mkdir()
-        layout.report(run_dir.parent / name, "claims.json").write_text(json.dumps(said(Findings(run=run)) | changes))
+        claims = json.dumps(claims_of(Findings(run=run)) | changes)
+        layout.report(run_dir.parent / name, "claims.json").write_text(claims)
     assert earlier_of(run, run_dir) == []
 
 
 def test_a_run_that_takes_over_the_trials_of_another_does_not_agree_with_it(make_run):
     first, first_dir = make_run("no_failure")
-    layout.report(first_dir, "claims.json").write_text(json.dumps(said(Findings(run=first))))
+    layout.report(first_dir, "claims.json").write_text(json.dumps(claims_of(Findings(run=first))))
     run, run_dir = make_run("no_failure")
     run = dataclasses.replace(run, records=tuple(dataclasses.replace(r, run=first.id) for r in run.records))
     (row,) = earlier_of(run, run_dir)
