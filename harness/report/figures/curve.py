@@ -38,9 +38,9 @@ def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Fig
 
 def _draw(axes: Axes, boundary: Boundary) -> None:
     """The band of each value, and in it a point at the share of its trials that failed."""
-    seen = {count.value: (count.bad, count.good + count.bad) for count in boundary.counts}
+    counts = {count.value: (count.bad, count.good + count.bad) for count in boundary.counts}
     for place, band in enumerate(boundary.curve):
         axes.bar(place, band.high - band.low, bottom=band.low, width=0.5, color=COLOURS["good"], alpha=0.45)
-        bad, runs = seen.get(band.value, (0, 0))
+        bad, runs = counts.get(band.value, (0, 0))
         if runs:
             axes.scatter([place], [bad / runs], s=18, color=INK, zorder=3)

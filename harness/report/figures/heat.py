@@ -37,10 +37,10 @@ MOST = 12
 def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
     """The two axes that most cells span; None when no two axes were varied together."""
     cells = findings.by_cell
-    chosen = plane(findings, list(cells))
-    if chosen is None:
+    best = plane(findings, list(cells))
+    if best is None:
         return None
-    across, down, held, inside = chosen
+    across, down, settings, inside = best
     xs, ys = _values(findings, across, inside), _values(findings, down, inside)
     if len(xs) > MOST or len(ys) > 2 * MOST:
         return None
@@ -59,8 +59,8 @@ def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Fig
         return finish(
             canvas,
             name="heat",
-            title=f"{down} against {across}" + (f", with {held}" if held else ""),
-            alt=_alt(cells, inside, across=across, down=down, held=held),
+            title=f"{down} against {across}" + (f", with {settings}" if settings else ""),
+            alt=_alt(cells, inside, across=across, down=down, settings=settings),
             section="cells",
             hide=hide,
         )
@@ -80,8 +80,8 @@ def plane(findings: Findings, cells: Sequence[Point]) -> tuple[str, str, str, li
         return None
     _, one, other, inside = best
     across, down = (one, other) if _vary(one, inside) >= _vary(other, inside) else (other, one)
-    held = [f"{name}={_word(v)}" for name, v in inside[0] if name not in (across, down) and _vary(name, cells)]
-    return across, down, listed(held), inside
+    others = [f"{name}={_word(v)}" for name, v in inside[0] if name not in (across, down) and _vary(name, cells)]
+    return across, down, listed(others), inside
 
 
 def _alike_but(cells: Sequence[Point], one: str, other: str) -> list[Point]:
@@ -109,29 +109,29 @@ def tone(trials: TrialSet) -> str:
 
 
 def _box(axes: Axes, trials: TrialSet, *, x: float, y: float) -> None:
-    found = tone(trials)
-    line, width = EDGES[found]
+    colour = tone(trials)
+    line, width = EDGES[colour]
     edge = {"linestyle": line, "linewidth": width}
-    box(axes, x - 0.46, y - 0.44, 0.92, 0.88, fill=COLOURS[found], alpha=0.3, edge=edge)
+    box(axes, x - 0.46, y - 0.44, 0.92, 0.88, fill=COLOURS[colour], alpha=0.3, edge=edge)
     kind = Counter(trial.verdict.kind for trial in trials).most_common(1)[0][0]
-    word = SHORT.get(kind, WORDS[found]) if found != "good" else WORDS["good"]
+    word = SHORT.get(kind, WORDS[colour]) if colour != "good" else WORDS["good"]
     axes.text(x, y + 0.14, word, ha="center", va="center", fontsize=8.5, weight="bold")
     axes.text(x, y - 0.2, f"{trials.bad or trials.good}/{len(trials)}", ha="center", va="center", fontsize=7.5)
 
 
 def _values(findings: Findings, name: str, cells: Sequence[Point]) -> list[Value]:
-    tried = {cell.get(name) for cell in cells}
-    return [value for value in findings.run.spec.matrix.space.factor(name).axis.values if value in tried]
+    present = {cell.get(name) for cell in cells}
+    return [value for value in findings.run.spec.matrix.space.factor(name).axis.values if value in present]
 
 
 def _word(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _alt(cells: Mapping[Point, TrialSet], inside: Sequence[Point], *, across: str, down: str, held: str) -> str:
+def _alt(cells: Mapping[Point, TrialSet], inside: Sequence[Point], *, across: str, down: str, settings: str) -> str:
     rows: dict[tuple[str, str], list[str]] = {}
     for cell in inside:
         rows.setdefault((_word(cell.get(down)), tone(cells[cell])), []).append(_word(cell.get(across)))
     words = {"good": "passed at", "bad": "failed at", "slow": "ran out of time at", "unsure": "not told at"}
-    said = "; ".join(f"{down}={row} {words[t]} {across} {listed(names, most=24)}" for (row, t), names in rows.items())
-    return f"{down} against {across}{', with ' + held if held else ''}: {said}."
+    text = "; ".join(f"{down}={row} {words[t]} {across} {listed(names, most=24)}" for (row, t), names in rows.items())
+    return f"{down} against {across}{', with ' + settings if settings else ''}: {text}."

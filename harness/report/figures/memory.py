@@ -23,10 +23,10 @@ LINES = ("-", "--", "-.", ":")
 
 def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
     """Curves where memory was looked at three times at least; else the peaks along the axis; None without either."""
-    found = subject_evidence(findings, run_dir)
-    curves = _curves(found[1]) if found else {}
-    if found and curves:
-        return _over_time(curves, str(found[0].trial.point), hide)
+    subject = subject_evidence(findings, run_dir)
+    curves = _curves(subject[1]) if subject else {}
+    if subject and curves:
+        return _over_time(curves, str(subject[0].trial.point), hide)
     return _along(findings, hide) if findings.is_line else None
 
 
@@ -57,10 +57,10 @@ def _over_time(curves: dict[str, list[tuple[float, float]]], where: str, hide: C
         axes.set_xlabel("seconds since the start of the trial")
         axes.set_ylabel("MiB")
         axes.legend(loc="lower left")
-        said = listed(
+        text = listed(
             f"{name} from {size(int(p[0][1] * MIB))} to {size(int(p[-1][1] * MIB))}" for name, p in curves.items()
         )
-        alt = f"Memory over time at {where}: {said}."
+        alt = f"Memory over time at {where}: {text}."
         return finish(canvas, name="memory", title="Memory over time", alt=alt, section="failures", hide=hide)
 
 
@@ -70,17 +70,17 @@ def _along(findings: Findings, hide: Callable[[str], str]) -> Figure | None:
     if len({value for value, _, _ in points}) < 3:
         return None
     with drawing(2.3) as (canvas, axes):
-        for passed, marker, label in ((True, "o", "passed"), (False, "x", "did not pass")):
-            chosen = [(v, m) for v, m, ok in points if ok is passed]
-            if chosen:
-                axes.scatter(*zip(*chosen, strict=True), marker=marker, s=26, color=INK, linewidths=1.4, label=label)
+        for has_passed, marker, label in ((True, "o", "passed"), (False, "x", "did not pass")):
+            dots = [(v, m) for v, m, ok in points if ok is has_passed]
+            if dots:
+                axes.scatter(*zip(*dots, strict=True), marker=marker, s=26, color=INK, linewidths=1.4, label=label)
         axes.set_ylim(0, 1.25 * max(m for _, m, _ in points))
         axes.set_xlabel(axis.name)
         axes.set_ylabel("peak memory, MiB")
         axes.legend(loc="lower right")
         low, high = min(points), max(points)
-        said = f"{low[1]:.0f} MiB at {low[0]}, {high[1]:.0f} MiB at {high[0]}"
-        alt = f"Peak memory of each trial along {axis.name}: {said}."
+        text = f"{low[1]:.0f} MiB at {low[0]}, {high[1]:.0f} MiB at {high[0]}"
+        alt = f"Peak memory of each trial along {axis.name}: {text}."
         return finish(
             canvas, name="memory", title=f"Peak memory along {axis.name}", alt=alt, section="trials", hide=hide
         )
@@ -90,7 +90,7 @@ def _points(findings: Findings) -> list[tuple[float, float, bool]]:
     """Value, MiB and whether it passed, of every trial at a number whose memory was measured."""
     points: list[tuple[float, float, bool]] = []
     for trial in findings.trials:
-        value, used = trial.cell.get(findings.run.axis.name), trial.record.measurement.peak_rss_bytes
-        if isinstance(value, int | float) and used:
-            points.append((value, used / MIB, trial.verdict.kind is Kind.PASS))
+        value, peak_bytes = trial.cell.get(findings.run.axis.name), trial.record.measurement.peak_rss_bytes
+        if isinstance(value, int | float) and peak_bytes:
+            points.append((value, peak_bytes / MIB, trial.verdict.kind is Kind.PASS))
     return points

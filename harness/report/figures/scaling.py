@@ -23,23 +23,23 @@ def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Fig
     if findings.is_line:
         fit = run.boundary.fit if run.boundary else None
         return draw(fit, axis=run.axis.name, hide=hide) if fit else None
-    found = next((f for f in findings.answer.fits if "seconds" in f.fit.quantity), None)
-    return draw(found.fit, axis=found.axis, hide=hide) if found else None
+    axis_fit = next((f for f in findings.answer.fits if "seconds" in f.fit.quantity), None)
+    return draw(axis_fit.fit, axis=axis_fit.axis, hide=hide) if axis_fit else None
 
 
 def draw(fit: ScalingFit, *, axis: str, hide: Callable[[str], str], name: str = "scaling") -> Figure:
     """Points, line, band; predicted values are open diamonds on the dashed part of the line."""
     xs = sorted({x for x, _ in (*fit.points, *fit.predicted)})
-    seen = [x for x, _ in fit.points]
+    measured = [x for x, _ in fit.points]
     grid = [xs[0] + (xs[-1] - xs[0]) * i / 40 for i in range(41)]
-    known = [x for x in grid if x <= max(seen)]
-    band = _band(fit, known) if fit.law in ("", "n") else []  # a line's band holds for a line, where it was measured
+    solid = [x for x in grid if x <= max(measured)]
+    band = _band(fit, solid) if fit.law in ("", "n") else []  # a line's band holds for a line, where it was measured
     with drawing(2.7) as (canvas, axes):
         if band:
             low, high = zip(*band, strict=True)
-            axes.fill_between(known, low, high, color=COLOURS["good"], alpha=0.2, linewidth=0, label="95 % of the line")
-        beyond = [x for x in grid if x >= max(seen)]
-        axes.plot(known, [_at(fit, x) for x in known], color=COLOURS["good"], linewidth=1.8)
+            axes.fill_between(solid, low, high, color=COLOURS["good"], alpha=0.2, linewidth=0, label="95 % of the line")
+        beyond = [x for x in grid if x >= max(measured)]
+        axes.plot(solid, [_at(fit, x) for x in solid], color=COLOURS["good"], linewidth=1.8)
         axes.plot(beyond, [_at(fit, x) for x in beyond], color=COLOURS["good"], linewidth=1.4, linestyle="--")
         axes.scatter(*zip(*fit.points, strict=True), s=18, color=INK, zorder=3, label="measured")
         if fit.predicted:
@@ -70,13 +70,13 @@ def _band(fit: ScalingFit, grid: list[float]) -> list[tuple[float, float]]:
 def _alt(fit: ScalingFit, axis: str) -> str:
     low, high = min(fit.points), max(fit.points)
     interval = f" (95 %: {fit.slope_low:.3g} to {fit.slope_high:.3g})" if fit.slope_low != fit.slope_high else ""
-    said = ""
+    prediction = ""
     if fit.predicted:
         x, y = max(fit.predicted)
-        least = at_least(times_beyond(x, (seen for seen, _ in fit.points)))
-        said = f" Predicted at {x:g}: {least}{seconds(y)}."
+        least = at_least(times_beyond(x, (size for size, _ in fit.points)))
+        prediction = f" Predicted at {x:g}: {least}{seconds(y)}."
     return (
         f"{fit.quantity.capitalize()} against {axis}, {count(len(fit.points), 'trial')}: "
         f"{seconds(low[1])} at {low[0]:g}, {seconds(high[1])} at {high[0]:g}. "
-        f"The line rises by {fit.slope:.3g} s each{interval}, R² = {fit.r_squared:.3f}.{said}"
+        f"The line rises by {fit.slope:.3g} s each{interval}, R² = {fit.r_squared:.3f}.{prediction}"
     )

@@ -31,8 +31,8 @@ DEEPEST = 16
 
 def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
     """The icicles of the trial that the report is about; None without two stacks to compare."""
-    found = subject_evidence(findings, run_dir)
-    return draw(found[1], found[0].verdict, hide=hide) if found else None
+    subject = subject_evidence(findings, run_dir)
+    return draw(subject[1], subject[0].verdict, hide=hide) if subject else None
 
 
 def draw(evidence: Evidence, verdict: Verdict, *, hide: Callable[[str], str]) -> Figure | None:
@@ -40,7 +40,7 @@ def draw(evidence: Evidence, verdict: Verdict, *, hide: Callable[[str], str]) ->
     stacks, unit = columns(evidence, verdict)
     if len(stacks) < 2:
         return None
-    paths = _cut([_path(thread) for thread in stacks])
+    paths = _innermost([_path(thread) for thread in stacks])
     telling = [telling_frame(thread) for thread in stacks]
     decides = set(telling) if unit == "rank" else {_deciding(evidence, verdict)}
     order = sorted(range(len(paths)), key=lambda i: [place(frame) for frame in paths[i]])
@@ -64,11 +64,11 @@ def draw(evidence: Evidence, verdict: Verdict, *, hide: Callable[[str], str]) ->
 def _path(thread: ThreadStack) -> tuple[Frame, ...]:
     """The calls from the outside in, without those that only pass a call on."""
     telling = telling_frame(thread)
-    kept = [frame for frame in python_frames(thread) if frame is telling or bare(frame) not in WRAPPERS]
-    return tuple(reversed(kept))
+    frames = [frame for frame in python_frames(thread) if frame is telling or bare(frame) not in WRAPPERS]
+    return tuple(reversed(frames))
 
 
-def _cut(paths: Sequence[tuple[Frame, ...]]) -> list[tuple[Frame, ...]]:
+def _innermost(paths: Sequence[tuple[Frame, ...]]) -> list[tuple[Frame, ...]]:
     """At most DEEPEST calls: first those that all share go, from the outside in, then each path by itself."""
     too_many = max(len(path) for path in paths) - DEEPEST
     skip = max(0, min(too_many, _shared(paths) - 1))
@@ -108,14 +108,14 @@ def _boxes(
             groups.setdefault((bare(path[0]), path[0].file), []).append(path)
     for inside in groups.values():
         frame, wide = inside[0][0], len(inside)
-        is_told = frame in telling
-        colour = COLOURS["bad"] if is_told else COLOURS["good"]
-        edge = {"linewidth": 1.8 if is_told else 0.5}
-        box(axes, left, -depth - 1, wide, 0.92, fill=colour, alpha=0.3 if is_told else 0.12, edge=edge)
+        is_telling = frame in telling
+        colour = COLOURS["bad"] if is_telling else COLOURS["good"]
+        edge = {"linewidth": 1.8 if is_telling else 0.5}
+        box(axes, left, -depth - 1, wide, 0.92, fill=colour, alpha=0.3 if is_telling else 0.12, edge=edge)
         lines = {path[0].line for path in inside}
         room = int(66 * wide / total)
         text = _label(frame, room=room, line=frame.line if len(lines) == 1 else 0)
-        weight = "bold" if is_told else "normal"
+        weight = "bold" if is_telling else "normal"
         if room > 3:
             axes.text(left + 0.01 * total, -depth - 0.54, text, ha="left", va="center", fontsize=8, weight=weight)
         _boxes(axes, [path[1:] for path in inside], telling, left=left, depth=depth + 1, total=total)
@@ -133,13 +133,13 @@ def _label(frame: Frame, *, room: int, line: int) -> str:
     file = frame.file.rpartition("/")[2]
     names = [f"{frame.function} ({file}:{line})", f"{frame.function}:{line}"] if line else []
     names = [*([place(frame)] if line else []), *names, frame.function, frame.function.rpartition(".")[2]]
-    cut = f"{names[-1][: max(room - 1, 1)]}…"
-    return next((name for name in names if len(name) <= room), cut)
+    start = f"{names[-1][: max(room - 1, 1)]}…"
+    return next((name for name in names if len(name) <= room), start)
 
 
 def _alt(paths: Sequence[tuple[Frame, ...]], telling: Sequence[Frame | None], unit: str) -> str:
     where = Counter(place(frame) if frame else "an unnamed place" for frame in telling)
     shared = _shared(paths)
-    said = listed(f"{count(n, unit)} in {name}" for name, n in where.most_common())
+    text = listed(f"{count(n, unit)} in {name}" for name, n in where.most_common())
     common = f" They share the outermost {count(shared, 'call')}." if len(paths) > 1 and shared else ""
-    return f"Call stacks, outermost call on top: {said}.{common}"
+    return f"Call stacks, outermost call on top: {text}.{common}"

@@ -30,16 +30,16 @@ LETTERS = {".": "pass", "X": "FAIL", "x": "fail", "s": "slow", "?": "?", " ": ""
 def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
     """The strip; None when nothing was tried."""
     run = findings.run
-    if not run.records or not findings.is_line or len(found := findings.along) < 2:
+    if not run.records or not findings.is_line or len(cells := findings.along) < 2:
         return None
-    rows = -(-len(found) // A_ROW)
+    rows = -(-len(cells) // A_ROW)
     with drawing(0.55 + 0.72 * rows) as (canvas, axes):
-        for number, cell in enumerate(found):
+        for number, cell in enumerate(cells):
             _box(axes, cell, column=number % A_ROW, row=number // A_ROW)
             if _first_failing(findings, cell):
                 x, y = number % A_ROW, -(number // A_ROW)
                 axes.plot([x - 0.5, x - 0.5], [y - 0.62, y + 0.62], color=INK, linewidth=3)
-        axes.set_xlim(-0.7, min(A_ROW, len(found)) - 0.3)
+        axes.set_xlim(-0.7, min(A_ROW, len(cells)) - 0.3)
         axes.set_ylim(-rows + 0.3, 0.75)
         axes.axis("off")
         axes.set_title(run.axis.name, loc="left", fontsize=10)
@@ -56,8 +56,8 @@ def _box(axes: Axes, cell: Cell, *, column: int, row: int) -> None:
     axes.text(column, -row + 0.2, str(cell.value), ha="center", va="center", weight="bold", fontsize=9)
     axes.text(column, -row - 0.06, LETTERS[mark(cell)], ha="center", va="center", fontsize=8)
     if len(cell):
-        told = cell.bad or cell.good or 0
-        axes.text(column, -row - 0.29, f"{told}/{len(cell)}", ha="center", va="center", fontsize=7.5)
+        number = cell.bad or cell.good or 0
+        axes.text(column, -row - 0.29, f"{number}/{len(cell)}", ha="center", va="center", fontsize=7.5)
 
 
 def _first_failing(findings: Findings, cell: Cell) -> bool:
@@ -70,5 +70,5 @@ def _alt(findings: Findings) -> str:
     for cell in findings.along:
         counts = f" ({cell.bad or cell.good} of {len(cell)})" if len(cell) else ""
         by_mark.setdefault(mark(cell), []).append(f"{cell.value}{counts}")
-    said = "; ".join(f"{LEGEND[m].removeprefix('blank: ')}: {listed(v, most=40)}" for m, v in by_mark.items())
-    return f"{findings.run.axis.name}: {said}."
+    text = "; ".join(f"{LEGEND[m].removeprefix('blank: ')}: {listed(v, most=40)}" for m, v in by_mark.items())
+    return f"{findings.run.axis.name}: {text}."

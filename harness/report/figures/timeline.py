@@ -40,15 +40,15 @@ class Span:
 
 def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
     """The timeline of the trial that the report is about; None when it left no marks."""
-    found = subject_evidence(findings, run_dir)
-    return draw(*found, hide=hide) if found and by_rank(found[1]) else None
+    subject = subject_evidence(findings, run_dir)
+    return draw(*subject, hide=hide) if subject and by_rank(subject[1]) else None
 
 
 def draw(record: TrialRecord, evidence: Evidence, *, hide: Callable[[str], str]) -> Figure:
     """One row per rank, the first to fall silent at the top."""
     end = record.outcome.duration_s
     marks = by_rank(evidence)
-    last = {rank: found[-1].t_s for rank, found in marks.items()}
+    last = {rank: rank_marks[-1].t_s for rank, rank_marks in marks.items()}
     ranks = sorted(last, key=lambda rank: (last[rank], rank))[:MOST_RANKS]
     stall = min(last.values())
     is_stuck = record.verdict.kind is Kind.HANG
@@ -78,11 +78,11 @@ def draw(record: TrialRecord, evidence: Evidence, *, hide: Callable[[str], str])
 
 def by_rank(evidence: Evidence) -> dict[int, list[Heartbeat]]:
     """The marks of each rank, oldest first; ranks that left none are not there."""
-    kept = [mark for facts in evidence.ranks for mark in facts.heartbeats] or list(evidence.heartbeats)
-    found: dict[int, list[Heartbeat]] = {}
-    for mark in sorted(kept, key=lambda m: (m.t_s, m.seq)):
-        found.setdefault(mark.rank, []).append(mark)
-    return found
+    marks = [mark for facts in evidence.ranks for mark in facts.heartbeats] or list(evidence.heartbeats)
+    ranks: dict[int, list[Heartbeat]] = {}
+    for mark in sorted(marks, key=lambda m: (m.t_s, m.seq)):
+        ranks.setdefault(mark.rank, []).append(mark)
+    return ranks
 
 
 def spans_of(marks: Sequence[Heartbeat], *, end: float) -> list[Span]:
@@ -124,9 +124,9 @@ def _row(axes: Axes, spans: list[Span], *, y: float, start: float, width: float)
 
 def _silence(span: Span, *, room: float) -> str:
     """As much of the sentence as fits into this share of the width."""
-    said = f"silent {seconds(span.end - span.start)}"
-    whole = f"{said} in {span.phase}" if span.phase else said
-    return next((text for text in (whole, said, seconds(span.end - span.start)) if len(text) < 52 * room), "")
+    silent = f"silent {seconds(span.end - span.start)}"
+    whole = f"{silent} in {span.phase}" if span.phase else silent
+    return next((text for text in (whole, silent, seconds(span.end - span.start)) if len(text) < 52 * room), "")
 
 
 def _looks(axes: Axes, evidence: Evidence, outcome: Outcome, *, y: float) -> None:
@@ -159,5 +159,5 @@ def _alt(record: TrialRecord, evidence: Evidence, last: dict[int, float]) -> str
         for rank in order
     ]
     stacks = f" Stacks were taken at {listed(seconds(s.t_s) for s in evidence.stacks)}." if evidence.stacks else ""
-    sent = "".join(f" We sent {name} at {seconds(t_s)}." for t_s, name, _ in record.outcome.cleanup.signals[:1])
-    return f"{record.trial.point}: {listed(parts, most=8)}.{stacks}{sent} The trial ended at {seconds(end)}."
+    signals = "".join(f" We sent {name} at {seconds(t_s)}." for t_s, name, _ in record.outcome.cleanup.signals[:1])
+    return f"{record.trial.point}: {listed(parts, most=8)}.{stacks}{signals} The trial ended at {seconds(end)}."

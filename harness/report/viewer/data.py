@@ -58,7 +58,7 @@ def of_run(report: Report) -> dict[str, Any]:
     names = axes(run)
     detailed = _detailed(records)
     trials = [
-        _trial(record, names=names) | (_seen(record, report.run_dir, frames, stacks) if i in detailed else {})
+        _trial(record, names=names) | (_evidence(record, report.run_dir, frames, stacks) if i in detailed else {})
         for i, record in enumerate(records)
     ]
     return {
@@ -104,48 +104,48 @@ def _place_of(record: TrialRecord, names: Sequence[str]) -> list[Any]:
 
 def _cells(findings: Findings, names: Sequence[str]) -> list[dict[str, Any]]:
     """A row for each place that was tried, in the order of its axes; and those that were asked for and not tried."""
-    found: dict[tuple[Any, ...], list[Numbered]] = {}
+    by_place: dict[tuple[Any, ...], list[Numbered]] = {}
     for trial in findings.trials:
-        found.setdefault(tuple(_place_of(trial.record, names)), []).append(trial)
+        by_place.setdefault(tuple(_place_of(trial.record, names)), []).append(trial)
     results: dict[tuple[Any, ...], CellResult] = {}
     for result in () if findings.is_line else findings.results:
         results[(*(result.cell.get(name) for name in names), "")] = result
     rows: list[dict[str, Any]] = []
-    for at in sorted({*found, *results}, key=_order(findings.run, names)):
-        tried = TrialSet(trials=tuple(found.get(at, ())))
-        because = "" if tried else results[at].because
-        rows.append({"at": list(at), "trials": [t.number - 1 for t in tried], "because": because, **_counts(tried)})
+    for at in sorted({*by_place, *results}, key=_order(findings.run, names)):
+        trials = TrialSet(trials=tuple(by_place.get(at, ())))
+        because = "" if trials else results[at].because
+        rows.append({"at": list(at), "trials": [t.number - 1 for t in trials], "because": because, **_counts(trials)})
     return rows
 
 
 def _order(run: Run, names: Sequence[str]) -> Any:
     """Along each axis by its own order; a control behind the place that it belongs to."""
     axes = [factor.axis for factor in run.spec.matrix.space.factors]
-    known = {axis.name: {value: i for i, value in enumerate(axis.values)} for axis in axes}
+    positions = {axis.name: {value: i for i, value in enumerate(axis.values)} for axis in axes}
 
     def key(at: tuple[Any, ...]) -> tuple[Any, ...]:
         return (
-            *(known[name].get(value, len(known[name])) for name, value in zip(names, at[:-1], strict=True)),
+            *(positions[name].get(value, len(positions[name])) for name, value in zip(names, at[:-1], strict=True)),
             at[-1],
         )
 
     return key
 
 
-def counted(records: Iterable[TrialRecord]) -> str:
+def verdict_counts(records: Iterable[TrialRecord]) -> str:
     """``3 PASS, 1 HANG (deadlock)``: how often each verdict was given, the most frequent first."""
     return listed(f"{n} {word}" for word, n in verdicts(records).items())
 
 
-def _counts(tried: TrialSet) -> dict[str, Any]:
+def _counts(trials: TrialSet) -> dict[str, Any]:
     return {
-        "seen": counted(trial.record for trial in tried),
-        "kinds": sorted(kind.value for kind in tried.kinds),
-        "good": tried.good,
-        "bad": tried.bad,
-        "pass_s": None if tried.pass_s is None else round(tried.pass_s, 3),
-        "all_s": round(sum(trial.record.outcome.duration_s for trial in tried), 2),
-        "peak": tried.peak_bytes,
+        "seen": verdict_counts(trial.record for trial in trials),
+        "kinds": sorted(kind.value for kind in trials.kinds),
+        "good": trials.good,
+        "bad": trials.bad,
+        "pass_s": None if trials.pass_s is None else round(trials.pass_s, 3),
+        "all_s": round(sum(trial.record.outcome.duration_s for trial in trials), 2),
+        "peak": trials.peak_bytes,
     }
 
 
@@ -172,7 +172,7 @@ def _trial(record: TrialRecord, *, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _seen(record: TrialRecord, run_dir: Path, frames: ValueTable, stacks: ValueTable) -> dict[str, Any]:
+def _evidence(record: TrialRecord, run_dir: Path, frames: ValueTable, stacks: ValueTable) -> dict[str, Any]:
     """What its evidence adds: tracks, stacks, the end of its output; or why there is none."""
     try:
         evidence = read_evidence(run_dir, record.trial.key)
@@ -202,16 +202,16 @@ def _track(track: Track) -> dict[str, Any]:
 
 def _stretch(stretch: Stretch) -> list[Any]:
     what = stretch.phase or (str(stretch.marks) if stretch.marks else "")
-    return [round(stretch.start_s, 4), round(stretch.end_s, 4), stretch.known.value, what, stretch.step]
+    return [round(stretch.start_s, 4), round(stretch.end_s, 4), stretch.kind.value, what, stretch.step]
 
 
 def _samples(evidence: Evidence, frames: ValueTable, stacks: ValueTable) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    samples: list[dict[str, Any]] = []
     ranks = {facts.pid: f"rank {facts.rank}" for facts in evidence.ranks}
     for sample in sorted(evidence.stacks, key=lambda one: (one.t_s, one.rank)):
         main = deciding_thread(sample)
         threads = [_stack(thread, frames, stacks) for thread in sample.threads]
-        found.append(
+        samples.append(
             {
                 "id": sample.id,
                 "t": round(sample.t_s, 3),
@@ -223,13 +223,13 @@ def _samples(evidence: Evidence, frames: ValueTable, stacks: ValueTable) -> list
                 "main": next((i for i, thread in enumerate(sample.threads) if thread is main), 0),
             }
         )
-    return found
+    return samples
 
 
 def _stack(thread: ThreadStack, frames: ValueTable, stacks: ValueTable) -> int:
     """The number of a thread's stack: its frames' numbers from the innermost on, and which of them tells."""
     telling = telling_frame(thread)
-    shown: Iterable[Frame] = thread.frames[:DEEPEST]
-    numbers = tuple(frames.number(frame, [shortened(place(frame)), int(frame.native)]) for frame in shown)
-    tells = next((i for i, frame in enumerate(thread.frames[:DEEPEST]) if frame is telling), -1)
-    return stacks.number((numbers, tells), [list(numbers), tells, max(len(thread.frames) - DEEPEST, 0)])
+    frames_shown: Iterable[Frame] = thread.frames[:DEEPEST]
+    numbers = tuple(frames.number(frame, [shortened(place(frame)), int(frame.native)]) for frame in frames_shown)
+    telling_index = next((i for i, frame in enumerate(thread.frames[:DEEPEST]) if frame is telling), -1)
+    return stacks.number((numbers, telling_index), [list(numbers), telling_index, max(len(thread.frames) - DEEPEST, 0)])

@@ -45,20 +45,20 @@ def _runs(folder: Path) -> list[dict[str, Any]]:
 
 
 def _bundles(folder: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for path in sorted(folder.glob(f"*/{layout.findings(folder).name}")):
-        said = object_at(path)
-        found.append(
+        findings = object_at(path)
+        rows.append(
             _row(
                 path.parent,
-                started=str(said.get("started_at", "")),
-                question=str(said.get("title", "")),
-                answer=str(said.get("verdict", "")),
-                trials=len(said.get("trials") or ()),
-                ended=str(said.get("ended", "cannot be read")),
+                started=str(findings.get("started_at", "")),
+                question=str(findings.get("title", "")),
+                answer=str(findings.get("verdict", "")),
+                trials=len(findings.get("trials") or ()),
+                ended=str(findings.get("ended", "cannot be read")),
             )
         )
-    return found
+    return rows
 
 
 def _row(run: Path, *, started: str, question: str, answer: str, trials: int, ended: str) -> dict[str, Any]:

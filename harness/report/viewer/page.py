@@ -12,7 +12,7 @@ from harness.core.verdict import Answer
 from harness.report.build import build
 from harness.report.compare import pairs
 from harness.report.render.json import dump, hidden
-from harness.report.viewer.data import counted, of_run
+from harness.report.viewer.data import of_run, verdict_counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,18 +48,18 @@ def _pairs(before: Run, after: Run) -> list[dict[str, Any]]:
             "name": pair.name,
             "change": pair.change,
             "changed": list(pair.changed),
-            "before": counted(trial.record for trial in pair.before),
-            "after": counted(trial.record for trial in pair.after),
+            "before": verdict_counts(trial.record for trial in pair.before),
+            "after": verdict_counts(trial.record for trial in pair.after),
             "trials": [_worst(pair.before), _worst(pair.after)],
         }
         for pair in pairs(before, after)
     ]
 
 
-def _worst(tried: TrialSet) -> int | None:
+def _worst(trials: TrialSet) -> int | None:
     """The place in the run of the trial to look at: the first that did not pass, else the first; None without one."""
-    chosen = next((trial for trial in tried if trial.record.answer is not Answer.GOOD), next(iter(tried), None))
-    return chosen.number - 1 if chosen else None
+    worst = next((trial for trial in trials if trial.record.answer is not Answer.GOOD), next(iter(trials), None))
+    return worst.number - 1 if worst else None
 
 
 def page(document: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from harness.reading.frames import deciding_thread
 from harness.report.render.json import hidden
 from harness.report.text import short_path
 from harness.report.viewer.data import axes
-from harness.report.viewer.tracks import Known, tracks
+from harness.report.viewer.tracks import StretchKind, tracks
 from harness.store.run_store import read_evidence
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ def perfetto(report: Report, *, hide: Callable[[str], str]) -> str:
     Trials stand where they began. Those taken over from an earlier run are not in it: they have no place in this time.
     """
     records = [record for record in report.run.records if not record.run]
-    began = {record.trial.key: dt.datetime.fromisoformat(record.started_at).timestamp() for record in records}
-    first_s = min(began.values(), default=0.0)
+    start_s = {record.trial.key: dt.datetime.fromisoformat(record.started_at).timestamp() for record in records}
+    first_s = min(start_s.values(), default=0.0)
     events: list[dict[str, Any]] = []
     for number, record in enumerate(records, start=1):
         evidence = read_evidence(report.run_dir, record.trial.key)
-        offset_s = began[record.trial.key] - first_s
+        offset_s = start_s[record.trial.key] - first_s
         events += _of_trial(number, record, evidence, name=_name(report, record), offset_s=offset_s)
     about = {"run": report.run.id, "question": report.title, "answer": report.summary.answer, "made_by": _maker()}
     return _text({"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}, hide)
@@ -57,24 +57,24 @@ def _of_trial(
     yield {"ph": "M", "pid": pid, "tid": 0, "name": "process_sort_index", "args": {"sort_index": pid}}
     end_s = record.outcome.duration_s
     whole = {"verdict": str(record.verdict), "because": record.verdict.because}
-    yield _named(pid, HARNESS, "harness")
+    yield _thread_name(pid, HARNESS, "harness")
     yield _complete(pid, HARNESS, "trial", (0.0, end_s), offset_s, whole)
     for track in tracks(evidence, end_s=end_s) if evidence else ():
-        yield _named(pid, track.rank, f"rank {track.rank}")
+        yield _thread_name(pid, track.rank, f"rank {track.rank}")
         yield from _of_track(pid, track, offset_s)
     for sample in evidence.stacks if evidence else ():
-        said = {"source": sample.source, "id": sample.id, "rank": sample.rank}
-        yield _instant(pid, "stacks taken", sample.t_s + offset_s, said)
+        facts = {"source": sample.source, "id": sample.id, "rank": sample.rank}
+        yield _instant(pid, "stacks taken", sample.t_s + offset_s, facts)
     for t_s, signal, processes in record.outcome.cleanup.signals:
         yield _instant(pid, f"{signal} sent", t_s + offset_s, {"processes": processes})
 
 
 def _of_track(pid: int, track: Track, offset_s: float) -> Iterator[dict[str, Any]]:
     for stretch in track.stretches:
-        if stretch.known is not Known.BETWEEN:
-            said = {} if stretch.step is None else {"step": stretch.step}
+        if stretch.kind is not StretchKind.BETWEEN:
+            facts = {} if stretch.step is None else {"step": stretch.step}
             span = (stretch.start_s, stretch.end_s)
-            yield _complete(pid, track.rank, words(stretch), span, offset_s, said)
+            yield _complete(pid, track.rank, words(stretch), span, offset_s, facts)
     for part in track.parts:
         yield _complete(pid, track.rank, part.name, (part.start_s, part.end_s), offset_s, {"phase": part.phase})
     if track.ended_s is not None:
@@ -85,12 +85,12 @@ def words(stretch: Stretch) -> str:
     """What is known of a stretch, in a few words."""
     inside = f" (in {stretch.phase})" if stretch.phase else ""
     return {
-        Known.PHASE: stretch.phase,
-        Known.BETWEEN: "between two phases",
-        Known.STARTING: "no mark yet",
-        Known.NOT_KEPT: f"{stretch.marks} marks not kept",
-        Known.NO_MARK: f"no mark any more{inside}",
-    }[stretch.known]
+        StretchKind.PHASE: stretch.phase,
+        StretchKind.BETWEEN: "between two phases",
+        StretchKind.STARTING: "no mark yet",
+        StretchKind.NOT_KEPT: f"{stretch.marks} marks not kept",
+        StretchKind.NO_MARK: f"no mark any more{inside}",
+    }[stretch.kind]
 
 
 def _complete(
@@ -104,7 +104,7 @@ def _instant(pid: int, name: str, at_s: float, args: dict[str, Any]) -> dict[str
     return {"ph": "i", "s": "p", "pid": pid, "tid": HARNESS, "name": name, "ts": round(at_s * US), "args": args}
 
 
-def _named(pid: int, tid: int, name: str) -> dict[str, Any]:
+def _thread_name(pid: int, tid: int, name: str) -> dict[str, Any]:
     return {"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": name}}
 
 
@@ -131,13 +131,13 @@ def speedscope(report: Report, *, hide: Callable[[str], str]) -> str:
     failed = (i for i, record in enumerate(report.run.records, 1) if record.verdict.kind is not Kind.PASS)
     first = next(failed, 1)
     active = next((i for i, one in enumerate(profiles) if one["name"].startswith(f"trial {first}: ")), 0)
-    named = [{"name": function, "file": file, "line": line} for function, file, line in frames]
+    locations = [{"name": function, "file": file, "line": line} for function, file, line in frames]
     document = {
         "$schema": "https://www.speedscope.app/file-format-schema.json",
         "name": f"{report.run.id}: {report.title}",
         "exporter": _maker(),
         "activeProfileIndex": active,
-        "shared": {"frames": [{k: v for k, v in one.items() if v} for one in named]},
+        "shared": {"frames": [{k: v for k, v in one.items() if v} for one in locations]},
         "profiles": profiles,
     }
     return _text(document, hide)
@@ -147,12 +147,12 @@ def _profiles(evidence: Evidence, frames: dict[tuple[str, str, int], int], *, na
     by_process: dict[tuple[int, int], list[StackSample]] = {}
     for sample in sorted(evidence.stacks, key=lambda one: one.t_s):
         by_process.setdefault((sample.rank, sample.pid), []).append(sample)
-    found: list[dict[str, Any]] = []
+    profiles: list[dict[str, Any]] = []
     for (rank, pid), samples in sorted(by_process.items()):
         threads = [thread for sample in samples if (thread := deciding_thread(sample)) and thread.frames]
         if not threads:
             continue
-        found.append(
+        profiles.append(
             {
                 "type": "sampled",
                 "name": f"{name}: rank {rank}, process {pid}",
@@ -163,13 +163,13 @@ def _profiles(evidence: Evidence, frames: dict[tuple[str, str, int], int], *, na
                 "weights": [1] * len(threads),
             }
         )
-    return found
+    return profiles
 
 
 def _stack(thread: ThreadStack, frames: dict[tuple[str, str, int], int]) -> list[int]:
     """The frames' numbers, outermost first."""
-    known = [(frame.function, short_path(frame.file), frame.line) for frame in reversed(thread.frames)]
-    return [frames.setdefault(frame, len(frames)) for frame in known]
+    locations = [(frame.function, short_path(frame.file), frame.line) for frame in reversed(thread.frames)]
+    return [frames.setdefault(frame, len(frames)) for frame in locations]
 
 
 def _name(report: Report, record: TrialRecord) -> str:

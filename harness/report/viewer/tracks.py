@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from harness.core.evidence import Evidence, Heartbeat, RankFacts
 
 
-class Known(StrEnum):
+class StretchKind(StrEnum):
     """What is known of a stretch of time."""
 
     PHASE = "phase"
@@ -35,7 +35,7 @@ class Stretch:
 
     start_s: float
     end_s: float
-    known: Known
+    kind: StretchKind
     phase: str = ""
     step: int | None = None
     marks: int = 0
@@ -65,11 +65,11 @@ class Track:
 def tracks(evidence: Evidence, *, end_s: float) -> tuple[Track, ...]:
     """A track for each rank that left a mark or is known by its process, in the order of ranks."""
     marks = by_rank(evidence)
-    known = {facts.rank: facts for facts in evidence.ranks}
+    facts_by_rank = {facts.rank: facts for facts in evidence.ranks}
     every = evidence.heartbeats_total  # of a single process
     return tuple(
-        _track(rank, marks.get(rank, []), facts=known.get(rank), every=every, end_s=end_s)
-        for rank in sorted({*marks, *known})
+        _track(rank, marks.get(rank, []), facts=facts_by_rank.get(rank), every=every, end_s=end_s)
+        for rank in sorted({*marks, *facts_by_rank})
     )
 
 
@@ -88,37 +88,37 @@ def _track(rank: int, marks: list[Heartbeat], *, facts: RankFacts | None, every:
 
 def _stretches(marks: Sequence[Heartbeat], *, not_kept: int, until_s: float) -> tuple[Stretch, ...]:
     if not marks:
-        return (Stretch(start_s=0.0, end_s=until_s, known=Known.STARTING),)
-    found = [Stretch(start_s=0.0, end_s=marks[0].t_s, known=Known.STARTING)]
+        return (Stretch(start_s=0.0, end_s=until_s, kind=StretchKind.STARTING),)
+    stretches = [Stretch(start_s=0.0, end_s=marks[0].t_s, kind=StretchKind.STARTING)]
     for number, (mark, after) in enumerate(pairwise(marks), start=1):
         if not_kept and number == FIRST_MARKS:
-            found.append(Stretch(start_s=mark.t_s, end_s=after.t_s, known=Known.NOT_KEPT, marks=not_kept))
+            stretches.append(Stretch(start_s=mark.t_s, end_s=after.t_s, kind=StretchKind.NOT_KEPT, marks=not_kept))
         else:
-            _append(found, _after(mark, end_s=after.t_s))
+            _append(stretches, _after(mark, end_s=after.t_s))
     last = marks[-1]
     phase = "" if last.edge == "end" else last.phase
-    found.append(
-        Stretch(start_s=last.t_s, end_s=max(until_s, last.t_s), known=Known.NO_MARK, phase=phase, step=last.step)
+    stretches.append(
+        Stretch(start_s=last.t_s, end_s=max(until_s, last.t_s), kind=StretchKind.NO_MARK, phase=phase, step=last.step)
     )
-    return tuple(stretch for stretch in found if stretch.end_s > stretch.start_s)
+    return tuple(stretch for stretch in stretches if stretch.end_s > stretch.start_s)
 
 
-def _append(found: list[Stretch], stretch: Stretch) -> None:
+def _append(stretches: list[Stretch], stretch: Stretch) -> None:
     """Put ``stretch`` behind the last one, or make that one longer where it is the same phase of the same step."""
-    last = found[-1]
-    if (last.known, last.phase, last.step) == (stretch.known, stretch.phase, stretch.step):
-        found[-1] = Stretch(
-            start_s=last.start_s, end_s=stretch.end_s, known=last.known, phase=last.phase, step=last.step
+    last = stretches[-1]
+    if (last.kind, last.phase, last.step) == (stretch.kind, stretch.phase, stretch.step):
+        stretches[-1] = Stretch(
+            start_s=last.start_s, end_s=stretch.end_s, kind=last.kind, phase=last.phase, step=last.step
         )
     else:
-        found.append(stretch)
+        stretches.append(stretch)
 
 
 def _after(mark: Heartbeat, *, end_s: float) -> Stretch:
     """From a mark to the next one: inside a phase, or between two."""
     if mark.edge == "end":
-        return Stretch(start_s=mark.t_s, end_s=end_s, known=Known.BETWEEN)
-    return Stretch(start_s=mark.t_s, end_s=end_s, known=Known.PHASE, phase=mark.phase, step=mark.step)
+        return Stretch(start_s=mark.t_s, end_s=end_s, kind=StretchKind.BETWEEN)
+    return Stretch(start_s=mark.t_s, end_s=end_s, kind=StretchKind.PHASE, phase=mark.phase, step=mark.step)
 
 
 def _parts(marks: Sequence[Heartbeat], *, has_gap: bool) -> tuple[PhasePart, ...]:

@@ -22,7 +22,7 @@ from harness.report.viewer.data import of_run
 from harness.report.viewer.index import index
 from harness.report.viewer.page import render
 from harness.report.viewer.traces import perfetto, speedscope
-from harness.report.viewer.tracks import Known, tracks
+from harness.report.viewer.tracks import StretchKind, tracks
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -50,13 +50,13 @@ def data_of(page: str) -> dict:
 def test_a_track_goes_from_0_to_the_end_and_names_only_what_was_said():
     (track,) = tracks(Evidence(steps_wanted=1, heartbeats=STEP, heartbeats_total=6), end_s=10.0)
 
-    said = [(s.start_s, s.end_s, s.known, s.phase) for s in track.stretches]
+    said = [(s.start_s, s.end_s, s.kind, s.phase) for s in track.stretches]
     assert said == [
-        (0.0, 1.0, Known.STARTING, ""),
-        (1.0, 2.6, Known.PHASE, "forward"),
-        (2.6, 3.0, Known.BETWEEN, ""),
-        (3.0, 4.0, Known.PHASE, "backward"),
-        (4.0, 10.0, Known.NO_MARK, "backward"),
+        (0.0, 1.0, StretchKind.STARTING, ""),
+        (1.0, 2.6, StretchKind.PHASE, "forward"),
+        (2.6, 3.0, StretchKind.BETWEEN, ""),
+        (3.0, 4.0, StretchKind.PHASE, "backward"),
+        (4.0, 10.0, StretchKind.NO_MARK, "backward"),
     ]
     assert [(p.start_s, p.end_s, p.name) for p in track.parts] == [
         (1.0, 1.5, "blocks.0"),
@@ -70,7 +70,7 @@ def test_marks_that_were_not_kept_are_a_gap_and_no_phase():
     kept = (*every[:FIRST_MARKS], *every[-LAST_MARKS:])
     (track,) = tracks(Evidence(steps_wanted=1, heartbeats=kept, heartbeats_total=1000), end_s=1000.0)
 
-    gaps = [stretch for stretch in track.stretches if stretch.known is Known.NOT_KEPT]
+    gaps = [stretch for stretch in track.stretches if stretch.kind is StretchKind.NOT_KEPT]
     assert [(gap.start_s, gap.end_s, gap.marks) for gap in gaps] == [(49.0, 800.0, 750)]
     assert "blocks.800" not in {part.name for part in track.parts}
     assert "blocks.801" in {part.name for part in track.parts}
@@ -87,7 +87,7 @@ def test_a_rank_that_ended_is_not_silent_afterwards():
 
     assert [track.rank for track in found] == [0, 1, 2]
     assert (found[1].stretches[-1].end_s, found[1].how) == (2.0, "signal 9")
-    assert [(s.known, s.end_s) for s in found[2].stretches] == [(Known.STARTING, 10.0)]
+    assert [(s.kind, s.end_s) for s in found[2].stretches] == [(StretchKind.STARTING, 10.0)]
 
 
 def test_the_page_says_what_the_report_says_of_the_same_trial(make_run):
