@@ -72,7 +72,7 @@ def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None
         verdict=_verdict(cell_pairs),
         tone=tone,
         answer=_answer(cell_pairs, moved),
-        is_said=False,
+        begins_with_verdict=False,
         claim=_claim(moved),
         sure=_sure(moved) or ("Nothing is claimed.",),
         happened=(),

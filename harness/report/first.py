@@ -31,7 +31,8 @@ def first(findings: Findings, summary: Summary) -> Block:
     )
     word = f" *{summary.claim}.*" if summary.claim else ""
     body = "\n".join(f"- **{name}:** {' '.join(texts)}" for name, texts in rows if texts)
-    lead = f"**{md(summary.answer)}**" if summary.is_said else f"**{md(summary.verdict)}.** {md(summary.answer)}"
+    two_parts = f"**{md(summary.verdict)}.** {md(summary.answer)}"
+    lead = f"**{md(summary.answer)}**" if summary.begins_with_verdict else two_parts
     return Block(title="", markdown=f"{lead}{word}\n\n{body}")
 
 

@@ -59,7 +59,7 @@ def summarise(findings: Findings, run_dir: Path) -> Summary:
         when=day(run.started_at),
         notes=notes_of(findings),
         planted=_planted(findings, group),
-        is_said=not run.records or bool(_watched(findings)),
+        begins_with_verdict=not run.records or bool(_watched(findings)),
     )
 
 

@@ -56,10 +56,10 @@ class PlaceToLook:
 class Summary:
     """The first screen of a report.
 
-    ``verdict`` is a few words, ``tone`` (good, bad, slow, unsure) how to set them, ``answer`` the whole sentence, which
-    may begin with the verdict (``is_said``). ``claim`` is one of the three words or empty; ``sure`` are the counts that
-    carry it, ``judged`` the rule and its confidence. ``rank`` and ``place`` are those at fault, with a reason in words
-    where there is none. ``planted`` names a fault that was put there on purpose.
+    ``verdict`` is a few words, ``tone`` (good, bad, slow, unsure) how to set them, ``answer`` the whole sentence;
+    ``begins_with_verdict`` where that sentence names it. ``claim`` is one of the three words or empty; ``sure`` are the
+    counts that carry it, ``judged`` the rule and its confidence. ``rank`` and ``place`` are those at fault, with a
+    reason in words where there is none. ``planted`` names a fault that was put there on purpose.
     """
 
     kind: str
@@ -77,7 +77,7 @@ class Summary:
     when: str
     notes: tuple[str, ...] = ()
     planted: str = ""
-    is_said: bool = False
+    begins_with_verdict: bool = False
 
 
 def summarise_along(findings: Findings, run_dir: Path, steps: tuple[NextStep, ...]) -> Summary:
@@ -103,7 +103,7 @@ def summarise_along(findings: Findings, run_dir: Path, steps: tuple[NextStep, ..
         when=day(run.started_at),
         notes=notes_of(findings),
         planted=planted(findings),
-        is_said=run.boundary is None or run.boundary.finding is Finding.INCONCLUSIVE,
+        begins_with_verdict=run.boundary is None or run.boundary.finding is Finding.INCONCLUSIVE,
     )
 
 
