@@ -179,7 +179,7 @@ class Chaos:
         self.clock = clock
         prctl.become_subreaper()
         machine.code_fingerprint = cache(machine.code_fingerprint)
-        apart.drawn = lambda *_: ()
+        apart.figures_of = lambda *_: ()
         here = Path.cwd()
         with Place() as place, _written_to(place.root / "said"):
             os.chdir(place.folder)
