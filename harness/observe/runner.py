@@ -240,16 +240,21 @@ class Runner:
             result = word_of(rank, trial_dir=self.trial_dir) if has_result else None
             if result is not None and result.status == "raised":
                 self.raised_s[rank] = self.age_s()
-        begun_s = self.ranks.begun_s
-        raised = [t_s for rank, t_s in self.raised_s.items() if t_s > begun_s.get(rank, 0.0)]
-        failures_s = [end.t_s for end in self.ranks.ended.values() if end.failed] + raised
-        if not failures_s or not self.several_ranks() or not living:
+        if not self.several_ranks() or not living:
             return None
-        if self.ranks.ended.keys() & self.census.ranks().keys():
-            return None  # its launcher has begun it anew, and it has not spoken yet
+        begun_s = self.ranks.begun_s
+        failures_s = {rank: end.t_s for rank, end in self.ranks.ended.items() if end.failed}
+        failures_s |= {rank: t_s for rank, t_s in self.raised_s.items() if t_s > begun_s.get(rank, 0.0)}
+        if not failures_s or failures_s.keys() & self._begun_anew():
+            return None
         if self.census.members().keys().isdisjoint(living.values()):
             return None  # all of that attempt have ended, and what started them goes on
-        return self.age_s() - max(min(failures_s), self.beats.last_t_s)
+        return self.age_s() - max(min(failures_s.values()), self.beats.last_t_s)
+
+    def _begun_anew(self) -> set[int]:
+        """The ranks whose process is gone and whose launcher has started another, which has not spoken yet."""
+        members = self.census.members()
+        return {rank for rank in self.census.ranks() if self.ranks.pids.get(rank) not in members}
 
     def several_ranks(self) -> bool:
         """Whether the trial's ranks are known, and not just the one process of it."""

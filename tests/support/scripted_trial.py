@@ -69,6 +69,10 @@ class ScriptedHandle:
         how = {"signal": signal} if code is None else {"code": code}
         self._journal({"event": "ended", "rank": rank, "pid": self._rank_pids[rank], **how})
 
+    def lose_rank(self, rank: int) -> None:
+        """Let a rank's process be gone, of which nobody says how it ended."""
+        self._ended.add(rank)
+
     def finish_step(self, *, step: int, facts: Mapping[str, float] | None = None, rank: int = 0) -> None:
         """Write a finished step now."""
         self._write({"event": "step", "step": step, "facts": dict(facts or {})}, rank=rank)

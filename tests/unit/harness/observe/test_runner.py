@@ -18,6 +18,7 @@ from harness.core.verdict import Case, Kind
 from harness.observe.census import Census
 from harness.observe.devices.devices import Devices
 from harness.observe.ranks import Ranks, torchrun_ends
+from harness.observe.runner import Runner
 from harness.observe.watch import AFTERMATH_S
 from harness.reading.pace import WATCHED
 from harness.reading.stillness import quiet_windows
@@ -431,21 +432,18 @@ def test_a_rank_that_its_launcher_has_begun_anew_has_not_failed(clock, ranks, vi
     view.wchan, view.call, view.outside = "sk_wait_data", "socket-inet", True
     clock.at(5.0, lambda: ranks.end_rank(1, code=1))
     clock.at(25.0, lambda: ranks.exit(code=0))
-    monkeypatch.setattr(Census, "ranks", lambda _: {0: 100, 1: 300})
+    monkeypatch.setattr(Census, "ranks", lambda _: {0: ranks.pid + 1, 1: ranks.pid + 9})
     outcome, _ = run(trial(world=2))
     assert (outcome.ending, outcome.duration_s) == (Ending.EXITED, pytest.approx(25.0, abs=0.3))
 
 
 def test_a_wrapper_that_pauses_before_it_tries_again_is_not_ended(clock, ranks, view, run, monkeypatch):
-    """Of the first attempt nobody is left, though only one of its ranks said how it ended."""
-    view.wchan, view.call, view.outside = "sk_wait_data", "socket-inet", True
+    """Of the first attempt nobody is left, though only one of its ranks said how it ended; nobody has looked yet."""
+    monkeypatch.setattr(Runner, "_note_absent_ranks", lambda _: None)
+    view.wchan, view.timed = "hrtimer_nanosleep", True
     clock.at(5.0, lambda: ranks.end_rank(1, code=1))
+    clock.at(5.0, lambda: ranks.lose_rank(0))
     clock.at(25.0, lambda: ranks.exit(code=0))
-    monkeypatch.setattr(Census, "members", lambda _: {77: None})
-    monkeypatch.setattr(Census, "ranks", lambda _: {})
-    monkeypatch.setattr(Census, "world", lambda _: 0)
-    monkeypatch.setattr(Census, "owner", lambda *_: None)
-    monkeypatch.setattr(Census, "outer", lambda _, inner, started=None: inner)
     outcome, _ = run(trial(world=2))
     assert (outcome.ending, outcome.duration_s) == (Ending.EXITED, pytest.approx(25.0, abs=0.3))
 
