@@ -13,7 +13,7 @@ from harness.core.evidence import ProcessState, ThreadState
 from harness.observe.ends import End
 from harness.observe.job import read_member
 from harness.observe.syscalls import blocked_call
-from harness.reading.waits import ASKED_BY, CPU_LIMIT, TIMER, sleeps
+from harness.reading.waits import CPU_LIMIT, OURS, TIMER, sleeps
 
 if TYPE_CHECKING:
     from harness.observe.ends import Ends
@@ -31,7 +31,7 @@ BLOCKS_DUMPERS = frozenset("DTtZX")
 
 _TELLING = (
     signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGTERM,
-    signal.SIGCHLD, signal.SIGIO, *sorted({*range(signal.SIGRTMIN, signal.SIGRTMAX + 1)}.difference(ASKED_BY)),
+    signal.SIGCHLD, signal.SIGIO, *sorted({*range(signal.SIGRTMIN, signal.SIGRTMAX + 1)}.difference(OURS)),
 )  # fmt: skip
 """Signals that a timer of the process's own, a child that ends, or another program may send to let it go on."""
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
+
+from harness.shim.nsa_harness_shim import OF_A_HUNG_TEST
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 EXIT = "exit"
 """The phase after the last test: the process is to end."""
 
-SIGNAL = signal.SIGRTMIN + 11
+SIGNAL = OF_A_HUNG_TEST
 """By it the waiter asks the process to fail the test that runs. Sent only when a test hangs."""
 
 RECORD_BYTES = 4096

@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from harness.reading.frames import bare, is_stdlib, native_leaf, python_frames
-from harness.shim.nsa_harness_shim import AT_ONCE, GENTLY
+from harness.shim.nsa_harness_shim import AT_ONCE, GENTLY, OF_A_HUNG_TEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -212,9 +212,12 @@ def is_ended_by_a_signal(kernel_function: str) -> bool:
 ASKED_BY = (GENTLY, AT_ONCE)
 """The signals by which we ask a program that carries our shim for its stacks, gently and at once; nobody else uses them."""
 
+OURS = frozenset({*ASKED_BY, OF_A_HUNG_TEST})
+"""All signals of which a handler is ours."""
+
 _LETS_NOBODY_ON = (
     signal.SIGINT, signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV,
-    32, 33, *ASKED_BY,
+    32, 33, *OURS,
 )  # fmt: skip
 """Signals whose handler does not let a program that waits for a signal go on: the interrupt from the keyboard (Python
 handles it in every program, to raise), those of a thread's own mistakes, the two that the C library keeps, and ours."""

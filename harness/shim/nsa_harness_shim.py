@@ -54,6 +54,9 @@ GENTLY, AT_ONCE = 60, 61
 """The signals that ask for stacks. Real-time ones: programs and launchers give SIGUSR1 and SIGUSR2 a meaning of their
 own, and look whether somebody handles them. ``harness.observe.stacks.faulthandler`` sends them."""
 
+OF_A_HUNG_TEST = 45
+"""The signal by which pytest's hang guard asks a process to fail the test that runs."""
+
 SHOWS: "dict[str, Callable[[int, FrameType | None], None]]" = {}
 """Who answers GENTLY in this process (``by``), so that it can be told from a handler of the program's."""
 

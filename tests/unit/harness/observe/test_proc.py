@@ -91,6 +91,12 @@ def test_signals_that_a_timer_of_its_own_may_send_are_named_where_it_handles_the
     assert Proc(str(root)).look(7, id="proc-1", t_s=3.0).handles == ("SIGALRM",)
 
 
+@pytest.mark.parametrize(("number", "handles"), [(29, ("SIGIO",)), (37, ("SIGRTMIN+3",)), (45, ()), (60, ()), (61, ())])
+def test_a_signal_by_which_programs_tell_each_other_something_is_named_and_ours_is_not(root, number, handles):
+    (root / "7/status").write_text(f"SigCgt:\t{1 << (number - 1):016x}\n")
+    assert Proc(str(root)).look(7, id="proc-1", t_s=3.0).handles == handles
+
+
 def test_a_posix_timer_and_a_limit_of_cpu_time_are_named_among_what_may_let_it_go_on(root):
     (root / "7" / "timers").write_text("ID: 0\nsignal: 37/0x1\nnotify: signal/pid.7\nClockID: 1\n")
     (root / "7" / "limits").write_text(
