@@ -213,6 +213,7 @@ class Proc:
             holders=end.holders,
             outside=end.outside,
             library=library,
+            limit_s=call.limit_s if call is not None else None,
         )
 
     def _cpu_s(self, at: str, stat: list[str]) -> float:

@@ -51,6 +51,12 @@ class Call:
     timed: bool | None
     stack: int = 0
 
+    @property
+    def limit_s(self) -> float | None:
+        """The time limit that it was given, seconds, where that is one of its arguments."""
+        index = _LIMIT_IN_MILLISECONDS.get(self.name)
+        return self.arguments[index] / 1000 if index is not None and self.timed else None
+
 
 def blocked_call(line: str, *, machine: str | None = None) -> Call | None:
     """The call in the kernel's ``line``; None for a thread that runs, a hidden line, or an unknown machine."""

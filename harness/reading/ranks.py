@@ -37,6 +37,11 @@ SPIN_S = 2.5
 """Seconds over which a GPU must be seen to work on nothing before nothing but that is expected of it."""
 
 
+SOON_S = 120.0
+"""A wait for a key that gives up within so many seconds is a question, and its end may be an answer: torch's own time
+limits are five minutes and longer."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """The processes of a trial and how they depend on each other in the present silence.
@@ -305,11 +310,22 @@ class _Relations:
         missing = self._apart(rank, meeting, elsewhere) | job.elsewhere | job.ended_ranks
         chances = self._until_they_come(missing)
         if meeting.name == STORE:
-            chances += (Chance(how="any program that knows the store may set the key", ender=Ender.PROGRAM),)
+            chances += self._by_the_store(self._job.stand[self._job.ranks[rank]])
         if others and not missing and not self._is_for_ever(meeting):
             chances += (Chance(how="all ranks are there, and what connects them may be slow", ender=Ender.MACHINE),)
         if meeting.name in MEETINGS and not job.ended_ranks and not others:
             chances += (Chance(how="ranks that are not here may still come", ender=Ender.MACHINE),)
+        return chances
+
+    def _by_the_store(self, one: Standing) -> tuple[Chance, ...]:
+        """Who may set a key that ``one`` waits for beside the ranks, and whether it gives up soon."""
+        no_rank = frozenset(self._job.stand) - self._launchers - frozenset(self._job.ranks.values())
+        chances: tuple[Chance, ...] = ()
+        if no_rank:
+            chances += (Chance(how="a process that is no rank may set the key", who=no_rank, any_thread=True),)
+        limit_s = one.state.limit_s if one.state is not None and not one.ticks else None
+        if limit_s is not None and limit_s < SOON_S:
+            chances += (Chance(how=f"it gives up after {limit_s:.0f} s", ender=Ender.TIMER),)
         return chances
 
     def _apart(self, rank: int, meeting: Meeting, elsewhere: frozenset[int]) -> frozenset[int]:

@@ -185,8 +185,9 @@ def _with_call(thread: ThreadState, before: ThreadState | None) -> ThreadState:
     if before is None:
         return replace(thread, timed=True) if "futex" in thread.wchan else thread
     return replace(
-        thread, call=before.call, timed=before.timed, on=before.on, holders=before.holders, outside=before.outside
-    )
+        thread, call=before.call, timed=before.timed, on=before.on, holders=before.holders, outside=before.outside,
+        limit_s=before.limit_s,
+    )  # fmt: skip
 
 
 def is_cut_short_by_a_stop(kernel_function: str) -> bool:

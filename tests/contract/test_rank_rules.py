@@ -911,10 +911,28 @@ def beyond(seen: Case) -> Case:
     return replace(seen, evidence=silent, outcome=replace(seen.outcome, stopped_by=StopReason.STALL, duration_s=99.0))
 
 
-def test_any_program_may_set_a_key_in_the_store():
+def in_a_poll(seen: Case, rank: int, limit_s: float) -> Case:
+    """The same, in which a rank polls with a time limit."""
+    how = {"wchan": "poll_schedule_timeout", "call": "poll", "timed": True, "limit_s": limit_s}
+    processes = tuple(
+        replace(look, threads=(replace(look.threads[0], **how), *look.threads[1:])) if look.rank == rank else look
+        for look in seen.evidence.processes
+    )
+    return replace(seen, evidence=replace(seen.evidence, processes=processes))
+
+
+def test_a_key_that_nobody_is_there_to_set_is_waited_for_in_vain_unless_the_wait_gives_up_soon():
+    """``store.wait(keys, timedelta(seconds=26))``: whether the other has come is what it asks."""
     seen = certain(Seen(frames=IN_STORE), REDUCES)
-    assert classify(seen).kind is Kind.UNRESOLVED
-    assert told(classify(beyond(seen))).startswith("HANG collective-mismatch")
+    assert classify(in_a_poll(seen, 0, 1800.0)).kind is Kind.HANG
+    assert classify(in_a_poll(seen, 0, 26.0)).kind is Kind.UNRESOLVED
+
+
+def test_a_process_that_is_no_rank_may_set_the_key():
+    """An evaluation in a process of its own, which a rank waits for."""
+    seen = certain(Seen(frames=IN_STORE), REDUCES)
+    assert classify(with_a_helper(seen, parent=100, cpu_share=0.99)).kind is Kind.UNRESOLVED
+    assert classify(with_a_helper(seen, parent=100, wchan="pipe_read", holders=(100,), outside=False)).kind is Kind.HANG
 
 
 def with_a_waiting_thread(seen: Case, rank: int, frames: tuple[Frame, ...]) -> Case:
@@ -945,12 +963,19 @@ def test_a_thread_that_waits_in_a_collective_may_be_let_go_on_by_a_rank_that_wor
 
 
 def with_a_helper(
-    seen: Case, *, parent: int, frames: tuple[Frame, ...] = (), command: str = "python", **how: Any
+    seen: Case,
+    *,
+    parent: int,
+    frames: tuple[Frame, ...] = (),
+    command: str = "python",
+    cpu_share: float = 0.0,
+    **how: Any,
 ) -> Case:
     """The same with a process of the job beside the ranks."""
+    state = "R" if cpu_share else "S"
     extra = tuple(
         replace(look, id=f"helper-{look.id}", pid=500, parent=parent, command=command,
-                threads=(replace(look.threads[0], tid=500, state="S", **how),),
+                threads=(replace(look.threads[0], tid=500, state=state, cpu_s=cpu_share * look.t_s, **how),),
                 undisturbed_since=look.undisturbed_since and f"helper-{look.undisturbed_since}")
         for look in seen.evidence.processes if look.rank == 0
     )  # fmt: skip
