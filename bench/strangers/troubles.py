@@ -50,6 +50,9 @@ def _fine(name: str, strike: str, **more: object) -> Trouble:
     return Trouble(name=name, strike=strike, expect="PASS", **more)  # pyright: ignore[reportArgumentType]
 
 
+STUCK = "import threading; lock = threading.Lock(); lock.acquire(); lock.acquire()"
+"""A program that never ends by itself."""
+
 # After two ranks parted, ``dist`` is the host's own.
 _HANGS = (
     _hang("lock-twice", "lock = threading.Lock()\nlock.acquire()\nlock.acquire()"),
@@ -327,7 +330,47 @@ client.recv(1)
         "stopped-15",
         "import signal, subprocess\nsubprocess.Popen(['sh', '-c', f'sleep 15; kill -CONT {os.getpid()}'])\nos.kill(os.getpid(), signal.SIGSTOP)",
         where=("end",),
-        alone=True,
+    ),
+    # something is stuck for good, and somebody of the job means to end it
+    _fine(
+        "join-then-terminate",
+        f"import multiprocessing\np = multiprocessing.get_context('fork').Process(target=exec, args=({STUCK!r},))\np.start()\np.join(20)\np.terminate()\np.join()",
+    ),
+    _fine(
+        "run-with-a-limit",
+        f"import subprocess\ntry:\n    subprocess.run([sys.executable, '-c', {STUCK!r}], timeout=20)\nexcept subprocess.TimeoutExpired:\n    pass",
+    ),
+    _fine(
+        "timer-kills",
+        f"import subprocess\np = subprocess.Popen([sys.executable, '-c', {STUCK!r}])\nthreading.Timer(20, p.kill).start()\np.wait()",
+    ),
+    _fine("timeout-command", f"import subprocess\nsubprocess.run(['timeout', '20', sys.executable, '-c', {STUCK!r}])"),
+    _fine(
+        "shell-kills",
+        "import subprocess\nsubprocess.run(['sh', '-c', '\"$0\" -c \"while True: pass\" & sleep 20; kill $!', sys.executable])",
+    ),
+    _fine(
+        "loop-is-interrupted",
+        """
+import _thread
+threading.Timer(20, _thread.interrupt_main).start()
+try:
+    while True:
+        n = 1
+except KeyboardInterrupt:
+    pass
+""",
+    ),
+    _fine(
+        "store-with-a-limit",
+        """
+import datetime
+try:
+    dist.distributed_c10d._get_default_store().wait(["never"], datetime.timedelta(seconds=20))
+except dist.DistStoreError:
+    pass
+""",
+        ranks=2,
     ),
     _fine("lognormal", "import random\nfor _ in range(12):\n    time.sleep(min(random.lognormvariate(0, 1.2), 9))"),
     _fine(
