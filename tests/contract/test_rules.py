@@ -1125,6 +1125,15 @@ def test_a_loop_without_an_end_may_be_ended_by_a_thread_that_sleeps_until_then(s
     assert is_hang(looping("while True:\n    pass", STAYS, times=BRIEF, **side)) == hangs
 
 
+def test_a_loop_is_not_told_where_a_thread_has_ended_since_it_was_watched():
+    """It has called ``interrupt_main``, and on a busy machine the main thread has not had its turn yet."""
+    seen = looping("while True:\n    pass", STAYS, times=BRIEF, side=thread_waiting(**SLEEPS), side_wakes=True)
+    assert is_hang(seen)
+    last = seen.evidence.processes[-1]
+    after = replace(last, id="proc-99", t_s=last.t_s + 0.5, threads=last.threads[:1], undisturbed_since=None)
+    assert not is_hang(replace(seen, evidence=replace(seen.evidence, processes=(*seen.evidence.processes, after))))
+
+
 COUNTS = [{"t": n, "S": 4096, "n": n} for n in (10, 25, 41)]
 STAYS = {"n": 3, "flag": False, "self": "<Queue at 0x7f>", "queue": "<Queue at 0x7f>", "x": 0.5, "items": "[1, 2]"}
 CHANGES = [{"x": value, "n": n} for value, n in ((0.5, 9), (0.25, 4), (0.125, 7))]
