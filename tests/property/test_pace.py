@@ -14,10 +14,10 @@ from harness.reading.pace import (
     AGE_SHARE,
     BUSY_S,
     HUNDREDFOLD,
-    INCONCLUSIVE,
     LEAST_S,
     STEPS,
     SUSPICIOUS_S,
+    UNTOLD,
     UNUSUAL,
     WATCHED,
     busy_patience_s,
@@ -28,7 +28,7 @@ from harness.reading.pace import (
 gaps = st.floats(min_value=0.0, max_value=1e4)
 limits = st.floats(min_value=0.1, max_value=1e4)
 enough = st.integers(min_value=STEPS, max_value=10**6)
-phases = st.sampled_from(["data", "forward", "backward", "save", *sorted(INCONCLUSIVE)])
+phases = st.sampled_from(["data", "forward", "backward", "save", *sorted(UNTOLD)])
 edges = st.sampled_from(["begin", "progress", "end"])
 
 
@@ -62,7 +62,7 @@ def test_a_busy_silence_is_judged_after_four_limits_at_the_latest(gap_s, limit_s
 def test_what_computes_has_a_hundred_gaps_of_its_phase_and_three_of_any(own_s, other_s, phase, edge):
     seen = replace(pace(own_s, phase=phase, edge=edge), longest_s=max(own_s, other_s))
     told_s = own_busy_patience_s(seen, last(phase, edge), trial())
-    if edge == "end" or phase in INCONCLUSIVE:
+    if edge == "end" or phase in UNTOLD:
         assert told_s is None
         return
     assert told_s >= max(LEAST_S, HUNDREDFOLD * own_s, 3.0 * other_s)
@@ -88,7 +88,7 @@ def test_a_limit_that_the_user_set_is_kept(gap_s, steps, limit_s):
 
 @given(gaps, enough, phases, edges, phases, edges)
 def test_the_pace_says_nothing_of_a_place_that_is_new(gap_s, steps, phase, edge, new_phase, new_edge):
-    known = (phase, edge) == (new_phase, new_edge) and new_edge != "end" and new_phase not in INCONCLUSIVE
+    known = (phase, edge) == (new_phase, new_edge) and new_edge != "end" and new_phase not in UNTOLD
     seen = pace(gap_s, steps=steps, phase=phase, edge=edge)
     assert (own_busy_patience_s(seen, last(new_phase, new_edge), trial()) is not None) == known
 
