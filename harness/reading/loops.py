@@ -385,10 +385,6 @@ _MAY_RAISE = (ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.LShift, ast.RShift)
 """Operators that raise for some numbers, unless the right one is a constant: a zero, a power beyond a float."""
 
 
-def _is_power(node: ast.BinOp | ast.AugAssign) -> bool:
-    return isinstance(node.op, ast.Pow)
-
-
 class _Reader(ast.NodeVisitor):
     """Collects what the statements of a loop touch; ``kind`` becomes empty at the first thing that may be at work."""
 
@@ -422,7 +418,8 @@ class _Reader(ast.NodeVisitor):
             self.computed |= _names(node)
         if isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, _MAY_RAISE):
             by = node.right if isinstance(node, ast.BinOp) else node.value
-            self.may_raise = self.may_raise or not (isinstance(by, ast.Constant) and by.value and not _is_power(node))
+            is_safe = isinstance(by, ast.Constant) and bool(by.value) and not isinstance(node.op, ast.Pow)
+            self.may_raise = self.may_raise or not is_safe
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             self.tested.add(node.id)
         for child in ast.iter_child_nodes(node):

@@ -49,7 +49,9 @@ ALARMS = frozenset({"SIGALRM", "SIGVTALRM", "SIGPROF", TIMER, CPU_LIMIT})
 COUNT_CPU = frozenset({"SIGVTALRM", "SIGPROF", CPU_LIMIT})
 """Those that come after so much CPU time: never while all threads sleep."""
 
-MESSAGES = frozenset({"SIGUSR1", "SIGUSR2", "SIGHUP", "SIGIO", *(f"SIGRTMIN+{number}" for number in range(1, 30))})
+REAL_TIME = frozenset({"SIGRTMIN", *(f"SIGRTMIN+{number}" for number in range(1, 30)), "SIGRTMAX"})
+
+MESSAGES = REAL_TIME | {"SIGUSR1", "SIGUSR2", "SIGHUP", "SIGIO"}
 """Signals by which programs tell each other something: a handler of one may change what a loop asks, or end a wait."""
 
 ENDS = "SIGTERM"
@@ -142,7 +144,10 @@ class Standing:
         """Whether a thread beside the one that decides waits for other ranks in every sample."""
         decides = self.thread.tid if self.thread is not None else self.pid
         waiting = [
-            any(t.tid != decides and (met := meeting_of(t)) is not None and met.kind != "gpu" for t in sample.threads)
+            any(
+                t.tid != decides and (meeting := meeting_of(t)) is not None and meeting.kind != "gpu"
+                for t in sample.threads
+            )
             for sample in self.samples
         ]
         return bool(waiting) and all(waiting)

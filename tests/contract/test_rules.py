@@ -834,6 +834,11 @@ def test_a_signal_of_its_own_timer_may_wake_it():
     assert is_hang(under_run({"handles": ("SIGVTALRM", "SIGPROF")}, BRIEF))
 
 
+@pytest.mark.parametrize("name", ["SIGIO", "SIGRTMIN", "SIGRTMIN+3", "SIGRTMAX", "timer_create"])
+def test_a_signal_that_it_handles_may_let_it_go_on(name):
+    assert not is_hang(under_run({"handles": (name,)}, BRIEF))
+
+
 def test_a_second_thread_that_may_go_on_may_give_a_lock_back():
     for second in (thread_waiting(wchan="do_sys_poll"), thread_waiting(state="D", wchan="io_schedule")):
         assert not is_hang(under_run({"side": second}, BEYOND))
