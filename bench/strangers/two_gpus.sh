@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The instrument over NCCL on two GPUs, on programs that it has never seen; nine and a half minutes at the longest:
+# The instrument over NCCL on two GPUs, on programs that it has never seen; nine and a half minutes at the longest, or LIMIT_S
+# seconds and half a minute:
 #     bench/strangers/two_gpus.sh RESULTS_FOLDER SEED [CASES] [ROWS_JOBS] [JOBS] [SKIP]
 # The eleven programs of rows.py --gpus 2 but the first SKIP of them (0), ROWS_JOBS at a time (1), beside CASES (60) of
 # the seed, JOBS at a time (3); 0 jobs: none. All of them share the cards: the more, the less is a card's utilisation and
@@ -10,14 +11,14 @@
 set -u
 began=$SECONDS
 out=$(mkdir -p "$1" && cd "$1" && pwd)
-gpus=${GPUS:-2} seed=$2 cases=${3:-60} rows_jobs=${4:-1} jobs=${5:-3} skip=${6:-0}
+gpus=${GPUS:-2} limit=${LIMIT_S:-545} seed=$2 cases=${3:-60} rows_jobs=${4:-1} jobs=${5:-3} skip=${6:-0}
 cd "$(dirname "$0")/../.."
 work=$(mktemp -d)
 . bench/strangers/offline.sh
 export PYTHONUNBUFFERED=1
 if [ "$gpus" -gt 0 ]; then nvidia-smi -L; fi
 python() { "$venv/bin/python" "$@"; }
-left() { echo "$((545 - SECONDS + began))"; }
+left() { echo "$((limit - SECONDS + began))"; }
 minutes() { python -c "print(($(left) - 5) / 60)"; }
 keep() {
   local part
