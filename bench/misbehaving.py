@@ -248,21 +248,21 @@ os.mkfifo(PLACE + "/heartbeat_rank0.jsonl")
 os.mkfifo(PLACE + "/ranks.jsonl")
 steps()
 ## INFRA: puts a result of 20 GB into its folder
-sparse("result.json", 20 << 30)
+sparse("result_rank0.json", 20 << 30)
 steps()
 ## INFRA: puts marks of 8 GB into its folder
 sparse("heartbeat_rank0.jsonl", 8 << 30)
 steps()
 ## INFRA: puts folders where files belong
-for name in ("evidence.json", "result.json", "ranks.jsonl", "effective.json"):
+for name in ("evidence.json", "result_rank0.json", "ranks.jsonl", "effective.json"):
     os.mkdir(os.path.join(PLACE, name))
 steps()
 ## PASS|INFRA: points its result at a file of the user's
-os.symlink(os.path.abspath("torchelastic_experiments/best.pt"), PLACE + "/result.json")
+os.symlink(os.path.abspath("torchelastic_experiments/best.pt"), PLACE + "/result_rank0.json")
 os.symlink(os.path.abspath("torchelastic_experiments/best.pt"), PLACE + "/evidence.json")
 steps()
 ## PASS|INFRA: writes marks, ranks and a result that are no JSON
-for name in ("heartbeat_rank0.jsonl", "ranks.jsonl", "result.json"):
+for name in ("heartbeat_rank0.jsonl", "ranks.jsonl", "result_rank0.json"):
     open(os.path.join(PLACE, name), "wb").write(os.urandom(100_000) + b"\\n{\\"" + b"[" * 100_000)
 steps()
 ## PASS: puts 10,000 files into its folder

@@ -8,6 +8,7 @@ import contextlib
 import json
 import math
 import os
+import queue
 import random
 import shutil
 import signal
@@ -82,6 +83,9 @@ def main() -> int:
         "ranks, each on a GPU with NCCL",
     )
     parser.add_argument(
+        "--cards", type=int, default=0, help="GPUs of this machine: each case gets its own (default: they share them)"
+    )
+    parser.add_argument(
         "--wall", type=float, default=WALL_S, help="seconds after which a case is interrupted (default: 150)"
     )
     parser.add_argument("--minutes", type=float, help="begin no case that could last longer than this from now on")
@@ -110,6 +114,7 @@ def main() -> int:
         results = run_all(
             cases, folder=folder.resolve(), python=asked.python, jobs=asked.jobs, keep=asked.json, plain=asked.plain,
             wall_s=asked.wall, suspend=asked.suspend, last_s=last_s, only_evidence=asked.evidence is not None,
+            cards=asked.cards,
         )  # fmt: skip
     if len(results) < len(cases):
         print(f"{len(results)} of {len(cases)} cases drawn were run")
@@ -129,21 +134,28 @@ def run_all(
     suspend: bool = False,
     last_s: float = math.inf,
     only_evidence: bool = False,
+    cards: int = 0,
 ) -> list[Result]:
     """Every case, ``jobs`` at a time, each in a folder of its own below ``folder``.
 
     After each, all results so far are written to ``keep``; Ctrl-C ends what runs and gives what there is. After
     ``last_s``, by the monotonic clock, no case begins; of those the result is missing. With ``only_evidence`` the
-    folders of right cases are removed.
+    folders of right cases are removed. Of so many ``cards`` each case gets its own, as a job has them.
     """
     results: list[Result] = []
+    free = own_cards(cards, each=max(case.gpus for case in cases)) if cards else None
     run = run_plain if plain else partial(run_case, wall_s=wall_s, suspend=suspend)
 
     def in_time(case: Case) -> Result | None:
         if time.monotonic() > last_s:
             return None
         own = folder / f"{case.seed}-{case.number}"
-        result = run(case, own, python)
+        if free is None:
+            result = run(case, own, python)
+        else:
+            visible = free.get()
+            result = run(case, own, python, visible=visible)
+            free.put(visible)
         if only_evidence and result.score == "right":
             shutil.rmtree(own, ignore_errors=True)
         return result
@@ -169,9 +181,19 @@ def run_all(
     return results
 
 
-def run_case(case: Case, folder: Path, python: str, *, wall_s: float = WALL_S, suspend: bool = False) -> Result:
+def own_cards(cards: int, *, each: int) -> queue.Queue[str]:
+    """So many GPUs as sets of ``each``, in the words of CUDA_VISIBLE_DEVICES: a case takes one, and gives it back."""
+    free: queue.Queue[str] = queue.Queue()
+    for first in range(0, cards - each + 1, each):
+        free.put(",".join(str(card) for card in range(first, first + each)))
+    return free
+
+
+def run_case(
+    case: Case, folder: Path, python: str, *, wall_s: float = WALL_S, suspend: bool = False, visible: str = ""
+) -> Result:
     """One case under ``nsa-harness run`` with default options; with ``suspend`` all of it is stopped for a while."""
-    env = prepare(case, folder)
+    env = prepare(case, folder, visible=visible)
     line = case.command(python, port=free_port())
     harness = str(Path(sys.executable).with_name("nsa-harness"))
     argv = [harness, "run", "--runs", str(folder / "runs"), "--json", "--", "bash", "-c", line]
@@ -190,6 +212,8 @@ def run_case(case: Case, folder: Path, python: str, *, wall_s: float = WALL_S, s
     ended_at = datetime.fromisoformat(row["started_at"]).timestamp() + outcome["duration_s"]
     told_s = ended_at - began_s if began_s is not None else None
     score = scored(case, kind, told_s, began=began_s is not None, over=over)
+    if case.trouble.wordless and case.hangs_without_it and (cause, verdict["rank"]) == ("rank-gone", case.rank):
+        score = "right"
     if case.trouble.expect == "PASS" and kind == "CRASH" and outcome["ending"] != "stopped by us":
         score = "void"  # It did crash, by itself: a fork beside gloo's threads does at times.
     return Result(case=case, kind=kind, cause=cause, score=score, told_s=told_s, because=verdict["because"])
@@ -211,9 +235,9 @@ def scored(case: Case, kind: str, told_s: float | None, *, began: bool, over: bo
     return "late" if told_s is not None and told_s > LATE_S else "right"
 
 
-def run_plain(case: Case, folder: Path, python: str) -> Result:
+def run_plain(case: Case, folder: Path, python: str, *, visible: str = "") -> Result:
     """One case without the instrument: right if it ends as is said of it, or is still silent after a minute."""
-    env = prepare(case, folder)
+    env = prepare(case, folder, visible=visible)
     done = subprocess.Popen(
         ["bash", "-c", case.command(python, port=free_port())], cwd=folder, env=env, start_new_session=True,
         stdout=(folder / "printed").open("w"), stderr=subprocess.STDOUT,
@@ -233,12 +257,14 @@ def run_plain(case: Case, folder: Path, python: str) -> Result:
     )
 
 
-def prepare(case: Case, folder: Path) -> dict[str, str]:
-    """The program in its folder, and its environment: a few threads, and a file for its stamps."""
+def prepare(case: Case, folder: Path, *, visible: str = "") -> dict[str, str]:
+    """The program in its folder, and its environment: a file for its stamps, which GPUs are ``visible``."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "stamps").unlink(missing_ok=True)
     (folder / "train.py").write_text(case.source)
     own = {"STRANGER_STAMPS": str(folder / "stamps"), "STRANGER_GPUS": str(case.gpus), "OMP_NUM_THREADS": "1"}
+    if visible:
+        own["CUDA_VISIBLE_DEVICES"] = visible
     return {**os.environ, **own}
 
 

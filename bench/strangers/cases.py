@@ -54,6 +54,11 @@ class Case:
         return tuple(range(self.host.ranks)) if self.rank is None else (self.rank,)
 
     @property
+    def hangs_without_it(self) -> bool:
+        """Whether the other ranks wait for one that has ended: over NCCL, where nobody ends them."""
+        return self.gpus > 1 and self.launcher in ("srun", "bash-ranks")
+
+    @property
     def source(self) -> str:
         """The program's text."""
         body = "\n".join(f"    {line}" for line in self.trouble.strike.strip().splitlines())

@@ -3,6 +3,8 @@
 Each is the source of ``strike()``, run once at some phase of some step. ``expect`` is what is true of it: ``HANG`` (it
 can never go on), ``CRASH`` or ``PASS`` (it goes on and ends well). A hang that only somebody outside of the job could
 end (``outside``) is told by patience alone, as the instrument says of itself. ``may_crash``: the library may notice.
+``wordless``: nothing is written of
+the end, so that of a rank whose launcher merely waits for each, only that it is gone can be known.
 ``alone``: only in programs of one process, because of several ranks one that is stopped for five seconds is a hang.
 ``gpu``: only in programs that train on a GPU. What uses a tensor takes the host's own ``device``, and its value, because
 an operation over NCCL returns before it is done.
@@ -32,6 +34,7 @@ class Trouble:
     ranks: int = 1
     outside: bool = False
     may_crash: bool = False
+    wordless: bool = False
     alone: bool = False
     gpu: bool = False
     at: Literal["one", "first", "all"] = "one"
@@ -236,10 +239,10 @@ for group in groups:
 
 _CRASHES = (
     _crash("raises", "raise RuntimeError('something broke')"),
-    _crash("exit-3", "sys.stdout.flush()\nos._exit(3)"),
-    _crash("segfault", "import ctypes\nctypes.string_at(0)"),
-    _crash("killed", "import signal\nos.kill(os.getpid(), signal.SIGKILL)"),
-    _crash("abort", "os.abort()"),
+    _crash("exit-3", "sys.stdout.flush()\nos._exit(3)", wordless=True),
+    _crash("segfault", "import ctypes\nctypes.string_at(0)", wordless=True),
+    _crash("killed", "import signal\nos.kill(os.getpid(), signal.SIGKILL)", wordless=True),
+    _crash("abort", "os.abort()", wordless=True),
     _crash("assert", "assert 1 + 1 == 3, 'arithmetic'"),
     _crash("memory", "raise MemoryError('cannot allocate 4 TiB')"),
 )

@@ -7,6 +7,7 @@
 # power that of one. What could not end in time is not begun; both say how many were. Wheels: see offline.sh.
 # RESULTS_FOLDER gets tables and JSON, and two archives of the folders of everything that was not right: their smallest
 # files, 40 MB before they are packed; every 20 s, so that a lost machine loses little.
+# CARDS=4 gives each case two cards of its own of so many.
 # GPUS=0 tries the same on a CPU with gloo: does all of this run?
 set -u
 began=$SECONDS
@@ -35,7 +36,7 @@ if [ "$rows_jobs" -gt 0 ]; then
   lanes+=($!)
 fi
 if [ "$jobs" -gt 0 ] && [ "$cases" -gt 0 ]; then
-  timeout -s INT -k 10 "$(left)" "$venv/bin/python" -m bench.strangers --gpus $gpus --cases "$cases" --seed "$seed" --jobs "$jobs" \
+  timeout -s INT -k 10 "$(left)" "$venv/bin/python" -m bench.strangers --gpus $gpus --cards "${CARDS:-0}" --cases "$cases" --seed "$seed" --jobs "$jobs" \
     --minutes "$(minutes)" --wall 90 --evidence "$work/cases" --json "$out/strangers.json" >"$out/strangers.txt" 2>&1 &
   lanes+=($!)
 fi

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from harness.core.codec import from_json
@@ -65,14 +65,15 @@ def read_answers(trial_dir: Path, *, requested: Mapping[str, object], ranks: Ite
     except JournalError as error:
         failures.append(_unreadable(layout.kernels(trial_dir), error))
     compared = read(layout.gradients(trial_dir))
-    words = {rank: word(layout.result(trial_dir, rank), f"result-{rank}") for rank in ranks}
+    words = {rank: word(layout.result(trial_dir, rank), f"result-{rank}") for rank in sorted({0, *ranks})}
+    alone = words[0]
     return Answers(
         config_seen=isinstance(ran, dict),
         config_differences=differences(requested, ran) if isinstance(ran, dict) else (),
         kernels=kernels,
-        result=word(layout.result(trial_dir), "result"),
+        result=None if alone is None else replace(alone, id="result"),
         gradients=None if compared is None else from_json(GradientTruth, compared),
-        results={rank: result for rank, result in words.items() if result is not None},
+        results={rank: result for rank in ranks if (result := words[rank]) is not None},
         failures=tuple(failures),
     )
 

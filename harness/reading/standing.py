@@ -29,6 +29,7 @@ from harness.reading.waits import (
     Ender,
     Wait,
     asks_again,
+    called_by_python,
     gil_holder,
     in_python_lock,
     may_call_back,
@@ -332,7 +333,7 @@ def _of_threads(
     job_pids: frozenset[int],
 ) -> Iterable[Chance]:
     """Who may wake a thread that waits for a lock of its own process: any other thread of it that may itself go on."""
-    only_python = thread is not None and in_python_lock(thread)
+    only_python = thread is not None and (in_python_lock(thread) or called_by_python(thread))
     last = moved.looks[-1]
     runs_python = {t.tid for sample in samples for t in sample.threads if python_frames(t)}
     sees_threads = any(len(sample.threads) > 1 or len(moved.threads) == 1 for sample in samples)
@@ -343,8 +344,8 @@ def _of_threads(
         counts = other.tid not in moved.background
         waits_inside = (wait := wait_of(other)) is not None and not wait.outside
         if only_python and sees_threads and len(samples) >= SAMPLES and other.tid not in runs_python:
-            # A thread of a library that has never run Python gives back no lock of Python's, unless something comes to
-            # it from outside that it hands on to a callback.
+            # A thread of a library that has never run Python gives back no lock of Python's, and writes to no pipe that
+            # Python reads, unless something comes to it from outside that it hands on to a callback.
             if other.timed and may_call_back(other):
                 how = f"thread {other.tid} wakes in {other.library}, which may call Python"
                 yield Chance(how=how, ender=Ender.PROGRAM)

@@ -19,7 +19,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from harness.reading.frames import bare, is_stdlib, native_leaf, python_frames
+from harness.reading.frames import bare, is_runtime, is_stdlib, native_leaf, python_frames
 from harness.shim.nsa_harness_shim import AT_ONCE, GENTLY, OF_A_HUNG_TEST
 
 if TYPE_CHECKING:
@@ -341,6 +341,12 @@ def in_python_lock(stack: ThreadStack) -> bool:
         return True
     innermost = next(iter(python_frames(stack)), None)
     return innermost is not None and innermost.file.endswith(LOCK_FILES)
+
+
+def called_by_python(stack: ThreadStack) -> bool:
+    """Whether a thread waits in a call that Python itself made, with no library's code in between."""
+    leaf = native_leaf(stack)
+    return bool(leaf) and all(map(is_runtime, leaf))
 
 
 def only_sleeps(stack: ThreadStack) -> bool:

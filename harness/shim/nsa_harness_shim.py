@@ -202,8 +202,7 @@ class Speaker:
 
     def result_path(self) -> str:
         """Where an exception of this rank is written."""
-        is_alone = os.environ.get("WORLD_SIZE", "1") == "1"
-        return os.path.join(self.folder, "result.json" if is_alone else f"result_rank{self.rank}.json")
+        return os.path.join(self.folder, f"result_rank{self.rank}.json")
 
     def be_watchable(self) -> None:
         """Let this process be looked at, once: as soon as it has an optimizer, long before its first mark perhaps."""
@@ -565,7 +564,7 @@ def tell_exceptions(speaker: Speaker) -> None:
 def keep_exception(
     speaker: Speaker, kind: "type[BaseException]", error: BaseException, trace: "TracebackType | None"
 ) -> None:
-    """Write ``result_rank{r}.json`` (``result.json`` for a program of one process), as our own worker does."""
+    """Write ``result_rank{r}.json``, as our own worker does."""
     import json
     import traceback
 

@@ -16,7 +16,7 @@ runs/<id>/
         place_rank0             where a stranger's program with quick steps is, in shared memory (its shim)
         effective.json    the configuration and versions the worker really runs with (worker)
         kernels.json      which kernel runs each operator, and why (worker)
-        result.json       what the worker said last (worker, written at once or not at all)
+        result_rank0.json       what a rank said last, of one process too (worker, written at once or not at all)
         faulthandler_rank0.txt  stacks that a process wrote itself, asked by a signal
         server_rank0.sock       torch's own server, with several ranks: its flight recorder (worker)
         recorder_rank0 .pipe    the flight recorder of NCCL and the pipe that asks for it (torch)
@@ -128,9 +128,9 @@ def kernels(trial_dir: Path) -> Path:
     return trial_dir / "kernels.json"
 
 
-def result(trial_dir: Path, rank: int | None = None) -> Path:
-    """What the worker said last; of several ranks, each has its own."""
-    return trial_dir / ("result.json" if rank is None else f"result_rank{rank}.json")
+def result(trial_dir: Path, rank: int = 0) -> Path:
+    """What a rank said last; a program of one process is rank 0."""
+    return trial_dir / f"result_rank{rank}.json"
 
 
 def gradients(trial_dir: Path) -> Path:

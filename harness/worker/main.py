@@ -41,7 +41,7 @@ def run(trial_dir: str) -> int:
     """Run the trial in ``trial_dir`` and return the exit code; 0 only when every step is done.
 
     With several ranks this returns in each of them and in their launcher, which waits for them.
-    An exception is written to ``result.json`` and goes on to the caller: as the program's end it gives a
+    An exception is written to ``result_rank{r}.json`` and goes on to the caller: as the program's end it gives a
     traceback on standard error and exit code 1.
 
     Raises:
@@ -58,7 +58,7 @@ def run_rank(folder: Path, trial: Trial, place: Place) -> int:
     """Run one rank of ``trial``, the only one as a rule; returns and raises as :func:`run` does."""
     be_watchable(folder, rank=place.rank)
     heartbeat = HeartbeatProbe(layout.heartbeat(folder, place.rank), rank=place.rank)
-    with LastWord(layout.result(folder, place.rank if place.world > 1 else None), heartbeat) as last_word:
+    with LastWord(layout.result(folder, place.rank), heartbeat) as last_word:
         workload: Workload = WORKLOADS.load(trial.target)(trial.config)
         probes: list[Probe] = [heartbeat]
         if place.rank == 0:

@@ -198,8 +198,8 @@ def test_a_fork_server_that_is_stuck_is_replaced(tmp_path, monkeypatch):
 TRAPS = {
     "pipe": "os.mkfifo(place / 'heartbeat_rank5.jsonl')",
     "marks": "os.truncate(os.open(place / 'heartbeat_rank7.jsonl', os.O_CREAT | os.O_RDWR), 8 << 30)",
-    "result": "os.truncate(os.open(place / 'result.json', os.O_CREAT | os.O_RDWR), 20 << 30)",
-    "folders": "[(place / name).mkdir() for name in ('evidence.json', 'result.json', 'ranks.jsonl', 'effective.json')]",
+    "result": "os.truncate(os.open(place / 'result_rank0.json', os.O_CREAT | os.O_RDWR), 20 << 30)",
+    "folders": "[(place / name).mkdir() for name in ('evidence.json', 'result_rank0.json', 'ranks.jsonl')]",
     "device": "(place / 'result_rank0.json').symlink_to('/dev/zero')",
 }
 
@@ -224,21 +224,21 @@ def test_what_a_program_puts_into_its_folder_does_not_stop_the_controller(place,
 
 
 def test_a_trap_is_taken_out_of_the_way_once(tmp_path):
-    os.mkfifo(tmp_path / "result.json")
-    with pytest.raises(SpoiledError, match=r"result\.json in the trial's folder is no file"):
+    os.mkfifo(tmp_path / "result_rank0.json")
+    with pytest.raises(SpoiledError, match=r"result_rank0\.json in the trial's folder is no file"):
         handles.refuse_traps(tmp_path)
     handles.refuse_traps(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["result.json.refused"]
+    assert [path.name for path in tmp_path.iterdir()] == ["result_rank0.json.refused"]
 
 
 def test_all_traps_are_taken_out_of_the_way_before_one_is_told(tmp_path):
-    for name in ("evidence.json", "result.json", "ranks.jsonl"):
+    for name in ("evidence.json", "result_rank0.json", "ranks.jsonl"):
         (tmp_path / name).mkdir()
     with pytest.raises(SpoiledError, match="is no file"):
         handles.refuse_traps(tmp_path)
 
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "evidence.json.refused", "ranks.jsonl.refused", "result.json.refused",
+        "evidence.json.refused", "ranks.jsonl.refused", "result_rank0.json.refused",
     ]  # fmt: skip
 
 
@@ -251,13 +251,13 @@ def test_a_file_that_gets_its_name_meanwhile_is_no_trap(tmp_path, monkeypatch):
 
         def __enter__(self):
             listed = list(self.entries)
-            (tmp_path / "result.json.new").rename(tmp_path / "result.json")
+            (tmp_path / "result_rank0.json.new").rename(tmp_path / "result_rank0.json")
             return iter(listed)
 
         def __exit__(self, *_):
             self.entries.close()
 
-    (tmp_path / "result.json.new").write_text("{}")
+    (tmp_path / "result_rank0.json.new").write_text("{}")
     monkeypatch.setattr(handles.os, "scandir", Scan)
     handles.refuse_traps(tmp_path)
 

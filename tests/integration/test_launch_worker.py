@@ -182,7 +182,7 @@ def test_a_result_that_cannot_be_written_is_not_exit_code_0(tmp_path: Path, site
     with trained(folder, site, full_disk="for good") as handle:
         assert wait_exit(handle).code == EX_IOERR
     assert not layout.result(folder).exists()
-    assert "result.json cannot be written" in text(folder, "stderr")
+    assert "result_rank0.json cannot be written" in text(folder, "stderr")
     assert text(folder, "stdout") == "trained\n"
 
 

@@ -288,7 +288,7 @@ def test_a_program_without_shared_memory_runs_all_the_same(place):
 def test_the_exception_that_ends_a_program_is_kept_beside_what_the_program_does_with_it(place):
     hook = "import sys\nsys.excepthook = lambda *a: print('their hook', a[0].__name__)\n"
     own = run(place, TRAIN + "train(2)\ntorch.autograd.backward(0, fail=True)\n")
-    said = json.loads((place / "trial" / "result.json").read_text())
+    said = json.loads((place / "trial" / "result_rank0.json").read_text())
 
     assert own.returncode == 1
     assert "no gradient" in own.stderr
@@ -300,13 +300,19 @@ def test_the_exception_that_ends_a_program_is_kept_beside_what_the_program_does_
     assert run(place, hook + TRAIN + "1 / 0\n").stdout == "their hook ZeroDivisionError\n"
 
 
+@pytest.mark.parametrize("variable", ["RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"])
+def test_the_exception_of_a_rank_is_that_ranks_whoever_started_it(place, variable):
+    run(place, TRAIN + "train(1)\n1 / 0\n", **{variable: "3"})
+    assert json.loads((place / "trial" / "result_rank3.json").read_text())["exception"] == "ZeroDivisionError"
+
+
 def test_the_end_of_a_launcher_is_no_ranks(place):
     train = f"{TRAIN}train(1)\nraise SystemExit(3)\n"
     run(place, f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {train!r}], check=True)\n")
 
     assert "step 1" in spoken(place)
     assert len({mark["pid"] for mark in marks(place)}) == 1
-    assert not (place / "trial" / "result.json").exists()
+    assert not (place / "trial" / "result_rank0.json").exists()
 
 
 def test_a_folder_that_is_gone_is_said_once_and_training_goes_on(place):

@@ -116,7 +116,7 @@ def test_a_lock_that_nobody_can_give_back_is_ended_long_before_its_limit(handle,
     assert "1 of 1" not in outcome.why
 
 
-def raised(trial_dir, rank=None):
+def raised(trial_dir, rank=0):
     said = {"status": "raised", "steps_done": 2, "exception": "RuntimeError", "message": "something broke"}
     layout.result(trial_dir, rank).write_text(json.dumps(said))
 

@@ -82,6 +82,26 @@ def test_a_thread_that_polls_for_a_library_may_call_what_gives_a_lock_back(libra
     assert (set(alive({PARENT: one})) == {PARENT}) is goes_on
 
 
+@pytest.mark.parametrize(("called_by", "goes_on"), [("libc.so.6", False), ("libzmq.so.5", True)])
+def test_nccls_threads_write_nothing_to_a_pipe_that_python_itself_reads(called_by, goes_on):
+    """They poll their connections as long as the process lives; a library's call may wait for its own threads."""
+    own_pipe = {"wchan": "pipe_read", "call": "pipe-read", "timed": False, "holders": (PARENT,), "outside": False}
+    of_nccl = {**POLLS, "timed": True, "library": "libnccl.so.2"}
+    call = Frame(function="read", file=called_by, line=None, native=True)
+    python = Frame(function="wait", file="/src/train.py", line=3)
+    threads = (
+        ThreadStack(tid=PARENT, name="", frames=(call, python)), ThreadStack(tid=PARENT + 1, name="", frames=()),
+    )  # fmt: skip
+    stacks = [
+        StackSample(
+            id=f"stack-{n}", source="pystack", native=True, t_s=1.0 + n, rank=0, pid=PARENT, threads=threads,
+        )
+        for n in range(3)
+    ]  # fmt: skip
+    one = standing(looks(PARENT, own_pipe, of_nccl), stacks, job_pids=frozenset({PARENT}))
+    assert (set(alive({PARENT: one})) == {PARENT}) is goes_on
+
+
 @pytest.mark.parametrize(
     ("handles", "goes_on"), [("SIGUSR1", True), ("SIGALRM", True), ("SIGTERM", False), ("SIGCHLD", False)]
 )
