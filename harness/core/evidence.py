@@ -133,7 +133,8 @@ class StackSample:
     ``positions`` are what the process itself said of the lists that its loops go through, the innermost first.
     ``ran`` says that its main thread, asked at this moment, ran Python: whatever it waits for, it goes on in between.
     ``variables`` are those of the program's own frames, kept only where the user asked for them.
-    ``stopped_s`` is how long the process was stopped for it, seconds.
+    ``stopped_s`` is how long the process was stopped for it, seconds. ``onlookers`` are threads that, by the source of
+    their own code, do nothing next that another may wait for; ``actors`` those that may.
     """
 
     id: EvidenceId
@@ -148,6 +149,8 @@ class StackSample:
     ran: bool = False
     variables: tuple[FrameLocals, ...] = ()
     stopped_s: float = 0.0
+    onlookers: tuple[int, ...] = ()
+    actors: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

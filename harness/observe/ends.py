@@ -42,7 +42,7 @@ _TRANSFERS = _WRITES | {
 }  # fmt: skip
 """Calls whose first argument is the descriptor that they wait for."""
 
-_LISTENING = "0A"
+_CALLING, _LISTENING = "02", "0A"
 
 _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _UDIAG_SHOW_PEER, _UNIX_DIAG_PEER = 4, 20, 4, 2
 _NLMSG_DONE, _NLM_F_REQUEST_DUMP = 3, 0x301
@@ -221,6 +221,8 @@ class Ends:
             row = next((row for row in rows if len(row) > 9 and row[9] == str(inode)), None)
             if row is None:
                 continue
+            if row[3] == _CALLING:
+                return End("connect", f"an answer of {_address(row[2])}", outside=True)  # after some tries it gives up
             if row[3] == _LISTENING:
                 return End("accept", f"a connection to port {int(row[1].rpartition(':')[2], 16)}", outside=True)
             peer = next((other[9] for other in rows if other[1] == row[2] and other[2] == row[1]), "0")

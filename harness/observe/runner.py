@@ -7,6 +7,7 @@ only watched (``Attached``): for that one nothing is signalled, and nothing ends
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,12 @@ if TYPE_CHECKING:
 
 RECORDERS_AT = [act for _, act in ROUND].index(Act.RECORDERS)
 """The act of a round after which the flight recorders have been asked."""
+
+ELASTIC = re.compile(r"\btorchrun\b|torch\.distributed\.(run|launch)|accelerate(\.commands\.launch| launch)")
+"""Command lines of launchers that end the other ranks themselves when one fails, and may begin all of them anew."""
+
+ELASTIC_S = 32.0
+"""After SIGTERM torch's agent waits half a minute, in which a rank may save what it has, before it sends SIGKILL."""
 
 GRACE_S = 3.0
 """Between TERM and KILL when a trial is ended. Its evidence is taken by then; a handler may still save something."""
@@ -233,7 +240,10 @@ class Runner:
         )
 
     def _failed_s(self) -> float | None:
-        """Seconds since a rank failed, or since the last mark after that; None while none has, or nobody is left."""
+        """Seconds since a rank failed, or since the last mark after that; None while none has, or nobody is left.
+
+        Those in which a launcher lets the others end are not counted.
+        """
         living = self.living()
         for rank in living.keys() - self.raised_s.keys():
             has_result = len(living) > 1 and layout.result(self.trial_dir, rank).exists()
@@ -249,7 +259,9 @@ class Runner:
             return None
         if self.census.members().keys().isdisjoint(living.values()):
             return None  # all of that attempt have ended, and what started them goes on
-        return self.age_s() - max(min(failures_s.values()), self.beats.last_t_s)
+        since_s = self.age_s() - max(min(failures_s.values()), self.beats.last_t_s)
+        elastic = any(ELASTIC.search(member.argv) for member in self.census.members().values() if member.rank is None)
+        return max(since_s - (ELASTIC_S if elastic else 0.0), 0.0)
 
     def _begun_anew(self) -> set[int]:
         """The ranks whose process is gone and whose launcher has started another, which has not spoken yet."""

@@ -15,6 +15,7 @@ from harness.observe.stacks.pyspy import sources
 from harness.reading.frames import deciding_thread
 from harness.reading.loops import endless_by_source, lacks_variables, progress, with_variables
 from harness.reading.meeting import meeting_of
+from harness.reading.onlookers import of_sample
 from harness.reading.stillness import motion
 
 if TYPE_CHECKING:
@@ -142,9 +143,11 @@ class Sampler:
                 numbered = replace(failure, id=f"failure-{len(self._failures) + 1}")
                 self._failures.setdefault((failure.source, failure.reason), numbered)
             if sample is not None:
+                texts = sources(sample.pid, (frame for thread in sample.threads for frame in thread.frames))
+                onlookers, actors = of_sample(sample, texts)
+                sample = replace(sample, onlookers=onlookers, actors=actors)
                 if sample.native:
-                    frames = (frame for thread in sample.threads for frame in thread.frames)
-                    sample = replace(sample, loops=endless_by_source(sample, sources(sample.pid, frames)))
+                    sample = replace(sample, loops=endless_by_source(sample, texts))
                 self.stacks.append(self._with_names(sample))
         with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
             list(pool.map(self._ask_inside, self._ranks().values(), self._ranks().keys()))

@@ -118,7 +118,7 @@ def _parsed(source: str) -> ast.Module:
         return ast.parse(source)
 
 
-def _tree(source: str) -> ast.Module | None:
+def tree_of(source: str) -> ast.Module | None:
     """The tree of ``source``, None where it is not understood, or somebody else's thread made Python miscount."""
     try:
         return _parsed(source)
@@ -128,18 +128,16 @@ def _tree(source: str) -> ast.Module | None:
 
 def read_loops(source: str, *, line: int) -> tuple[Loop, ...]:
     """The loops around ``line`` within its innermost function, the innermost first; none where it is not understood."""
-    tree = _tree(source)
+    tree = tree_of(source)
     if tree is None:
         return ()
     texts = source.splitlines()
     around: list[ast.For | ast.While | ast.AsyncFor] = []
-    node: ast.AST = tree
-    while (inner := _child_at(node, line)) is not None:
+    for inner in path_to(tree, line):
         if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
             around = []
         if isinstance(inner, ast.For | ast.While | ast.AsyncFor) and not any(_holds(s, line) for s in inner.orelse):
             around.append(inner)
-        node = inner
     plain = _plain_names(source) | _plain_attributes(source)
     loops = tuple(_loop(one, texts, plain) for one in reversed(around))
     return tuple(replace(one, awaited=frozenset()) for one in loops) if _sets_hooks(source) else loops
@@ -148,7 +146,7 @@ def read_loops(source: str, *, line: int) -> tuple[Loop, ...]:
 @lru_cache(maxsize=16)
 def _sets_hooks(source: str) -> bool:
     """Whether a file may have Python run a function of its own now and then, which may set what a loop waits for."""
-    tree = _tree(source)
+    tree = tree_of(source)
     nodes = ast.walk(tree) if tree is not None else ()
     names = [n.attr if isinstance(n, ast.Attribute) else n.name if isinstance(n, ast.alias) else "" for n in nodes]
     return not HOOKS.isdisjoint(names)
@@ -157,7 +155,7 @@ def _sets_hooks(source: str) -> bool:
 @lru_cache(maxsize=16)
 def _plain_names(source: str) -> frozenset[str]:
     """The names that all statements of a file, wherever they stand, give constants or add constants to."""
-    tree = _tree(source)
+    tree = tree_of(source)
     nodes = list(ast.walk(tree)) if tree is not None else []
     constants: set[str] = set()
     plainly = _fitting_targets(nodes, _is_number)
@@ -183,7 +181,7 @@ def _plain_attributes(source: str) -> frozenset[str]:
     They are those of a class that the file defines, of the name for one of its objects, and of ``self``: a class
     without anything above it that could make an attribute more than what was put there.
     """
-    tree = _tree(source)
+    tree = tree_of(source)
     nodes = list(ast.walk(tree)) if tree is not None else []
     classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
     if not all(map(_is_simple, classes)):
@@ -267,15 +265,17 @@ _REPEATS = (ast.For, ast.While, ast.AsyncFor, ast.ListComp, ast.SetComp, ast.Dic
 
 def runs_once(source: str, *, line: int) -> bool:
     """Whether what is at ``line`` runs once in a call of its function: no loop and no comprehension is around it."""
-    tree = _tree(source)
+    tree = tree_of(source)
     around = [node for node in ast.walk(tree) if _holds(node, line)] if tree is not None else []
     functions = [node for node in around if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     inside = {id(node) for node in ast.walk(functions[-1])} if functions else {id(node) for node in around}
     return bool(around) and not any(isinstance(node, _REPEATS) and id(node) in inside for node in around)
 
 
-def _child_at(node: ast.AST, line: int) -> ast.AST | None:
-    return next((child for child in ast.iter_child_nodes(node) if _holds(child, line)), None)
+def path_to(node: ast.AST, line: int) -> tuple[ast.AST, ...]:
+    """All nodes below ``node`` that hold ``line``, each within the one before."""
+    child = next((child for child in ast.iter_child_nodes(node) if _holds(child, line)), None)
+    return () if child is None else (child, *path_to(child, line))
 
 
 def _holds(node: ast.AST, line: int) -> bool:
@@ -783,7 +783,7 @@ def changes(samples: Sequence[StackSample]) -> LoopSample | None:
 
 def _comes_nearer(moments: Sequence[_Moment]) -> bool:
     """Whether ``while x > n`` was seen with ever smaller x, or with one whose values are not kept; so for ``<``."""
-    tree = _tree(f"{moments[-1].loop.header} pass")
+    tree = tree_of(f"{moments[-1].loop.header} pass")
     if tree is None or len(tree.body) != 1:
         return True
     test = tree.body[0].test if isinstance(tree.body[0], ast.While) else None

@@ -86,7 +86,8 @@ class Job:
 
         One that sleeps until then (``timeout 30 python ...``), that waits for a child of its own which does (``sh -c
         "sleep 30; kill $PID"``), or that started them and waits for something else. Not a rank, which would not know;
-        nor what wakes again and again and has done nothing about it, or only asks whether they are done; nor ``sleep``.
+        nor what looks on by its source, nor ``sleep``; nor what wakes again and again, or only asks whether they are
+        done, and by its source does no more than that.
         """
         above = self._above(stuck)
         others = live.keys() - {*self.leaders, *stuck}
@@ -131,7 +132,7 @@ def job_of(
 
 def _may_act(one: Standing, chance: Chance, *, started_them: bool) -> bool:
     """Whether a process may do something about others once it goes on, by its ``chance`` to do so."""
-    if one.asks or one.ticks or one.command in ONLY_SLEEPS:
+    if one.looks_on or one.command in ONLY_SLEEPS or ((one.asks or one.ticks) and not one.acts):
         return False
     if chance.ender is not None:
         return chance.ender is Ender.TIMER

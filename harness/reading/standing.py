@@ -22,7 +22,17 @@ from typing import TYPE_CHECKING
 from harness.core.node import PIDS
 from harness.reading.frames import best_thread, is_own, native_samples, python_frames, same_stacks
 from harness.reading.meeting import Meeting, agreed_meeting, meeting_of
-from harness.reading.stillness import ASLEEP, SAMPLES, Motion, dump_times, is_ticker, motion, stopped_s
+from harness.reading.stillness import (
+    ASLEEP,
+    SAMPLES,
+    Motion,
+    actors_of,
+    dump_times,
+    is_ticker,
+    motion,
+    onlookers_of,
+    stopped_s,
+)
 from harness.reading.waits import (
     CPU_LIMIT,
     TIMER,
@@ -141,6 +151,16 @@ class Standing:
         return self.state is not None and bool(self.state.timed) and self.state.tid not in self.unwoken
 
     @property
+    def looks_on(self) -> bool:
+        """Whether the thread that decides does nothing, by its source, that another process may wait for."""
+        return self.thread is not None and self.thread.tid in onlookers_of(self.samples)
+
+    @property
+    def acts(self) -> bool:
+        """Whether by its source it may do such a thing the next time that it wakes."""
+        return self.thread is not None and self.thread.tid in actors_of(self.samples)
+
+    @property
     def meets_in_a_thread(self) -> bool:
         """Whether a thread beside the one that decides waits for other ranks in every sample."""
         decides = self.thread.tid if self.thread is not None else self.pid
@@ -157,9 +177,10 @@ class Standing:
     def may_act_by_a_thread(self) -> bool:
         """Whether a thread of the program's own, asleep for all of the silence, may yet do what others wait for."""
         decides = self.thread.tid if self.thread is not None else self.pid
+        may = self.unwoken - onlookers_of(self.samples) - {decides}
         for sample in self.samples:
             for thread in sample.threads:
-                if thread.tid != decides and thread.tid in self.unwoken and any(map(is_own, python_frames(thread))):
+                if thread.tid in may and any(map(is_own, python_frames(thread))):
                     return True
         return False
 
@@ -244,7 +265,8 @@ def standing(
     wait = wait_of(state) if state is not None else None
     meeting = None if any(sample.ran for sample in latest) else agreed_meeting(samples)
     polls = moved is not None and moved.polls and state is not None and bool(state.timed)
-    asks = polls and thread is not None and asks_again(thread, woke=thread.tid not in _unwoken(looks))
+    acts = thread is not None and thread.tid in actors_of(latest)
+    asks = polls and thread is not None and not acts and asks_again(thread, woke=thread.tid not in _unwoken(looks))
     # Whoever has started nobody asks the process that started it: a loader's worker without work.
     peers = (children or frozenset({last.parent}) & job_pids) if asks else frozenset[int]()
     by_signal = () if peers or last.state == "T" else tuple(_by_signals(last, thread, children))

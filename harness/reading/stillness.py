@@ -3,7 +3,7 @@
 Every process of a live job wakes now and then: gloo's transport a hundred times a second, NCCL's watchdog, tqdm's
 monitor every ten seconds, a driver's event thread. None of these says that training goes on. So movement is counted of
 the threads that carry the program, and the others are *background*: known by their name, or seen to do nothing but
-poll with a time limit, without running the program's own code (``background``).
+poll with a time limit, without running the program's own code, or to look on by their source (``background``).
 
 Only windows in which no stack dumper ran are counted: a dumper itself causes switches, faults and CPU time. And only
 the latest ones, back to the third-last stack sample: what a process did ten seconds ago is not what it does now.
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from harness.reading.frames import is_stdlib, package, python_frames
+from harness.reading.waits import waits_for_a_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -240,6 +241,12 @@ class Motion:
         return any(before[tid].timed and thread.timed is False for tid, thread in last.items() if tid in before)
 
     @property
+    def lost_a_thread(self) -> bool:
+        """Whether a thread that was seen lately has ended by the last look."""
+        ever = {thread.tid for look in self.looks for thread in look.threads}
+        return bool(ever - {thread.tid for thread in self.looks[-1].threads} - self.background)
+
+    @property
     def polls(self) -> bool:
         """Whether it slept at every look and hardly computed in between: it waits, if only by asking again."""
         return (
@@ -375,8 +382,9 @@ def background(looks: Sequence[ProcessState], samples: Sequence[StackSample]) ->
 
     By name; or because they poll with a time limit, use next to no CPU, and no sample has seen them in Python; or
     because all the Python that they run is the standard library's and that of a package which the main thread is not
-    in: a progress bar's monitor has nothing to do with the lock that training waits for. Without a sample of a source
-    that sees every thread, only names count.
+    in: a progress bar's monitor has nothing to do with the lock that training waits for; or because by their source
+    they merely look on, and nobody waits for the end of a thread. Without a sample of a source that sees every thread,
+    only names count.
     """
     pid = looks[-1].pid if looks else 0
     tids: set[int] = set()
@@ -394,12 +402,30 @@ def background(looks: Sequence[ProcessState], samples: Sequence[StackSample]) ->
         for thread in sample.threads:
             if python_frames(thread):
                 stacks.setdefault(thread.tid, []).append(thread)
+    joined = any(waits_for_a_thread(thread) for sample in samples for thread in sample.threads)
+    onlookers = frozenset[int]() if joined else onlookers_of(samples)
     mains = {package(frame) for stack in stacks.get(pid, ()) for frame in python_frames(stack)}
     for tid, history in states.items():
         own = stacks.get(tid)
-        if _only_polls(history) if own is None else _is_service(own) or _housekeeping(own, mains, history):
+        looks_on = tid in onlookers and _idle(history)
+        if _only_polls(history) if own is None else looks_on or _is_service(own) or _housekeeping(own, mains, history):
             tids.add(tid)
     return frozenset(tids)
+
+
+def onlookers_of(samples: Sequence[StackSample]) -> frozenset[int]:
+    """The threads that look on in every sample which shows what Python they run."""
+    looking = {tid for sample in samples for tid in sample.onlookers}
+    for sample in samples:
+        for thread in sample.threads:
+            if thread.tid not in sample.onlookers and python_frames(thread):
+                looking.discard(thread.tid)
+    return frozenset(looking)
+
+
+def actors_of(samples: Sequence[StackSample]) -> frozenset[int]:
+    """The threads that by any sample may do what another waits for."""
+    return frozenset(tid for sample in samples for tid in sample.actors)
 
 
 def _is_service(stacks: Sequence[ThreadStack]) -> bool:

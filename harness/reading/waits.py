@@ -117,7 +117,6 @@ THREAD_ENDS = ("join", "_wait_for_tstate_lock", "_shutdown")
 LOCK_FILES = ("threading.py", "queue.py", "synchronize.py", "queues.py")
 
 _ASKS_AGAIN = (
-    ("torch/utils/data/dataloader.py", ("_try_get_data", "_get_data")),
     ("torch/utils/data/_utils/worker.py", ("_worker_loop",)),
     ("torch/distributed/elastic/agent/", ()),
     ("torch/distributed/elastic/multiprocessing/", ("wait", "_poll", "join", "close", "_close")),
@@ -132,6 +131,7 @@ a time limit is a wait for those processes. Where the same file also calls the p
 the start of a child), only the functions that ask are named: ``time.sleep`` below them has no frame of its own."""
 
 _MAY_ASK_ONCE = (
+    ("torch/utils/data/dataloader.py", ("_try_get_data", "_get_data")),
     ("torch/multiprocessing/spawn.py", ("join",)),
     ("multiprocessing/popen_fork.py", ("poll", "wait")),
     ("multiprocessing/popen_spawn_posix.py", ("poll", "wait")),

@@ -100,6 +100,7 @@ class Seen:
     frames: tuple[Frame, ...] = ()
     state: str = "S"
     timed: bool = False
+    wakes: bool = False
     cpu_share: float = 0.0
     loops: tuple[LoopSample, ...] = ()
     exit: Exit | None = None
@@ -146,7 +147,7 @@ def looks(rank: int, seen: Seen) -> tuple[ProcessState, ...]:
             state=seen.state,
             wchan="hrtimer_nanosleep" if seen.timed else "futex_do_wait",
             cpu_s=1.0 + seen.cpu_share * (t_s - 8.0),
-            voluntary_switches=5,
+            voluntary_switches=5 + (i if seen.wakes else 0),
             involuntary_switches=5,
             timed=seen.timed,
         )
@@ -855,9 +856,9 @@ ASKS_ITS_LOADER = (
 )
 
 
-def with_a_worker(frames: tuple[Frame, ...], **how: Any) -> Case:
+def with_a_worker(frames: tuple[Frame, ...], *, wakes: bool = True, **how: Any) -> Case:
     """Rank 1 asks its DataLoader's only worker for a batch again and again, and the others wait for rank 1."""
-    seen = certain(REDUCES, Seen((1, "data"), ASKS_ITS_LOADER, timed=True), REDUCES)
+    seen = certain(REDUCES, Seen((1, "data"), ASKS_ITS_LOADER, timed=True, wakes=wakes), REDUCES)
     worker = Seen(frames=frames, **how)
     of_worker = [
         replace(look, id=f"{look.id}-w", pid=500, parent=101, threads=(replace(look.threads[0], tid=500),),
@@ -880,6 +881,10 @@ def test_a_ranks_worker_that_is_stuck_is_why_the_rank_does_not_come():
     verdict = classify(with_a_worker(LOCK))
     assert (told(verdict), verdict.rank, verdict.phase) == ("HANG data-starvation medium", 1, "data")
     assert "stack-10-w" in verdict.cites
+
+
+def test_a_loader_with_a_time_limit_of_its_own_may_give_its_worker_up():
+    assert classify(with_a_worker(LOCK, wakes=False)).kind is not Kind.HANG
 
 
 @pytest.mark.parametrize("how", [AT_WORK, {"timed": True}], ids=["decodes", "sleeps on a timer"])

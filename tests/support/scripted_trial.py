@@ -157,6 +157,7 @@ class ScriptedView:
     rests_from_s: float = math.inf
     gone: bool = False
     others: dict[int, dict[str, Any]] = field(default_factory=dict)
+    argv: str = ""
     looks: list[ProcessState] = field(default_factory=list)
 
     def look(
@@ -207,7 +208,9 @@ class ScriptedView:
         """A Python process that calls itself by the PID that it has here."""
         if self.gone:
             return None
-        return Member(pid=pid, started=1, parent=1, state=self.state, command="python", inner=pid, python=True)
+        return Member(
+            pid=pid, started=1, parent=1, state=self.state, command="python", inner=pid, python=True, argv=self.argv
+        )
 
     def peak_rss_bytes(self, pid: int) -> int:
         """One mebibyte."""

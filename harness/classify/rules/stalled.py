@@ -123,7 +123,7 @@ def _endless(case: Case, job: Job, one: Standing) -> LoopSample | None:
     if ALARMS.intersection(one.looks[-1].handles):
         return None  # the handler of a timer's signal may raise in it, or change what it asks
     runs_python = {t.tid for sample in one.samples for t in sample.threads if python_frames(t)}
-    if one.has_a_timer_thread or moved.has_changed:
+    if one.has_a_timer_thread or moved.has_changed or moved.lost_a_thread:
         return None  # it may raise in the loop, or has just done so: ``Timer(30, interrupt_main)``
     signals = (MESSAGES | {ENDS}).intersection(one.looks[-1].handles)
     awake = {t.tid for t in moved.threads if _may_wake(t)} - {moved.busiest}

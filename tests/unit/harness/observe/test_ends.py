@@ -39,6 +39,18 @@ def test_an_answer_on_a_connection_that_nobody_accepted_can_come_from_whoever_li
     assert (end.holders, end.outside) == ((ME,), False)
 
 
+def test_a_call_to_another_machine_is_given_up_after_some_tries():
+    """Of a full queue nobody answers: the process that listens could let it in, and the kernel ends it anyway."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server, socket.socket() as caller:
+        address = server.getsockname()
+        with socket.create_connection(address):
+            caller.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                caller.connect(address)
+            end = end_of(caller.fileno(), "connect")
+    assert (end.call, end.holders, end.outside) == ("connect", (), True)
+
+
 def test_an_answer_on_an_accepted_connection_can_come_from_whoever_holds_the_other_end(server, client):
     other, _ = server.accept()
     with other:

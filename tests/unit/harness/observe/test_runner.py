@@ -427,6 +427,16 @@ def test_the_others_have_time_to_speak_after_a_rank_has_failed_and_are_ended_the
     assert left.exit is None
 
 
+@pytest.mark.parametrize("argv", ["/bin/python -m torch.distributed.run train.py", "python /bin/torchrun train.py"])
+def test_the_others_have_the_time_that_an_elastic_launcher_gives_them_to_end(clock, ranks, view, run, argv):
+    """Asked to end, rank 0 writes its checkpoint for 25 s, and all of them are begun anew."""
+    view.wchan, view.call, view.outside, view.argv = "sk_wait_data", "socket-inet", True, argv
+    clock.at(5.0, lambda: ranks.end_rank(1, code=1))
+    clock.at(30.0, lambda: ranks.exit(code=0))
+    outcome, _ = run(trial(world=2))
+    assert (outcome.ending, outcome.duration_s) == (Ending.EXITED, pytest.approx(30.0, abs=0.3))
+
+
 def test_a_rank_that_its_launcher_has_begun_anew_has_not_failed(clock, ranks, view, run, monkeypatch):
     """torchrun starts both again; the new ones read a checkpoint for a while before they say anything."""
     view.wchan, view.call, view.outside = "sk_wait_data", "socket-inet", True

@@ -1,0 +1,331 @@
+"""Which threads merely look on: whatever they do next, nobody who waits for a lock, a pipe or a signal is let on by it.
+
+Beside nearly every training there is a thread that wakes every few seconds: it writes a metric, prints that it lives,
+asks for the memory. When training hangs it goes on, and from outside it looks like one that may yet give back a lock,
+or kill what is stuck after half a minute. What tells the two apart is what they do next, and that stands in their
+source: the calls in the loops around the line where a thread sleeps, and those behind it, in each of its frames.
+
+A thread *looks on* if all of these are known to do nothing that another can wait for, *acts* if one is not; of one that
+runs code of a package, or whose source cannot be read, nothing is said. So a name that is not known is an act: to wait
+too long for a bystander costs minutes, to take a watchdog for one costs the truth.
+
+What does not work: looking for ``kill`` and its like. ``self.on_timeout()`` is a function that somebody handed over.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
+
+from harness.reading.frames import bare, is_own, is_stdlib, python_frames
+from harness.reading.loops import path_to, tree_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from harness.core.evidence import Frame, StackSample, ThreadStack
+
+_STARTS = ("/threading.py", "/multiprocessing/process.py")
+"""Files of the standard library that call a thread's or a process's function, and hand its result to nobody."""
+
+
+def _words(*lines: str) -> frozenset[str]:
+    return frozenset(word for line in lines for word in line.split())
+
+
+_MODULES = _words(
+    "collections csv datetime functools gc itertools json logging math numpy operator platform pprint psutil pynvml",
+    "random re resource select selectors shutil statistics string textwrap time traceback tracemalloc",
+)
+"""Modules whose functions do nothing that another thread or process can wait for."""
+
+_OF_MODULES = {
+    "os": _words(
+        "cpu_count environ fspath fsync getenv getloadavg getpid getppid listdir makedirs mkdir path replace rename",
+        "scandir stat times uname",
+    ),
+    "sys": _words("stdout stderr getsizeof"),
+    "torch": _words("cuda mps no_grad"),
+}
+"""Of these modules only what begins with one of these names."""
+
+_FUNCTIONS = _words(
+    "abs all any bool chr dict dir divmod enumerate filter float format frozenset hasattr hash id int isinstance",
+    "issubclass iter len list map max min nullcontext open ord print range repr reversed round set sorted str sum",
+    "suppress tuple type vars zip",
+)
+
+_METHODS = _words(
+    # what they ask
+    "cancelled count cpu_percent cpu_times dim done element_size empty endswith exists full index io_counters is_alive",
+    "is_file is_set isoformat item items keys locked max_memory_allocated mean memory_allocated memory_full_info",
+    "memory_info memory_percent memory_reserved monotonic name num_fds num_threads numel perf_counter poll qsize rss",
+    "running size startswith stat status std strftime timestamp tolist total_seconds utilization values virtual_memory",
+    # texts
+    "encode format ljust lower lstrip rjust rsplit rstrip split splitlines strip upper zfill",
+    # words for people
+    "add_histogram add_scalar add_scalars critical debug dec error exception flush inc info labels log log_metric",
+    "log_metrics observe set_description set_description_str set_postfix warning",
+    # a wait of its own
+    "join",
+)
+"""Methods by which nothing changes but what people read, whatever they are called on."""
+
+_OF_FILES = _words("read readline readlines seek tell truncate write writelines writerow")
+"""Methods that a thread may call on what ``open`` gave in the same file of source, and on the standard streams."""
+
+_OF_LOCALS = _words("add append clear copy extend get insert pop setdefault sort update")
+"""Methods that it may call on what its function made itself."""
+
+_ASKED = frozenset({"wait", "is_set", "is_alive", "poll"})
+"""Methods whose answer only another thread or process can change."""
+
+_HOLDS_NOTHING = frozenset({"open", "suppress", "nullcontext", "no_grad"})
+
+DEEP = 5
+"""Functions of the same file that are followed into each other."""
+
+_LEAVES = (ast.Break, ast.Return, ast.Raise)
+_LOOPS = (ast.While, ast.For)
+_FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+_WAITS_FOR_OTHERS = (ast.Await, ast.Yield, ast.YieldFrom, ast.AsyncFor, ast.AsyncWith, ast.Delete)
+
+
+def looks_on(thread: ThreadStack, source_of: Mapping[str, str]) -> bool | None:
+    """Whether nothing that ``thread`` does next lets anybody on; None where that cannot be read. Pure."""
+    places = [_place(frame, source_of) for frame in _own_frames(thread)]
+    understood = [place for place in places if place is not None]
+    if not understood or len(understood) < len(places):
+        return None
+    innermost, *callers = understood
+    return innermost.goes_on_harmlessly(waits=True) and all(place.goes_on_harmlessly() for place in callers)
+
+
+def _own_frames(thread: ThreadStack) -> Sequence[Frame]:
+    """The frames of the program's own code, the innermost first; none where it was not started for these alone."""
+    frames = python_frames(thread)
+    begins = next((depth for depth, frame in enumerate(frames) if bare(frame).startswith("_bootstrap")), len(frames))
+    own = [depth for depth, frame in enumerate(frames[:begins]) if not is_stdlib(frame)]
+    called_by = frames[own[-1] + 1 : begins] if own else ()
+    is_all = all(is_own(frames[depth]) for depth in own) and all(frame.file.endswith(_STARTS) for frame in called_by)
+    return [frames[depth] for depth in own] if is_all else ()
+
+
+def of_sample(sample: StackSample, source_of: Mapping[str, str]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The threads of a sample that look on, and those that act."""
+    answers = {thread.tid: looks_on(thread, source_of) for thread in sample.threads}
+    onlookers = tuple(tid for tid, looks in answers.items() if looks)
+    return onlookers, tuple(tid for tid, looks in answers.items() if looks is False)
+
+
+def _place(frame: Frame, source_of: Mapping[str, str]) -> _Place | None:
+    """Where in its source a frame is; None where that is not understood."""
+    file = _file(source_of.get(frame.file, ""))
+    if file is None or not frame.line or bare(frame) == "<lambda>":
+        return None
+    path = path_to(file.tree, frame.line)
+    depth = max((depth for depth, node in enumerate(path) if isinstance(node, _FUNCTION)), default=-1)
+    function = path[depth] if depth >= 0 else file.tree
+    return _Place(frame.line, path[depth + 1 :], _Scope(file, function)) if path else None
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A line in its function: ``inside`` are the statements around it, the outermost first."""
+
+    line: int
+    inside: tuple[ast.AST, ...]
+    scope: _Scope
+
+    def goes_on_harmlessly(self, *, waits: bool = False) -> bool:
+        """Whether what follows lets nobody on; ``waits``: the call at the line is the wait itself, no other frame."""
+        if any(map(self._holds_now, self.inside)):
+            return False  # it sleeps with what it gives back afterwards
+        loop = next((node for node in self.inside if isinstance(node, _LOOPS)), None)
+        if loop is None:
+            return self._is_harmless_behind(self.line)
+        turns = self.scope.are_harmless((*loop.body, _head(loop)), but=self.line if waits else 0)
+        return turns and (_only_others_end(loop) or self._is_harmless_behind(loop.end_lineno or self.line))
+
+    def _is_harmless_behind(self, last: int) -> bool:
+        return self.scope.are_harmless(self.scope.body, after=last)
+
+    def _holds_now(self, node: ast.AST) -> bool:
+        return isinstance(node, ast.With) and _holds(node) and node.body[0].lineno <= self.line
+
+
+def _head(loop: ast.While | ast.For) -> ast.expr:
+    return loop.test if isinstance(loop, ast.While) else loop.iter
+
+
+def _holds(node: ast.With) -> bool:
+    """Whether something is given back at its end that another may wait for."""
+    return not all(
+        isinstance(item.context_expr, ast.Call) and _last_name(item.context_expr.func) in _HOLDS_NOTHING
+        for item in node.items
+    )
+
+
+def _only_others_end(loop: ast.While | ast.For) -> bool:
+    """Whether a loop has no way out but an answer of another thread or process, or none at all."""
+    asks = isinstance(loop, ast.While) and _is_question(loop.test)
+    return asks and not any(isinstance(node, _LEAVES) for node in ast.walk(loop))
+
+
+def _is_question(test: ast.expr) -> bool:
+    """Whether only others can change what a condition gives: ``not stop.wait(5)``, ``child.poll() is None``, True."""
+    match test:
+        case ast.UnaryOp(operand=ast.expr() as one) | ast.Compare(left=one, comparators=[ast.Constant(value=None)]):
+            return _is_question(one)
+        case ast.BoolOp(values=several):
+            return all(map(_is_question, several))
+        case ast.Call(func=ast.Name(id="any" | "all"), args=[ast.GeneratorExp(elt=one)]):
+            return _is_question(one)
+        case ast.Call(func=ast.Attribute(attr=name)):
+            return name in _ASKED
+        case ast.Constant(value=value):
+            return bool(value)
+        case _:
+            return False
+
+
+def _last_name(node: ast.expr) -> str:
+    """``sleep`` of ``time.sleep``."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _first(dotted: str) -> str:
+    return dotted.partition(".")[0]
+
+
+def _names(node: ast.expr) -> tuple[str, ...]:
+    """``("torch", "cuda", "memory_allocated")``; empty where it does not begin with a name."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    return (*reversed((*names, node.id)),) if isinstance(node, ast.Name) else ()
+
+
+def _within(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and all in it that runs with it: not the functions and classes that it defines."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, (*_FUNCTION, ast.ClassDef)):
+            yield from _within(child)
+
+
+def _is_of_a_text(method: ast.expr) -> bool:
+    return isinstance(method, ast.Attribute) and isinstance(method.value, ast.Constant)
+
+
+class _File:
+    """What the names of one file of source stand for."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.tree = tree
+        self.functions: dict[str, list[ast.AST]] = {}
+        self.imported: dict[str, tuple[str, ...]] = {}
+        self.opened: set[str] = set()
+        for node in ast.walk(tree):
+            match node:
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                    self.functions.setdefault(name, []).append(node)
+                case ast.Import(names=names):
+                    self.imported.update((one.asname or _first(one.name), (_first(one.name),)) for one in names)
+                case ast.ImportFrom(module=str(module), names=names):
+                    self.imported.update((one.asname or one.name, (*module.split("."), one.name)) for one in names)
+                case ast.Assign() | ast.withitem():
+                    self._opens(node)
+                case _:
+                    pass
+
+    def _opens(self, node: ast.Assign | ast.withitem) -> None:
+        value, targets = (
+            (node.value, node.targets) if isinstance(node, ast.Assign) else (node.context_expr, [node.optional_vars])
+        )
+        if isinstance(value, ast.Call) and _last_name(value.func) == "open":
+            self.opened.update(_last_name(target) for target in targets if target is not None)
+
+
+@lru_cache(maxsize=32)
+def _file(source: str) -> _File | None:
+    tree = tree_of(source) if source else None
+    return None if tree is None else _File(tree)
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """A function, or a module, of a file: what runs in it, and what it made itself."""
+
+    file: _File
+    function: ast.AST
+    deep: int = 0
+
+    @cached_property
+    def _made_here(self) -> frozenset[str]:
+        stored = (n.id for n in _within(self.function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+        return frozenset(stored) - self._of_others
+
+    @cached_property
+    def _of_others(self) -> frozenset[str]:
+        declared = (n.names for n in _within(self.function) if isinstance(n, ast.Global | ast.Nonlocal))
+        return frozenset(name for names in declared for name in names)
+
+    def are_harmless(self, parts: Iterable[ast.AST], *, but: int = 0, after: int = 0) -> bool:
+        """Whether all in ``parts`` lets nobody on, less the calls at line ``but`` and what is not ``after`` a line."""
+        nodes = (node for part in parts for node in _within(part) if getattr(node, "lineno", 0) > after)
+        return all(self._lets_nobody_on(node, but) for node in nodes)
+
+    def _lets_nobody_on(self, node: ast.AST, but: int) -> bool:
+        match node:
+            case ast.Call(lineno=first, end_lineno=last):
+                return first <= but <= (last or 0) or self._is_known(node)
+            case ast.Attribute(ctx=ast.Store(), value=base) | ast.Subscript(ctx=ast.Store(), value=base):
+                return self._is_made_here(_names(base))
+            case ast.Name(ctx=ast.Store(), id=name):
+                return name not in self._of_others
+            case _:
+                return not isinstance(node, _WAITS_FOR_OTHERS)
+
+    def _is_made_here(self, names: tuple[str, ...]) -> bool:
+        return bool(names) and names[0] in self._made_here
+
+    def _is_known(self, call: ast.Call) -> bool:
+        """Whether a call is known to let nobody on."""
+        names = _names(call.func)
+        if names[:-1] in ((), ("self",), ("cls",)) and (functions := self.file.functions.get(_last_name(call.func))):
+            return self._follows(functions)
+        if names and names[0] in self.file.imported:
+            return self._is_imported(names) or (len(names) > 1 and names[-1] in _METHODS)
+        if len(names) == 1:
+            return names[0] in _FUNCTIONS
+        return self._is_harmless_method(call, names)
+
+    def _is_harmless_method(self, call: ast.Call, names: tuple[str, ...]) -> bool:
+        name = _last_name(call.func)
+        if name in _METHODS or _is_of_a_text(call.func):
+            return True
+        if name in ("set", "wait"):
+            return bool(call.args or call.keywords)  # a gauge's value, and a wait with a limit: not an event's
+        if name in _OF_FILES:
+            return names[-2:-1] in (("stdout",), ("stderr",)) or not self.file.opened.isdisjoint(names[-2:-1])
+        return name in _OF_LOCALS and self._is_made_here(names)
+
+    @property
+    def body(self) -> tuple[ast.AST, ...]:
+        """Its statements."""
+        return tuple(getattr(self.function, "body", ()))
+
+    def _is_imported(self, names: tuple[str, ...]) -> bool:
+        module, *rest = (*self.file.imported[names[0]], *names[1:])
+        return module in _MODULES or (bool(rest) and rest[0] in _OF_MODULES.get(module, ()))
+
+    def _follows(self, functions: Iterable[ast.AST]) -> bool:
+        """Whether functions of the same file, one of which is called, let nobody on."""
+        if self.deep >= DEEP:
+            return False
+        scopes = [_Scope(self.file, function, self.deep + 1) for function in functions]
+        return all(scope.are_harmless(scope.body) for scope in scopes)

@@ -1,0 +1,188 @@
+"""What a thread does next, by its source: threads as people write them beside their training."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from harness.core.evidence import Frame, StackSample, ThreadStack
+from harness.reading.onlookers import looks_on, of_sample
+from harness.reading.stillness import actors_of, onlookers_of
+
+LIB = "/usr/lib/python3.11/"
+STARTED = (
+    Frame(function="run", file=f"{LIB}threading.py", line=1),
+    Frame(function="_bootstrap_inner", file=f"{LIB}threading.py", line=2),
+    Frame(function="_bootstrap", file=f"{LIB}threading.py", line=3),
+)
+HEAD = """
+import time, os, sys, json, logging, signal, threading, subprocess, psutil, torch
+from prometheus_client import Gauge
+log, gauge, me, stats = logging.getLogger(), Gauge("a", "b"), psutil.Process(), {}
+lock, stop, done, q = threading.Lock(), threading.Event(), threading.Event(), queue.Queue()
+"""
+
+
+def threads(body, *, at="time.sleep", by=STARTED):
+    """A thread that sleeps at the line of ``beside`` that has ``at``, and its source."""
+    source = HEAD + body
+    line = next(n for n, text in enumerate(source.splitlines(), 1) if at in text)
+    frames = (Frame(function="beside", file="/src/train.py", line=line), *by)
+    return ThreadStack(tid=7, name="", frames=frames), {"/src/train.py": source}
+
+
+METRICS = """
+def beside():
+    while not stop.wait(5):
+        with open("metrics.csv", "a") as f:
+            f.write(f"{time.time()},{stats['step']}\\n")
+"""
+ALIVE = """
+def beside():
+    while True:
+        time.sleep(10)
+        log.info("alive: %d, loss %.3f", sum(t.is_alive() for t in threads), stats["loss"])
+"""
+MEMORY = """
+def beside():
+    while True:
+        row = {"rss": me.memory_info().rss, "gpu": torch.cuda.memory_allocated()}
+        row["cpu"] = psutil.cpu_percent()
+        gauge.set(row["rss"])
+        print(json.dumps(row), file=sys.stderr, flush=True)
+        time.sleep(2)
+"""
+IN_PARTS = """
+class Monitor(threading.Thread):
+    def __init__(self):
+        self.file = open("log", "w")
+    def say(self):
+        self.file.write(" ".join(str(x) for x in os.getloadavg()))
+        self.file.flush()
+    def run(self):
+        while not self.stop.is_set():
+            self.say()
+            self.stop.wait(1.0)
+"""
+SNAPSHOT = """
+def beside():
+    while True:
+        time.sleep(3)
+        with lock:
+            now = dict(stats)
+        print(now)
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "at"),
+    [(METRICS, "stop.wait"), (ALIVE, "sleep"), (MEMORY, "sleep"), (IN_PARTS, "self.stop.wait"), (SNAPSHOT, "sleep")],
+    ids=["writes metrics", "says that it lives", "asks for the memory", "in methods", "takes a lock and gives it back"],
+)
+def test_what_only_writes_and_asks_looks_on(body, at):
+    assert looks_on(*threads(body, at=at)) is True
+
+
+ACTS = {
+    "kills": "while True:\n        time.sleep(1)\n        os.kill(os.getpid(), 9)",
+    "kills later": "time.sleep(30)\n    os.kill(os.getpid(), 9)",
+    "stops asking and then kills": "for _ in range(30):\n        time.sleep(1)\n    child.kill()",
+    "asks until a time and then kills": "while time.time() < end:\n        time.sleep(1)\n    child.kill()",
+    "leaves its loop and then kills": (
+        "while True:\n        time.sleep(1)\n        if child.poll() is not None: break\n    child.kill()"
+    ),
+    "calls what it was given": "while True:\n        time.sleep(1)\n        self.on_timeout()",
+    "calls a function that kills": (
+        "while True:\n        time.sleep(1)\n        end_it()\ndef end_it():\n    os._exit(3)"
+    ),
+    "calls what it cannot see": "while True:\n        time.sleep(1)\n        check_in(stats)",
+    "sets an event": "while True:\n        time.sleep(1)\n        done.set()",
+    "puts": "while True:\n        time.sleep(1)\n        q.put(1)",
+    "takes, which makes room": "while True:\n        time.sleep(1)\n        q.get_nowait()",
+    "gives back": "while True:\n        time.sleep(1)\n        lock.release()",
+    "sleeps with a lock": "while True:\n        with lock:\n            time.sleep(1)",
+    "sets what a loop may ask": "while True:\n        time.sleep(1)\n        stats['done'] = True",
+    "sets an attribute": "while True:\n        time.sleep(1)\n        self.last = 1",
+    "sets a global": "global over\n    while True:\n        time.sleep(1)\n        over = True",
+    "fills what others ask": "while True:\n        time.sleep(1)\n        events.append(1)",
+    "writes to a child": "while True:\n        time.sleep(1)\n        child.stdin.write('x')",
+    "sends a signal": "while True:\n        time.sleep(1)\n        signal.raise_signal(2)",
+    "passes a barrier": "while True:\n        time.sleep(1)\n        barrier.wait()",
+}
+
+
+@pytest.mark.parametrize("body", ACTS.values(), ids=ACTS)
+def test_whatever_is_not_known_to_be_harmless_is_an_act(body):
+    assert looks_on(*threads(f"def beside():\n    {body}\n")) is False
+
+
+def test_what_came_before_does_not_count():
+    assert looks_on(
+        *threads("def beside():\n    q.put(1)\n    while True:\n        time.sleep(5)\n        print(stats)\n")
+    )
+
+
+def test_a_loop_that_only_its_child_can_end_is_not_gone_on_behind():
+    body = "def beside():\n    while child.poll() is None:\n        time.sleep(1)\n    child.kill()\n"
+    assert looks_on(*threads(body)) is True
+
+
+def test_a_caller_that_comes_again_is_followed_into_what_it_calls():
+    body = """
+def beside():
+    if late(): os._exit(1)
+    time.sleep(1)
+def late(): return False
+def main():
+    while True:
+        beside()
+"""
+    thread, source_of = threads(body)
+    line = next(n for n, text in enumerate(source_of["/src/train.py"].splitlines(), 1) if text == "        beside()")
+    outer = Frame(function="main", file="/src/train.py", line=line)
+    called = ThreadStack(tid=7, name="", frames=(thread.frames[0], outer, *STARTED))
+    assert looks_on(thread, source_of) is True
+    assert looks_on(called, source_of) is False
+
+
+@pytest.mark.parametrize(
+    "by",
+    [
+        (Frame(function="run", file=f"{LIB}concurrent/futures/thread.py", line=1), *STARTED),
+        (Frame(function="loop", file="/venv/lib/python3.11/site-packages/schedule/loop.py", line=1), *STARTED),
+    ],
+    ids=["a pool's worker, whose result somebody waits for", "called by a package"],
+)
+def test_of_what_somebody_else_calls_nothing_is_said(by):
+    assert looks_on(*threads(ALIVE, by=by)) is None
+
+
+def test_of_what_cannot_be_read_nothing_is_said():
+    thread, source_of = threads(ALIVE)
+    assert looks_on(thread, {}) is None
+    assert looks_on(thread, {"/src/train.py": "def ("}) is None
+    assert looks_on(ThreadStack(tid=7, name="", frames=STARTED), source_of) is None
+
+
+def test_a_child_is_read_up_to_where_it_was_started_and_not_what_its_parent_had_on_its_stack():
+    started = (
+        Frame(function="Process.run", file=f"{LIB}multiprocessing/process.py", line=1),
+        Frame(function="Process._bootstrap", file=f"{LIB}multiprocessing/process.py", line=2),
+        Frame(function="main", file="/src/other.py", line=3),
+    )
+    assert looks_on(*threads(ALIVE, by=started)) is True
+
+
+def test_one_looks_on_that_does_in_every_sample_and_acts_that_does_in_one():
+    thread, source_of = threads(ALIVE)
+    acting, source_of_acting = threads("def beside():\n    time.sleep(1)\n    os._exit(1)\n")
+
+    def sample(stack, texts):
+        taken = StackSample(id="s", source="py-spy", native=False, t_s=1.0, rank=0, pid=1, threads=(stack,))
+        onlookers, actors = of_sample(taken, texts)
+        return replace(taken, onlookers=onlookers, actors=actors)
+
+    on, off = sample(thread, source_of), sample(acting, source_of_acting)
+    assert (onlookers_of([on, on]), actors_of([on, on])) == ({7}, frozenset())
+    assert (onlookers_of([on, off]), actors_of([on, off])) == (frozenset(), {7})
