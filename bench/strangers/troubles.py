@@ -336,8 +336,8 @@ client.recv(1)
     ),
     # something is stuck for good, and somebody of the job means to end it
     _fine(
-        "join-then-terminate",
-        f"import multiprocessing\np = multiprocessing.get_context('fork').Process(target=exec, args=({STUCK!r},))\np.start()\np.join(20)\np.terminate()\np.join()",
+        "join-then-kill",
+        f"import multiprocessing\np = multiprocessing.get_context('fork').Process(target=exec, args=({STUCK!r},))\np.start()\np.join(20)\np.kill()\np.join()",
     ),
     _fine(
         "run-with-a-limit",

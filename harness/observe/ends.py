@@ -16,7 +16,7 @@ from bisect import bisect
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from harness.reading.waits import SIGNAL_CALLS, may_be_let_on
+from harness.reading.waits import SIGNAL_CALLS, hears_of_children, may_be_let_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +37,7 @@ _POLLFD = struct.Struct("=ihh")
 _MOST_DESCRIPTORS = 256
 
 _WRITES = frozenset({"write", "writev"})
-_TRANSFERS = _WRITES | {
+TRANSFERS = _WRITES | {
     "read", "readv", "pread", "recvfrom", "recvmsg", "recvmmsg", "sendto", "sendmsg", "accept", "accept4", "connect",
 }  # fmt: skip
 """Calls whose first argument is the descriptor that they wait for."""
@@ -80,7 +80,7 @@ class Ends:
             return self._child(pid, call)
         if name in ("flock", "fcntl"):
             return self._lock(pid, first)
-        if name in _TRANSFERS:
+        if name in TRANSFERS:
             return self._descriptor(pid, first, name)
         if name in ("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2"):
             return self._several(pid, call)
@@ -152,12 +152,15 @@ class Ends:
 
     def _child(self, pid: int, call: Call) -> End:
         target = call.arguments[0] if call.name == "wait4" else call.arguments[1]
-        children = tuple(sorted(child for child, parent in self._parents.items() if parent == pid))
+        children = self._children(pid)
         if call.name == "wait4" and target in children:
             return End(call.name, f"child {target}", (target,), outside=False)
         if call.name == "waitid" and call.arguments[0] == 1 and target in children:
             return End(call.name, f"child {target}", (target,), outside=False)
         return End(call.name, "any child", children, outside=False)
+
+    def _children(self, pid: int) -> tuple[int, ...]:
+        return tuple(sorted(child for child, parent in self._parents.items() if parent == pid))
 
     def _signal(self, pid: int, name: str) -> End:
         handled = next((line.split()[1] for line in self._lines(f"{pid}/status") if line.startswith("SigCgt:")), None)
@@ -165,6 +168,8 @@ class Ends:
             return End(name)
         if may_be_let_on(int(handled, 16)):
             return End(name, outside=True)
+        if hears_of_children(int(handled, 16)):
+            return End(name, "the end of a child", self._children(pid), outside=False)
         return End(name, "a signal, of which it handles none that would let it go on", outside=False)
 
     # -- files
@@ -192,7 +197,7 @@ class Ends:
             return self._pipe(target, reads=call not in _WRITES)
         if target.startswith("socket:["):
             end = self._socket(pid, int(target[8:-1]))
-            return end._replace(outside=True) if call in _TRANSFERS and has_a_limit(pid, fd) else end
+            return end._replace(outside=True) if call in TRANSFERS and has_a_limit(pid, fd) else end
         if target.startswith("anon_inode:[eventfd"):
             return End("eventfd", "an event", (pid,), outside=False)
         if target.startswith("/") and self._is_fifo(pid, fd):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from harness.core.evidence import ProcessState, ThreadState
 from harness.observe.ends import End
 from harness.observe.job import read_member
-from harness.observe.syscalls import blocked_call
+from harness.observe.syscalls import Call, blocked_call
 from harness.reading.waits import CPU_LIMIT, OURS, TIMER, sleeps
 
 if TYPE_CHECKING:
@@ -127,8 +127,19 @@ class Proc:
 
     def calls(self, pid: int) -> tuple[str, ...]:
         """The system calls that its threads are blocked in, one of each thread that is and may be seen."""
+        return tuple(call.name for call in self.blocked(pid))
+
+    def blocked(self, pid: int) -> tuple[Call, ...]:
+        """The same with their arguments."""
         calls = (blocked_call(self._text(f"{pid}/task/{tid}/syscall") or "") for tid in self._tids(pid))
-        return tuple(call.name for call in calls if call is not None)
+        return tuple(call for call in calls if call is not None)
+
+    def is_terminal(self, pid: int, fd: int) -> bool:
+        """Whether a descriptor of a process is a terminal."""
+        try:
+            return os.readlink(f"{self.root}/{pid}/fd/{fd}").startswith(("/dev/pts/", "/dev/tty"))  # noqa: PTH115
+        except OSError:
+            return False
 
     def waits_for_a_lock(self, pid: int) -> bool:
         """Whether its main thread waits for a lock, without a time limit."""

@@ -19,7 +19,7 @@ from harness.observe.logs import DROPPED
 from harness.store import layout
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from harness.core.ports import Clock
     from harness.core.trial import Trial
@@ -97,7 +97,8 @@ class Taps:
 
     With a pattern, a line of its output (or of the file) that matches is progress, and the first group, when it is a
     number, counts steps done. With a file alone, its growth is. With neither, any output is, but only until the
-    program's own marks begin. ``rank`` is the rank that the program was told by its environment, None without.
+    program's own marks begin, and not what comes while only onlookers ran (``idle``). ``rank`` is the rank that the
+    program was told by its environment, None without.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class Taps:
         self._census = census
         self._search = RankSearch(trial_dir, pid=pid, clock=clock, census=census)
 
-    def poll(self) -> None:
+    def poll(self, idle: Callable[[], bool] = lambda: False) -> None:
         """Look once, and mark what moved."""
         if not self._foreign:
             return
@@ -131,7 +132,7 @@ class Taps:
         elif self._file is not None:
             if self._file.grown() is not None:
                 self._mark("file", "it grew")
-        elif not self._speaks() and [text for reader in self._output if (text := reader.new())]:
+        elif not self._speaks() and [text for reader in self._output if (text := reader.new())] and not idle():
             self._mark("output", None)
 
     def close(self) -> None:

@@ -144,7 +144,7 @@ class Runner:
     def look_after(self) -> bool:
         """Catch up with the trial: its end, its marks, its memory; True when there was progress."""
         self.exit = self.exit or self.handle.poll()
-        self.taps.poll()
+        self.taps.poll(self.sampler.only_onlookers_ran)
         self.ranks.read()
         progressed = self.beats.read()
         if self.exit is None:

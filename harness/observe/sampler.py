@@ -16,7 +16,7 @@ from harness.reading.frames import deciding_thread
 from harness.reading.loops import endless_by_source, lacks_variables, progress, with_variables
 from harness.reading.meeting import meeting_of
 from harness.reading.onlookers import of_sample
-from harness.reading.stillness import motion
+from harness.reading.stillness import background, motion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -46,6 +46,11 @@ class Native(Enum):
     NONE = auto()
     STILL = auto()
     ALL = auto()
+
+
+def _runs(look: ProcessState, *, but: frozenset[int]) -> set[tuple[int, int]]:
+    """How often each thread has run by a look, less those that say nothing."""
+    return {(thread.tid, thread.switches) for thread in look.threads if thread.tid not in but}
 
 
 class Sampler:
@@ -101,6 +106,22 @@ class Sampler:
             self._numbers["look"] = number
             self._openings.setdefault(pid, state.id)
             self.looks.append(state)
+
+    def only_onlookers_ran(self) -> bool:
+        """Whether since the last look no thread of the trial ran but those that, by their source, merely look on.
+
+        Then what was printed meanwhile is theirs, and says nothing of those that are silent.
+        """
+        latest = {look.pid: look for look in self.looks}
+        if not self.stacks or latest.keys() != self._census.members().keys():
+            return False
+        return all(self._only_onlookers_ran(look) for look in latest.values())
+
+    def _only_onlookers_ran(self, before: ProcessState) -> bool:
+        now = self._view.look(before.pid, id="", t_s=self._now(), rank=before.rank, children=before.children)
+        looks = [look for look in self.looks if look.pid == before.pid]
+        behind = background(looks, [stack for stack in self.stacks if stack.pid == before.pid])
+        return now is not None and _runs(now, but=behind) == _runs(before, but=behind)
 
     def dump(self, native: Native) -> None:
         """Take stacks: of those that train, and of Python processes that work for them.

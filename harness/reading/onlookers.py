@@ -44,7 +44,7 @@ _MODULES = _words(
 _OF_MODULES = {
     "os": _words(
         "cpu_count environ fspath fsync getenv getloadavg getpid getppid listdir makedirs mkdir path replace rename",
-        "scandir stat times uname",
+        "scandir stat times uname utime",
     ),
     "sys": _words("stdout stderr getsizeof"),
     "torch": _words("cuda mps no_grad"),
@@ -73,11 +73,13 @@ _METHODS = _words(
 )
 """Methods by which nothing changes but what people read, whatever they are called on."""
 
-_OF_FILES = _words("read readline readlines seek tell truncate write writelines writerow")
+_OF_FILES = _words("close read readline readlines seek tell truncate write writelines writerow")
 """Methods that a thread may call on what ``open`` gave in the same file of source, and on the standard streams."""
 
 _OF_LOCALS = _words("add append clear copy extend get insert pop setdefault sort update")
 """Methods that it may call on what its function made itself."""
+
+_STREAMS = frozenset({"stdout", "stderr"})
 
 _ASKED = frozenset({"wait", "is_set", "is_alive", "poll"})
 """Methods whose answer only another thread or process can change."""
@@ -115,9 +117,13 @@ def _own_frames(thread: ThreadStack) -> Sequence[Frame]:
 
 def of_sample(sample: StackSample, source_of: Mapping[str, str]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The threads of a sample that look on, and those that act."""
-    answers = {thread.tid: looks_on(thread, source_of) for thread in sample.threads}
-    onlookers = tuple(tid for tid, looks in answers.items() if looks)
-    return onlookers, tuple(tid for tid, looks in answers.items() if looks is False)
+    onlookers: list[int] = []
+    actors: list[int] = []
+    for thread in sample.threads:
+        looks = looks_on(thread, source_of)
+        if looks is not None:
+            (onlookers if looks else actors).append(thread.tid)
+    return tuple(onlookers), tuple(actors)
 
 
 def _place(frame: Frame, source_of: Mapping[str, str]) -> _Place | None:
@@ -221,6 +227,11 @@ def _is_of_a_text(method: ast.expr) -> bool:
     return isinstance(method, ast.Attribute) and isinstance(method.value, ast.Constant)
 
 
+def _is_opened_here(method: ast.expr) -> bool:
+    of = method.value if isinstance(method, ast.Attribute) else None
+    return isinstance(of, ast.Call) and _last_name(of.func) == "open"
+
+
 class _File:
     """What the names of one file of source stand for."""
 
@@ -266,13 +277,19 @@ class _Scope:
 
     @cached_property
     def _made_here(self) -> frozenset[str]:
-        stored = (n.id for n in _within(self.function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+        stored: set[str] = set()
+        for node in _within(self.function):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                stored.add(node.id)
         return frozenset(stored) - self._of_others
 
     @cached_property
     def _of_others(self) -> frozenset[str]:
-        declared = (n.names for n in _within(self.function) if isinstance(n, ast.Global | ast.Nonlocal))
-        return frozenset(name for names in declared for name in names)
+        declared: set[str] = set()
+        for node in _within(self.function):
+            if isinstance(node, ast.Global | ast.Nonlocal):
+                declared.update(node.names)
+        return frozenset(declared)
 
     def are_harmless(self, parts: Iterable[ast.AST], *, but: int = 0, after: int = 0) -> bool:
         """Whether all in ``parts`` lets nobody on, less the calls at line ``but`` and what is not ``after`` a line."""
@@ -311,7 +328,7 @@ class _Scope:
         if name in ("set", "wait"):
             return bool(call.args or call.keywords)  # a gauge's value, and a wait with a limit: not an event's
         if name in _OF_FILES:
-            return names[-2:-1] in (("stdout",), ("stderr",)) or not self.file.opened.isdisjoint(names[-2:-1])
+            return _is_opened_here(call.func) or not _STREAMS.union(self.file.opened).isdisjoint(names[-2:-1])
         return name in _OF_LOCALS and self._is_made_here(names)
 
     @property

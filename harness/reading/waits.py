@@ -199,6 +199,10 @@ def is_cut_short_by_a_stop(kernel_function: str) -> bool:
     return re.search(r"pipe_write|wait_for_space|alloc_send|stream_wait_memory|unix_wait_for_peer|n_tty_write", kernel_function) is not None  # fmt: skip
 
 
+ENDED_BY_A_STOP = frozenset({"semop", "semtimedop", "close"})
+"""Calls that even a stop ends: a semaphore's with an error, and a ``close`` that waits until all is sent before its time."""
+
+
 def is_ended_by_a_signal(kernel_function: str) -> bool:
     """Whether a call that waits in this function of the kernel ends when any signal is handled, and is not gone on with.
 
@@ -218,10 +222,11 @@ OURS = frozenset({*ASKED_BY, OF_A_HUNG_TEST})
 
 _LETS_NOBODY_ON = (
     signal.SIGINT, signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV,
-    32, 33, *OURS,
+    signal.SIGCHLD, 32, 33, *OURS,
 )  # fmt: skip
 """Signals whose handler does not let a program that waits for a signal go on: the interrupt from the keyboard (Python
-handles it in every program, to raise), those of a thread's own mistakes, the two that the C library keeps, and ours."""
+handles it in every program, to raise), those of a thread's own mistakes, the two that the C library keeps, and ours. The
+end of a child is asked for by itself."""
 
 
 TIMER = "timer_create"

@@ -533,6 +533,8 @@ TABLE: dict[str, list[tuple[Case, str, int | None]]] = {
         # It computes, and nothing tells a long piece of work from an endless one.
         (case(REDUCES, WORKS), "UNRESOLVED straggler low", 1),
         (certain(REDUCES, WORKS), "UNRESOLVED straggler low", 1),
+        # It wakes, asks, and sleeps anew: for a file that the other rank would write.
+        (certain(REDUCES, replace(SLEEPS, wakes=True)), "UNRESOLVED timed-wait low", 1),
         (certain(IN_BARRIER, LOOPS), "UNRESOLVED straggler low", 1),
         (certain(REDUCES, REDUCES), "UNRESOLVED undecided low", ANY),
         # Its GPU may be at work, and the others wait for it.

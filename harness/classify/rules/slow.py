@@ -229,6 +229,8 @@ def _sleeper(case: Case, views: Sequence[RankView]) -> Verdict | None:
     view, one = absent[0], absent[0].standing
     if one is None or one.thread is None or not any(chance.ender is Ender.TIMER for chance in one.chances):
         return None
+    if one.ticks:
+        return None  # it wakes, asks for something, and sleeps anew: nobody knows whether that comes
     return conclude(
         view.case,
         Kind.SLOW,

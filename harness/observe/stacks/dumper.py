@@ -21,8 +21,16 @@ from typing import TYPE_CHECKING
 
 import harness
 from harness.core.evidence import SourceFailure, StackSample
+from harness.observe.ends import TRANSFERS, has_a_limit
 from harness.observe.proc import BLOCKS_DUMPERS, Proc
-from harness.reading.waits import SIGNAL_CALLS, has_an_alarm, hears_of_children, is_cut_short_by_a_stop, may_be_let_on
+from harness.reading.waits import (
+    ENDED_BY_A_STOP,
+    SIGNAL_CALLS,
+    has_an_alarm,
+    hears_of_children,
+    is_cut_short_by_a_stop,
+    may_be_let_on,
+)
 
 if TYPE_CHECKING:
     from harness.core.evidence import ThreadStack
@@ -141,6 +149,8 @@ def unstoppable(pid: int, *, proc: Proc) -> str:
         return f"no native frames: a thread is in state {min(blocked)}, and stopping it would fail or hang"
     if half_done := in_a_write(pid, proc=proc):
         return f"no native frames: {half_done}"
+    if cut_off := cut_off_by_a_stop(pid, proc=proc):
+        return f"no native frames: {cut_off}"
     if loses_a_signal(pid, proc=proc):
         return "no native frames: a thread waits for a signal, which another would get while this one is stopped"
     tracer = proc.tracer(pid)
@@ -157,11 +167,21 @@ def loses_a_signal(pid: int, *, proc: Proc) -> bool:
     if len(proc.states(pid)) < 2:
         return False
     handled = proc.signal_mask(pid, "SigCgt")
-    if SIGNAL_CALLS.intersection(proc.calls(pid)) and may_be_let_on(handled):
+    if SIGNAL_CALLS.intersection(proc.calls(pid)) and (may_be_let_on(handled) or hears_of_children(handled)):
         return True
     return has_an_alarm(handled) or (
         hears_of_children(handled) and bool(proc.children(pid)) and proc.waits_for_a_lock(pid)
     )
+
+
+def cut_off_by_a_stop(pid: int, *, proc: Proc) -> str:
+    """That a stop would end the call of a thread of ``pid``, or begin the time limit of one anew; else empty."""
+    for call in proc.blocked(pid):
+        if call.name in ENDED_BY_A_STOP:
+            return f"a thread is in {call.name}, which a stop would end"
+        if call.name in TRANSFERS and (proc.is_terminal(pid, call.arguments[0]) or has_a_limit(pid, call.arguments[0])):
+            return f"a thread is in {call.name} with a time limit, which a stop would begin anew"
+    return ""
 
 
 def in_a_write(pid: int, *, proc: Proc) -> str:

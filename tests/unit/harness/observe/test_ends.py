@@ -118,7 +118,6 @@ def test_a_listener_at_the_same_port_of_another_machine_is_no_listener_here():
         ("faulthandler.enable(); faulthandler.register(60); faulthandler.register(61)", False),
         ("signal.signal(signal.SIGUSR1, print)", True),
         ("signal.signal(signal.SIGTERM, print)", True),
-        ("signal.signal(signal.SIGCHLD, print)", True),
     ],
 )
 def test_a_wait_for_any_signal_is_ended_by_nobody_where_no_handler_lets_the_program_go_on(handles, outside):
@@ -129,6 +128,17 @@ def test_a_wait_for_any_signal_is_ended_by_nobody_where_no_handler_lets_the_prog
         end = Ends({child.pid: ME}).of(child.pid, Call("pause", (0,) * 6, timed=False))
         child.kill()
     assert (end.holders, end.outside) == ((), outside)
+
+
+def test_of_a_wait_for_the_end_of_a_child_the_children_are_asked():
+    """A loader's handler of SIGCHLD lets its process on when a worker has ended, and nobody else does."""
+    program = "import signal\nsignal.signal(signal.SIGCHLD, print)\nprint(flush=True)\nsignal.pause()"
+    with subprocess.Popen([sys.executable, "-S", "-c", program], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        end = Ends({child.pid: ME, 4: child.pid}).of(child.pid, Call("pause", (0,) * 6, timed=False))
+        child.kill()
+    assert (end.holders, end.outside) == ((4,), False)
 
 
 def test_what_comes_through_a_named_pipe_whose_both_ends_the_reader_keeps_open_may_come_from_outside(tmp_path):

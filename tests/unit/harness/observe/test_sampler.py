@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fake_clock import FakeClock
+from harness.core.evidence import Frame, StackSample, ThreadStack
 from harness.observe.census import Census
 from harness.observe.sampler import ANY_ANSWER_S, Native, Sampler
 from harness.observe.stacks.faulthandler import Faulthandler, Inside
@@ -43,6 +44,36 @@ def test_threads_keep_pythons_names_in_samples_with_native_frames(tmp_path):
         sampler.dump(native)
     names = [[thread.name for thread in sample.threads] for sample in sampler.stacks if sample.native]
     assert names == [["MainThread", "pt_autograd_0"]]
+
+
+class Busy(ScriptedView):
+    """A process whose main thread sleeps; another wakes at every look, ``main`` says whether that one does, too."""
+
+    main = False
+
+    def look(self, pid, **how):
+        look = super().look(pid, **how)
+        self.turns = getattr(self, "turns", 0) + 1
+        first = look.threads[0]
+        first = replace(first, voluntary_switches=self.turns) if self.main else first
+        other = replace(look.threads[0], tid=pid + 1, voluntary_switches=self.turns, timed=True)
+        return replace(look, threads=(first, other))
+
+
+@pytest.mark.parametrize(
+    ("looks_on", "main", "idle"), [(True, False, True), (False, False, False), (True, True, False)]
+)
+def test_what_is_printed_while_only_onlookers_ran_is_theirs(looks_on, main, idle, tmp_path):
+    sampler = sampler_of(tmp_path=tmp_path)
+    sampler._view = Busy()
+    assert not sampler.only_onlookers_ran()  # nobody has looked yet
+    sampler.look()
+    frame = Frame(function="beat", file="/src/train.py", line=3)
+    threads = (ThreadStack(tid=8, name="beat", frames=(frame,)),)
+    sample = StackSample(id="s", source="py-spy", native=False, t_s=0.0, rank=0, pid=7, threads=threads)
+    sampler.stacks.append(replace(sample, onlookers=(8,) if looks_on else ()))
+    sampler._view.main = main
+    assert sampler.only_onlookers_ran() is idle
 
 
 class Answers(Faulthandler):

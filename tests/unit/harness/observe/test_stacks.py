@@ -427,6 +427,35 @@ def test_a_thread_that_waits_for_a_signal_is_not_stopped_where_another_would_get
     assert (why == "") == stopped, why
 
 
+@pytest.mark.parametrize(
+    ("waits", "why"),
+    [
+        ("ours.recv(1)", ""),
+        (
+            "ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack('ll', 30, 0)); ours.recv(1)",
+            "begin anew",
+        ),
+        ("os.read(os.openpty()[1], 1)", "begin anew"),
+        (
+            "c = ctypes.CDLL(None); take = ctypes.create_string_buffer(struct.pack('HhH', 0, -1, 0)); "
+            "c.semop(c.semget(0, 1, 0o600), take, 1)",
+            "would end",
+        ),
+    ],
+    ids=["a socket", "a socket with a limit", "a terminal", "a semaphore"],
+)
+def test_a_call_that_a_stop_would_end_or_begin_anew_is_let_be(waits, why):
+    program = f"import ctypes, os, socket, struct\nours, theirs = socket.socketpair()\nprint(flush=True)\n{waits}"
+    with subprocess.Popen([sys.executable, "-S", "-c", program], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        while Proc().states(child.pid)[0] != "S" or not Proc().calls(child.pid):
+            WallClock().sleep(0.01)
+        reason = dumper.unstoppable(child.pid, proc=Proc())
+        child.kill()
+    assert why in reason if why else not reason, reason
+
+
 def test_faulthandler_never_signals_a_process_that_would_die_of_it(child, tmp_path):
     failure = sample(Faulthandler(), child, tmp_path)
     assert "no handler for SIGUSR" in failure.reason

@@ -65,6 +65,12 @@ class Monitor(threading.Thread):
             self.say()
             self.stop.wait(1.0)
 """
+TOUCH = """
+def beside():
+    while True:
+        os.utime("beat") if os.path.exists("beat") else open("beat", "w").close()
+        time.sleep(1)
+"""
 SNAPSHOT = """
 def beside():
     while True:
@@ -77,8 +83,22 @@ def beside():
 
 @pytest.mark.parametrize(
     ("body", "at"),
-    [(METRICS, "stop.wait"), (ALIVE, "sleep"), (MEMORY, "sleep"), (IN_PARTS, "self.stop.wait"), (SNAPSHOT, "sleep")],
-    ids=["writes metrics", "says that it lives", "asks for the memory", "in methods", "takes a lock and gives it back"],
+    [
+        (METRICS, "stop.wait"),
+        (ALIVE, "sleep"),
+        (MEMORY, "sleep"),
+        (IN_PARTS, "self.stop.wait"),
+        (SNAPSHOT, "sleep"),
+        (TOUCH, "sleep"),
+    ],
+    ids=[
+        "writes metrics",
+        "says that it lives",
+        "asks for the memory",
+        "in methods",
+        "takes a lock and gives it back",
+        "touches a file",
+    ],
 )
 def test_what_only_writes_and_asks_looks_on(body, at):
     assert looks_on(*threads(body, at=at)) is True
