@@ -8,7 +8,6 @@ import contextlib
 import json
 import math
 import os
-import queue
 import random
 import shutil
 import signal
@@ -16,23 +15,31 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
 from bench.strangers.cases import FIRST_OF_RELEASE, Case, draw, packages
 from bench.strangers.own import end_those_in
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 WALL_S = 150.0
 """A case that takes longer is undecided: it is interrupted as a user would."""
 
 ENDING_S = 20.0
 """How long a case that was interrupted may take to end, in a run that has so many minutes."""
+
+SHARED_BY = 2
+"""Cases that share the cards of one job."""
 
 LATE_S = 60.0
 """A hang that is told later than this was told late."""
@@ -83,7 +90,11 @@ def main() -> int:
         "ranks, each on a GPU with NCCL",
     )
     parser.add_argument(
-        "--cards", type=int, default=0, help="GPUs of this machine: each case gets its own (default: they share them)"
+        "--cards",
+        type=int,
+        default=0,
+        help="GPUs of this machine: two cases share as many as one needs, and a kernel without end has its own "
+        "(default: all share them all)",
     )
     parser.add_argument(
         "--wall", type=float, default=WALL_S, help="seconds after which a case is interrupted (default: 150)"
@@ -140,22 +151,21 @@ def run_all(
 
     After each, all results so far are written to ``keep``; Ctrl-C ends what runs and gives what there is. After
     ``last_s``, by the monotonic clock, no case begins; of those the result is missing. With ``only_evidence`` the
-    folders of right cases are removed. Of so many ``cards`` each case gets its own, as a job has them.
+    folders of right cases are removed. Of so many ``cards`` no more than two cases share one.
     """
     results: list[Result] = []
-    free = own_cards(cards, each=max(case.gpus for case in cases)) if cards else None
+    machine = Cards(cards, each=max(case.gpus for case in cases)) if cards else None
     run = run_plain if plain else partial(run_case, wall_s=wall_s, suspend=suspend)
 
     def in_time(case: Case) -> Result | None:
         if time.monotonic() > last_s:
             return None
         own = folder / f"{case.seed}-{case.number}"
-        if free is None:
+        if machine is None:
             result = run(case, own, python)
         else:
-            visible = free.get()
-            result = run(case, own, python, visible=visible)
-            free.put(visible)
+            with machine.taken(alone=case.trouble.gpu) as visible:
+                result = run(case, own, python, visible=visible)
         if only_evidence and result.score == "right":
             shutil.rmtree(own, ignore_errors=True)
         return result
@@ -181,12 +191,31 @@ def run_all(
     return results
 
 
-def own_cards(cards: int, *, each: int) -> queue.Queue[str]:
-    """So many GPUs as sets of ``each``, in the words of CUDA_VISIBLE_DEVICES: a case takes one, and gives it back."""
-    free: queue.Queue[str] = queue.Queue()
-    for first in range(0, cards - each + 1, each):
-        free.put(",".join(str(card) for card in range(first, first + each)))
-    return free
+class Cards:
+    """The GPUs of a machine in sets of ``each``, as many as a job needs. Two cases share a set.
+
+    What is told by a card's figures alone has a set for itself: those of a card that others use convict nobody.
+    """
+
+    def __init__(self, cards: int, *, each: int) -> None:
+        firsts = range(0, cards - each + 1, each)
+        self._free = {",".join(str(first + card) for card in range(each)): SHARED_BY for first in firsts}
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def taken(self, *, alone: bool) -> Iterator[str]:
+        """The cards of a case, in the words of CUDA_VISIBLE_DEVICES; waits until there are some."""
+        places = SHARED_BY if alone else 1
+        with self._changed:
+            self._changed.wait_for(lambda: max(self._free.values()) >= places)
+            mine = max(self._free, key=lambda cards: self._free[cards])
+            self._free[mine] -= places
+        try:
+            yield mine
+        finally:
+            with self._changed:
+                self._free[mine] += places
+                self._changed.notify_all()
 
 
 def run_case(

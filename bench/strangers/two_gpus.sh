@@ -7,7 +7,7 @@
 # power that of one. What could not end in time is not begun; both say how many were. Wheels: see offline.sh.
 # RESULTS_FOLDER gets tables and JSON, and two archives of the folders of everything that was not right: their smallest
 # files, 40 MB before they are packed; every 20 s, so that a lost machine loses little.
-# CARDS=4 gives each case two cards of its own of so many.
+# CARDS=4: no more than two cases share two cards of so many, and a kernel without end has two for itself.
 # GPUS=0 tries the same on a CPU with gloo: does all of this run?
 set -u
 began=$SECONDS

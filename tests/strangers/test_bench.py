@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 
@@ -73,17 +74,16 @@ def test_only_the_folders_of_what_was_not_right_are_kept(runs, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"3-1", "3-3"}
 
 
-def test_each_case_has_the_cards_of_one_job_and_gives_them_back(monkeypatch, tmp_path):
-    visible = []
-
-    def run(case, folder, python, **given):
-        visible.append(given["visible"])
-        return bench.Result(case=case, kind="", cause="", score="right", told_s=None, because="")
-
-    monkeypatch.setattr(bench, "run_case", run)
-    cases = [replace(case, gpus=2) for case in draw(3, 3)]
-    bench.run_all(cases, folder=tmp_path, python="", jobs=1, keep=None, cards=4)
-    assert visible == ["0,1", "2,3", "0,1"]
+def test_two_cases_share_the_cards_of_one_job_and_what_needs_their_figures_has_its_own():
+    cards = bench.Cards(4, each=2)
+    with cards.taken(alone=True) as own, cards.taken(alone=False) as one, cards.taken(alone=False) as other:
+        assert (own, one, other) == ("0,1", "2,3", "2,3")
+        late = []
+        waits = threading.Thread(target=lambda: late.append(cards.taken(alone=False).__enter__()))
+        waits.start()
+        assert late == []
+    waits.join(5.0)
+    assert late == ["0,1"]
 
 
 def test_no_case_begins_when_it_is_too_late(runs, tmp_path):
