@@ -32,7 +32,7 @@ from harness.search.hearing import Hearing
 from harness.search.oracle import Oracle, not_followed
 from harness.search.own_command import once_more, own_commands
 from harness.search.scaling import fits_along, scaling_of
-from harness.search.strategies import conclude, ready, strategy_of
+from harness.search.strategies import strategy_of
 from harness.search.tables import Facts, axis_fits, cell_results, failure_tables
 from harness.store.run_store import read_evidence
 
@@ -156,7 +156,7 @@ class Campaign:
             fits=axis_fits(space, counted),
             gpu_seconds=self._gpu_seconds(),
         )
-        answer = conclude(self.search, answer)
+        answer = self.search.conclude(answer)
         if self.spec.task is Task.CELLS:
             return answer
         if answer.boundary is not None:
@@ -258,13 +258,13 @@ class Campaign:
     def _requests(self) -> tuple[CellRequest, ...]:
         if self._spent() or self.surprise:
             return ()
-        return ready(self.search, most=LOOK_AHEAD) or self._afterwards()
+        return self.search.ready(LOOK_AHEAD) or self._afterwards()
 
     def _afterwards(self) -> tuple[CellRequest, ...]:
         """What is run when the search is over, one at a time: controls, and a minimal command line once more."""
         if self.lanes.busy or self.search.ask() is not None:
             return ()
-        answer, records, request = conclude(self.search, CampaignAnswer()), self.store.records(), None
+        answer, records, request = self.search.conclude(CampaignAnswer()), self.store.records(), None
         if answer.boundary is not None:
             request = next_control(self.spec, answer.boundary, records)
         if self.matrix.command and request is None:

@@ -12,7 +12,7 @@ from harness.core.record import TrialRecord
 from harness.core.trial import control_of
 from harness.search.hearing import Hearing
 from harness.search.own_command import AGAIN
-from harness.search.strategies import ready, strategy_of
+from harness.search.strategies import strategy_of
 from harness.store.history import History, read_lines
 
 if TYPE_CHECKING:
@@ -117,5 +117,5 @@ def _step(line: int, data: dict[str, Any], search: Search) -> ReplayedDecision:
         cell=from_json(Point, data["cell"]),
         role=str(data["role"]),
         reason=str(data["reason"]),
-        now=ready(search, most=AT_ONCE),
+        now=search.ready(AT_ONCE),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.core.ports import CellRequest
@@ -9,6 +10,7 @@ from harness.search.threshold import ThresholdSearch
 
 if TYPE_CHECKING:
     from harness.core.boundary import Boundary, PlanEstimate
+    from harness.core.campaign import CampaignAnswer
     from harness.core.point import Axis, Point
     from harness.core.spec import Effort
     from harness.core.verdict import Answer
@@ -29,9 +31,9 @@ class Along:
 
     def ask(self) -> CellRequest | None:
         """The next question, or None when the search is over."""
-        return next(iter(self.ask_many(1)), None)
+        return next(iter(self.ready(1)), None)
 
-    def ask_many(self, most: int) -> tuple[CellRequest, ...]:
+    def ready(self, most: int) -> tuple[CellRequest, ...]:
         """Questions that do not depend on each other's answers, at most ``most``."""
         return tuple(
             CellRequest(
@@ -44,7 +46,7 @@ class Along:
         )
 
     def tell(self, *, cell: Point, answer: Answer, seconds: float, slow: bool = False, soft: bool = False) -> None:
-        """The answer for one trial; of a cell off this line it is ignored."""
+        """The answer for one trial, ``slow`` or cut off by a ``soft`` limit; of a cell off this line it is ignored."""
         if self.covers(cell):
             self.search.tell(value=cell.get(self.axis.name), answer=answer, seconds=seconds, slow=slow, soft=soft)
 
@@ -60,3 +62,8 @@ class Along:
     def result(self) -> Boundary:
         """What is known so far; final once ``ask`` returns None."""
         return self.search.result()
+
+    def conclude(self, answer: CampaignAnswer) -> CampaignAnswer:
+        """``answer`` with the boundary, and its sentence for both."""
+        boundary = self.result()
+        return replace(answer, boundary=boundary, because=boundary.because)

@@ -21,6 +21,7 @@ from harness.search.suspects import suspects
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
+    from harness.core.campaign import CampaignAnswer
     from harness.core.cause import Cause, Need
     from harness.core.point import Point, Value
     from harness.core.ports import CellRequest
@@ -69,6 +70,11 @@ class Explore(Script):
         return PlanEstimate(
             trials=len(rows), hangs=0, seconds_low=low, seconds_high=high, text=text, is_measured=self.is_measured
         )
+
+    def conclude(self, answer: CampaignAnswer) -> CampaignAnswer:
+        """``answer`` with the causes, and one sentence for both."""
+        explored = self.result()
+        return replace(answer, explored=explored, because=explored.because)
 
     def result(self) -> Explored:
         """What is known so far; final once ``ask`` returns None."""

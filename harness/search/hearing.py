@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from harness.core.campaign import Override
 from harness.core.verdict import Kind
-from harness.search.strategies import tell
 
 if TYPE_CHECKING:
     from harness.core.point import Point
@@ -38,5 +37,7 @@ class Hearing:
         if 0 < self._spoiled[cell] <= self.infra_retries:
             return False
         self._spoiled[cell] = 0
-        tell(self.search, fact)
+        slow = fact.verdict.kind is Kind.SLOW or fact.verdict.cause == "limit-too-short"
+        seconds = fact.outcome.duration_s
+        self.search.tell(cell=cell, answer=fact.answer, seconds=seconds, slow=slow, soft=fact.is_cut)
         return True

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import PlanEstimate
+from harness.core.campaign import CellStatus
 from harness.core.cause import CellCount
 from harness.core.ports import CellRequest
 from harness.core.verdict import Answer
@@ -13,6 +17,7 @@ from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S, NOT_MEASURED
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from harness.core.campaign import CampaignAnswer
     from harness.core.point import Point
 
 
@@ -31,8 +36,8 @@ class Listed:
         self._pass_s: list[float] = []
         self._fail_s: list[float] = []
 
-    def ready(self) -> Iterator[CellRequest]:
-        """Every question that is still open, in order; all may be asked at once."""
+    def _open(self) -> Iterator[CellRequest]:
+        """Every question that is still open, in order."""
         for number in range(self.passes):
             for cell in self.cells:
                 answers = self._answers[cell]
@@ -41,12 +46,16 @@ class Listed:
 
     def ask(self) -> CellRequest | None:
         """The next question, or None when every cell was run."""
-        return next(self.ready(), None)
+        return next(self._open(), None)
 
-    def tell(self, *, cell: Point, answer: Answer, seconds: float, soft: bool = False) -> None:
+    def ready(self, most: int) -> tuple[CellRequest, ...]:
+        """The first ``most`` open questions: no cell of a list rests on another's answer."""
+        return tuple(islice(self._open(), most))
+
+    def tell(self, *, cell: Point, answer: Answer, seconds: float, slow: bool = False, soft: bool = False) -> None:
         """The answer for one trial of ``cell``; of a cell that is not in the list it is ignored.
 
-        No trial of a list has a soft limit.
+        No trial of a list has a soft limit, and a slow one is what its answer says.
         """
         if cell in self._answers:
             self._answers[cell].append(answer)
@@ -54,7 +63,7 @@ class Listed:
 
     def estimate(self) -> PlanEstimate:
         """What is left if all pass, and if all fail."""
-        remaining = sum(1 for _ in self.ready())
+        remaining = sum(1 for _ in self._open())
         low, high = remaining * _mean(self._pass_s, FIRST_PASS_S), remaining * _mean(self._fail_s, FIRST_FAIL_S)
         text, is_measured = f"{_count(remaining, 'trial')} of {_count(len(self.cells), 'cell')}", bool(self._pass_s)
         text += f", {low:.0f} s if the rest pass" if is_measured else f"; {NOT_MEASURED}"
@@ -62,6 +71,13 @@ class Listed:
         return PlanEstimate(
             trials=remaining, hangs=0, seconds_low=low, seconds_high=max(low, high), text=text, is_measured=is_measured
         )
+
+    def conclude(self, answer: CampaignAnswer) -> CampaignAnswer:
+        """``answer`` with how many cells came out in which way."""
+        counts = Counter(result.met for result in answer.cells)
+        parts = [f"{counts[status]} {status}" for status in CellStatus if counts[status]]
+        because = f"{len(answer.cells)} cells: {', '.join(parts)}" if parts else "no cell was selected"
+        return replace(answer, because=because)
 
     def result(self) -> tuple[CellCount, ...]:
         """What was seen of each cell."""

@@ -29,7 +29,7 @@ from harness.core.cause import CellCount, Freedom, Minimised, MinimiseFinding, N
 from harness.core.errors import SpecError
 from harness.core.point import AxisType
 from harness.core.ports import CellRequest
-from harness.search.blame import conclude
+from harness.search.blame import conclude as sentence_of
 from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S
 from harness.search.explain import ask_each, freedom, other_cells
 from harness.search.forecast import forecast
@@ -40,6 +40,7 @@ from harness.search.split import next_probe
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from harness.core.campaign import CampaignAnswer
     from harness.core.point import Point
     from harness.core.space import Space
     from harness.core.spec import Effort
@@ -102,7 +103,12 @@ class Minimise(Script):
 
     def result(self) -> Minimised:
         """What is known so far; final once ``ask`` returns None."""
-        return conclude(self)
+        return sentence_of(self)
+
+    def conclude(self, answer: CampaignAnswer) -> CampaignAnswer:
+        """``answer`` with the cause, and its sentence for both."""
+        minimised = self.result()
+        return replace(answer, minimised=minimised, because=minimised.because)
 
     def estimate(self) -> PlanEstimate:
         """What is left to spend if one setting, or two together, are the cause and always fail."""

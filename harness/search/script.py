@@ -87,13 +87,15 @@ class Script:
         """The next question, or None when the search is over. Asking twice asks the same."""
         return self._next
 
-    @property
-    def copies(self) -> int:
-        """How often the next question may be asked at once: the passes that a certificate still lacks, else 1."""
-        return self._copies
+    def ready(self, most: int) -> tuple[CellRequest, ...]:
+        """The next question, as often as may be asked at once: for all passes that a certificate lacks, else once."""
+        return () if self._next is None else (self._next,) * min(self._copies, most)
 
-    def tell(self, *, cell: Point, answer: Answer, seconds: float, soft: bool = False) -> None:
-        """The answer for one trial of ``cell`` and what it cost; ``soft``: a soft limit cut it off."""
+    def tell(self, *, cell: Point, answer: Answer, seconds: float, slow: bool = False, soft: bool = False) -> None:
+        """The answer for one trial of ``cell`` and what it cost; ``soft``: a soft limit cut it off.
+
+        That it was ``slow`` says nothing to a search that compares no durations.
+        """
         observation = Observation(cell=cell, answer=answer, seconds=seconds, soft=soft)
         self.observations.append(observation)
         self._learn(observation)
