@@ -56,8 +56,21 @@ def _fine(name: str, strike: str, **more: object) -> Trouble:
 STUCK = "import threading; lock = threading.Lock(); lock.acquire(); lock.acquire()"
 """A program that never ends by itself."""
 
+BESIDE = """
+def beside():
+    while True:
+        with open(os.path.join(HERE, f"metrics{RANK}"), "a") as file:
+            file.write(f"{time.time()}\\n")
+        time.sleep(1)
+threading.Thread(target=beside, daemon=True).start()
+"""
+"""A thread as beside nearly every training: it only writes that it lives."""
+
 # After two ranks parted, ``dist`` is the host's own.
 _HANGS = (
+    _hang("lock-beside-metrics", f"{BESIDE}lock = threading.Lock()\nlock.acquire()\nlock.acquire()"),
+    _hang("queue-beside-metrics", f"{BESIDE}import queue\nqueue.Queue().get()"),
+    _hang("pipe-beside-metrics", f"{BESIDE}reads, writes = os.pipe()\nos.read(reads, 1)"),
     _hang("lock-twice", "lock = threading.Lock()\nlock.acquire()\nlock.acquire()"),
     _hang(
         "lock-order",
@@ -338,6 +351,34 @@ client.recv(1)
     _fine(
         "join-then-kill",
         f"import multiprocessing\np = multiprocessing.get_context('fork').Process(target=exec, args=({STUCK!r},))\np.start()\np.join(20)\np.kill()\np.join()",
+    ),
+    _fine(
+        "join-by-seconds",
+        f"import multiprocessing\np = multiprocessing.get_context('fork').Process(target=exec, args=({STUCK!r},))\np.start()\nfor _ in range(20):\n    p.join(1)\np.kill()\np.join()",
+    ),
+    _fine(
+        "sibling-kills-by-seconds",
+        """
+import subprocess
+stuck = subprocess.Popen([sys.executable, "-c", STUCK])
+code = "import os, sys, time\\nfor _ in range(20): time.sleep(1)\\nos.kill(int(sys.argv[1]), 9)"
+other = subprocess.Popen([sys.executable, "-c", code, str(stuck.pid)])
+stuck.wait()
+other.wait()
+""".replace("STUCK", repr(STUCK)),
+    ),
+    _fine(
+        "watchdog-gives-the-lock-back",
+        """
+lock = threading.Lock()
+lock.acquire()
+def watch():
+    for _ in range(20):
+        time.sleep(1)
+    lock.release()
+threading.Thread(target=watch, daemon=True).start()
+lock.acquire()
+""",
     ),
     _fine(
         "run-with-a-limit",
