@@ -321,6 +321,7 @@ class _Relations:
     def _by_the_store(self, one: Standing) -> tuple[Chance, ...]:
         """Who may set a key that ``one`` waits for beside the ranks, and whether it gives up soon."""
         no_rank = frozenset(self._job.stand) - self._launchers - frozenset(self._job.ranks.values())
+        no_rank = frozenset(pid for pid in no_rank if not _is_service(self._job.stand[pid]))
         chances: tuple[Chance, ...] = ()
         if no_rank:
             chances += (Chance(how="a process that is no rank may set the key", who=no_rank, any_thread=True),)
@@ -353,6 +354,15 @@ class _Relations:
         """
         here = [self._job.stand[pid] for pid in self._job.ranks.values()]
         return len(here) == self._world and len(self._nodes) < 2 and all(map(_sleeps_alone, here))
+
+
+def _is_service(one: Standing) -> bool:
+    """Whether a process runs nothing but a service of multiprocessing, which knows nothing of the program."""
+    frames = python_frames(one.thread) if one.thread is not None else ()
+    return bool(frames) and frames[0].file.endswith(_SERVICES)
+
+
+_SERVICES = ("/multiprocessing/resource_tracker.py", "/multiprocessing/forkserver.py")
 
 
 def _sleeps_alone(one: Standing) -> bool:

@@ -942,6 +942,15 @@ def test_a_process_that_is_no_rank_may_set_the_key():
     assert classify(with_a_helper(seen, parent=100, wchan="pipe_read", holders=(100,), outside=False)).kind is Kind.HANG
 
 
+@pytest.mark.parametrize(("file", "kind"), [("resource_tracker", Kind.HANG), ("evaluate", Kind.UNRESOLVED)])
+def test_a_service_of_multiprocessing_sets_no_key(file, kind):
+    """Whoever waits for a rank gives its tracker of shared memory something to do, now or later."""
+    seen = certain(Seen(frames=IN_STORE), REDUCES)
+    frames = (python("main", f"/usr/lib/python3.11/multiprocessing/{file}.py", 239),)
+    waits = {"wchan": "pipe_read", "call": "pipe-read", "timed": False, "holders": (), "outside": True}
+    assert classify(with_a_helper(seen, parent=100, frames=frames, **waits)).kind is kind
+
+
 def with_a_waiting_thread(seen: Case, rank: int, frames: tuple[Frame, ...]) -> Case:
     """The same, in which a second thread of one rank waits in these frames."""
     thread = ThreadStack(tid=800 + rank, name="saver", frames=frames, owns_gil=False)

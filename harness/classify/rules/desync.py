@@ -235,7 +235,8 @@ def _fault(groups: Sequence[Sequence[RankView]]) -> tuple[list[RankView], str]:
     behind = [view for view in (*most, *odd) if view.marks < furthest]
     if not behind:
         return [], ""
-    return ahead, f"never came to the call that {who(behind)} wait{'s' if len(behind) == 1 else ''} in and is past it"
+    wait = "waits" if len(behind) == 1 else "wait"
+    return ahead, f"is further on and does not make the call that {who(behind)} {wait} in"
 
 
 def _past_gradients(groups: Sequence[Sequence[RankView]]) -> list[RankView]:
