@@ -5,7 +5,7 @@ Shape letters: B batch, T queries, S keys, H query heads, G key/value heads, D a
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -81,7 +81,7 @@ def nsa_attention(
         InputError: shapes, types, devices or boundaries that do not fit.
         KernelUnavailable: a kernel asked for by name cannot run here.
     """
-    layout = BlockLayout(l=l, d=d, l_slc=l_slc, n=n, w=w)
+    layout = _layout(l, d, l_slc, n, w)
     check_heads(q_BTHD, k_BSGD, v_BSGE)
     (B, T, H, D), S, (G, E) = q_BTHD.shape, k_BSGD.shape[1], v_BSGE.shape[2:]
     if T > S or (cu_seqlens is not None and T != S):
@@ -132,16 +132,24 @@ def _attended(
     v_win: Tensor | None = None,
 ) -> Tensor:
     """What ``nsa_attention`` gives, of input that was checked."""
-    mean, cu_seqlens = MeanPhi(), where["cu_seqlens"]
+    cu_seqlens = where["cu_seqlens"]
     keys = Keys(
-        kc_BCGD=mean(k, layout, cu_seqlens) if k_cmp is None else k_cmp,
-        vc_BCGE=mean(v, layout, cu_seqlens) if v_cmp is None else v_cmp,
+        kc_BCGD=_MEAN(k, layout, cu_seqlens) if k_cmp is None else k_cmp,
+        vc_BCGE=_MEAN(v, layout, cu_seqlens) if v_cmp is None else v_cmp,
         k_slc=k,
         v_slc=v,
         k_win=k if k_win is None else k_win,
         v_win=v if v_win is None else v_win,
     )
     return gated_output(kernels, layout, q, keys, gate, where)
+
+
+_MEAN = MeanPhi()
+
+
+@lru_cache(maxsize=256)
+def _layout(l: int, d: int, l_slc: int, n: int, w: int) -> BlockLayout:  # noqa: E741 - the paper's letter
+    return BlockLayout(l=l, d=d, l_slc=l_slc, n=n, w=w)
 
 
 _PREPARED: list[dict[str, KernelOnCall]] = []
@@ -167,7 +175,7 @@ def _number(
             n_kv_groups=G,
             d_k=D,
             d_v=E,
-            layout=BlockLayout(l=l, d=d, l_slc=l_slc, n=n, w=w),
+            layout=_layout(l, d, l_slc, n, w),
         )
         resolved = resolve_all(KernelConfig(**dict(asked)), site)
         _PREPARED.append({op: KernelOnCall(resolution) for op, resolution in resolved.items()})

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 NAMESPACE = "nsa"
+EVERYWHERE = "CompositeExplicitAutograd"
+"""The dispatch key of a function for every device."""
 _LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
 
 
@@ -35,13 +37,20 @@ def operator(name: str, *, schema: str | None = None) -> Callable[[Callable[...,
 
     def register(compute: Callable[..., Any]) -> Operator:
         known = schema or torch.library.infer_schema(compute, mutates_args=())
-        return Operator(name.removeprefix(f"{NAMESPACE}::"), known, {"CompositeExplicitAutograd": compute})
+        return Operator(name.removeprefix(f"{NAMESPACE}::"), known, {EVERYWHERE: compute})
 
     return register
 
 
 class Operator:
-    """``nsa::name``, which writes to none of its arguments and returns no view of one; called as it is."""
+    """``nsa::name``, which writes to none of its arguments and returns no view of one; called as it is.
+
+    Attributes:
+        name: without the namespace.
+        overload: what torch made of it.
+        within: its function for every device, for use within other operators: there is neither a gradient nor autocast
+            to see to there, and on its way through torch a call takes as long as a launch. None without one.
+    """
 
     def __init__(self, name: str, schema: str, run: Mapping[str, Callable[..., Any]]) -> None:
         """Register it.
@@ -49,13 +58,13 @@ class Operator:
         Args:
             name: without the namespace.
             schema: as torch writes it, without the name and without defaults: ``"(Tensor x, int n) -> Tensor"``.
-            run: implementation by dispatch key: "CPU", "CUDA", or "CompositeExplicitAutograd" for every device. Its
-                first argument is a tensor.
+            run: implementation by dispatch key: "CPU", "CUDA", or ``EVERYWHERE``. Its first argument is a tensor.
         """
         self.name = name
         _LIBRARY.define(name + schema)
         for key, implementation in run.items():
             _LIBRARY.impl(name, outside_autocast(implementation), key)
+        self.within: Any = run.get(EVERYWHERE)
         self.overload: Any = getattr(getattr(torch.ops, NAMESPACE), name).default
 
     def __call__(self, *inputs: Any) -> Any:

@@ -3,37 +3,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import triton
 import triton.language as tl
 
+from nsa.kernels.prepared import Prepared, kept, places
 from nsa.kernels.sizes import cdiv, pow2
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Size, Tensor
 
 ROWS = 32  # (batch, token, head) rows per program of the backward
-ELEMENTS = 16384  # that a program of the forward reads
+ELEMENTS = 1024  # that a program of the forward writes: 16 bytes a thread
 
 
 @triton.jit
 def means_kernel(
     x_ptr, y_ptr, C, stride_b, stride_s, stride_g,
-    G: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, L: tl.constexpr, BL: tl.constexpr, STRIDE: tl.constexpr,
-    BC: tl.constexpr, REAL: tl.constexpr,
+    G: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, L: tl.constexpr, STRIDE: tl.constexpr, BC: tl.constexpr,
+    REAL: tl.constexpr,
 ):  # fmt: skip
-    """BC blocks of one head: y = sum of rows c STRIDE to c STRIDE + L - 1, divided by L."""
+    """BC blocks of one head: y = sum of rows c STRIDE to c STRIDE + L - 1, divided by L, first row first.
+
+    Unrolled, so that the rows are on their way together; a row that lies in two of the blocks is in the cache.
+    """
     g, b = tl.program_id(1), tl.program_id(2).to(tl.int64)
     c = tl.program_id(0) * BC + tl.arange(0, BC)
-    i, e = tl.arange(0, BL)[None, :, None], tl.arange(0, BD)
-    row = (c * STRIDE).to(tl.int64)[:, None, None] + i
-    live = (c < C)[:, None]
-    x_ptr += b * stride_b + g * stride_g
-    x = tl.load(x_ptr + row * stride_s + e, mask=live[:, :, None] & (i < L) & (e < D), other=0.0).to(REAL)
-    at = y_ptr + ((b * C + c)[:, None] * G + g) * D + e[None, :]
-    tl.store(at, (tl.sum(x, 1) / L).to(y_ptr.dtype.element_ty), mask=live & (e < D)[None, :])
+    e = tl.arange(0, BD)[None, :]
+    mask = (c < C)[:, None] & (e < D)
+    x_ptr += b * stride_b + g * stride_g + (c * STRIDE).to(tl.int64)[:, None] * stride_s + e
+    total = tl.zeros([BC, BD], REAL)
+    for i in tl.static_range(L):
+        total += tl.load(x_ptr + i * stride_s, mask=mask, other=0.0).to(REAL)
+    at = y_ptr + ((b * C + c)[:, None] * G + g) * D + e
+    tl.store(at, (total / L).to(y_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -63,27 +68,40 @@ def means(x_BSGD: Tensor, length: int, stride: int) -> Tensor:
     C = max(0, (S - length) // stride + 1)
     y = x.new_empty(B, C, G, D)
     if y.numel():
-        many = max(1, ELEMENTS // (pow2(length) * pow2(D)))  # a power of two, as all three are
-        means_kernel[(cdiv(C, many), G, B)](
-            x, y, C, *x.stride()[:3], G=G, D=D, BD=pow2(D), L=length,
-            BL=pow2(length), STRIDE=stride, BC=many, REAL=_real(x), num_warps=8,
-        )  # fmt: skip
+        _means(y.shape, x.stride(), length, stride, places(x))(x, y)
     return y
+
+
+@kept
+def _means(y: Size, x_stride: tuple[int, ...], length: int, stride: int, where: tuple[Any, ...]) -> Prepared:
+    B, C, G, D = y
+    many = max(1, ELEMENTS // pow2(D))
+    return Prepared(
+        means_kernel, (cdiv(C, many), G, B), C, *x_stride[:3],
+        G=G, D=D, BD=pow2(D), L=length, STRIDE=stride, BC=many, REAL=_real(where), num_warps=4,
+    )  # fmt: skip
 
 
 def spread(dy_BCGD: Tensor, length: int, stride: int, n_tokens: int) -> Tensor:
     """Gradient of the rows: every row gets its share of every block that it lies in."""
     dy = dy_BCGD.contiguous()
-    B, C, G, D = dy.shape
+    B, _, G, D = dy.shape
     dx = dy.new_empty(B, n_tokens, G, D)
-    n_rows = B * n_tokens * G
     if dx.numel():
-        spread_kernel[(cdiv(n_rows, ROWS),)](
-            dy, dx, n_rows, n_tokens, C, G=G, D=D, BD=pow2(D), L=length, STRIDE=stride, BM=ROWS,
-            REAL=_real(dy), num_warps=4,
-        )  # fmt: skip
+        _spread(dy.shape, n_tokens, length, stride, places(dy))(dy, dx)
     return dx
 
 
-def _real(x: Tensor) -> tl.dtype:
-    return tl.float64 if x.dtype == torch.float64 else tl.float32
+@kept
+def _spread(dy: Size, n_tokens: int, length: int, stride: int, where: tuple[Any, ...]) -> Prepared:
+    B, C, G, D = dy
+    n_rows = B * n_tokens * G
+    return Prepared(
+        spread_kernel, (cdiv(n_rows, ROWS),), n_rows, n_tokens, C,
+        G=G, D=D, BD=pow2(D), L=length, STRIDE=stride, BM=ROWS, REAL=_real(where), num_warps=4,
+    )  # fmt: skip
+
+
+def _real(where: tuple[Any, ...]) -> tl.dtype:
+    """What sums are taken in, of the tensor whose ``places`` these are."""
+    return tl.float64 if where[1][0] == torch.float64 else tl.float32

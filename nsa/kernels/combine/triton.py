@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import triton
 import triton.language as tl
 
 from nsa.kernels.operators import operator
+from nsa.kernels.prepared import Prepared, kept, places
 from nsa.kernels.sizes import cdiv, pow2
 
 if TYPE_CHECKING:
@@ -68,9 +69,7 @@ def _combine_op(cmp: Tensor, slc: Tensor, win: Tensor, gate: Tensor) -> Tensor:
     o = torch.empty_like(cmp)
     n_rows, width = cmp.numel() // max(1, cmp.shape[-1]), cmp.shape[-1]
     if n_rows:
-        combine_kernel[(cdiv(n_rows, ROWS),)](
-            cmp, slc, win, gate, o, n_rows, E=width, BE=pow2(width), BM=ROWS, num_warps=4
-        )
+        _launch(combine_kernel, n_rows, width, places(cmp, slc, win, gate))(cmp, slc, win, gate, o)
     return o
 
 
@@ -85,11 +84,14 @@ def _combine_backward_op(
     dcmp, dslc, dwin, dgate = (torch.empty_like(x) for x in (cmp, slc, win, gate))
     n_rows, width = cmp.numel() // max(1, cmp.shape[-1]), cmp.shape[-1]
     if n_rows:
-        combine_backward_kernel[(cdiv(n_rows, ROWS),)](
-            cmp, slc, win, gate, do, dcmp, dslc, dwin, dgate, n_rows,
-            E=width, BE=pow2(width), BM=ROWS, num_warps=4,
-        )  # fmt: skip
+        launch = _launch(combine_backward_kernel, n_rows, width, places(cmp, slc, win, gate, do))
+        launch(cmp, slc, win, gate, do, dcmp, dslc, dwin, dgate)
     return dcmp, dslc, dwin, dgate
+
+
+@kept
+def _launch(kernel: Any, n_rows: int, width: int, _: object) -> Prepared:
+    return Prepared(kernel, (cdiv(n_rows, ROWS),), n_rows, E=width, BE=pow2(width), BM=ROWS, num_warps=4)
 
 
 @_combine_op.register_fake

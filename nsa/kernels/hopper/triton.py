@@ -24,15 +24,17 @@ from nsa.kernels.hopper.triton_names import BLOCKS as _BLOCKS
 from nsa.kernels.hopper.triton_names import LOG2E
 from nsa.kernels.hopper.triton_names import WINDOW as _WINDOW
 from nsa.kernels.operators import operator
+from nsa.kernels.prepared import Prepared, kept, places
 from nsa.kernels.sizes import cdiv
-from nsa.kernels.tiled.triton_kernels import sum_parts_kernel
+from nsa.kernels.tiled.triton import sum_parts
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Size, Tensor
     from torch.autograd.function import FunctionCtx
 
     from nsa.kernels.registry import Site
 
+Box = tuple[int, int, int, int]
 WINDOW, BLOCKS = _WINDOW.value, _BLOCKS.value
 WIDTHS = (64, 128)
 """Head widths that are whole boxes of the copy engine, 128 bytes wide, and fit the registers."""
@@ -157,23 +159,38 @@ def run_forward(
     *, kind: int, sizes: tuple[int, int], scale: float, offset: int, added: Sum | None = None,
 ) -> None:  # fmt: skip
     """Launch the forward of one branch into o and lse; none of the tensors is empty."""
-    B, T, H, D = q.shape
-    S, G = k.shape[1:3]
     q = _for_copies(q)
     k, v = quarantined(k, v, is_marked=True)
-    keys, pack = streams(width=D, kind=kind)[0], heads_of_tile(H // G)
-    rows = (1, ROWS // 2 // pack, pack, D)
-    n_tiles = cdiv(T * pack, ROWS)
+    stream = streams(width=q.shape[3], kind=kind)[0]
+    how = (kind, *sizes, scale, offset)
+    where = places(q) if added is None else places(q, added.gate)
+    launch, rows, keys = _forward(q.shape, k.shape, stream, how, added is not None, where)
     out = _boxes(o, rows)
     given = (out, out, out, lse)
     if added is not None:
         given = (_boxes(added.o_cmp, rows), _boxes(added.o_slc, rows), _boxes(added.out, rows), added.gate)
-    triton_forward.forward_kernel[(n_tiles * B * (H // pack),)](
-        _boxes(q, rows), _boxes(k, (1, keys.size, 1, D)), _boxes(v, (1, keys.size, 1, D)), out, lse, *given,
-        n_tiles, T, S, offset, scale * LOG2E.value,
-        H=H, GROUP=H // G, PACK=pack, D=D, BN=keys.size, KIND=kind, P1=sizes[0], P2=sizes[1], STAGES=keys.stages,
-        GATED=added is not None, num_warps=4,
+    launch(_boxes(q, rows), _boxes(k, keys), _boxes(v, keys), out, lse, *given)
+
+
+@kept
+def _forward(
+    q: Size,
+    k: Size,
+    keys: Stream,
+    how: tuple[int, int, int, float, int],
+    is_gated: bool,  # noqa: FBT001
+    _: object,
+) -> tuple[Prepared, Box, Box]:
+    """The launch of the forward, and the boxes of rows and of keys."""
+    (B, T, H, D), (S, G), (kind, p1, p2, scale, offset) = q, k[1:3], how
+    pack = heads_of_tile(H // G)
+    n_tiles = cdiv(T * pack, ROWS)
+    launch = Prepared(
+        triton_forward.forward_kernel, (n_tiles * B * (H // pack),), n_tiles, T, S, offset, scale * LOG2E.value,
+        H=H, GROUP=H // G, PACK=pack, D=D, BN=keys.size, KIND=kind, P1=p1, P2=p2, STAGES=keys.stages,
+        GATED=is_gated, num_warps=4,
     )  # fmt: skip
+    return launch, (1, ROWS // 2 // pack, pack, D), (1, keys.size, 1, D)
 
 
 @operator(
@@ -224,40 +241,73 @@ def run_backward(
     Returns:
         dq, dk and dv.
     """
-    B, T, H, D = q.shape
-    S, G = k.shape[1:3]
     dq = q.new_empty(q.shape) if add_to is None else add_to
     dk, dv = k.new_empty(k.shape), v.new_empty(v.shape)
     q, do = _for_copies(q), _for_copies(do)
     k, v = quarantined(k, v, is_marked=False)
-    _, keys, rows = streams(width=D, kind=kind)
-    pack = heads_of_tile(H // G)
-    same = {"GROUP": H // G, "PACK": pack, "D": D, "KIND": kind, "P1": sizes[0], "P2": sizes[1], "num_warps": 4}
-    box, keys_box = (1, ROWS // 2 // pack, pack, D), (1, keys.size, 1, D)
-    n_tiles = cdiv(T * pack, ROWS)
-    n_starts = 2 if gates is None else 3
-    starts = q.new_empty(n_starts, B * (H // pack) * n_tiles * ROWS, dtype=torch.float32)
+    _, keys, rows = streams(width=q.shape[3], kind=kind)
     gate, dgate, branch = (lse, lse, -1) if gates is None else (gates.gate, gates.dgate, gates.branch)
-    triton_backward.dq_kernel[(n_tiles * B * (H // pack),)](
-        _boxes(q, box), _boxes(do, box), _boxes(o, box), _boxes(k, keys_box), _boxes(v, keys_box), _boxes(dq, box),
-        lse, starts[0], starts[1], gate, dgate, starts[-1], n_tiles, T, S, offset, scale,
-        **same, H=H, BN=keys.size, STAGES=keys.stages, BRANCH=branch, ADDS=add_to is not None,
+    how, where = (kind, *sizes, scale, offset, branch, add_to is not None), places(q, lse, gate)
+    by_rows = _dq(q.shape, k.shape, keys, how, where)
+    starts = q.new_empty(2 if gates is None else 3, by_rows.n_starts, dtype=torch.float32).unbind()
+    box = by_rows.rows
+    by_rows.launch(
+        _boxes(q, box), _boxes(do, box), _boxes(o, box), _boxes(k, by_rows.keys), _boxes(v, by_rows.keys),
+        _boxes(dq, box), lse, starts[0], starts[1], gate, dgate, starts[-1],
     )  # fmt: skip
-    n_rows, n_tiles = n_tiles * ROWS, cdiv(S, ROWS)
-    parts = n_parts(n_programs=n_tiles * B * G, n_steps=cdiv(T * (H // G), rows.size))
-    dk_part, dv_part = (dk, dv) if parts == 1 else (x.new_empty(parts, *x.shape, dtype=torch.float32) for x in (k, v))
-    box, keys_box = (1, rows.size // pack, pack, D), (1, ROWS // 2, 1, D)
-    triton_backward.dkdv_kernel[(n_tiles * B * G, parts)](
-        _boxes(q, box), _boxes(do, box), _boxes(k, keys_box), _boxes(v, keys_box), dk_part, dv_part,
-        starts[0], starts[1], starts[-1], lse if gates is None else gates.least, B * G, T, S, offset, scale,
-        n_rows, k.numel(),
-        **same, G=G, BR=rows.size, STAGES=rows.stages, GATED=gates is not None,
+    by_keys = _dkdv(q.shape, k.shape, rows, how, where)
+    dk_part, dv_part = dk, dv
+    if by_keys.parts > 1:
+        dk_part, dv_part = k.new_empty(2, by_keys.parts, *k.shape, dtype=torch.float32).unbind()
+    box = by_keys.rows
+    by_keys.launch(
+        _boxes(q, box), _boxes(do, box), _boxes(k, by_keys.keys), _boxes(v, by_keys.keys), dk_part, dv_part,
+        starts[0], starts[1], starts[-1], lse if gates is None else gates.least,
     )  # fmt: skip
-    if parts > 1:
-        for part, total in ((dk_part, dk), (dv_part, dv)):
-            n = total.numel()
-            sum_parts_kernel[(cdiv(n, 1024),)](part, total, n, PARTS=parts, BLOCK=1024, num_warps=4)
+    if by_keys.parts > 1:
+        sum_parts(dk_part, dv_part, dk, dv)
     return dq, dk, dv
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pass:
+    """A launch of the backward, its boxes of rows and of keys, and what it is cut into."""
+
+    launch: Prepared
+    rows: Box
+    keys: Box
+    n_starts: int = 0
+    parts: int = 1
+
+
+@kept
+def _dq(q: Size, k: Size, keys: Stream, how: tuple[int, int, int, float, int, int, bool], _: object) -> _Pass:
+    """The pass over rows; ``n_starts`` numbers of each kind does it leave for the other one."""
+    (B, T, H, D), (S, G), (kind, p1, p2, scale, offset, branch, adds) = q, k[1:3], how
+    pack = heads_of_tile(H // G)
+    n_tiles = cdiv(T * pack, ROWS)
+    launch = Prepared(
+        triton_backward.dq_kernel, (n_tiles * B * (H // pack),), n_tiles, T, S, offset, scale,
+        H=H, GROUP=H // G, PACK=pack, D=D, BN=keys.size, KIND=kind, P1=p1, P2=p2, STAGES=keys.stages, BRANCH=branch,
+        ADDS=adds, num_warps=4,
+    )  # fmt: skip
+    rows, n_starts = (1, ROWS // 2 // pack, pack, D), B * (H // pack) * n_tiles * ROWS
+    return _Pass(launch=launch, rows=rows, keys=(1, keys.size, 1, D), n_starts=n_starts)
+
+
+@kept
+def _dkdv(q: Size, k: Size, rows: Stream, how: tuple[int, int, int, float, int, int, bool], _: object) -> _Pass:
+    """The pass over keys."""
+    (B, T, H, D), (S, G), (kind, p1, p2, scale, offset, branch, _) = q, k[1:3], how
+    pack, n_tiles = heads_of_tile(H // G), cdiv(S, ROWS)
+    parts = n_parts(n_programs=n_tiles * B * G, n_steps=cdiv(T * (H // G), rows.size))
+    launch = Prepared(
+        triton_backward.dkdv_kernel, (n_tiles * B * G, parts),
+        B * G, T, S, offset, scale, cdiv(T * pack, ROWS) * ROWS, k.numel(),
+        G=G, GROUP=H // G, PACK=pack, D=D, BR=rows.size, KIND=kind, P1=p1, P2=p2, STAGES=rows.stages,
+        GATED=branch >= 0, num_warps=4,
+    )  # fmt: skip
+    return _Pass(launch=launch, rows=(1, rows.size // pack, pack, D), keys=(1, ROWS // 2, 1, D), parts=parts)
 
 
 def n_parts(*, n_programs: int, n_steps: int) -> int:
@@ -267,15 +317,26 @@ def n_parts(*, n_programs: int, n_steps: int) -> int:
 
 def quarantined(k: Tensor, v: Tensor, *, is_marked: bool) -> tuple[Tensor, Tensor]:
     """Contiguous keys and values, zero where either is not finite; such a key is a row of NaN if ``is_marked``."""
-    B, S, G, D = k.shape
     k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (k, v))
     k_out, v_out = k.new_empty(k.shape), v.new_empty(v.shape)
+    _quarantine(k.shape, k.stride(), v.stride(), is_marked, places(k, v))(k, v, k_out, v_out)
+    return k_out, v_out
+
+
+@kept
+def _quarantine(
+    k: Size,
+    k_stride: tuple[int, ...],
+    v_stride: tuple[int, ...],
+    is_marked: bool,  # noqa: FBT001
+    _: object,
+) -> Prepared:
+    B, S, G, D = k
     n_rows = B * S * G
-    triton_quarantine.quarantine_kernel[(cdiv(n_rows, 32),)](
-        k, v, k_out, v_out, n_rows, S, *k.stride()[:3], *v.stride()[:3],
+    return Prepared(
+        triton_quarantine.quarantine_kernel, (cdiv(n_rows, 32),), n_rows, S, *k_stride[:3], *v_stride[:3],
         D=D, G=G, BM=32, IS_MARKED=is_marked, num_warps=4,
     )  # fmt: skip
-    return k_out, v_out
 
 
 @_forward_op.register_fake

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from nsa.blocks import BlockLayout
 from nsa.kernels.hopper.triton import BLOCKS, HALF_TYPES, WINDOW, Gates, Sum, run_backward, run_forward
 from nsa.kernels.hopper.triton_boxes import for_copies
 from nsa.kernels.operators import operator
-from nsa.kernels.scores.triton import select_blocks
-from nsa.kernels.scores.triton_hopper import select_op
+from nsa.kernels.scores.triton import select_op
+from nsa.kernels.scores.triton_hopper import select_op as select_by_tma
 from nsa.kernels.selected import triton as selected
 from nsa.kernels.selected import triton_hopper as selected_hopper
 
@@ -48,7 +47,6 @@ def _forward_op(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """The gated sum, then what the backward needs: o and lse of cmp, slc and win, the blocks, their inverse or none."""
     _check(q, kc, vc, ks, vs, kw, vw, gate)
-    layout = BlockLayout(l=l, d=d, l_slc=l_slc, n=n, w=w)
     lse_like = q.shape[:3]
     o_cmp, lse_cmp = q.new_empty(q.shape), q.new_empty(lse_like, dtype=torch.float32)
     q = for_copies(q)
@@ -58,14 +56,14 @@ def _forward_op(
         o_cmp.zero_()
         lse_cmp.fill_(-torch.inf)
     if tma_scores:
-        index = select_op(q, kc, lse_cmp, l, d, l_slc, n, scale, 0)
+        index = select_by_tma.within(q, kc, lse_cmp, l, d, l_slc, n, scale, 0)
     else:
-        index = select_blocks(q, kc, lse_cmp, layout, scale=scale, offset=0, cu_seqlens=None)
+        index = select_op.within(q, kc, lse_cmp, l, d, l_slc, n, scale, 0, None)
     csr = index.new_empty(0)
     if tma_slc:
-        o_slc, lse_slc = torch.ops.nsa.selected_attention_hopper(q, ks, vs, index, l_slc, scale, 0)
+        o_slc, lse_slc = selected_hopper.forward_op.within(q, ks, vs, index, l_slc, scale, 0)
     else:
-        o_slc, lse_slc, csr = torch.ops.nsa.selected_attention_triton(q, ks, vs, index, l_slc, scale, 0, None, None)
+        o_slc, lse_slc, csr = selected.forward_op.within(q, ks, vs, index, l_slc, scale, 0, None, None)
     o_win, lse_win, out = q.new_empty(q.shape), q.new_empty(lse_like, dtype=torch.float32), q.new_empty(q.shape)
     added = Sum(o_cmp=o_cmp, o_slc=o_slc, gate=gate.contiguous(), out=out)
     run_forward(q, kw, vw, o_win, lse_win, kind=WINDOW, sizes=(w, 0), scale=scale, offset=0, added=added)
@@ -87,13 +85,13 @@ def _backward_op(
     q, do, gate = for_copies(q.contiguous()), for_copies(do.contiguous()), gate.contiguous()
     dgate, least = torch.empty_like(gate), gate.amin()
     dq = None
-    dkc, dvc = torch.zeros_like(kc), torch.zeros_like(vc)
     if kc.shape[1]:
         of_cmp = Gates(gate=gate, least=least, dgate=dgate, branch=0)
         where = {"kind": BLOCKS, "sizes": (l, d), "scale": scale, "offset": 0, "gates": of_cmp}
         dq, dkc, dvc = run_backward(do, q, kc, vc, o_cmp, lse_cmp, **where)
     else:
         dgate[..., 0] = 0.0
+        dkc, dvc = torch.zeros_like(kc), torch.zeros_like(vc)
     of_win = Gates(gate=gate, least=least, dgate=dgate, branch=2)
     where = {"kind": WINDOW, "sizes": (w, 0), "scale": scale, "offset": 0, "gates": of_win, "add_to": dq}
     dq, dkw, dvw = run_backward(do, q, kw, vw, o_win, lse_win, **where)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
-from nsa.kernels.sizes import pow2
+from nsa.kernels.prepared import Prepared, kept, places
+from nsa.kernels.sizes import cdiv, pow2
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Size, Tensor
 
 TILE = 2048  # pairs (i, i + D/2) per program
 
@@ -65,17 +66,28 @@ def rotate(
     """Contract: ``nsa.kernels.rotary.op.rotate_heads``; any strides of tokens and heads, without a copy."""
     q, k = _heads_whole(q_BTHD), _heads_whole(k_BTGD)
     q_out, k_out = q.new_empty(q.shape), k.new_empty(k.shape)
-    B, T, H, D = q.shape
-    G, block = k.shape[2], pow2(D // 2)
-    rows, n_q, n_k = max(1, TILE // block), B * T * H, B * T * G
-    n_q_programs, n_k_programs = -(-n_q // rows), -(-n_k // rows)
-    if n_q_programs + n_k_programs:
-        rotate_kernel[(n_q_programs + n_k_programs,)](
-            q, k, q_out, k_out, cos_T1D, sin_T1D, n_q_programs, n_q, n_k, n_plain, T,
-            *q.stride()[:3], *k.stride()[:3], cos_T1D.stride(0),
-            H=H, G=max(G, 1), HALF=D // 2, BHALF=block, BM=rows, SIGN=sign, num_warps=4,
-        )  # fmt: skip
+    where = places(q, k, cos_T1D, sin_T1D)
+    launch = _turn(q.shape, k.shape, q.stride(), k.stride(), cos_T1D.stride(0), n_plain, sign, where)
+    if launch is not None:
+        launch(q, k, q_out, k_out, cos_T1D, sin_T1D)
     return q_out, k_out
+
+
+@kept
+def _turn(
+    q: Size, k: Size, q_stride: tuple[int, ...], k_stride: tuple[int, ...], cos_stride: int, n_plain: int, sign: int,
+    _: object,
+) -> Prepared | None:  # fmt: skip
+    (B, T, H, D), G, block = q, k[2], pow2(q[3] // 2)
+    rows, n_q, n_k = max(1, TILE // block), B * T * H, B * T * G
+    n_q_programs, n_k_programs = cdiv(n_q, rows), cdiv(n_k, rows)
+    if n_q_programs + n_k_programs == 0:
+        return None
+    return Prepared(
+        rotate_kernel, (n_q_programs + n_k_programs,), n_q_programs, n_q, n_k, n_plain, T,
+        *q_stride[:3], *k_stride[:3], cos_stride,
+        H=H, G=max(G, 1), HALF=D // 2, BHALF=block, BM=rows, SIGN=sign, num_warps=4,
+    )  # fmt: skip
 
 
 def _heads_whole(x: Tensor) -> Tensor:

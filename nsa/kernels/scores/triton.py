@@ -10,7 +10,8 @@ Shapes: B batch, T queries, H = G * group query heads, D head size, C compressed
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 import triton
@@ -19,10 +20,11 @@ import triton.language as tl
 from nsa.blocks import N_INITIAL, N_LOCAL, BlockLayout
 from nsa.kernels.documents import block_documents, token_documents
 from nsa.kernels.operators import operator
+from nsa.kernels.prepared import Prepared, kept, places
 from nsa.kernels.sizes import cdiv, pow2
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Size, Tensor
 
     from nsa.kernels.registry import Site
 
@@ -187,13 +189,13 @@ def top_blocks_kernel(
     schema="(Tensor q, Tensor kc, Tensor lse, int l, int d, int l_slc, int n, float scale, int offset, "
     "Tensor? cu_seqlens) -> Tensor",
 )
-def _select_op(
+def select_op(
     q: Tensor, kc: Tensor, lse: Tensor, l: int, d: int, l_slc: int, n: int, scale: float, offset: int,  # noqa: E741
     cu_seqlens: Tensor | None,
 ) -> Tensor:  # fmt: skip
-    B, T, H, D = q.shape
-    C, G = kc.shape[1:3]
-    index = q.new_empty(B, T, G, n, dtype=torch.int32)
+    """Block numbers [B, T, G, n], as ``nsa.kernels.scores.op.SelectBlocks`` says."""
+    B, T = q.shape[:2]
+    index = q.new_empty(B, T, kc.shape[2], n, dtype=torch.int32)
     if index.numel() == 0:
         return index
     q, kc, lse = q.contiguous(), kc.contiguous(), lse.float().contiguous()
@@ -203,6 +205,34 @@ def _select_op(
         document, position = tokens.document_S.int(), tokens.position_S.int()
         layout = BlockLayout(l=l, d=d, l_slc=l_slc, n=n, w=1)
         first_slot = block_documents(cu_seqlens, T, layout).first_N.int()
+    docs = (document, position, first_slot)
+    sizes, how = (l, d, l_slc, n), (scale, offset, cu_seqlens is not None, SCORE_BYTES)
+    work = _work(q.shape, kc.shape, sizes, how, places(q, kc, lse, *docs))
+    score = q.new_empty(work.n_scores, dtype=torch.float32)
+    if work.is_zero:
+        score.zero_()
+    for scores, top in work.launches:
+        if scores is not None:
+            scores(q, kc, lse, score, *docs)
+        top(score, index, position)
+    return index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """The launches of one call, pairs of scores and ranking, a chunk of queries at a time; and the scores they hold."""
+
+    n_scores: int
+    is_zero: bool
+    launches: tuple[tuple[Prepared | None, Prepared], ...]
+
+
+@kept
+def _work(
+    q: Size, kc: Size, sizes: tuple[int, int, int, int], how: tuple[float, int, bool, int], where: tuple[Any, ...]
+) -> _Work:
+    (B, T, H, D), (C, G), (l, d, l_slc, n) = q, kc[1:3], sizes  # noqa: E741 - the paper's letter
+    scale, offset, is_varlen, score_bytes = how
     n_slc = cdiv(offset + T, l_slc)
     strides, group = l_slc // d, H // G
     spills = (strides - 2 + l // d) // strides
@@ -210,32 +240,32 @@ def _select_op(
     tile_t = max(1, ROWS // group_pow2)
     tile_j = max(1, COLUMNS // strides_pow2)
     n_slc_pow2 = pow2(n_slc)
-    is_varlen = cu_seqlens is not None
     needs_ranking = n_slc > n
-    chunk = max(1, SCORE_BYTES // (4 * (spills + 1) * B * G * n_slc)) if needs_ranking else T
+    chunk = max(1, score_bytes // (4 * (spills + 1) * B * G * n_slc)) if needs_ranking else T
     chunk = min(T, cdiv(chunk, tile_t) * tile_t)
-    score = q.new_empty(spills + 1, chunk if needs_ranking else 0, B * G, n_slc, dtype=torch.float32)
+    spill = (chunk if needs_ranking else 0) * B * G * n_slc
+    launches = []
     for t0 in range(0, T, chunk):
-        t1 = min(t0 + chunk, T)
+        t1, scores = min(t0 + chunk, T), None
         if needs_ranking and C > 0:
-            block_scores_kernel[(cdiv(t1 - t0, tile_t), B * G)](
-                q, kc, lse, score, document, position, first_slot,
-                t0, t1, T, C, offset, n_slc, scale * LOG2E.value, score.stride(0),
+            scores = Prepared(
+                block_scores_kernel, (cdiv(t1 - t0, tile_t), B * G),
+                t0, t1, T, C, offset, n_slc, scale * LOG2E.value, spill,
                 D=D, BD=max(16, pow2(D)), G=G, GROUP=group, GP=group_pow2, BT=tile_t,
                 L=l, STRIDE=d, L_SLC=l_slc, N=n, R=strides, RP=strides_pow2, BJ=tile_j, SPILLS=spills,
-                LOCAL=N_LOCAL, VARLEN=is_varlen, num_warps=4, num_stages=3 if q.element_size() == 2 else 1,
+                LOCAL=N_LOCAL, VARLEN=is_varlen, num_warps=4, num_stages=3 if where[1][0].itemsize == 2 else 1,
             )  # fmt: skip
-        elif needs_ranking:
-            score.zero_()
-        top_blocks_kernel[(t1 - t0, B * G)](
-            score, index, position, t0, T, offset, n_slc, score.stride(0),
+        top = Prepared(
+            top_blocks_kernel, (t1 - t0, B * G), t0, T, offset, n_slc, spill,
             G=G, L_SLC=l_slc, N=n, BN=pow2(n), BJ=n_slc_pow2, SPILLS=spills,
             INITIAL=N_INITIAL, LOCAL=N_LOCAL, VARLEN=is_varlen, num_warps=max(1, min(8, n_slc_pow2 // 1024)),
         )  # fmt: skip
-    return index
+        launches.append((scores, top))
+    is_zero = needs_ranking and C == 0
+    return _Work(n_scores=(spills + 1) * spill, is_zero=is_zero, launches=tuple(launches))
 
 
-@_select_op.register_fake
+@select_op.register_fake
 def _(
     q: Tensor, kc: Tensor, lse: Tensor, l: int, d: int, l_slc: int, n: int, scale: float, offset: int,  # noqa: E741
     cu_seqlens: Tensor | None,

@@ -9,19 +9,21 @@ We differ from the paper's Fig. 3 in the loop order (see ``triton_kernels``), no
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
-import triton
 
 from nsa.kernels.operators import operator
+from nsa.kernels.prepared import Prepared, kept, places
 from nsa.kernels.selected import triton_kernels as kernels
-from nsa.kernels.selected.triton_csr import Csr, Documents, Plan, build, documents, sizes, views
+from nsa.kernels.selected.triton_csr import Csr, Documents, Plan, build, documents, views
+from nsa.kernels.sizes import cdiv, pow2
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torch import Tensor
+    from torch import Size, Tensor
 
     from nsa.kernels.registry import Site
 
@@ -57,6 +59,7 @@ def refuses(site: Site) -> str | None:
     return None
 
 
+@cache
 def _too_large(*, d: int, e: int, l_slc: int) -> str | None:
     if max(d, e) <= TILE_LIMIT and _pow2(l_slc) * max(_pow2(d), _pow2(e)) <= TILE_LIMIT * 64:
         return None
@@ -67,9 +70,10 @@ def _too_large(*, d: int, e: int, l_slc: int) -> str | None:
 
 
 def _pow2(x: int, least: int = 16) -> int:
-    return max(least, triton.next_power_of_2(x))
+    return max(least, pow2(x))
 
 
+@cache
 def forward_tile(*, d: int, e: int, l_slc: int, itemsize: int) -> Tile:
     """Give the KV-major forward's tile; small, so that several programs on one processor hide the gathers."""
     bd, be, bl = _pow2(d), _pow2(e), _pow2(l_slc)
@@ -77,6 +81,7 @@ def forward_tile(*, d: int, e: int, l_slc: int, itemsize: int) -> Tile:
     return Tile(rows=64 if itemsize < 4 else 16 if wide else 32, num_warps=8 if wide else 4, num_stages=1)
 
 
+@cache
 def backward_tile(*, d: int, e: int, l_slc: int, itemsize: int, smem_bytes: int) -> Tile:
     """Give the backward's tile: dK and dV stay in registers, Q and dO stream; the most that fits in shared memory.
 
@@ -105,6 +110,7 @@ def backward_bytes(tile: Tile, *, d: int, e: int, l_slc: int, itemsize: int) -> 
     return itemsize * (keys + tile.num_stages * tile.rows * (bd + be) + 2 * tile.rows * bl)
 
 
+@cache
 def query_tile(*, d: int, e: int, group: int, itemsize: int) -> Tile:
     """Give the query-major forward's tile: the heads of a group, 16 at least for the tensor cores."""
     rows = min(_pow2(group), 64 if itemsize < 4 else 16)
@@ -113,24 +119,29 @@ def query_tile(*, d: int, e: int, group: int, itemsize: int) -> Tile:
 
 
 def plan(
-    *, B: int, T: int, S: int, G: int, N: int, group: int, width: int, itemsize: int, l_slc: int, n_docs: int
-) -> Plan:
-    """Split a call so that one launch's slots (``width`` numbers per pair and head) fit ``SLOT_BYTES``."""
-    rows = max(1, SLOT_BYTES // (N * group * width * itemsize))  # (query, kv head) pairs per launch
-    t_chunk = triton.cdiv(T, triton.cdiv(T, rows))
+    *, B: int, T: int, S: int, G: int, N: int, group: int, width: int, itemsize: int, l_slc: int, n_docs: int,
+    slot_bytes: int, rows_per_item: int,
+) -> Plan:  # fmt: skip
+    """Split a call so that one launch's slots (``width`` numbers per pair and head) fit ``slot_bytes``."""
+    rows = max(1, slot_bytes // (N * group * width * itemsize))  # (query, kv head) pairs per launch
+    t_chunk = cdiv(T, cdiv(T, rows))
     return Plan(
         B=B,
         T=T,
         S=S,
         G=G,
         N=N,
-        n_blocks=triton.cdiv(S, l_slc) + n_docs,
+        n_blocks=cdiv(S, l_slc) + n_docs,
         t_chunk=t_chunk,
         bg_chunk=min(B * G, max(1, rows // t_chunk)),
-        seg=max(1, triton.cdiv(ROWS_PER_ITEM, group)),
+        seg=max(1, cdiv(rows_per_item, group)),
     )
 
 
+_kept_plan = kept(plan)
+
+
+@cache
 def _smem_bytes(device: torch.device) -> int:
     if device.type != "cuda":
         return 227 << 10
@@ -160,7 +171,7 @@ def _check(q: Tensor, k: Tensor, v: Tensor, index: Tensor, l_slc: int, offset: i
         raise ValueError(f"packed documents need B = 1, T = S, offset = 0; got {B}, {T} and {S}, {offset}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Launch:
     """A rectangle of queries and kv heads whose slots fit ``SLOT_BYTES``."""
 
@@ -173,9 +184,10 @@ class Launch:
     is_last: bool
 
 
-def _launches(plan: Plan) -> list[Launch]:
+@kept
+def _launches(plan: Plan) -> tuple[Launch, ...]:
     heads = plan.B * plan.G
-    return [
+    return tuple(
         Launch(
             number=i * plan.n_bg + j,
             t0=i * plan.t_chunk,
@@ -187,7 +199,7 @@ def _launches(plan: Plan) -> list[Launch]:
         )
         for i in range(plan.n_t)
         for j in range(plan.n_bg)
-    ]
+    )
 
 
 def is_kv_major(*, T: int, group: int) -> bool:
@@ -199,15 +211,20 @@ def _forward_query_major(
     q: Tensor, k: Tensor, v: Tensor, index: Tensor, o: Tensor, lse: Tensor, docs: Documents | None,
     *, l_slc: int, scale: float, offset: int,
 ) -> None:  # fmt: skip
-    B, T, H, D = q.shape
-    S, G, E = v.shape[1:]
-    tile = query_tile(d=D, e=E, group=H // G, itemsize=q.element_size())
-    grid = (T, B * G, triton.cdiv(H // G, tile.rows))
-    kernels.query_major_forward_kernel[grid](
-        q, k, v, index, o, lse, docs.start_T if docs else index, docs.block_T if docs else index,
+    tile = query_tile(d=q.shape[3], e=v.shape[3], group=q.shape[2] // v.shape[2], itemsize=q.element_size())
+    how = (l_slc, scale, offset, docs is not None)
+    launch = _query_major(q.shape, v.shape, index.shape[3], tile, how, places(q, k, v, index))
+    launch(q, k, v, index, o, lse, *((docs.start_T, docs.block_T) if docs else (index, index)))
+
+
+@kept
+def _query_major(q: Size, v: Size, N: int, tile: Tile, how: tuple[int, float, int, bool], _: object) -> Prepared:
+    (B, T, H, D), (S, G, E), (l_slc, scale, offset, is_varlen) = q, v[1:], how
+    return Prepared(
+        kernels.query_major_forward_kernel, (T, B * G, cdiv(H // G, tile.rows)),
         T, S, offset, scale * kernels.LOG2E.value,
         D=D, E=E, BD=_pow2(D), BE=_pow2(E), L=l_slc, BL=_pow2(l_slc), G=G, GROUP=H // G, BG=tile.rows,
-        N=index.shape[3], VARLEN=docs is not None, num_warps=tile.num_warps, num_stages=tile.num_stages,
+        N=N, VARLEN=is_varlen, num_warps=tile.num_warps, num_stages=tile.num_stages,
     )  # fmt: skip
 
 
@@ -215,38 +232,50 @@ def _forward_kv_major(
     q: Tensor, k: Tensor, v: Tensor, index: Tensor, o: Tensor, lse: Tensor, docs: Documents | None,
     work: Plan, csr: Csr, *, l_slc: int, scale: float, offset: int,
 ) -> None:  # fmt: skip
-    D, H = q.shape[3], q.shape[2]
-    S, G, E = v.shape[1:]
-    group, N = H // G, index.shape[3]
+    D, E, group = q.shape[3], v.shape[3], q.shape[2] // v.shape[2]
     tile = forward_tile(d=D, e=E, l_slc=l_slc, itemsize=q.element_size())
-    n_slots = work.t_chunk * work.bg_chunk * N * group
+    n_slots = work.t_chunk * work.bg_chunk * work.N * group
     o_slot = q.new_empty(n_slots, E, dtype=_slot_dtype(q.dtype, is_gradient=False))
     lse_slot = q.new_empty(n_slots, dtype=torch.float32)
     v_scale = q.new_empty(work.buckets, dtype=torch.float32)
-    lo, hi = (docs.block_lo, docs.block_hi) if docs else (index, index)
-    doc_start, doc_block = (docs.start_T, docs.block_T) if docs else (index, index)
-    heads = min(_pow2(group, 1), 16)
+    of_blocks = (docs.block_lo, docs.block_hi) if docs else (index, index)
+    of_tokens = (docs.start_T, docs.block_T) if docs else (index, index)
+    how = (l_slc, scale, offset, docs is not None)
+    for items, combine in _kv_major(work, (D, E, group), tile, how, places(q, k, v, index)):
+        items(q, k, v, o_slot, lse_slot, v_scale, csr.pairs, csr.start, csr.item_start, csr.item_bucket, *of_blocks)
+        combine(index, o_slot, lse_slot, v_scale, o, lse, *of_tokens)
+
+
+@kept
+def _kv_major(
+    work: Plan, sizes: tuple[int, int, int], tile: Tile, how: tuple[int, float, int, bool], _: object
+) -> tuple[tuple[Prepared, Prepared], ...]:
+    """For every rectangle the launch over its items, and the one that combines their slots."""
+    (D, E, group), (l_slc, scale, offset, is_varlen) = sizes, how
+    heads, made = min(_pow2(group, 1), 16), []
     for at in _launches(work):
-        kernels.kv_major_forward_kernel[(work.items,)](
-            q, k, v, o_slot, lse_slot, v_scale, csr.pairs, csr.start, csr.item_start, csr.item_bucket, lo, hi,
-            at.number, at.bg0, at.t0, work.buckets, work.items, work.n_blocks, work.bg_chunk, work.T, S, offset,
+        items = Prepared(
+            kernels.kv_major_forward_kernel, (work.items,),
+            at.number, at.bg0, at.t0, work.buckets, work.items, work.n_blocks, work.bg_chunk, work.T, work.S, offset,
             scale * kernels.LOG2E.value,
-            D=D, E=E, BD=_pow2(D), BE=_pow2(E), L=l_slc, BL=_pow2(l_slc), G=G, GROUP=group, N=N, SEG=work.seg,
-            BM=tile.rows, VARLEN=docs is not None, num_warps=tile.num_warps, num_stages=tile.num_stages,
+            D=D, E=E, BD=_pow2(D), BE=_pow2(E), L=l_slc, BL=_pow2(l_slc), G=work.G, GROUP=group, N=work.N,
+            SEG=work.seg, BM=tile.rows, VARLEN=is_varlen, num_warps=tile.num_warps, num_stages=tile.num_stages,
         )  # fmt: skip
-        kernels.combine_slots_kernel[(at.n_t, at.n_bg, triton.cdiv(group, heads))](
-            index, o_slot, lse_slot, v_scale, o, lse, doc_start, doc_block,
-            at.bg0, at.t0, work.n_blocks, work.bg_chunk, work.T, S, offset,
-            E=E, BE=_pow2(E), L=l_slc, G=G, GROUP=group, BG=heads, N=N, BN=_pow2(N, 1),
-            VARLEN=docs is not None, num_warps=4 if heads >= 8 else 1,
+        combine = Prepared(
+            kernels.combine_slots_kernel, (at.n_t, at.n_bg, cdiv(group, heads)),
+            at.bg0, at.t0, work.n_blocks, work.bg_chunk, work.T, work.S, offset,
+            E=E, BE=_pow2(E), L=l_slc, G=work.G, GROUP=group, BG=heads, N=work.N, BN=_pow2(work.N, 1),
+            VARLEN=is_varlen, num_warps=4 if heads >= 8 else 1,
         )  # fmt: skip
+        made.append((items, combine))
+    return tuple(made)
 
 
 def _docs(cu: Tensor | None, *, T: int, S: int, l_slc: int) -> tuple[Documents | None, int]:
     if cu is None:
         return None, 0
     n_docs = cu.numel() - 1
-    return documents(cu, T=T, n_blocks=triton.cdiv(S, l_slc) + n_docs, l_slc=l_slc), n_docs
+    return documents(cu, T=T, n_blocks=cdiv(S, l_slc) + n_docs, l_slc=l_slc), n_docs
 
 
 _SCHEMA = (
@@ -256,7 +285,7 @@ _SCHEMA = (
 
 
 @operator("nsa::selected_attention_triton", schema=_SCHEMA)
-def _forward_op(
+def forward_op(
     q: Tensor, k: Tensor, v: Tensor, index: Tensor, l_slc: int, scale: float, offset: int,
     cu_seqlens: Tensor | None, kv_major: bool | None,  # noqa: FBT001 - an operator's schema is positional
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
@@ -281,16 +310,17 @@ def _forward_op(
 
 
 def _plan_of(q: Tensor, v: Tensor, index: Tensor, *, l_slc: int, n_docs: int) -> Plan:
-    """One split for forward and backward, by the wider of their slots."""
+    """One split for forward and backward, by the wider of their slots; kept where sizes are numbers."""
     B, T, H, D = q.shape
     S, G, E = v.shape[1:]
-    return plan(
+    make = _kept_plan if type(T) is int and type(B) is int and type(S) is int and type(n_docs) is int else plan
+    return make(
         B=B, T=T, S=S, G=G, N=index.shape[3], group=H // G, width=max(D, E), itemsize=q.element_size(),
-        l_slc=l_slc, n_docs=n_docs,
+        l_slc=l_slc, n_docs=n_docs, slot_bytes=SLOT_BYTES, rows_per_item=ROWS_PER_ITEM,
     )  # fmt: skip
 
 
-@_forward_op.register_fake
+@forward_op.register_fake
 def _(
     q: Tensor, k: Tensor, v: Tensor, index: Tensor, l_slc: int, scale: float, offset: int,
     cu_seqlens: Tensor | None, kv_major: bool | None,  # noqa: FBT001
@@ -299,7 +329,7 @@ def _(
     n = 0
     if is_kv_major(T=q.shape[1], group=q.shape[2] // v.shape[2]) if kv_major is None else kv_major:
         n_docs = 0 if cu_seqlens is None else cu_seqlens.shape[0] - 1
-        n = sum(sizes(_plan_of(q, v, index, l_slc=l_slc, n_docs=n_docs)))
+        n = sum(_plan_of(q, v, index, l_slc=l_slc, n_docs=n_docs).sizes)
     return o, lse, index.new_empty(n)
 
 
@@ -328,18 +358,31 @@ class Pass:
 
 def run_items(given: Pass, at: Launch) -> None:
     """Write dQ of every pair of a launch to its slot, dK and dV of every item."""
-    q, v, work, csr, docs = given.q, given.v, given.plan, given.csr, given.docs
-    D, E, group = q.shape[3], v.shape[3], q.shape[2] // v.shape[2]
+    q, v, csr, docs = given.q, given.v, given.csr, given.docs
+    D, E = q.shape[3], v.shape[3]
     tile = backward_tile(d=D, e=E, l_slc=given.l_slc, itemsize=q.element_size(), smem_bytes=_smem_bytes(q.device))
-    lo, hi = (docs.block_lo, docs.block_hi) if docs else (csr.pairs, csr.pairs)
-    kernels.kv_major_backward_kernel[(work.items,)](
-        q, given.k, v, given.do, given.lse, given.delta, given.lse if given.gate is None else given.gate,
-        given.dq_slot, given.dk_part, given.dv_part,
-        csr.pairs, csr.start, csr.item_start, csr.item_bucket, lo, hi,
-        at.number, at.bg0, at.t0, work.buckets, work.items, work.n_blocks, work.bg_chunk, work.T, work.S, given.offset,
-        given.scale,
-        D=D, E=E, BD=_pow2(D), BE=_pow2(E), L=given.l_slc, BL=_pow2(given.l_slc), G=work.G, GROUP=group, N=work.N,
-        SEG=work.seg, BM=tile.rows, VARLEN=docs is not None, GATED=given.gate is not None,
+    gate = given.lse if given.gate is None else given.gate
+    how = (given.l_slc, given.scale, given.offset, docs is not None, given.gate is not None)
+    launch = _items(
+        given.plan, at, (D, E, q.shape[2] // v.shape[2]), tile, how, places(q, given.k, v, given.do, given.lse, gate)
+    )
+    launch(
+        q, given.k, v, given.do, given.lse, given.delta, gate, given.dq_slot, given.dk_part, given.dv_part,
+        csr.pairs, csr.start, csr.item_start, csr.item_bucket,
+        *((docs.block_lo, docs.block_hi) if docs else (csr.pairs, csr.pairs)),
+    )  # fmt: skip
+
+
+@kept
+def _items(
+    work: Plan, at: Launch, sizes: tuple[int, int, int], tile: Tile, how: tuple[int, float, int, bool, bool], _: object
+) -> Prepared:
+    (D, E, group), (l_slc, scale, offset, is_varlen, is_gated) = sizes, how
+    return Prepared(
+        kernels.kv_major_backward_kernel, (work.items,),
+        at.number, at.bg0, at.t0, work.buckets, work.items, work.n_blocks, work.bg_chunk, work.T, work.S, offset, scale,
+        D=D, E=E, BD=_pow2(D), BE=_pow2(E), L=l_slc, BL=_pow2(l_slc), G=work.G, GROUP=group, N=work.N,
+        SEG=work.seg, BM=tile.rows, VARLEN=is_varlen, GATED=is_gated,
         num_warps=tile.num_warps, num_stages=tile.num_stages,
     )  # fmt: skip
 
@@ -371,40 +414,63 @@ def gradients(
     work = _plan_of(q, v, index, l_slc=l_slc, n_docs=n_docs)
     csr = views(flat if flat.numel() else build(index, work, docs, l_slc=l_slc, offset=offset), work)
     delta = torch.empty_like(lse)
-    kernels.delta_kernel[(triton.cdiv(lse.numel(), 32),)](
-        o, do, lse if dlse is None else dlse.contiguous(), delta, delta if gates is None else gates[1], lse.numel(),
-        E=E, BE=_pow2(E), BM=32, HAS_DLSE=dlse is not None, GATED=gates is not None, num_warps=4,
-    )  # fmt: skip
+    gate, dgate, least = (None, delta, None) if gates is None else gates
+    dlse = lse if dlse is None else dlse.contiguous()
     dq_slot = q.new_empty(work.t_chunk * work.bg_chunk * N * group, D, dtype=_slot_dtype(q.dtype, is_gradient=True))
     dk_part = q.new_empty(work.items * parts, l_slc, D, dtype=torch.float32)
     dv_part = q.new_empty(work.items * parts, l_slc, E, dtype=torch.float32)
     dk_sum = dk if work.n_t == 1 else torch.empty_like(k, dtype=torch.float32)
     dv_sum = dv if work.n_t == 1 else torch.empty_like(v, dtype=torch.float32)
-    lo, hi = (docs.block_lo, docs.block_hi) if docs else (index, index)
-    doc_start, doc_block = (docs.start_T, docs.block_T) if docs else (index, index)
-    heads = min(_pow2(group, 1), 16)
-    varlen = docs is not None
+    of_blocks = (docs.block_lo, docs.block_hi) if docs else (index, index)
+    of_tokens = (docs.start_T, docs.block_T) if docs else (index, index)
+    how = (l_slc, offset, docs is not None, parts, dlse is not lse, gate is not None, add_to is not None)
+    sums = _sums(work, (D, E, group), how, places(q, o, do, lse, dlse, index, dgate))
+    sums.delta(o, do, dlse, delta, dgate)
     given = Pass(
-        q=q, k=k, v=v, do=do, lse=lse, delta=delta, gate=None if gates is None else gates[0],
-        least=None if gates is None else gates[2], dq_slot=dq_slot, dk_part=dk_part, dv_part=dv_part, csr=csr,
-        plan=work, docs=docs, l_slc=l_slc, scale=scale, offset=offset,
+        q=q, k=k, v=v, do=do, lse=lse, delta=delta, gate=gate, least=least, dq_slot=dq_slot, dk_part=dk_part,
+        dv_part=dv_part, csr=csr, plan=work, docs=docs, l_slc=l_slc, scale=scale, offset=offset,
     )  # fmt: skip
-    for at in _launches(work):
+    for at, of_items, of_slots in sums.launches:
         run(given, at)
-        for part, total, out, width in ((dk_part, dk_sum, dk, D), (dv_part, dv_sum, dv, E)):
-            wide = min(_pow2(width), 16)
-            kernels.sum_items_kernel[(at.n_bg * work.n_blocks, triton.cdiv(width, wide))](
-                part, total, out, csr.item_start, lo, hi,
-                at.number, at.bg0, work.buckets, work.n_blocks, S,
-                D=width, BD=wide, L=l_slc, BL=_pow2(l_slc), G=G, FIRST=at.is_first, LAST=at.is_last,
-                VARLEN=varlen, PARTS=parts, num_warps=4,
-            )  # fmt: skip
-        kernels.sum_slots_kernel[(at.n_t, at.n_bg, triton.cdiv(group, heads))](
-            index, dq_slot, dq, doc_start, doc_block, at.bg0, at.t0, work.bg_chunk, T, S, offset,
-            D=D, BD=_pow2(D), L=l_slc, G=G, GROUP=group, BG=heads, N=N, VARLEN=varlen, ADDS=add_to is not None,
+        of_items(dk_part, dv_part, dk_sum, dv_sum, dk, dv, csr.item_start, *of_blocks)
+        of_slots(index, dq_slot, dq, *of_tokens)
+    return dq, dk, dv
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sums:
+    """The launches of the backward around those over items: delta, then the sums over items and slots of each."""
+
+    delta: Prepared
+    launches: tuple[tuple[Launch, Prepared, Prepared], ...]
+
+
+@kept
+def _sums(
+    work: Plan, sizes: tuple[int, int, int], how: tuple[int, int, bool, int, bool, bool, bool], _: object
+) -> _Sums:
+    (D, E, group), (l_slc, offset, is_varlen, parts, has_dlse, is_gated, adds) = sizes, how
+    n_rows, heads, wide = work.B * work.T * work.G * group, min(_pow2(group, 1), 16), min(_pow2(max(D, E)), 16)
+    delta = Prepared(
+        kernels.delta_kernel, (cdiv(n_rows, 32),), n_rows,
+        E=E, BE=_pow2(E), BM=32, HAS_DLSE=has_dlse, GATED=is_gated, num_warps=4,
+    )  # fmt: skip
+    made = []
+    for at in _launches(work):
+        of_items = Prepared(
+            kernels.sum_items_kernel, (at.n_bg * work.n_blocks, cdiv(D, wide) + cdiv(E, wide)),
+            at.number, at.bg0, work.buckets, work.n_blocks, work.S,
+            D=D, E=E, WIDE=wide, L=l_slc, BL=_pow2(l_slc), G=work.G, FIRST=at.is_first, LAST=at.is_last,
+            VARLEN=is_varlen, PARTS=parts, num_warps=4,
+        )  # fmt: skip
+        of_slots = Prepared(
+            kernels.sum_slots_kernel, (at.n_t, at.n_bg, cdiv(group, heads)),
+            at.bg0, at.t0, work.bg_chunk, work.T, work.S, offset,
+            D=D, BD=_pow2(D), L=l_slc, G=work.G, GROUP=group, BG=heads, N=work.N, VARLEN=is_varlen, ADDS=adds,
             num_warps=4 if heads >= 8 else 1,
         )  # fmt: skip
-    return dq, dk, dv
+        made.append((at, of_items, of_slots))
+    return _Sums(delta=delta, launches=tuple(made))
 
 
 @operator(
@@ -441,7 +507,7 @@ def _backward(ctx: torch.autograd.function.FunctionCtx, do: Tensor | None, dlse:
     return *grads, None, None, None, None, None, None
 
 
-_forward_op.register_autograd(_backward, setup_context=_save)
+forward_op.register_autograd(_backward, setup_context=_save)
 
 
 def selected_attention(

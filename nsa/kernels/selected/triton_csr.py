@@ -13,11 +13,15 @@ follow from shapes, reach the host.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
 import triton
 import triton.language as tl
+
+from nsa.kernels.prepared import Prepared, kept, places
+from nsa.kernels.sizes import cdiv
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,9 +37,9 @@ class Documents:
     block_hi: Tensor  # one past its last key row, int32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Plan:
-    """The split of one call into launches; a function of shapes alone."""
+    """The split of one call into launches; a function of shapes alone, which keeps it: launches are kept by it."""
 
     B: int
     T: int
@@ -47,36 +51,42 @@ class Plan:
     bg_chunk: int
     seg: int  # pairs per item at most
 
-    @property
+    @cached_property
     def n_t(self) -> int:
         """Launches along the queries."""
-        return triton.cdiv(self.T, self.t_chunk)
+        return cdiv(self.T, self.t_chunk)
 
-    @property
+    @cached_property
     def n_bg(self) -> int:
         """Launches along the kv heads."""
-        return triton.cdiv(self.B * self.G, self.bg_chunk)
+        return cdiv(self.B * self.G, self.bg_chunk)
 
-    @property
+    @cached_property
     def launches(self) -> int:
         """Launches in all."""
         return self.n_t * self.n_bg
 
-    @property
+    @cached_property
     def pairs(self) -> int:
         """Pairs of the call."""
         return self.B * self.T * self.G * self.N
 
-    @property
+    @cached_property
     def buckets(self) -> int:
         """Buckets per launch."""
         return self.bg_chunk * self.n_blocks
 
-    @property
+    @cached_property
     def items(self) -> int:
         """Items per launch at most: every bucket may end in one that is not full."""
         pairs = self.t_chunk * self.bg_chunk * self.N
         return min(pairs, pairs // self.seg + self.buckets)
+
+    @cached_property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """Numbers in each part of a ``Csr``, in the order of its fields."""
+        buckets = self.launches * self.buckets
+        return self.pairs, buckets + 1, buckets + self.launches, self.launches * self.items
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,25 +95,14 @@ class Csr:
 
     pairs: Tensor  # pair numbers, by bucket, queries ascending within each; int32
     start: Tensor  # first position of each bucket in ``pairs``; [launches * buckets + 1] int32
-    item_start: Tensor  # first item of each bucket within its launch; [launches, buckets + 1] int32
-    item_bucket: Tensor  # bucket of each item, ``buckets`` where the item does not exist; [launches, items] int32
-
-
-def sizes(plan: Plan) -> tuple[int, int, int, int]:
-    """Numbers in each part of a ``Csr``, in the order of its fields."""
-    buckets = plan.launches * plan.buckets
-    return plan.pairs, buckets + 1, buckets + plan.launches, plan.launches * plan.items
+    item_start: Tensor  # first item of each bucket within its launch; [launches * (buckets + 1)] int32
+    item_bucket: Tensor  # bucket of each item, ``buckets`` where the item does not exist; [launches * items] int32
 
 
 def views(flat: Tensor, plan: Plan) -> Csr:
     """What ``build`` filled."""
-    pairs, start, item_start, item_bucket = flat.split(sizes(plan))
-    return Csr(
-        pairs=pairs,
-        start=start,
-        item_start=item_start.view(plan.launches, plan.buckets + 1),
-        item_bucket=item_bucket.view(plan.launches, plan.items),
-    )
+    pairs, start, item_start, item_bucket = torch.split_with_sizes(flat, plan.sizes)
+    return Csr(pairs=pairs, start=start, item_start=item_start, item_bucket=item_bucket)
 
 
 def documents(cu_seqlens: Tensor, *, T: int, n_blocks: int, l_slc: int) -> Documents:
@@ -166,10 +165,14 @@ def _count_below(ptr, n, x, steps, OR_EQUAL: tl.constexpr):
 
 
 @triton.jit
-def starts_kernel(key_ptr, start_ptr, n_pairs, n_starts, steps, BLOCK: tl.constexpr):
-    """Where each bucket begins among the sorted keys."""
+def starts_kernel(key_ptr, sorted_ptr, pairs_ptr, start_ptr, n_pairs, n_starts, steps, BLOCK: tl.constexpr):
+    """Where each bucket begins among the sorted keys; and the sorted pairs, as ``sorted_ptr`` has them in int64."""
     bucket = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(start_ptr + bucket, _count_below(key_ptr, n_pairs, bucket, steps, OR_EQUAL=False), mask=bucket < n_starts)
+    one = tl.load(sorted_ptr + bucket, mask=bucket < n_pairs, other=0)
+    tl.store(pairs_ptr + bucket, one.to(tl.int32), mask=bucket < n_pairs)
+    if tl.program_id(0) * BLOCK < n_starts:
+        found = _count_below(key_ptr, n_pairs, bucket, steps, OR_EQUAL=False)
+        tl.store(start_ptr + bucket, found, mask=bucket < n_starts)
 
 
 @triton.jit
@@ -199,26 +202,56 @@ def item_buckets_kernel(item_start_ptr, item_bucket_ptr, buckets, items, steps, 
 
 def build(index_BTGN: Tensor, plan: Plan, docs: Documents | None, *, l_slc: int, offset: int) -> Tensor:
     """Invert ``index``; ``views`` of the result are the ``Csr``. Deterministic: a stable sort, integer sums."""
-    n_pairs = plan.pairs
-    absent = plan.launches * plan.buckets
+    launches = _launches(plan, l_slc, offset, docs is not None, places(index_BTGN))
+    key = index_BTGN.new_empty(plan.pairs, dtype=launches.key)
+    of_docs = (docs.start_T, docs.block_T) if docs else (key, key)
+    launches.keys(index_BTGN, key, *of_docs)
+    key, pairs = torch.sort(key, stable=True)
+    flat = index_BTGN.new_empty(sum(plan.sizes))
+    csr = views(flat, plan)
+    launches.starts(key, pairs, csr.pairs, csr.start)
+    launches.item_starts(csr.start, csr.item_start)
+    launches.item_buckets(csr.item_start, csr.item_bucket)
+    return flat
+
+
+SHORT = 2**15
+"""So many buckets have numbers of 16 bits, and sorting those takes half of the passes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Launches:
+    """Those of ``build``, and the type of its keys."""
+
+    key: torch.dtype
+    keys: Prepared
+    starts: Prepared
+    item_starts: Prepared
+    item_buckets: Prepared
+
+
+@kept
+def _launches(plan: Plan, l_slc: int, offset: int, is_varlen: bool, _: object) -> _Launches:  # noqa: FBT001
+    n_pairs, absent = plan.pairs, plan.launches * plan.buckets
     if max(n_pairs, absent) >= 2**31 - 2**20:
         raise ValueError(f"{n_pairs} index entries over {absent} blocks do not fit 32-bit numbers; split the batch")
-    key = torch.empty(n_pairs, dtype=torch.int32, device=index_BTGN.device)
     block = 1024
-    pair_keys_kernel[(triton.cdiv(n_pairs, block),)](
-        index_BTGN, key, docs.start_T if docs else key, docs.block_T if docs else key,
-        n_pairs, plan.T, plan.S, offset, plan.n_blocks, plan.t_chunk, plan.bg_chunk, plan.n_bg, absent,
-        L=l_slc, G=plan.G, N=plan.N, VARLEN=docs is not None, BLOCK=block, num_warps=4,
+    return _Launches(
+        key=torch.int16 if absent < SHORT else torch.int32,
+        keys=Prepared(
+            pair_keys_kernel, (cdiv(n_pairs, block),),
+            n_pairs, plan.T, plan.S, offset, plan.n_blocks, plan.t_chunk, plan.bg_chunk, plan.n_bg, absent,
+            L=l_slc, G=plan.G, N=plan.N, VARLEN=is_varlen, BLOCK=block, num_warps=4,
+        ),
+        starts=Prepared(
+            starts_kernel, (cdiv(max(n_pairs, absent + 1), 256),), n_pairs, absent + 1, n_pairs.bit_length(),
+            BLOCK=256, num_warps=4,
+        ),
+        item_starts=Prepared(
+            item_starts_kernel, (plan.launches,), plan.buckets, plan.seg, BLOCK=1024, num_warps=4
+        ),
+        item_buckets=Prepared(
+            item_buckets_kernel, (cdiv(plan.items, 256), plan.launches),
+            plan.buckets, plan.items, plan.buckets.bit_length(), BLOCK=256, num_warps=4,
+        ),
     )  # fmt: skip
-    key, pairs = torch.sort(key, stable=True)
-    flat = key.new_empty(sum(sizes(plan)))
-    csr = views(flat, plan)
-    csr.pairs.copy_(pairs)
-    starts_kernel[(triton.cdiv(absent + 1, 256),)](
-        key, csr.start, n_pairs, absent + 1, n_pairs.bit_length(), BLOCK=256, num_warps=4
-    )
-    item_starts_kernel[(plan.launches,)](csr.start, csr.item_start, plan.buckets, plan.seg, BLOCK=1024, num_warps=4)
-    item_buckets_kernel[(triton.cdiv(plan.items, 256), plan.launches)](
-        csr.item_start, csr.item_bucket, plan.buckets, plan.items, plan.buckets.bit_length(), BLOCK=256, num_warps=4
-    )
-    return flat

@@ -17,15 +17,17 @@ from nsa.kernels.hopper import triton_selected, triton_selected_backward
 from nsa.kernels.hopper.triton import HALF_TYPES, WIDTHS, heads_of_tile, quarantined
 from nsa.kernels.hopper.triton_boxes import boxes, for_copies, plain_boxes
 from nsa.kernels.operators import operator
+from nsa.kernels.prepared import Prepared, kept, places
 from nsa.kernels.selected.triton import gradients
 from nsa.kernels.selected.triton_kernels import LOG2E
 from nsa.kernels.sizes import pow2
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Size, Tensor
     from torch.autograd.function import FunctionCtx
 
     from nsa.kernels.selected.triton import Launch, Pass
+    from nsa.kernels.selected.triton_csr import Plan
 
 BLOCKS = (16, 32, 64)
 """Keys of a block whose scores fit the registers of the warps that hold them."""
@@ -96,9 +98,10 @@ def uneven(*, group: int, l_slc: int) -> str | None:
     "nsa::selected_attention_hopper",
     schema="(Tensor q, Tensor k, Tensor v, Tensor index, int l_slc, float scale, int offset) -> (Tensor, Tensor)",
 )
-def _forward_op(
+def forward_op(
     q: Tensor, k: Tensor, v: Tensor, index: Tensor, l_slc: int, scale: float, offset: int
 ) -> tuple[Tensor, Tensor]:
+    """O and lse, as ``attend`` says."""
     B, T, H, D = q.shape
     S, G = k.shape[1:3]
     if k.shape != (B, S, G, D) or v.shape != k.shape or H % G or D not in WIDTHS or offset < 0:
@@ -115,19 +118,31 @@ def _forward_op(
         return o.zero_(), lse.fill_(-torch.inf)
     q, index = for_copies(q.contiguous()), index.contiguous()
     k, v = quarantined(k, v, is_marked=True)
-    pack, N = heads_of_tile(H // G), index.shape[3]
-    rows, keys = (pack, D), (l_slc, D)
-    triton_selected.forward_kernel[(T, B * G, H // G // pack)](
+    launch, rows, keys = _forward(q.shape, k.shape, index.shape[3], PIPE, (l_slc, scale, offset), places(q, index))
+    launch(
         plain_boxes(q.view(B * T * H, D), rows),
         plain_boxes(k.view(B * S, G * D), keys), plain_boxes(v.view(B * S, G * D), keys), index,
-        plain_boxes(o.view(B * T * H, D), rows), lse, T, S, offset, scale * LOG2E.value,
-        D=D, G=G, GROUP=H // G, PACK=pack, L=l_slc, N=N, BN=pow2(N),
-        num_warps=PIPE.warps * pack // HEADS, num_stages=stages(pack),
+        plain_boxes(o.view(B * T * H, D), rows), lse,
     )  # fmt: skip
     return o, lse
 
 
-@_forward_op.register_fake
+@kept
+def _forward(
+    q: Size, k: Size, N: int, pipe: Pipe, how: tuple[int, float, int], _: object
+) -> tuple[Prepared, tuple[int, int], tuple[int, int]]:
+    """The launch of the forward, and the boxes of rows and of keys."""
+    (B, T, H, D), (S, G), (l_slc, scale, offset) = q, k[1:3], how
+    pack = heads_of_tile(H // G)
+    launch = Prepared(
+        triton_selected.forward_kernel, (T, B * G, H // G // pack), T, S, offset, scale * LOG2E.value,
+        D=D, G=G, GROUP=H // G, PACK=pack, L=l_slc, N=N, BN=pow2(N),
+        num_warps=pipe.warps * pack // HEADS, num_stages=stages(pack),
+    )  # fmt: skip
+    return launch, (pack, D), (l_slc, D)
+
+
+@forward_op.register_fake
 def _(
     q: Tensor, k: Tensor, v: Tensor, index: Tensor, l_slc: int, scale: float, offset: int
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
@@ -169,19 +184,27 @@ def fits_wgmma(*, width: int, l_slc: int, scale: float) -> bool:
 def _run_items(given: Pass, at: Launch) -> None:
     """``nsa.kernels.selected.triton.run_items`` by wgmma: two sums of dk and dv for each item."""
     q, work, csr = given.q, given.plan, given.csr
-    D, group = q.shape[3], q.shape[2] // work.G
-    pack = heads_of_tile(group)
-    rows, keys = (pack, 64), (64, 64)
-    triton_selected_backward.backward_kernel[(work.items,)](
-        boxes(q.view(-1, D), rows), boxes(given.do.view(-1, D), rows),
-        boxes(given.k.view(-1, work.G * D), keys), boxes(given.v.view(-1, work.G * D), keys),
-        boxes(given.dq_slot, rows), given.dk_part, given.dv_part, given.lse, given.delta,
-        given.lse if given.gate is None else given.gate, given.lse if given.least is None else given.least,
+    width, group = q.shape[3], q.shape[2] // work.G
+    rows, keys = (heads_of_tile(group), 64), (64, 64)
+    gate, least = (given.lse if x is None else x for x in (given.gate, given.least))
+    how = (group, given.scale, given.offset, BACKWARD_STAGES, given.gate is not None)
+    launch = _items(work, at, how, places(q, given.lse, gate))
+    launch(
+        boxes(q.view(-1, width), rows), boxes(given.do.view(-1, width), rows),
+        boxes(given.k.view(-1, work.G * width), keys), boxes(given.v.view(-1, work.G * width), keys),
+        boxes(given.dq_slot, rows), given.dk_part, given.dv_part, given.lse, given.delta, gate, least,
         csr.pairs, csr.start, csr.item_start, csr.item_bucket,
-        at.number, at.bg0, at.t0, work.buckets, work.items, work.n_blocks, work.bg_chunk, work.T, work.S, given.offset,
-        given.scale,
-        G=work.G, GROUP=group, PACK=pack, N=work.N, SEG=work.seg, STAGES=BACKWARD_STAGES,
-        GATED=given.gate is not None, num_warps=4,
+    )  # fmt: skip
+
+
+@kept
+def _items(work: Plan, at: Launch, how: tuple[int, float, int, int, bool], _: object) -> Prepared:
+    group, scale, offset, n_stages, is_gated = how
+    return Prepared(
+        triton_selected_backward.backward_kernel, (work.items,),
+        at.number, at.bg0, at.t0, work.buckets, work.items, work.n_blocks, work.bg_chunk, work.T, work.S, offset, scale,
+        G=work.G, GROUP=group, PACK=heads_of_tile(group), N=work.N, SEG=work.seg, STAGES=n_stages,
+        GATED=is_gated, num_warps=4,
     )  # fmt: skip
 
 
@@ -206,6 +229,6 @@ def _differentiate(ctx: FunctionCtx, do: Tensor | None, dlse: Tensor | None) -> 
     return *_backward_op(do, dlse, *kept, *rest), *(None,) * 4
 
 
-_forward_op.register_autograd(_differentiate, setup_context=_save)
+forward_op.register_autograd(_differentiate, setup_context=_save)
 _attention = torch.ops.nsa.selected_attention_hopper.default
 """Said whole: torch looks for the overload of a name at every call."""

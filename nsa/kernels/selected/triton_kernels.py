@@ -330,24 +330,21 @@ def kv_major_backward_kernel(
 
 
 @triton.jit
-def sum_items_kernel(
-    part_ptr, acc_ptr, out_ptr, item_start, block_lo, block_hi, launch, bg0, n_buckets, n_blocks, S,
-    D: tl.constexpr, BD: tl.constexpr, L: tl.constexpr, BL: tl.constexpr, G: tl.constexpr,
-    FIRST: tl.constexpr, LAST: tl.constexpr, VARLEN: tl.constexpr, PARTS: tl.constexpr = 1,
+def _sum_items(
+    part_ptr, acc_ptr, out_ptr, item_start, block_lo, block_hi, launch, bg0, n_buckets, n_blocks, S, first_column,
+    D: tl.constexpr, WIDE: tl.constexpr, L: tl.constexpr, BL: tl.constexpr, G: tl.constexpr,
+    FIRST: tl.constexpr, LAST: tl.constexpr, VARLEN: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Sum a block's items, each of PARTS, in order onto what earlier launches left; the last writes the gradient.
-
-    Four at a time, so that they are on their way together: every query chooses the first block, and its items are many.
-    """
+    """Four at a time, so that they are on their way together: the first block, which all queries choose, has many."""
     bucket = tl.program_id(0)
     bg = bg0 + bucket // n_blocks
     key_lo, key_hi = _block_rows(bucket % n_blocks, S, block_lo, block_hi, L, VARLEN)
     key_in = tl.arange(0, BL)
     key = key_lo + key_in
-    d = tl.program_id(1) * BD + tl.arange(0, BD)
+    d = first_column + tl.arange(0, WIDE)
     mask = (key < key_hi)[:, None] & (d < D)[None, :]
     row = (((bg // G).to(tl.int64) * S + key) * G + bg % G)[:, None] * D + d[None, :]
-    acc = tl.zeros([BL, BD], tl.float32)
+    acc = tl.zeros([BL, WIDE], tl.float32)
     if not FIRST:
         acc += tl.load(acc_ptr + row, mask=mask, other=0.0)
     at = item_start + launch * (n_buckets + 1) + bucket
@@ -364,6 +361,31 @@ def sum_items_kernel(
         tl.store(out_ptr + row, acc.to(out_ptr.dtype.element_ty), mask=mask)
     else:
         tl.store(acc_ptr + row, acc, mask=mask)
+
+
+@triton.jit
+def sum_items_kernel(
+    dk_part_ptr, dv_part_ptr, dk_acc_ptr, dv_acc_ptr, dk_ptr, dv_ptr, item_start, block_lo, block_hi,
+    launch, bg0, n_buckets, n_blocks, S,
+    D: tl.constexpr, E: tl.constexpr, WIDE: tl.constexpr, L: tl.constexpr, BL: tl.constexpr, G: tl.constexpr,
+    FIRST: tl.constexpr, LAST: tl.constexpr, VARLEN: tl.constexpr, PARTS: tl.constexpr = 1,
+):  # fmt: skip
+    """Sum a block's items, each of PARTS, in order onto what earlier launches left; the last writes the gradients.
+
+    The grid's second axis: WIDE columns of dk each, then of dv.
+    """
+    OF_K: tl.constexpr = (D + WIDE - 1) // WIDE
+    which = tl.program_id(1)
+    if which < OF_K:
+        _sum_items(
+            dk_part_ptr, dk_acc_ptr, dk_ptr, item_start, block_lo, block_hi, launch, bg0, n_buckets, n_blocks, S,
+            which * WIDE, D, WIDE, L, BL, G, FIRST, LAST, VARLEN, PARTS,
+        )  # fmt: skip
+    else:
+        _sum_items(
+            dv_part_ptr, dv_acc_ptr, dv_ptr, item_start, block_lo, block_hi, launch, bg0, n_buckets, n_blocks, S,
+            (which - OF_K) * WIDE, E, WIDE, L, BL, G, FIRST, LAST, VARLEN, PARTS,
+        )  # fmt: skip
 
 
 @triton.jit

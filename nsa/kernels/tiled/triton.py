@@ -9,17 +9,19 @@ Shapes: B batch, T queries, S keys, H query heads, G key/value heads, D and E he
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
 
 from nsa.kernels.devices import is_hopper
 from nsa.kernels.operators import operator
+from nsa.kernels.prepared import Prepared, kept, places
 from nsa.kernels.sizes import cdiv, pow2
 from nsa.kernels.tiled import triton_kernels as kernels
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Size, Tensor
     from torch.autograd.function import FunctionCtx
 
     from nsa.kernels.registry import Site
@@ -81,6 +83,7 @@ def refuses_library(site: Site) -> str | None:
     return refuses(site)
 
 
+@cache
 def tiles(*, width: int, itemsize: int, kind: int, most_keys: int = 64) -> tuple[Tile, Tile, Tile]:
     """Tiles of the forward, of dq, and of dk and dv; ``most_keys`` where a mask wants all keys in one block.
 
@@ -158,20 +161,41 @@ def _forward_op(
     taint = k.new_empty(B, S, G, dtype=torch.float32)
     if S == 0 or o.numel() == 0:
         return o.zero_(), lse.fill_(-torch.inf), k_clean.zero_(), v_clean.zero_(), taint.zero_()
-    widths = {"D": D, "E": E, "BD": _pow2(D), "BE": _pow2(E), "G": G}
-    n_rows = B * S * G
-    kernels.clean_kernel[(cdiv(n_rows, 32),)](
-        k, v, k_clean, v_clean, taint, n_rows, S, *k.stride()[:3], *v.stride()[:3], **widths, BM=32, num_warps=4
-    )
+    where = places(q, k, v)
+    _clean(k.shape, E, k.stride(), v.stride(), where)(k, v, k_clean, v_clean, taint)
     tile = tiles(width=max(D, E), itemsize=q.element_size(), kind=kind, most_keys=p1 if kind == BITS else 64)[0]
-    n_tiles = cdiv(T * (H // G), tile.rows)
-    kernels.forward_kernel[(n_tiles * B * G,)](
-        q, k_clean, v_clean, taint, taint if bits is None else bits, o, lse,
-        T, S, offset, scale * kernels.LOG2E.value, n_tiles, B * G, *q.stride()[:3],
-        **widths, GROUP=H // G, KIND=kind, P1=p1, P2=p2, BM=tile.rows, BN=tile.keys, num_warps=tile.num_warps,
-        num_stages=tile.num_stages,
-    )  # fmt: skip
+    how, words = (kind, p1, p2, scale, offset), taint if bits is None else bits
+    launch = _forward(q.shape, v.shape, q.stride(), tile, how, (where, places(words)))
+    launch(q, k_clean, v_clean, taint, words, o, lse)
     return o, lse, k_clean, v_clean, taint
+
+
+def _widths(D: int, E: int) -> dict[str, int]:
+    return {"D": D, "E": E, "BD": _pow2(D), "BE": _pow2(E)}
+
+
+@kept
+def _clean(k: Size, E: int, k_stride: tuple[int, ...], v_stride: tuple[int, ...], _: object) -> Prepared:
+    B, S, G, D = k
+    n_rows = B * S * G
+    return Prepared(
+        kernels.clean_kernel, (cdiv(n_rows, 32),), n_rows, S, *k_stride[:3], *v_stride[:3],
+        **_widths(D, E), G=G, BM=32, num_warps=4,
+    )  # fmt: skip
+
+
+@kept
+def _forward(
+    q: Size, v: Size, q_stride: tuple[int, ...], tile: Tile, how: tuple[int, int, int, float, int], _: object
+) -> Prepared:
+    (B, T, H, D), (S, G, E), (kind, p1, p2, scale, offset) = q, v[1:], how
+    n_tiles = cdiv(T * (H // G), tile.rows)
+    return Prepared(
+        kernels.forward_kernel, (n_tiles * B * G,),
+        T, S, offset, scale * kernels.LOG2E.value, n_tiles, B * G, *q_stride[:3],
+        **_widths(D, E), G=G, GROUP=H // G, KIND=kind, P1=p1, P2=p2, BM=tile.rows, BN=tile.keys,
+        num_warps=tile.num_warps, num_stages=tile.num_stages,
+    )  # fmt: skip
 
 
 @operator(
@@ -183,38 +207,65 @@ def _backward_op(
     do: Tensor, q: Tensor, o: Tensor, lse: Tensor, k: Tensor, v: Tensor, taint: Tensor, bits: Tensor | None,
     kind: int, p1: int, p2: int, scale: float, offset: int,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    B, T, H, D = q.shape
-    S, G, E = v.shape[1:]
+    D, S, E = q.shape[3], v.shape[1], v.shape[3]
     q, do = _rows_whole(q), do.contiguous()
     dq, dk, dv = q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
     if S == 0 or o.numel() == 0:
         return dq.zero_(), dk.zero_(), dv.zero_()
-    group, strides = H // G, q.stride()[:3]
     _, rows_first, keys_first = tiles(
         width=max(D, E), itemsize=q.element_size(), kind=kind, most_keys=p1 if kind == BITS else 64
     )
-    same = {"D": D, "E": E, "BD": _pow2(D), "BE": _pow2(E), "G": G, "GROUP": group, "KIND": kind, "P1": p1, "P2": p2}
     words, delta = taint if bits is None else bits, torch.empty_like(lse)
-    n_tiles = cdiv(T * group, rows_first.rows)
-    kernels.dq_kernel[(n_tiles * B * G,)](
-        q, k, v, taint, words, o, lse, do, delta, dq, T, S, offset, scale, n_tiles, B * G, *strides,
-        **same, BM=rows_first.rows, BN=rows_first.keys, num_warps=rows_first.num_warps,
-        num_stages=rows_first.num_stages,
-    )  # fmt: skip
-    n_tiles = cdiv(S, keys_first.keys)
-    parts = n_parts(n_programs=n_tiles * B * G, n_rows=T * group, tile_rows=keys_first.rows)
+    how, where = (kind, p1, p2, scale, offset), places(q, k, v, taint, words, o, lse, do)
+    given = (q.shape, v.shape, q.stride())
+    _dq(*given, rows_first, how, where)(q, k, v, taint, words, o, lse, do, delta, dq)
+    launch, parts = _dkdv(*given, keys_first, how, where)
     dk_part, dv_part = (dk, dv) if parts == 1 else (x.new_empty(parts, *x.shape, dtype=torch.float32) for x in (k, v))
-    kernels.dkdv_kernel[(n_tiles * B * G, parts)](
-        q, k, v, taint, words, lse, do, delta, dk_part, dv_part,
-        T, S, offset, scale, n_tiles, B * G, B * S * G, *strides,
-        **same, BM=keys_first.rows, BN=keys_first.keys, PARTS=parts, num_warps=keys_first.num_warps,
-        num_stages=keys_first.num_stages,
-    )  # fmt: skip
+    launch(q, k, v, taint, words, lse, do, delta, dk_part, dv_part)
     if parts > 1:
-        for part, total in ((dk_part, dk), (dv_part, dv)):
-            n = total.numel()
-            kernels.sum_parts_kernel[(cdiv(n, 1024),)](part, total, n, PARTS=parts, BLOCK=1024, num_warps=4)
+        sum_parts(dk_part, dv_part, dk, dv)
     return dq, dk, dv
+
+
+@kept
+def _dq(
+    q: Size, v: Size, q_stride: tuple[int, ...], tile: Tile, how: tuple[int, int, int, float, int], _: object
+) -> Prepared:
+    (B, T, H, D), (S, G, E), (kind, p1, p2, scale, offset) = q, v[1:], how
+    n_tiles = cdiv(T * (H // G), tile.rows)
+    return Prepared(
+        kernels.dq_kernel, (n_tiles * B * G,), T, S, offset, scale, n_tiles, B * G, *q_stride[:3],
+        **_widths(D, E), G=G, GROUP=H // G, KIND=kind, P1=p1, P2=p2, BM=tile.rows, BN=tile.keys,
+        num_warps=tile.num_warps, num_stages=tile.num_stages,
+    )  # fmt: skip
+
+
+@kept
+def _dkdv(
+    q: Size, v: Size, q_stride: tuple[int, ...], tile: Tile, how: tuple[int, int, int, float, int], _: object
+) -> tuple[Prepared, int]:
+    """The pass over keys, and into how many runs it is cut."""
+    (B, T, H, D), (S, G, E), (kind, p1, p2, scale, offset) = q, v[1:], how
+    n_tiles = cdiv(S, tile.keys)
+    parts = n_parts(n_programs=n_tiles * B * G, n_rows=T * (H // G), tile_rows=tile.rows)
+    launch = Prepared(
+        kernels.dkdv_kernel, (n_tiles * B * G, parts),
+        T, S, offset, scale, n_tiles, B * G, B * S * G, *q_stride[:3],
+        **_widths(D, E), G=G, GROUP=H // G, KIND=kind, P1=p1, P2=p2, BM=tile.rows, BN=tile.keys, PARTS=parts,
+        num_warps=tile.num_warps, num_stages=tile.num_stages,
+    )  # fmt: skip
+    return launch, parts
+
+
+def sum_parts(dk_part: Tensor, dv_part: Tensor, dk: Tensor, dv: Tensor) -> None:
+    """Write the sums over the parts, [parts, ...] in fp32, of the gradients of keys and of values."""
+    _sum_parts(len(dk_part), dk.numel(), dv.numel(), places(dk, dv))(dk_part, dv_part, dk, dv)
+
+
+@kept
+def _sum_parts(parts: int, n_k: int, n_v: int, _: object) -> Prepared:
+    grid = (cdiv(max(n_k, n_v), 1024), 2)
+    return Prepared(kernels.sum_parts_kernel, grid, n_k, n_v, PARTS=parts, BLOCK=1024, num_warps=4)
 
 
 def n_parts(*, n_programs: int, n_rows: int, tile_rows: int) -> int:
@@ -228,9 +279,13 @@ def _bits_op(index: Tensor) -> Tensor:
     index = index.contiguous()
     bits = index.new_empty(index.shape[:3], dtype=torch.int64)
     if bits.numel():
-        n, N = bits.numel(), index.shape[3]
-        kernels.bits_kernel[(cdiv(n, 64),)](index, bits, n, N=N, BN=_pow2(N, 1), BM=64, num_warps=4)
+        _bits(bits.numel(), index.shape[3], places(index))(index, bits)
     return bits
+
+
+@kept
+def _bits(n: int, N: int, _: object) -> Prepared:
+    return Prepared(kernels.bits_kernel, (cdiv(n, 64),), n, N=N, BN=_pow2(N, 1), BM=64, num_warps=4)
 
 
 @_bits_op.register_fake

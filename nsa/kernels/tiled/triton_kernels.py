@@ -429,8 +429,7 @@ def dkdv_kernel(
 
 
 @triton.jit
-def sum_parts_kernel(part_ptr, out_ptr, n, PARTS: tl.constexpr, BLOCK: tl.constexpr):
-    """Sum the parts of a gradient in their order."""
+def _sum_parts(part_ptr, out_ptr, n, PARTS: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK], tl.float32)
     position = at
@@ -438,3 +437,14 @@ def sum_parts_kernel(part_ptr, out_ptr, n, PARTS: tl.constexpr, BLOCK: tl.conste
         total += tl.load(part_ptr + position, mask=at < n, other=0.0)
         position += n
     tl.store(out_ptr + at, total.to(out_ptr.dtype.element_ty), mask=at < n)
+
+
+@triton.jit
+def sum_parts_kernel(
+    dk_part_ptr, dv_part_ptr, dk_ptr, dv_ptr, n_k, n_v, PARTS: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Sum the parts of the gradients of keys and of values, each in their order; the grid's second axis says which."""
+    if tl.program_id(1) == 0:
+        _sum_parts(dk_part_ptr, dk_ptr, n_k, PARTS, BLOCK)
+    else:
+        _sum_parts(dv_part_ptr, dv_ptr, n_v, PARTS, BLOCK)

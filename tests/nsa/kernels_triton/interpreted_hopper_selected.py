@@ -138,13 +138,18 @@ class Spelled:
     """
 
     def __getitem__(self, grid):
-        return lambda *args, **constants: [self.program(pid, *args, **constants) for pid in range(grid[0])]
+        def launch(*args, **constants):
+            for pid in range(grid[0]):
+                self.program(pid, *args, **constants)
+
+        return launch
 
     def program(
-        self, pid, q, do, k, v, slots, dk_part, dv_part, lse, delta, pairs, start, item_start, item_bucket,
-        launch, bg0, t0, n_buckets, max_items, n_blocks, bg_chunk, T, S, offset, scale,
-        *, G, GROUP, PACK, N, SEG, STAGES, num_warps,
+        self, pid, q, do, k, v, slots, dk_part, dv_part, lse, delta, gate, least, pairs, start, item_start,
+        item_bucket, launch, bg0, t0, n_buckets, max_items, n_blocks, bg_chunk, T, S, offset, scale,
+        *, G, GROUP, PACK, N, SEG, STAGES, GATED, num_warps,
     ):  # fmt: skip
+        assert (GATED, gate is lse, least is lse) == (False, True, True)
         assert (q.block_shape, k.block_shape, slots.block_shape) == ([PACK, 64], [64, 64], [PACK, 64])
         assert (STAGES > 1, num_warps, item_bucket.numel() % max_items) == (True, 4, 0)
         bucket = int(item_bucket.flatten()[launch * max_items + pid])

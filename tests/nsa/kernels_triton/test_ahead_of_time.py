@@ -129,7 +129,7 @@ def small_kernels():
         "buckets of items": (csr.item_buckets_kernel, both | {"BLOCK": 256}),
         "combine slots": (kernels.combine_slots_kernel, both),
         "delta": (kernels.delta_kernel, both | {"HAS_DLSE": True, "GATED": True}),
-        "sum items": (kernels.sum_items_kernel, both | {"BD": 16}),
+        "sum items": (kernels.sum_items_kernel, both | {"WIDE": 16}),
         "sum slots": (kernels.sum_slots_kernel, both | {"ADDS": True}),
         "block scores": (scores.block_scores_kernel, score),
         "top blocks": (scores.top_blocks_kernel, score | {"BJ": 1024}),
@@ -137,7 +137,7 @@ def small_kernels():
         "gated sum backward": (combine.combine_backward_kernel, both),
         "clean keys": (tile_kernels.clean_kernel, both | {"BM": 32}),
         "bits of blocks": (tile_kernels.bits_kernel, both | {"BM": 64}),
-        "block means": (block_mean.means_kernel, both | {"STRIDE": 16, "L": 32, "BL": 32, "BC": 4, "REAL": tl.float32}),
+        "block means": (block_mean.means_kernel, both | {"STRIDE": 16, "L": 32, "BC": 8, "REAL": tl.float32}),
         "block means backward": (
             block_mean.spread_kernel,
             both | {"STRIDE": 16, "L": 32, "BM": 32, "REAL": tl.float32},
