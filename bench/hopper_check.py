@@ -429,19 +429,18 @@ def profiled(call, leaves, n=5):
 
 
 def sizes_of_items():
-    """Other cuts of the selected branch's backward, and other pipes of its forward, at 64/4 heads of 128."""
+    """Other cuts of the selected branch's work at 64/4 and at 16/4 heads of 128."""
     from nsa.kernels.selected import triton as launches
-    from nsa.kernels.selected import triton_hopper as selected
 
-    rows_chosen, pipe_chosen = launches.ROWS_PER_ITEM, selected.PIPE
+    chosen = launches.ROWS_PER_ITEM
     for T in LENGTHS:
-        x = Inputs(T, 64, 4, 128)
-        for rows, pipe in ((rows_chosen, pipe_chosen), (16384, (1, 2)), (32768, (2, 2)), (16384, (1, 3))):
-            launches.ROWS_PER_ITEM = rows
-            selected.PIPE = pipe if pipe == pipe_chosen else selected.Pipe(warps=pipe[0], stages=pipe[1])
-            row = {"row": f"{T}: items of {rows} rows, forward {selected.PIPE}", "T": T}
-            yield row | or_why(lambda x=x: listed("hopper", x))
-    launches.ROWS_PER_ITEM, selected.PIPE = rows_chosen, pipe_chosen
+        for H, name in ((64, "hopper"), (16, "triton")):
+            x = Inputs(T, H, 4, 128)
+            for rows in (2048, 4096, 8192):
+                launches.ROWS_PER_ITEM = rows
+                row = {"row": f"{T}, {H}/4: items of {rows} rows", "T": T}
+                yield row | or_why(lambda x=x, name=name: listed(name, x))
+    launches.ROWS_PER_ITEM = chosen
 
 
 def tiles_of_small_groups():
@@ -451,7 +450,7 @@ def tiles_of_small_groups():
     forward, backward, rows_chosen = launches.forward_tile, launches.backward_tile, launches.ROWS_PER_ITEM
     choices = (
         (None, None, 8192), ((64, 4, 2), (64, 8, 2), 8192), ((64, 4, 3), (64, 4, 1), 8192),
-        ((128, 8, 1), (32, 4, 2), 8192), ((32, 4, 2), (128, 8, 1), 8192), (None, None, 16384),
+        ((128, 8, 1), (32, 4, 2), 8192), ((32, 4, 2), (128, 8, 1), 8192),
     )  # fmt: skip
     for T in (8192, 32768):
         x = Inputs(T, 16, 4, 128)

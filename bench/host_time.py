@@ -1,6 +1,6 @@
 """Where the host's time goes in one call of the attention, forward and backward, where the GPU waits for it.
 
-    python bench/host_time.py [--heads 16] [--tokens 8192]
+    python bench/host_time.py [--heads 16] [--tokens 8192] [--calls 100]
 
 First the host's time until all is launched, then each kernel's by the GPU, then a profile of the host's functions.
 """
@@ -20,13 +20,11 @@ import torch
 
 from bench.peers import inputs
 
-CALLS = 100
 
-
-def wall_ms(call) -> float:
+def wall_ms(call, calls) -> float:
     """Median milliseconds until the host has launched all of a call."""
     took = []
-    for _ in range(CALLS):
+    for _ in range(calls):
         torch.cuda.synchronize()
         began = time.perf_counter()
         call()
@@ -39,6 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--heads", type=int, default=16)
     parser.add_argument("--tokens", type=int, default=8192)
+    parser.add_argument("--calls", type=int, default=100, help="of which the median is taken")
     args = parser.parse_args()
     from nsa import nsa_attention
 
@@ -59,9 +58,9 @@ def main() -> None:
         for _ in range(5):
             call()
         torch.cuda.synchronize()
-        print(f"{name}: host {wall_ms(call):.3f} ms", flush=True)
+        print(f"{name}: host {wall_ms(call, args.calls):.3f} ms", flush=True)
         print(name, "by the GPU alone", *kernels_us(call), sep="\n", flush=True)
-        host_profile(call)
+        host_profile(call, args.calls)
 
 
 def kernels_us(call) -> list[str]:
@@ -82,11 +81,11 @@ def kernels_us(call) -> list[str]:
     return [*lines, f"{sum(us for us, _ in took.values()):8.1f} in all"]
 
 
-def host_profile(call) -> None:
+def host_profile(call, calls) -> None:
     """Print the host's functions by their own time, then with what they call; a backward's thread is not seen."""
     profile = cProfile.Profile()
     with profile:
-        for _ in range(CALLS):
+        for _ in range(calls):
             call()
             torch.cuda.synchronize()
     stats = pstats.Stats(profile, stream=sys.stdout)

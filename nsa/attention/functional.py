@@ -5,7 +5,7 @@ Shape letters: B batch, T queries, S keys, H query heads, G key/value heads, D a
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -81,7 +81,7 @@ def nsa_attention(
         InputError: shapes, types, devices or boundaries that do not fit.
         KernelUnavailable: a kernel asked for by name cannot run here.
     """
-    layout = _layout(l, d, l_slc, n, w)
+    layout = BlockLayout(l=l, d=d, l_slc=l_slc, n=n, w=w)
     check_heads(q_BTHD, k_BSGD, v_BSGE)
     (B, T, H, D), S, (G, E) = q_BTHD.shape, k_BSGD.shape[1], v_BSGE.shape[2:]
     if T > S or (cu_seqlens is not None and T != S):
@@ -145,13 +145,6 @@ def _attended(
 
 
 _MEAN = MeanPhi()
-
-
-@lru_cache(maxsize=256)
-def _layout(l: int, d: int, l_slc: int, n: int, w: int) -> BlockLayout:  # noqa: E741 - the paper's letter
-    return BlockLayout(l=l, d=d, l_slc=l_slc, n=n, w=w)
-
-
 _PREPARED: list[dict[str, KernelOnCall]] = []
 """The operators of every geometry that was asked for; they are resolved where they are called."""
 _NUMBERS: dict[tuple[Any, ...], int] = {}
@@ -175,7 +168,7 @@ def _number(
             n_kv_groups=G,
             d_k=D,
             d_v=E,
-            layout=_layout(l, d, l_slc, n, w),
+            layout=BlockLayout(l=l, d=d, l_slc=l_slc, n=n, w=w),
         )
         resolved = resolve_all(KernelConfig(**dict(asked)), site)
         _PREPARED.append({op: KernelOnCall(resolution) for op, resolution in resolved.items()})

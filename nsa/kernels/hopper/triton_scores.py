@@ -1,4 +1,4 @@
-# ruff: noqa: ANN001, ANN201 - a kernel's arguments are pointers and numbers whose types the launch decides
+# ruff: noqa: ANN001, ANN201, ANN202 - a kernel's arguments are pointers and numbers whose types the launch decides
 """Block scores and the choice of blocks for Hopper GPUs (NSA Eq. 8 to 11), in Triton with TMA.
 
 A program of the first pass keeps one tile of compressed keys and adds the probabilities of a group's heads, one after
@@ -6,7 +6,7 @@ the other, in registers: what spreads over the threads of a tile, the sum over n
 group, not once for a head. Eq. 8 needs no maximum, for the compressed branch's lse is known.
 
 The second pass ranks the fp32 scores of a query by their bits as 32-bit integers, which a warp compares in one
-instruction, in 13 rounds of a maximum and the lowest block that has it.
+instruction: 13 rounds go from one to the next smaller, and the blocks that reach the last are read off bit by bit.
 
 Shapes: B batch, T queries, G kv heads, H = G * GROUP query heads, D head width, C compressed keys, J selection blocks.
 """
@@ -18,6 +18,8 @@ import triton.language as tl
 
 LOG2E = tl.constexpr(1.4426950408889634)
 LARGEST = tl.constexpr(2147483647)
+NO_NUMBER = tl.constexpr(2147483646)
+"""The rank of a score that is none: above infinity, below ``LARGEST``."""
 
 
 @triton.jit
@@ -80,6 +82,33 @@ def scores_kernel(
 
 
 @triton.jit
+def _ranks(
+    score_ptr, j, own, is_ranked, row, spill_stride, SPILLS: tl.constexpr, INITIAL: tl.constexpr, LOCAL: tl.constexpr
+):
+    """[ROWS, blocks]: scores of blocks ``j`` as integers of their order, -1 of blocks that are not free."""
+    free = (j >= INITIAL)[None, :] & (j[None, :] <= (own - LOCAL)[:, None]) & is_ranked[:, None]
+    at = score_ptr + row[:, None] + j[None, :]
+    score = tl.load(at, mask=free, other=0.0)
+    for k in tl.static_range(1, SPILLS + 1):
+        score += tl.load(at + (k * spill_stride - k), mask=free & (j >= k)[None, :], other=0.0)
+    rank = tl.where(score >= 0.0, score.to(tl.int32, bitcast=True), NO_NUMBER)
+    return tl.where(free, rank, -1)
+
+
+@triton.jit
+def _below(rank, least):
+    """The largest of each row's ranks that is smaller than ``least``."""
+    return tl.max(tl.where(rank < least[:, None], rank, -1), 1)
+
+
+@triton.jit
+def _words(taken, ROWS: tl.constexpr, BJ: tl.constexpr, BITS: tl.constexpr):
+    """[ROWS, BJ / BITS]: the blocks that are taken as bits, BITS of them to a word."""
+    bit = tl.where(taken, 1, 0) << (tl.arange(0, BJ) % BITS)[None, :]
+    return tl.sum(tl.reshape(bit, [ROWS, BJ // BITS, BITS]), 2)
+
+
+@triton.jit
 def choose_kernel(
     score_ptr, index_ptr, t_begin, t_first, t_past, T, offset, n_slc, spill_stride,
     G: tl.constexpr, L_SLC: tl.constexpr, N: tl.constexpr, BN: tl.constexpr, BJ: tl.constexpr, ROWS: tl.constexpr,
@@ -88,7 +117,7 @@ def choose_kernel(
     """The forced blocks and the best others of ROWS queries of one kv head, ascending, -1 at the end.
 
     Queries t_first .. t_past - 1, none with more than BJ blocks; ``score_ptr`` begins with query t_begin. A score that
-    is not a number ranks first.
+    is not a number ranks first, and of equal ones that of the lower block.
     """
     bg = tl.program_id(1)
     t = t_first + tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -96,32 +125,54 @@ def choose_kernel(
     own = (t + offset) // L_SLC
     slot = tl.arange(0, BN)
     out = index_ptr + (((bg // G).to(tl.int64) * T + t) * G + bg % G) * N
+    all_seen = tl.where(slot[None, :] <= own[:, None], slot[None, :], -1)
+    mine = live[:, None] & (slot < N)[None, :]
     if (t_first + tl.program_id(0) * ROWS + ROWS - 1 + offset) // L_SLC < N:
-        all_seen = tl.where(slot[None, :] <= own[:, None], slot[None, :], -1)
-        tl.store(out[:, None] + slot[None, :], all_seen, mask=live[:, None] & (slot < N)[None, :])
+        tl.store(out[:, None] + slot[None, :], all_seen, mask=mine)
         return
-    j = tl.arange(0, BJ)
-    free = (j >= INITIAL)[None, :] & (j[None, :] <= (own - LOCAL)[:, None]) & (live & (own >= N))[:, None]
+    K: tl.constexpr = N - INITIAL - LOCAL
+    HALF: tl.constexpr = BJ // 2
+    BITS: tl.constexpr = min(32, max(1, BJ // 32))  # a word for every thread of a warp
+    WORDS: tl.constexpr = BJ // BITS
+    is_ranked = live & (own >= N)  # one with n blocks or fewer among others that have more takes them all
+    j = tl.arange(0, HALF)
     row = ((t - t_begin).to(tl.int64) * tl.num_programs(1) + bg) * n_slc
-    score = tl.zeros([ROWS, BJ], tl.float32)
-    for k in tl.static_range(SPILLS + 1):
-        score += tl.load(
-            score_ptr + k * spill_stride + row[:, None] + (j - k)[None, :], mask=free & (j >= k)[None, :], other=0.0
-        )
-    key = tl.where(score >= 0.0, score.to(tl.int32, bitcast=True), LARGEST)
-    key = tl.where(free, key, -1)
-    chosen = tl.where(slot[None, :] < INITIAL, slot[None, :], own[:, None] - (slot - INITIAL)[None, :])
-    for i in range(INITIAL + LOCAL, N):
-        best = tl.max(key, 1)
-        at = tl.min(tl.where(key == best[:, None], j[None, :], LARGEST), 1)
-        chosen = tl.where(slot[None, :] == i, at[:, None], chosen)
-        key = tl.where(j[None, :] == at[:, None], -1, key)
-    # A query with n blocks or fewer among others that have more takes them all.
-    chosen = tl.where((own >= N)[:, None], chosen, tl.where(slot[None, :] <= own[:, None], slot[None, :], LARGEST))
-    chosen = tl.where((slot < N)[None, :], chosen, LARGEST)
-    # Its place is how many are smaller; among empty ones, that come last, how many stand before it.
-    before = (chosen[:, None, :] < chosen[:, :, None]) | (
-        (chosen[:, None, :] == chosen[:, :, None]) & (slot[None, None, :] < slot[None, :, None])
-    )
-    place = tl.sum(before.to(tl.int32), 2)
-    tl.store(out[:, None] + place, tl.where(chosen == LARGEST, -1, chosen), mask=live[:, None] & (place < N))
+    first = _ranks(score_ptr, j, own, is_ranked, row, spill_stride, SPILLS, INITIAL, LOCAL)
+    second = _ranks(score_ptr, j + HALF, own, is_ranked, row, spill_stride, SPILLS, INITIAL, LOCAL)
+    # The K-th largest of the better ones of pairs of blocks is the K-th largest of all, unless both of a pair reach it
+    # or two are equal: then more than K do, and it is looked for among all.
+    better = tl.maximum(first, second)
+    least = tl.full([ROWS], LARGEST, tl.int32)
+    for _ in range(K):
+        least = _below(better, least)
+    of_first = first >= least[:, None]
+    of_second = second >= least[:, None]
+    n_taken = tl.sum(of_first.to(tl.int32) + of_second.to(tl.int32), 1)
+    if tl.max(tl.where(is_ranked, n_taken, 0), 0) > K:
+        least = tl.full([ROWS], LARGEST, tl.int32)
+        n_taken = tl.zeros([ROWS], tl.int32)
+        for _ in range(K):
+            least = tl.where(n_taken < K, tl.maximum(_below(first, least), _below(second, least)), least)
+            reached = (first >= least[:, None]).to(tl.int32) + (second >= least[:, None]).to(tl.int32)
+            n_taken = tl.sum(reached, 1)
+        # Of those that are equal to it the lower blocks are taken.
+        equal = (first == least[:, None]).to(tl.int32)
+        equal_too = (second == least[:, None]).to(tl.int32)
+        n_first = tl.sum(equal, 1)
+        room = K - n_taken + n_first + tl.sum(equal_too, 1)
+        of_first = (first > least[:, None]) | ((equal > 0) & (tl.cumsum(equal, 1) <= room[:, None]))
+        room -= n_first
+        of_second = (second > least[:, None]) | ((equal_too > 0) & (tl.cumsum(equal_too, 1) <= room[:, None]))
+    words = tl.join(_words(of_first, ROWS, HALF, BITS), _words(of_second, ROWS, HALF, BITS))
+    word = tl.arange(0, WORDS)
+    # Gathered as they are, which lays a word to a thread: without it every thread goes through all of them.
+    words = tl.gather(tl.reshape(words, [ROWS, WORDS]), tl.zeros([ROWS, WORDS], tl.int32) + word[None, :], 1)
+    begin = ((word % 2) * HALF + (word // 2) * BITS)[None, :]
+    chosen = tl.where(slot[None, :] < INITIAL, slot[None, :], own[:, None] - (N - 1 - slot)[None, :])
+    for i in range(INITIAL, INITIAL + K):
+        lowest = (words & -words).to(tl.uint32, bitcast=True).to(tl.float32)  # a power of two: its exponent is the bit
+        block = begin + (lowest.to(tl.int32, bitcast=True) >> 23) - 127
+        block = tl.min(tl.where(words != 0, block, LARGEST), 1)
+        chosen = tl.where(slot[None, :] == i, block[:, None], chosen)
+        words = tl.where(begin == (block // BITS * BITS)[:, None], words & (words - 1), words)
+    tl.store(out[:, None] + slot[None, :], tl.where(is_ranked[:, None], chosen, all_seen), mask=mine)

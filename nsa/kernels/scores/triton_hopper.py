@@ -117,11 +117,10 @@ def _work(q: Size, kc: Size, how: tuple[int, int, int, int, float, int, int, int
         choices = []
         split = {"rows": B * T * G, "worth_splitting": worth_splitting}
         for first, past, blocks in ranges(t0, t1, offset=offset, l_slc=l_slc, n_blocks=J, **split):
-            n_rows = 2 if blocks <= 512 else 1
             choices.append(
                 Prepared(
-                    choose_kernel, (cdiv(past - first, n_rows), B * G), t0, first, past, T, offset, J, spill,
-                    G=G, L_SLC=l_slc, N=n, BN=pow2(n), BJ=blocks, ROWS=n_rows, SPILLS=spills,
+                    choose_kernel, (past - first, B * G), t0, first, past, T, offset, J, spill,
+                    G=G, L_SLC=l_slc, N=n, BN=pow2(n), BJ=blocks, ROWS=1, SPILLS=spills,
                     INITIAL=N_INITIAL, LOCAL=N_LOCAL, num_warps=max(1, min(8, blocks // 2048)),
                 )
             )  # fmt: skip

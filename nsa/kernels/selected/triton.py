@@ -141,7 +141,6 @@ def plan(
 _kept_plan = kept(plan)
 
 
-@cache
 def _smem_bytes(device: torch.device) -> int:
     if device.type != "cuda":
         return 227 << 10

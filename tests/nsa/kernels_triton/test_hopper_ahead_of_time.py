@@ -199,12 +199,13 @@ def test_block_scores_of_a_tile_leave_room_for_three_programs_and_add_heads_in_r
 
 @pytest.mark.parametrize("n_blocks", [512, pytest.param(2048, marks=pytest.mark.slow)])
 def test_ranking_compares_a_warp_in_one_instruction(n_blocks, tmp_path):
-    rows = 2 if n_blocks <= 512 else 1
-    sizes = OF_SCORES | {"BN": 16, "BJ": n_blocks, "ROWS": rows}
+    sizes = OF_SCORES | {"BN": 16, "BJ": n_blocks, "ROWS": 1}
     binary = compiled_plain(triton_scores.choose_kernel, sizes, {}, "fp32", num_warps=1, num_stages=1)
     stack, machine_code, _ = judged(binary, tmp_path)
     assert stack == 0
-    assert len(re.findall(r"\bC?REDUX", machine_code)) == 2 * rows  # the best score, and the lowest block that has it
+    # 13 rounds to the last that is taken and as many that read the blocks off, beside those of the way for equal ones.
+    assert len(re.findall(r"\bC?REDUX", machine_code)) >= 2 * 13
+    assert "BAR.SYNC" not in machine_code
 
 
 def test_the_lse_is_turned_without_a_spill(tmp_path):
