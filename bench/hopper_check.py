@@ -432,15 +432,19 @@ def sizes_of_items():
     """Other cuts of the selected branch's work at 64/4 and at 16/4 heads of 128."""
     from nsa.kernels.selected import triton as launches
 
-    chosen = launches.ROWS_PER_ITEM
-    for T in LENGTHS:
+    names = ("ROWS_PER_ITEM", "FEW_ROWS", "FEWER_ROWS")
+    chosen = [getattr(launches, name) for name in names]
+    for T in (2048, *LENGTHS):
         for H, name in ((64, "hopper"), (16, "triton")):
             x = Inputs(T, H, 4, 128)
-            for rows in (2048, 4096, 8192):
-                launches.ROWS_PER_ITEM = rows
+            for rows in (1024, 2048, 4096, 8192):
+                for constant in names:
+                    setattr(launches, constant, rows)
+                launches._kept_plan.cache_clear()
                 row = {"row": f"{T}, {H}/4: items of {rows} rows", "T": T}
                 yield row | or_why(lambda x=x, name=name: listed(name, x))
-    launches.ROWS_PER_ITEM = chosen
+    for constant, rows in zip(names, chosen, strict=True):
+        setattr(launches, constant, rows)
 
 
 def tiles_of_small_groups():

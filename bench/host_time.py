@@ -1,6 +1,6 @@
 """Where the host's time goes in one call of the attention, forward and backward, where the GPU waits for it.
 
-    python bench/host_time.py [--heads 16] [--tokens 8192] [--calls 100]
+    python bench/host_time.py [--heads 16] [--tokens 8192] [--calls 100] [--kernels scores=hopper ...]
 
 First the host's time until all is launched, then each kernel's by the GPU, then a profile of the host's functions.
 """
@@ -38,7 +38,9 @@ def main() -> None:
     parser.add_argument("--heads", type=int, default=16)
     parser.add_argument("--tokens", type=int, default=8192)
     parser.add_argument("--calls", type=int, default=100, help="of which the median is taken")
+    parser.add_argument("--kernels", nargs="*", default=[], help="backends by operator, as op=name")
     args = parser.parse_args()
+    kernels = dict(one.split("=") for one in args.kernels)
     from nsa import nsa_attention
 
     x = inputs(args.tokens, args.heads)
@@ -47,9 +49,9 @@ def main() -> None:
 
     @torch.no_grad()
     def forward():
-        return nsa_attention(x.q, x.k["slc"], x.v["slc"], None, None, x.gate)
+        return nsa_attention(x.q, x.k["slc"], x.v["slc"], None, None, x.gate, kernels=kernels)
 
-    o = nsa_attention(x.q, x.k["slc"], x.v["slc"], None, None, x.gate)
+    o = nsa_attention(x.q, x.k["slc"], x.v["slc"], None, None, x.gate, kernels=kernels)
 
     def backward():
         return torch.autograd.grad(o, leaves, x.do, retain_graph=True)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Two trees of this repository on one GPU of compute capability 9.0, for a change of how kernels are launched or made:
 #     [TREES=folder of peers' trees] [TESTS=words of pytest -k] [PARTS="of bench/hopper_check.py"] \
+#         [SIZES="heads-tokens-calls ..."] \
 #         bench/launches_gpu.sh RESULTS_FOLDER OTHER_TREE [options of bench/peers.py ...]
 # Tests of this tree's kernels side by side, parts of bench/hopper_check.py, then of both trees the host's time and each
 # kernel's (bench/host_time.py) and whole rows (bench/peers.py; of this tree beside flash_nsa where TREES has it).
@@ -30,8 +31,8 @@ for part in ${PARTS:+"$PARTS"}; do
 done
 for tree in "$other" "$here"; do
   name=$([ "$tree" = "$here" ] && echo now || echo before)
-  for size in "16 2048 100" "16 8192 100" "16 65536 3" "64 65536 3"; do
-    host "$tree" $size >"$out/host-${size// /-}-$name.txt" 2>&1 || status=1
+  for size in ${SIZES:-16-2048-100 16-8192-100 16-65536-3 64-65536-3}; do
+    host "$tree" ${size//-/ } >"$out/host-$size-$name.txt" 2>&1 || status=1
   done
 done
 for file in "$out"/host-*.txt; do
