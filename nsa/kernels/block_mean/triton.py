@@ -29,8 +29,8 @@ def means_kernel(
 
     Unrolled, so that the rows are on their way together; a row that lies in two of the blocks is in the cache.
     """
-    g, b = tl.program_id(0), tl.program_id(2).to(tl.int64)  # heads side by side, as they lie in memory
-    c = tl.program_id(1) * BC + tl.arange(0, BC)
+    g, b = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    c = tl.program_id(0) * BC + tl.arange(0, BC)
     e = tl.arange(0, BD)[None, :]
     mask = (c < C)[:, None] & (e < D)
     x_ptr += b * stride_b + g * stride_g + (c * STRIDE).to(tl.int64)[:, None] * stride_s + e
@@ -77,7 +77,7 @@ def _means(y: Size, x_stride: tuple[int, ...], length: int, stride: int, where: 
     B, C, G, D = y
     many = max(1, ELEMENTS // pow2(D))
     return Prepared(
-        means_kernel, (G, cdiv(C, many), B), C, *x_stride[:3],
+        means_kernel, (cdiv(C, many), G, B), C, *x_stride[:3],
         G=G, D=D, BD=pow2(D), L=length, STRIDE=stride, BC=many, REAL=_real(where), num_warps=4,
     )  # fmt: skip
 
