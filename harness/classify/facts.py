@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from harness.core.evidence import Evidence, EvidenceId
     from harness.core.trial import Limit
     from harness.core.verdict import Case, Confidence, Kind
+    from harness.reading.standing import Standing
 
 LIMITS = frozenset(
     {StopReason.STARTUP, StopReason.STALL, StopReason.TOTAL, StopReason.CERTAIN, StopReason.PACE, StopReason.EXAMINED},
@@ -149,7 +150,7 @@ def place(case: Case) -> str:
 
 
 def silence(case: Case) -> str:
-    """``rank 0 silent for 9.2 s in backward of step 1 (stall limit 4.0 s)``."""
+    """``rank 0 silent for 9.2 s in backward of step 1 (stall limit 4.0 s)``; without ranks ``silent for 9.2 s ...``."""
     last, silence_s = case.evidence.last, case.evidence.silence_s
     rank = last.rank if last else next((look.rank for look in case.evidence.processes), 0)
     if case.outcome.ending is Ending.STILL_RUNNING:
@@ -158,7 +159,15 @@ def silence(case: Case) -> str:
     limit = silence_limit(case)
     name = "stall limit" if training(case) else "start-up limit"
     waited = "" if beyond_limit(case) else ", not waited for"
-    return f"rank {rank} silent for {silence_s:.1f} s {place(case)} ({name} {limit.seconds:.1f} s{waited})"
+    silent = f"rank {rank} silent" if max(case.evidence.world - 1, rank) > 0 else "silent"
+    return f"{silent} for {silence_s:.1f} s {place(case)} ({name} {limit.seconds:.1f} s{waited})"
+
+
+def threads_slept(one: Standing) -> str:
+    """``all 3 threads slept at 6 of 6 looks``."""
+    count = len(one.motion.threads) if one.motion is not None else 1
+    looks = len(one.looks)
+    return f"{'its only thread' if count == 1 else f'all {count} threads'} slept at {looks} of {looks} looks"
 
 
 def conclude(

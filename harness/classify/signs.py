@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, TypeAlias
 
-from harness.classify.facts import job_of_case, main_pid, silence_began_s
+from harness.classify.facts import job_of_case, main_pid, silence_began_s, threads_slept
 from harness.classify.rules.oom import steady_growth
 from harness.core.dotted import leaves
 from harness.reading.frames import different_stacks
@@ -84,7 +84,7 @@ def asleep(case: Case) -> str:
     one = job_of_case(case).leader
     if one is None or one.motion is None or not one.motion.still:
         return ""
-    return f"all {len(one.motion.threads)} threads slept at {len(one.looks)} looks"
+    return threads_slept(one)
 
 
 def computes(case: Case) -> str:

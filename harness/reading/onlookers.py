@@ -96,23 +96,31 @@ _WAITS_FOR_OTHERS = (ast.Await, ast.Yield, ast.YieldFrom, ast.AsyncFor, ast.Asyn
 
 
 def looks_on(thread: ThreadStack, source_of: Mapping[str, str]) -> bool | None:
-    """Whether nothing that ``thread`` does next lets anybody on; None where that cannot be read. Pure."""
-    places = [_place(frame, source_of) for frame in _own_frames(thread)]
+    """Whether nothing that ``thread`` does next lets anybody on; None where that cannot be read. Pure.
+
+    One whose own code acts, does so whoever called it.
+    """
+    frames, is_all = _own_frames(thread)
+    places = [_place(frame, source_of) for frame in frames]
     understood = [place for place in places if place is not None]
     if not understood or len(understood) < len(places):
         return None
     innermost, *callers = understood
-    return innermost.goes_on_harmlessly(waits=True) and all(place.goes_on_harmlessly() for place in callers)
+    if innermost.goes_on_harmlessly(waits=True) and all(place.goes_on_harmlessly() for place in callers):
+        return True if is_all else None
+    return False
 
 
-def _own_frames(thread: ThreadStack) -> Sequence[Frame]:
-    """The frames of the program's own code, the innermost first; none where it was not started for these alone."""
+def _own_frames(thread: ThreadStack) -> tuple[Sequence[Frame], bool]:
+    """The frames of the program's own code, the innermost first, up to a package's; and whether that is all it runs."""
     frames = python_frames(thread)
     begins = next((depth for depth, frame in enumerate(frames) if bare(frame).startswith("_bootstrap")), len(frames))
-    own = [depth for depth, frame in enumerate(frames[:begins]) if not is_stdlib(frame)]
-    called_by = frames[own[-1] + 1 : begins] if own else ()
-    is_all = all(is_own(frames[depth]) for depth in own) and all(frame.file.endswith(_STARTS) for frame in called_by)
-    return [frames[depth] for depth in own] if is_all else ()
+    others = (depth for depth, frame in enumerate(frames[:begins]) if not is_stdlib(frame) and not is_own(frame))
+    ends = next(others, begins)
+    own = [depth for depth, frame in enumerate(frames[:ends]) if is_own(frame)]
+    called_by = frames[own[-1] + 1 : ends] if own else ()
+    is_all = ends == begins and all(frame.file.endswith(_STARTS) for frame in called_by)
+    return [frames[depth] for depth in own], is_all
 
 
 def of_sample(sample: StackSample, source_of: Mapping[str, str]) -> tuple[tuple[int, ...], tuple[int, ...]]:

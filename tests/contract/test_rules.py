@@ -884,7 +884,7 @@ def test_a_deadlock_names_the_function_that_waits_and_the_numbers():
     verdict = classify(silent(processes=looks(), stacks=stacks([IN_LOCK] * 3)))
     assert (verdict.kind, verdict.cause, verdict.confidence) == (Kind.HANG, "deadlock", Confidence.HIGH)
     assert verdict.because == (
-        "rank 0 silent for 6.0 s in backward of step 1 (stall limit 4.0 s); at 6 of 6 looks all 2 threads sleep, and "
+        "silent for 6.0 s in backward of step 1 (stall limit 4.0 s); at 6 of 6 looks all 2 threads sleep, and "
         "in 3 of 3 samples the main thread waits in acquire_forever (harness/specimens/backward_deadlock.py:21) "
         "(kernel: futex_do_wait); 0.00 s CPU in 3.0 s"
     )

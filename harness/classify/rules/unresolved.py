@@ -16,6 +16,7 @@ from harness.classify.facts import (
     main_pid,
     silence,
     stopped_by_limit,
+    threads_slept,
     watched_out,
 )
 from harness.classify.rules.busy import LONGER, healthy_silence_s
@@ -175,8 +176,7 @@ def _for_slow(case: Case, one: Standing | None) -> list[str]:
 def _for_stuck(case: Case, one: Standing | None) -> list[str]:
     signs: list[str] = []
     if one is not None and one.motion is not None and one.motion.still:
-        looks = len(one.looks)
-        signs.append(f"all {len(one.motion.threads)} threads slept at {looks} of {looks} looks")
+        signs.append(threads_slept(one))
     if one is not None and one.stays:
         where = spell(telling_frame(one.thread)) if one.thread is not None else "nowhere"
         weak = "" if len(one.native) >= 2 else " (Python frames only, which proves nothing)"

@@ -178,6 +178,13 @@ def test_of_what_somebody_else_calls_nothing_is_said(by):
     assert looks_on(*threads(ALIVE, by=by)) is None
 
 
+def test_what_acts_does_so_whoever_called_it():
+    """A trainer of a package calls the function that gives its child so many seconds."""
+    by = Frame(function="fit", file="/venv/lib/python3.11/site-packages/lightning/trainer.py", line=9)
+    body = "def beside():\n    for _ in range(20):\n        child.join(1)\n    child.kill()\n"
+    assert looks_on(*threads(body, at="child.join", by=(by,))) is False
+
+
 def test_of_what_cannot_be_read_nothing_is_said():
     thread, source_of = threads(ALIVE)
     assert looks_on(thread, {}) is None
