@@ -163,11 +163,19 @@ def silence(case: Case) -> str:
     return f"{silent} for {silence_s:.1f} s {place(case)} ({name} {limit.seconds:.1f} s{waited})"
 
 
+def who_sleeps(one: Standing) -> str:
+    """Whose sleep counts: ``all 3 threads``, or ``2 threads (of the other 3 none can let it go on)``."""
+    count = len(one.motion.threads) if one.motion is not None else 1
+    others = max(len(one.looks[-1].threads) - count, 0)
+    if not others:
+        return "its only thread" if count == 1 else f"all {count} threads"
+    counted = "its main thread" if count == 1 else f"{count} threads"
+    return f"{counted} (of the other {others} none can let it go on)"
+
+
 def threads_slept(one: Standing) -> str:
     """``all 3 threads slept at 6 of 6 looks``."""
-    count = len(one.motion.threads) if one.motion is not None else 1
-    looks = len(one.looks)
-    return f"{'its only thread' if count == 1 else f'all {count} threads'} slept at {looks} of {looks} looks"
+    return f"{who_sleeps(one)} slept at {len(one.looks)} of {len(one.looks)} looks"
 
 
 def conclude(

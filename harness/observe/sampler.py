@@ -16,7 +16,7 @@ from harness.reading.frames import deciding_thread
 from harness.reading.loops import endless_by_source, lacks_variables, progress, with_variables
 from harness.reading.meeting import meeting_of
 from harness.reading.onlookers import of_sample
-from harness.reading.stillness import background, motion
+from harness.reading.stillness import background, motion, onlookers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -120,7 +120,10 @@ class Sampler:
     def _only_onlookers_ran(self, before: ProcessState) -> bool:
         now = self._view.look(before.pid, id="", t_s=self._now(), rank=before.rank, children=before.children)
         looks = [look for look in self.looks if look.pid == before.pid]
-        behind = background(looks, [stack for stack in self.stacks if stack.pid == before.pid])
+        stacks = [stack for stack in self.stacks if stack.pid == before.pid]
+        behind = background(looks, stacks)
+        if before.pid not in self._ranks().values():
+            behind |= onlookers_of(stacks)  # a helper may look on as a whole; whoever trains may not
         return now is not None and _runs(now, but=behind) == _runs(before, but=behind)
 
     def dump(self, native: Native) -> None:

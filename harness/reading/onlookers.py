@@ -36,8 +36,8 @@ def _words(*lines: str) -> frozenset[str]:
 
 
 _MODULES = _words(
-    "collections csv datetime functools gc itertools json logging math numpy operator platform pprint psutil pynvml",
-    "random re resource select selectors shutil statistics string textwrap time traceback tracemalloc",
+    "collections csv datetime functools gc itertools json logging math numpy operator pathlib platform pprint psutil",
+    "pynvml random re resource select selectors shutil statistics string textwrap time traceback tracemalloc",
 )
 """Modules whose functions do nothing that another thread or process can wait for."""
 
@@ -73,8 +73,13 @@ _METHODS = _words(
 )
 """Methods by which nothing changes but what people read, whatever they are called on."""
 
-_OF_FILES = _words("close read readline readlines seek tell truncate write writelines writerow")
-"""Methods that a thread may call on what ``open`` gave in the same file of source, and on the standard streams."""
+_OF_FILES = _words(
+    "close read readline readlines read_text seek tell touch truncate write writeheader writelines writerow writerows",
+    "write_text",
+)
+"""Methods that a thread may call on what MAKES_FILES gave in the same file of source, and on the standard streams."""
+
+MAKES_FILES = frozenset({"open", "writer", "DictWriter", "Path"})
 
 _OF_LOCALS = _words("add append clear copy extend get insert pop setdefault sort update")
 """Methods that it may call on what its function made itself."""
@@ -235,9 +240,9 @@ def _is_of_a_text(method: ast.expr) -> bool:
     return isinstance(method, ast.Attribute) and isinstance(method.value, ast.Constant)
 
 
-def _is_opened_here(method: ast.expr) -> bool:
+def _is_of_a_file(method: ast.expr) -> bool:
     of = method.value if isinstance(method, ast.Attribute) else None
-    return isinstance(of, ast.Call) and _last_name(of.func) == "open"
+    return isinstance(of, ast.Call) and _last_name(of.func) in MAKES_FILES
 
 
 class _File:
@@ -265,7 +270,7 @@ class _File:
         value, targets = (
             (node.value, node.targets) if isinstance(node, ast.Assign) else (node.context_expr, [node.optional_vars])
         )
-        if isinstance(value, ast.Call) and _last_name(value.func) == "open":
+        if isinstance(value, ast.Call) and _last_name(value.func) in MAKES_FILES:
             self.opened.update(_last_name(target) for target in targets if target is not None)
 
 
@@ -336,7 +341,7 @@ class _Scope:
         if name in ("set", "wait"):
             return bool(call.args or call.keywords)  # a gauge's value, and a wait with a limit: not an event's
         if name in _OF_FILES:
-            return _is_opened_here(call.func) or not _STREAMS.union(self.file.opened).isdisjoint(names[-2:-1])
+            return _is_of_a_file(call.func) or not _STREAMS.union(self.file.opened).isdisjoint(names[-2:-1])
         return name in _OF_LOCALS and self._is_made_here(names)
 
     @property

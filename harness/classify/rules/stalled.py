@@ -31,6 +31,7 @@ from harness.classify.facts import (
     silence_limit,
     stopped_by_limit,
     watched_out,
+    who_sleeps,
 )
 from harness.classify.rules.desync import desync
 from harness.classify.signature import signature, stack_names
@@ -362,8 +363,8 @@ def _standstill(case: Case, one: Standing) -> str:
     """What shows that one process stands still: every look, every sample, its CPU time."""
     moved = one.motion
     looks = len(one.looks)
-    count = len(moved.threads) if moved is not None else 1
-    sleep = "its only thread sleeps" if count == 1 else f"all {count} threads sleep"
+    several = moved is not None and len(moved.threads) > 1
+    sleep = f"{who_sleeps(one)} sleep{'' if several else 's'}"
     who = "" if one.pid in job_of_case(case).leaders else f"{_name(one)}: "
     used = f"; {moved.cpu_s:.2f} s CPU in {moved.seconds:.1f} s" if moved is not None else ""
     if one.thread is None or not one.samples:

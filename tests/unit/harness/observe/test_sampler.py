@@ -61,17 +61,25 @@ class Busy(ScriptedView):
 
 
 @pytest.mark.parametrize(
-    ("looks_on", "main", "idle"), [(True, False, True), (False, False, False), (True, True, False)]
+    ("looks_on", "main", "trains", "idle"),
+    [
+        ((8,), False, True, True),
+        ((), False, True, False),
+        ((7, 8), True, True, False),  # whoever trains prints for itself
+        ((7, 8), True, False, True),  # and a helper may do nothing else
+        ((8,), True, False, False),
+    ],
 )
-def test_what_is_printed_while_only_onlookers_ran_is_theirs(looks_on, main, idle, tmp_path):
+def test_what_is_printed_while_only_onlookers_ran_is_theirs(looks_on, main, trains, idle, tmp_path):
     sampler = sampler_of(tmp_path=tmp_path)
+    sampler._ranks = lambda: {0: 7} if trains else {}
     sampler._view = Busy()
     assert not sampler.only_onlookers_ran()  # nobody has looked yet
     sampler.look()
     frame = Frame(function="beat", file="/src/train.py", line=3)
-    threads = (ThreadStack(tid=8, name="beat", frames=(frame,)),)
+    threads = tuple(ThreadStack(tid=tid, name="beat", frames=(frame,)) for tid in (7, 8))
     sample = StackSample(id="s", source="py-spy", native=False, t_s=0.0, rank=0, pid=7, threads=threads)
-    sampler.stacks.append(replace(sample, onlookers=(8,) if looks_on else ()))
+    sampler.stacks.append(replace(sample, onlookers=looks_on))
     sampler._view.main = main
     assert sampler.only_onlookers_ran() is idle
 

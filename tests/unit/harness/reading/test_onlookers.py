@@ -71,6 +71,14 @@ def beside():
         os.utime("beat") if os.path.exists("beat") else open("beat", "w").close()
         time.sleep(1)
 """
+TABLE = """
+import csv, pathlib
+def beside():
+    while True:
+        with open("metrics.csv", "a", newline="") as f:
+            csv.writer(f).writerow([time.time(), stats["loss"]])
+        pathlib.Path("beat").touch(); time.sleep(2)
+"""
 SNAPSHOT = """
 def beside():
     while True:
@@ -90,6 +98,7 @@ def beside():
         (IN_PARTS, "self.stop.wait"),
         (SNAPSHOT, "sleep"),
         (TOUCH, "sleep"),
+        (TABLE, "sleep"),
     ],
     ids=[
         "writes metrics",
@@ -98,6 +107,7 @@ def beside():
         "in methods",
         "takes a lock and gives it back",
         "touches a file",
+        "writes a table",
     ],
 )
 def test_what_only_writes_and_asks_looks_on(body, at):
