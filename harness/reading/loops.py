@@ -51,6 +51,9 @@ ASKS = frozenset({"is_set", "done", "locked", "is_alive", "running", "cancelled"
 SLEEP = "sleep"
 """The function that a loop may call to wait between two turns; what it asks meanwhile, another process may change."""
 
+AWAITS = "it only sleeps, and nothing in it changes what it waits for"
+"""Why a loop is endless that another thread alone can end."""
+
 UNSEEN = "unseen"
 """What a loop needs of which not all variables could be read."""
 
@@ -579,7 +582,7 @@ def _endless(loop: Loop, values: Mapping[str, str]) -> str:
         return f"it has no way out and {'only sleeps' if loop.sleeps else 'calls nothing that could raise'}"
     waits = loop.sleeps and not loop.asks and not loop.containers and loop.awaited
     if waits and all(_is_plain(name, loop, values) for name in loop.awaited):
-        return "it only sleeps, and nothing in it changes what it waits for"
+        return AWAITS
     return ""
 
 
@@ -743,7 +746,8 @@ def goes_nowhere(
         nobodys |= {"threads", "python"}
     if alone_in_python:
         nobodys.add("python")
-    return last if last.endless or last.needs in nobodys else None
+    endless = last.endless and (last.endless != AWAITS or alone_in_python)
+    return last if endless or last.needs in nobodys else None
 
 
 def may_be_endless(samples: Sequence[StackSample], *, tid: int) -> LoopSample | None:

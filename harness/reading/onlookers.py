@@ -5,9 +5,10 @@ asks for the memory. When training hangs it goes on, and from outside it looks l
 or kill what is stuck after half a minute. What tells the two apart is what they do next, and that stands in their
 source: the calls in the loops around the line where a thread sleeps, and those behind it, in each of its frames.
 
-A thread *looks on* if all of these are known to do nothing that another can wait for, *acts* if one is not; of one that
-runs code of a package, or whose source cannot be read, nothing is said. So a name that is not known is an act: to wait
-too long for a bystander costs minutes, to take a watchdog for one costs the truth.
+A thread *looks on* if all of these are known to do nothing that another can wait for, *acts* if one is not, or its own
+source cannot be read; of one that runs code of a package nothing is said. So a name that is not known is an act: to
+wait too long for a bystander costs minutes, to take a watchdog for one costs the truth. And where the same file defines
+what such a name may come to (``emit`` of a handler, a property, ``__format__``), that is read, too.
 
 What does not work: looking for ``kill`` and its like. ``self.on_timeout()`` is a function that somebody handed over.
 """
@@ -107,9 +108,11 @@ def looks_on(thread: ThreadStack, source_of: Mapping[str, str]) -> bool | None:
     """
     frames, is_all = _own_frames(thread)
     places = [_place(frame, source_of) for frame in frames]
-    understood = [place for place in places if place is not None]
-    if not understood or len(understood) < len(places):
+    if not places:
         return None
+    understood = [place for place in places if place is not None]
+    if len(understood) < len(places):
+        return False
     innermost, *callers = understood
     if innermost.goes_on_harmlessly(waits=True) and all(place.goes_on_harmlessly() for place in callers):
         return True if is_all else None
@@ -160,8 +163,8 @@ class _Place:
 
     def goes_on_harmlessly(self, *, waits: bool = False) -> bool:
         """Whether what follows lets nobody on; ``waits``: the call at the line is the wait itself, no other frame."""
-        if any(map(self._holds_now, self.inside)):
-            return False  # it sleeps with what it gives back afterwards
+        if any(map(self._holds_now, self.inside)) or not self.scope.file.hides_nothing:
+            return False  # it sleeps with what it gives back afterwards, or may call what no call names
         loop = next((node for node in self.inside if isinstance(node, _LOOPS)), None)
         if loop is None:
             return self._is_harmless_behind(self.line)
@@ -245,6 +248,17 @@ def _is_of_a_file(method: ast.expr) -> bool:
     return isinstance(of, ast.Call) and _last_name(of.func) in MAKES_FILES
 
 
+_BEHIND = _words(
+    "emit filter handle default rotator doRollover print",
+    "__format__ __str__ __repr__ __getattr__ __getattribute__ __missing__ __bool__ __del__ __next__",
+    "__eq__ __lt__ __gt__ __le__ __ge__ __iadd__ __isub__ __ior__ __iand__ __imul__",
+)
+"""Functions that run without a call that names them: for whoever writes a record or a text, compares or counts."""
+
+_HOOKS = frozenset({"excepthook", "finalize", "callbacks", "setLogRecordFactory", "MemoryHandler", "redirect_stdout"})
+"""Names by which a file has such functions called from elsewhere."""
+
+
 class _File:
     """What the names of one file of source stand for."""
 
@@ -253,18 +267,30 @@ class _File:
         self.functions: dict[str, list[ast.AST]] = {}
         self.imported: dict[str, tuple[str, ...]] = {}
         self.opened: set[str] = set()
+        self.mentions: set[str] = set()
+        self.properties: set[str] = set()
         for node in ast.walk(tree):
             match node:
                 case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                     self.functions.setdefault(name, []).append(node)
+                    if any("property" in _last_name(one) for one in node.decorator_list):
+                        self.properties.add(name)
                 case ast.Import(names=names):
                     self.imported.update((one.asname or _first(one.name), (_first(one.name),)) for one in names)
                 case ast.ImportFrom(module=str(module), names=names):
                     self.imported.update((one.asname or one.name, (*module.split("."), one.name)) for one in names)
                 case ast.Assign() | ast.withitem():
                     self._opens(node)
+                case ast.Attribute(attr=name):
+                    self.mentions.add(name)
                 case _:
                     pass
+
+    @cached_property
+    def hides_nothing(self) -> bool:
+        """Whether its functions that run without being named let nobody on."""
+        hidden = [function for name in _BEHIND for function in self.functions.get(name, ())]
+        return not self.mentions & _HOOKS and _Scope(self, self.tree).follows(hidden)
 
     def _opens(self, node: ast.Assign | ast.withitem) -> None:
         value, targets = (
@@ -317,6 +343,8 @@ class _Scope:
                 return self._is_made_here(_names(base))
             case ast.Name(ctx=ast.Store(), id=name):
                 return name not in self._of_others
+            case ast.Attribute(attr=name) if name in self.file.properties:
+                return self.follows(self.file.functions[name])
             case _:
                 return not isinstance(node, _WAITS_FOR_OTHERS)
 
@@ -327,7 +355,7 @@ class _Scope:
         """Whether a call is known to let nobody on."""
         names = _names(call.func)
         if names[:-1] in ((), ("self",), ("cls",)) and (functions := self.file.functions.get(_last_name(call.func))):
-            return self._follows(functions)
+            return self.follows(functions)
         if names and names[0] in self.file.imported:
             return self._is_imported(names) or (len(names) > 1 and names[-1] in _METHODS)
         if len(names) == 1:
@@ -336,6 +364,8 @@ class _Scope:
 
     def _is_harmless_method(self, call: ast.Call, names: tuple[str, ...]) -> bool:
         name = _last_name(call.func)
+        if name in self.file.functions:
+            return self.follows(self.file.functions[name])  # whose it is, the source of one file does not tell
         if name in _METHODS or _is_of_a_text(call.func):
             return True
         if name in ("set", "wait"):
@@ -353,7 +383,7 @@ class _Scope:
         module, *rest = (*self.file.imported[names[0]], *names[1:])
         return module in _MODULES or (bool(rest) and rest[0] in _OF_MODULES.get(module, ()))
 
-    def _follows(self, functions: Iterable[ast.AST]) -> bool:
+    def follows(self, functions: Iterable[ast.AST]) -> bool:
         """Whether functions of the same file, one of which is called, let nobody on."""
         if self.deep >= DEEP:
             return False

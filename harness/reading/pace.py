@@ -45,6 +45,10 @@ what computes may only be slow."""
 WATCHED = 4.0
 """Times its limit that a silence is watched at most; the pace never waits longer."""
 
+ONLOOKERS_S = 45.0
+"""Silence before a hang is told beside threads that by their source merely look on: what their calls come to, a filter
+of a logger for instance, may be the program's own, and by then they have woken many times and let nobody on."""
+
 ASKED_S = 15.0
 """Patience with a process that asks others again and again, or sleeps with the interpreter's lock: it may have a time
 limit of its own, and end that."""

@@ -325,7 +325,7 @@ class _Relations:
         chances: tuple[Chance, ...] = ()
         if no_rank:
             chances += (Chance(how="a process that is no rank may set the key", who=no_rank, any_thread=True),)
-        limit_s = one.state.limit_s if one.state is not None and not one.ticks else None
+        limit_s = one.state.limit_s if one.state is not None and (one.acts or not one.ticks) else None
         if limit_s is not None and limit_s < SOON_S:
             chances += (Chance(how=f"it gives up after {limit_s:.0f} s", ender=Ender.TIMER),)
         return chances

@@ -151,6 +151,11 @@ class Standing:
         return self.state is not None and bool(self.state.timed) and self.state.tid not in self.unwoken
 
     @property
+    def wakers(self) -> frozenset[int]:
+        """Its threads that sleep on a timer, or run."""
+        return frozenset(t.tid for t in self.looks[-1].threads if t.timed is not False or t.state not in ASLEEP)
+
+    @property
     def looks_on(self) -> bool:
         """Whether the thread that decides does nothing, by its source, that another process may wait for."""
         return self.thread is not None and self.thread.tid in onlookers_of(self.samples)

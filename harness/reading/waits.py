@@ -258,6 +258,13 @@ def has_an_alarm(handled: int) -> bool:
     return bool(handled & sum(1 << (number - 1) for number in _ALARMS))
 
 
+def hears_messages(handled: int) -> bool:
+    """Whether a program handles signals (``SigCgt``) by which programs tell each other something."""
+    real_time = range(signal.SIGRTMIN, signal.SIGRTMAX + 1)
+    numbers = {signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGIO, *real_time} - OURS
+    return any(handled & 1 << (number - 1) for number in numbers)
+
+
 def hears_of_children(handled: int) -> bool:
     """Whether a program that handles these signals is told when a child of it ends."""
     return bool(handled & 1 << (signal.SIGCHLD - 1))

@@ -43,10 +43,10 @@ from harness.reading.desync import Parting
 from harness.reading.frames import own_frame, python_frames, spell, telling_frame
 from harness.reading.gpus import gpus_of_pids
 from harness.reading.loops import goes_nowhere, sleeps_for_ever
-from harness.reading.pace import ASKED_S
+from harness.reading.pace import ASKED_S, ONLOOKERS_S
 from harness.reading.ranks import late_ranks
 from harness.reading.standing import ALARMS, ENDS, MESSAGES, culprit
-from harness.reading.stillness import SAMPLES, STOPPED_S
+from harness.reading.stillness import SAMPLES, STOPPED_S, onlookers_of
 from harness.reading.waits import UNSEEN, Ender, gil_holder, lock_cause, wait_of
 
 if TYPE_CHECKING:
@@ -94,7 +94,15 @@ def stalled(case: Case) -> Verdict | None:
     verdict = _never(case, job, never, nowhere) if never else None
     if verdict is not None and job.may_be_ended(job.stand.keys() - live.keys(), live):
         verdict = replace(verdict, confidence=Confidence.MEDIUM) if watched_out(case) else None
+    elif verdict is not None and _has_onlookers(job):
+        is_long = case.evidence.silence_s >= ONLOOKERS_S
+        verdict = replace(verdict, confidence=Confidence.MEDIUM) if is_long else None
     return verdict or _patience(case, job, live)
+
+
+def _has_onlookers(job: Job) -> bool:
+    """Whether a thread of the program's own goes on beside what stands still, and only looks on by its source."""
+    return any(onlookers_of(one.samples) & one.wakers for one in job.stand.values())
 
 
 def stuck_parts(case: Case) -> tuple[Verdict, ...]:

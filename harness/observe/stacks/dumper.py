@@ -27,6 +27,7 @@ from harness.reading.waits import (
     ENDED_BY_A_STOP,
     SIGNAL_CALLS,
     has_an_alarm,
+    hears_messages,
     hears_of_children,
     is_cut_short_by_a_stop,
     may_be_let_on,
@@ -162,16 +163,16 @@ def loses_a_signal(pid: int, *, proc: Proc) -> bool:
 
     In a call for signals, or in any other for a timer of its own: Python runs a handler in the main thread alone, which
     hears nothing of a signal that another thread was given (an alarm was lost in one of four dumps around it). The same
-    of the end of a child, where the main thread waits without a limit for what the handler may give back.
+    of the end of a child, and of a signal by which programs tell each other something, where the main thread waits
+    without a limit for what the handler may give back.
     """
     if len(proc.states(pid)) < 2:
         return False
     handled = proc.signal_mask(pid, "SigCgt")
     if SIGNAL_CALLS.intersection(proc.calls(pid)) and (may_be_let_on(handled) or hears_of_children(handled)):
         return True
-    return has_an_alarm(handled) or (
-        hears_of_children(handled) and bool(proc.children(pid)) and proc.waits_for_a_lock(pid)
-    )
+    told = hears_messages(handled) or (hears_of_children(handled) and bool(proc.children(pid)))
+    return has_an_alarm(handled) or (told and proc.waits_for_a_lock(pid))
 
 
 def cut_off_by_a_stop(pid: int, *, proc: Proc) -> str:

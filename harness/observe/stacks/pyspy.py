@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.core.evidence import FrameLocals
@@ -91,10 +92,19 @@ def sources(pid: int, frames: Iterable[Frame]) -> dict[str, str]:
         if frame.native or frame.file in texts or is_stdlib(frame) or torchs:
             continue
         folder = f"/proc/{pid}/root" if frame.file.startswith("/") else f"/proc/{pid}/cwd/"
-        text = _source(folder + frame.file)
+        text = _of_command(pid) if frame.file == "<string>" else _source(folder + frame.file)
         if text:
             texts[frame.file] = text
     return texts
+
+
+def _of_command(pid: int) -> str:
+    """The program of ``python -c``; empty where it was started otherwise."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return ""
+    return words[words.index("-c") + 1] if "-c" in words[:-1] else ""
 
 
 def _source(path: str) -> str:

@@ -195,10 +195,32 @@ def test_what_acts_does_so_whoever_called_it():
     assert looks_on(*threads(body, at="child.join", by=(by,))) is False
 
 
-def test_of_what_cannot_be_read_nothing_is_said():
+HIDDEN = {
+    "a handler": "class Opens(logging.Handler):\n    def emit(self, record):\n        done.set()\n",
+    "a text": "class Loss:\n    def __format__(self, how):\n        done.set()\n        return 'x'\n",
+    "a property": "class Job:\n    @property\n    def loss(self):\n        child.kill()\n",
+    "the end of a local": "class Lease:\n    def __del__(self):\n        lock.release()\n",
+    "a writer": "class Log:\n    def info(self, *what):\n        done.set()\n",
+    "the hook of a thread that fails": "threading.excepthook = lambda what: done.set()\n",
+}
+LOGS = """
+def beside():
+    while True:
+        time.sleep(2)
+        log.info(f"{job.loss:.3f}")
+"""
+
+
+@pytest.mark.parametrize("hidden", HIDDEN.values(), ids=HIDDEN)
+def test_what_a_known_name_may_come_to_in_the_same_file_is_read(hidden):
+    assert looks_on(*threads(LOGS)) is True
+    assert looks_on(*threads(hidden + LOGS)) is False
+
+
+def test_what_cannot_be_read_may_act_and_of_what_is_not_the_programs_own_nothing_is_said():
     thread, source_of = threads(ALIVE)
-    assert looks_on(thread, {}) is None
-    assert looks_on(thread, {"/src/train.py": "def ("}) is None
+    assert looks_on(thread, {}) is False
+    assert looks_on(thread, {"/src/train.py": "def ("}) is False
     assert looks_on(ThreadStack(tid=7, name="", frames=STARTED), source_of) is None
 
 
