@@ -277,8 +277,11 @@ def runs_once(source: str, *, line: int) -> bool:
 
 def path_to(node: ast.AST, line: int) -> tuple[ast.AST, ...]:
     """All nodes below ``node`` that hold ``line``, each within the one before."""
-    child = next((child for child in ast.iter_child_nodes(node) if _holds(child, line)), None)
-    return () if child is None else (child, *path_to(child, line))
+    path: list[ast.AST] = []
+    child: ast.AST | None = node
+    while (child := next((one for one in ast.iter_child_nodes(child) if _holds(one, line)), None)) is not None:
+        path.append(child)
+    return tuple(path)
 
 
 def _holds(node: ast.AST, line: int) -> bool:

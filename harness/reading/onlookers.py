@@ -233,10 +233,12 @@ def _names(node: ast.expr) -> tuple[str, ...]:
 
 def _within(node: ast.AST) -> Iterator[ast.AST]:
     """A node and all in it that runs with it: not the functions and classes that it defines."""
-    yield node
-    for child in ast.iter_child_nodes(node):
-        if not isinstance(child, (*_FUNCTION, ast.ClassDef)):
-            yield from _within(child)
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        yield one
+        children = ast.iter_child_nodes(one)
+        waiting.extend(child for child in children if not isinstance(child, (*_FUNCTION, ast.ClassDef)))
 
 
 def _is_of_a_text(method: ast.expr) -> bool:

@@ -147,6 +147,13 @@ def test_whatever_is_not_known_to_be_harmless_is_an_act(body):
     assert looks_on(*threads(f"def beside():\n    {body}\n")) is False
 
 
+def test_a_sum_of_thousands_is_read():
+    """Python counts how deep it is, and a tree of a long sum is as deep as the sum is long."""
+    long = " + ".join(["1"] * 900)
+    assert looks_on(*threads(f"def beside():\n    while True:\n        time.sleep(1)\n        n = {long}\n")) is True
+    assert looks_on(*threads(f"def beside():\n    while True:\n        time.sleep(1 + {long})\n")) is True
+
+
 def test_what_came_before_does_not_count():
     assert looks_on(
         *threads("def beside():\n    q.put(1)\n    while True:\n        time.sleep(5)\n        print(stats)\n")
