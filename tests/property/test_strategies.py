@@ -18,7 +18,7 @@ from harness.core.space import Factor, Space
 from harness.core.spec import Effort
 from harness.core.verdict import Answer
 from harness.search.cells import planned_cells
-from harness.search.strategies import Search, ready, strategy_of
+from harness.search.strategies import Search, strategy_of
 
 TASKS = (Task.CELLS, Task.BISECT, Task.MINIMISE, Task.EXPLORE)
 CERTIFY = 3
@@ -87,7 +87,7 @@ def test_the_same_answers_in_the_same_order_give_the_same_questions(task: Task, 
     for request, answer in told(case, first):
         assert again.ask() == request
         assert again.ask() == request, "asking twice asks the same"
-        assert request in ready(again, most=9)
+        assert request in again.ready(9)
         again.tell(cell=request.cell, answer=answer, seconds=60.0 if answer is Answer.BAD else 2.0)
     assert again.ask() is None
     assert again.result() == first.result()  # pyright: ignore[reportAttributeAccessIssue] - all of them have one

@@ -102,7 +102,8 @@ def stalled(case: Case) -> Verdict | None:
 
 def _has_onlookers(job: Job) -> bool:
     """Whether a thread of the program's own goes on beside what stands still, and only looks on by its source."""
-    return any(onlookers_of(one.samples) & one.wakers for one in job.stand.values())
+    trains = {one.thread.tid for pid in job.leaders if (one := job.stand[pid]).thread is not None}
+    return any((onlookers_of(one.samples) & one.wakers) - trains for one in job.stand.values())
 
 
 def stuck_parts(case: Case) -> tuple[Verdict, ...]:
