@@ -102,9 +102,9 @@ _WAITS_FOR_OTHERS = (ast.Await, ast.Yield, ast.YieldFrom, ast.AsyncFor, ast.Asyn
 
 
 def looks_on(thread: ThreadStack, source_of: Mapping[str, str]) -> bool | None:
-    """Whether nothing that ``thread`` does next lets anybody on; None where that cannot be read. Pure.
+    """Whether nothing that ``thread`` does next lets anybody on; None where it runs other code than the program's.
 
-    One whose own code acts, does so whoever called it.
+    One whose own code acts, or cannot be read, is taken to act whoever called it.
     """
     frames, is_all = _own_frames(thread)
     places = [_place(frame, source_of) for frame in frames]

@@ -29,7 +29,7 @@ from harness.core.cause import CellCount, Freedom, Minimised, MinimiseFinding, N
 from harness.core.errors import SpecError
 from harness.core.point import AxisType
 from harness.core.ports import CellRequest
-from harness.search.blame import conclude as sentence_of
+from harness.search.blame import conclude
 from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S
 from harness.search.explain import ask_each, freedom, other_cells
 from harness.search.forecast import forecast
@@ -103,7 +103,7 @@ class Minimise(Script):
 
     def result(self) -> Minimised:
         """What is known so far; final once ``ask`` returns None."""
-        return sentence_of(self)
+        return conclude(self)
 
     def conclude(self, answer: CampaignAnswer) -> CampaignAnswer:
         """``answer`` with the cause, and its sentence for both."""
