@@ -134,7 +134,8 @@ class StackSample:
     ``ran`` says that its main thread, asked at this moment, ran Python: whatever it waits for, it goes on in between.
     ``variables`` are those of the program's own frames, kept only where the user asked for them.
     ``stopped_s`` is how long the process was stopped for it, seconds. ``onlookers`` are threads that, by the source of
-    their own code, do nothing next that another may wait for; ``actors`` those that may.
+    their own code, do nothing next that another may wait for, ``plain_onlookers`` those of them whose file uses nothing
+    that another file of the program may define; ``actors`` are threads that may do such a thing.
     """
 
     id: EvidenceId
@@ -150,6 +151,7 @@ class StackSample:
     variables: tuple[FrameLocals, ...] = ()
     stopped_s: float = 0.0
     onlookers: tuple[int, ...] = ()
+    plain_onlookers: tuple[int, ...] = ()
     actors: tuple[int, ...] = ()
 
 

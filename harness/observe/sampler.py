@@ -168,8 +168,7 @@ class Sampler:
                 self._failures.setdefault((failure.source, failure.reason), numbered)
             if sample is not None:
                 texts = sources(sample.pid, (frame for thread in sample.threads for frame in thread.frames))
-                onlookers, actors = of_sample(sample, texts)
-                sample = replace(sample, onlookers=onlookers, actors=actors)
+                sample = of_sample(sample, texts)
                 if sample.native:
                     sample = replace(sample, loops=endless_by_source(sample, texts))
                 self.stacks.append(self._with_names(sample))

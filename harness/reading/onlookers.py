@@ -7,8 +7,10 @@ source: the calls in the loops around the line where a thread sleeps, and those 
 
 A thread *looks on* if all of these are known to do nothing that another can wait for, *acts* if one is not, or its own
 source cannot be read; of one that runs code of a package nothing is said. So a name that is not known is an act: to
-wait too long for a bystander costs minutes, to take a watchdog for one costs the truth. And where the same file defines
-what such a name may come to (``emit`` of a handler, a property, ``__format__``), that is read, too.
+wait too long for a bystander costs minutes, to take a watchdog for one costs the truth. And where the same file
+defines what such a name may come to (``emit`` of a handler, a property, ``__format__``), that is read, too. What it may
+come to in another file of the program is not: an onlooker is *plain* only where its file uses nothing but well-known
+packages, and puts nothing of its own in the place of what they call.
 
 What does not work: looking for ``kill`` and its like. ``self.on_timeout()`` is a function that somebody handed over.
 """
@@ -16,7 +18,8 @@ What does not work: looking for ``kill`` and its like. ``self.on_timeout()`` is 
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
@@ -73,6 +76,21 @@ _METHODS = _words(
     "join",
 )
 """Methods by which nothing changes but what people read, whatever they are called on."""
+
+_PACKAGES = sys.stdlib_module_names | _words(
+    "accelerate aim apex comet_ml datasets deepspeed einops evaluate flash_attn gym gymnasium h5py huggingface_hub",
+    "jax joblib lightning lightning_fabric matplotlib mlflow neptune numpy pandas peft PIL prometheus_client psutil",
+    "pyarrow pynvml pytorch_lightning ray rich safetensors scipy seaborn sentencepiece sklearn tensorboard",
+    "tensorboardX tiktoken timm tokenizers torch torchaudio torchdata torchmetrics torchvision tqdm transformers",
+    "triton trl wandb xformers yaml",
+)
+"""Of a file that imports nothing else, nothing that it uses is the program's own and defined elsewhere."""
+
+_EVALUATES = frozenset({"exec", "eval", "setattr", "__import__", "globals", "vars"})
+_REPLACES = _words(
+    "__dict__ import_module settrace setprofile addaudithook displayhook addFilter setLoggerClass",
+)
+"""Functions, and attributes, by which a file may put code in the place of what other code calls."""
 
 _OF_FILES = _words(
     "close read readline readlines read_text seek tell touch truncate write writeheader writelines writerow writerows",
@@ -131,15 +149,22 @@ def _own_frames(thread: ThreadStack) -> tuple[Sequence[Frame], bool]:
     return [frames[depth] for depth in own], is_all
 
 
-def of_sample(sample: StackSample, source_of: Mapping[str, str]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The threads of a sample that look on, and those that act."""
-    onlookers: list[int] = []
-    actors: list[int] = []
-    for thread in sample.threads:
-        looks = looks_on(thread, source_of)
-        if looks is not None:
-            (onlookers if looks else actors).append(thread.tid)
-    return tuple(onlookers), tuple(actors)
+def of_sample(sample: StackSample, source_of: Mapping[str, str]) -> StackSample:
+    """A sample with its threads that look on, the plain ones of them, and those that act."""
+    looks = {thread: looks_on(thread, source_of) for thread in sample.threads}
+    onlookers = [thread for thread, looking in looks.items() if looking]
+    return replace(
+        sample,
+        onlookers=tuple(thread.tid for thread in onlookers),
+        plain_onlookers=tuple(thread.tid for thread in onlookers if _is_plain(thread, source_of)),
+        actors=tuple(thread.tid for thread, looking in looks.items() if looking is False),
+    )
+
+
+def _is_plain(onlooker: ThreadStack, source_of: Mapping[str, str]) -> bool:
+    """Whether the files that it runs use nothing that another file of the program may define."""
+    files = (_file(source_of.get(frame.file, "")) for frame in _own_frames(onlooker)[0])
+    return all(file is not None and file.is_plain for file in files)
 
 
 def _place(frame: Frame, source_of: Mapping[str, str]) -> _Place | None:
@@ -251,7 +276,7 @@ def _is_of_a_file(method: ast.expr) -> bool:
 
 
 _BEHIND = _words(
-    "emit filter handle default rotator doRollover print",
+    "emit filter handle default rotator doRollover print write flush",
     "__format__ __str__ __repr__ __getattr__ __getattribute__ __missing__ __bool__ __del__ __next__",
     "__eq__ __lt__ __gt__ __le__ __ge__ __iadd__ __isub__ __ior__ __iand__ __imul__",
 )
@@ -294,12 +319,39 @@ class _File:
         hidden = [function for name in _BEHIND for function in self.functions.get(name, ())]
         return not self.mentions & _HOOKS and _Scope(self, self.tree).follows(hidden)
 
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether behind a name of a well-known package no other file of the program can put anything."""
+        return not any(_brings_more(node) or self._replaces(node) for node in ast.walk(self.tree))
+
+    def _replaces(self, node: ast.AST) -> bool:
+        match node:
+            case ast.Assign(targets=[ast.Attribute(value=base)], value=value) if not isinstance(value, ast.Constant):
+                return not self.imported.keys().isdisjoint(_names(base)[:1])
+            case ast.Name(id=name, ctx=ctx):
+                return name in (_FUNCTIONS if isinstance(ctx, ast.Store) else _EVALUATES)
+            case ast.Attribute(attr=name):
+                return name in _REPLACES
+            case _:
+                return False
+
     def _opens(self, node: ast.Assign | ast.withitem) -> None:
         value, targets = (
             (node.value, node.targets) if isinstance(node, ast.Assign) else (node.context_expr, [node.optional_vars])
         )
         if isinstance(value, ast.Call) and _last_name(value.func) in MAKES_FILES:
             self.opened.update(_last_name(target) for target in targets if target is not None)
+
+
+def _brings_more(node: ast.AST) -> bool:
+    """Whether a statement imports what is not a well-known package."""
+    match node:
+        case ast.Import(names=names):
+            return any(_first(one.name) not in _PACKAGES for one in names)
+        case ast.ImportFrom(module=module, level=level):
+            return level > 0 or _first(module or "") not in _PACKAGES
+        case _:
+            return False
 
 
 @lru_cache(maxsize=32)

@@ -47,11 +47,12 @@ WATCHED = 4.0
 
 ONLOOKERS_S = 45.0
 """Silence before a hang is told beside threads that by their source merely look on: what their calls come to, a filter
-of a logger for instance, may be the program's own, and by then they have woken many times and let nobody on."""
+of a logger for instance, may be defined in another file of the program, and by then they have woken many times and let
+nobody on."""
 
 ASKED_S = 15.0
 """Patience with a process that asks others again and again, or sleeps with the interpreter's lock: it may have a time
-limit of its own, and end that."""
+limit of its own, and end that. So long, too, is waited beside threads that plainly look on."""
 
 UNTOLD = frozenset({"step", "output", "file"})
 """Phases of programs that do not tell their phases: evaluating, saving and whatever else is all in these."""

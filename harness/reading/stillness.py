@@ -415,12 +415,21 @@ def background(looks: Sequence[ProcessState], samples: Sequence[StackSample]) ->
 
 def onlookers_of(samples: Sequence[StackSample]) -> frozenset[int]:
     """The threads that look on in every sample which shows what Python they run."""
-    looking = {tid for sample in samples for tid in sample.onlookers}
-    for sample in samples:
+    return _in_all(samples, [sample.onlookers for sample in samples])
+
+
+def plain_onlookers_of(samples: Sequence[StackSample]) -> frozenset[int]:
+    """Those of them behind whose calls no other file of the program can put anything."""
+    return _in_all(samples, [sample.plain_onlookers for sample in samples])
+
+
+def _in_all(samples: Sequence[StackSample], looking: Sequence[tuple[int, ...]]) -> frozenset[int]:
+    tids = {tid for one in looking for tid in one}
+    for sample, of_sample in zip(samples, looking, strict=True):
         for thread in sample.threads:
-            if thread.tid not in sample.onlookers and python_frames(thread):
-                looking.discard(thread.tid)
-    return frozenset(looking)
+            if thread.tid not in of_sample and python_frames(thread):
+                tids.discard(thread.tid)
+    return frozenset(tids)
 
 
 def actors_of(samples: Sequence[StackSample]) -> frozenset[int]:

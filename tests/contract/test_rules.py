@@ -880,11 +880,20 @@ def test_without_native_frames_the_kernel_carries_it_and_the_reason_says_so(fram
     assert "as faulthandler (SIGUSR1 was sent) says without native frames" in verdict.because
 
 
-@pytest.mark.parametrize(("times", "verdict"), [(1.5, None), (12.0, "HANG (deadlock) medium")])
-def test_beside_a_thread_that_merely_looks_on_a_hang_is_told_after_many_of_its_turns(times, verdict):
+@pytest.mark.parametrize(
+    ("times", "plain", "verdict"),
+    [
+        (1.5, (PID + 1000,), None),
+        (4.0, (PID + 1000,), "HANG (deadlock) medium"),
+        (4.0, (), None),
+        (12.0, (), "HANG (deadlock) medium"),
+    ],
+)
+def test_beside_a_thread_that_merely_looks_on_a_hang_is_told_after_many_of_its_turns(times, plain, verdict):
     """What its calls come to may be the program's own: by then it has let nobody on so many times."""
     side = thread_waiting(wchan="hrtimer_nanosleep", call="clock_nanosleep", timed=True)
-    taken = tuple(replace(sample, onlookers=(PID + 1000,)) for sample in stacks([IN_LOCK] * 3))
+    beside = [replace(sample, onlookers=(PID + 1000,)) for sample in stacks([IN_LOCK] * 3)]
+    taken = tuple(replace(sample, plain_onlookers=plain) for sample in beside)
     now = classify(silent(times=times, processes=looks(side=side, side_wakes=True), stacks=taken))
     assert (f"{now} {now.confidence}" if now.kind is Kind.HANG else None) == verdict
 

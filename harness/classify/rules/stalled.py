@@ -46,7 +46,7 @@ from harness.reading.loops import goes_nowhere, sleeps_for_ever
 from harness.reading.pace import ASKED_S, ONLOOKERS_S
 from harness.reading.ranks import late_ranks
 from harness.reading.standing import ALARMS, ENDS, MESSAGES, culprit
-from harness.reading.stillness import SAMPLES, STOPPED_S, onlookers_of
+from harness.reading.stillness import SAMPLES, STOPPED_S, onlookers_of, plain_onlookers_of
 from harness.reading.waits import UNSEEN, Ender, gil_holder, lock_cause, wait_of
 
 if TYPE_CHECKING:
@@ -94,16 +94,22 @@ def stalled(case: Case) -> Verdict | None:
     verdict = _never(case, job, never, nowhere) if never else None
     if verdict is not None and job.may_be_ended(job.stand.keys() - live.keys(), live):
         verdict = replace(verdict, confidence=Confidence.MEDIUM) if watched_out(case) else None
-    elif verdict is not None and _has_onlookers(job):
-        is_long = case.evidence.silence_s >= ONLOOKERS_S
+    elif verdict is not None and (patience_s := _patience_beside(job)):
+        is_long = case.evidence.silence_s >= patience_s
         verdict = replace(verdict, confidence=Confidence.MEDIUM) if is_long else None
     return verdict or _patience(case, job, live)
 
 
-def _has_onlookers(job: Job) -> bool:
-    """Whether a thread of the program's own goes on beside what stands still, and only looks on by its source."""
+def _patience_beside(job: Job) -> float:
+    """How long threads of the program's own that by their source look on are waited for, seconds; 0 without any."""
     trains = {one.thread.tid for pid in job.leaders if (one := job.stand[pid]).thread is not None}
-    return any((onlookers_of(one.samples) & one.wakers) - trains for one in job.stand.values())
+    onlookers = plain = frozenset[int]()
+    for one in job.stand.values():
+        onlookers |= (onlookers_of(one.samples) & one.wakers) - trains
+        plain |= plain_onlookers_of(one.samples)
+    if not onlookers:
+        return 0.0
+    return ASKED_S if onlookers <= plain else ONLOOKERS_S
 
 
 def stuck_parts(case: Case) -> tuple[Verdict, ...]:

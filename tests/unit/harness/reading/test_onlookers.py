@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from harness.core.evidence import Frame, StackSample, ThreadStack
 from harness.reading.onlookers import looks_on, of_sample
-from harness.reading.stillness import actors_of, onlookers_of
+from harness.reading.stillness import actors_of, onlookers_of, plain_onlookers_of
 
 LIB = "/usr/lib/python3.11/"
 STARTED = (
@@ -246,9 +244,41 @@ def test_one_looks_on_that_does_in_every_sample_and_acts_that_does_in_one():
 
     def sample(stack, texts):
         taken = StackSample(id="s", source="py-spy", native=False, t_s=1.0, rank=0, pid=1, threads=(stack,))
-        onlookers, actors = of_sample(taken, texts)
-        return replace(taken, onlookers=onlookers, actors=actors)
+        return of_sample(taken, texts)
 
     on, off = sample(thread, source_of), sample(acting, source_of_acting)
     assert (onlookers_of([on, on]), actors_of([on, on])) == ({7}, frozenset())
     assert (onlookers_of([on, off]), actors_of([on, off])) == (frozenset(), {7})
+
+
+def plain(body):
+    thread, source_of = threads(body)
+    taken = StackSample(id="s", source="py-spy", native=False, t_s=1.0, rank=0, pid=1, threads=(thread,))
+    sample = of_sample(taken, source_of)
+    assert onlookers_of([sample]) == {7}  # by its own file it looks on in any case
+    return plain_onlookers_of([sample]) == {7}
+
+
+@pytest.mark.parametrize("body", [ALIVE, MEMORY])
+def test_an_onlooker_is_plain_where_its_file_uses_its_own_and_well_known_packages(body):
+    assert plain(body)
+    assert plain(f"{body}torch.backends.cuda.matmul.allow_tf32 = True\nmodel.eval()\nre.compile('x')\n")
+
+
+WAYS = {
+    "another file": "from mylib import log\n",
+    "a module of the program": "import mylib.metrics\n",
+    "a file beside it": "from .metrics import log\n",
+    "all names of another": "from . import *\n",
+    "a function in the place of a known one": "print = make_printer()\n",
+    "a stream of its own": "sys.stdout = make_stream()\n",
+    "a filter": "log.addFilter(lets_on)\n",
+    "a profiler": "threading.setprofile(lets_on)\n",
+    "a text that is run": "exec(text)\n",
+    "what is set by name": "setattr(log, 'info', lets_on)\n",
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_an_onlooker_is_not_plain_where_others_may_stand_behind_a_known_name(way):
+    assert not plain(way + ALIVE)
