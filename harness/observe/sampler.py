@@ -82,6 +82,8 @@ class Sampler:
         self._failures: dict[tuple[str, str], SourceFailure] = {}
         self._numbers = {"look": 0, "stack": 0}
         self._openings: dict[int, str] = {}
+        self._before: dict[int, ProcessState] = {}
+        self._moved_before = False
 
     def look(self) -> None:
         """Look at every process of the trial in /proc, which does not disturb them."""
@@ -106,19 +108,20 @@ class Sampler:
             self._numbers["look"] = number
             self._openings.setdefault(pid, state.id)
             self.looks.append(state)
+            self._before[pid] = state
 
     def only_onlookers_ran(self) -> bool:
         """Whether since the last look no thread of the trial ran but those that, by their source, merely look on.
 
-        Then what was printed meanwhile is theirs, and says nothing of those that are silent.
+        Then what was printed meanwhile is theirs, and says nothing of those that are silent. To be stopped for a dump
+        is not to run, though the kernel counts it as such.
         """
-        latest = {look.pid: look for look in self.looks}
-        if not self.stacks or latest.keys() != self._census.members().keys():
+        if not self.stacks or self._moved_before or self._before.keys() != self._census.members().keys():
             return False
-        return all(self._only_onlookers_ran(look) for look in latest.values())
+        return all(self._only_onlookers_ran(look) for look in self._before.values())
 
     def _only_onlookers_ran(self, before: ProcessState) -> bool:
-        now = self._view.look(before.pid, id="", t_s=self._now(), rank=before.rank, children=before.children)
+        now = self._look_again(before)
         looks = [look for look in self.looks if look.pid == before.pid]
         stacks = [stack for stack in self.stacks if stack.pid == before.pid]
         behind = background(looks, stacks)
@@ -126,13 +129,17 @@ class Sampler:
             behind |= onlookers_of(stacks)  # a helper may look on as a whole; whoever trains may not
         return now is not None and _runs(now, but=behind) == _runs(before, but=behind)
 
+    def _look_again(self, before: ProcessState) -> ProcessState | None:
+        return self._view.look(before.pid, id="", t_s=self._now(), rank=before.rank, children=before.children)
+
     def dump(self, native: Native) -> None:
         """Take stacks: of those that train, and of Python processes that work for them.
 
         What computes is asked for its Python frames and locals also where native frames are wanted of it: the former
         tell the loop that it is in, the latter that it waits for a GPU.
         """
-        self._openings.clear()
+        self._moved_before = bool(self.stacks) and not self.only_onlookers_ran()
+        self.disturbed()
         mains = {pid: rank for rank, pid in self._ranks().items()}
         helpers = [m.pid for m in self._census.members().values() if m.python and m.pid not in mains]
         helpers.sort(key=lambda pid: (self._stands_still(pid) is not True, pid))
@@ -174,6 +181,8 @@ class Sampler:
                 self.stacks.append(self._with_names(sample))
         with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
             list(pool.map(self._ask_inside, self._ranks().values(), self._ranks().keys()))
+        again = {pid: self._look_again(before) for pid, before in self._before.items()}
+        self._before = {pid: state for pid, state in again.items() if state is not None}
 
     def _ask_inside(self, pid: int, rank: int) -> None:
         """Ask a process in a loop that gets on where the loops around it are, or for variables that nobody saw.
@@ -212,6 +221,7 @@ class Sampler:
         if self.stacks:
             self._rounds.add((self.looks, self.stacks))
         self.looks, self.stacks = [], []
+        self._before, self._moved_before = {}, False
         self._openings.clear()
 
     def all_looks(self) -> tuple[ProcessState, ...]:

@@ -73,13 +73,15 @@ ENDS = "SIGTERM"
 class Chance:
     """Something that may let a process go on: itself (``moves``), somebody outside, or other processes (``who``).
 
-    ``any_thread`` says that any thread of theirs may do it, and not only the one that decides whether they go on.
+    ``any_thread`` says that any thread of theirs may do it, and not only the one that decides whether they go on;
+    ``by_a_deed`` that it takes more than to write or to end, so that none does it who merely looks on.
     """
 
     how: str
     ender: Ender | None = None
     who: frozenset[int] = field(default=frozenset())
     any_thread: bool = False
+    by_a_deed: bool = False
 
     @property
     def moves(self) -> bool:
@@ -161,6 +163,11 @@ class Standing:
         return self.thread is not None and self.thread.tid in onlookers_of(self.samples)
 
     @property
+    def only_looks_on(self) -> bool:
+        """Whether none of its threads does such a thing."""
+        return self.looks_on and not self.helps and not actors_of(self.samples)
+
+    @property
     def acts(self) -> bool:
         """Whether by its source it may do such a thing the next time that it wakes."""
         return self.thread is not None and self.thread.tid in actors_of(self.samples)
@@ -240,10 +247,22 @@ def standings(evidence: Evidence, *, since_s: float) -> dict[int, Standing]:
     below: dict[int, set[int]] = {}
     for pid in job_pids:
         below.setdefault(looks[pid][-1].parent, set()).add(pid)
-    return {
+    stand = {
         pid: standing(looks[pid], samples.get(pid, []), job_pids=job_pids, children=frozenset(below.get(pid, ())))
         for pid in sorted(job_pids)
     }
+    onlookers = frozenset(pid for pid, one in stand.items() if one.only_looks_on)
+    return {pid: _without(onlookers, one) for pid, one in stand.items()} if onlookers else stand
+
+
+def _without(onlookers: frozenset[int], one: Standing) -> Standing:
+    """A process that hopes for no deed of those that merely look on."""
+
+    def less(chances: tuple[Chance, ...]) -> tuple[Chance, ...]:
+        others = [replace(chance, who=chance.who - onlookers) for chance in chances if chance.by_a_deed]
+        return (*(one for one in chances if not one.by_a_deed), *(one for one in others if one.who))
+
+    return replace(one, chances=less(one.chances), helps=less(one.helps))
 
 
 def _still_there(looks: Sequence[ProcessState], round_before_s: float) -> bool:
@@ -435,7 +454,8 @@ def _chances_of(state: ThreadState, *, pid: int, job_pids: frozenset[int]) -> It
     holders = frozenset(wait.holders) - {pid}
     if holders & job_pids:
         any_thread = wait.cause != "waiting-for-child"
-        yield Chance(how=f"waits for {wait.what}", who=holders & job_pids, any_thread=any_thread)
+        how = f"waits for {wait.what}"
+        yield Chance(how=how, who=holders & job_pids, any_thread=any_thread, by_a_deed=wait.cause == "deadlock")
     if holders - job_pids:
         yield Chance(how=f"waits for {wait.what}, which a process that was not looked at may end", ender=Ender.JOB)
 

@@ -84,6 +84,37 @@ def test_what_is_printed_while_only_onlookers_ran_is_theirs(looks_on, main, trai
     assert sampler.only_onlookers_ran() is idle
 
 
+class Stopped(Busy):
+    """Whose main thread runs only when it is stopped for a dump."""
+
+    stops = 0
+
+    def look(self, pid, **how):
+        look = super().look(pid, **how)
+        first = replace(look.threads[0], voluntary_switches=self.stops + (self.turns if self.main else 0))
+        return replace(look, threads=(first, look.threads[1]))
+
+
+@pytest.mark.parametrize("main", [False, True])
+def test_to_be_stopped_for_a_dump_is_not_to_run(main, tmp_path):
+    view = Stopped()
+
+    def stop(_number):
+        view.stops += 1
+
+    sampler = sampler_of(ScriptedSource(name="py-spy", on_sample=stop), tmp_path=tmp_path)
+    sampler._view = view
+    sampler.look()
+    sampler.dump(Native.ALL)
+    frame = Frame(function="beat", file="/src/train.py", line=3)
+    beside = ThreadStack(tid=8, name="beat", frames=(frame,))
+    sampler.stacks = [replace(s, threads=(*s.threads, beside), onlookers=(8,)) for s in sampler.stacks]
+    assert sampler.only_onlookers_ran()
+    view.main = main
+    sampler.dump(Native.ALL)
+    assert sampler.only_onlookers_ran() is not main
+
+
 class Answers(Faulthandler):
     """Answers that its process runs Python, and keeps how long it was waited for."""
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from harness.classify.rules.stalled import _may_wake
-from harness.core.evidence import Frame, ProcessState, StackSample, ThreadStack, ThreadState
-from harness.reading.standing import alive, standing
+from harness.core.evidence import Evidence, Frame, ProcessState, StackSample, ThreadStack, ThreadState
+from harness.reading.standing import alive, standing, standings
 
 PARENT, CHILD = 100, 120
 LOCK = {"wchan": "futex_do_wait", "call": "futex", "timed": False}
@@ -155,3 +155,18 @@ def test_a_thread_that_fell_asleep_between_two_looks_has_not_woken(states, unwok
     one = standing(seen, [], job_pids=frozenset({PARENT}))
     assert (PARENT in one.unwoken) is unwoken
     assert one.ticks is not unwoken
+
+
+@pytest.mark.parametrize(
+    ("call", "looking", "goes_on"),
+    [("futex-shared", True, False), ("futex-shared", False, True), ("pipe-read", True, True)],
+)
+def test_who_merely_looks_on_gives_no_lock_back_that_processes_share_but_may_write(call, looking, goes_on):
+    waits = {"wchan": "futex_do_wait" if call != "pipe-read" else "pipe_read", "call": call, "timed": False}
+    waiting = looks(PARENT, {**waits, "holders": (CHILD,), "outside": False})
+    frame = Frame(function="clock", file="/src/train.py", line=9)
+    thread = ThreadStack(tid=CHILD, name="", frames=(frame,))
+    sample = StackSample(id="s", source="py-spy", native=False, t_s=3.5, rank=0, pid=CHILD, threads=(thread,))
+    sample = replace(sample, onlookers=(CHILD,) if looking else (), actors=() if looking else (CHILD,))
+    evidence = Evidence(processes=(*waiting, *looks(CHILD, NAP, parent=PARENT)), stacks=(sample,), steps_wanted=0)
+    assert (PARENT in alive(standings(evidence, since_s=0.0))) is goes_on
