@@ -135,7 +135,8 @@ class StackSample:
     ``variables`` are those of the program's own frames, kept only where the user asked for them.
     ``stopped_s`` is how long the process was stopped for it, seconds. ``onlookers`` are threads that, by the source of
     their own code, do nothing next that another may wait for, ``plain_onlookers`` those of them whose file uses nothing
-    that another file of the program may define; ``actors`` are threads that may do such a thing.
+    that another file of the program may define, and ``endless_onlookers`` those in a loop that does not end by itself;
+    ``actors`` are threads that may do such a thing.
     """
 
     id: EvidenceId
@@ -152,6 +153,7 @@ class StackSample:
     stopped_s: float = 0.0
     onlookers: tuple[int, ...] = ()
     plain_onlookers: tuple[int, ...] = ()
+    endless_onlookers: tuple[int, ...] = ()
     actors: tuple[int, ...] = ()
 
 

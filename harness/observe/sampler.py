@@ -181,8 +181,10 @@ class Sampler:
                 self.stacks.append(self._with_names(sample))
         with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
             list(pool.map(self._ask_inside, self._ranks().values(), self._ranks().keys()))
-        again = {pid: self._look_again(before) for pid, before in self._before.items()}
-        self._before = {pid: state for pid, state in again.items() if state is not None}
+        before, self._before = self._before, {}
+        for pid, look in before.items():
+            if (again := self._look_again(look)) is not None:
+                self._before[pid] = again
 
     def _ask_inside(self, pid: int, rank: int) -> None:
         """Ask a process in a loop that gets on where the loops around it are, or for variables that nobody saw.

@@ -27,7 +27,7 @@ from harness.reading.frames import bare, is_own, is_stdlib, python_frames
 from harness.reading.loops import path_to, tree_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from harness.core.evidence import Frame, StackSample, ThreadStack
 
@@ -150,14 +150,25 @@ def _own_frames(thread: ThreadStack) -> tuple[Sequence[Frame], bool]:
 
 
 def of_sample(sample: StackSample, source_of: Mapping[str, str]) -> StackSample:
-    """A sample with its threads that look on, the plain ones of them, and those that act."""
-    looks = {thread: looks_on(thread, source_of) for thread in sample.threads}
-    onlookers = [thread for thread, looking in looks.items() if looking]
+    """A sample with its threads that look on, the plain and the endless ones of them, and those that act."""
+    onlookers: list[ThreadStack] = []
+    actors: list[int] = []
+    for thread in sample.threads:
+        looks = looks_on(thread, source_of)
+        if looks:
+            onlookers.append(thread)
+        elif looks is False:
+            actors.append(thread.tid)
+
+    def tids(which: Callable[[ThreadStack], bool]) -> tuple[int, ...]:
+        return tuple(thread.tid for thread in filter(which, onlookers))
+
     return replace(
         sample,
-        onlookers=tuple(thread.tid for thread in onlookers),
-        plain_onlookers=tuple(thread.tid for thread in onlookers if _is_plain(thread, source_of)),
-        actors=tuple(thread.tid for thread, looking in looks.items() if looking is False),
+        onlookers=tids(lambda _: True),
+        plain_onlookers=tids(lambda thread: _is_plain(thread, source_of)),
+        endless_onlookers=tids(lambda thread: _is_endless(thread, source_of)),
+        actors=tuple(actors),
     )
 
 
@@ -165,6 +176,12 @@ def _is_plain(onlooker: ThreadStack, source_of: Mapping[str, str]) -> bool:
     """Whether the files that it runs use nothing that another file of the program may define."""
     files = (_file(source_of.get(frame.file, "")) for frame in _own_frames(onlooker)[0])
     return all(file is not None and file.is_plain for file in files)
+
+
+def _is_endless(onlooker: ThreadStack, source_of: Mapping[str, str]) -> bool:
+    """Whether it is in a loop that does not end by itself."""
+    places = (_place(frame, source_of) for frame in _own_frames(onlooker)[0])
+    return any(place is not None and place.loop is not None and _only_others_end(place.loop) for place in places)
 
 
 def _place(frame: Frame, source_of: Mapping[str, str]) -> _Place | None:
@@ -190,11 +207,15 @@ class _Place:
         """Whether what follows lets nobody on; ``waits``: the call at the line is the wait itself, no other frame."""
         if any(map(self._holds_now, self.inside)) or not self.scope.file.hides_nothing:
             return False  # it sleeps with what it gives back afterwards, or may call what no call names
-        loop = next((node for node in self.inside if isinstance(node, _LOOPS)), None)
-        if loop is None:
+        if self.loop is None:
             return self._is_harmless_behind(self.line)
-        turns = self.scope.are_harmless((*loop.body, _head(loop)), but=self.line if waits else 0)
-        return turns and (_only_others_end(loop) or self._is_harmless_behind(loop.end_lineno or self.line))
+        turns = self.scope.are_harmless((*self.loop.body, _head(self.loop)), but=self.line if waits else 0)
+        return turns and (_only_others_end(self.loop) or self._is_harmless_behind(self.loop.end_lineno or self.line))
+
+    @property
+    def loop(self) -> ast.While | ast.For | None:
+        """The outermost loop around it."""
+        return next((node for node in self.inside if isinstance(node, _LOOPS)), None)
 
     def _is_harmless_behind(self, last: int) -> bool:
         return self.scope.are_harmless(self.scope.body, after=last)

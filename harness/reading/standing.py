@@ -259,8 +259,12 @@ def _without(onlookers: frozenset[int], one: Standing) -> Standing:
     """A process that hopes for no deed of those that merely look on."""
 
     def less(chances: tuple[Chance, ...]) -> tuple[Chance, ...]:
-        others = [replace(chance, who=chance.who - onlookers) for chance in chances if chance.by_a_deed]
-        return (*(one for one in chances if not one.by_a_deed), *(one for one in others if one.who))
+        rest: list[Chance] = []
+        for chance in chances:
+            acting = replace(chance, who=chance.who - onlookers) if chance.by_a_deed else chance
+            if acting.who or not chance.by_a_deed:
+                rest.append(acting)
+        return tuple(rest)
 
     return replace(one, chances=less(one.chances), helps=less(one.helps))
 

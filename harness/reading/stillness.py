@@ -383,8 +383,8 @@ def background(looks: Sequence[ProcessState], samples: Sequence[StackSample]) ->
     By name; or because they poll with a time limit, use next to no CPU, and no sample has seen them in Python; or
     because all the Python that they run is the standard library's and that of a package which the main thread is not
     in: a progress bar's monitor has nothing to do with the lock that training waits for; or because by their source
-    they merely look on, and nobody waits for the end of a thread. Without a sample of a source that sees every thread,
-    only names count.
+    they merely look on, and for ever where somebody waits for the end of a thread. Without a sample of a source that
+    sees every thread, only names count.
     """
     pid = looks[-1].pid if looks else 0
     tids: set[int] = set()
@@ -403,7 +403,7 @@ def background(looks: Sequence[ProcessState], samples: Sequence[StackSample]) ->
             if python_frames(thread):
                 stacks.setdefault(thread.tid, []).append(thread)
     joined = any(waits_for_a_thread(thread) for sample in samples for thread in sample.threads)
-    onlookers = frozenset[int]() if joined else onlookers_of(samples)
+    onlookers = _in_all(samples, [sample.endless_onlookers if joined else sample.onlookers for sample in samples])
     mains = {package(frame) for stack in stacks.get(pid, ()) for frame in python_frames(stack)}
     for tid, history in states.items():
         own = stacks.get(tid)

@@ -85,13 +85,13 @@ def test_what_is_printed_while_only_onlookers_ran_is_theirs(looks_on, main, trai
 
 
 class Stopped(Busy):
-    """Whose main thread runs only when it is stopped for a dump."""
+    """Whose main thread has so many turns, of which each stop is one."""
 
     stops = 0
 
     def look(self, pid, **how):
         look = super().look(pid, **how)
-        first = replace(look.threads[0], voluntary_switches=self.stops + (self.turns if self.main else 0))
+        first = replace(look.threads[0], voluntary_switches=self.stops)
         return replace(look, threads=(first, look.threads[1]))
 
 
@@ -110,7 +110,7 @@ def test_to_be_stopped_for_a_dump_is_not_to_run(main, tmp_path):
     beside = ThreadStack(tid=8, name="beat", frames=(frame,))
     sampler.stacks = [replace(s, threads=(*s.threads, beside), onlookers=(8,)) for s in sampler.stacks]
     assert sampler.only_onlookers_ran()
-    view.main = main
+    view.stops += main
     sampler.dump(Native.ALL)
     assert sampler.only_onlookers_ran() is not main
 

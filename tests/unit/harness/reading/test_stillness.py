@@ -108,6 +108,21 @@ def test_pythons_own_service_of_descriptors_is_background_and_the_programs_own_s
     assert background(looks, [sample("/home/me/serve.py")]) == frozenset()
 
 
+@pytest.mark.parametrize(
+    ("waits_in", "endless", "behind"), [("queue.py", (), {8}), ("threading.py", (), set()), ("threading.py", (8,), {8})]
+)
+def test_where_the_end_of_a_thread_is_waited_for_only_who_never_ends_looks_on(waits_in, endless, behind):
+    naps = replace(THREAD, tid=8, wchan="hrtimer_nanosleep", call="clock_nanosleep", timed=True)
+    looks = [replace(LOOK, threads=(THREAD, naps)), replace(later(), threads=(THREAD, naps))]
+    main = ThreadStack(tid=7, name="MainThread", frames=(frame("join", f"/usr/lib/python3.11/{waits_in}"),))
+    beside = ThreadStack(tid=8, name="beat", frames=(frame("beat", "/home/me/train.py"),))
+    seen = StackSample(
+        id="s", source="py-spy", native=False, t_s=10.5, rank=0, pid=7, threads=(main, beside),
+        onlookers=(8,), endless_onlookers=endless,
+    )  # fmt: skip
+    assert background(looks, [seen]) == behind
+
+
 def test_a_poll_of_which_one_look_does_not_tell_the_limit_is_still_background():
     """The kernel hides it right after a stack dump, and of one that ends while it is looked at."""
     poll = replace(THREAD, tid=8, wchan="do_epoll_wait", call="epoll_wait", timed=True, voluntary_switches=0)
