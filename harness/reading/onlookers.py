@@ -6,11 +6,11 @@ or kill what is stuck after half a minute. What tells the two apart is what they
 source: the calls in the loops around the line where a thread sleeps, and those behind it, in each of its frames.
 
 A thread *looks on* if all of these are known to do nothing that another can wait for, *acts* if one is not, or its own
-source cannot be read; of one that runs code of a package nothing is said. So a name that is not known is an act: to
-wait too long for a bystander costs minutes, to take a watchdog for one costs the truth. And where the same file
-defines what such a name may come to (``emit`` of a handler, a property, ``__format__``), that is read, too. What it may
-come to in another file of the program is not: an onlooker is *plain* only where its file uses nothing but well-known
-packages, and puts nothing of its own in the place of what they call.
+source cannot be read; of one that runs code of a package nothing is said, unless a loop of its own asks that again and
+again. So a name that is not known is an act: to wait too long for a bystander costs minutes, to take a watchdog for one
+costs the truth. And where the same file defines what such a name may come to (``emit`` of a handler, a property,
+``__format__``), that is read, too. What it may come to in another file of the program is not: an onlooker is *plain*
+only where its file uses nothing but well-known packages, and puts nothing of its own in the place of what they call.
 
 What does not work: looking for ``kill`` and its like. ``self.on_timeout()`` is a function that somebody handed over.
 """
@@ -105,7 +105,7 @@ _OF_LOCALS = _words("add append clear copy extend get insert pop setdefault sort
 
 _STREAMS = frozenset({"stdout", "stderr"})
 
-_ASKED = frozenset({"wait", "is_set", "is_alive", "poll"})
+_ASKED = frozenset({"wait", "join", "is_set", "is_alive", "poll"})
 """Methods whose answer only another thread or process can change."""
 
 _HOLDS_NOTHING = frozenset({"open", "suppress", "nullcontext", "no_grad"})
@@ -127,7 +127,7 @@ def looks_on(thread: ThreadStack, source_of: Mapping[str, str]) -> bool | None:
     frames, is_all = _own_frames(thread)
     places = [_place(frame, source_of) for frame in frames]
     if not places:
-        return None
+        return False if _asks_a_package_and_acts(thread, source_of) else None
     understood = [place for place in places if place is not None]
     if len(understood) < len(places):
         return False
@@ -135,6 +135,17 @@ def looks_on(thread: ThreadStack, source_of: Mapping[str, str]) -> bool | None:
     if innermost.goes_on_harmlessly(waits=True) and all(place.goes_on_harmlessly() for place in callers):
         return True if is_all else None
     return False
+
+
+def _asks_a_package_and_acts(thread: ThreadStack, source_of: Mapping[str, str]) -> bool:
+    """Whether it is in a package's function that its own loop asks again and again, and does more than that.
+
+    ``while not context.join(timeout=5):`` with a count and a ``kill`` in it. Of other loops around a package's wait
+    nothing is said: in those of training stands everything.
+    """
+    calls = next((frame for frame in python_frames(thread) if is_own(frame)), None)
+    place = None if calls is None else _place(calls, source_of)
+    return place is not None and place.is_asked_in_a_loop and not place.goes_on_harmlessly(waits=True)
 
 
 def _own_frames(thread: ThreadStack) -> tuple[Sequence[Frame], bool]:
@@ -216,6 +227,12 @@ class _Place:
     def loop(self) -> ast.While | ast.For | None:
         """The outermost loop around it."""
         return next((node for node in self.inside if isinstance(node, _LOOPS)), None)
+
+    @property
+    def is_asked_in_a_loop(self) -> bool:
+        """Whether it is the question that a loop asks: ``while not context.join(timeout=5)``."""
+        test = self.loop.test if isinstance(self.loop, ast.While) else None
+        return test is not None and test.lineno <= self.line <= (test.end_lineno or 0)
 
     def _is_harmless_behind(self, last: int) -> bool:
         return self.scope.are_harmless(self.scope.body, after=last)

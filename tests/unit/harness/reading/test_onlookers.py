@@ -298,3 +298,29 @@ def test_an_onlooker_is_endless_in_a_loop_that_does_not_end_by_itself(loop, endl
     taken = StackSample(id="s", source="py-spy", native=False, t_s=1.0, rank=0, pid=1, threads=(thread,))
     sample = of_sample(taken, source_of)
     assert (sample.onlookers, sample.endless_onlookers) == ((7,), (7,) if endless else ())
+
+
+SPAWNS = """
+def beside():
+    tries = 0
+    {loop}
+        {body}
+    {behind}
+"""
+
+
+@pytest.mark.parametrize(
+    ("loop", "body", "behind", "expected"),
+    [
+        ("while not context.join(timeout=5):", "print('waiting')", "print('done')", None),
+        ("while not context.join(timeout=5):", "tries += 1", "[p.kill() for p in context.processes]", None),
+        ("while not context.join(timeout=5) and tries < 5:", "tries += 1", "[p.kill() for p in ps]", False),
+        ("while not context.join(timeout=5):", "give_up(tries)", "print('done')", False),
+        ("for batch in loader.join():", "train(batch)", "save()", None),
+    ],
+)
+def test_a_package_that_is_asked_in_a_loop_may_be_given_up(loop, body, behind, expected):
+    by = (Frame(function="join", file="/venv/lib/python3.11/site-packages/torch/multiprocessing/spawn.py", line=9),)
+    (thread, source_of) = threads(SPAWNS.format(loop=loop, body=body, behind=behind), at=".join(", by=())
+    thread = ThreadStack(tid=7, name="", frames=(*by, *thread.frames))
+    assert looks_on(thread, source_of) is expected
