@@ -316,6 +316,7 @@ def _is_of_a_file(method: ast.expr) -> bool:
 _BEHIND = _words(
     "emit filter handle default rotator doRollover print write flush",
     "__format__ __str__ __repr__ __getattr__ __getattribute__ __missing__ __bool__ __del__ __next__",
+    "__len__ __hash__ __int__ __float__ __index__ __contains__",
     "__eq__ __lt__ __gt__ __le__ __ge__ __iadd__ __isub__ __ior__ __iand__ __imul__",
 )
 """Functions that run without a call that names them: for whoever writes a record or a text, compares or counts."""
@@ -430,7 +431,7 @@ class _Scope:
     def _lets_nobody_on(self, node: ast.AST, but: int) -> bool:
         match node:
             case ast.Call(lineno=first, end_lineno=last):
-                return first <= but <= (last or 0) or self._is_known(node)
+                return first <= but <= (last or 0) or (self._is_known(node) and self._hands_over_no_act(node))
             case ast.Attribute(ctx=ast.Store(), value=base) | ast.Subscript(ctx=ast.Store(), value=base):
                 return self._is_made_here(_names(base))
             case ast.Name(ctx=ast.Store(), id=name):
@@ -453,6 +454,20 @@ class _Scope:
         if len(names) == 1:
             return names[0] in _FUNCTIONS
         return self._is_harmless_method(call, names)
+
+    def _hands_over_no_act(self, call: ast.Call) -> bool:
+        """Whether the functions are harmless that a call is given to call in its turn: ``map(age, jobs)``."""
+        calls = call.args[:1] if _names(call.func) in (("map",), ("filter",)) else []
+        given = [*call.args]
+        for keyword in call.keywords:
+            (calls if keyword.arg == "key" else given).append(keyword.value)
+        calls += [value for value in given if _last_name(value) in self.file.functions]
+        return all(map(self._may_be_called, calls))
+
+    def _may_be_called(self, function: ast.expr) -> bool:
+        """Whether a function lets nobody on; what a lambda does is read where it stands."""
+        is_read_here = isinstance(function, ast.Lambda | ast.Constant)
+        return is_read_here or self._is_known(ast.Call(func=function, args=[], keywords=[]))
 
     def _is_harmless_method(self, call: ast.Call, names: tuple[str, ...]) -> bool:
         name = _last_name(call.func)

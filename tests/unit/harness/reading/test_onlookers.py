@@ -124,6 +124,16 @@ ACTS = {
     "calls a function that kills": (
         "while True:\n        time.sleep(1)\n        end_it()\ndef end_it():\n    os._exit(3)"
     ),
+    "maps a function that kills": (
+        "while True:\n        time.sleep(1)\n        list(map(end_it, jobs))\ndef end_it(job):\n    job.kill()"
+    ),
+    "asks for the greatest by one that kills": (
+        "while True:\n        time.sleep(1)\n        max(jobs, key=end_it)\ndef end_it(job):\n    job.kill()"
+    ),
+    "hands one that kills over": (
+        "while True:\n        time.sleep(1)\n        json.dumps({}, default=end_it)\ndef end_it(job):\n    job.kill()"
+    ),
+    "maps what it cannot see": "while True:\n        time.sleep(1)\n        list(map(check, jobs))",
     "calls what it cannot see": "while True:\n        time.sleep(1)\n        check_in(stats)",
     "sets an event": "while True:\n        time.sleep(1)\n        done.set()",
     "puts": "while True:\n        time.sleep(1)\n        q.put(1)",
@@ -138,6 +148,11 @@ ACTS = {
     "sends a signal": "while True:\n        time.sleep(1)\n        signal.raise_signal(2)",
     "passes a barrier": "while True:\n        time.sleep(1)\n        barrier.wait()",
 }
+
+
+def test_functions_that_let_nobody_on_may_be_handed_over():
+    body = "def beside():\n    while 1:\n        time.sleep(1)\n        print(list(map(age, jobs)), max(a, key=len))\n"
+    assert looks_on(*threads(body + "def age(job):\n    return time.time() - born[job]\n")) is True
 
 
 @pytest.mark.parametrize("body", ACTS.values(), ids=ACTS)
@@ -203,6 +218,7 @@ def test_what_acts_does_so_whoever_called_it():
 HIDDEN = {
     "a handler": "class Opens(logging.Handler):\n    def emit(self, record):\n        done.set()\n",
     "a text": "class Loss:\n    def __format__(self, how):\n        done.set()\n        return 'x'\n",
+    "a length": "class Jobs:\n    def __len__(self):\n        done.set()\n        return 3\n",
     "a property": "class Job:\n    @property\n    def loss(self):\n        child.kill()\n",
     "the end of a local": "class Lease:\n    def __del__(self):\n        lock.release()\n",
     "a writer": "class Log:\n    def info(self, *what):\n        done.set()\n",
