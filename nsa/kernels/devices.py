@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 
 HOPPER = (9, 0)
@@ -18,3 +20,9 @@ def capability(device: torch.device) -> tuple[int, int] | None:
 def is_hopper(device: torch.device) -> bool:
     """Whether the device is an sm_90 GPU; its matrix instructions (wgmma) are no other generation's."""
     return capability(device) == HOPPER
+
+
+@cache
+def processors(device: torch.device) -> int:
+    """Multiprocessors of the GPU; as many as an H100 has where there is none and launches are only written down."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 132

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from nsa.kernels.devices import is_hopper
+from nsa.kernels.devices import is_hopper, processors
 from nsa.kernels.hopper import triton_backward, triton_forward, triton_quarantine
 from nsa.kernels.hopper.triton_boxes import boxes as _boxes
 from nsa.kernels.hopper.triton_boxes import for_copies as _for_copies
@@ -83,7 +83,7 @@ def streams(*, width: int, kind: int) -> tuple[Stream, Stream, Stream]:
     At width 128 the fastest of what prototypes of these kernels were timed with on an H200 at 32,768 tokens.
     """
     narrow = 128 // width
-    keys = Stream(size=64, stages=4) if kind == WINDOW else Stream(size=128, stages=2 * narrow)
+    keys = Stream(size=64, stages=3) if kind == WINDOW else Stream(size=128, stages=2 * narrow)
     return keys, Stream(size=64, stages=2 * narrow), Stream(size=64, stages=2 * narrow)
 
 
@@ -179,14 +179,16 @@ def _forward(
     keys: Stream,
     how: tuple[int, int, int, float, int],
     is_gated: bool,  # noqa: FBT001
-    _: object,
+    where: tuple[Any, ...],
 ) -> tuple[Prepared, Box, Box]:
     """The launch of the forward, and the boxes of rows and of keys."""
     (B, T, H, D), (S, G), (kind, p1, p2, scale, offset) = q, k[1:3], how
-    pack = heads_of_tile(H // G)
+    pack, device = heads_of_tile(H // G), where[0]
     n_tiles = cdiv(T * pack, ROWS)
+    n_work = n_tiles * B * (H // pack)
     launch = Prepared(
-        triton_forward.forward_kernel, (n_tiles * B * (H // pack),), n_tiles, T, S, offset, scale * LOG2E.value,
+        triton_forward.forward_kernel, (min(n_work, processors(device)),),
+        n_work, n_tiles, T, S, offset, scale * LOG2E.value,
         H=H, GROUP=H // G, PACK=pack, D=D, BN=keys.size, KIND=kind, P1=p1, P2=p2, STAGES=keys.stages,
         GATED=is_gated, num_warps=4,
     )  # fmt: skip

@@ -12,7 +12,7 @@ Shapes: B batch, T queries, S keys, G kv heads, H = G * GROUP query heads, D bot
 
 from __future__ import annotations
 
-from nsa.kernels.hopper.triton_forward import tile_of_program
+from nsa.kernels.hopper.triton_forward import tile_of
 from nsa.kernels.hopper.triton_names import (
     LOG2E,
     SIZES,
@@ -48,7 +48,7 @@ def _load_for_dq(
 ):  # fmt: skip
     """The loading group: what belongs to the rows once, then keys and values in the forward's order."""
     BT: gl.constexpr = 128 // PACK
-    b, head, t0 = tile_of_program(n_tiles, H, PACK, 128, KIND)
+    b, head, t0 = tile_of(gl.program_id(0), gl.num_programs(0), n_tiles, H, PACK, 128, KIND)
     g = head // GROUP
     mbarrier.expect(rows_full, 6 * desc_q.block_type.nbytes)
     for who in gl.static_range(2):
@@ -80,7 +80,7 @@ def _dq_of_rows(
     LO: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 16])
     LP: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=LO, k_width=2)
     ROWS: gl.constexpr = gl.SliceLayout(1, LS)
-    b, head, t00 = tile_of_program(n_tiles, H, PACK, 128, KIND)
+    b, head, t00 = tile_of(gl.program_id(0), gl.num_programs(0), n_tiles, H, PACK, 128, KIND)
     lo, hi = keys_of_tile(t00, t00 + BT - 1, T, S, offset, P1, P2, KIND, BN)
     t0 = t00 + WHO * MINE
     row = gl.arange(0, 64, ROWS)

@@ -63,7 +63,7 @@ barrier = _named(gl, "barrier", "thread_barrier")
 copy_in = _named(tma, "async_load", "async_copy_global_to_shared")
 copy_out = _named(tma, "async_store", "async_copy_shared_to_global")
 
-SIZES = ("T", "S", "offset", "n_tiles", "n_bg")
+SIZES = ("T", "S", "offset", "n_work", "n_tiles", "n_bg")
 """Arguments that every length and batch may change: one compilation serves them all."""
 LN2 = gl.constexpr(0.6931471805599453)
 LOG2E = gl.constexpr(1.4426950408889634)
