@@ -21,6 +21,7 @@ from nsa.kernels.hopper import triton_backward, triton_forward, triton_quarantin
 from nsa.kernels.hopper.triton_boxes import boxes as _boxes
 from nsa.kernels.hopper.triton_boxes import for_copies as _for_copies
 from nsa.kernels.hopper.triton_names import BLOCKS as _BLOCKS
+from nsa.kernels.hopper.triton_names import FORCED as _FORCED
 from nsa.kernels.hopper.triton_names import LOG2E
 from nsa.kernels.hopper.triton_names import WINDOW as _WINDOW
 from nsa.kernels.operators import operator
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from nsa.kernels.registry import Site
 
 Box = tuple[int, int, int, int]
-WINDOW, BLOCKS = _WINDOW.value, _BLOCKS.value
+WINDOW, BLOCKS, FORCED = _WINDOW.value, _BLOCKS.value, _FORCED.value
 WIDTHS = (64, 128)
 """Head widths that are whole boxes of the copy engine, 128 bytes wide, and fit the registers."""
 TIMED = 128
@@ -83,7 +84,7 @@ def streams(*, width: int, kind: int) -> tuple[Stream, Stream, Stream]:
     At width 128 the fastest of what prototypes of these kernels were timed with on an H200 at 32,768 tokens.
     """
     narrow = 128 // width
-    keys = Stream(size=64, stages=3) if kind == WINDOW else Stream(size=128, stages=2 * narrow)
+    keys = Stream(size=128, stages=2 * narrow) if kind == BLOCKS else Stream(size=64, stages=3)
     return keys, Stream(size=64, stages=2 * narrow), Stream(size=64, stages=2 * narrow)
 
 
@@ -159,8 +160,15 @@ def run_forward(
     *, kind: int, sizes: tuple[int, int], scale: float, offset: int, added: Sum | None = None,
 ) -> None:  # fmt: skip
     """Launch the forward of one branch into o and lse; none of the tensors is empty."""
-    q = _for_copies(q)
-    k, v = quarantined(k, v, is_marked=True)
+    marked = quarantined(k, v, is_marked=True)
+    run_tiles(_for_copies(q), *marked, o, lse, kind=kind, sizes=sizes, scale=scale, offset=offset, added=added)
+
+
+def run_tiles(
+    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
+    *, kind: int, sizes: tuple[int, int], scale: float, offset: int, added: Sum | None = None,
+) -> None:  # fmt: skip
+    """``run_forward`` of what the copy engine can read, and of keys and values that are ``quarantined`` already."""
     stream = streams(width=q.shape[3], kind=kind)[0]
     how = (kind, *sizes, scale, offset)
     where = places(q) if added is None else places(q, added.gate)

@@ -86,7 +86,7 @@ def _dq_of_rows(
     row = gl.arange(0, 64, ROWS)
     t = t0 + row // PACK
     last = last_key(t, offset, P1, P2, KIND)
-    open_lo = first_open_tile(t0 + MINE - 1, offset, lo, P1, P2, KIND, BN)
+    open_lo = first_open_tile(t0 + MINE - 1, offset, P1, P2, KIND, BN)
     open_hi = past_open_tiles(t0, S, offset, P1, P2, KIND, BN)
     at = (b.to(gl.int64) * T + t) * H + head + row % PACK
     lse = gl.load(lse_ptr + at, mask=t < T, other=float("inf"))

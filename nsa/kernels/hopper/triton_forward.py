@@ -28,6 +28,7 @@ from nsa.kernels.hopper.triton_names import (
     first_open_tile,
     gl,
     gluon,
+    key_tile,
     keys_of_tile,
     last_key,
     mbarrier,
@@ -75,7 +76,7 @@ def _load(
         for i in range(hi - lo):
             stage = (past + i) % STAGES
             phase = ((past + i) // STAGES) & 1
-            n0 = (hi - 1 - i) * BN
+            n0 = key_tile(i, lo, hi, P2, KIND) * BN
             mbarrier.wait(k_empty.index(stage), phase ^ 1)
             mbarrier.expect(k_full.index(stage), desc_k.block_type.nbytes)
             copy_in(desc_k, [b, n0, g, 0], k_full.index(stage), k_smem.index(stage))
@@ -135,7 +136,7 @@ def _attend(
         row = gl.arange(0, 64, ROWS)
         t = t0 + row // PACK
         last = last_key(t, offset, P1, P2, KIND)
-        open_lo = first_open_tile(t0 + MINE - 1, offset, lo, P1, P2, KIND, BN)
+        open_lo = first_open_tile(t0 + MINE - 1, offset, P1, P2, KIND, BN)
         open_hi = past_open_tiles(t0, S, offset, P1, P2, KIND, BN)
         m = gl.full([64], float("-inf"), gl.float32, ROWS)
         total = gl.full([64], 0.0, gl.float32, ROWS)
@@ -152,7 +153,7 @@ def _attend(
             _results_left(others_empty, GATED)
             s = warpgroup_mma_wait(0, [pending_s])
             mbarrier.arrive(k_empty.index(stage), count=1)
-            s = _masked(s, hi - 1, last, S, open_lo, open_hi, KIND, P1, BN, LS)
+            s = _masked(s, key_tile(0, lo, hi, P2, KIND), last, S, open_lo, open_hi, KIND, P1, BN, LS)
             m = gl.max(s, 1) * qk_scale
             base = gl.where(m == float("-inf"), 0.0, m)
             p = gl.exp2(s * qk_scale - base[:, None])
@@ -169,7 +170,7 @@ def _attend(
                 pending_o = warpgroup_mma(weights, v_smem.index(before).reshape([BN, D]), acc, is_async=True)
                 s = warpgroup_mma_wait(1, [pending_s])
                 mbarrier.arrive(k_empty.index(stage), count=1)
-                s = _masked(s, hi - 1 - i, last, S, open_lo, open_hi, KIND, P1, BN, LS)
+                s = _masked(s, key_tile(i, lo, hi, P2, KIND), last, S, open_lo, open_hi, KIND, P1, BN, LS)
                 m_new = gl.maximum(m, gl.max(s, 1) * qk_scale)
                 base = gl.where(m_new == float("-inf"), 0.0, m_new)
                 p = gl.exp2(s * qk_scale - base[:, None])

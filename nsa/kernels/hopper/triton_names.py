@@ -8,7 +8,8 @@ A tile's rows are consecutive tokens, each with the same PACK heads of one kv he
 that divides the group, so that a tile is one box of the copy engine, whatever the group's size.
 
 A query at row t stands at key t + offset. KIND says which keys it sees. WINDOW: the last P1, its own included. BLOCKS:
-compressed keys whose P1 = l tokens, P2 = d apart, are complete (Eq. 7).
+compressed keys whose P1 = l tokens, P2 = d apart, are complete (Eq. 7). FORCED: of blocks of BN keys the last P1, its
+own included, and the first P2, up to itself; the queries of a tile have one own block.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 __all__ = [
     "BLOCKS",
+    "FORCED",
     "LN2",
     "LOG2E",
     "SIZES",
@@ -39,6 +41,7 @@ __all__ = [
     "gl",
     "gluon",
     "has_signs",
+    "key_tile",
     "keys_of_tile",
     "last_key",
     "mbarrier",
@@ -69,6 +72,7 @@ LN2 = gl.constexpr(0.6931471805599453)
 LOG2E = gl.constexpr(1.4426950408889634)
 WINDOW = gl.constexpr(0)
 BLOCKS = gl.constexpr(1)
+FORCED = gl.constexpr(2)
 
 
 @gluon.jit
@@ -109,17 +113,33 @@ def seen_of_keys(
 def keys_of_tile(
     t_lo, t_hi, T, S, offset, P1: gl.constexpr, P2: gl.constexpr, KIND: gl.constexpr, BN: gl.constexpr
 ):  # fmt: skip
-    """Tiles [lo, hi) of BN keys that one of the queries t_lo .. t_hi sees; hi = lo if there is none."""
+    """Tiles [lo, hi) of BN keys that one of the queries t_lo .. t_hi sees; hi = lo if there is none.
+
+    Of FORCED blocks only how many they are: which, ``key_tile`` says.
+    """
     newest = gl.minimum(last_key(gl.minimum(t_hi, T - 1), offset, P1, P2, KIND), S - 1)
     lo = 0
     if KIND == WINDOW:
         lo = gl.maximum(t_lo + offset - P1 + 1, 0) // BN
-    return lo, gl.maximum((newest + BN) // BN, lo)
+    hi = gl.maximum((newest + BN) // BN, lo)
+    if KIND == FORCED:
+        lo = gl.maximum(hi - P1 - P2, 0)
+    return lo, hi
 
 
 @gluon.jit
-def first_open_tile(t_hi, offset, lo, P1: gl.constexpr, P2: gl.constexpr, KIND: gl.constexpr, BN: gl.constexpr):
+def key_tile(i, lo, hi, P2: gl.constexpr, KIND: gl.constexpr):
+    """The i-th tile of keys, from the newest to the oldest, of [lo, hi)."""
+    n = hi - 1 - i
+    if KIND == FORCED:
+        n = gl.where(n < lo + P2, n - lo, n)
+    return n
+
+
+@gluon.jit
+def first_open_tile(t_hi, offset, P1: gl.constexpr, P2: gl.constexpr, KIND: gl.constexpr, BN: gl.constexpr):
     """The first tile of BN keys whose keys are not too old for any query up to t_hi."""
+    lo = 0
     if KIND == WINDOW:
         lo = gl.maximum(last_key(t_hi, offset, P1, P2, KIND) - P1 + BN, 0) // BN
     return lo

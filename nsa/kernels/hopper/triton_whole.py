@@ -61,7 +61,10 @@ def _forward_op(
         index = select_op.within(q, kc, lse_cmp, l, d, l_slc, n, scale, 0, None)
     csr = index.new_empty(0)
     if tma_slc:
-        o_slc, lse_slc = selected_hopper.forward_op.within(q, ks, vs, index, l_slc, scale, 0)
+        o_slc, lse_slc = q.new_empty(q.shape), q.new_empty(lse_like, dtype=torch.float32)
+        selected_hopper.run_forward(
+            q, ks, vs, index, o_slc, lse_slc, l_slc=l_slc, scale=scale, offset=0, has_forced=True
+        )
     else:
         o_slc, lse_slc, csr = selected.forward_op.within(q, ks, vs, index, l_slc, scale, 0, None, None)
     o_win, lse_win, out = q.new_empty(q.shape), q.new_empty(lse_like, dtype=torch.float32), q.new_empty(q.shape)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from nsa.blocks import N_INITIAL, N_LOCAL
 from nsa.kernels.hopper import triton_selected, triton_selected_backward
-from nsa.kernels.hopper.triton import HALF_TYPES, WIDTHS, heads_of_tile, quarantined
+from nsa.kernels.hopper.triton import FORCED, HALF_TYPES, ROWS, WIDTHS, heads_of_tile, quarantined, run_tiles, streams
 from nsa.kernels.hopper.triton_boxes import boxes, for_copies, plain_boxes
 from nsa.kernels.operators import operator
 from nsa.kernels.prepared import Prepared, kept, places
@@ -116,27 +117,59 @@ def forward_op(
     o, lse = q.new_empty(q.shape), q.new_empty(B, T, H, dtype=torch.float32)
     if S == 0 or o.numel() == 0 or index.numel() == 0:
         return o.zero_(), lse.fill_(-torch.inf)
+    run_forward(q, k, v, index, o, lse, l_slc=l_slc, scale=scale, offset=offset)
+    return o, lse
+
+
+def run_forward(
+    q: Tensor, k: Tensor, v: Tensor, index: Tensor, o: Tensor, lse: Tensor,
+    *, l_slc: int, scale: float, offset: int, has_forced: bool = False,
+) -> None:  # fmt: skip
+    """Launch the forward into o and lse; none of the tensors is empty.
+
+    Args:
+        q: queries, as in ``attend``.
+        k: keys, likewise.
+        v: values, likewise.
+        index: block numbers, likewise.
+        o: where the results go.
+        lse: likewise.
+        l_slc: keys of a block.
+        scale: factor on the scores.
+        offset: where query 0 stands.
+        has_forced: every list ascends and has the blocks of ``BlockLayout.forced``, the scale is positive, offset is 0.
+    """
+    (B, T, H, D), (S, G) = q.shape, k.shape[1:3]
     q, index = for_copies(q.contiguous()), index.contiguous()
     k, v = quarantined(k, v, is_marked=True)
-    launch, rows, keys = _forward(q.shape, k.shape, index.shape[3], PIPE, (l_slc, scale, offset), places(q, index))
+    forced = (0, 0)
+    if has_forced and are_tiles(group=H // G, l_slc=l_slc):
+        forced = (N_INITIAL, N_LOCAL)
+        run_tiles(q, k, v, o, lse, kind=FORCED, sizes=(N_LOCAL, N_INITIAL), scale=scale, offset=offset)
+    how = (l_slc, scale, offset, *forced)
+    launch, rows, keys = _forward(q.shape, k.shape, index.shape[3], PIPE, how, places(q, index))
     launch(
         plain_boxes(q.view(B * T * H, D), rows),
         plain_boxes(k.view(B * S, G * D), keys), plain_boxes(v.view(B * S, G * D), keys), index,
         plain_boxes(o.view(B * T * H, D), rows), lse,
     )  # fmt: skip
-    return o, lse
+
+
+def are_tiles(*, group: int, l_slc: int) -> bool:
+    """Whether blocks are tiles of keys for the attention over tiles, and no tile of rows has two own blocks."""
+    return l_slc == streams(width=128, kind=FORCED)[0].size and l_slc * heads_of_tile(group) % ROWS == 0
 
 
 @kept
 def _forward(
-    q: Size, k: Size, N: int, pipe: Pipe, how: tuple[int, float, int], _: object
+    q: Size, k: Size, N: int, pipe: Pipe, how: tuple[int, float, int, int, int], _: object
 ) -> tuple[Prepared, tuple[int, int], tuple[int, int]]:
     """The launch of the forward, and the boxes of rows and of keys."""
-    (B, T, H, D), (S, G), (l_slc, scale, offset) = q, k[1:3], how
+    (B, T, H, D), (S, G), (l_slc, scale, offset, initial, local) = q, k[1:3], how
     pack = heads_of_tile(H // G)
     launch = Prepared(
         triton_selected.forward_kernel, (T, B * G, H // G // pack), T, S, offset, scale * LOG2E.value,
-        D=D, G=G, GROUP=H // G, PACK=pack, L=l_slc, N=N, BN=pow2(N),
+        D=D, G=G, GROUP=H // G, PACK=pack, L=l_slc, N=N, BN=pow2(N), INITIAL=initial, LOCAL=local,
         num_warps=pipe.warps * pack // HEADS, num_stages=stages(pack),
     )  # fmt: skip
     return launch, (pack, D), (l_slc, D)

@@ -9,6 +9,8 @@ import pytest
 import torch
 from interpreted import nan_filled
 
+from nsa.blocks import BlockLayout
+from nsa.kernels.scores.torch import top_blocks
 from nsa.kernels.selected import hopper, triton, triton_hopper
 
 __all__ = ["nan_filled"]
@@ -75,6 +77,31 @@ def test_an_unused_slot_and_a_block_ahead_are_no_keys_wherever_they_stand():
     none, lse = hopper.selected(*qkv, torch.full_like(plain, -1), l_slc=16)
     assert not none.any()
     assert (lse == -torch.inf).all()
+
+
+@pytest.mark.parametrize("B", [1, 2])
+def test_a_query_begins_with_what_tiles_found_in_the_forced_blocks(B, monkeypatch):
+    case, layout = Case(B=B, T=300, L=64, N=4), BlockLayout(l=32, d=16, l_slc=64, n=4, w=1)
+    qkv, _ = inputs(case)
+    score = torch.rand(B, case.T, case.G, layout.n_slc(case.T), generator=torch.Generator().manual_seed(3))
+    index = top_blocks(score, torch.arange(case.T), layout).int()
+    seen = []
+
+    def tiles(q, k, v, o, lse, **how):  # Gluon has no interpreter
+        seen.append(how)
+        blocks = [layout.forced(t) for t in range(case.T)]
+        forced = torch.tensor([[*some, -1, -1][:3] for some in blocks], dtype=torch.int32)
+        forced = forced[None, :, None].expand(B, -1, case.G, -1).contiguous()
+        for x, found in zip((o, lse), hopper.selected(q, k, v, forced, l_slc=64), strict=True):
+            x.copy_(found)
+
+    want = hopper.selected(*qkv, index, l_slc=64)
+    monkeypatch.setattr(triton_hopper, "run_tiles", tiles)
+    o, lse = (torch.full_like(x, float("nan")) for x in want)
+    triton_hopper.run_forward(*qkv, index, o, lse, l_slc=64, scale=case.D**-0.5, offset=0, has_forced=True)
+    assert seen == [{"kind": triton_hopper.FORCED, "sizes": (2, 1), "scale": case.D**-0.5, "offset": 0}]
+    torch.testing.assert_close(o, want[0], rtol=2e-3, atol=2e-3)
+    torch.testing.assert_close(lse, want[1])
 
 
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # of numpy, which multiplies for the interpreter

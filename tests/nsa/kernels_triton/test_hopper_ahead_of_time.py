@@ -22,7 +22,7 @@ from nsa.kernels.selected import triton_hopper as selected
 
 TOOLS = Path(triton.__file__).parent / "backends/nvidia/bin"
 SMEM_BYTES = 227 << 10
-KINDS = {hopper.WINDOW: (512, 0), hopper.BLOCKS: (32, 16)}
+KINDS = {hopper.WINDOW: (512, 0), hopper.BLOCKS: (32, 16), hopper.FORCED: (2, 1)}
 FP32 = {
     "lse_ptr", "s_start_ptr", "dp_start_ptr", "g_start_ptr", "score_ptr", "out_ptr", "delta_ptr", "dk_part_ptr",
     "dv_part_ptr",
@@ -125,7 +125,7 @@ def compiled_plain(kernel, constants, boxes, element, *, num_warps, num_stages):
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
 
 
-CHEAP = [(128, kind, 16, "bf16") for kind in KINDS] + [(64, hopper.BLOCKS, 6, "bf16")]
+CHEAP = [*((128, kind, 16, "bf16") for kind in KINDS), (64, hopper.BLOCKS, 6, "bf16")]
 REST = [
     (64, hopper.WINDOW, 6, "bf16"), (128, hopper.WINDOW, 4, "fp16"), (128, hopper.BLOCKS, 1, "fp16"),
     (64, hopper.WINDOW, 64, "fp16"), (64, hopper.BLOCKS, 16, "fp16"),
@@ -140,8 +140,10 @@ REST = [
 def test_a_hopper_kernel_fits_the_machine_spills_little_and_waits_for_no_product_early(
     name, D, kind, group, element, gated, tmp_path
 ):
-    if name == "forward" and kind == hopper.BLOCKS and gated:
+    if name == "forward" and kind != hopper.WINDOW and gated:
         pytest.skip("the window's kernel adds the branches")
+    if name != "forward" and kind == hopper.FORCED:
+        pytest.skip("their backward is the selected branch's")
     launched = kernels(D=D, kind=kind, group=group, gated=gated)
     kernel, constants, boxes = next(rest for found, *rest in launched if found == name)
     binary = compiled(kernel, constants, boxes, element)
@@ -221,12 +223,14 @@ def test_the_lse_is_turned_without_a_spill(tmp_path):
         *(pytest.param(*shape, marks=pytest.mark.slow) for shape in ((64, 16, "fp16"), (128, 64, "bf16"))),
     ],
 )
+@pytest.mark.parametrize("forced", [(0, 0), (1, 2)])
 def test_a_query_attends_to_its_blocks_without_a_padded_row_or_a_spill_and_leaves_room_for_others(
-    D, group, element, tmp_path
+    D, group, element, forced, tmp_path
 ):
     pack = hopper.heads_of_tile(group)
     warps = selected.PIPE.warps * pack // selected.HEADS
     sizes = {"D": D, "G": 4, "GROUP": group, "PACK": pack, "L": 64, "N": 16, "BN": 16}
+    sizes |= dict(zip(("INITIAL", "LOCAL"), forced, strict=True))
     boxes = {"desc_q": (pack, D), "desc_o": (pack, D), "desc_k": (64, D), "desc_v": (64, D)}
     binary = compiled_plain(
         triton_selected.forward_kernel, sizes, boxes, element, num_warps=warps, num_stages=selected.stages(pack)
@@ -270,6 +274,13 @@ def test_the_backward_of_listed_blocks_keeps_its_sums_in_registers_and_waits_for
     assert not re.search(r"\bHMMA", machine_code)
     assert "UTMALDG" in machine_code
     assert "UTMASTG" in machine_code
+
+
+@pytest.mark.parametrize(
+    ("group", "l_slc", "fits"), [(16, 64, True), (48, 64, True), (128, 64, True), (16, 32, False), (1, 64, False)]
+)
+def test_forced_blocks_are_attended_to_by_tiles_whose_rows_have_one_own_block(group, l_slc, fits):
+    assert selected.are_tiles(group=group, l_slc=l_slc) == fits
 
 
 @pytest.mark.parametrize(
