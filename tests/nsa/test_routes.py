@@ -108,10 +108,9 @@ def test_a_gpu_takes_the_kernels_that_were_timed_there_and_says_why_not_the_othe
 @pytest.mark.parametrize(
     ("gpu", "seq_len", "width", "expected", "said"),
     [
-        (HOPPER, 16384, 128, "hopper", "first choice"),
-        (HOPPER, 16384, 64, "hopper", "first choice"),
-        (HOPPER, 16383, 128, "triton", "hopper: faster from 16384 tokens on, and there are 16383"),
-        (HOPPER, 8192, 128, "triton", "hopper: faster from 16384 tokens on, and there are 8192"),
+        (HOPPER, 4096, 128, "hopper", "first choice"),
+        (HOPPER, 4096, 64, "hopper", "first choice"),
+        (HOPPER, 4095, 128, "triton", "hopper: faster from 4096 tokens on, and there are 4095"),
         (HOPPER, 65536, 96, "triton", "hopper: the kernels take a head width of 64 or 128, not 96"),
         (AMPERE, 65536, 128, "triton", "hopper: these kernels are for a GPU of compute capability 9.0"),
     ],

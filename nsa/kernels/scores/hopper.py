@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 
 FEWEST_QUERIES = 64
 """With fewer behind a cache a tile is mostly empty."""
-FASTER_FROM = 16384
-"""Tokens from which on they were faster than ``triton`` on an H200, whatever the heads."""
-FASTER_WITH = 64 * 8192
-"""Heads times tokens from which on they were, too: at 8,192 tokens with 64 heads, not with 16."""
+FASTER_FROM = 4096
+"""Tokens from which on they take a GPU less time than ``triton``, with 4 to 64 heads; at 2,048 not with all of them."""
 
 
 def refuses(site: Site) -> str | None:
@@ -36,7 +34,7 @@ def refuses(site: Site) -> str | None:
 
 def yields(site: Site) -> str | None:
     """Why ``auto`` passes these kernels over here, though they could run."""
-    if site.seq_len < FASTER_FROM and site.seq_len * site.n_heads < FASTER_WITH:
+    if site.seq_len < FASTER_FROM:
         return f"faster from {FASTER_FROM} tokens on, and there are {site.seq_len}"
     return None
 
