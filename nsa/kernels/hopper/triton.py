@@ -81,11 +81,12 @@ def yields(site: Site) -> str | None:
 def streams(*, width: int, kind: int) -> tuple[Stream, Stream, Stream]:
     """What streams through the forward (keys), through dq (keys), and through dk and dv (rows).
 
-    At width 128 the fastest of what prototypes of these kernels were timed with on an H200 at 32,768 tokens.
+    At width 128 the fastest of what prototypes of these kernels were timed with on an H200 at 32,768 tokens, and the
+    forward's on an H100 at 8,192 to 65,536. There is no room for more beside the rows of two tiles and their results.
     """
-    narrow = 128 // width
-    keys = Stream(size=128, stages=2 * narrow) if kind == BLOCKS else Stream(size=64, stages=3)
-    return keys, Stream(size=64, stages=2 * narrow), Stream(size=64, stages=2 * narrow)
+    stages = 2 * 128 // width
+    keys = Stream(size=128 if kind == BLOCKS else 64, stages=stages)
+    return keys, Stream(size=64, stages=stages), Stream(size=64, stages=stages)
 
 
 def heads_of_tile(group: int) -> int:

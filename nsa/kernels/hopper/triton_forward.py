@@ -1,9 +1,9 @@
 # ruff: noqa: ANN001, ANN201, ANN202 - a kernel's arguments are pointers and numbers whose types the launch decides
 """Forward attention over tiles in Gluon: one warp group loads by TMA, two compute by wgmma.
 
-A tile has 128 rows, 64 for each computing group, whose queries stay in shared memory; keys and values pass through
-STAGES buffers. A group issues the next keys' scores before these keys' product with the values, so that the tensor
-cores work while it takes exponentials. Weights never leave the registers. Softmax runs in base 2.
+A tile has 128 rows, 64 for each computing group, whose queries stay in shared memory, beside the next tile's; keys and
+values pass through STAGES buffers. A group issues the next keys' scores before these keys' product with the values, so
+that the tensor cores work while it takes exponentials. Weights never leave the registers. Softmax runs in base 2.
 
 There is one program for each processor, which takes one tile of rows after the other: the next tile's queries and keys
 come while this tile's last sums are taken, and its results leave while the next one begins. A tile's bits do not
@@ -66,12 +66,13 @@ def _load(
     past = 0  # tiles of keys that went before
     for work in range(gl.program_id(0), n_work, gl.num_programs(0)):
         turn = work // gl.num_programs(0)
+        place = turn & 1
         b, head, t0 = tile_of(work, n_work, n_tiles, H, PACK, 128, KIND)
         g = head // GROUP
-        mbarrier.wait(q_empty, (turn & 1) ^ 1)
-        mbarrier.expect(q_full, 2 * desc_q.block_type.nbytes)
-        copy_in(desc_q, [b, t0, head, 0], q_full, q_smem.index(0))
-        copy_in(desc_q, [b, t0 + BT // 2, head, 0], q_full, q_smem.index(1))
+        mbarrier.wait(q_empty.index(place), (turn // 2 & 1) ^ 1)
+        mbarrier.expect(q_full.index(place), 2 * desc_q.block_type.nbytes)
+        copy_in(desc_q, [b, t0, head, 0], q_full.index(place), q_smem.index(place * 2))
+        copy_in(desc_q, [b, t0 + BT // 2, head, 0], q_full.index(place), q_smem.index(place * 2 + 1))
         lo, hi = keys_of_tile(t0, t0 + BT - 1, T, S, offset, P1, P2, KIND, BN)
         for i in range(hi - lo):
             stage = (past + i) % STAGES
@@ -126,10 +127,11 @@ def _attend(
     LP: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=LO, k_width=2)
     ROWS: gl.constexpr = gl.SliceLayout(1, LS)
     O_ROWS: gl.constexpr = gl.SliceLayout(1, LO)
-    q = q_smem.index(WHO).reshape([64, D])
     past = 0  # tiles of keys that went before
     for work in range(gl.program_id(0), n_work, gl.num_programs(0)):
         turn = work // gl.num_programs(0)
+        place = turn & 1
+        q = q_smem.index(place * 2 + WHO).reshape([64, D])
         b, head, t00 = tile_of(work, n_work, n_tiles, H, PACK, 128, KIND)
         lo, hi = keys_of_tile(t00, t00 + BT - 1, T, S, offset, P1, P2, KIND, BN)
         t0 = t00 + WHO * MINE
@@ -143,7 +145,7 @@ def _attend(
         acc = gl.zeros([64, D], gl.float32, LO)
         none = gl.zeros([64, BN], gl.float32, LS)
         count = hi - lo
-        mbarrier.wait(q_full, turn & 1)
+        mbarrier.wait(q_full.index(place), turn // 2 & 1)
         if count > 0:
             stage = past % STAGES
             mbarrier.wait(k_full.index(stage), (past // STAGES) & 1)
@@ -181,7 +183,7 @@ def _attend(
                 mbarrier.arrive(v_empty.index(before), count=1)
                 acc = acc * gl.convert_layout(fade, O_ROWS)[:, None]
                 weights = gl.convert_layout(p.to(desc_o.dtype), LP)
-            mbarrier.arrive(q_empty, count=1)
+            mbarrier.arrive(q_empty.index(place), count=1)
             past += count
             before = (past - 1) % STAGES
             mbarrier.wait(v_full.index(before), ((past - 1) // STAGES) & 1)
@@ -189,7 +191,7 @@ def _attend(
             acc = warpgroup_mma_wait(0, [pending_o])
             mbarrier.arrive(v_empty.index(before), count=1)
         else:
-            mbarrier.arrive(q_empty, count=1)
+            mbarrier.arrive(q_empty.index(place), count=1)
             _results_left(others_empty, GATED)
         is_empty = total == 0.0
         total = gl.where(is_empty, 1.0, total)
@@ -235,23 +237,24 @@ def forward_kernel(
     q's boxes, gates as [B, T, H, 3]. Otherwise these arguments are not looked at.
     """
     MINE: gl.constexpr = 64 // PACK
-    q_smem = gl.allocate_shared_memory(desc_q.dtype, [2, 1, MINE, PACK, D], desc_q.layout)
+    q_smem = gl.allocate_shared_memory(desc_q.dtype, [4, 1, MINE, PACK, D], desc_q.layout)
     k_smem = gl.allocate_shared_memory(desc_q.dtype, [STAGES, 1, BN, 1, D], desc_k.layout)
     v_smem = gl.allocate_shared_memory(desc_q.dtype, [STAGES, 1, BN, 1, D], desc_v.layout)
     o_smem = gl.allocate_shared_memory(desc_q.dtype, [2, 1, MINE, PACK, D], desc_q.layout)
     others_smem = q_smem
     if GATED:
         others_smem = gl.allocate_shared_memory(desc_q.dtype, [4, 1, MINE, PACK, D], desc_q.layout)
-    q_full = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
-    q_empty = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    q_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    q_empty = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     others_full = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
     others_empty = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
     k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     k_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     v_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    mbarrier.init(q_full, count=1)
-    mbarrier.init(q_empty, count=2)
+    for i in gl.static_range(2):
+        mbarrier.init(q_full.index(i), count=1)
+        mbarrier.init(q_empty.index(i), count=2)
     mbarrier.init(others_full, count=1)
     mbarrier.init(others_empty, count=2)
     for i in gl.static_range(STAGES):
