@@ -19,6 +19,7 @@ def marked(model):
     import nsa.model.dense
     import nsa.model.transformer
     import nsa.train.run
+    from nsa.kernels.combine import fused
 
     undo = contextlib.ExitStack()
 
@@ -31,6 +32,7 @@ def marked(model):
 
     patch(nsa.train.run, "next_token_loss", "loss")
     patch(nsa.model.dense, "_causal", "attention by a library")
+    patch(nsa.attention.layer, "gated_output", "sparse attention")
     for module in (nsa.model.dense, nsa.attention.layer):
         for name in ("rotate", "rotate_both"):
             patch(module, name, "rotary")
@@ -51,7 +53,8 @@ def marked(model):
         for name in ("compressed_keys", "compressed_values"):
             patch(attention, name, "phi")
         kernels = getattr(attention, "kernels", None)
-        if kernels is not None:
+        # Marked operators are functions of somebody else's to the layer, which then never takes the one for them all.
+        if kernels is not None and not fused.serves({op: kernel.built.kernel for op, kernel in kernels.items()}):
             attention.kernels = {
                 op: in_part("selection" if op == "scores" else op, call) for op, call in kernels.items()
             }

@@ -31,6 +31,8 @@ from training_rows import Row, configuration
 from training_table import describe
 
 TILES = "compressed=tiles window=tiles selected=tiles"
+HOPPER = "compressed=hopper window=hopper"
+WHOLE = f"{HOPPER} selected=triton combine=fused"
 WAYS: dict[str, dict] = {
     "nsa": {},
     "dense": {"attention": "dense"},
@@ -39,12 +41,16 @@ WAYS: dict[str, dict] = {
     "nsa-window": {"routes": "window=tiles"},
     "nsa-compressed": {"routes": "compressed=tiles"},
     "nsa-selected": {"routes": "selected=tiles"},
+    "nsa-hopper": {"routes": HOPPER},
+    "nsa-whole": {"routes": WHOLE},
     "nsa-compiled": {"compile": "inductor"},
     "dense-compiled": {"attention": "dense", "compile": "inductor"},
     "nsa-tiles-compiled": {"routes": TILES, "compile": "inductor"},
     "nsa-graphed": {"cuda_graphs": "blocks"},
     "dense-graphed": {"attention": "dense", "cuda_graphs": "blocks"},
     "nsa-tiles-graphed": {"routes": TILES, "cuda_graphs": "blocks"},
+    "nsa-hopper-graphed": {"routes": HOPPER, "cuda_graphs": "blocks"},
+    "nsa-whole-graphed": {"routes": WHOLE, "cuda_graphs": "blocks"},
     "dense-cudnn": {"attention": "dense", "sdpa": "cudnn"},
 }
 """Name, and what it changes in a Row."""
