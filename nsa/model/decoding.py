@@ -171,9 +171,9 @@ def decode_token(
     """Logits [B, V] after one more token in every row; the layers' memory takes it in."""
     x_BX = model.embed(ids_B)
     for block, pages in zip(cast("Sequence[Block]", model.blocks), layers, strict=True):
-        h_BX = block.norm1(x_BX)
-        x_BX = x_BX + attention_of_token(block.attn, h_BX, pages, place, attend)
-        x_BX = x_BX + block.mlp(block.norm2(x_BX))
+        attended_BX = attention_of_token(block.attn, block.norm1(x_BX), pages, place, attend)
+        x_BX, normed_BX = block.norm2(x_BX, attended_BX)
+        x_BX = x_BX + block.mlp(normed_BX)
     return model.lm_head(model.norm_f(x_BX))
 
 

@@ -6,7 +6,7 @@ Parameter order is part of the interface: block by block norm1, attn, norm2, mlp
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from nsa.attention.layer import NsaAttention
 from nsa.attention.rope import turns
 from nsa.attention.sequential import SequentialAttention
 from nsa.errors import InputError
+from nsa.kernels.norm.op import add_norm, norm
 from nsa.model.dense import DenseAttention
 
 if TYPE_CHECKING:
@@ -62,12 +63,23 @@ class SwiGlu(nn.Module):
         return self.fc2(nn.functional.silu(self.gate(x_BTX)) * self.fc1(x_BTX))
 
 
+class Norm(nn.RMSNorm):
+    """RMSNorm of rows, or of the sum of two: then what it gives is the sum and its norm."""
+
+    def forward(self, x_BTX: Tensor, more_BTX: Tensor | None = None) -> Any:
+        """The norm; with ``more_BTX`` x + more, which is the residual stream from here on, and its norm."""
+        assert self.eps is not None, "every norm of a decoder is built with one"
+        if more_BTX is None:
+            return norm(x_BTX, self.weight, self.eps)
+        return add_norm(x_BTX, more_BTX, self.weight, self.eps)
+
+
 class Block(nn.Module):
     """x + attn(norm1 x), then + mlp(norm2 x)."""
 
     def __init__(self, config: ModelConfig, kernels: Mapping[str, Resolution]) -> None:
         super().__init__()
-        self.norm1 = nn.RMSNorm(config.dim, eps=1e-6)
+        self.norm1 = Norm(config.dim, eps=1e-6)
         match config.attention:
             case "nsa":
                 self.attn = NsaAttention(config, kernels)
@@ -75,7 +87,7 @@ class Block(nn.Module):
                 self.attn = SequentialAttention(config, kernels)
             case _:
                 self.attn = DenseAttention(config)
-        self.norm2 = nn.RMSNorm(config.dim, eps=1e-6)
+        self.norm2 = Norm(config.dim, eps=1e-6)
         self.mlp = TinyMlp(config.dim) if config.decoder == "tiny" else SwiGlu(config.dim)
 
     def forward(
@@ -87,8 +99,9 @@ class Block(nn.Module):
         turn: Turns | None = None,
     ) -> Tensor:
         """One decoder block over [B, T, X]; arguments as in ``NsaAttention.forward``."""
-        x_BTX = x_BTX + self.attn(self.norm1(x_BTX), cu_seqlens=cu_seqlens, cache=cache, turn=turn)
-        return x_BTX + self.mlp(self.norm2(x_BTX))
+        attended_BTX = self.attn(self.norm1(x_BTX), cu_seqlens=cu_seqlens, cache=cache, turn=turn)
+        x_BTX, normed_BTX = self.norm2(x_BTX, attended_BTX)
+        return x_BTX + self.mlp(normed_BTX)
 
 
 class Decoder(nn.Module):
@@ -103,7 +116,7 @@ class Decoder(nn.Module):
         """Angles of whole sequences of one length, where somebody keeps them from pass to pass."""
         self.embed = nn.Embedding(config.vocab, config.dim)
         self.blocks = nn.ModuleList(Block(config, kernels) for _ in range(config.n_layers))
-        self.norm_f = nn.RMSNorm(config.dim, eps=1e-6)
+        self.norm_f = Norm(config.dim, eps=1e-6)
         self.lm_head = nn.Linear(config.dim, config.vocab, bias=False)
         self.reset_parameters()
 

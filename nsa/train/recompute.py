@@ -34,7 +34,7 @@ KEPT = (
 )
 """Operators whose results ``selective`` keeps, by the beginning of their name: torch's attention, and our own
 operators (block selection, masked, gathered and Triton attention)."""
-RECOMPUTED = ("nsa::rotate", "nsa::block_mean")
+RECOMPUTED = ("nsa::rotate", "nsa::block_mean", "nsa::norm", "nsa::add_norm")
 """Operators of ours that are cheap to run again and whose results would be as large as what they are made from."""
 
 _NO_RANDOM: dict[str, Any] = {"preserve_rng_state": False}

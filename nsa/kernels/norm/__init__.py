@@ -1,0 +1,1 @@
+"""The norm before attention and MLP, and the sum that it follows."""
