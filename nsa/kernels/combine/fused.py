@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from nsa.kernels.devices import is_hopper
+from nsa.kernels.hopper_sites import yields
 from nsa.kernels.scale import scale_of
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from nsa.blocks import BlockLayout
     from nsa.kernels.registry import Site
+
+__all__ = ["attend", "combine", "refuses", "serves", "yields"]
 
 PARTS = {
     "compressed": ("hopper",),
@@ -36,11 +39,6 @@ def refuses(site: Site) -> str | None:
     if not is_hopper(site.device):
         return "these kernels are for a GPU of compute capability 9.0 (H100, H200)"
     return importlib.import_module("nsa.kernels.hopper.triton").refuses(site)
-
-
-def yields(site: Site) -> str | None:
-    """Why ``auto`` passes it over here, though it could run."""
-    return importlib.import_module("nsa.kernels.hopper.triton").yields(site)
 
 
 def combine(cmp_BTHE: Tensor, slc_BTHE: Tensor, win_BTHE: Tensor, gate_BTHC: Tensor) -> Tensor:

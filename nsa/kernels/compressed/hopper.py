@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nsa.kernels.compressed import tiles
-from nsa.kernels.hopper.triton import BLOCKS, attend, refuses, yields
+from nsa.kernels.hopper.triton import BLOCKS, attend, refuses
+from nsa.kernels.hopper_sites import yields
 from nsa.kernels.scale import scale_of
 from nsa.kernels.tiled.triton import FEWEST_QUERIES
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nsa.kernels.hopper.triton import WINDOW, attend, refuses, yields
+from nsa.kernels.hopper.triton import WINDOW, attend, refuses
+from nsa.kernels.hopper_sites import yields
 from nsa.kernels.scale import scale_of
 from nsa.kernels.tiled.triton import FEWEST_QUERIES
 from nsa.kernels.window import masked, tiles
