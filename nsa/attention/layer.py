@@ -233,7 +233,8 @@ def gated_output(
     """The three branches added by their gates (Eq. 5): by one operator where one serves them, else one by one.
 
     Args:
-        kernels: the operators.
+        kernels: the operators, or what stands in for them; where that has a ``name_for``, as they have, its ``note``
+            gets the blocks that were chosen, if it has one, instead of a call.
         layout: block geometry.
         q_BTHD: queries.
         keys: what they attend to, in every branch.
@@ -244,10 +245,13 @@ def gated_output(
     is_whole = where["offset"] == 0 and where["cu_seqlens"] is None and q_BTHD.numel() > 0
     if is_whole and keys.win_first == 0 and (scale is None or scale > 0):
         # A function that somebody put in a kernel's place has no backend's name, and is called.
-        names = {op: k.name_for(q_BTHD) for op, k in kernels.items() if isinstance(k, KernelOnCall)}
+        names = {op: k.name_for(q_BTHD) for op, k in kernels.items() if hasattr(k, "name_for")}
         if fused.serves(names):
             given: Any = (keys.kc_BCGD, keys.vc_BCGE, keys.k_slc, keys.v_slc, keys.k_win, keys.v_win)
-            return fused.attend(q_BTHD, given, gate_BTHC, layout, names, scale=scale)
+            o_BTHE, index_BTGN = fused.attend(q_BTHD, given, gate_BTHC, layout, names, scale=scale)
+            if hasattr(kernels["scores"], "note"):  # somebody watches what it would have given
+                kernels["scores"].note(index_BTGN)
+            return o_BTHE
     outputs = branch_outputs(kernels, layout, q_BTHD, keys, where)
     return kernels["combine"](outputs["cmp"], outputs["slc"], outputs["win"], gate_BTHC)
 

@@ -118,15 +118,32 @@ def watch_attention(model: nn.Module) -> Iterator[AttentionWatch]:
             restore()
 
 
-def _watch_selection(module: NsaAttention, layer: LayerWatch) -> Any:
-    select = module.kernels["scores"]
+@dataclass(slots=True, kw_only=True)
+class _Recorded:
+    """In the place of a layer's ``scores``: keeps what it chooses, also where it is a part of another operator."""
 
-    def recorded(*args: Any, **kwargs: Any) -> Tensor:
-        index_BTGN = select(*args, **kwargs)
-        layer.index_BTGN, layer.offset = index_BTGN, kwargs.get("offset", 0)
+    select: Any
+    layer: LayerWatch
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
+        index_BTGN = self.select(*args, **kwargs)
+        self.layer.index_BTGN, self.layer.offset = index_BTGN, kwargs.get("offset", 0)
         return index_BTGN
 
-    module.kernels["scores"] = recorded
+    def name_for(self, x_BTHX: Tensor) -> str:
+        """The backend's name; a function that somebody put in its place has none."""
+        return self.select.name_for(x_BTHX) if hasattr(self.select, "name_for") else ""
+
+    def note(self, index_BTGN: Tensor) -> None:
+        """Keep what was chosen of a whole sequence; whoever watches too is told."""
+        self.layer.index_BTGN, self.layer.offset = index_BTGN, 0
+        if hasattr(self.select, "note"):
+            self.select.note(index_BTGN)
+
+
+def _watch_selection(module: NsaAttention, layer: LayerWatch) -> Any:
+    select = module.kernels["scores"]
+    module.kernels["scores"] = _Recorded(select=select, layer=layer)
     return lambda: module.kernels.update(scores=select)
 
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from nsa.config import RunConfig
+from nsa.kernels.combine import fused
 from nsa.kernels.masked import masked_attention
 from nsa.kernels.samples import BY_NAME, random_index, tensors
 from nsa.kernels.scores.torch import _select_blocks
@@ -43,6 +44,24 @@ def test_a_block_compiles_as_one_graph_with_the_same_numbers(route):
     torch.testing.assert_close(*outputs, rtol=1e-6, atol=1e-6)
     for eager, compiled in zip(*grads, strict=True):
         torch.testing.assert_close(eager, compiled, rtol=1e-5, atol=1e-7)
+
+
+def test_a_compiler_sees_the_one_operator_for_all_branches():
+    pytest.importorskip("triton.experimental.gluon")
+    graphs = []
+
+    def backend(graph, _inputs):
+        graphs.append(str(graph.graph))
+        return lambda *_: (torch.ones(()),)
+
+    names = {"compressed": "hopper", "scores": "hopper", "selected": "triton", "window": "hopper", "combine": "fused"}
+    layout = RunConfig().model.layout
+    q, gate = torch.randn(1, 64, 4, 64, dtype=torch.bfloat16), torch.rand(1, 64, 4, 3)
+    keys = tuple(torch.randn(1, n, 2, 64, dtype=torch.bfloat16) for n in (layout.n_cmp(64),) * 2 + (64,) * 4)
+    torch.compile(lambda *given: fused.attend(*given, layout, names)[0].sum(), backend=backend, fullgraph=True)(
+        q, keys, gate
+    )
+    assert "hopper_whole" in graphs[0]
 
 
 def test_custom_operators_pass_torchs_own_check(opcheck):

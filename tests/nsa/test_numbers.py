@@ -7,6 +7,7 @@ import torch
 
 from nsa.attention.stats import watch_attention
 from nsa.config import RunConfig
+from nsa.kernels.combine import fused
 from nsa.model.build import build_model
 from nsa.model.estimate import estimate, n_parameters
 from nsa.train.precision import cast, next_token_loss
@@ -120,6 +121,30 @@ def test_nothing_is_left_behind_when_watching_ends():
     assert watch.layers[0].index_BTGN is record
     assert model.blocks[0].attn.kernels["scores"] is before
     assert not model.blocks[0].attn.gate._forward_hooks
+
+
+def test_one_operator_for_all_branches_serves_whoever_watches(monkeypatch):
+    model, _ = build_model(RunConfig().with_value("model.n_layers", 1))
+    calls = []
+
+    def attend(q, _keys, gate, layout, names, *, scale=None):
+        calls.append(names)
+        return q * gate.sum(-1, keepdim=True), torch.full((*q.shape[:2], 2, layout.n), len(calls), dtype=torch.int32)
+
+    monkeypatch.setattr(fused, "attend", attend)
+    monkeypatch.setattr(fused, "serves", lambda names: names.get("scores") == "torch")
+    with watch_attention(model) as outer, watch_attention(model) as inner:
+        model(torch.randint(256, (1, 64)))
+    assert len(calls) == 1
+    for watch in (outer, inner):
+        assert (watch.layers[0].index_BTGN == 1).all()
+        assert watch.layers[0].gate_BTHC.shape[:2] == (1, 64)
+    select = model.blocks[0].attn.kernels["scores"]
+    model.blocks[0].attn.kernels["scores"] = lambda *given, **where: select(*given, **where)
+    with watch_attention(model) as watch:  # of a function that somebody put there, by itself
+        model(torch.randint(256, (1, 64)))
+    assert len(calls) == 1
+    assert watch.layers[0].index_BTGN.min() == -1
 
 
 def test_a_decoding_step_reads_what_the_paper_predicts():

@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+import torch
+
 from nsa.kernels.devices import is_hopper
 from nsa.kernels.hopper_sites import yields
 from nsa.kernels.scale import scale_of
@@ -59,7 +61,7 @@ def attend(
     names: Mapping[str, str],
     *,
     scale: float | None = None,
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """Attend through the three branches and add them by their gates (Eq. 5); differentiable once in every tensor.
 
     Args:
@@ -71,12 +73,22 @@ def attend(
         scale: factor on the scores, positive; 1 / sqrt(D) if None.
 
     Returns:
-        o_BTHD in q's type.
+        o_BTHD in q's type, and the blocks that the scores chose, index_BTGN.
 
     Raises:
         ValueError: shapes or types that do not fit together.
     """
-    attention = importlib.import_module("nsa.kernels.hopper.triton_whole").attention
+    _load()
     sizes = (layout.l, layout.d, layout.l_slc, layout.n, layout.w)
     by_tma = (names["scores"] == "hopper", names["selected"] == "hopper")
-    return attention(q_BTHD, *keys, gate_BTHC, *sizes, scale_of(q_BTHD, scale), *by_tma)[0]
+    attention = torch.ops.nsa.hopper_whole.default
+    o_BTHD, *_, index_BTGN, _ = attention(q_BTHD, *keys, gate_BTHC, *sizes, scale_of(q_BTHD, scale), *by_tma)
+    return o_BTHD, index_BTGN
+
+
+# A compiler imports nothing while it traces; it calls this instead, once.
+@torch.compiler.assume_constant_result
+def _load() -> bool:
+    """Register the operator."""
+    importlib.import_module("nsa.kernels.hopper.triton_whole")
+    return True
