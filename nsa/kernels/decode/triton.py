@@ -27,8 +27,8 @@ KEYS = 64
 """Compressed keys, or keys of the window, in a tile."""
 SLICE = 128
 """Blocks that a program ranks: it compares each with each."""
-RIVALS = 64
-"""Of what the slices kept, how many all are compared with at once."""
+AT_ONCE, RIVALS = 128, 64
+"""Of what the slices kept: up to so many are compared with all at once; of more, so many at a time."""
 ROWS = 16
 """Rows of phi per program."""
 
@@ -139,7 +139,8 @@ def decode(
     blocks |= {"BS": max(16, pow2(layout.l_slc)), "WIDTH": layout.w, "RW": pages.k_win.shape[2]}
     blocks |= {"RU": pages.k_raw.shape[2], "R": per_page, "BC": tile, "SPILLS": spills}
     kept = pow2(n_slices * n_kept)
-    ranks: dict[str, Any] = {"N": layout.n, "BN": n_kept, "JS": ranked, "CB": kept, "CR": min(RIVALS, kept)}
+    rivals = kept if kept <= AT_ONCE else RIVALS
+    ranks: dict[str, Any] = {"N": layout.n, "BN": n_kept, "JS": ranked, "CB": kept, "CR": rivals}
     ranks |= {"INITIAL": N_INITIAL, "LOCAL": N_LOCAL}
     phi: dict[str, Any] = {"BR": ROWS, "HC": HIDDEN, "BK": 256 if q.element_size() == 2 else 64, "MLP": is_mlp}
     phi |= {"CHUNKS_K": chunks_k, "CHUNKS_V": chunks_v, "CHUNKS": pow2(max(chunks_k, chunks_v))}

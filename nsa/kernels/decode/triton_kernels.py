@@ -277,23 +277,24 @@ def _largest_and_sum(m_ptr, total_ptr, first, n, GP: tl.constexpr, PB: tl.conste
 
 
 @triton.jit
-def _slice_scores(
-    sums_ptr, bases_ptr, lse, bg, j, free, n_scored, max_tiles, spill_stride,
-    GP: tl.constexpr, BJ: tl.constexpr, SPILLS: tl.constexpr,
+def _sums_of_slice(
+    sums_ptr, bases_ptr, bg, source, free, n_scored, max_tiles, GP: tl.constexpr, BJ: tl.constexpr
 ):  # fmt: skip
-    """The scores of blocks ``j``, over all heads: their own sums, and what the blocks before them spill into them."""
+    """[GP, blocks]: what blocks ``source`` give, the largest score that it is relative to, and whether it counts."""
     h = tl.arange(0, GP)
-    score = tl.zeros([j.shape[0]], tl.float32)
-    for k in tl.static_range(SPILLS + 1):
-        source = j - k
-        live = (free & (source >= 0) & (source < n_scored))[None, :]
-        row = bg * GP + h[:, None]
-        sums_at = sums_ptr + k * spill_stride + row * (max_tiles * BJ) + source[None, :]
-        sums = tl.load(sums_at, mask=live, other=0.0, cache_modifier=".cg")
-        base_at = bases_ptr + row * max_tiles + source[None, :] // BJ
-        base = tl.load(base_at, mask=live, other=-float("inf"), cache_modifier=".cg")
-        score += tl.sum(tl.where(live, sums * tl.exp2(base - lse[:, None]), 0.0), 0)
-    return score
+    live = (free & (source >= 0) & (source < n_scored))[None, :]
+    row = bg * GP + h[:, None]
+    sums_at = sums_ptr + row * (max_tiles * BJ) + source[None, :]
+    sums = tl.load(sums_at, mask=live, other=0.0, cache_modifier=".cg")
+    base_at = bases_ptr + row * max_tiles + source[None, :] // BJ
+    base = tl.load(base_at, mask=live, other=-float("inf"), cache_modifier=".cg")
+    return sums, base, live
+
+
+@triton.jit
+def _over_heads(sums, base, live, lse):
+    """[blocks]: the sums relative to all scores of a head, added over the heads."""
+    return tl.sum(tl.where(live, sums * tl.exp2(base - lse[:, None]), 0.0), 0)
 
 
 @triton.jit
@@ -353,11 +354,14 @@ def _best(
         key = tl.load(at + c, mask=c < n_kept, other=-1, cache_modifier=".cg")
         number = tl.load(at + bests + c, mask=c < n_kept, other=2147483647, cache_modifier=".cg")
         where_to = tl.load(at + 2 * bests + c, mask=c < n_kept, other=0, cache_modifier=".cg")
-        for begin in tl.range(0, n_kept, CR, num_stages=1):
-            i = begin + tl.arange(0, CR)
-            rival = tl.load(at + i, mask=i < n_kept, other=-1, cache_modifier=".cg")
-            rival_number = tl.load(at + bests + i, mask=i < n_kept, other=2147483647, cache_modifier=".cg")
-            rank += _n_better(rival, rival_number, key, number)
+        if CR == CB:
+            rank = _n_better(key, number, key, number)
+        else:
+            for begin in tl.range(0, n_kept, CR, num_stages=1):
+                i = begin + tl.arange(0, CR)
+                rival = tl.load(at + i, mask=i < n_kept, other=-1, cache_modifier=".cg")
+                rival_number = tl.load(at + bests + i, mask=i < n_kept, other=2147483647, cache_modifier=".cg")
+                rank += _n_better(rival, rival_number, key, number)
         mine = (rank[:, None] + INITIAL + LOCAL == slot[None, :]) & (c < n_kept)[:, None]
         block = tl.sum(tl.where(mine, number[:, None], 0), 0)
         page = tl.sum(tl.where(mine, where_to[:, None], 0), 0)
@@ -382,12 +386,26 @@ def _rank(
     if (own >= N) & (part * JS <= own - LOCAL):
         h = tl.arange(0, GP)
         n_tiles = (tl.maximum(p + 1 - L + STRIDE, 0) // STRIDE + BC - 1) // BC
-        _, base, total = _largest_and_sum(m_ptr, total_ptr, bg * PARTS, SPLITS, GP, SB)
+        n_scored = n_tiles * (BC // R)
+        # A block's own sums, and what the one before it spills into it, are on their way before anything waits.
+        own_sums, own_base, own_live = _sums_of_slice(
+            sums_ptr, bases_ptr, bg, j, free, n_scored, max_tiles, GP, BC // R
+        )  # fmt: skip
+        if SPILLS > 0:
+            sums, base, live = _sums_of_slice(
+                sums_ptr + spill_stride, bases_ptr, bg, j - 1, free, n_scored, max_tiles, GP, BC // R
+            )  # fmt: skip
+        _, largest, total = _largest_and_sum(m_ptr, total_ptr, bg * PARTS, SPLITS, GP, SB)
         # Heads that are padding have queries of zeros, and their weights must not count.
-        lse = tl.where(h < GROUP, base + tl.log2(total), float("inf"))
-        score = _slice_scores(
-            sums_ptr, bases_ptr, lse, bg, j, free, n_tiles * (BC // R), max_tiles, spill_stride, GP, BC // R, SPILLS
-        )
+        lse = tl.where(h < GROUP, largest + tl.log2(total), float("inf"))
+        score = _over_heads(own_sums, own_base, own_live, lse)
+        if SPILLS > 0:
+            score += _over_heads(sums, base, live, lse)
+        for k in tl.static_range(2, SPILLS + 1):
+            sums, base, live = _sums_of_slice(
+                sums_ptr + k * spill_stride, bases_ptr, bg, j - k, free, n_scored, max_tiles, GP, BC // R
+            )
+            score += _over_heads(sums, base, live, lse)
         # Scores are not negative, so their bits order like integers; what is no number ranks by its bits, too.
         key = tl.where(free, score.to(tl.int32, bitcast=True) & 2147483647, -1)
         rank = _n_better(key, j, key, j)
