@@ -249,8 +249,9 @@ def gated_output(
         if fused.serves(names):
             given: Any = (keys.kc_BCGD, keys.vc_BCGE, keys.k_slc, keys.v_slc, keys.k_win, keys.v_win)
             o_BTHE, index_BTGN = fused.attend(q_BTHD, given, gate_BTHC, layout, names, scale=scale)
-            if hasattr(kernels["scores"], "note"):  # somebody watches what it would have given
-                kernels["scores"].note(index_BTGN)
+            note = getattr(kernels["scores"], "note", None)
+            if note is not None:  # somebody watches what it would have given
+                note(index_BTGN)
             return o_BTHE
     outputs = branch_outputs(kernels, layout, q_BTHD, keys, where)
     return kernels["combine"](outputs["cmp"], outputs["slc"], outputs["win"], gate_BTHC)

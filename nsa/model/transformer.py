@@ -66,12 +66,12 @@ class SwiGlu(nn.Module):
 class Norm(nn.RMSNorm):
     """RMSNorm of rows, or of the sum of two: then what it gives is the sum and its norm."""
 
-    def forward(self, x_BTX: Tensor, more_BTX: Tensor | None = None) -> Any:
-        """The norm; with ``more_BTX`` x + more, which is the residual stream from here on, and its norm."""
+    def forward(self, x: Tensor, more: Tensor | None = None) -> Any:
+        """The norm; with ``more`` x + more, which is the residual stream from here on, and its norm."""
         assert self.eps is not None, "every norm of a decoder is built with one"
-        if more_BTX is None:
-            return norm(x_BTX, self.weight, self.eps)
-        return add_norm(x_BTX, more_BTX, self.weight, self.eps)
+        if more is None:
+            return norm(x, self.weight, self.eps)
+        return add_norm(x, more, self.weight, self.eps)
 
 
 class Block(nn.Module):
