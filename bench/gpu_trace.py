@@ -15,6 +15,7 @@ MARK = "part: "
 PART_BY_NAME = {
     "kv_major_|combine_slots|sum_items|sum_slots|pair_keys|query_major": "selected",
     "rotate_kernel": "rotary",
+    "norm_kernel|norm_backward_kernel|sum_runs_kernel": "norms",
     "flash_fwd|flash_bwd|fmha|cudnn|sdpa": "attention by a library",
     "clean_kernel|forward_kernel|dq_kernel|dkdv_kernel|sum_parts|bits_kernel": "attention over tiles",
     "block_scores|top_blocks": "selection",

@@ -32,7 +32,6 @@ def marked(model):
 
     patch(nsa.train.run, "next_token_loss", "loss")
     patch(nsa.model.dense, "_causal", "attention by a library")
-    patch(nsa.attention.layer, "gated_output", "sparse attention")
     for module in (nsa.model.dense, nsa.attention.layer):
         for name in ("rotate", "rotate_both"):
             patch(module, name, "rotary")
@@ -40,6 +39,7 @@ def marked(model):
     modules = {"embed": "embedding, head", "lm_head": "embedding, head", "norm_f": "norms"}
     for name, part in modules.items():
         patch(getattr(model, name), "forward", part)
+    is_one = False
     for block in model.blocks:
         patch(block, "forward", "residual sums")
         patch(block.norm1, "forward", "norms")
@@ -53,8 +53,14 @@ def marked(model):
         for name in ("compressed_keys", "compressed_values"):
             patch(attention, name, "phi")
         kernels = getattr(attention, "kernels", None)
-        # Marked operators are functions of somebody else's to the layer, which then never takes the one for them all.
-        if kernels is not None and not fused.serves({op: kernel.built.kernel for op, kernel in kernels.items()}):
+        if kernels is None:
+            continue
+        if fused.serves({op: kernel.built.kernel for op, kernel in kernels.items()}):
+            # Marked operators would be functions of somebody else's to the layer, which then takes them one by one.
+            if not is_one:
+                patch(nsa.attention.layer, "gated_output", "sparse attention")
+                is_one = True
+        else:
             attention.kernels = {
                 op: in_part("selection" if op == "scores" else op, call) for op, call in kernels.items()
             }
