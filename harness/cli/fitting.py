@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 HANGING = "    "
 """How much further the rest of a broken line stands to the right."""
 
+MORE = " .."
+"""In place of the words that a line has no room for."""
+
 _BETWEEN = re.compile(r"(?<!\s)(?=\s)|(?<=,)(?=[^\d\s])")
 """Where a line may be broken: before a blank, and within the settings of a cell, which has none, after a comma."""
 
@@ -23,10 +26,21 @@ def fitting(text: str, *, to: TextIO) -> str:
     """``text`` with its lines broken between words where ``to`` is a terminal; as it is elsewhere."""
     if not to.isatty():
         return text
+    columns = _columns()
+    return "\n".join(_broken(line, columns) for line in text.split("\n"))
+
+
+def in_one_line(text: str, *, to: TextIO) -> str:
+    """``text``, a line, as whole words that fit where ``to`` is a terminal, and `` ..`` for the others."""
+    if not to.isatty() or "\n" not in _broken(text, _columns()):
+        return text
+    return _broken(text, _columns() - len(MORE)).partition("\n")[0] + MORE
+
+
+def _columns() -> int:
     import shutil
 
-    columns = shutil.get_terminal_size().columns
-    return "\n".join(_broken(line, columns) for line in text.split("\n"))
+    return shutil.get_terminal_size().columns
 
 
 def _broken(line: str, columns: int) -> str:

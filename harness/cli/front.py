@@ -151,13 +151,18 @@ def _helped() -> int | None:
 
 
 def list_runs(where: Path) -> ExitCode:
-    """Print the runs in ``where``, newest first."""
+    """Print the runs in ``where``, newest first; on a terminal a line of question and one of answer each."""
     from harness.cli.exit_codes import ExitCode
-    from harness.cli.fitting import fitting
+    from harness.cli.fitting import HANGING, fitting, in_one_line
     from harness.store.shelf import list_runs
 
     rows = list_runs(where)
-    sys.stdout.writelines(f"{fitting(str(row), to=sys.stdout)}\n" for row in rows)
+    for row in rows:
+        lines = [str(row)]
+        if not row.problem and sys.stdout.isatty():
+            lines = [f"{row.name}  {row.question}", f"{HANGING}{row.ending}"]
+            lines = [in_one_line(line, to=sys.stdout) for line in lines]
+        sys.stdout.writelines(f"{fitting(line, to=sys.stdout)}\n" for line in lines)
     if not rows:
         sys.stderr.write(f"no runs in {where}\n")
     return ExitCode.OK if rows else ExitCode.NOTHING

@@ -5,14 +5,14 @@ made from. While they are the same, the list reads the row and nothing else, for
 long as starting Python; whether each line still is as it was written, ``fsck`` says, and whoever reads the run. A run
 that is worked on, was killed or copied has another time than its row: its journal is read, as plain JSON. What every
 event holds is known to :mod:`harness.store.history`, but importing that takes three times as long as starting Python
-and the command line together, and a list needs four facts of it.
+and the command line together, and a list needs four facts of it. The answer in words is in the report beside it.
 """
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from harness.core.errors import JournalError, StoreError
@@ -31,7 +31,11 @@ NOT_FINISHED = "not finished"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """A row in the list of runs; ``problem`` says why a run cannot be read (its other fields are then empty)."""
+    """A row in the list of runs; ``problem`` says why a run cannot be read (its other fields are then empty).
+
+    ``answer`` is the whole answer as its report gives it, ``brief`` what a line has room for; both are empty where no
+    report of the run as it is now was written.
+    """
 
     directory: Path
     question: str = ""
@@ -40,13 +44,24 @@ class RunSummary:
     finding: str = ""
     trials: int = 0
     problem: str = ""
+    answer: str = ""
+    brief: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name, and how many trials count."""
+        return f"{self.directory.name}  {self.trials:>4} trial{'s' if self.trials != 1 else ' '}"
+
+    @property
+    def ending(self) -> str:
+        """What it showed, or why nothing is known of that: in so few words that a line has room for them."""
+        return self.brief or self.finding or self.ended
 
     def __str__(self) -> str:
-        """One line: name, trials, finding or how it ended, question; or what is wrong with it."""
+        """One line: name, trials, answer or how it ended, question; or what is wrong with it."""
         if self.problem:
             return f"{self.directory.name}  cannot be read: {self.problem}"
-        trials = f"{self.trials:>4} trial{'s' if self.trials != 1 else ' '}"
-        return f"{self.directory.name}  {trials}  {self.finding or self.ended}  {self.question}"
+        return f"{self.name}  {self.ending}  {self.question}"
 
 
 def list_runs(runs_dir: Path) -> tuple[RunSummary, ...]:
@@ -57,7 +72,17 @@ def list_runs(runs_dir: Path) -> tuple[RunSummary, ...]:
 
 def summary(folder: Path) -> RunSummary:
     """The row of one run; a file that is not as it was written is a problem."""
-    return _stored_row(folder) or _read(folder)
+    return _with_answer(_stored_row(folder) or _read(folder))
+
+
+def _with_answer(row: RunSummary) -> RunSummary:
+    """``row`` with what its report says; not with what a report said before the run went on."""
+    with suppress(StoreError):
+        claims = read_object(layout.report(row.directory, "claims.json"))
+        if all(claims.get(name, getattr(row, name)) == getattr(row, name) for name in ("ended", "trials")):
+            answer = str(claims.get("answer", ""))
+            return replace(row, answer=answer, brief=str(claims.get("brief", answer)))
+    return row
 
 
 def keep(folder: Path) -> None:

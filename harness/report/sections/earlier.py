@@ -11,7 +11,8 @@ from harness.core.codec import to_json
 from harness.core.ports import Block
 from harness.report.facts import object_at
 from harness.report.over_cells import headline as campaign_headline
-from harness.report.text import code, md, table
+from harness.report.text import code, listed, md, table
+from harness.report.tried import verdicts
 from harness.report.words import headline
 from harness.store import layout
 
@@ -68,11 +69,13 @@ def claims_of(findings: Findings) -> dict[str, Any]:
     """What a report of ``run`` says, in the few words that a later one compares with its own.
 
     ``asked`` is a checksum of the whole question: what is run, every setting that is held, the fault and the limits.
-    ``taken_from`` are runs whose trials count in this one.
+    ``taken_from`` are runs whose trials count in this one. The list of runs shows ``brief``, while ``ended`` and
+    ``trials`` are those of the run.
     """
     run = findings.run
     boundary = run.boundary
     every = run.records
+    answer = headline(findings) if findings.is_line else campaign_headline(findings)
     question = {name: value for name, value in to_json(run.spec).items() if name not in HOW}
     return {
         "schema": 2,
@@ -80,7 +83,10 @@ def claims_of(findings: Findings) -> dict[str, Any]:
         "started_at": run.started_at,
         "question": run.spec.question,
         "asked": hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:16],
-        "answer": headline(findings) if findings.is_line else campaign_headline(findings),
+        "answer": answer,
+        "brief": _verdicts(findings) if findings.is_single and run.records else answer,
+        "ended": run.ended,
+        "trials": len(every),
         "code": run.code.partition(" (")[0],
         "machine": run.machine.fingerprint,
         "axis": boundary.axis if boundary else "",
@@ -91,6 +97,12 @@ def claims_of(findings: Findings) -> dict[str, Any]:
         "kinds": sorted({str(r.verdict) for r in every}),
         "taken_from": sorted({r.run for r in every if r.run}),
     }
+
+
+def _verdicts(findings: Findings) -> str:
+    """What one program ended in: ``HANG (deadlock)``, or ``10 PASS, 2 HANG (deadlock)``."""
+    counts = verdicts(findings.run.records)
+    return next(iter(counts)) if len(counts) == 1 else listed(f"{number} {word}" for word, number in counts.items())
 
 
 def _others(run_dir: Path) -> list[tuple[str, dict[str, Any]]]:

@@ -35,8 +35,7 @@ def _runs(folder: Path) -> list[dict[str, Any]]:
             row.directory,
             started=row.started_at,
             question=row.question,
-            answer=row.problem
-            or str(object_at(layout.report(row.directory, "claims.json")).get("answer") or row.finding),
+            answer=row.problem or row.answer or row.finding,
             trials=row.trials,
             ended="cannot be read" if row.problem else row.ended,
         )

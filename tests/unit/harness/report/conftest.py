@@ -467,7 +467,8 @@ def make_run(tmp_path):
 def parts():
     """The pieces that canned runs are made of."""
     return {
-        "Canned": Canned, "spec": make_spec, "passed": passed, "hung": hung, "slow": slow, "layout": layout, **RUNS,
+        "Canned": Canned, "spec": make_spec, "passed": passed, "hung": hung, "slow": slow, "layout": layout,
+        "clock": StillClock(), **RUNS,
     }  # fmt: skip
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
+import sys
 
 import pytest
 from click.testing import CliRunner
 
+from harness.cli.front import list_runs
 from harness.cli.main import main
 from harness.report import schema
 from harness.store.files import write_failed
+from harness.store.run_store import RunStore
 
 
 @pytest.fixture
@@ -150,3 +154,80 @@ def test_what_is_wrong_says_so(argv, code, says, report, tmp_path, monkeypatch):
     assert done.exit_code == code
     assert says in done.output
     assert "Traceback" not in done.output
+
+
+ALONE = """
+version: 1
+name: alone
+description: "Does it finish: python train.py"
+target: command
+command: [python, train.py]
+axes: {length: {type: ordered, values: [1], apply: {arg: --length}}}
+include: [{}]
+"""
+
+
+class Terminal(io.StringIO):
+    """A stream that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def listed(runs, monkeypatch, *, columns=80):
+    """What ``report --list`` shows on a terminal of so many columns."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr("sys.stdout", Terminal())
+    assert list_runs(runs) == 0
+    return sys.stdout.getvalue().splitlines()
+
+
+def test_the_list_has_the_answer_of_a_question_and_not_that_there_is_one(report, make_run):
+    _, run_dir = make_run("threshold")
+    assert "2 of 2" not in report("--list", "--runs", run_dir.parent).stdout  # before there is a report
+
+    report(run_dir)
+
+    (line,) = report("--list", "--runs", run_dir.parent).stdout.splitlines()
+    answer = json.loads((run_dir / "report.json").read_text())["answer"]
+    assert line.split("  ")[-2:] == [answer, "From which n_layers in 1..12 does training fail?"]
+
+
+@pytest.mark.parametrize(
+    ("trials", "words"),
+    [
+        ([({}, "hang")], "HANG (deadlock)"),
+        ([({}, "pass", 0), ({}, "pass", 1), ({}, "crash", 2)], "2 PASS, 1 CRASH (RuntimeError)"),
+    ],
+)
+def test_the_list_has_the_verdict_of_a_program(report, make_campaign, trials, words):
+    _, run_dir = make_campaign(trials, text=ALONE)
+    report(run_dir)
+
+    (line,) = report("--list", "--runs", run_dir.parent).stdout.splitlines()
+
+    assert [part.strip() for part in line.split("  ")[-2:]] == [words, "Does it finish: python train.py"]
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_on_a_terminal_each_run_is_a_line_of_question_and_one_of_answer(report, make_run, monkeypatch, columns):
+    _, run_dir = make_run("threshold")
+    report(run_dir)
+
+    question, answer = listed(run_dir.parent, monkeypatch, columns=columns)
+
+    assert question.startswith(run_dir.name)
+    assert answer.startswith("    n_layers=5 hangs")
+    assert max(len(question), len(answer)) <= columns
+    assert answer.endswith(" .." if columns < 100 else "15 of 15 trials.")
+
+
+def test_what_a_report_said_before_the_run_went_on_is_not_its_answer(report, make_run, parts):
+    _, run_dir = make_run("threshold")
+    report(run_dir)
+    with RunStore.open(run_dir, clock=parts["clock"]) as store:
+        store.add_undo(1)
+
+    (line,) = report("--list", "--runs", run_dir.parent).stdout.splitlines()
+
+    assert line.split("  ")[-2] == "not finished"
