@@ -13,6 +13,7 @@ from harness.cli.exit_codes import ExitCode
 from harness.cli.fitting import say
 from harness.cli.matrix_emit import emit
 from harness.cli.matrix_run import run
+from harness.core.point import word_of
 
 if TYPE_CHECKING:
     from harness.core.matrix import Matrix
@@ -195,9 +196,9 @@ def _text(plan: dict[str, Any], *, most: int | None) -> list[str]:
     lines += [f"tags: {', '.join(plan['tags'])}"] if plan["tags"] else []
     lines += ["", "axes (good -> bad):"]
     for axis in plan["axes"]:
-        values = [_word(value) for value in axis["values"]]
+        values = [word_of(value) for value in axis["values"]]
         listing = ", ".join(values) if len(values) <= 10 else f"{values[0]} .. {values[-1]} ({len(values)} values)"
-        way = f"{_word(axis['good'])} -> {_word(axis['bad'])}" if axis["good"] != axis["bad"] else _word(axis["good"])
+        way = " -> ".join(dict.fromkeys((word_of(axis["good"]), word_of(axis["bad"]))))
         lines.append(f"  {axis['name']:<20} {axis['type']:<12} {way:<24} {listing}")
     bound = "" if plan["valid_is_exact"] else "at most "
     allowed = f", {bound}{plan['valid']:,} of them allowed by {_rules(plan)}" if plan["rules"] else ""
@@ -224,7 +225,3 @@ def _text(plan: dict[str, Any], *, most: int | None) -> list[str]:
 def _rules(plan: dict[str, Any]) -> str:
     number = len(plan["rules"])
     return "1 rule" if number == 1 else f"{number} rules"
-
-
-def _word(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

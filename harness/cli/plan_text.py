@@ -10,6 +10,7 @@ from harness.campaign import of_use
 from harness.cli.fitting import say
 from harness.core.campaign import Task
 from harness.core.command_line import composed
+from harness.core.point import assignment
 from harness.core.verdict import Kind
 from harness.earlier import Earlier, earlier_trials
 from harness.plan.cells import CellPlanner
@@ -45,7 +46,7 @@ def print_plan(settings: Settings, question: CampaignSpec) -> None:
         say(f"      and the minimal command line {TRIES} times more, before it is printed")
     _print_cells(question)
     if not question.matrix.command:
-        config = " ".join(f"{path}={value}" for path, value in question.matrix.base.config) or "(defaults)"
+        config = " ".join(assignment(path, value) for path, value in question.matrix.base.config) or "(defaults)"
         say(f"held fixed: {config}")
         say(f"fault: {question.matrix.fault or 'none'}; controls: {', '.join(question.controls) or 'none'}")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from harness.core.boundary import Claim, Count
-from harness.core.point import Point, Value
+from harness.core.point import Point, Value, assignment, word_of
 
 
 class MinimiseFinding(StrEnum):
@@ -64,9 +64,9 @@ class Need:
 
     def __str__(self) -> str:
         if not self.is_threshold or isinstance(self.value, bool | str | None):
-            return f"{self.axis}={self.value}"
+            return assignment(self.axis, self.value)
         up = isinstance(self.last_good, int | float) and self.last_good < self.value
-        return f"{self.axis}{'>=' if up else '<='}{self.value}"
+        return f"{self.axis}{'>=' if up else '<='}{word_of(self.value)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,8 +139,9 @@ class Interaction:
     failed: int = 0
 
     def __str__(self) -> str:
-        text = ", ".join(f"{name}={value}" for name, value in self.settings)
-        return f"{text}: {self.failed} cells failed, {self.passed} passed"
+        text = ", ".join(assignment(name, value) for name, value in self.settings)
+        cells = "cell" if self.failed == 1 else "cells"
+        return f"{text}: {self.failed} {cells} failed, {self.passed} passed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

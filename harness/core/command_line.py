@@ -14,6 +14,7 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, cast
 
 from harness.core.errors import CommandError
+from harness.core.point import word_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -141,12 +142,8 @@ def _filled(word: str, values: Mapping[str, Value], python: str) -> list[str]:
             return f"{{{match['literal']}}}"
         if match["on"] is not None:
             return match["on"] if flag(name, values[name]) else match["off"]
-        return python if name == PYTHON else _spelt(values[name])
+        return python if name == PYTHON else word_of(values[name])
 
     text = _PLACEHOLDER.sub(put, word)
     is_whole = len(flags) == 1 and flags[0].span() == (0, len(word))
     return shlex.split(text) if is_whole else [text]
-
-
-def _spelt(value: Value) -> str:
-    return str(value) if not isinstance(value, float) else f"{value:g}" if float(f"{value:g}") == value else repr(value)

@@ -14,6 +14,18 @@ if TYPE_CHECKING:
 Value: TypeAlias = int | float | str | bool | None
 
 
+def word_of(value: object) -> str:
+    """``value`` as it stands in commands, files and reports alike: a flag is true or false, as in YAML and JSON."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+
+
+def assignment(name: str, value: Value) -> str:
+    """``n_layers=5``, as it can be typed."""
+    return f"{name}={word_of(value)}"
+
+
 class AxisType(StrEnum):
     """How the values of an axis relate to each other."""
 
@@ -52,7 +64,7 @@ class Axis:
         try:
             return self.values.index(value)
         except ValueError:
-            close = suggestion(str(value), [str(v) for v in self.values])
+            close = suggestion(word_of(value), map(word_of, self.values))
             raise SpecError(f"{value!r} is not a value of axis {self.name!r}{close}") from None
 
 
@@ -85,4 +97,4 @@ class Point:
         return iter(self.settings)
 
     def __str__(self) -> str:
-        return " ".join(f"{name}={value}" for name, value in self.settings) or "(defaults)"
+        return " ".join(assignment(name, value) for name, value in self.settings) or "(defaults)"

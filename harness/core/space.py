@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from harness.core.errors import SpecError, unknown
-from harness.core.point import Axis, Point, Value
+from harness.core.point import Axis, Point, Value, assignment, word_of
+
+BASELINE = "baseline"
+"""The name of the cell in which every axis has its good value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +74,7 @@ class Selector:
         return tuple(name for name, _ in self.terms)
 
     def __str__(self) -> str:
-        return self.text or ", ".join(f"{name}={'|'.join(map(str, values))}" for name, values in self.terms)
+        return self.text or ", ".join(f"{name}={'|'.join(map(word_of, values))}" for name, values in self.terms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,15 +149,11 @@ class Space:
         return next((rule for rule in self.rules if rule.broken(settings)), None)
 
     def name_of(self, cell: Point) -> str:
-        """A short name: the values that are not the good ones, in the order of the axes; ``good`` when all are.
+        """A short name: the values that are not the good ones, in the order of the axes; ``baseline`` when all are.
 
         Axes that ``cell`` leaves open are left out. Where there is one axis, its value is the name.
         """
         settings = {f.name: f.good for f in self.factors} | dict(cell)
         is_one = len(self.factors) == 1
-        changed = [f"{f.name}={_word(settings[f.name])}" for f in self.factors if is_one or settings[f.name] != f.good]
-        return ",".join(changed) or "good"
-
-
-def _word(value: Value) -> str:
-    return str(int(value)) if isinstance(value, bool) else str(value)
+        changed = [assignment(f.name, settings[f.name]) for f in self.factors if is_one or settings[f.name] != f.good]
+        return ",".join(changed) or BASELINE

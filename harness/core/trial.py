@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from harness.core.fit import at_least, how_far
-from harness.core.point import Point, Value
+from harness.core.point import Point, Value, word_of
 from harness.core.success import Success
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Condition:
         }[self.op]
 
     def __str__(self) -> str:
-        return f"{self.name}{self.op}{self.value}"
+        return f"{self.name}{self.op}{word_of(self.value)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.evidence import GRAPH_NODES
 from harness.core.matrix import Asks
-from harness.core.point import AxisType
+from harness.core.point import AxisType, assignment
 from harness.core.verdict import FAILURES, Kind
 from harness.report.findings import cells_of
 from harness.report.text import count, listed, seconds
@@ -191,9 +191,10 @@ def why_slow(findings: Findings) -> str:
     built, whole = (_nodes(findings, other.slow), _nodes(findings, other.passed)) if other else (None, None)
     if other is None or built is None or whole is None or built < FAR_MORE * whole:
         return ""
+    changed = assignment(other.axis, other.passed.get(other.axis))
     return (
         f"{findings.name_of(other.slow)} had built {built:,.0f} autograd nodes when its time ran out; with "
-        f"{other.axis}={other.passed.get(other.axis)} and nothing else changed a forward pass has {whole:,.0f} in all."
+        f"{changed} and nothing else changed a forward pass has {whole:,.0f} in all."
     )
 
 
@@ -202,9 +203,9 @@ def instead_of_slow(findings: Findings) -> str:
     other = instead(findings)
     if other is None:
         return ""
-    trials = findings.by_cell[other.passed]
+    trials, changed = findings.by_cell[other.passed], assignment(other.axis, other.passed.get(other.axis))
     return (
-        f"Use {other.axis}={other.passed.get(other.axis)}: with nothing else changed it passed {len(trials)} of "
+        f"Use {changed}: with nothing else changed it passed {len(trials)} of "
         f"{len(trials)}, in {seconds(trials.longest_s)} at most."
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from harness.core.point import assignment
 from harness.core.ports import Block
 from harness.report.build import Report, build
 from harness.report.findings import Findings
@@ -108,7 +109,7 @@ def pairs(before: Run, after: Run) -> tuple[Pair, ...]:
     for key in keys:
         one, other = old.get(key, TrialSet()), new.get(key, TrialSet())
         changed = tuple(differences(one.first.record.trial, other.first.record.trial)) if one and other else ()
-        name = ", ".join(f"{n}={v}" for n, v in key) or "the run"
+        name = ", ".join(assignment(n, v) for n, v in key) or "the run"
         cell_pairs.append(Pair(name=name, before=one, after=other, changed=changed))
     return tuple(cell_pairs)
 

@@ -91,7 +91,7 @@ class Findings:
         return together(self.trials, lambda trial: trial.cell)
 
     def name_of(self, cell: Point) -> str:
-        """The settings in which a cell differs from the known-good corner; ``good`` for that corner."""
+        """The settings in which a cell differs from the known-good corner; ``baseline`` for that corner."""
         return "the program" if self.is_single else self.run.spec.matrix.space.name_of(cell)
 
     def value_of(self, trial: Numbered) -> Value:

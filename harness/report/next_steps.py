@@ -13,6 +13,7 @@ from harness.core.cause import AxisFinding
 from harness.core.fit import at_least, how_far, times_beyond
 from harness.core.invocation import Invocation
 from harness.core.outcome import StopReason
+from harness.core.point import assignment
 from harness.core.verdict import FAILURES, Confidence, Kind
 from harness.report.asked import instead_of_slow
 from harness.report.text import count, seconds
@@ -159,7 +160,8 @@ def _other(findings: Findings) -> NextStep | None:
         return NextStep(text="Ask the real question: the same without the planted fault.", command=real)
     other = "seq_len" if run.axis.name != "seq_len" else "n_layers"
     axis = (run.axis.path, group.value)
-    options = [("--set", f"{p}={v}") for p, v in (axis, *run.spec.matrix.base.config) if not p.endswith(f".{other}")]
+    settings = [(p, v) for p, v in (axis, *run.spec.matrix.base.config) if not p.endswith(f".{other}")]
+    options = [("--set", assignment(path, value)) for path, value in settings]
     return NextStep(
         text=f"Vary another axis at the failing value: whether {other} matters too is not known.",
         command=Invocation(verb=("bisect",), options=(("--axis", other), *options)).argv,

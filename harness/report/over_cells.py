@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from harness.core.campaign import CellStatus, Task
 from harness.core.cause import AxisFinding, MinimiseFinding
 from harness.core.outcome import Ending
+from harness.core.point import assignment, word_of
 from harness.core.verdict import Kind
 from harness.report.asked import answers, why_slow
 from harness.report.findings import FAILED, cells_of
@@ -264,8 +265,9 @@ def _outlasted(findings: Findings, axis: str, slow: Point, passed: Point) -> str
     """What ran out of time in one cell and came to its end in another that was given more of it."""
     slow_trials, whole = findings.by_cell[slow], findings.by_cell[passed]
     limit = min(t.record.trial.budget.total.seconds for t in slow_trials)
+    change = f"{assignment(axis, passed.get(axis))}, not {word_of(slow.get(axis))}"
     return (
-        f"Given more time and nothing else ({axis}={passed.get(axis)}, not {slow.get(axis)}), {findings.name_of(slow)} "
+        f"Given more time and nothing else ({change}), {findings.name_of(slow)} "
         f"passed {len(whole)} of {len(whole)}, in {seconds(whole.longest_s)} at most; {seconds(limit)} were not enough."
     )
 
@@ -284,7 +286,7 @@ def _growth(findings: Findings) -> str:
 def _grows(axis_fit: AxisFit, good: Mapping[str, Value]) -> str:
     """The growth of one quantity: ``Seconds a step: 1.12 s more for each n_layers (n_layers 1 to 8).``."""
     fit, sizes = axis_fit.fit, sorted({x for x, _ in axis_fit.fit.points})
-    settings = [f"{name}={value}" for name, value in axis_fit.fixed if value != good.get(name)]
+    settings = [assignment(name, value) for name, value in axis_fit.fixed if value != good.get(name)]
     others = f"with {listed(settings)}; " if settings else ""
     unit = " s" if "seconds" in fit.quantity else ""
     interval = f", 95 %: {fit.slope_low:.3g} to {fit.slope_high:.3g}" if fit.slope_low != fit.slope_high else ""

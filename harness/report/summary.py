@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.boundary import Finding
 from harness.core.errors import StoreError
+from harness.core.point import assignment
 from harness.core.verdict import FAILURES
 from harness.reading.frames import deciding_thread, own_frame, telling_frame
 from harness.report.stacks import deciding_sample
@@ -130,7 +131,7 @@ def _verdict(findings: Findings) -> tuple[str, str]:
     match boundary.finding:
         case Finding.THRESHOLD | Finding.ALL_FAIL:
             what = str(group.first.verdict) if group else "Failure"
-            return (f"{what} from {run.axis.name}={boundary.first_bad} on", "bad")
+            return (f"{what} from {assignment(run.axis.name, boundary.first_bad)} on", "bad")
         case Finding.NO_FAILURE:
             return ("PASS: nothing failed", "good")
         case Finding.NO_THRESHOLD_SLOW:

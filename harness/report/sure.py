@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.boundary import Claim
 from harness.core.cause import AxisFinding
+from harness.core.point import assignment
 from harness.core.verdict import Kind
 from harness.report.findings import cells_of
 from harness.report.text import count, listed
@@ -88,7 +89,7 @@ def _causes(findings: Findings) -> list[str]:
     for cause in minimised.causes if minimised else ():
         sentences.append(f"{{{cause}}} {cause.seen}.")
         backs = [need for need in cause.needs if need.back]
-        sentences += [f"With {need.axis}={need.last_good} instead it {need.back}." for need in backs]
+        sentences += [f"With {assignment(need.axis, need.last_good)} instead it {need.back}." for need in backs]
     return sentences
 
 

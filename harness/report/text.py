@@ -6,6 +6,7 @@ import re
 import textwrap
 from typing import TYPE_CHECKING
 
+from harness.core.point import word_of
 from harness.report.clean import clean
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def count(number: int, noun: str) -> str:
 
 def listed(items: Iterable[object], *, most: int = 12) -> str:
     """``1, 2, 3``; with more than ``most`` items the rest is counted."""
-    texts = [str(item) for item in items]
+    texts = [word_of(item) for item in items]
     head = ", ".join(texts[:most])
     return f"{head} and {len(texts) - most} more" if len(texts) > most else head
 
@@ -70,13 +71,13 @@ def ranges(values: Sequence[object]) -> str:
 
 def md(text: object) -> str:
     """``text`` as literal Markdown prose, on one line."""
-    flat = " ".join(clean(str(text)).split())
+    flat = " ".join(clean(word_of(text)).split())
     return _MARKUP.sub(lambda match: f"\\{match[0]}", flat)
 
 
 def code(text: object) -> str:
     """``text`` as inline code."""
-    flat = " ".join(clean(str(text)).split()).replace("|", "\\|")
+    flat = " ".join(clean(word_of(text)).split()).replace("|", "\\|")
     ticks = "`" * (1 + max((len(run) for run in re.findall("`+", flat)), default=0))
     return f"{ticks}{flat}{ticks}" if len(ticks) == 1 else f"{ticks} {flat} {ticks}"
 

@@ -18,6 +18,7 @@ from statistics import linear_regression
 from typing import TYPE_CHECKING, Any
 
 from harness.core.errors import NoRunError, StoreError
+from harness.core.point import assignment
 from harness.core.trial import control_of
 from harness.core.verdict import Case
 from harness.report.bundle import is_bundle, pages
@@ -303,7 +304,7 @@ def _rate(boundary: dict[str, Any], records: list[dict[str, Any]]) -> list[Diffe
     least = 1 - (1 - boundary["confidence"]) ** (1 / passes) if passes else 1.0
     if rate >= least - 1e-9:
         return []
-    claim = f"failure rates of {rate:.4f} and more are ruled out at {boundary['axis']}={good}"
+    claim = f"failure rates of {rate:.4f} and more are ruled out at {assignment(boundary['axis'], good)}"
     return [Difference(place="the answer", text=claim, computed=f"{passes} passes rule out {least:.4f} and more")]
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Claim, Finding
+from harness.core.point import assignment, word_of
 from harness.core.verdict import Kind
 from harness.report.text import count, listed, ranges, seconds
 
@@ -56,7 +57,7 @@ def of(part: int, whole: int) -> str:
 
 def at(findings: Findings, value: Value) -> str:
     """``n_layers=5``."""
-    return f"{findings.run.axis.name}={value}"
+    return assignment(findings.run.axis.name, value)
 
 
 LINEAR_R_SQUARED = 0.9
@@ -119,7 +120,7 @@ def _unfinished(findings: Findings) -> str:
 
 
 def _counts(findings: Findings, some: list[Cell]) -> str:
-    return f"{findings.run.axis.name} " + listed(f"{c.value} ({c.bad or c.good} of {len(c)})" for c in some)
+    return f"{findings.run.axis.name} " + listed(f"{word_of(c.value)} ({c.bad or c.good} of {len(c)})" for c in some)
 
 
 def _fails(findings: Findings, *, end: str = ".") -> str:

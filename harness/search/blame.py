@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.boundary import Claim
 from harness.core.cause import Cause, CellCount, Minimised, MinimiseFinding
+from harness.core.point import assignment
 from harness.search.certificate import excluded_rate, stated
 
 if TYPE_CHECKING:
@@ -112,12 +113,12 @@ def _notes(search: Minimise, causes: tuple[Cause, ...]) -> list[str]:
         for need in cause.needs:
             notes.extend(_about(need))
             if need.back is not None and not need.certified:
-                back = f"with {need.axis}={need.last_good} it {need.back}"
+                back = f"with {assignment(need.axis, need.last_good)} it {need.back}"
                 notes.append(f"The certificate is incomplete: {back}, {need.required or 'more'} passes are asked for.")
             for other in need.others:
                 answer = f"failed {other.bad}" if other.bad else f"passed {other.good}"
                 of = other.good + other.bad + other.unresolved
-                notes.append(f"With {need.axis}={other.value} instead it {answer} of {of}.")
+                notes.append(f"With {assignment(need.axis, other.value)} instead it {answer} of {of}.")
     notes.extend(search.holes)
     notes.extend(
         f"{search.space.name_of(cell)} {search.count(cell)}, and not as often as a failing cell would: not counted."

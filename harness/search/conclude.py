@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Boundary, Claim, Count, Finding, RateBand
+from harness.core.point import assignment, word_of
 from harness.search.certificate import stated
 from harness.search.curve import failure_curve
 from harness.search.independence import LEVEL, RunsTest, runs_test
@@ -238,8 +239,8 @@ def _failed(search: ThresholdSearch, position: int) -> str:
 
 
 def _name(search: ThresholdSearch, position: int) -> str:
-    return f"{search.axis.name}={search.axis.values[position]}"
+    return assignment(search.axis.name, search.axis.values[position])
 
 
 def _list(values: Sequence[Value]) -> str:
-    return ", ".join(str(value) for value in values)
+    return ", ".join(map(word_of, values))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Claim, Finding
+from harness.core.point import assignment
 from harness.core.ports import CellRequest
 from harness.core.trial import CONTROL
 from harness.core.verdict import Kind
@@ -37,7 +38,7 @@ def with_controls(boundary: Boundary, spec: CampaignSpec, records: Sequence[Tria
     """``boundary`` with what its controls showed; isolated if all of them passed where a failure was reproduced."""
     if not _has_failing_value(boundary) or not spec.controls:
         return boundary
-    at = f"{boundary.axis}={boundary.first_bad}"
+    at = assignment(boundary.axis, boundary.first_bad)
     passed: list[str] = []
     failed: list[str] = []
     incomplete: list[str] = []

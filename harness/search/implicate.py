@@ -8,6 +8,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from harness.core.cause import AxisFinding, AxisVerdict, CellCount
+from harness.core.point import assignment
 from harness.core.rates import at_most
 from harness.search.tally import MOST_FALSE
 
@@ -245,4 +246,4 @@ def _p(p: float) -> str:
 
 
 def _at(factor: Factor, count: CellCount) -> str:
-    return f"{factor.name}={count.cell.get(factor.name)}"
+    return assignment(factor.name, count.cell.get(factor.name))

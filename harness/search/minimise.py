@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from harness.core.boundary import Count, PlanEstimate
 from harness.core.cause import CellCount, Freedom, Minimised, MinimiseFinding, Need
 from harness.core.errors import SpecError
-from harness.core.point import AxisType
+from harness.core.point import AxisType, assignment
 from harness.core.ports import CellRequest
 from harness.search.blame import conclude
 from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S
@@ -339,7 +339,8 @@ class Minimise(Script):
                     continue
                 passes = self.required if self.is_flaky() else min(OTHERS_WHEN_STEADY, self.required)
                 self.others.setdefault(levels, {}).setdefault(position, []).append(cell)
-                yield from self._until(cell, passes=passes, role="alternative", reason=f"{factor.name}={value} instead")
+                reason = f"{assignment(factor.name, value)} instead"
+                yield from self._until(cell, passes=passes, role="alternative", reason=reason)
 
     def _search_chain(self, chain: Sequence[Levels], *, what: str) -> Steps:
         """Ask until the smallest failing cell of ``chain`` is bracketed; its last cell fails."""

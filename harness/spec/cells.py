@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 from harness.core.errors import SpecError
-from harness.core.point import AxisType, Point
+from harness.core.point import AxisType, Point, word_of
+from harness.core.space import BASELINE
 from harness.spec.matrix_axes import cell_of, selector_of
 
 if TYPE_CHECKING:
@@ -21,13 +22,13 @@ _TERM = re.compile(r"\s*(?P<name>[^\s<>=!]+)\s*(?P<op>>=|<=|!=|==|>|<|=)\s*(?P<v
 def parse_cell(text: str, space: Space) -> Point:
     """The cell that ``text`` names: ``n_layers=5,attention=nsa``, every other axis at its good value.
 
-    ``good`` (or nothing) is the good corner and ``bad`` the bad one.
+    ``baseline`` (or ``good``, or nothing) has every good value, ``bad`` every bad one.
 
     Raises:
         SpecError: no such axis or value, with the nearest, or a cell that breaks a rule.
     """
     axes = _axes(space)
-    if text.strip() in ("", "good", "bad"):
+    if text.strip() in ("", "good", BASELINE, "bad"):
         cell = space.bad if text.strip() == "bad" else space.good
     else:
         values = {match["name"]: _typed(axes.get(match["name"]), match["value"]) for match in _terms(text, ("=", "=="))}
@@ -76,4 +77,4 @@ def _typed(axis: Axis | None, word: str) -> Value:
         return word
     if axis.type is AxisType.FLAG:
         return {"0": False, "1": True, "false": False, "true": True}.get(word.lower(), word)
-    return next((value for value in axis.values if str(value) == word), word)
+    return next((value for value in axis.values if word in (word_of(value), str(value))), word)

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from harness.core.errors import SpecError, unknown
-from harness.core.point import AxisType
+from harness.core.point import AxisType, word_of
 from harness.core.trial import Condition, Fault
 from harness.spec.axes import setting
 from harness.specimens.catalog import SPECIMENS
@@ -70,7 +70,7 @@ def _on_axis(axis: Axis, op: str, word: str, text: str) -> Condition:
     """A condition on an axis: one of its values, or on an ordered one any number."""
     if op in _ORDER and axis.type is not AxisType.ORDERED:
         raise SpecError(f"fault {text!r}: axis {axis.name!r} has no order, so {op!r} means nothing; use '==' or '!='")
-    words = {str(value).lower(): value for value in axis.values}
+    words = {word_of(value).lower(): value for value in axis.values}
     if axis.type is AxisType.FLAG:
         words |= {"0": False, "1": True}
     if word.lower() in words:
@@ -78,7 +78,7 @@ def _on_axis(axis: Axis, op: str, word: str, text: str) -> Condition:
     number = _float(word)
     if op in _ORDER and number is not None:
         return Condition(name=axis.name, op=op, value=number)
-    choices = ", ".join(map(str, axis.values))
+    choices = ", ".join(map(word_of, axis.values))
     raise SpecError(f"fault {text!r}: {word!r} is not a value of axis {axis.name!r}; it has {choices}")
 
 

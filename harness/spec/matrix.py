@@ -24,7 +24,7 @@ from harness.core.matrix import (
     SignatureSpec,
     Success,
 )
-from harness.core.point import AxisType
+from harness.core.point import AxisType, word_of
 from harness.core.space import Factor, Rule, Selector, Space
 from harness.core.spec import Effort, Limits
 from harness.core.verdict import Kind
@@ -181,7 +181,7 @@ def _rules(keys: Any, factors: tuple[Factor, ...], axes: Mapping[str, Axis], lin
         requires = keys.axes[factor.name].requires
         if requires:
             away = tuple(value for value in factor.axis.values if value != factor.good)
-            text = f"{factor.name}!={str(factor.good).lower() if isinstance(factor.good, bool) else factor.good}"
+            text = f"{factor.name}!={word_of(factor.good)}"
             when = Selector(terms=((factor.name, away),), text=text)
             rules.append(Rule(when=when, require=_selector(("axes", factor.name, "requires"), requires, axes, lines)))
     for i, row in enumerate(keys.constraints):

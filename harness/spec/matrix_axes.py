@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from harness.core.command_line import placeholders
 from harness.core.errors import FileError, SpecError, suggestion
-from harness.core.point import Axis, AxisType, Value
+from harness.core.point import Axis, AxisType, Value, word_of
 from harness.core.space import Bundle, Factor, Selector
 from harness.spec.axes import setting
 from harness.trainer import NoTrainerError, run_config
@@ -68,7 +68,7 @@ def value_of(axis: Axis, raw: Any) -> Value:
     if isinstance(raw, bool) or not isinstance(raw, int | float | str):
         raise SpecError(f"{raw!r} is not a value of axis {axis.name!r}; it has {_listed(axis)}")
     if raw not in axis.values:
-        near = suggestion(str(raw), [str(value) for value in axis.values])
+        near = suggestion(word_of(raw), map(word_of, axis.values))
         raise SpecError(f"{raw!r} is not a value of axis {axis.name!r}{near}; it has {_listed(axis)}")
     return axis.values[axis.index(raw)]
 
@@ -122,8 +122,9 @@ def _selected(axis: Axis, condition: Any) -> tuple[Value, ...]:
 
 def _written(condition: Any) -> str:
     if isinstance(condition, list):
-        return "=" + "|".join(str(item) for item in cast("list[Any]", condition))
-    return str(condition) if isinstance(condition, str) and _COMPARISON.fullmatch(condition) else f"={condition}"
+        return "=" + "|".join(map(word_of, cast("list[Any]", condition)))
+    is_comparison = isinstance(condition, str) and _COMPARISON.fullmatch(condition)
+    return str(condition) if is_comparison else f"={word_of(condition)}"
 
 
 def _values(name: str, keys: Any) -> tuple[Value, ...]:
@@ -213,7 +214,7 @@ def _mapped(axis: Axis, table: Mapping[Any, Any], target: str) -> tuple[Bundle, 
         value = value_of(axis, texts.get(str(key), key) if plain else {"0": 0, "1": 1}.get(str(key), key))
         bundle = bundle_of(keys.config, keys.env, keys.args, target=target)
         by_value[value] = replace(bundle, python=keys.python, commit=keys.commit)
-    missing = [str(value) for value in axis.values if value not in by_value]
+    missing = [word_of(value) for value in axis.values if value not in by_value]
     if missing:
         raise SpecError(f"map says nothing for {', '.join(missing)}; write {missing[0]}: {{}} if it changes nothing")
     return tuple(by_value[value] for value in axis.values)
@@ -242,9 +243,10 @@ def _config(path: str, value: Any) -> Bundle:
 
 
 def _text(value: Any) -> str:
+    """``value`` as a program gets it, where a variable is mostly 1 or 0."""
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def _listed(axis: Axis) -> str:
-    values = [str(value).lower() if isinstance(value, bool) else str(value) for value in axis.values]
+    values = [word_of(value) for value in axis.values]
     return ", ".join(values) if len(values) <= 12 else f"{', '.join(values[:3])} .. {values[-1]}"

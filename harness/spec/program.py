@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from harness.core.command_line import PYTHON, flag, placeholders, removable_variables
 from harness.core.errors import CommandError, suggestion
 from harness.core.matrix import Matrix
-from harness.core.point import Axis, AxisType
+from harness.core.point import Axis, AxisType, word_of
 from harness.core.space import Bundle, Factor, Space
 from harness.spec.axes import numbers_of
 from harness.spec.elsewhere import elsewhere_factor, is_elsewhere
@@ -115,7 +115,7 @@ def in_order(factor: Factor) -> Factor:
     axis = factor.axis
     if axis.type is AxisType.ORDERED:
         return factor
-    words = tuple({True: "on", False: "off"}[v] if isinstance(v, bool) else str(v) for v in axis.values)
+    words = tuple(map(word_of, axis.values))
     ordered = replace(axis, type=AxisType.ORDERED, values=words)
     return replace(factor, axis=ordered, good=words[0], bad=words[-1])
 

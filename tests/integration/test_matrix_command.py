@@ -74,8 +74,8 @@ def test_cells_that_fail_as_expected_are_fine_and_others_are_not(here: Path):
     harness("matrix", "run", "small.yaml", "--only", "depth=2|3", "--jobs", "2", cwd=here, check=0)
     (end,) = events(here, "end")
     assert {row["name"]: row["failure"] for row in end["answer"]["cells"] if row["failure"]} == {
-        "depth=3,share=1": "CRASH (together)",
-        "depth=3,share=1,other=1": "CRASH (together)",
+        "depth=3,share=true": "CRASH (together)",
+        "depth=3,share=true,other=true": "CRASH (together)",
     }
     assert all(row["met"] == "as expected" for row in end["answer"]["cells"])
 

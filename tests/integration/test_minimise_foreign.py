@@ -108,7 +108,8 @@ def test_every_combination_of_a_command_is_run_as_it_was_written(place: Path):
     cells = json.loads(done.stdout)["run"]["answer"]["cells"]
     assert len(cells) == 16
     assert {cell["name"] for cell in cells if cell["failure"]} == {
-        "mode=ddp,ckpt=1", "mode=ddp,ckpt=1,amp=1", "mode=ddp,ckpt=1,pin=1", "mode=ddp,ckpt=1,amp=1,pin=1",
+        "mode=ddp,ckpt=true", "mode=ddp,ckpt=true,amp=true", "mode=ddp,ckpt=true,pin=true",
+        "mode=ddp,ckpt=true,amp=true,pin=true",
     }  # fmt: skip
 
 

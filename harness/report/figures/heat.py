@@ -7,6 +7,7 @@ from collections import Counter
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from harness.core.point import word_of
 from harness.core.verdict import Kind
 from harness.report.figures.draw import COLOURS, Figure, box, drawing, finish
 from harness.report.text import listed
@@ -49,8 +50,8 @@ def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Fig
             _box(axes, cells[cell], x=xs.index(cell.get(across)), y=-ys.index(cell.get(down)))
         axes.set_xlim(-0.6, len(xs) - 0.4)
         axes.set_ylim(-len(ys) + 0.4, 0.6)
-        axes.set_xticks(range(len(xs)), [_word(value) for value in xs])
-        axes.set_yticks([-i for i in range(len(ys))], [_word(value) for value in ys])
+        axes.set_xticks(range(len(xs)), [word_of(value) for value in xs])
+        axes.set_yticks([-i for i in range(len(ys))], [word_of(value) for value in ys])
         axes.tick_params(length=0)
         for spine in axes.spines.values():
             spine.set_visible(False)
@@ -80,7 +81,7 @@ def plane(findings: Findings, cells: Sequence[Point]) -> tuple[str, str, str, li
         return None
     _, one, other, inside = best
     across, down = (one, other) if _vary(one, inside) >= _vary(other, inside) else (other, one)
-    others = [f"{name}={_word(v)}" for name, v in inside[0] if name not in (across, down) and _vary(name, cells)]
+    others = [f"{name}={word_of(v)}" for name, v in inside[0] if name not in (across, down) and _vary(name, cells)]
     return across, down, listed(others), inside
 
 
@@ -124,14 +125,10 @@ def _values(findings: Findings, name: str, cells: Sequence[Point]) -> list[Value
     return [value for value in findings.run.spec.matrix.space.factor(name).axis.values if value in present]
 
 
-def _word(value: Value) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def _alt(cells: Mapping[Point, TrialSet], inside: Sequence[Point], *, across: str, down: str, settings: str) -> str:
     rows: dict[tuple[str, str], list[str]] = {}
     for cell in inside:
-        rows.setdefault((_word(cell.get(down)), tone(cells[cell])), []).append(_word(cell.get(across)))
+        rows.setdefault((word_of(cell.get(down)), tone(cells[cell])), []).append(word_of(cell.get(across)))
     words = {"good": "passed at", "bad": "failed at", "slow": "ran out of time at", "unsure": "not told at"}
     text = "; ".join(f"{down}={row} {words[t]} {across} {listed(names, most=24)}" for (row, t), names in rows.items())
     return f"{down} against {across}{', with ' + settings if settings else ''}: {text}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from harness.core.point import assignment
 from harness.core.ports import Block
 from harness.report.text import code, count, listed, md, table
 
@@ -27,7 +28,7 @@ def _of_cause(number: int, cause: Cause) -> str:
     rows = [
         (
             code(need),
-            code(f"{need.axis}={need.last_good}"),
+            code(assignment(need.axis, need.last_good)),
             md(need.back or "-"),
             f"yes, {need.required} passes"
             if need.certified

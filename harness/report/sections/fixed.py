@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from harness.core.point import assignment
 from harness.core.ports import Block
 from harness.report.facts import raw_evidence
 from harness.report.text import code, count, details, fence, listed, md, seconds, table
@@ -76,7 +77,7 @@ def _sets(factor: Factor) -> str:
 
 
 def _bundle(bundle: Bundle) -> str:
-    words = [f"{name}={value}" for name, value in (*bundle.config, *bundle.env)] + list(bundle.args)
+    words = [assignment(name, value) for name, value in (*bundle.config, *bundle.env)] + list(bundle.args)
     return listed((code(word) for word in words), most=4)
 
 

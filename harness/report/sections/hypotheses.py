@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.core.cause import AxisFinding
+from harness.core.point import assignment
 from harness.core.ports import Block
 from harness.core.verdict import Kind
 from harness.report import seen
@@ -134,7 +135,7 @@ def _of_pairs(findings: Findings) -> str:
     cells = findings.by_cell
 
     def example(one: Point, other: Point, axis: str) -> str:
-        ends = (f"{axis}={cell.get(axis)} {cells[cell].ending}" for cell in (one, other))
+        ends = (f"{assignment(axis, cell.get(axis))} {cells[cell].ending}" for cell in (one, other))
         return md(" and ".join(ends))
 
     rows = (
@@ -218,5 +219,5 @@ def _decides(findings: Findings, axis: str, by_kind: dict[AxisFinding, AxisVerdi
         return "a value that changes what runs"
     if AxisFinding.IMPLICATED in by_kind:
         return "decided for the cells named"
-    changed = code(axis if factor.good == factor.bad else f"{axis}={factor.good}")
+    changed = code(axis if factor.good == factor.bad else assignment(axis, factor.good))
     return f"the failing cell with only {changed} changed, passing as often as the certificate asks"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from harness.core.campaign import CellStatus
 from harness.core.cause import AxisFinding
 from harness.core.dotted import leaves
+from harness.core.point import assignment
 from harness.core.ports import Block
 from harness.report.facts import steps_of
 from harness.report.next_steps import next_steps
@@ -70,7 +71,7 @@ def _never_varied(findings: Findings) -> str:
     if not run.records:
         return ""
     config = leaves(run.records[0].trial.config)
-    others = [f"{name}={value}" for name, value in sorted(config.items()) if name != run.axis.path]
+    others = [assignment(name, value) for name, value in sorted(config.items()) if name != run.axis.path]
     if not others:
         return ""
     summary = f"{count(len(others), 'other setting')} had one value only; whether they matter is not known"

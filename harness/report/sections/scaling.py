@@ -6,6 +6,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from harness.core.fit import at_least, times_beyond
+from harness.core.point import assignment
 from harness.core.ports import Block
 from harness.report.text import code, count, listed, md, seconds, table
 from harness.report.words import grows, unit
@@ -134,4 +135,5 @@ def _row(findings: Findings, growth: AxisFit) -> tuple[object, ...]:
 def _other_settings(findings: Findings, line: AxisFit) -> str:
     """The held settings that are not the good ones."""
     good = dict(findings.run.spec.matrix.space.good)
-    return listed(code(f"{name}={value}") for name, value in line.fixed if value != good.get(name)) or "the good values"
+    settings = [assignment(name, value) for name, value in line.fixed if value != good.get(name)]
+    return listed(map(code, settings)) or "the good values"

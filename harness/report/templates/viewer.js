@@ -124,7 +124,7 @@ function compared(one, other) {
   return String(one).localeCompare(String(other), undefined, { numeric: true });
 }
 
-const text = (value) => (value === null || value === undefined ? "-" : typeof value === "boolean" ? (value ? "True" : "False") : String(value));
+const text = (value) => (value === null || value === undefined ? "-" : String(value));
 
 /* --- A run ------------------------------------------------------------------------------------------------------ */
 

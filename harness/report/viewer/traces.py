@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness import __version__
 from harness.core.errors import NothingToShowError
+from harness.core.point import assignment
 from harness.core.verdict import Kind
 from harness.reading.frames import deciding_thread
 from harness.report.render.json import hidden
@@ -174,7 +175,7 @@ def _stack(thread: ThreadStack, frames: dict[tuple[str, str, int], int]) -> list
 
 def _name(report: Report, record: TrialRecord) -> str:
     names = axes(report.run)
-    at = ", ".join(f"{name}={record.trial.point.get(name)}" for name in names) or "the program"
+    at = ", ".join(assignment(name, record.trial.point.get(name)) for name in names) or "the program"
     return f"{at}, {record.trial.role}" if record.trial.is_control else at
 
 

@@ -253,7 +253,7 @@ def test_the_settings_that_a_hang_needs_are_found_with_their_certificates(world:
     run = world.ask(Task.MINIMISE, matrix=replace(MATRIX, effort=Effort(certify=18)))
 
     (cause,) = run.answer.minimised.causes
-    assert str(cause) == "n_layers>=3, tied=True"
+    assert str(cause) == "n_layers>=3, tied=true"
     assert cause.certified
     (table,) = run.answer.failures
     about = {verdict.axis: verdict.finding for verdict in table.axes}
@@ -273,7 +273,7 @@ def test_a_search_for_a_named_failure_does_not_follow_another_one(world: World):
 
     world.script = script
     run = world.ask(Task.MINIMISE, matrix=replace(MATRIX, signatures=(named,)), signature="deadlock")
-    assert [str(cause) for cause in run.answer.minimised.causes] == ["n_layers>=3, tied=True"]
+    assert [str(cause) for cause in run.answer.minimised.causes] == ["n_layers>=3, tied=true"]
     assert all((r.answer is Answer.BAD) == (r.verdict.kind is Kind.HANG) for r in run.records)
 
 
@@ -303,7 +303,7 @@ def test_a_trial_that_ended_well_and_missed_a_target_did_not_crash(world: World)
     world.script = script
     run = world.ask(Task.MINIMISE, matrix=replace(MATRIX, signatures=(named,)), signature="twice")
     (cause,) = run.answer.minimised.causes
-    assert (str(cause), cause.certified) == ("n_layers>=3, tied=True", True)
+    assert (str(cause), cause.certified) == ("n_layers>=3, tied=true", True)
 
 
 def test_a_threshold_beside_a_matrix_is_found_with_the_rest_held(world: World):

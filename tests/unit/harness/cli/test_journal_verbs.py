@@ -102,7 +102,7 @@ def test_log_has_a_line_for_every_event(runs: Path):
     lines = verb(runs, "log").output.splitlines()
     assert len(lines) == len(journal(runs).read_text().splitlines())
     assert sum(" decision " in line for line in lines) == 4
-    assert any("n_layers=4,tied_head=1  HANG (deadlock), bad, 10.0 s" in line for line in lines)
+    assert any("n_layers=4,tied_head=true  HANG (deadlock), bad, 10.0 s" in line for line in lines)
 
 
 def test_replay_finds_every_decision_the_same_until_the_journal_is_edited(runs: Path):

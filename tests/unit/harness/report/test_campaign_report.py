@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import re
 import sys
 from xml.etree import ElementTree as ET
 
@@ -35,6 +36,31 @@ def mixed(make_campaign):
 
 def block(report, name):
     return dict(report.blocks)[name].markdown
+
+
+FLAGS = """
+version: 1
+name: flags
+description: Which of two flags does the crash need?
+axes:
+  tied: {type: flag, apply: {config: model.tied_head}}
+  find_unused: {type: flag, apply: {config: parallel.find_unused_parameters}}
+base: {parallel.allow_known_bad: true}
+strategy: full
+"""
+
+
+@pytest.mark.parametrize("name", FORMS.names())
+def test_a_flag_is_spelt_the_same_in_every_form(make_campaign, name):
+    ends = {(False, False): "pass", (False, True): "pass", (True, False): "slow", (True, True): "hang"}
+    trials = [({"tied": t, "find_unused": u}, end, k) for (t, u), end in ends.items() for k in range(3)]
+
+    text = form(*make_campaign(trials, text=FLAGS), name)
+
+    words = set(re.findall(r"(?:tied|find_unused|tied_head|find_unused_parameters|allow_known_bad)=(\w+)", text))
+    assert words <= {"true", "false"}
+    assert words or name in ("viewer", "perfetto")  # they have each axis' value by itself
+    assert not re.search(r"\b(?:True|False|good=|`good`)\b", text)
 
 
 def test_minimal_pairs_become_hypotheses_with_for_against_missing_and_what_decides(mixed):

@@ -36,7 +36,7 @@ def test_a_minimal_pair_with_both_sides_certified_implicates_its_axis_and_no_oth
     found = axis_verdicts(SPACE, [seen(bad=2, deep=True), seen(good=9)])
     (deep,) = [v for v in found if v.axis == "deep"]
     assert deep.finding is AxisFinding.IMPLICATED
-    assert deep.because == "deep=True failed 2 of 2, deep=False passed 9 of 9, and nothing else differs (p = 0.018)"
+    assert deep.because == "deep=true failed 2 of 2, deep=false passed 9 of 9, and nothing else differs (p = 0.018)"
     assert {v.finding for v in found if v.axis != "deep"} == {AxisFinding.NOT_NECESSARY}
 
 

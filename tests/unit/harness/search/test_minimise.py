@@ -59,7 +59,7 @@ def only_cause(search: Minimise) -> Cause:
 def test_three_settings_among_fourteen_are_found_with_their_thresholds_for_six_hangs():
     search = play(FOURTEEN, deep_long_and_b)
     cause = only_cause(search)
-    assert str(cause) == "n_layers>=5, seq_len>=256, flag_b=True"
+    assert str(cause) == "n_layers>=5, seq_len>=256, flag_b=true"
     assert {need.axis: need.last_good for need in cause.needs} == {"n_layers": 4, "seq_len": 128, "flag_b": False}
     assert cause.certified
     assert search.failures <= 6
@@ -69,7 +69,7 @@ def test_a_cause_that_hangs_three_times_in_ten_is_found_exactly_in_97_of_100_run
     right = 0
     for seed in range(100):
         cause = only_cause(play(FOURTEEN, deep_long_and_b, rate=0.3, seed=seed))
-        right += {str(need) for need in cause.needs} == {"n_layers>=5", "seq_len>=256", "flag_b=True"}
+        right += {str(need) for need in cause.needs} == {"n_layers>=5", "seq_len>=256", "flag_b=true"}
     assert right >= 97
 
 
@@ -77,7 +77,7 @@ def test_every_sentence_of_the_answer_carries_its_counts():
     search = play(Space(factors=(flag("a"), flag("b"), flag("c"))), lambda cell: cell["a"] and cell["c"])
     result = search.result()
     assert result.because == (
-        "{a=True, c=True} failed 2 of 2; with any one of them taken back it passed at least 22 times, never failing, "
+        "{a=true, c=true} failed 2 of 2; with any one of them taken back it passed at least 22 times, never failing, "
         "so that a failure rate of 0.15 or more would have been seen with 95 % if trials do not depend on each other."
     )
     assert result.notes == ("Not claimed: that no other set of settings fails, or that none is smaller.",)
@@ -142,7 +142,7 @@ def test_a_soft_limit_cuts_every_failure_but_the_one_that_is_certified():
             whole += bool(fails)
             search.tell(cell=request.cell, answer=Answer.BAD if fails else Answer.GOOD, seconds=60.0 if fails else 2.0)
     cause = only_cause(search)
-    assert (str(cause), whole, cause.seen.bad) == ("f1=True, f4=True", 1, 1)
+    assert (str(cause), whole, cause.seen.bad) == ("f1=true, f4=true", 1, 1)
     assert cause.certified
 
 
@@ -169,7 +169,7 @@ def test_requirements_far_apart_are_taken_along_and_cost_no_hang_each():
 def test_breaking_a_cause_takes_what_requires_it_along_so_that_completeness_can_be_shown():
     space = Space(factors=(flag("fa2"), flag("win"), flag("other")), rules=(requires("win", "fa2"),))
     result = play(space, lambda cell: cell["fa2"], lambda cell: cell["other"], causes=9).result()
-    assert {str(cause) for cause in result.causes} == {"fa2=True", "other=True"}
+    assert {str(cause) for cause in result.causes} == {"fa2=true", "other=true"}
     assert result.complete
 
 
@@ -216,14 +216,14 @@ def test_axes_on_which_the_corners_agree_are_held_and_never_blamed():
     search = Minimise(space, Effort(), good=good, bad=bad)
     told = CellProgram((lambda cell: cell["a"] and cell["b"],)).play(search)
     assert all(request.cell.get("b") is True for request, _ in told)
-    assert str(only_cause(search)) == "a=True"
+    assert str(only_cause(search)) == "a=true"
 
 
 def test_a_second_cause_that_needs_less_of_the_first_ones_axis_is_found_too():
     space = Space(factors=(ordered("n_layers", *range(1, 9)), flag("a"), flag("b")))
     search = play(space, lambda cell: cell["n_layers"] >= 6, lambda cell: cell["n_layers"] >= 3 and cell["b"], causes=5)
     result = search.result()
-    assert {str(cause) for cause in result.causes} == {"n_layers>=6", "n_layers>=3, b=True"}
+    assert {str(cause) for cause in result.causes} == {"n_layers>=6", "n_layers>=3, b=true"}
     assert result.complete
     assert any("No other cause" in note for note in result.notes)
 
@@ -238,7 +238,7 @@ def test_a_tentative_pass_that_was_luck_is_found_out_by_the_certificate():
             fails = lucky = False
         search.tell(cell=request.cell, answer=Answer.BAD if fails else Answer.GOOD, seconds=60 if fails else 2)
     assert not lucky
-    assert str(only_cause(search)) == "a=True"
+    assert str(only_cause(search)) == "a=true"
     assert search.is_flaky()
 
 
@@ -264,7 +264,9 @@ def test_the_plan_before_the_first_trial_is_what_a_single_or_double_cause_would_
 @pytest.mark.parametrize("corner", ["good", "bad"])
 def test_a_corner_that_breaks_a_rule_is_refused_with_the_rule(corner):
     space = Space(factors=(flag("a"), flag("b")), rules=(requires("a", "b", because="why"),))
-    with pytest.raises(SpecError, match=rf"the {corner} corner \(a=1\) breaks a rule: a=True requires b=True \(why\)"):
+    with pytest.raises(
+        SpecError, match=rf"the {corner} corner \(a=true\) breaks a rule: a=true requires b=true \(why\)"
+    ):
         Minimise(space, Effort(), **{corner: space.cell({"a": True})})
 
 

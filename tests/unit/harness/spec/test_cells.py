@@ -23,6 +23,18 @@ def test_a_cell_is_its_settings_and_the_good_values_of_the_rest():
     assert parse_cell("bad", SPACE) == SPACE.bad
 
 
+def test_the_name_of_a_cell_is_a_cell():
+    space = inline_matrix(["train.lr=0.0001,0.5,1.0,3000000.0", "tied_head=false,true"]).space
+    cells = [
+        space.cell({"train.lr": lr, "tied_head": tied})
+        for lr in space.factor("train.lr").axis.values
+        for tied in (False, True)
+    ]
+    assert [parse_cell(space.name_of(cell), space) for cell in cells] == cells
+    assert [space.name_of(cell) for cell in cells[:2]] == ["baseline", "tied_head=true"]
+    assert parse_cell("train.lr=1.0", space) == parse_cell("train.lr=1", space)
+
+
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [

@@ -162,7 +162,7 @@ def test_repeats_budget_and_certificate_become_effort():
             "exactly one of arg, env, config, python, commit, map",
         ),
         (HEAD + "  d: {type: flag, apply: {arg: --a}}\n", 7, "takes settings, not arguments"),
-        (HEAD + "  d: {type: flag, apply: {map: {1: {}}}}\n", 7, "map says nothing for False"),
+        (HEAD + "  d: {type: flag, apply: {map: {1: {}}}}\n", 7, "map says nothing for false"),
         (
             HEAD + "  x: {type: ordered, values: [1, 2], apply: {config: model.n_layers}}\n",
             7,

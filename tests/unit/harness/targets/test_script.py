@@ -49,7 +49,7 @@ def test_placeholders_become_values_and_nothing_else_changes(target, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(1e-4, "0.0001"), (0.1 + 0.2, "0.30000000000000004"), (2.0, "2"), (True, "True"), (7, "7")]
+    ("value", "text"), [(1e-4, "0.0001"), (0.1 + 0.2, "0.30000000000000004"), (2.0, "2"), (True, "true"), (7, "7")]
 )
 def test_numbers_are_spelt_without_loss(target, value, text):
     assert composed(target.config({"command": "x {v}", "args.v": value}), python="").argv == ("x", text)
