@@ -31,7 +31,7 @@ class ExitCode(IntEnum):
 
 def of_search(findings: Findings) -> ExitCode:
     """Of a matrix, or of a search in it."""
-    from harness.core.campaign import CellStatus, Task
+    from harness.core.campaign import Task
     from harness.core.cause import MinimiseFinding
 
     run, answer = findings.run, findings.run.answer
@@ -50,8 +50,19 @@ def of_search(findings: Findings) -> ExitCode:
         return _of_boundary(findings, answer.boundary)
     if answer.explored is not None:
         return ExitCode.FINDINGS if answer.explored.failures else ExitCode.OK
-    untold = [result for result in findings.results if result.met in (CellStatus.INCONCLUSIVE, CellStatus.NOT_RUN)]
-    return ExitCode.INFRA if untold else ExitCode.OK
+    return _of_cells(findings)
+
+
+def _of_cells(findings: Findings) -> ExitCode:
+    """Of cells none of which is a surprise: all told, some inconclusive, or not even run as they should have been."""
+    from harness.core.campaign import CellStatus
+    from harness.core.verdict import Kind
+
+    statuses = {result.met for result in findings.results}
+    if CellStatus.INCONCLUSIVE not in statuses:
+        return ExitCode.INFRA if CellStatus.NOT_RUN in statuses else ExitCode.OK
+    is_spoiled = any(trial.verdict.kind is Kind.INFRA for trial in findings.trials)
+    return ExitCode.INFRA if is_spoiled or CellStatus.NOT_RUN in statuses else ExitCode.BUDGET
 
 
 def _of_boundary(findings: Findings, boundary: Boundary) -> ExitCode:

@@ -39,7 +39,7 @@ Exit codes:
   0    every cell ended as expected (a search: answered and certified)
   1    a cell did not; or a search's answer is not certified
   2    wrong use: unknown option, or an error in the file
-  3    budget used up: the report is partial
+  3    inconclusive, or budget used up: the report is partial
   4    baseline not reproduced (searches)
   5    no cell was selected
   6    the machine spoiled trials, or is in the way

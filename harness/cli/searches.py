@@ -46,6 +46,7 @@ def question_of(
     spec = _from_file(matrix, path, search, task)
     return replace(
         spec,
+        strength=_strength(matrix, options.get("strength"), usual=spec.strength),
         **_cells(matrix, options),
         **_fields(options),
         bad_kinds=tuple(kind_of(word) for word in options["bad"]) or spec.bad_kinds,
@@ -78,8 +79,16 @@ def _cells(matrix: Matrix, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fields(options: dict[str, Any]) -> dict[str, Any]:
-    names = {"all_causes": "causes", "explain": "explain", "strength": "strength", "stop_after_first": "fail_fast"}
+    names = {"all_causes": "causes", "explain": "explain", "stop_after_first": "fail_fast"}
     return {field: options[name] for name, field in names.items() if options.get(name)}
+
+
+def _strength(matrix: Matrix, asked: int | None, *, usual: int) -> int:
+    """Of how many axes every combination is tried: no more than there are."""
+    n_axes = len(matrix.space.factors)
+    if asked is not None and asked > n_axes:
+        raise SpecError(f"--strength {asked} needs as many axes, and there are {n_axes}")
+    return asked or min(usual, n_axes)
 
 
 def signature_of(matrix: Matrix, name: str | None) -> str | None:

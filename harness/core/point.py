@@ -67,6 +67,12 @@ class Axis:
             close = suggestion(word_of(value), map(word_of, self.values))
             raise SpecError(f"{value!r} is not a value of axis {self.name!r}{close}") from None
 
+    def up_to(self, value: Value) -> str:
+        """This value and those before it: ``n_layers <= 4``; of words, which have no size, ``mode up to ddp``."""
+        if not isinstance(value, str):
+            return f"{self.name} <= {word_of(value)}"
+        return assignment(self.name, value) if value == self.values[0] else f"{self.name} up to {value}"
+
 
 def _as_number(value: Value) -> float:
     if isinstance(value, int | float):

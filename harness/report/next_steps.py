@@ -20,6 +20,8 @@ from harness.report.text import count, seconds
 from harness.report.words import at, per_step
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from harness.core.boundary import Boundary, ScalingFit
     from harness.report.findings import Findings
 
@@ -160,12 +162,15 @@ def _other(findings: Findings) -> NextStep | None:
         return NextStep(text="Ask the real question: the same without the planted fault.", command=real)
     other = "seq_len" if run.axis.name != "seq_len" else "n_layers"
     axis = (run.axis.path, group.value)
-    settings = [(p, v) for p, v in (axis, *run.spec.matrix.base.config) if not p.endswith(f".{other}")]
-    options = [("--set", assignment(path, value)) for path, value in settings]
+    settings = [assignment(p, v) for p, v in (axis, *run.spec.matrix.base.config) if not p.endswith(f".{other}")]
     return NextStep(
         text=f"Vary another axis at the failing value: whether {other} matters too is not known.",
-        command=Invocation(verb=("bisect",), options=(("--axis", other), *options)).argv,
+        command=Invocation(verb=("bisect",), options=(("--axis", other), *_set(settings))).argv,
     )
+
+
+def _set(settings: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    return tuple(("--set", text) for text in settings)
 
 
 def _further(findings: Findings) -> NextStep | None:

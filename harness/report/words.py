@@ -86,7 +86,7 @@ def _answer(findings: Findings, boundary: Boundary) -> str:
         case Finding.NO_FAILURE:
             first, *_, last = run.axis.values
             passes = _passes(findings, boundary.last_good)
-            return f"No failing value of {run.axis.name} in {first}..{last}. {passes}"
+            return f"No failing value of {run.axis.name} in {word_of(first)}..{word_of(last)}. {passes}"
         case Finding.ALL_FAIL:
             return f"{_fails(findings)} It is the smallest value asked for: where the failures begin is not known."
         case Finding.NO_THRESHOLD_SLOW:
@@ -265,8 +265,8 @@ def certificate(findings: Findings) -> str:
     rate = math.ceil(boundary.excluded_rate * 100 - 1e-9) / 100  # rounded up: a smaller rate was not ruled out
     text = (
         f"{at(findings, boundary.last_good)} passed {here.good}/{len(here)}: any failure rate >= {rate:.2f} at "
-        f"<= {boundary.last_good} would have been seen with probability >= {boundary.confidence * 100:.0f} % "
-        f"(if the rate does not fall as {run.axis.name} grows{_independence(boundary)})."
+        f"{run.axis.up_to(boundary.last_good)} would have been seen with probability >= "
+        f"{boundary.confidence * 100:.0f} % (if the rate does not fall along {run.axis.name}{_independence(boundary)})."
     )
     if not boundary.certified and boundary.certificate_passes > here.good:
         text += f" The certificate is incomplete: {here.good} of {boundary.certificate_passes} passes."

@@ -185,7 +185,7 @@ def _excluded(search: ThresholdSearch) -> str:
     tried = sum(1 for outcomes in search.outcomes if outcomes)
     return (
         f" A failure rate of {stated(certificate.excluded_rate):g} or more at "
-        f"{search.axis.name} <= {search.axis.values[low]} would have been seen with probability "
+        f"{search.axis.up_to(search.axis.values[low])} would have been seen with probability "
         f"{certificate.confidence * 100:g} %, if the rate does not fall along the axis, of which {tried} of "
         f"{len(search.tallies)} values were tried, and if trials do not depend on each other ({_independence(search)})."
     )

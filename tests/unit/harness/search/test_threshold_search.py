@@ -66,6 +66,15 @@ def test_the_last_good_value_passing_says_which_rate_it_excludes():
     assert "not tested: too few passes and failures at n_layers=5" in found.because
 
 
+@pytest.mark.parametrize(
+    ("values", "value", "words"),
+    [((1, 2), 2, "n <= 2"), (("off", "on"), "off", "n=off"), (("single", "ddp", "fsdp"), "ddp", "n up to ddp")],
+)
+def test_words_have_no_size(values, value, words):
+    axis = Axis(name="n", path="n", type=AxisType.ORDERED, values=values)
+    assert axis.up_to(value) == words
+
+
 def test_when_nothing_fails_the_largest_value_is_certified():
     search = ThresholdSearch(layers(), Effort(certify=9))
     asked = play(search, {})
