@@ -7,7 +7,7 @@ is worked out when it is first asked for and kept with the value; a run of anoth
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -55,10 +55,11 @@ class Findings:
         """Everything that the run showed; before there is an answer, nothing."""
         return self.run.answer or CampaignAnswer()
 
-    @property
+    @cached_property
     def results(self) -> tuple[CellResult, ...]:
-        """Every cell with its result; before there is an answer, none."""
-        return self.answer.cells
+        """Every cell with its result, named as everywhere else; before there is an answer, none."""
+        space = self.run.spec.matrix.space
+        return tuple(replace(result, name=space.name_of(result.cell)) for result in self.answer.cells)
 
     @cached_property
     def subject(self) -> TrialRecord | None:

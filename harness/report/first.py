@@ -24,7 +24,7 @@ def first(findings: Findings, summary: Summary) -> Block:
     rows = (
         ("What happened", [md(text) for text in (summary.planted, *summary.happened) if text]),
         ("How sure", [md(text) for text in (*summary.sure, *([f"{summary.judged}."] if summary.judged else []))]),
-        ("Rank and line", [f"{md(summary.rank)}, {_place(summary)}."] if has_trials else []),
+        ("Rank and line", [f"{md(summary.before_place)} {_place(summary)}.".lstrip()] if has_trials else []),
         ("What next", [_step_line(step) for step in summary.steps[:STEPS]] or ["Nothing: the question is answered."]),
         ("Run", [f"{md(summary.tally)}; {md(summary.when)}; {code(run.id)}; ended: {md(run.ended)}."]),
         *(("Note", [md(note)]) for note in summary.notes),

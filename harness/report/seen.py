@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.reading.frames import deciding_thread, telling_frame
 from harness.reading.stillness import STILL_CPU_S, between
-from harness.report.stacks import deciding_sample, lines, place, same_in
+from harness.report.stacks import deciding_sample, lines, place, rank_name, same_in
 from harness.report.stacks import variables as locals_by_frame
 from harness.report.text import code, count, details, fence, md, seconds, short_path, size, table
 
@@ -32,10 +32,10 @@ def where(evidence: Evidence, record: TrialRecord) -> str:
     frame = telling_frame(thread)
     title = f"**Where it was:** {code(place(frame))}" if frame else "**Where it was**"
     with_c = " with C frames" if sample.native else ""
+    who = f"thread {md(thread.name or thread.tid)} ({thread.tid}) of {rank_name(sample.rank, record, evidence)}"
     how = (
-        f"thread {md(thread.name or thread.tid)} ({thread.tid}) of rank {sample.rank}, {seconds(sample.t_s)} after the "
-        f"start, by {md(sample.source)}{with_c}, {code(sample.id)}. The same stack in {same} of "
-        f"{count(alike, 'sample')}{with_c}. Innermost first; `=>` is the frame to look at"
+        f"{who}, {seconds(sample.t_s)} after the start, by {md(sample.source)}{with_c}, {code(sample.id)}. The same "
+        f"stack in {same} of {count(alike, 'sample')}{with_c}. Innermost first; `=>` is the frame to look at"
         f"{', `[C]` is compiled code' if sample.native else ''}."
     )
     others = _others(sample, thread.tid)

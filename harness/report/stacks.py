@@ -11,6 +11,7 @@ from harness.report.text import short_path
 
 if TYPE_CHECKING:
     from harness.core.evidence import Evidence, Frame, StackSample, ThreadStack
+    from harness.core.record import TrialRecord
     from harness.core.verdict import Verdict
 
 
@@ -83,6 +84,13 @@ def lines(thread: ThreadStack, *, most: int = 40) -> str:
     if len(thread.frames) > most:
         text.append(f"   ... {len(thread.frames) - most} more frames")
     return "\n".join(text) or "   (no frames)"
+
+
+def rank_name(rank: int, record: TrialRecord, evidence: Evidence) -> str:
+    """``rank 1``; the program itself where it has no ranks; of what is none beside them, a launcher say, that."""
+    if record.trial.target != "nsa" and not evidence.ranks:
+        return "the program"
+    return f"rank {rank}" if rank >= 0 else "outside the ranks"
 
 
 def shortened(text: str) -> str:

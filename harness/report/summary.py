@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from harness.report.tried import Group
 
 
+NO_RANKS = "no ranks"
+"""``Summary.rank`` of a program that has none."""
+
 COMPARISON = "comparison"
 """The kind of a report on two runs."""
 
@@ -79,6 +82,11 @@ class Summary:
     notes: tuple[str, ...] = ()
     planted: str = ""
     begins_with_verdict: bool = False
+
+    @property
+    def before_place(self) -> str:
+        """What stands before the line: the rank, or why none is named; nothing for a program that has no ranks."""
+        return "" if self.rank == NO_RANKS else f"{self.rank}, "
 
 
 def summarise_along(findings: Findings, run_dir: Path, steps: tuple[NextStep, ...]) -> Summary:
@@ -151,7 +159,7 @@ def rank_of(record: TrialRecord | None, run_dir: Path) -> str:
         return "no rank failed"
     evidence = _evidence(record, run_dir)
     if record.trial.target != "nsa" and evidence is not None and not evidence.ranks:
-        return "no ranks"
+        return NO_RANKS
     if record.verdict.rank is not None:
         return f"rank {record.verdict.rank}"
     return "all ranks alike" if _failed_alike(evidence) else "no single rank"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from harness.core.point import AxisType
+from harness.core.point import AxisType, assignment, word_of
 from harness.report.text import count
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _from_on(findings: Findings, inside: Sequence[Point], outside: Sequence[Poin
             index = {value: i for i, value in enumerate(factor.axis.values)}
             at = sorted({index[cell.get(factor.name)] for cell in inside})
             if len(at) > 1 and all(index[cell.get(factor.name)] < at[0] for cell in outside):
-                return f"{factor.name}>={factor.axis.values[at[0]]}"
+                return f"{factor.name}>={word_of(factor.axis.values[at[0]])}"
     return ""
 
 
@@ -86,4 +86,4 @@ def _shared(findings: Findings, inside: Sequence[Point], outside: Collection[Poi
 def _in_words(findings: Findings, pairs: Collection[Setting]) -> list[str]:
     settings = dict(pairs)
     names = [factor.name for factor in findings.run.spec.matrix.space.factors if factor.name in settings]
-    return [f"{name}={int(v) if isinstance(v := settings[name], bool) else v}" for name in names]
+    return [assignment(name, settings[name]) for name in names]

@@ -95,6 +95,9 @@ def test_a_hang_is_told_within_seconds_and_ended_with_its_place(place):
     assert done.stdout.startswith("HANG (deadlock)")
     assert "wait_for_news (waits.py:6)" in done.stdout
     assert not [pid for pid, folder in processes_with("NSA_HARNESS_TRIAL_DIR") if folder.startswith(str(place))]
+    page = (folder(place) / "report.md").read_text()
+    assert ") of the program, " in page
+    assert "rank 0" not in page
     again = CliRunner().invoke(main, ["classify", str(folder(place))])
     assert (again.exit_code, again.stdout.split()[-1]) == (0, "same"), again.output
 

@@ -38,7 +38,7 @@ def test_it_is_run_until_it_fails_and_the_failure_is_what_is_told(tmp_path):
     line = f"<module> ({tmp_path}/train.py:7)"
     assert (next(iter(said)), said["verdict"], said["place"]) == ("verdict", "CRASH (RuntimeError)", line)
     page, junit = (written(tmp_path, form) for form in ("md", "junit"))
-    assert f"- **Rank and line:** no ranks, `{line.replace(str(Path.home()), '~')}`" in page
+    assert f"- **Rank and line:** `{line.replace(str(Path.home()), '~')}`" in page
     (failure,) = ET.fromstring(junit).iter("failure")
     assert failure.get("message", "").startswith(line.replace(str(Path.home()), "~"))
 

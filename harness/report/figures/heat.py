@@ -7,13 +7,13 @@ from collections import Counter
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from harness.core.point import word_of
+from harness.core.point import assignment, word_of
 from harness.core.verdict import Kind
 from harness.report.figures.draw import COLOURS, Figure, box, drawing, finish
 from harness.report.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from matplotlib.axes import Axes
@@ -72,26 +72,25 @@ def plane(findings: Findings, cells: Sequence[Point]) -> tuple[str, str, str, li
     names = [factor.name for factor in findings.run.spec.matrix.space.factors]
     best: tuple[tuple[int, int], str, str, list[Point]] | None = None
     for one, other in combinations(names, 2):
-        inside = _alike_but(cells, one, other)
-        ways = {findings.by_cell[cell].ending for cell in inside}
-        score = (len(ways), len(inside))
-        if _vary(one, inside) and _vary(other, inside) and (best is None or score > best[0]):
-            best = (score, one, other, inside)
+        for inside in _alike_but(cells, one, other):
+            score = (len({findings.by_cell[cell].ending for cell in inside}), len(inside))
+            if _vary(one, inside) and _vary(other, inside) and (best is None or score > best[0]):
+                best = (score, one, other, inside)
     if best is None:
         return None
     _, one, other, inside = best
     across, down = (one, other) if _vary(one, inside) >= _vary(other, inside) else (other, one)
-    others = [f"{name}={word_of(v)}" for name, v in inside[0] if name not in (across, down) and _vary(name, cells)]
+    others = [assignment(name, v) for name, v in inside[0] if name not in (across, down) and _vary(name, cells)]
     return across, down, listed(others), inside
 
 
-def _alike_but(cells: Sequence[Point], one: str, other: str) -> list[Point]:
-    """The most cells that differ in nothing but these two axes."""
+def _alike_but(cells: Sequence[Point], one: str, other: str) -> Iterable[list[Point]]:
+    """Each set of cells that differ in nothing but these two axes."""
     alike: dict[tuple[tuple[str, Value], ...], list[Point]] = {}
     for cell in cells:
         rest = tuple(setting for setting in cell if setting[0] not in (one, other))
         alike.setdefault(rest, []).append(cell)
-    return max(alike.values(), key=len) if alike else []
+    return alike.values()
 
 
 def _vary(name: str, cells: Sequence[Point]) -> int:

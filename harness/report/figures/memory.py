@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING
 
 from harness.core.verdict import Kind
 from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish
+from harness.report.stacks import rank_name
+from harness.report.subject import subject_evidence
 from harness.report.text import listed, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from harness.core.evidence import Evidence
+    from harness.core.record import TrialRecord
     from harness.report.findings import Findings
-
-from harness.report.subject import subject_evidence
 
 MIB = 2**20
 LINES = ("-", "--", "-.", ":")
@@ -24,19 +26,18 @@ LINES = ("-", "--", "-.", ":")
 def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
     """Curves where memory was looked at three times at least; else the peaks along the axis; None without either."""
     subject = subject_evidence(findings, run_dir)
-    curves = _curves(subject[1]) if subject else {}
+    curves = _curves(*subject) if subject else {}
     if subject and curves:
         return _over_time(curves, str(subject[0].trial.point), hide)
     return _along(findings, hide) if findings.is_line else None
 
 
-def _curves(evidence: object) -> dict[str, list[tuple[float, float]]]:
-    from harness.core.evidence import Evidence
-
-    assert isinstance(evidence, Evidence)
+def _curves(record: TrialRecord, evidence: Evidence) -> dict[str, list[tuple[float, float]]]:
     curves: dict[str, list[tuple[float, float]]] = {}
     for look in evidence.processes:
-        curves.setdefault(f"rank {look.rank}, process", []).append((look.t_s, look.rss_bytes / MIB))
+        curves.setdefault(f"{rank_name(look.rank, record, evidence)}, process", []).append(
+            (look.t_s, look.rss_bytes / MIB)
+        )
     for sample in evidence.gpus:
         if sample.memory_used_bytes is not None:
             curves.setdefault(f"GPU {sample.index}, all processes", []).append(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.verdict import Kind
 from harness.report.figures.draw import FAINT, INK, Figure, drawing, finish
+from harness.report.stacks import rank_name
 from harness.report.subject import subject_evidence
 from harness.report.text import listed, seconds
 
@@ -60,9 +61,8 @@ def draw(record: TrialRecord, evidence: Evidence, *, hide: Callable[[str], str])
         axes.set_xlim(start, end + 0.02 * (end - start))
         _looks(axes, evidence, record.outcome, y=-len(ranks) + 0.28)
         axes.set_ylim(-len(ranks) - 0.45, 0.6)
-        axes.set_yticks(
-            [-row for row in range(len(ranks))] + [-len(ranks) + 0.05], [*(f"rank {r}" for r in ranks), "harness"]
-        )
+        names = [*(rank_name(rank, record, evidence) for rank in ranks), "harness"]
+        axes.set_yticks([*(-row for row in range(len(ranks))), -len(ranks) + 0.05], names)
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
         axes.set_xlabel("seconds since the start of the trial")
@@ -154,10 +154,10 @@ def _beside(axes: Axes, text: str, *, first: float, last: float, y: float, room:
 def _alt(record: TrialRecord, evidence: Evidence, last: dict[int, float]) -> str:
     end = record.outcome.duration_s
     order = sorted(last, key=lambda rank: (last[rank], rank))
-    parts = [
-        f"rank {rank} last heard of at {seconds(last[rank])}, then silent for {seconds(end - last[rank])}"
-        for rank in order
-    ]
+    parts: list[str] = []
+    for rank in order:
+        name, silent_s = rank_name(rank, record, evidence), end - last[rank]
+        parts.append(f"{name} last heard of at {seconds(last[rank])}, then silent for {seconds(silent_s)}")
     stacks = f" Stacks were taken at {listed(seconds(s.t_s) for s in evidence.stacks)}." if evidence.stacks else ""
     signals = "".join(f" We sent {name} at {seconds(t_s)}." for t_s, name, _ in record.outcome.cleanup.signals[:1])
     return f"{record.trial.point}: {listed(parts, most=8)}.{stacks}{signals} The trial ended at {seconds(end)}."

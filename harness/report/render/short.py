@@ -31,7 +31,7 @@ def short(report: Report, *, hide: Callable[[str], str] = lambda text: text) -> 
     ]
     word = f"{summary.claim}. " if summary.claim else ""
     lines.append(f"- How sure: {word}{md(summary.sure[0])}" + (f" {md(summary.judged)}." if summary.judged else ""))
-    lines.append(f"- Rank and line: {md(summary.rank)}, {code(summary.place.text)}")
+    lines.append(f"- Rank and line: {f'{md(summary.before_place)} '.lstrip()}{code(summary.place.text)}")
     lines += [f"- Next: {md(summary.steps[0].text)}"] if summary.steps else []
     lines.append(f"- Run: {md(summary.tally)}; {code(report.run.id)}; {md(summary.when)}")
     lines += ["", fence("\n".join(command(report.run.argv)), "bash")]

@@ -61,7 +61,7 @@ def _sentences(findings: Findings, summary: Summary) -> list[str]:
         return []
     sure, *more = summary.sure
     claim = f"{summary.claim}: {sure}" if summary.claim else sure
-    place = f"{summary.rank}, {summary.place.text}"
+    place = f"{summary.before_place}{summary.place.text}"
     at_fault = (f"{summary.judged}.", *summary.happened, place) if summary.judged else summary.happened
     return [sentence for sentence in (summary.planted, claim, *more, *at_fault) if sentence]
 

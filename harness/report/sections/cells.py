@@ -30,7 +30,13 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
         return _without_answer(findings)
     expects = bool(findings.run.spec.matrix.expect)
     bad, unclear = CellStatus.UNEXPECTED, CellStatus.INCONCLUSIVE
-    first = tuple(sorted(results, key=lambda r: (r.met is not bad, not r.count.bad, r.met is not unclear)))
+    words = [str(group.first.verdict) for group in findings.groups]  # the one that is spoken of first
+
+    def urgency(row: CellResult) -> tuple[bool, bool, bool, int]:
+        first = min((words.index(word) for word, _ in row.seen if word in words), default=len(words))
+        return row.met is not bad, not row.count.bad, row.met is not unclear, first
+
+    first = tuple(sorted(results, key=urgency))
     text = _table(first, expects=expects) if len(results) <= OPEN else _folded(first, expects=expects)
     return Block(title="Cells", markdown=text)
 

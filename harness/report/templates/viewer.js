@@ -254,13 +254,13 @@ function timeline(trial) {
     svg.append(draw("defs", {}, draw("pattern", { id: "hatch", width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, draw("line", { x1: 0, y1: 0, x2: 0, y2: 7, class: "hatch" }))));
     trial.tracks.forEach((track, row) => {
       const y = row * ROW + 6;
-      svg.append(label(`rank ${track.rank}`, 0, y + 17));
+      svg.append(label(track.name, 0, y + 17));
       for (const stretch of track.stretches) {
         const [start, end, known, what] = stretch;
         const a = Math.max(x(start), left), b = Math.min(x(end), width - right);
         if (b <= left || a >= width - right || known === "between") continue;
         const wide = Math.max(b - a, 1), name = known === "phase" ? `phase p-${PHASES.includes(what) ? what : "other"}` : known === "no mark" && !what ? "starting" : known.replace(" ", "-");
-        svg.append(draw("rect", { x: a, y, width: wide, height: 22, class: name, ...tell(`rank ${track.rank}, from ${seconds(start)}: ${words(stretch)}`) }));
+        svg.append(draw("rect", { x: a, y, width: wide, height: 22, class: name, ...tell(`${track.name}, from ${seconds(start)}: ${words(stretch)}`) }));
         const short = known === "phase" ? what : known === "starting" ? "no mark yet" : words(stretch);
         const fit = [words(stretch), short].find((one) => one.length * 6.4 < wide - 6);
         if (fit) svg.append(label(fit, (a + b) / 2, y + 15, "middle", known === "no mark" ? "strong" : ""));
@@ -268,10 +268,10 @@ function timeline(trial) {
       for (const [start, end, name, phase] of track.parts) {
         const a = Math.max(x(start), left), b = Math.min(x(end), width - right);
         if (b <= left || a >= width - right) continue;
-        svg.append(draw("rect", { x: a, y: y + 23, width: Math.max(b - a - 0.6, 0.6), height: 9, class: `part p-${PHASES.includes(phase) ? phase : "other"}`, ...tell(`rank ${track.rank}, ${phase} of ${name} done at ${seconds(end)}, ${seconds(end - start)} after the mark before it`) }));
+        svg.append(draw("rect", { x: a, y: y + 23, width: Math.max(b - a - 0.6, 0.6), height: 9, class: `part p-${PHASES.includes(phase) ? phase : "other"}`, ...tell(`${track.name}, ${phase} of ${name} done at ${seconds(end)}, ${seconds(end - start)} after the mark before it`) }));
       }
       if (track.ended !== null && track.ended >= from && track.ended <= to) {
-        svg.append(draw("line", { x1: x(track.ended), x2: x(track.ended), y1: y - 3, y2: y + 32, class: "end", ...tell(`rank ${track.rank} ended by itself at ${seconds(track.ended)}: ${track.how || "how is not known"}`) }));
+        svg.append(draw("line", { x1: x(track.ended), x2: x(track.ended), y1: y - 3, y2: y + 32, class: "end", ...tell(`${track.name} ended by itself at ${seconds(track.ended)}: ${track.how || "how is not known"}`) }));
       }
     });
     const y = rows * ROW + 12;
@@ -386,7 +386,7 @@ function firstScreen(run) {
   const item = (title, ...inside) => el("div", { class: title === "Next step" ? "next" : null }, el("dt", {}, title), el("dd", {}, ...inside));
   return el("dl", { class: "first" },
     item("How sure", ...run.sure.map((sentence) => el("p", {}, sentence)), ...run.notes.map((note) => el("small", {}, `Note: ${note}`))),
-    item("Rank and line", el("b", {}, run.rank), `, ${run.place}`, run.judged ? el("small", {}, run.judged) : null),
+    item("Rank and line", el("b", {}, run.before_place), run.place, run.judged ? el("small", {}, run.judged) : null),
     item("Next step", next ? next.text : "Nothing: the question is answered.", next && next.command.length ? el("pre", {}, next.command.map(quoted).join(" ")) : null));
 }
 

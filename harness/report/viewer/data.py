@@ -11,7 +11,7 @@ from harness.report.facts import steps_of
 from harness.report.render.json import first_screen
 from harness.report.sections.trials import ended, why
 from harness.report.seen import LOG_LINES
-from harness.report.stacks import deciding_sample, place, shortened
+from harness.report.stacks import deciding_sample, place, rank_name, shortened
 from harness.report.text import listed
 from harness.report.tried import TrialSet, verdicts
 from harness.report.viewer.tracks import tracks
@@ -67,6 +67,7 @@ def of_run(report: Report) -> dict[str, Any]:
         "code": run.code,
         "started": run.started_at[:16].replace("T", " "),
         "ended": run.ended,
+        "before_place": report.summary.before_place,
         "tally": report.summary.tally,
         "sure": list(report.summary.sure),
         "notes": list(report.summary.notes),
@@ -181,8 +182,9 @@ def _evidence(record: TrialRecord, run_dir: Path, frames: ValueTable, stacks: Va
     if evidence is None:
         return {"missing": "Its evidence was not kept."}
     decides = deciding_sample(evidence, record.verdict)
+    every = tracks(evidence, end_s=record.outcome.duration_s)
     return {
-        "tracks": [_track(track) for track in tracks(evidence, end_s=record.outcome.duration_s)],
+        "tracks": [_track(track, rank_name(track.rank, record, evidence)) for track in every],
         "samples": _samples(evidence, frames, stacks),
         "decides": decides.id if decides else "",
         "output": [[log.stream, "\n".join(log.text.splitlines()[-LOG_LINES:])] for log in evidence.logs if log.text],
@@ -190,9 +192,10 @@ def _evidence(record: TrialRecord, run_dir: Path, frames: ValueTable, stacks: Va
     }
 
 
-def _track(track: Track) -> dict[str, Any]:
+def _track(track: Track, name: str) -> dict[str, Any]:
     return {
         "rank": track.rank,
+        "name": name,
         "stretches": [_stretch(stretch) for stretch in track.stretches],
         "parts": [[round(p.start_s, 4), round(p.end_s, 4), p.name, p.phase] for p in track.parts],
         "ended": None if track.ended_s is None else round(track.ended_s, 3),

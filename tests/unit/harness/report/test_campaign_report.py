@@ -15,6 +15,7 @@ from harness.report import schema
 from harness.report.build import build
 from harness.report.claims import lint
 from harness.report.compare import compare
+from harness.report.figures.heat import plane
 from harness.report.findings import Findings
 from harness.report.forms import FORMS
 from harness.report.next_steps import next_steps
@@ -46,13 +47,32 @@ axes:
   tied: {type: flag, apply: {config: model.tied_head}}
   find_unused: {type: flag, apply: {config: parallel.find_unused_parameters}}
 base: {parallel.allow_known_bad: true}
-strategy: full
+strategy: list
+include: [{}, {find_unused: 1}, {tied: 1}, {tied: 1, find_unused: 1}]
 """
+
+
+def test_the_heat_map_shows_the_cells_that_ended_in_most_ways(make_campaign):
+    trials = [({"n_layers": n, "ckpt": c}, "pass") for n in (1, 12) for c in ("none", "reentrant")]
+    trials += [({"n_layers": n, "ckpt": c, "seq_len": 512}, end) for n, c, end in (
+        (1, "none", "pass"), (1, "reentrant", "crash"), (12, "none", "pass"), (12, "reentrant", "hang"))]  # fmt: skip
+    run, _ = make_campaign(trials)
+    across, down, settings, inside = plane(Findings(run=run), list(Findings(run=run).by_cell))
+    assert ({across, down}, settings, len(inside)) == ({"n_layers", "ckpt"}, "seq_len=512", 4)
+
+
+def test_cells_that_failed_alike_stand_together_the_failure_of_the_headline_first(make_campaign):
+    ends = {(False, False): "pass", (False, True): "crash", (True, False): "hang", (True, True): "crash"}
+    trials = [({"tied": t, "find_unused": u}, end) for (t, u), end in ends.items()]
+    report = build(*make_campaign(trials, text=FLAGS))
+    rows = block(report, "cells").splitlines()[2:]
+    assert report.summary.verdict.startswith("CRASH")
+    assert [row.split("|")[1].split()[1] for row in rows] == ["CRASH", "CRASH", "HANG", "PASS"]
 
 
 @pytest.mark.parametrize("name", FORMS.names())
 def test_a_flag_is_spelt_the_same_in_every_form(make_campaign, name):
-    ends = {(False, False): "pass", (False, True): "pass", (True, False): "slow", (True, True): "hang"}
+    ends = {(False, False): "pass", (False, True): "slow", (True, False): "hang", (True, True): "hang"}
     trials = [({"tied": t, "find_unused": u}, end, k) for (t, u), end in ends.items() for k in range(3)]
 
     text = form(*make_campaign(trials, text=FLAGS), name)

@@ -93,7 +93,7 @@ def test_an_inconclusive_run_claims_no_boundary_whatever_its_claim_field_says(ma
 def test_the_certificate_rounds_the_excluded_rate_up(make_run):
     run, _ = make_run("threshold")
     text = certificate(Findings(run=run))
-    assert "n_layers=4 passed 15/15: any failure rate >= 0.19 at <= 4 would have been seen" in text
+    assert "n_layers=4 passed 15/15: any failure rate >= 0.19 at n_layers <= 4 would have been seen" in text
     stated = 0.19
     assert 1 - (1 - stated) ** 15 >= 0.95  # the sentence is true of the number it states
     assert 1 - (1 - (stated - 0.01)) ** 15 < 0.95
