@@ -33,8 +33,8 @@ class Invocation:
         behind = ("--", *self.command) if self.command else ()
         return (PROGRAM, *self.verb, *self.operands, *words, *behind)
 
-    def having(self, option: str, value: str) -> Invocation:
-        """The same with ``option`` at ``value``, in place of what it was."""
+    def having(self, option: str, value: str | None = None) -> Invocation:
+        """The same with ``option`` at ``value``, in place of what it was; without a value, with a flag."""
         return replace(self, options=(*self.without(option).options, (option, value)))
 
     def without(self, option: str) -> Invocation:

@@ -98,6 +98,14 @@ def resume(findings: Findings) -> tuple[str, ...]:
     return Invocation(verb=verb, options=(("--resume", run.directory or run.id),)).argv
 
 
+def reproduce(findings: Findings) -> tuple[str, ...]:
+    """The command that asks the same; where trials of earlier runs counted, one that runs all anew."""
+    run = findings.run
+    if run.invocation is None or not run.reused:
+        return run.argv
+    return run.invocation.without("--reuse").having("--fresh").argv
+
+
 def again(findings: Findings, option: str, value: str) -> tuple[str, ...]:
     """The command that asks the same with ``option`` at ``value``; empty where a run does not know its options."""
     run = findings.run

@@ -141,3 +141,16 @@ def test_every_command_that_is_printed_can_be_run(place, name):
     for line in programs_in(output):
         with pytest.raises((subprocess.CalledProcessError, subprocess.TimeoutExpired)):
             subprocess.run(line, check=True, timeout=3, capture_output=True)
+
+
+def test_what_is_to_reproduce_an_answer_of_earlier_trials_runs_them_anew(place):
+    words = ("bisect", "--axis", "layers=1..4", "--certify", "2", "--reuse")
+    program = ("--", *PROGRAM_WORDS, "--layers", "{layers}")
+    assert ask(*words, *program).exit_code == 0
+    again = ask(*words, *program)
+    assert "No trial was run" in again.output
+
+    ((_, *printed),) = (command for command in commands_in(again.output) if command[1] == "bisect")
+
+    assert "--reuse" not in printed
+    assert "nothing is left to run" not in ask(printed[0], "--dry-run", *printed[1:]).output

@@ -10,7 +10,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Mapping
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
@@ -85,6 +85,14 @@ def box(
 
     axes.add_patch(Rectangle((x, y), wide, high, facecolor=fill, alpha=alpha, linewidth=0))
     axes.add_patch(Rectangle((x, y), wide, high, fill=False, edgecolor=INK, **edge))
+
+
+def whole_ticks(axes: Axes, values: Iterable[float]) -> None:
+    """Ticks of the x axis at whole numbers where ``values`` are whole: there is no half layer."""
+    from matplotlib.ticker import MaxNLocator
+
+    if all(float(value).is_integer() for value in values):
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
 
 
 def finish(

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.core.verdict import Kind
-from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish
+from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish, whole_ticks
 from harness.report.stacks import rank_name
 from harness.report.subject import subject_evidence
 from harness.report.text import listed, size
@@ -76,6 +76,7 @@ def _along(findings: Findings, hide: Callable[[str], str]) -> Figure | None:
             if dots:
                 axes.scatter(*zip(*dots, strict=True), marker=marker, s=26, color=INK, linewidths=1.4, label=label)
         axes.set_ylim(0, 1.25 * max(m for _, m, _ in points))
+        whole_ticks(axes, [value for value, _, _ in points])
         axes.set_xlabel(axis.name)
         axes.set_ylabel("peak memory, MiB")
         axes.legend(loc="lower right")

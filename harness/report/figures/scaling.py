@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.core.fit import at_least, fit_line, medians, student_t, times_beyond
-from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish
+from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish, whole_ticks
 from harness.report.text import count, seconds
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def draw(fit: ScalingFit, *, axis: str, hide: Callable[[str], str], name: str = 
             axes.scatter(*zip(*fit.predicted, strict=True), s=24, marker="D", facecolors="none", edgecolors=INK,
                          zorder=3, label="predicted")  # fmt: skip
         axes.set_ylim(bottom=0)
+        whole_ticks(axes, [x for x, _ in fit.points])
         axes.set_xlabel(axis)
         axes.set_ylabel(fit.quantity)
         axes.legend(loc="upper left")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.report import own_command
+from harness.report.next_steps import reproduce
 from harness.report.render.markdown import section_text
 from harness.report.text import code, command, fence, listed, md
 
@@ -34,7 +35,7 @@ def short(report: Report, *, hide: Callable[[str], str] = lambda text: text) -> 
     lines.append(f"- Rank and line: {f'{md(summary.before_place)} '.lstrip()}{code(summary.place.text)}")
     lines += [f"- Next: {md(summary.steps[0].text)}"] if summary.steps else []
     lines.append(f"- Run: {md(summary.tally)}; {code(report.run.id)}; {md(summary.when)}")
-    lines += ["", fence("\n".join(command(report.run.argv)), "bash")]
+    lines += ["", fence("\n".join(command(reproduce(report.findings))), "bash")]
     own = own_command.markdown(report.findings)
     lines += ["", own] if own else []
     return hide("\n".join(lines)) + "\n"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from harness.core.boundary import Finding
 from harness.report import own_command
 from harness.report.clean import clean
+from harness.report.next_steps import reproduce
 from harness.report.sections import strip
 from harness.report.summary import COMPARISON
 from harness.report.text import command, named_path, wrap
@@ -51,7 +52,7 @@ def text(report: Report, report_path: Path, *, width: int = WIDTH) -> str:
         lines += wrap(f"next: {step.text}", width=width, indent="  ")
         lines += [f"    {line}" for line in command(step.command, width=width - 4)]
     lines += ["", *named_path("report", report_path, width=width), "reproduce:"]
-    lines += [f"  {line}" for line in command(report.run.argv, width=width - 2)]
+    lines += [f"  {line}" for line in command(reproduce(findings), width=width - 2)]
     return "\n".join([*lines, *own_command.terminal(findings, width=width)])
 
 

@@ -24,8 +24,10 @@ SIGN = {CellStatus.EXPECTED: "as expected", CellStatus.UNEXPECTED: "**not as exp
 
 
 def section(findings: Findings, run_dir: Path) -> Block | None:
-    """The table of cells; None when no cell was tried or asked for."""
+    """The table of cells; None when no cell was tried or asked for, and of one program, which is none of several."""
     results = findings.results
+    if findings.is_single:
+        return None
     if not results:
         return _without_answer(findings)
     expects = bool(findings.run.spec.matrix.expect)

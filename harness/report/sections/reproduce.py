@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from harness.core.command_line import composed
 from harness.core.ports import Block
 from harness.report import own_command
-from harness.report.next_steps import resume
+from harness.report.next_steps import reproduce, resume
 from harness.report.text import code, command, details, fence, md, seconds, shell_lines
 from harness.report.words import at, of
 from harness.store import layout
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def section(findings: Findings, run_dir: Path) -> Block | None:
     """The exact command, what to expect of it, and how to continue this run or render it again."""
     own = own_command.markdown(findings)
-    again = fence("\n".join(command(findings.run.argv)), "bash")
+    again = fence("\n".join(command(reproduce(findings))), "bash")
     outside = "" if own else minimal(findings, run_dir)
     parts = [own, again, expect(findings), outside, onward(findings, run_dir, resume(findings))]
     return Block(title="Reproduce", markdown="\n\n".join(part for part in parts if part))

@@ -362,7 +362,7 @@ function trialPanel(run, number, prefix) {
   const parts = [
     el("h3", { class: `tone-${tone(trial)}` }, el("span", { class: "verdict" }, trial.verdict), ` ${title}`),
     el("p", {}, trial.because),
-    el("p", { class: "run" }, `${trial.judged}; ${seconds(trial.seconds)} (limit ${seconds(trial.limit)}); ${count(trial.steps, "step")} done; longest silence between two marks ${seconds(trial.silent)}; ${trial.ended}.`),
+    el("p", { class: "run" }, `${trial.judged}; ${seconds(trial.seconds)} (${trial.limit === null ? "no limit" : `limit ${seconds(trial.limit)}`}); ${count(trial.steps, "step")} done; longest silence between two marks ${seconds(trial.silent)}; ${trial.ended}.`),
   ];
   if (trial.missing) parts.push(el("p", { class: "note" }, trial.missing));
   else if (!trial.tracks) parts.push(el("p", { class: "note" }, `The page has marks and stacks of ${count(run.detailed, "trial")}, and not of this one; the run's folder has them.`));
@@ -383,9 +383,10 @@ function section(id, title, ...children) {
 
 function firstScreen(run) {
   const next = run.next_steps[0];
+  const claim = run.claim_word.charAt(0).toUpperCase() + run.claim_word.slice(1);
   const item = (title, ...inside) => el("div", { class: title === "Next step" ? "next" : null }, el("dt", {}, title), el("dd", {}, ...inside));
   return el("dl", { class: "first" },
-    item("How sure", ...run.sure.map((sentence) => el("p", {}, sentence)), ...run.notes.map((note) => el("small", {}, `Note: ${note}`))),
+    item("How sure", ...run.sure.map((sentence, i) => el("p", {}, i || !run.claim_word ? null : el("b", {}, `${claim}. `), sentence)), ...run.notes.map((note) => el("small", {}, `Note: ${note}`))),
     item("Rank and line", el("b", {}, run.before_place), run.place, run.judged ? el("small", {}, run.judged) : null),
     item("Next step", next ? next.text : "Nothing: the question is answered.", next && next.command.length ? el("pre", {}, next.command.map(quoted).join(" ")) : null));
 }

@@ -152,7 +152,7 @@ def _counts(trials: TrialSet) -> dict[str, Any]:
 
 def _trial(record: TrialRecord, *, names: Sequence[str]) -> dict[str, Any]:
     """What is known of a trial without its evidence."""
-    verdict, outcome = record.verdict, record.outcome
+    verdict, outcome, total = record.verdict, record.outcome, record.trial.budget.total
     return {
         "at": _place_of(record, names),
         "role": why(record).replace("`", ""),
@@ -162,7 +162,7 @@ def _trial(record: TrialRecord, *, names: Sequence[str]) -> dict[str, Any]:
         "because": verdict.because,
         "judged": f"{verdict} by rule {verdict.rule}, confidence {verdict.confidence}",
         "seconds": round(outcome.duration_s, 3),
-        "limit": round(record.trial.budget.total.seconds, 3),
+        "limit": None if total.is_endless else round(total.seconds, 3),
         "steps": steps_of(record),
         "silent": round(record.measurement.longest_silence_s, 3),
         "peak": record.measurement.peak_rss_bytes,

@@ -15,8 +15,11 @@ import pytest
 from harness.core.errors import NothingToShowError
 from harness.core.evidence import FIRST_MARKS, LAST_MARKS, Evidence, Heartbeat, RankFacts
 from harness.core.outcome import Exit
+from harness.core.trial import NEVER_S
 from harness.report.build import build
 from harness.report.compare import compare
+from harness.report.figures import memory
+from harness.report.findings import Findings
 from harness.report.hide import Hider
 from harness.report.viewer.data import of_run
 from harness.report.viewer.index import index
@@ -105,6 +108,25 @@ def test_the_page_says_what_the_report_says_of_the_same_trial(make_run):
     assert sum(len(row["trials"]) for row in found["cells"]) == len(run.records)
     frames = [found["frames"][i][0] for i in found["stacks"][trial["samples"][0]["threads"][0]][0]]
     assert "acquire_forever (harness/specimens/backward_deadlock.py:26)" in frames
+
+
+def test_an_axis_of_whole_numbers_has_no_halves_on_it(make_run):
+    run, run_dir = make_run("no_failure")
+    run = dataclasses.replace(run, records=tuple(r for r in run.records if r.trial.point.get("n_layers") in (1, 2, 3)))
+    picture = memory.figure(Findings(run=run), run_dir, str)
+    assert {"1", "2", "3"} <= set(re.findall(r">([\d.]+)</text>", picture.svg))
+    assert not re.findall(r">[123]\.[05]</text>", picture.svg)
+
+
+def test_a_trial_that_had_no_limit_has_none_on_the_page(make_run):
+    run, run_dir = make_run("threshold")
+    first, *rest = run.records
+    endless = dataclasses.replace(first.trial.budget.total, seconds=NEVER_S)
+    trial = dataclasses.replace(first.trial, budget=dataclasses.replace(first.trial.budget, total=endless))
+    run = dataclasses.replace(run, records=(dataclasses.replace(first, trial=trial), *rest))
+    limits = [one["limit"] for one in of_run(build(run, run_dir))["trials"]]
+    assert limits[0] is None
+    assert all(limits[1:])
 
 
 def test_names_are_hidden_and_no_script_but_ours_may_run(make_run):
