@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import shutil
+import sys
 from typing import Any
 
 import click
@@ -11,6 +12,9 @@ import click
 from harness import __version__
 from harness.cli.front import ABOUT, COMMANDS, EPILOG, help_text
 from harness.cli.streams import standing
+
+ERROR = "Error: "
+"""What click puts before the message of a command that is wrongly used."""
 
 
 class LazyGroup(click.Group):
@@ -46,14 +50,17 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; whatever ends it becomes a message, the next step, and an exit code that says so."""
-        from harness.cli.failures import short, tell  # before the command: when it fails, no file may be left to open
+        # Before the command: when it fails, no file may be left to open.
+        from harness.cli.failures import short, tell
+        from harness.cli.fitting import fitting
 
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
-            if short(error.message) == error.message:
+            message = fitting(f"{ERROR}{short(error.message)}", to=sys.stderr).removeprefix(ERROR)
+            if message == error.message:
                 raise
-            raise click.UsageError(short(error.message), error.ctx) from error
+            raise click.UsageError(message, error.ctx) from error
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - a mistake of ours must not look like an answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.cli.failures import MOST_LINES
+from harness.cli.fitting import fitting
 from harness.cli.main import main
 from harness.core.errors import HarnessError
 from harness.spec.load import parse
@@ -48,6 +50,13 @@ HOSTILE = {
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+class Terminal(io.StringIO):
+    """A stream that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 def nsa_harness(*argv: str) -> Result:
@@ -119,6 +128,22 @@ def test_a_folder_that_is_gone_is_no_reason_to_fall_over(tmp_path, monkeypatch):
 
     assert done.exit_code == 6, done.output
     assert "the current folder was deleted" in done.stderr
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_what_is_wrongly_used_is_said_in_lines_that_fit_the_terminal(place, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr("harness.cli.fitting.fitting", lambda text, to: fitting(text, to=Terminal()))
+
+    done = nsa_harness("matrix", "run", "nosuch.yaml")
+
+    assert done.exit_code == 2
+    lines = done.stderr.partition("Error: ")[2].splitlines()
+    assert " ".join(line.strip() for line in lines) == (
+        "nosuch.yaml is not there; nsa-harness matrix copy writes examples to ./matrices"
+    )
+    assert all(len(line) <= columns for line in lines)
+    assert len("Error: " + lines[0]) <= columns
 
 
 @pytest.mark.parametrize(
