@@ -17,7 +17,7 @@ from harness.report.clean import clean
 from harness.report.stacks import busy_threads, deciding_sample, place, thread_name, variables
 from harness.report.subject import to_tell_of
 from harness.report.summary import place_in
-from harness.report.text import command, named_path, seconds, size, wrap
+from harness.report.text import command, count, named_path, seconds, size, wrap
 from harness.report.words import watched_without_verdict
 
 if TYPE_CHECKING:
@@ -282,8 +282,9 @@ def _quoted(output: str) -> list[str]:
 def _numbers(record: TrialRecord, evidence: Evidence | None) -> str:
     measurement, parts = record.measurement, list[str]()
     if evidence is not None and (evidence.steps_done or evidence.steps_wanted):
-        total = f" of {evidence.steps_wanted}" if evidence.steps_wanted else ""
-        parts.append(f"{evidence.steps_done}{total} steps seen")
+        wanted = evidence.steps_wanted
+        steps = f"{evidence.steps_done} of {wanted} steps" if wanted else count(evidence.steps_done, "step")
+        parts.append(f"{steps} seen")
     if measurement.step_s:
         parts.append(f"{seconds(median(measurement.step_s))} a step")
     if measurement.startup_s is not None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MARKUP = re.compile(r"[\\`*|]|<(?=[A-Za-z/!?])|\[(?=[^\]]*\][(\[])")
+_BETWEEN_SETTINGS = re.compile(r"([ \t\n]+|(?<=,)(?=[a-z_]))")
 _LIBRARY = re.compile(r"^.*/(?:site-packages|dist-packages|python3\.\d+)/")
 _PACKAGE = re.compile(r"^.*/((?:harness|nsa)/.*)$")
 
@@ -114,10 +115,13 @@ def short_path(path: str) -> str:
 
 
 def wrap(text: str, *, width: int = 80, indent: str = "") -> list[str]:
-    """``text`` in lines of at most ``width`` columns, words whole."""
-    return textwrap.wrap(
-        text, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    """``text`` in lines of at most ``width`` columns, words whole; the name of a cell may part after a comma."""
+    wrapper = textwrap.TextWrapper(
+        width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
+    if any(len(word) > width - len(indent) for word in text.split()):
+        wrapper.wordsep_simple_re = _BETWEEN_SETTINGS
+    return wrapper.wrap(text)
 
 
 def named_path(name: str, path: Path | str, *, width: int = 80) -> list[str]:

@@ -31,7 +31,7 @@ from harness.report.sections.controls import differences
 from harness.report.seen import cleanup, healthy, limits
 from harness.report.stacks import busy_threads
 from harness.report.summary import rank_of
-from harness.report.text import code, command, details, fence, md, ranges, seconds, short_path, table
+from harness.report.text import code, command, details, fence, md, ranges, seconds, short_path, table, wrap
 from harness.report.words import certificate, claim_of, grows, headline
 from harness.report.write import summary_json, summary_text, write
 from harness.store import layout
@@ -142,6 +142,14 @@ def test_the_strip_has_a_bar_only_where_a_threshold_was_found(make_run):
     assert "4 . | 5 X 6 " in strip.text(Findings(run=make_run("threshold")[0]))
     for name in ("no_failure", "all_fail", "no_threshold_slow", "inconclusive", "aborted"):
         assert "|" not in strip.text(Findings(run=make_run(name)[0]))
+
+
+def test_the_name_of_a_cell_parts_after_a_comma_where_it_is_wider_than_the_terminal():
+    name = ",".join(f"flag_{number}=true" for number in range(8))
+    lines = wrap(f"At {name}, trial 2: silent for 7.6 s.", indent="  ")
+    assert max(map(len, lines)) <= 80
+    assert all(line.endswith(",") for line in lines[:-1])
+    assert "".join(line.strip() for line in lines).startswith(f"At {name},")
 
 
 def test_a_long_axis_wraps_within_the_width(make_run, parts):
