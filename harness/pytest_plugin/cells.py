@@ -61,7 +61,7 @@ class CellItem(pytest.Item):
         process = ask("matrix", "run", str(self.path), "--cell", self.name)
         self.add_report_section("call", "nsa-harness", f"{process.stdout}{process.stderr}")
         if process.returncode in (BUDGET, NOTHING, INFRA):
-            pytest.skip(f"not told: {last_line(process.stderr) or last_line(process.stdout)}")
+            pytest.skip(f"inconclusive: {last_line(process.stderr) or last_line(process.stdout)}")
         if process.returncode:
             raise OtherwiseError(process.stdout.strip() or process.stderr.strip())
 

@@ -39,14 +39,14 @@ class Pair:
 
     @property
     def change(self) -> str:
-        """``fixed``, ``broken``, ``the same``, ``other failure``, ``not told``, ``only before`` or ``only after``."""
+        """``fixed``, ``broken``, ``the same``, ``other failure``, ``inconclusive``, ``only before``, ``only after``."""
         if not self.before or not self.after:
             return "only after" if self.after else "only before"
         old, new = _tone(self.before), _tone(self.after)
         if _words(self.before) == _words(self.after) or old == new == "good":
             return "the same"
         if "unsure" in (old, new):
-            return "not told"
+            return "inconclusive"
         if old == new:
             return "other failure"
         return "fixed" if new == "good" else "broken"
@@ -189,7 +189,7 @@ def _steps(moved: list[Pair], after: Run) -> tuple[NextStep, ...]:
 
 
 def _table(cell_pairs: tuple[Pair, ...]) -> str:
-    order = {"broken": 0, "other failure": 1, "fixed": 2, "not told": 3}
+    order = {"broken": 0, "other failure": 1, "fixed": 2, "inconclusive": 3}
     rows = (
         (
             code(pair.name),

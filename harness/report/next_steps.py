@@ -245,7 +245,7 @@ def _unresolved(findings: Findings) -> NextStep | None:
     if group is None:
         return None
     many = len(findings.at_value(group.value))
-    return NextStep(text=f"See why {at(findings, group.value)} could not be told ({many} tried; Evidence).")
+    return NextStep(text=f"See why {at(findings, group.value)} is inconclusive ({many} tried; Evidence).")
 
 
 def _has_failed(findings: Findings) -> bool:
@@ -291,7 +291,10 @@ def _enough_s(findings: Findings) -> int:
 
 def _undecided(findings: Findings) -> NextStep | None:
     cells = [r for r in findings.results if r.met is CellStatus.INCONCLUSIVE]
-    return NextStep(text=f"See why {count(len(cells), 'cell')} could not be told: {cells[0].name}.") if cells else None
+    if not cells:
+        return None
+    others = f", and {count(len(cells) - 1, 'more cell')}" if cells[1:] else ""
+    return NextStep(text=f"See why it is inconclusive: {cells[0].name}{others}.")
 
 
 def _search(findings: Findings) -> NextStep | None:

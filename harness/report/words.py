@@ -81,7 +81,7 @@ def _answer(findings: Findings, boundary: Boundary) -> str:
     match boundary.finding:
         case Finding.THRESHOLD:
             gap = _between(findings, boundary)
-            unsure = f" Between them: {ranges(gap)} not told." if gap else ""
+            unsure = f" Between them: {ranges(gap)} inconclusive." if gap else ""
             return f"{_fails(findings, end=';')} {_passes(findings, boundary.last_good)}{unsure}"
         case Finding.NO_FAILURE:
             first, *_, last = run.axis.values

@@ -128,6 +128,6 @@ def _alt(cells: Mapping[Point, TrialSet], inside: Sequence[Point], *, across: st
     rows: dict[tuple[str, str], list[str]] = {}
     for cell in inside:
         rows.setdefault((word_of(cell.get(down)), tone(cells[cell])), []).append(word_of(cell.get(across)))
-    words = {"good": "passed at", "bad": "failed at", "slow": "ran out of time at", "unsure": "not told at"}
+    words = {"good": "passed at", "bad": "failed at", "slow": "ran out of time at", "unsure": "inconclusive at"}
     text = "; ".join(f"{down}={row} {words[t]} {across} {listed(names, most=24)}" for (row, t), names in rows.items())
     return f"{down} against {across}{', with ' + settings if settings else ''}: {text}."

@@ -20,7 +20,7 @@ OPEN = 40
 """Up to this many cells stand open; of more only those that did not pass as expected, the others folded."""
 
 SIGN = {CellStatus.EXPECTED: "as expected", CellStatus.UNEXPECTED: "**not as expected**", CellStatus.SKIPPED: "skipped",
-        CellStatus.INCONCLUSIVE: "not told", CellStatus.NOT_RUN: "not run"}  # fmt: skip
+        CellStatus.INCONCLUSIVE: "inconclusive", CellStatus.NOT_RUN: "not run"}  # fmt: skip
 
 
 def section(findings: Findings, run_dir: Path) -> Block | None:
@@ -63,7 +63,8 @@ def _folded(rows: tuple[CellResult, ...], *, expects: bool) -> str:
 
 def _counts(rows: Sequence[CellResult]) -> str:
     counts = Counter(row.met for row in rows)
-    return f"{count(len(rows), 'cell')}: {listed(f'{counts[end]} {end.value}' for end in CellStatus if counts[end])}."
+    words = (f"{counts[end]} {SIGN[end].strip('*')}" for end in CellStatus if counts[end])
+    return f"{count(len(rows), 'cell')}: {listed(words)}."
 
 
 def _table(rows: Sequence[CellResult], *, expects: bool) -> str:

@@ -126,7 +126,7 @@ def gaps_of_cells(findings: Findings) -> list[str]:
         gaps.append(f"Asked for and not run: {md(listed(not_run, most=6))}.")
     undecided = {v.axis for t in findings.answer.failures for v in t.axes if v.finding is AxisFinding.UNTESTED}
     if undecided:
-        gaps.append(f"Whether the failure depends on {md(listed(sorted(undecided)))} was not told (Hypotheses).")
+        gaps.append(f"Whether the failure depends on {md(listed(sorted(undecided)))} is not known (Hypotheses).")
     gaps += _single_trials(findings)
     steps = max(map(steps_of, run.records), default=0)
     if steps:

@@ -111,7 +111,7 @@ def of_cells(findings: Findings) -> Block | None:
 def power(fit: ScalingFit) -> str:
     """The best exponent with its interval: ``1.0 (95 %: 0.9 .. 1.1)``."""
     if fit.exponent is None:
-        return "not told"
+        return "not known"
     if fit.exponent_low is None or fit.exponent_high is None:
         return f"{fit.exponent:.1f}"
     return f"{fit.exponent:.1f} (95 %: {fit.exponent_low:.1f} .. {fit.exponent_high:.1f})"
@@ -119,7 +119,7 @@ def power(fit: ScalingFit) -> str:
 
 def _row(findings: Findings, growth: AxisFit) -> tuple[object, ...]:
     fit = growth.fit
-    interval = f"{fit.slope_low:.3g} .. {fit.slope_high:.3g}" if fit.slope_low != fit.slope_high else "not told"
+    interval = f"{fit.slope_low:.3g} .. {fit.slope_high:.3g}" if fit.slope_low != fit.slope_high else "not known"
     return (
         md(growth.axis),
         md(fit.quantity),

@@ -21,7 +21,7 @@ LEGEND = {
     "X": "failed every time",
     "x": "failed in some trials",
     "s": "ran out of time, still making progress",
-    "?": "could not be told",
+    "?": "inconclusive",
     " ": "blank: not tried",
     "|": "the first failing value follows",
 }

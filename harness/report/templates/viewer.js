@@ -429,7 +429,7 @@ function runPage(run) {
 
 function comparePage([before, after]) {
   const holder = el("section", { id: "trial", tabindex: "-1" });
-  const order = ["broken", "other failure", "fixed", "not told", "the same", "only after", "only before"];
+  const order = ["broken", "other failure", "fixed", "inconclusive", "the same", "only after", "only before"];
   const rows = DATA.pairs.map((pair, number) => ({ ...pair, number }));
   const first = [...rows].sort((a, b) => order.indexOf(a.change) - order.indexOf(b.change))[0];
   let current = first ? first.number : null;
