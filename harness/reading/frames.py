@@ -72,6 +72,23 @@ def _is_stdlib_file(file: str) -> bool:
     return bool(_STDLIB.search(file)) or PurePosixPath(file).name in _STDLIB_FILES
 
 
+_SERVICES = ("resource_sharer.py", "resource_tracker.py", "forkserver.py")
+"""Files of multiprocessing that serve other processes descriptors, names to clean up, or forks."""
+
+
+def is_service(thread: ThreadStack) -> bool:
+    """Whether a thread runs one of multiprocessing's own services, which know nothing of the program.
+
+    Not so a process that was forked by one and runs something else on top of it.
+    """
+    for frame in python_frames(thread):
+        if not is_stdlib(frame) or bare(frame) == "_bootstrap":
+            return False
+        if "/multiprocessing/" in frame.file and frame.file.endswith(_SERVICES):
+            return True
+    return False
+
+
 def package(frame: Frame) -> str:
     """The installed package that a Python frame belongs to, ``tqdm``; empty for the program's own and the library's."""
     return "" if frame.native else _package_of(frame.file)

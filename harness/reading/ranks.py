@@ -19,7 +19,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from harness.reading.desync import Divergence, Parting, crossed, partings
-from harness.reading.frames import bare, own_frame, python_frames
+from harness.reading.frames import bare, is_service, own_frame, python_frames
 from harness.reading.gpus import Gpus
 from harness.reading.meeting import MEETINGS, STORE, Meeting
 from harness.reading.standing import Chance, Standing, alive, standings
@@ -321,7 +321,7 @@ class _Relations:
     def _by_the_store(self, one: Standing) -> tuple[Chance, ...]:
         """Who may set a key that ``one`` waits for beside the ranks, and whether it gives up soon."""
         no_rank = frozenset(self._job.stand) - self._launchers - frozenset(self._job.ranks.values())
-        no_rank = frozenset(pid for pid in no_rank if not _is_service(self._job.stand[pid]))
+        no_rank = frozenset(pid for pid in no_rank if not _runs_a_service(self._job.stand[pid]))
         chances: tuple[Chance, ...] = ()
         if no_rank:
             chances += (Chance(how="a process that is no rank may set the key", who=no_rank, any_thread=True),)
@@ -356,13 +356,9 @@ class _Relations:
         return len(here) == self._world and len(self._nodes) < 2 and all(map(_sleeps_alone, here))
 
 
-def _is_service(one: Standing) -> bool:
+def _runs_a_service(one: Standing) -> bool:
     """Whether a process runs nothing but a service of multiprocessing, which knows nothing of the program."""
-    frames = python_frames(one.thread) if one.thread is not None else ()
-    return bool(frames) and frames[0].file.endswith(_SERVICES)
-
-
-_SERVICES = ("/multiprocessing/resource_tracker.py", "/multiprocessing/forkserver.py")
+    return one.thread is not None and is_service(one.thread)
 
 
 def _sleeps_alone(one: Standing) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from harness.reading.frames import is_stdlib, package, python_frames
+from harness.reading.frames import is_service, is_stdlib, package, python_frames
 from harness.reading.waits import waits_for_a_thread
 
 if TYPE_CHECKING:
@@ -73,9 +73,6 @@ program moves (gloo's transport 100 times a second, measured), and carry it on o
 
 OF_A_GPU = ("pt_nccl", "cuda")
 """Beginnings of the names of threads that a process has whose messages a GPU may carry."""
-
-SERVICES = ("/multiprocessing/resource_sharer.py",)
-"""Files of threads that serve something else than the program's progress: descriptors that other processes fetch."""
 
 TICKER_SHARE = 0.05
 """CPU seconds per second that a background thread may use without meaning anything; 0.004 measured when idle."""
@@ -408,7 +405,11 @@ def background(looks: Sequence[ProcessState], samples: Sequence[StackSample]) ->
     for tid, history in states.items():
         own = stacks.get(tid)
         looks_on = tid in onlookers and _idle(history)
-        if _only_polls(history) if own is None else looks_on or _is_service(own) or _housekeeping(own, mains, history):
+        if (
+            _only_polls(history)
+            if own is None
+            else looks_on or all(map(is_service, own)) or _housekeeping(own, mains, history)
+        ):
             tids.add(tid)
     return frozenset(tids)
 
@@ -435,11 +436,6 @@ def _in_all(samples: Sequence[StackSample], looking: Sequence[tuple[int, ...]]) 
 def actors_of(samples: Sequence[StackSample]) -> frozenset[int]:
     """The threads that by any sample may do what another waits for."""
     return frozenset(tid for sample in samples for tid in sample.actors)
-
-
-def _is_service(stacks: Sequence[ThreadStack]) -> bool:
-    """Whether every sample shows a thread in one of Python's own services."""
-    return all(any(frame.file.endswith(SERVICES) for frame in python_frames(stack)) for stack in stacks)
 
 
 def _housekeeping(stacks: Sequence[ThreadStack], mains: set[str], history: Sequence[tuple[float, ThreadState]]) -> bool:
