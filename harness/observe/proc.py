@@ -160,6 +160,10 @@ class Proc:
         stat = self._stat(f"{pid}")
         return None if stat is None else (int(stat[11]) + int(stat[12])) / _TICKS_PER_S
 
+    def main_thread(self, pid: int) -> str:
+        """How long and how often its main thread ran, as the kernel writes it down; empty where it does not."""
+        return self._text(f"{pid}/task/{pid}/schedstat") or ""
+
     def turns(self, pid: int) -> int:
         """How often its threads have given up a CPU so far, of their own accord or not; 0 when it is gone."""
         statuses = (self._fields(f"{pid}/task/{tid}/status") for tid in self._tids(pid))

@@ -33,6 +33,9 @@ AT_ONCE = 8
 HELPERS = 12
 """Processes beside those that train whose stacks are taken; of many workers a few will do."""
 
+REST_S = 5.0
+"""How long those that train must have rested before it is asked who prints, at first."""
+
 ANY_ANSWER_S = 0.5
 """How long one is waited for that most likely cannot answer, because it waits in C; no answer proves nothing."""
 
@@ -84,6 +87,8 @@ class Sampler:
         self._openings: dict[int, str] = {}
         self._before: dict[int, ProcessState] = {}
         self._moved_before = False
+        self._rest: tuple[float, dict[int, str]] = (started_s, {})
+        self._patience_s, self._is_tentative = REST_S, False
 
     def look(self) -> None:
         """Look at every process of the trial in /proc, which does not disturb them."""
@@ -114,11 +119,29 @@ class Sampler:
         """Whether since the last look no thread of the trial ran but those that, by their source, merely look on.
 
         Then what was printed meanwhile is theirs, and says nothing of those that are silent. To be stopped for a dump
-        is not to run, though the kernel counts it as such.
+        is not to run, though the kernel counts it as such. Where no stacks were taken yet, those that train must have
+        rested for a while: then it is looked who prints.
         """
-        if not self.stacks or self._moved_before or self._before.keys() != self._census.members().keys():
+        if not self.stacks:
+            return self._rests_for_long()
+        if self._moved_before or self._before.keys() != self._census.members().keys():
             return False
         return all(self._only_onlookers_ran(look) for look in self._before.values())
+
+    def _rests_for_long(self) -> bool:
+        """Whether no main thread of those that train has run for some seconds, though something was printed.
+
+        Somebody else may be at work for them all the same: each time that this was so, twice as long is waited.
+        """
+        now_s = self._clock.now()
+        since_s, before = self._rest
+        ran = {pid: self._view.main_thread(pid) for pid in self._ranks().values()}
+        if not ran or not all(ran.values()) or ran != before:
+            self._rest = (now_s, ran)
+            return False
+        rests = now_s - since_s >= self._patience_s
+        self._is_tentative = self._is_tentative or rests
+        return rests
 
     def _only_onlookers_ran(self, before: ProcessState) -> bool:
         now = self._look_again(before)
@@ -224,6 +247,8 @@ class Sampler:
             self._rounds.add((self.looks, self.stacks))
         self.looks, self.stacks = [], []
         self._before, self._moved_before = {}, False
+        self._patience_s *= 2.0 if self._is_tentative else 1.0
+        self._is_tentative = False
         self._openings.clear()
 
     def all_looks(self) -> tuple[ProcessState, ...]:

@@ -160,6 +160,10 @@ class ScriptedView:
     argv: str = ""
     looks: list[ProcessState] = field(default_factory=list)
 
+    def main_thread(self, pid: int) -> str:
+        """Unknown: whatever is printed is progress."""
+        return ""
+
     def look(
         self,
         pid: int,

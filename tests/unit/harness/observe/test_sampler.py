@@ -115,6 +115,32 @@ def test_to_be_stopped_for_a_dump_is_not_to_run(main, tmp_path):
     assert sampler.only_onlookers_ran() is not main
 
 
+class Rests(ScriptedView):
+    """Whose main thread ran so often."""
+
+    ran = "1"
+
+    def main_thread(self, pid):
+        return self.ran
+
+
+def test_who_prints_is_asked_once_those_that_train_have_rested_for_long_and_then_less_often(tmp_path):
+    sampler, view = sampler_of(tmp_path=tmp_path), Rests()
+    sampler._view = view
+    clock = sampler._clock
+
+    def idle_after(seconds):
+        clock.sleep(seconds)
+        return sampler.only_onlookers_ran()
+
+    assert [idle_after(3.0) for _ in range(4)] == [False, False, True, True]
+    sampler.progress()
+    view.ran = "2"
+    assert [idle_after(3.0) for _ in range(5)] == [False, False, False, False, True]
+    view.ran = ""  # the kernel counts nothing
+    assert [idle_after(30.0) for _ in range(2)] == [False, False]
+
+
 class Answers(Faulthandler):
     """Answers that its process runs Python, and keeps how long it was waited for."""
 
