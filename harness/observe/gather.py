@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from harness.core.evidence import Evidence, Measurement, RankFacts, SourceFailure
@@ -75,7 +75,7 @@ def gather(
         kernels=answers.kernels,
         config_seen=answers.config_seen,
         config_differences=answers.config_differences,
-        result=_first_result(facts) if several else answers.result,
+        result=_first_result(facts) if several else _alone(answers.result, words),
         gpus=devices.gpus,
         collectives=devices.collectives,
         ras=devices.ras,
@@ -94,6 +94,14 @@ def gather(
         world=world if several else 0,
         main=main,
     )
+
+
+def _alone(result: WorkerResult | None, words: Mapping[int, WorkerResult | None]) -> WorkerResult | None:
+    """What a program of one process has said: what it said before we ended it, where we did."""
+    if not words:
+        return result
+    before = next(iter(words.values()))
+    return None if before is None else replace(before, id="result")
 
 
 def word_of(rank: int, *, trial_dir: Path) -> WorkerResult | None:

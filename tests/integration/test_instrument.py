@@ -223,6 +223,20 @@ def test_what_a_program_puts_into_its_folder_does_not_stop_the_controller(place,
     assert [pid for pid, value in processes_with("NSA_HARNESS_TRIAL_DIR") if str(place) in value] == []
 
 
+def test_what_a_program_raises_because_it_is_ended_is_not_its_crash(place):
+    (place / "stuck.py").write_text(
+        "import signal, threading\n"
+        "def end(*_):\n    raise AssertionError('ended from outside')\n"
+        "signal.signal(signal.SIGTERM, end)\nprint('begins', flush=True)\nthreading.Event().wait()\n"
+    )
+    argv = ["run", "--limit", "20s", "--", sys.executable, "stuck.py"]
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "harness", *argv], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "HANG (deadlock)" in done.stdout, done.stdout + done.stderr
+    assert "AssertionError" not in done.stdout
+
+
 def test_a_trap_is_taken_out_of_the_way_once(tmp_path):
     os.mkfifo(tmp_path / "result_rank0.json")
     with pytest.raises(SpoiledError, match=r"result_rank0\.json in the trial's folder is no file"):
