@@ -15,8 +15,9 @@ from harness.observe.stacks.pyspy import sources
 from harness.reading.frames import deciding_thread
 from harness.reading.loops import endless_by_source, lacks_variables, progress, with_variables
 from harness.reading.meeting import meeting_of
-from harness.reading.onlookers import of_sample
+from harness.reading.onlookers import of_sample, sets_an_alarm
 from harness.reading.stillness import background, motion, onlookers_of
+from harness.reading.waits import ALARM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -86,6 +87,7 @@ class Sampler:
         self._numbers = {"look": 0, "stack": 0}
         self._openings: dict[int, str] = {}
         self._before: dict[int, ProcessState] = {}
+        self._with_alarm: set[int] = set()
         self._moved_before = False
         self._rest: tuple[float, dict[int, str]] = (started_s, {})
         self._patience_s, self._is_tentative = REST_S, False
@@ -110,6 +112,8 @@ class Sampler:
             )
             if state is None:
                 continue
+            if pid in self._with_alarm:
+                state = replace(state, handles=(*state.handles, ALARM))
             self._numbers["look"] = number
             self._openings.setdefault(pid, state.id)
             self.looks.append(state)
@@ -198,6 +202,8 @@ class Sampler:
                 self._failures.setdefault((failure.source, failure.reason), numbered)
             if sample is not None:
                 texts = sources(sample.pid, (frame for thread in sample.threads for frame in thread.frames))
+                if sets_an_alarm(sample, texts):
+                    self._with_alarm.add(sample.pid)
                 sample = of_sample(sample, texts)
                 if sample.native:
                     sample = replace(sample, loops=endless_by_source(sample, texts))

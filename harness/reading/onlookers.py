@@ -21,6 +21,7 @@ import ast
 import sys
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from harness.reading.frames import bare, is_own, is_stdlib, python_frames
@@ -33,6 +34,16 @@ if TYPE_CHECKING:
 
 _STARTS = ("/threading.py", "/multiprocessing/process.py")
 """Files of the standard library that call a thread's or a process's function, and hand its result to nobody."""
+
+
+_WAITS = (
+    "/threading.py", "/queue.py", "/selectors.py", "/socket.py", "/ssl.py", "/subprocess.py", "/signal.py",
+    "/multiprocessing/connection.py", "/multiprocessing/popen_fork.py", "/multiprocessing/popen_spawn_posix.py",
+    "/multiprocessing/popen_forkserver.py", "/multiprocessing/process.py", "/multiprocessing/queues.py",
+    "/multiprocessing/synchronize.py", "/concurrent/futures/_base.py",
+)  # fmt: skip
+"""Files of the standard library that a thread may sleep in and that then call nothing of the program's own: not the
+loop of ``asyncio`` or ``sched``, nor a server."""
 
 
 def _words(*lines: str) -> frozenset[str]:
@@ -128,6 +139,9 @@ def looks_on(thread: ThreadStack, source_of: Mapping[str, str]) -> bool | None:
     places = [_place(frame, source_of) for frame in frames]
     if not places:
         return False if _asks_a_package_and_acts(thread, source_of) else None
+    inner = takewhile(lambda frame: not is_own(frame), python_frames(thread))
+    if not all(frame.file.endswith(_WAITS) for frame in inner):
+        return False
     understood = [place for place in places if place is not None]
     if len(understood) < len(places):
         return False
@@ -181,6 +195,16 @@ def of_sample(sample: StackSample, source_of: Mapping[str, str]) -> StackSample:
         endless_onlookers=tids(lambda thread: _is_endless(thread, source_of)),
         actors=tuple(actors),
     )
+
+
+def sets_an_alarm(sample: StackSample, source_of: Mapping[str, str]) -> bool:
+    """Whether the program's own source sets an alarm, or has it end later: ``dump_traceback_later(25, exit=True)``."""
+    for thread in sample.threads:
+        for frame in filter(is_own, python_frames(thread)):
+            file = _file(source_of.get(frame.file, ""))
+            if file is not None and file.sets_an_alarm:
+                return True
+    return False
 
 
 def _is_plain(onlooker: ThreadStack, source_of: Mapping[str, str]) -> bool:
@@ -363,6 +387,16 @@ class _File:
         """Whether behind a name of a well-known package no other file of the program can put anything."""
         return not any(_brings_more(node) or self._replaces(node) for node in ast.walk(self.tree))
 
+    @cached_property
+    def sets_an_alarm(self) -> bool:
+        """Whether it calls what sets one."""
+        calls = (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
+        return any(self._is_an_alarm(_names(call.func)) or _ends_later(call) for call in calls)
+
+    def _is_an_alarm(self, names: tuple[str, ...]) -> bool:
+        whole = (*self.imported.get(names[0], ()), *names[1:]) if names else ()
+        return whole in (("signal", "alarm"), ("signal", "setitimer"))
+
     def _replaces(self, node: ast.AST) -> bool:
         match node:
             case ast.Assign(targets=[ast.Attribute(value=base)], value=value) if not isinstance(value, ast.Constant):
@@ -380,6 +414,11 @@ class _File:
         )
         if isinstance(value, ast.Call) and _last_name(value.func) in MAKES_FILES:
             self.opened.update(_last_name(target) for target in targets if target is not None)
+
+
+def _ends_later(call: ast.Call) -> bool:
+    exits = any(word.arg == "exit" and getattr(word.value, "value", True) for word in call.keywords)
+    return exits and _last_name(call.func) == "dump_traceback_later"
 
 
 def _brings_more(node: ast.AST) -> bool:

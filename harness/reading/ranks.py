@@ -84,15 +84,18 @@ class Job:
     def may_be_ended(self, stuck: Iterable[int], live: Mapping[int, Chance]) -> bool:
         """Whether a process of the job may yet end those that are ``stuck``, interrupt or continue them.
 
-        One that sleeps until then (``timeout 30 python ...``), that waits for a child of its own which does (``sh -c
-        "sleep 30; kill $PID"``), or that started them and waits for something else. Not a rank, which would not know;
-        nor what looks on by its source, nor ``sleep``; nor what wakes again and again, or only asks whether they are
-        done, and by its source does no more than that.
+        One that sleeps until then (``timeout 30 python ...``), that runs a watchdog, that waits for a child of its own
+        which does (``sh -c "sleep 30; kill $PID"``), or that started them and waits for something else. Not a rank,
+        which would not know; nor what looks on by its source, nor ``sleep``; nor what wakes again and again, or only
+        asks whether they are done, and by its source does no more than that.
         """
+        stuck = frozenset(stuck)
         above = self._above(stuck)
         others = live.keys() - {*self.leaders, *stuck}
         if any(self.stand[pid].has_a_timer_thread for pid in above):
             return True  # ``Timer(30, child.kill)``
+        if any(self.stand[pid].has_a_watchdog for pid in above | stuck):
+            return True
         return any(_may_act(self.stand[pid], live[pid], started_them=pid in above) for pid in others)
 
     def _above(self, pids: Iterable[int]) -> set[int]:

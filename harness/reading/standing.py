@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from harness.core.node import PIDS
-from harness.reading.frames import best_thread, is_own, native_samples, python_frames, same_stacks
+from harness.reading.frames import bare, best_thread, is_own, native_samples, package, python_frames, same_stacks
 from harness.reading.meeting import Meeting, agreed_meeting, meeting_of
 from harness.reading.stillness import (
     ASLEEP,
@@ -34,6 +34,7 @@ from harness.reading.stillness import (
     stopped_s,
 )
 from harness.reading.waits import (
+    ALARM,
     CPU_LIMIT,
     TIMER,
     Ender,
@@ -54,8 +55,14 @@ if TYPE_CHECKING:
 
     from harness.core.evidence import Evidence, ProcessState, StackSample, ThreadStack, ThreadState
 
-ALARMS = frozenset({"SIGALRM", "SIGVTALRM", "SIGPROF", TIMER, CPU_LIMIT})
-"""Signals that a timer of the process's own sends: a program that handles one may be woken by it from any wait."""
+ALARMS = frozenset({"SIGALRM", "SIGVTALRM", "SIGPROF", TIMER, CPU_LIMIT, ALARM})
+"""Signals that a timer of the process's own sends: a program that handles one may be woken by it from any wait, and one
+that does not is ended."""
+
+QUIET_PACKAGES = frozenset(
+    {"tqdm", "tensorboard", "tensorboardX", "wandb", "torch", "mlflow", "comet_ml", "sentry_sdk"}
+)
+"""Packages whose threads call nothing of the program's."""
 
 COUNT_CPU = frozenset({"SIGVTALRM", "SIGPROF", CPU_LIMIT})
 """Those that come after so much CPU time: never while all threads sleep."""
@@ -203,6 +210,27 @@ class Standing:
         python = {t.tid for sample in self.samples for t in sample.threads if python_frames(t)}
         behind = self.motion.background if self.motion is not None else frozenset[int]()
         return bool(self.unwoken & python - {decides, *behind, *_sleep_for_nobody(self.samples)})
+
+    @property
+    def callers(self) -> frozenset[int]:
+        """Its threads of a package that wake and may call what they were given: ``rich`` asks what to draw."""
+        calling: set[int] = set()
+        for sample in self.samples:
+            for thread in sample.threads:
+                packages = set(map(package, python_frames(thread))) - {""}
+                if packages - QUIET_PACKAGES and not any(map(is_own, python_frames(thread))):
+                    calling.add(thread.tid)
+        behind = self.motion.background if self.motion is not None else frozenset[int]()
+        return self.wakers & behind & calling
+
+    @property
+    def has_a_watchdog(self) -> bool:
+        """Whether a thread of it runs a function that by its name is a watchdog, a package's, say."""
+        for sample in self.samples:
+            for thread in sample.threads:
+                if any("watchdog" in bare(frame) for frame in python_frames(thread)):
+                    return True
+        return False
 
     @property
     def ids(self) -> tuple[str, ...]:

@@ -101,11 +101,11 @@ def stalled(case: Case) -> Verdict | None:
 
 
 def _patience_beside(job: Job) -> float:
-    """How long threads of the program's own that by their source look on are waited for, seconds; 0 without any."""
+    """How long those are waited for that by their source look on, or that a package wakes, seconds; 0 without any."""
     trains = {one.thread.tid for pid in job.leaders if (one := job.stand[pid]).thread is not None}
     onlookers = plain = frozenset[int]()
     for one in job.stand.values():
-        onlookers |= (onlookers_of(one.samples) & one.wakers) - trains
+        onlookers |= ((onlookers_of(one.samples) & one.wakers) | one.callers) - trains
         plain |= plain_onlookers_of(one.samples)
     if not onlookers:
         return 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.core.evidence import Frame, StackSample, ThreadStack
-from harness.reading.onlookers import looks_on, of_sample
+from harness.reading.onlookers import looks_on, of_sample, sets_an_alarm
 from harness.reading.stillness import actors_of, onlookers_of, plain_onlookers_of
 
 LIB = "/usr/lib/python3.11/"
@@ -339,4 +339,33 @@ def test_a_package_that_is_asked_in_a_loop_may_be_given_up(loop, body, behind, e
     by = (Frame(function="join", file="/venv/lib/python3.11/site-packages/torch/multiprocessing/spawn.py", line=9),)
     (thread, source_of) = threads(SPAWNS.format(loop=loop, body=body, behind=behind), at=".join(", by=())
     thread = ThreadStack(tid=7, name="", frames=(*by, *thread.frames))
+    assert looks_on(thread, source_of) is expected
+
+
+@pytest.mark.parametrize(
+    ("line", "sets"),
+    [
+        ("signal.alarm(25)", True),
+        ("signal.setitimer(signal.ITIMER_REAL, 25)", True),
+        ("from signal import alarm as later; later(25)", True),
+        ("faulthandler.dump_traceback_later(25, exit=True)", True),
+        ("faulthandler.dump_traceback_later(25)", False),
+        ("faulthandler.dump_traceback_later(25, exit=False)", False),
+        ("pager.alarm('loss is nan')", False),
+    ],
+)
+def test_an_alarm_that_the_kernel_does_not_show_stands_in_the_source(line, sets):
+    thread, source_of = threads(f"{line}\n{ALIVE}")
+    taken = StackSample(id="s", source="py-spy", native=False, t_s=1.0, rank=0, pid=1, threads=(thread,))
+    assert sets_an_alarm(taken, source_of) is sets
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [("threading.py", True), ("sched.py", False), ("asyncio/base_events.py", False), ("socketserver.py", False)],
+)
+def test_what_sleeps_in_a_loop_of_the_library_that_calls_back_acts(file, expected):
+    thread, source_of = threads("def beside():\n    scheduler.run()\n", at="scheduler.run", by=())
+    inner = Frame(function="run", file=f"{LIB}{file}", line=9)
+    thread = ThreadStack(tid=7, name="", frames=(inner, *thread.frames, *STARTED))
     assert looks_on(thread, source_of) is expected

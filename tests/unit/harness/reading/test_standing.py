@@ -170,3 +170,36 @@ def test_who_merely_looks_on_gives_no_lock_back_that_processes_share_but_may_wri
     sample = replace(sample, onlookers=(CHILD,) if looking else (), actors=() if looking else (CHILD,))
     evidence = Evidence(processes=(*waiting, *looks(CHILD, NAP, parent=PARENT)), stacks=(sample,), steps_wanted=0)
     assert (PARENT in alive(standings(evidence, since_s=0.0))) is goes_on
+
+
+def beside(file, function):
+    """A process whose main thread waits for a lock, with a thread that ticks in ``file``."""
+    rows = looks(PARENT, LOCK, NAP)
+    ticking = [replace(row, threads=(row.threads[0], woke(row.threads[1], n))) for n, row in enumerate(rows)]
+    main = ThreadStack(tid=PARENT, name="", frames=(Frame(function="wait", file="/src/train.py", line=2),))
+    thread = ThreadStack(tid=PARENT + 1, name="", frames=(Frame(function=function, file=file, line=9),))
+    samples = [
+        StackSample(id="s", source="py-spy", native=False, t_s=1.5 + n, rank=0, pid=PARENT, threads=(main, thread))
+        for n in range(2)
+    ]
+    return standing(ticking, samples, job_pids=frozenset({PARENT}), children=frozenset())
+
+
+def woke(thread, turns):
+    return replace(thread, voluntary_switches=9 + turns)
+
+
+SITE = "/venv/lib/python3.11/site-packages"
+
+
+@pytest.mark.parametrize(
+    ("file", "calls"),
+    [(f"{SITE}/rich/live.py", True), (f"{SITE}/tqdm/_monitor.py", False), ("/src/train.py", False)],
+)
+def test_a_thread_of_a_package_that_wakes_may_call_what_it_was_given(file, calls):
+    assert beside(file, "run").callers == ({PARENT + 1} if calls else frozenset())
+
+
+@pytest.mark.parametrize(("function", "has"), [("LocalTimerServer._watchdog_loop", True), ("run", False)])
+def test_a_function_that_is_called_watchdog_is_one(function, has):
+    assert beside(f"{SITE}/torch/distributed/elastic/timer/api.py", function).has_a_watchdog is has
