@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from enum import Enum, auto
@@ -210,6 +211,8 @@ class Sampler:
                 self.stacks.append(self._with_names(sample))
         with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
             list(pool.map(self._ask_inside, self._ranks().values(), self._ranks().keys()))
+        if not self.stacks:
+            self._patience_s = math.inf  # nobody can be asked who prints
         before, self._before = self._before, {}
         for pid, look in before.items():
             if (again := self._look_again(look)) is not None:

@@ -141,6 +141,16 @@ def test_who_prints_is_asked_once_those_that_train_have_rested_for_long_and_then
     assert [idle_after(30.0) for _ in range(2)] == [False, False]
 
 
+def test_where_nobody_can_be_asked_who_prints_it_is_progress(tmp_path):
+    sampler, view = sampler_of(ScriptedSource(fail="no Python"), tmp_path=tmp_path), Rests()
+    sampler._view = view
+    assert [sampler._clock.sleep(3.0) or sampler.only_onlookers_ran() for _ in range(3)] == [False, False, True]
+    sampler.look()
+    sampler.dump(Native.ALL)
+    sampler._clock.sleep(60.0)
+    assert not sampler.only_onlookers_ran()
+
+
 class Answers(Faulthandler):
     """Answers that its process runs Python, and keeps how long it was waited for."""
 
