@@ -59,6 +59,9 @@ ALARMS = frozenset({"SIGALRM", "SIGVTALRM", "SIGPROF", TIMER, CPU_LIMIT, ALARM})
 """Signals that a timer of the process's own sends: a program that handles one may be woken by it from any wait, and one
 that does not is ended."""
 
+LOADER_WORKER = "pt_data_worker"
+"""What the command of a DataLoader's worker begins with; torch handles SIGTERM in each, to end it."""
+
 QUIET_PACKAGES = frozenset(
     {"tqdm", "tensorboard", "tensorboardX", "wandb", "torch", "mlflow", "comet_ml", "sentry_sdk"}
 )
@@ -443,7 +446,8 @@ def _by_signals(last: ProcessState, thread: ThreadStack | None, children: frozen
     """By whose signal a process may go on: its handler may set what the main thread waits for."""
     innermost = next(iter(python_frames(thread)), None) if thread is not None else None
     awaited = MESSAGES
-    if innermost is not None and innermost.file.endswith("/selectors.py"):
+    in_a_loop = innermost is not None and innermost.file.endswith("/selectors.py")
+    if in_a_loop and not last.command.startswith(LOADER_WORKER):
         awaited = MESSAGES | {ENDS}
     for name in sorted(awaited.intersection(last.handles)):
         yield Chance(how=f"it handles {name}, which another program may send", ender=Ender.PROGRAM)

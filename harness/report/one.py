@@ -12,6 +12,7 @@ from harness.core.rates import SURE, interval, passes_that_show
 from harness.core.verdict import FAILURES, Confidence, Kind
 from harness.reading.frames import deciding_thread, is_noise, telling_frame
 from harness.reading.places import RankSeen, group_ranks, sentence
+from harness.reading.standing import LOADER_WORKER
 from harness.report import seen
 from harness.report.clean import clean
 from harness.report.stacks import busy_threads, deciding_sample, place, thread_name, variables
@@ -219,7 +220,7 @@ def _stack(record: TrialRecord, evidence: Evidence) -> list[str]:
     name = f"rank {sample.rank}, " if evidence.ranks else ""
     if sample.pid not in {rank.pid for rank in ranks_of(evidence)}:
         commands = [look.command for look in evidence.processes if look.pid == sample.pid]
-        kind = "DataLoader worker" if commands and commands[-1].startswith("pt_data_worker") else "process"
+        kind = "DataLoader worker" if commands and commands[-1].startswith(LOADER_WORKER) else "process"
         name = f"{kind} {in_words(sample.pid)} of {name or 'it, '}"
     out = ["", f"  {name}{thread_name(thread, sample.pid)}, innermost frame first, by {sample.source}:"]
     for frame in frames[:FRAMES]:

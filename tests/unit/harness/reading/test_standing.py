@@ -109,6 +109,20 @@ def test_the_handler_of_a_signal_that_somebody_may_send_lets_a_main_thread_go_on
     assert (live(looks(PARENT, LOCK, handles=(handles,))) == {PARENT}) is goes_on
 
 
+@pytest.mark.parametrize(("command", "goes_on"), [("python", True), ("pt_data_worker", False)])
+def test_sigterm_ends_the_wait_of_an_event_loop_but_torch_alone_handles_it_in_a_loaders_worker(command, goes_on):
+    waits = {"wchan": "do_epoll_wait", "call": "epoll_wait", "timed": False, "outside": False}
+    rows = [replace(row, command=command) for row in looks(PARENT, waits, handles=("SIGTERM",))]
+    frame = Frame(function="select", file="/usr/lib/python3.11/selectors.py", line=468)
+    thread = ThreadStack(tid=PARENT, name="", frames=(frame,))
+    stacks = [
+        StackSample(id="s", source="py-spy", native=False, t_s=1.5 + n, rank=0, pid=PARENT, threads=(thread,))
+        for n in range(2)
+    ]
+    one = standing(rows, stacks, job_pids=frozenset({PARENT}))
+    assert (set(alive({PARENT: one})) == {PARENT}) is goes_on
+
+
 @pytest.mark.parametrize(("child", "goes_on"), [(NAP, {PARENT, CHILD}), (LOCK, set())])
 def test_the_end_of_a_child_lets_whoever_handles_its_signal_go_on(child, goes_on):
     assert live(looks(PARENT, LOCK, handles=("SIGCHLD",)), looks(CHILD, child, parent=PARENT)) == goes_on
