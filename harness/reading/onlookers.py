@@ -99,7 +99,7 @@ _PACKAGES = sys.stdlib_module_names | _words(
 
 _EVALUATES = frozenset({"exec", "eval", "setattr", "__import__", "globals", "vars"})
 _REPLACES = _words(
-    "__dict__ import_module settrace setprofile addaudithook displayhook addFilter setLoggerClass",
+    "__dict__ import_module settrace setprofile addaudithook displayhook addFilter setLoggerClass register_error",
 )
 """Functions, and attributes, by which a file may put code in the place of what other code calls."""
 
