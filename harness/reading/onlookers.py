@@ -216,7 +216,7 @@ def _is_plain(onlooker: ThreadStack, source_of: Mapping[str, str]) -> bool:
 def _is_endless(onlooker: ThreadStack, source_of: Mapping[str, str]) -> bool:
     """Whether it is in a loop that does not end by itself."""
     places = (_place(frame, source_of) for frame in _own_frames(onlooker)[0])
-    return any(place is not None and place.loop is not None and _only_others_end(place.loop) for place in places)
+    return any(place is not None and place.loop is not None and _is_endless_loop(place.loop) for place in places)
 
 
 def _place(frame: Frame, source_of: Mapping[str, str]) -> _Place | None:
@@ -281,6 +281,24 @@ def _only_others_end(loop: ast.While | ast.For) -> bool:
     """Whether a loop has no way out but an answer of another thread or process, or none at all."""
     asks = isinstance(loop, ast.While) and _is_question(loop.test)
     return asks and not any(isinstance(node, _LEAVES) for node in ast.walk(loop))
+
+
+def _is_endless_loop(loop: ast.While | ast.For) -> bool:
+    """Whether it has no way out, not even by what a missing item, a division or an assertion raises."""
+    return _only_others_end(loop) and not any(map(_may_raise, ast.walk(loop)))
+
+
+def _may_raise(node: ast.AST) -> bool:
+    match node:
+        case ast.Subscript(ctx=ast.Load(), slice=key):
+            return not (isinstance(key, ast.Constant) and isinstance(key.value, str))
+        case ast.Assert():
+            return True
+        case ast.BinOp(op=ast.Div() | ast.FloorDiv() | ast.Mod(), left=left, right=right):
+            fills_a_text = isinstance(left, ast.Constant) and isinstance(left.value, str)
+            return not fills_a_text and not isinstance(right, ast.Constant)
+        case _:
+            return False
 
 
 def _is_question(test: ast.expr) -> bool:

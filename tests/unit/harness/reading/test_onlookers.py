@@ -302,16 +302,21 @@ def test_an_onlooker_is_not_plain_where_others_may_stand_behind_a_known_name(way
 
 
 @pytest.mark.parametrize(
-    ("loop", "endless"),
+    ("loop", "says", "endless"),
     [
-        ("while True:", True),
-        ("while not stop.wait(5):", True),
-        ("for _ in range(9):", False),
-        ("while time.time() < end:", False),
+        ("while True:", "'alive'", True),
+        ("while True:", "stats['loss']", True),
+        ("while True:", "100 * n / 8", True),
+        ("while not stop.wait(5):", "'alive'", True),
+        ("for _ in range(9):", "'alive'", False),
+        ("while time.time() < end:", "'alive'", False),
+        ("while True:", "names[n]", False),
+        ("while True:", "'%d' % n", True),
+        ("while True:", "n / left", False),
     ],
 )
-def test_an_onlooker_is_endless_in_a_loop_that_does_not_end_by_itself(loop, endless):
-    thread, source_of = threads(f"def beside():\n    {loop}\n        time.sleep(1)\n        log.info('alive')\n")
+def test_an_onlooker_is_endless_in_a_loop_that_does_not_end_by_itself(loop, says, endless):
+    thread, source_of = threads(f"def beside():\n    {loop}\n        time.sleep(1)\n        log.info({says})\n")
     taken = StackSample(id="s", source="py-spy", native=False, t_s=1.0, rank=0, pid=1, threads=(thread,))
     sample = of_sample(taken, source_of)
     assert (sample.onlookers, sample.endless_onlookers) == ((7,), (7,) if endless else ())
