@@ -88,18 +88,19 @@ _METHODS = _words(
 )
 """Methods by which nothing changes but what people read, whatever they are called on."""
 
-_PACKAGES = sys.stdlib_module_names | _words(
+_PACKAGES = sys.stdlib_module_names - {"codecs"} | _words(
     "accelerate aim apex comet_ml datasets deepspeed einops evaluate flash_attn gym gymnasium h5py huggingface_hub",
     "jax joblib lightning lightning_fabric matplotlib mlflow neptune numpy pandas peft PIL prometheus_client psutil",
     "pyarrow pynvml pytorch_lightning ray rich safetensors scipy seaborn sentencepiece sklearn tensorboard",
     "tensorboardX tiktoken timm tokenizers torch torchaudio torchdata torchmetrics torchvision tqdm transformers",
     "triton trl wandb xformers yaml",
 )
-"""Of a file that imports nothing else, nothing that it uses is the program's own and defined elsewhere."""
+"""Of a file that imports nothing else, nothing that it uses is the program's own and defined elsewhere; who registers
+codecs has each text that is printed pass by."""
 
 _EVALUATES = frozenset({"exec", "eval", "setattr", "__import__", "globals", "vars"})
 _REPLACES = _words(
-    "__dict__ import_module settrace setprofile addaudithook displayhook addFilter setLoggerClass register_error",
+    "__dict__ import_module settrace setprofile addaudithook displayhook addFilter setLoggerClass",
 )
 """Functions, and attributes, by which a file may put code in the place of what other code calls."""
 

@@ -289,7 +289,7 @@ WAYS = {
     "a function in the place of a known one": "print = make_printer()\n",
     "a stream of its own": "sys.stdout = make_stream()\n",
     "a filter": "log.addFilter(lets_on)\n",
-    "a codec": "codecs.register_error('translit', lets_on)\n",
+    "a codec": "import codecs\ncodecs.register(lets_on)\n",
     "a profiler": "threading.setprofile(lets_on)\n",
     "a text that is run": "exec(text)\n",
     "what is set by name": "setattr(log, 'info', lets_on)\n",
