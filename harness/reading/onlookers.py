@@ -52,7 +52,7 @@ def _words(*lines: str) -> frozenset[str]:
 
 _MODULES = _words(
     "collections csv datetime functools gc itertools json logging math numpy operator pathlib platform pprint psutil",
-    "pynvml random re resource select selectors shutil statistics string textwrap time traceback tracemalloc",
+    "pynvml random re resource select selectors shutil statistics string textwrap time tqdm traceback tracemalloc",
 )
 """Modules whose functions do nothing that another thread or process can wait for."""
 
@@ -119,6 +119,8 @@ _STREAMS = frozenset({"stdout", "stderr"})
 
 _ASKED = frozenset({"wait", "join", "is_set", "is_alive", "poll"})
 """Methods whose answer only another thread or process can change."""
+
+_BASES = frozenset({"Thread", "Process", "ABC", "object"})
 
 _HOLDS_NOTHING = frozenset({"open", "suppress", "nullcontext", "no_grad"})
 
@@ -360,7 +362,7 @@ _BEHIND = _words(
     "emit filter handle default rotator doRollover print write flush",
     "__format__ __str__ __repr__ __getattr__ __getattribute__ __missing__ __bool__ __del__ __next__",
     "__len__ __hash__ __int__ __float__ __index__ __contains__",
-    "__eq__ __lt__ __gt__ __le__ __ge__ __iadd__ __isub__ __ior__ __iand__ __imul__",
+    "__eq__ __lt__ __gt__ __le__ __ge__ __iadd__ __isub__ __ior__ __iand__ __imul__ __set__ __setattr__",
 )
 """Functions that run without a call that names them: for whoever writes a record or a text, compares or counts."""
 
@@ -405,6 +407,30 @@ class _File:
     def is_plain(self) -> bool:
         """Whether behind a name of a well-known package no other file of the program can put anything."""
         return not any(_brings_more(node) or self._replaces(node) for node in ast.walk(self.tree))
+
+    def readers(self, attribute: str) -> set[ast.AST]:
+        """The functions, classes and the module itself that read an attribute of this name; a class, that define it."""
+        return self._readers.get(attribute, set())
+
+    @cached_property
+    def _readers(self) -> dict[str, set[ast.AST]]:
+        readers: dict[str, set[ast.AST]] = {}
+        for scope in ast.walk(self.tree):
+            if not isinstance(scope, (ast.Module, ast.ClassDef, *_FUNCTION)):
+                continue
+            for node in _within(scope):
+                if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Store):
+                    readers.setdefault(node.attr, set[ast.AST]()).add(scope)
+                elif isinstance(scope, ast.ClassDef) and isinstance(node, ast.Name):
+                    readers.setdefault(node.id, set()).add(scope)  # what stands there may be called when it is set
+        return readers
+
+    def is_a_plain_method(self, function: ast.AST) -> bool:
+        """Whether it is one of a class of the file's own that at most is a thread or a process."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.ClassDef) and function in node.body:
+                return all(_last_name(base) in _BASES for base in node.bases)
+        return False
 
     @cached_property
     def sets_an_alarm(self) -> bool:
@@ -490,6 +516,8 @@ class _Scope:
         match node:
             case ast.Call(lineno=first, end_lineno=last):
                 return first <= but <= (last or 0) or (self._is_known(node) and self._hands_over_no_act(node))
+            case ast.Attribute(ctx=ast.Store(), value=ast.Name(id="self"), attr=name) if self._alone_reads(name):
+                return True
             case ast.Attribute(ctx=ast.Store(), value=base) | ast.Subscript(ctx=ast.Store(), value=base):
                 return self._is_made_here(_names(base))
             case ast.Name(ctx=ast.Store(), id=name):
@@ -498,6 +526,11 @@ class _Scope:
                 return self.follows(self.file.functions[name])
             case _:
                 return not isinstance(node, _WAITS_FOR_OTHERS)
+
+    def _alone_reads(self, attribute: str) -> bool:
+        """Whether an attribute of ``self`` is read in this function and nowhere else, and so is as good as a local."""
+        is_of_its_own = self.file.is_plain and self.file.is_a_plain_method(self.function)
+        return is_of_its_own and self.file.readers(attribute) <= {self.function}
 
     def _is_made_here(self, names: tuple[str, ...]) -> bool:
         return bool(names) and names[0] in self._made_here

@@ -375,3 +375,42 @@ def test_what_sleeps_in_a_loop_of_the_library_that_calls_back_acts(file, expecte
     inner = Frame(function="run", file=f"{LIB}{file}", line=9)
     thread = ThreadStack(tid=7, name="", frames=(inner, *thread.frames, *STARTED))
     assert looks_on(thread, source_of) is expected
+
+
+COUNTS = """
+class Meter(Thread):
+    def __init__(self):
+        self.rows = self.peak = 0
+    def beside(self):
+        while True:
+            time.sleep(2)
+            self.rows += 1
+            self.peak = max(self.peak, self.rows)
+            print(f"{self.rows} {self.peak}", flush=True)
+"""
+
+
+def test_an_attribute_that_only_its_own_function_reads_is_as_good_as_a_local():
+    assert looks_on(*threads(COUNTS)) is True
+
+
+READ = {
+    "by the main thread": "while meter.rows < 13: time.sleep(1)\n",
+    "by another method": "    def is_over(self):\n        return self.rows > 12\n",
+    "by what the class defines for it": "    rows = Watched()\n",
+    "by what any attribute is set by": "    def __setattr__(self, name, value):\n        done.set()\n",
+    "by another file": "from mylib import meters\n",
+}
+
+
+@pytest.mark.parametrize("by", READ.values(), ids=READ)
+def test_an_attribute_that_another_may_read_is_seen(by):
+    assert looks_on(*threads(COUNTS + by)) is False
+
+
+def test_an_attribute_of_what_is_more_than_a_thread_is_seen():
+    assert looks_on(*threads(COUNTS.replace("Meter(Thread)", "Meter(HasTraits)"))) is False
+
+
+def test_what_a_progress_bar_writes_is_for_people():
+    assert looks_on(*threads("from tqdm import tqdm\n" + ALIVE.replace("log.info(", "tqdm.write("))) is True
