@@ -93,8 +93,9 @@ class ModuleBackward:
                 module.register_forward_hook(partial(self._ran, name))
 
     def _ran(self, name: str, _module: nn.Module, _inputs: object, output: object) -> None:
-        if isinstance(output, torch.Tensor) and output.requires_grad:
-            output.register_hook(partial(self._begins, name))
+        result = output[-1] if isinstance(output, tuple) else output  # a norm of a sum gives that sum, too
+        if isinstance(result, torch.Tensor) and result.requires_grad:
+            result.register_hook(partial(self._begins, name))
 
     def _begins(self, name: str, _grad: Tensor) -> None:
         self.announcer.progress(f"backward of {name}")

@@ -138,7 +138,19 @@ def test_an_endless_loop_is_ended_before_its_limit_and_its_cpu_time_seen(run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("child", ["[sys.executable, '-c', 'while True: pass']", "['/bin/sleep', '1000']"])
+@pytest.mark.usefixtures("dumper")
+def test_a_wait_for_a_child_in_a_loop_that_never_ends_is_certain(run):
+    outcome, evidence = run("subprocess.run([sys.executable, '-c', 'while True: pass'])", stall_s=60.0)
+    assert outcome.stopped_by is StopReason.CERTAIN
+    assert "never ends" in outcome.why
+    assert evidence.silence_s < 20.0
+
+
+WORKS = "[sys.executable, '-c', 'print(sum(n * n for n in range(10 ** 12)))']"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("child", [WORKS, "['/bin/sleep', '1000']"])
 def test_a_wait_for_a_child_that_works_or_sleeps_is_no_hang(run, child):
     outcome, evidence = run(f"subprocess.run({child})")
     assert outcome.stopped_by is StopReason.STALL
