@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from harness.core.evidence import Evidence, RankFacts
     from harness.core.record import TrialRecord
-    from harness.core.verdict import Alternative
+    from harness.core.verdict import Alternative, Verdict
 
 WIDTH = 80
 FRAMES = 8
@@ -44,14 +44,19 @@ MOST_PASSES = 10_000
 
 
 def ranks_of(evidence: Evidence) -> tuple[RankSeen, ...]:
-    """Every rank with its stacks and looks of the last silence; of a single process, that one without a rank."""
+    """Every rank with its stacks and looks of the last silence."""
+    return tuple(_rank(evidence, facts) for facts in evidence.ranks)
+
+
+def _who_tells(evidence: Evidence, verdict: Verdict) -> tuple[RankSeen, ...]:
+    """The same; of a program without ranks the process whose stack decides."""
     if evidence.ranks:
-        return tuple(_rank(evidence, facts) for facts in evidence.ranks)
-    last = (*evidence.stacks[-1:], *evidence.processes[-1:])
-    if not last:
+        return ranks_of(evidence)
+    sample = deciding_sample(evidence, verdict)
+    if sample is None:
         return ()
     since_s = evidence.last.t_s if evidence.last else -1.0
-    return (_latest(evidence, rank=None, pid=last[0].pid, since_s=since_s, missing=""),)
+    return (_latest(evidence, rank=None, pid=sample.pid, since_s=since_s, missing=""),)
 
 
 def _rank(evidence: Evidence, facts: RankFacts) -> RankSeen:
@@ -70,9 +75,9 @@ def _latest(evidence: Evidence, *, rank: int | None, pid: int | None, since_s: f
     return RankSeen(rank=rank, pid=pid, stacks=stacks, looks=looks, missing=reason)
 
 
-def places(evidence: Evidence) -> list[str]:
+def places(evidence: Evidence, verdict: Verdict) -> list[str]:
     """Where the ranks are, a sentence for each group, the odd one out first; empty when nothing was seen."""
-    ranks = ranks_of(evidence)
+    ranks = _who_tells(evidence, verdict)
     if not any(rank.stacks for rank in ranks):
         return []
     return [sentence(group, total=len(ranks)) for group in group_ranks(ranks)]
@@ -194,7 +199,7 @@ def _evidence_lines(record: TrialRecord, evidence: Evidence) -> list[str]:
 
 def _places(record: TrialRecord, evidence: Evidence) -> list[str]:
     """Where each rank is or was, with the stack that decides."""
-    sentences = places(evidence)
+    sentences = places(evidence, record.verdict)
     if not sentences:
         return []
     out = ["", "where it is:" if record.outcome.ending is Ending.STILL_RUNNING else "where it was:"]
@@ -218,7 +223,7 @@ def _stack(record: TrialRecord, evidence: Evidence) -> list[str]:
     telling = telling_frame(thread)
     frames = [frame for frame in thread.frames if not is_noise(frame) and not frame.native]
     name = f"rank {sample.rank}, " if evidence.ranks else ""
-    if sample.pid not in {rank.pid for rank in ranks_of(evidence)}:
+    if sample.pid not in ({facts.pid for facts in evidence.ranks} or {evidence.main or sample.pid}):
         commands = [look.command for look in evidence.processes if look.pid == sample.pid]
         kind = "DataLoader worker" if commands and commands[-1].startswith(LOADER_WORKER) else "process"
         name = f"{kind} {in_words(sample.pid)} of {name or 'it, '}"

@@ -72,6 +72,18 @@ def test_the_line_and_the_last_word_are_those_of_the_rank_that_the_verdict_names
     assert place_in(everybody, both).brief == "wait (wait.py:40)"
 
 
+def test_of_a_program_without_ranks_the_process_is_placed_whose_stack_decides_and_no_bystander(parts):
+    record, evidence = parts["hung"](5)
+    main = evidence.stacks[-1]
+    frame = Frame(function="ticker", file="/x/train.py", line=7)
+    beside = dataclasses.replace(main.threads[0], tid=9, frames=(frame,))
+    looking_on = dataclasses.replace(main, id="stack-9", pid=9, threads=(beside,))
+    evidence = dataclasses.replace(evidence, stacks=(*evidence.stacks, looking_on))
+    shown = one.text([record], {record.trial.key: evidence}, where=Path("runs"), argv=("nsa-harness", "run"))
+    assert f"process {main.pid} " in shown
+    assert "ticker" not in shown
+
+
 def test_a_single_process_has_no_table_of_ranks(parts):
     assert ranks(parts["hung"](5)[1]) == ""
     assert devices(parts["hung"](5)[1]) == ""
