@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 _STARTS = ("/threading.py", "/multiprocessing/process.py")
 """Files of the standard library that call a thread's or a process's function, and hand its result to nobody."""
 
-
 _WAITS = (
     "/threading.py", "/queue.py", "/selectors.py", "/socket.py", "/ssl.py", "/subprocess.py", "/signal.py",
     "/multiprocessing/connection.py", "/multiprocessing/popen_fork.py", "/multiprocessing/popen_spawn_posix.py",
@@ -43,7 +42,6 @@ _WAITS = (
 )  # fmt: skip
 """Files of the standard library that a thread may sleep in and that then call nothing of the program's own: not the
 loop of ``asyncio`` or ``sched``, nor a server."""
-
 
 _ASKED = frozenset({"wait", "join", "is_set", "is_alive", "poll"})
 """Methods whose answer only another thread or process can change."""

@@ -404,12 +404,12 @@ def background(looks: Sequence[ProcessState], samples: Sequence[StackSample]) ->
     mains = {package(frame) for stack in stacks.get(pid, ()) for frame in python_frames(stack)}
     for tid, history in states.items():
         own = stacks.get(tid)
-        looks_on = tid in onlookers and _idle(history)
-        if (
-            _only_polls(history)
-            if own is None
-            else looks_on or all(map(is_service, own)) or _housekeeping(own, mains, history)
-        ):
+        if own is None:
+            is_behind = _only_polls(history)
+        else:
+            looks_on = tid in onlookers and _idle(history)
+            is_behind = looks_on or all(map(is_service, own)) or _housekeeping(own, mains, history)
+        if is_behind:
             tids.add(tid)
     return frozenset(tids)
 

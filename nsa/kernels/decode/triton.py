@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 from nsa.attention.compress import MeanPhi, MlpPhi
 from nsa.blocks import N_INITIAL, N_LOCAL
 from nsa.kernels.decode.triton_kernels import step_kernel
+from nsa.kernels.devices import processors
 from nsa.kernels.sizes import cdiv, pow2
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def decode(
     G, E = pages.k_slc.shape[1], pages.v_slc.shape[3]
     group = H // G
     if how is None:
-        how = plan(B * G, _processors(q_BHD.device), n_blocks=pages.kc.shape[2])
+        how = plan(B * G, processors(q_BHD.device), n_blocks=pages.kc.shape[2])
     q, k, v, gate = (x.contiguous() for x in (q_BHD, k_BKD, v_BKE, gate_BHC))
     is_mlp = isinstance(phi_k, MlpPhi)
     chunks_k, chunks_v = cdiv(D, HIDDEN), cdiv(E, HIDDEN)
@@ -168,9 +168,3 @@ def decode(
 def _weights(phi: MeanPhi | MlpPhi, unused: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The weights of phi as the kernel takes them; ``unused`` where it has none."""
     return (phi.pe, phi.fc1.weight, phi.fc2.weight) if isinstance(phi, MlpPhi) else (unused, unused, unused)
-
-
-@cache
-def _processors(device: torch.device) -> int:
-    """Multiprocessors of the GPU; as many as an H100 has where there is none, as under the interpreter."""
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 132
