@@ -96,22 +96,32 @@ def model_of(**changes):
     return model.requires_grad_(False)
 
 
-def test_a_replayed_step_goes_on_as_the_whole_text_does():
-    model = model_of()
+@pytest.mark.parametrize(("n", "share"), [(8, 0.97), (69, 1.0)], ids=["the best", "every block"])
+def test_a_replayed_step_goes_on_as_the_whole_text_does(n, share):
+    """To fp32, but where two blocks nearly tie: there rounding decides which of them a step sees.
+
+    With every block chosen nothing can tie. With 8, one step of three hundred did on an H100: two blocks' scores were
+    2e-6 of themselves apart in fp64, and the logits of the whole text, which saw the second best, 6e-3 from it.
+    """
+    model = model_of(**{"model.n": n})
     ids = torch.randint(256, (3, 1100), device="cuda")
     whole = model(ids)
     decoding = Decoding(model, n_rows=3, max_tokens=1100)
     lengths = [1000, 700, 1000]
     prompts = ids.new_zeros(3, 1000)
-    for row, n in enumerate(lengths):
-        prompts[row, 1000 - n :] = ids[row, :n]
+    for row, length in enumerate(lengths):
+        prompts[row, 1000 - length :] = ids[row, :length]
     steps = [decoding.prefill(prompts, lengths=lengths).clone()]
-    new = [torch.stack([row[n + i] for row, n in zip(ids, lengths, strict=True)]) for i in range(100)]
+    new = [torch.stack([row[length + i] for row, length in zip(ids, lengths, strict=True)]) for i in range(100)]
     steps += [decoding.step(x).clone() for x in new]
-    for row, n in enumerate(lengths):
-        got = torch.stack([step[row] for step in steps])
-        assert relative(got, whole[row, n - 1 : n + 100]) < 1e-4
-        assert torch.equal(got.argmax(-1), whole[row, n - 1 : n + 100].argmax(-1))
+    for row, length in enumerate(lengths):
+        got = torch.stack([step[row] for step in steps]).double()
+        want = whole[row, length - 1 : length + 100].double()
+        errors = (got - want).norm(dim=-1) / want.norm(dim=-1)
+        close = errors < 1e-4
+        assert close.double().mean() >= share, errors
+        assert errors.max() < 2e-2
+        assert torch.equal(got[close].argmax(-1), want[close].argmax(-1))
 
 
 def test_greedy_texts_are_the_argmax_of_the_whole_text_and_other_texts_use_the_same_graph():
