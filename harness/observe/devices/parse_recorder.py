@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,8 @@ def parse_recorder(data: bytes, *, t_s: float, rank: int, source: str) -> Collec
     try:
         rows = record.get("entries", [])[-MOST_OPERATIONS:]
         entries = [_collective(row) for row in rows]
+        if rows and _is_being_handed_over(rows[-1], entries[-1], record.get("pg_status") or {}):
+            entries[-1] = replace(entries[-1], state="scheduled", done=False)
         backends = {str(row["profiling_name"]).partition(":")[0] for row in rows if ":" in str(row["profiling_name"])}
         groups = _groups(record.get("pg_config"), entries)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -66,6 +69,18 @@ def _collective(entry: Mapping[str, Any]) -> Collective:
         p2p=is_p2p,
         where=_where(entry.get("frames") or ()),
     )
+
+
+def _is_being_handed_over(entry: Mapping[str, Any], last: Collective, status: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether the call of the last operation has not returned, as while NCCL connects a new group's ranks in it.
+
+    Such an operation reads "completed": it is asked by events that nobody has recorded yet, and those look done. But
+    the ``status`` of its group counts it only after the call.
+    """
+    if entry.get("state") != "completed" or entry.get("retired", True) or last.p2p:
+        return False
+    counted = status.get(str(entry.get("pg_id")), {}).get("last_enqueued_collective", last.seq)
+    return int(counted) < last.seq
 
 
 def _where(frames: Sequence[Mapping[str, Any]]) -> str:

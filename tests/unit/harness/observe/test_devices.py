@@ -156,6 +156,34 @@ def test_an_nccl_record_says_which_line_of_the_program_called():
     ]
 
 
+@pytest.mark.parametrize(
+    ("counted", "done"), [({"1": -1}, False), ({"1": 1}, True), ({"0": 33}, True), (None, True)], ids=str
+)
+def test_an_operation_whose_call_has_not_returned_is_not_over_whatever_its_events_say(counted, done):
+    """As two H100 had it: NCCL connected the ranks of a new group, and the first operation there read "completed"."""
+    status = counted and {name: {"last_enqueued_collective": number} for name, number in counted.items()}
+    new = {"process_group": ["1", "undefined"], "pg_id": 1, "state": "completed", "over": False}
+    rows = [entry(33, name="nccl:all_reduce", pg_id=0, state="completed"), entry(1, name="nccl:all_reduce", **new)]
+    groups = {name: {"name": name, "ranks": "[0, 1]"} for name in "012"}
+    data = json.loads(record(*rows, groups=groups)) | {"pg_status": status}
+    first, last = parse_recorder(json.dumps(data).encode(), t_s=1.0, rank=0, source="pipe").collectives
+    assert (first.done, last.done) == (True, done)
+
+
+def test_two_ranks_that_connect_in_different_groups_wait_for_each_other():
+    states = []
+    for rank, group in enumerate("12"):
+        new = {"process_group": [group, ""], "pg_id": int(group), "state": "completed", "over": False}
+        row = entry(1, name="nccl:all_reduce", **new)
+        data = json.loads(record(row, groups={name: {"name": name, "ranks": "[0, 1]"} for name in "012"}))
+        data["pg_status"] = {group: {"last_enqueued_collective": -1}}
+        states.append(parse_recorder(json.dumps(data).encode(), t_s=1.0, rank=rank, source="pipe"))
+    assert [(d.parting, d.group, d.odd) for d in partings(states)] == [
+        (Parting.MISSING, "1", (1,)),
+        (Parting.MISSING, "2", (0,)),
+    ]
+
+
 def test_only_the_last_operations_are_kept():
     state = held(0, *(entry(seq) for seq in range(1, MOST_OPERATIONS + 50)))
     assert len(state.collectives) == MOST_OPERATIONS
