@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from harness.core import verdict
-from harness.reading.frames import is_noise, native_leaf, plain, python_frames
+from harness.reading.frames import is_noise, native_leaf, plain, python_frames, traceback_frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +22,6 @@ FRAMES = 6
 _INLINED = frozenset({"<listcomp>", "<dictcomp>", "<setcomp>"})
 """Functions that exist up to Python 3.11 and are part of the one around them from 3.12 on."""
 
-_TRACEBACK_LINE = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+,? in (?P<function>.+?)\s*$', re.MULTILINE)
 _FATAL = re.compile(r"most recent call first\):\n(?P<frames>(?:\s+File .*\n?)+)")
 
 
@@ -55,8 +54,7 @@ def fatal_names(text: str) -> tuple[str, ...]:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    frames = ((m["function"], m["file"]) for m in _TRACEBACK_LINE.finditer(text))
-    return tuple(_python_name(function, file) for function, file in frames if plain(function) not in _INLINED)
+    return tuple(_name(frame) for frame in traceback_frames(text) if plain(frame.function) not in _INLINED)
 
 
 def _name(frame: Frame) -> str:

@@ -16,10 +16,12 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from harness.core.evidence import Frame
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from harness.core.evidence import Frame, StackSample, ThreadStack
+    from harness.core.evidence import StackSample, ThreadStack
 
 _UNNAMED = re.compile(r"^(0x[0-9a-fA-F]+|\?*)$")
 _INTERPRETER_FILE = re.compile(
@@ -34,6 +36,10 @@ _STDLIB = re.compile(r"(^|/)lib/python3\.\d+/(?!site-packages/)|^<frozen")
 _STDLIB_FILES = frozenset({"threading.py", "queue.py", "subprocess.py", "selectors.py", "socket.py", "popen_fork.py"})
 _INSTALLED = re.compile(r"^.*/(?:site-packages|dist-packages)/(?P<package>[^/]+)")
 _TEMPLATE = re.compile(r"<(?!locals>|lambda>|module>|genexpr>|listcomp>|dictcomp>|setcomp>)[^<>]*>")
+SHIM_FILE = "/nsa_harness_shim.py"
+"""The file of our own wrappers in a stranger's program; its frames lie between the program's and torch's."""
+
+_TRACEBACK_LINE = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>.+?)\s*$', re.MULTILINE)
 _BEHIND_THE_NAME = re.compile(r"\(.*$|\[clone.*$|@.*$|\.(isra|part|cold|constprop|lto_priv)\b.*$")
 
 
@@ -98,6 +104,12 @@ def package(frame: Frame) -> str:
 def _package_of(file: str) -> str:
     match = _INSTALLED.match(file)
     return match["package"] if match else ""
+
+
+def traceback_frames(text: str) -> tuple[Frame, ...]:
+    """The frames of all tracebacks in ``text``, as Python writes them, less those of our own wrappers."""
+    rows = [m for m in _TRACEBACK_LINE.finditer(text) if not m["file"].endswith(SHIM_FILE)]
+    return tuple(Frame(function=m["function"], file=m["file"], line=int(m["line"]), native=False) for m in rows)
 
 
 def is_own(frame: Frame) -> bool:

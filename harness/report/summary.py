@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ from harness.core.boundary import Finding
 from harness.core.errors import StoreError
 from harness.core.point import assignment
 from harness.core.verdict import FAILURES
-from harness.reading.frames import deciding_thread, own_frame, telling_frame
+from harness.reading.frames import deciding_thread, is_own, own_frame, telling_frame, traceback_frames
 from harness.report.stacks import deciding_sample
 from harness.report.text import short_path
 from harness.report.words import at, certificate, claim_of, day, headline, planted, taken_over, tally
@@ -218,9 +217,8 @@ def _waiting_frame(record: TrialRecord, evidence: Evidence) -> Frame | None:
 
 def last_line(traceback: str) -> PlaceToLook:
     """The innermost place of a traceback that is not a library's: ``f (nsa/train/trainer.py:59)``."""
-    matches = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', traceback)
-    own = [item for item in matches if "/site-packages/" not in item[0] and "/lib/python3" not in item[0]]
-    if not matches:
+    frames = traceback_frames(traceback)
+    if not frames:
         return PlaceToLook(text="no line in its traceback")
-    file, line, function = (own or matches)[-1]
-    return PlaceToLook.at(function, file, int(line))
+    frame = next(filter(is_own, reversed(frames)), frames[-1])
+    return PlaceToLook.at(frame.function, frame.file, frame.line)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:  # nothing of this is imported when a program starts: types th
     import signal as _signal
     from collections.abc import Callable, Sequence
     from mmap import mmap
-    from traceback import TracebackException
     from types import FrameType, ModuleType, TracebackType
     from typing import Any, TextIO
 else:
@@ -579,7 +578,7 @@ def keep_exception(
         "phase": speaker.phase,
         "exception": kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}",
         "message": str(error),
-        "traceback": "".join(without_us(traceback.TracebackException(kind, error, trace)).format()),
+        "traceback": without_us("".join(traceback.format_exception(kind, error, trace))),
     }
     path = speaker.result_path()
     fresh = f"{path}.{speaker.pid}.tmp"
@@ -588,14 +587,14 @@ def keep_exception(
     os.replace(fresh, path)
 
 
-def without_us(trace: "TracebackException") -> "TracebackException":
-    """A traceback, with those that led to it, less the frames of our own wrappers."""
-    link: TracebackException | None = trace
-    while link is not None:
-        frames = [frame for frame in link.stack if frame.filename != __file__]
-        link.stack = type(link.stack).from_list(frames)
-        link = link.__cause__ or link.__context__
-    return trace
+def without_us(text: str) -> str:
+    """The text of a traceback less the frames of our own wrappers, also where an exception's message quotes another."""
+    lines: list[str] = []
+    is_ours = False
+    for line in text.splitlines(keepends=True):
+        is_ours = line.lstrip().startswith(f'File "{__file__}"') or (is_ours and line.startswith("    "))
+        lines += [] if is_ours else [line]
+    return "".join(lines)
 
 
 def start(folder: "str | None") -> None:

@@ -7,18 +7,16 @@ import re
 from typing import Any
 
 from harness.core.evidence import Frame, ThreadStack
+from harness.reading.frames import SHIM_FILE
 
 _PYSTACK_THREAD = re.compile(r"Traceback for thread (\d+) (?:\((.*?)\) )?\[(.*?)\]")
-_PYSTACK_FRAME = re.compile(r'\s+\((Python|C|C\+\+)\) File "(.*)", line (\d+), in (.*)')
+_PYSTACK_FRAME = re.compile(r'^[ \t]+\((Python|C|C\+\+)\) File "(.*)", line (\d+), in (.*)', re.MULTILINE)
 _LIBRARY = re.compile(r"( \(inlined\))?( \((?P<library>[^()]*/[^()]*)\))?$")
 """What pystack puts behind the name of a C function."""
 
 _INTERPRETER = re.compile(r"(^|/)(lib)?python[\d.]*(\.so[\d.]*)?$")
 _TELLING = re.compile(r"^_*(time|sys|gc|os|unicode|thread|stringio|sre|PyGILState|PyThread|r?lock)(_|$)")
 """Functions of the interpreter that say what a thread does; all others only carry Python's frames, which are there."""
-
-_SHIM = "/nsa_harness_shim.py"
-"""The file of our own wrappers in a stranger's program; its frames lie between the program's and torch's."""
 
 _FAULT_THREAD = re.compile(r"(Current thread|Thread) 0x([0-9a-f]+)(?: \[(.*)\])? \(most recent call first\):")
 _FAULT_FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
@@ -43,7 +41,7 @@ def pyspy_locals(text: str) -> dict[tuple[int, int], dict[str, str]]:
     variables: dict[tuple[int, int], dict[str, str]] = {}
     for thread in json.loads(text):
         tid = int(thread["os_thread_id"] or thread["thread_id"])
-        frames = [frame for frame in thread["frames"] if not str(frame["filename"]).endswith(_SHIM)]
+        frames = [frame for frame in thread["frames"] if not str(frame["filename"]).endswith(SHIM_FILE)]
         for index, frame in enumerate(frames):
             values = frame.get("locals") or ()
             variables[tid, index] = {str(v["name"]): str(v["repr"] or f"at {v['addr']}") for v in values}
@@ -63,7 +61,7 @@ def _pyspy_thread(thread: dict[str, Any]) -> ThreadStack:
                 native=frame["module"] is not None,
             )
             for frame in thread["frames"]
-            if not str(frame["filename"]).endswith(_SHIM)
+            if not str(frame["filename"]).endswith(SHIM_FILE)
         ),
         active=bool(thread["active"]),
         owns_gil=bool(thread["owns_gil"]),
@@ -80,13 +78,12 @@ def parse_pystack(text: str) -> tuple[ThreadStack, ...]:
         head = _PYSTACK_THREAD.match(block)
         if head is None:
             continue
-        matches = (m for line in block.splitlines() if (m := _PYSTACK_FRAME.match(line)) and not m[2].endswith(_SHIM))
-        frames = [frame for m in matches if (frame := _pystack_frame(m)) is not None]
+        frames = filter(None, map(_pystack_frame, _PYSTACK_FRAME.finditer(block)))
         threads.append(
             ThreadStack(
                 tid=int(head[1]),
                 name=head[2] or "",
-                frames=tuple(reversed(frames)),
+                frames=tuple(reversed(list(frames))),
                 owns_gil="Has the GIL" in head[3],
             )
         )
@@ -96,8 +93,10 @@ def parse_pystack(text: str) -> tuple[ThreadStack, ...]:
 
 
 def _pystack_frame(match: re.Match[str]) -> Frame | None:
-    """A frame of Python or of C; None for one inside the interpreter that tells nothing."""
+    """A frame of Python or of C; None for one of our own wrappers, or inside the interpreter that tells nothing."""
     language, file, line, name = match.groups()
+    if file.endswith(SHIM_FILE):
+        return None
     if language == "Python":
         return Frame(function=name, file=file, line=int(line))
     behind = _LIBRARY.search(name)
@@ -134,7 +133,7 @@ def parse_faulthandler(text: str, *, pid: int) -> tuple[ThreadStack, ...]:
             ident = int(head[2], 16)
             threads.pop(ident, None)
             frames = threads[ident] = []
-        elif (frame := _FAULT_FRAME.match(line)) and not frame[1].endswith(_SHIM):
+        elif (frame := _FAULT_FRAME.match(line)) and not frame[1].endswith(SHIM_FILE):
             number = 0 if frame[2] == "???" else int(frame[2])
             frames.append(Frame(function=frame[3], file=frame[1], line=number))
     if not threads:

@@ -26,7 +26,10 @@ from harness.observe.stacks.pick import sample_all
 from harness.observe.stacks.pyspy import PySpy
 from harness.observe.stacks.pystack import PyStack
 from harness.observe.stacks.table import load_sources
+from harness.reading.frames import traceback_frames
 from harness.reading.waits import ASKED_BY
+from harness.report.summary import last_line
+from harness.shim.nsa_harness_shim import without_us
 from harness.testing.executors import wait_gone
 from stack_sources import ScriptedSource
 
@@ -129,6 +132,29 @@ def test_our_own_wrappers_in_a_strangers_program_are_not_shown():
     assert [f.function for f in only.frames] == ["run_backward", "train"]
     assert "stuck_here" not in [f.function for f in stacked.frames]
     assert [f.function for f in faulted.frames] == ["<module>"]
+
+
+def test_the_line_of_an_exception_is_the_programs_own_also_where_a_message_quotes_another_process():
+    """As ``torch.multiprocessing.spawn`` raises what a child raised: in its message."""
+    quoted = "\n".join(
+        (
+            "Traceback (most recent call last):",
+            '  File "/opt/lib/python3.12/site-packages/torch/multiprocessing/spawn.py", line 90, in _wrap',
+            "    fn(i, *args)",
+            '  File "/work/train.py", line 30, in work',
+            '    dist.init_process_group("gloo")',
+            f'  File "{SHIM}", line 494, in init_process_group',
+            "    return original(*args, **kwargs)",
+            "           ^^^^^^^^^^^^^^^^^^^^^^^^^",
+            '  File "/opt/lib/python3.12/site-packages/torch/distributed/rendezvous.py", line 7, in _store',
+            "    return TCPStore()",
+            "OSError: port in use",
+            "",
+        )
+    )
+    assert last_line(quoted).text == "work (/work/train.py:30)"
+    assert [f.line for f in traceback_frames(quoted)] == [90, 30, 7]
+    assert without_us(quoted) == quoted.replace("\n".join(quoted.splitlines()[5:8]) + "\n", "")
 
 
 def test_faulthandler_lists_the_main_thread_last():
