@@ -28,6 +28,9 @@ PROC = "/proc"
 _PRIVATE = 128
 """The flag of a futex that lies in memory of one process alone."""
 
+_SEMAPHORE = "/dev/shm/sem.mp-"
+"""How the name of a lock of multiprocessing begins, which it makes up and tells its children alone."""
+
 _STACK_BYTES = 2048
 _WORD = struct.Struct("=Q")
 _C_LIBRARY = ("libc.so", "libc-", "libpthread", "ld-linux", "ld-musl", "[v")
@@ -122,24 +125,28 @@ class Ends:
         mapping = self._mapping(pid, call.arguments[0])
         if mapping is None:
             return End("futex", outside=False)
-        key, deleted = mapping
+        key, is_private = mapping
         if self._mapped is None:
             self._mapped = {}
             for other in self._parents:
                 for shared in self._shared_mappings(other):
                     self._mapped.setdefault(shared, []).append(other)
         holders = tuple(sorted(set(self._mapped.get(key, ())) - {pid}))
-        return End("futex-shared", "a lock that processes share", holders or (pid,), outside=not deleted)
+        return End("futex-shared", "a lock that processes share", holders or (pid,), outside=not is_private)
 
     def _mapping(self, pid: int, address: int) -> tuple[str, bool] | None:
-        """The shared file that is mapped at ``address``, and whether it has lost its name; None for private memory."""
+        """The shared file that is mapped at ``address``, and whether no other program can map it; None in other memory.
+
+        No other program can once the file has lost its name, nor where multiprocessing made that up for its children.
+        """
         for line in self._lines(f"{pid}/maps"):
             fields = line.split(None, 5)
             low, _, high = fields[0].partition("-")
             if int(low, 16) <= address < int(high, 16):
                 if "s" not in fields[1]:
                     return None
-                return f"{fields[3]}:{fields[4]}", len(fields) > 5 and fields[5].rstrip().endswith("(deleted)")
+                name = fields[5].rstrip() if len(fields) > 5 else ""
+                return f"{fields[3]}:{fields[4]}", name.endswith("(deleted)") or name.startswith(_SEMAPHORE)
         return None
 
     def _shared_mappings(self, pid: int) -> set[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
+import multiprocessing
 import os
 import socket
 import struct
@@ -171,3 +174,32 @@ def test_the_library_whose_code_sleeps_is_read_from_the_stack(sleep, library):
         child.kill()
     assert len(found) == 1
     assert found.pop().startswith(library)
+
+
+def end_of_lock(address, pid=ME, *, child=ME):
+    return Ends({child: ME, ME: 0}).of(pid, Call("futex", (address, 0, 0, 0, 0, 0), timed=False))
+
+
+def test_a_lock_of_multiprocessing_is_ended_by_no_other_program():
+    """A child that was started afresh finds it by its name, which is made up, and told to nobody else."""
+    lock = multiprocessing.get_context("spawn").Lock()
+    opens = "import sys, _multiprocessing as m; l = m.SemLock._rebuild(0, 1, 1, sys.argv[1])"
+    asked = [sys.executable, "-c", f"{opens}; print(l.handle, flush=True); input()", lock._semlock.name]
+    with subprocess.Popen(asked, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        there = int(child.stdout.readline())
+        ends = [end_of_lock(lock._semlock.handle, child=child.pid), end_of_lock(there, child.pid, child=child.pid)]
+        child.communicate(b"\n")
+    assert [(end.call, end.outside) for end in ends] == [("futex-shared", False)] * 2
+    assert [end.holders for end in ends] == [(child.pid,), (ME,)]
+
+
+def test_a_lock_in_a_file_may_be_ended_by_any_program_that_opens_it(tmp_path):
+    path = tmp_path / "lock"
+    path.write_bytes(bytes(64))
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 64) as memory:
+        word = ctypes.c_uint32.from_buffer(memory)
+        end = end_of_lock(ctypes.addressof(word))
+        path.unlink()
+        nameless = end_of_lock(ctypes.addressof(word))
+        del word
+    assert (end.call, end.outside, nameless.outside) == ("futex-shared", True, False)
