@@ -164,15 +164,22 @@ def native_leaf(thread: ThreadStack) -> tuple[Frame, ...]:
 
 def own_frame(thread: ThreadStack) -> Frame | None:
     """The innermost frame of the program's own code; None where none is on the stack."""
-    return next((frame for frame in thread.frames if is_own(frame)), None)
+    return next(filter(is_own, _begun_by_the_program(thread)), None)
 
 
 def telling_frame(thread: ThreadStack) -> Frame | None:
     """The frame to name: the innermost Python one outside the standard library, else the innermost that has a name."""
-    python = python_frames(thread)
+    python = _begun_by_the_program(thread)
     own = next((frame for frame in python if not is_stdlib(frame)), None)
     frames = (frame for frame in thread.frames if not is_noise(frame))
     return own or next(iter(python), None) or next(frames, None)
+
+
+def _begun_by_the_program(thread: ThreadStack) -> tuple[Frame, ...]:
+    """The Python frames of a thread less ``<module> (<string>:1)``, by which multiprocessing starts a child."""
+    python = python_frames(thread)
+    started = len(python) > 1 and python[-1].file == "<string>" and "/multiprocessing/" in python[-2].file
+    return python[:-1] if started else python
 
 
 # -- one sample

@@ -10,6 +10,7 @@ from harness.reading.frames import (
     is_compiled_work,
     is_noise,
     native_leaf,
+    own_frame,
     plain,
     short_path,
     spell,
@@ -105,6 +106,15 @@ def test_the_frame_to_name_is_the_innermost_outside_the_standard_library():
     stack = ThreadStack(tid=1, name="MainThread", frames=(libc, wait, own))
     assert telling_frame(stack) == own
     assert spell(own) == "take_batch (nsa/train/data.py:9)"
+
+
+def test_the_line_by_which_multiprocessing_starts_a_child_is_not_the_programs():
+    lib, line = "/opt/lib/python3.11", python("<module>", "<string>", 1)
+    join = python("_finalize_join", f"{lib}/multiprocessing/queues.py", 199)
+    child = ThreadStack(tid=1, name="", frames=(join, python("spawn_main", f"{lib}/multiprocessing/spawn.py"), line))
+    typed = ThreadStack(tid=1, name="", frames=(python("wait", f"{lib}/threading.py", 327), line))
+    assert (own_frame(child), telling_frame(child)) == (None, join)
+    assert (own_frame(typed), telling_frame(typed)) == (line, line)
 
 
 def test_site_packages_are_not_the_standard_library():
