@@ -257,7 +257,19 @@ RIVALS: tuple[Entry, ...] = (
                 "network",
                 "the calls match, and a message between two ranks was lost",
                 con=(signs.pending,),
-                try_="run all ranks on one host over the loopback (NCCL_SOCKET_IFNAME=lo, NCCL_P2P_DISABLE=1)",
+                try_="run all ranks on one host over the loopback (GLOO_SOCKET_IFNAME=lo, or NCCL_SOCKET_IFNAME=lo and "
+                "NCCL_P2P_DISABLE=1)",
+            ),
+        ),
+    ),
+    Entry(
+        name="ranks in one call",
+        causes=frozenset({"collective-stuck"}),
+        rivals=(
+            _rival(
+                "collective-mismatch",
+                "the calls look alike but differ in shape, type or process group",
+                try_="print shape, type and group on every rank right before the call, and compare",
             ),
         ),
     ),

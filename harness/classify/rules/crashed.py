@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from harness.classify.facts import conclude, place
 from harness.classify.messages import cause_of, headline
 from harness.classify.rules.exit_abort import exit_abort
-from harness.classify.rules.nonfinite import nonfinite
 from harness.classify.rules.oom import oom
 from harness.classify.rules.passed import early_exit
-from harness.classify.signature import fatal_names, signature, traceback_names
+from harness.classify.signature import fatal_names, traceback_names
 from harness.classify.views import views_of
 from harness.core.outcome import Ending
 from harness.core.verdict import Confidence, Kind
@@ -41,6 +40,22 @@ def crashed(case: Case) -> Verdict | None:
     return _error_status(case, outcome.exit.code) if outcome.exit.code else None
 
 
+def nonfinite(case: Case) -> Verdict | None:
+    """The trainer's own check of the loss raised."""
+    result = case.evidence.result
+    if result is None or result.status != "raised" or result.bare != "NonFiniteLoss":
+        return None
+    return conclude(
+        case,
+        Kind.NONFINITE,
+        because=f"{result.message} (after {result.steps_done} of {case.evidence.steps_wanted} steps)",
+        cites=(result.id, "exit"),
+        confidence=Confidence.PROOF,
+        phase=result.phase,
+        names=traceback_names(result.traceback or ""),
+    )
+
+
 def ranks_crashed(case: Case) -> Verdict | None:
     """The launcher's own exit status or signal, where nothing is known of any rank's end."""
     if any(view.failed for view in views_of(case)):
@@ -65,7 +80,7 @@ def _raised(case: Case, result: WorkerResult) -> Verdict:
         cites=(result.id, "exit"),
         confidence=Confidence.PROOF,
         phase=result.phase,
-        signature=signature(Kind.CRASH, cause, names),
+        names=names,
     )
 
 
@@ -82,7 +97,7 @@ def _signalled(case: Case, number: int) -> Verdict:
         because=f"ended by {name}{where}, {place(case)}, not sent by us{hint}",
         cites=("exit", "progress", *((log.id,) if log else ())),
         confidence=Confidence.PROOF,
-        signature=signature(Kind.CRASH, name, names),
+        names=names,
     )
 
 
@@ -100,7 +115,7 @@ def _error_status(case: Case, code: int) -> Verdict:
         because=f"exit status {code} {place(case)}, without a result{quote}",
         cites=("exit", "progress", *((log.id,) if log else ())),
         confidence=Confidence.PROOF,
-        signature=signature(Kind.CRASH, cause or f"exit-{code}", names),
+        names=names,
     )
 
 

@@ -8,9 +8,8 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from harness.classify.messages import cause_of
-from harness.classify.rules.crashed import crashed
+from harness.classify.rules.crashed import crashed, nonfinite
 from harness.classify.rules.exit_abort import exit_abort
-from harness.classify.rules.nonfinite import nonfinite
 from harness.classify.rules.oom import oom
 from harness.classify.rules.passed import early_exit
 from harness.classify.views import alike, cited, views_of, waiting, who

@@ -34,7 +34,7 @@ from harness.classify.facts import (
     who_sleeps,
 )
 from harness.classify.rules.desync import desync
-from harness.classify.signature import signature, stack_names
+from harness.classify.signature import stack_names
 from harness.classify.views import alike, cited, names, views_of, waiting
 from harness.core.node import in_words
 from harness.core.outcome import Ending
@@ -369,7 +369,7 @@ def _hang(
         because=f"{silence(own)}; {because}",
         cites=(*(one.ids if cites is None else cites), "progress"),
         confidence=confidence,
-        signature=signature(Kind.HANG, cause, names),
+        names=names,
         phase=phase,
     )
 

@@ -24,7 +24,7 @@ from harness.classify.rules.stalled import stalled
 from harness.classify.views import alike, cited, views_of, waiting, who
 from harness.core.node import in_words
 from harness.core.outcome import Ending, StopReason
-from harness.core.verdict import COMPUTES, TOO_EARLY, Alternative, Confidence, Kind
+from harness.core.verdict import COMPUTES, TOO_EARLY, Confidence, Kind
 from harness.reading.frames import different_stacks, spell, telling_frame
 from harness.reading.loops import changes, may_be_endless, progress
 from harness.reading.pace import ASKED_S
@@ -231,34 +231,11 @@ def _of_ranks(case: Case, absent: Sequence[RankView], waiters: Sequence[RankView
         cites=(*cited([*absent, *waiters]), *_failures(case), "progress", "exit"),
         confidence=Confidence.LOW,
     )
-    return replace(verdict, rank=view.rank if len(absent) == 1 else None, alternatives=_alternatives(works))
+    return replace(verdict, rank=view.rank if len(absent) == 1 else None)
 
 
 def _alone(view: RankView) -> str:
     return "; ".join([silence(view.case), *_groups(view.case, view.standing)])
-
-
-def _alternatives(works: Sequence[RankView]) -> tuple[Alternative, ...]:
-    if not works:
-        return ()
-    name = f"rank {works[0].rank}"
-    more = "run it again with a stall limit ten times as long: a rank that is merely late will have come by then"
-    return (
-        Alternative(
-            cause="straggler",
-            because=f"{name} has more to do than the others, or does it on a busier core",
-            supports=(f"{name} uses its CPU",),
-            against=(),
-            experiment=more,
-        ),
-        Alternative(
-            cause="infinite-loop",
-            because=f"{name} works on something that does not end",
-            supports=(f"{name} has not made a mark",),
-            against=(),
-            experiment=more,
-        ),
-    )
 
 
 # -- a job that was only watched
