@@ -110,6 +110,20 @@ def _in_group(latest: Mapping[int, CollectiveState], *, group: str, world: int) 
         if rank in members
     }
     unheard = tuple(sorted(members - calls.keys()))
+
+    def parted(
+        parting: Parting, at: Mapping[int, Collective | None], odd: tuple[int, ...] = (), *, by_habit: bool = False
+    ) -> Divergence:
+        return Divergence(
+            parting=parting,
+            group=group,
+            seq=seq,
+            calls=tuple(sorted(at.items())),
+            odd=odd,
+            by_habit=by_habit,
+            unheard=() if parting is Parting.TOGETHER else unheard,
+        )
+
     for seq in sorted({seq for ops in calls.values() for seq in ops}):
         at = {rank: ops.get(seq) for rank, ops in calls.items()}
         # A ring that wrapped has lost old operations: a rank is only missing where its recorder reaches back so far.
@@ -118,15 +132,15 @@ def _in_group(latest: Mapping[int, CollectiveState], *, group: str, world: int) 
         parting = _parting(tuple(present.values()))
         if parting is not None:
             odd, by_habit = _odd(calls, present, seq=seq)
-            return _divergence(parting, group, seq, at, odd=odd, by_habit=by_habit, unheard=unheard)
+            return parted(parting, at, odd, by_habit=by_habit)
         pending = any(not op.done for op in present.values())
         absent = tuple(sorted(at.keys() - present.keys()))
         if absent and pending:
-            return _divergence(Parting.MISSING, group, seq, at, odd=absent, unheard=unheard)
+            return parted(Parting.MISSING, at, absent)
         if pending and unheard:
-            return _divergence(Parting.MISSING, group, seq, at, odd=unheard, unheard=unheard)
+            return parted(Parting.MISSING, at, unheard)
         if pending and len(present) > 1 and all(not op.done for op in present.values()):
-            return _divergence(Parting.TOGETHER, group, seq, at)
+            return parted(Parting.TOGETHER, at)
     return None
 
 
@@ -180,24 +194,3 @@ def _habit(ops: Mapping[int, Collective], *, seq: int) -> tuple[object, ...] | N
 
 def _kind(op: Collective) -> tuple[object, ...]:
     return op.op, op.sizes, op.dtypes
-
-
-def _divergence(
-    parting: Parting,
-    group: str,
-    seq: int,
-    at: Mapping[int, Collective | None],
-    *,
-    odd: tuple[int, ...] = (),
-    by_habit: bool = False,
-    unheard: tuple[int, ...] = (),
-) -> Divergence:
-    return Divergence(
-        parting=parting,
-        group=group,
-        seq=seq,
-        calls=tuple(sorted(at.items())),
-        odd=odd,
-        by_habit=by_habit,
-        unheard=unheard,
-    )

@@ -17,7 +17,7 @@ from harness.reading.frames import (
     python_frames,
     telling_frame,
 )
-from harness.reading.stillness import STILL_CPU_S, STILL_SWITCHES, Window, background, quiet_windows
+from harness.reading.stillness import STILL_CPU_S, STILL_SWITCHES, background, quiet_windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -163,26 +163,20 @@ def motion_of(rank: RankSeen) -> RankMotion | None:
         return None
     tid = rank.thread.tid if rank.thread else rank.pid
     looks = {look.id: look for look in rank.looks}
-    cpu_s, switches, states, last = 0.0, 0, "", None
-    for window in windows:
-        first, last = (_thread(looks[id], tid) for id in (window.first, window.last))
-        if first is None or last is None:
-            return _motion(windows, thread_still=False, wchan="")
-        cpu_s += last.cpu_s - first.cpu_s
-        switches += last.switches - first.switches
-        states += first.state + last.state
-    still = cpu_s <= STILL_CPU_S and switches <= STILL_SWITCHES * len(windows) and "R" not in states
-    return _motion(windows, thread_still=still and not moved_between(rank.stacks), wchan=last.wchan if last else "")
-
-
-def _motion(windows: Sequence[Window], *, thread_still: bool, wchan: str) -> RankMotion:
+    ends = [(_thread(looks[window.first], tid), _thread(looks[window.last], tid)) for window in windows]
+    seen = [(first, last) for first, last in ends if first is not None and last is not None]
+    cpu_s = sum(last.cpu_s - first.cpu_s for first, last in seen)
+    switches = sum(last.switches - first.switches for first, last in seen)
+    rests = cpu_s <= STILL_CPU_S and switches <= STILL_SWITCHES * len(windows)
+    runs = any("R" in (first.state, last.state) for first, last in seen)
+    thread_still = len(seen) == len(ends) and rests and not runs and not moved_between(rank.stacks)
     return RankMotion(
         seconds=sum(window.seconds for window in windows),
         cpu_s=sum(window.cpu_s for window in windows),
         switches=sum(window.switches for window in windows),
         still=thread_still and all(window.still for window in windows),
         thread_still=thread_still,
-        wchan=wchan,
+        wchan=seen[-1][1].wchan if len(seen) == len(ends) else "",
     )
 
 

@@ -17,6 +17,7 @@ taking "nothing in the whole job moves" for the question (a hang beside a proces
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from harness.core.node import PIDS
@@ -51,7 +52,7 @@ from harness.reading.waits import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from harness.core.evidence import Evidence, ProcessState, StackSample, ThreadStack, ThreadState
 
@@ -140,6 +141,26 @@ class Standing:
         return stopped_s(self.looks)
 
     @property
+    def decides(self) -> int:
+        """The thread that decides, by its number; the main one where no stack shows it."""
+        return self.thread.tid if self.thread is not None else self.pid
+
+    @property
+    def background(self) -> frozenset[int]:
+        """Its threads whose waking says nothing about the program."""
+        return self.motion.background if self.motion is not None else frozenset()
+
+    @property
+    def stacks(self) -> Iterator[ThreadStack]:
+        """Every stack of every thread of it, sample by sample."""
+        return chain.from_iterable(sample.threads for sample in self.samples)
+
+    @property
+    def runs_python(self) -> frozenset[int]:
+        """Its threads that were seen to run Python."""
+        return frozenset(thread.tid for thread in self.stacks if python_frames(thread))
+
+    @property
     def has_another_thread(self) -> bool:
         """Whether a thread beside the one that decides runs, or may be woken from outside.
 
@@ -185,55 +206,38 @@ class Standing:
     @property
     def meets_in_a_thread(self) -> bool:
         """Whether a thread beside the one that decides waits for other ranks in every sample."""
-        decides = self.thread.tid if self.thread is not None else self.pid
-        waiting = [
-            any(
-                t.tid != decides and (meeting := meeting_of(t)) is not None and meeting.kind != "gpu"
-                for t in sample.threads
-            )
-            for sample in self.samples
-        ]
-        return bool(waiting) and all(waiting)
+        return bool(self.samples) and all(any(map(self._meets_beside, sample.threads)) for sample in self.samples)
+
+    def _meets_beside(self, thread: ThreadStack) -> bool:
+        meeting = meeting_of(thread) if thread.tid != self.decides else None
+        return meeting is not None and meeting.kind != "gpu"
 
     @property
     def may_act_by_a_thread(self) -> bool:
         """Whether a thread of the program's own, asleep for all of the silence, may yet do what others wait for."""
-        decides = self.thread.tid if self.thread is not None else self.pid
-        may = self.unwoken - onlookers_of(self.samples) - {decides}
-        for sample in self.samples:
-            for thread in sample.threads:
-                if thread.tid in may and any(map(is_own, python_frames(thread))):
-                    return True
-        return False
+        may = self.unwoken - onlookers_of(self.samples) - {self.decides}
+        return any(thread.tid in may and any(map(is_own, python_frames(thread))) for thread in self.stacks)
 
     @property
     def has_a_timer_thread(self) -> bool:
         """Whether a thread beside the one that decides sleeps on a timer once, and then does something in Python."""
-        decides = self.thread.tid if self.thread is not None else self.pid
-        python = {t.tid for sample in self.samples for t in sample.threads if python_frames(t)}
-        behind = self.motion.background if self.motion is not None else frozenset[int]()
-        return bool(self.unwoken & python - {decides, *behind, *_sleep_for_nobody(self.samples)})
+        others = self.runs_python - {self.decides, *self.background, *_sleep_for_nobody(self.samples)}
+        return bool(self.unwoken & others)
 
     @property
     def callers(self) -> frozenset[int]:
         """Its threads of a package that wake and may call what they were given: ``rich`` asks what to draw."""
         calling: set[int] = set()
-        for sample in self.samples:
-            for thread in sample.threads:
-                packages = set(map(package, python_frames(thread))) - {""}
-                if packages - QUIET_PACKAGES and not any(map(is_own, python_frames(thread))):
-                    calling.add(thread.tid)
-        behind = self.motion.background if self.motion is not None else frozenset[int]()
-        return self.wakers & behind & calling
+        for thread in self.stacks:
+            packages = set(map(package, python_frames(thread))) - {""}
+            if packages - QUIET_PACKAGES and not any(map(is_own, python_frames(thread))):
+                calling.add(thread.tid)
+        return self.wakers & self.background & calling
 
     @property
     def has_a_watchdog(self) -> bool:
         """Whether a thread of it runs a function that by its name is a watchdog, a package's, say."""
-        for sample in self.samples:
-            for thread in sample.threads:
-                if any("watchdog" in bare(frame) for frame in python_frames(thread)):
-                    return True
-        return False
+        return any("watchdog" in bare(frame) for thread in self.stacks for frame in python_frames(thread))
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -274,10 +278,14 @@ def standings(evidence: Evidence, *, since_s: float) -> dict[int, Standing]:
     for pid, own in looks.items():
         if len(own) > 1:
             round_before_s[pid // PIDS] = max(round_before_s.get(pid // PIDS, 0.0), own[-2].t_s)
-    job_pids = frozenset(pid for pid, own in looks.items() if _still_there(own, round_before_s.get(pid // PIDS, 0.0)))
+    still_there: set[int] = set()
     below: dict[int, set[int]] = {}
-    for pid in job_pids:
-        below.setdefault(looks[pid][-1].parent, set()).add(pid)
+    for pid, own in looks.items():
+        is_of_the_last_round = len(own) == 1 or own[-1].t_s > round_before_s.get(pid // PIDS, 0.0)
+        if own[-1].state not in "ZX" and is_of_the_last_round:
+            still_there.add(pid)
+            below.setdefault(own[-1].parent, set()).add(pid)
+    job_pids = frozenset(still_there)
     stand = {
         pid: standing(looks[pid], samples.get(pid, []), job_pids=job_pids, children=frozenset(below.get(pid, ())))
         for pid in sorted(job_pids)
@@ -300,11 +308,6 @@ def _without(onlookers: frozenset[int], one: Standing) -> Standing:
     return replace(one, chances=less(one.chances), helps=less(one.helps))
 
 
-def _still_there(looks: Sequence[ProcessState], round_before_s: float) -> bool:
-    """Whether a process was still there at the last round of looks, the one after ``round_before_s``."""
-    return looks[-1].state not in "ZX" and (looks[-1].t_s > round_before_s or len(looks) == 1)
-
-
 def standing(
     looks: Sequence[ProcessState],
     samples: Sequence[StackSample],
@@ -319,8 +322,9 @@ def standing(
     dumps_s = dump_times(samples)
     latest = tuple(s for s in samples if len(dumps_s) < SAMPLES or s.t_s >= dumps_s[-SAMPLES])
     thread = best_thread(latest)
-    main = next((t for t in last.threads if t.tid == last.pid), last.threads[0] if last.threads else None)
-    state = _state_of(last, thread) or main
+    states = {state.tid: state for state in last.threads}
+    main = states.get(last.pid) or next(iter(last.threads), None)
+    state = main if thread is None else states.get(thread.tid, main)
     wait = wait_of(state) if state is not None else None
     meeting = None if any(sample.ran for sample in latest) else agreed_meeting(samples)
     polls = moved is not None and moved.polls and state is not None and bool(state.timed)
@@ -345,11 +349,6 @@ def standing(
         chances=(*_chances(last, moved, latest, state, thread, job_pids=job_pids, peers=peers), *by_signal),
         helps=tuple(_helps(moved, latest, state, job_pids=job_pids)),
     )
-
-
-def _state_of(look: ProcessState, thread: ThreadStack | None) -> ThreadState | None:
-    """The kernel's view of the thread that decides."""
-    return None if thread is None else next((state for state in look.threads if state.tid == thread.tid), None)
 
 
 def _chances(
