@@ -163,20 +163,26 @@ def motion_of(rank: RankSeen) -> RankMotion | None:
         return None
     tid = rank.thread.tid if rank.thread else rank.pid
     looks = {look.id: look for look in rank.looks}
-    ends = [(_thread(looks[window.first], tid), _thread(looks[window.last], tid)) for window in windows]
-    seen = [(first, last) for first, last in ends if first is not None and last is not None]
-    cpu_s = sum(last.cpu_s - first.cpu_s for first, last in seen)
-    switches = sum(last.switches - first.switches for first, last in seen)
-    rests = cpu_s <= STILL_CPU_S and switches <= STILL_SWITCHES * len(windows)
-    runs = any("R" in (first.state, last.state) for first, last in seen)
-    thread_still = len(seen) == len(ends) and rests and not runs and not moved_between(rank.stacks)
+    cpu_s, switches, runs, wchan = 0.0, 0, False, ""
+    thread_still = not moved_between(rank.stacks)
+    for window in windows:
+        first, last = _thread(looks[window.first], tid), _thread(looks[window.last], tid)
+        if first is None or last is None:
+            thread_still, wchan = False, ""
+            break
+        cpu_s += last.cpu_s - first.cpu_s
+        switches += last.switches - first.switches
+        runs = runs or "R" in (first.state, last.state)
+        wchan = last.wchan
+    rests = cpu_s <= STILL_CPU_S and switches <= STILL_SWITCHES * len(windows) and not runs
+    thread_still = thread_still and rests
     return RankMotion(
         seconds=sum(window.seconds for window in windows),
         cpu_s=sum(window.cpu_s for window in windows),
         switches=sum(window.switches for window in windows),
         still=thread_still and all(window.still for window in windows),
         thread_still=thread_still,
-        wchan=seen[-1][1].wchan if len(seen) == len(ends) else "",
+        wchan=wchan,
     )
 
 

@@ -14,7 +14,7 @@ from harness.classify.rules.oom import oom
 from harness.classify.rules.passed import early_exit
 from harness.classify.signature import fatal_names, traceback_names
 from harness.classify.views import views_of
-from harness.core.outcome import Ending
+from harness.core.outcome import Ending, signal_name
 from harness.core.verdict import Confidence, Kind
 
 if TYPE_CHECKING:
@@ -125,14 +125,6 @@ def _own_lines(case: Case) -> list[str]:
     own = f"[rank{last.rank if last else 0}]:"
     lines = [line for log in case.evidence.logs for line in log.text.splitlines()]
     return [line for line in lines if not re.match(r"\[rank\d+\]:", line) or line.startswith(own)]
-
-
-def signal_name(number: int) -> str:
-    """``SIGSEGV`` for 11; ``signal 40`` for one without a name."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _last_line(text: str) -> str:

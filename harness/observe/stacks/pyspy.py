@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.core.evidence import FrameLocals
+from harness.observe.procfs import Files
 from harness.observe.stacks.dumper import Dump, Dumper, run_dumper
 from harness.observe.stacks.parse import parse_pyspy, pyspy_locals
 from harness.reading.frames import is_own, is_stdlib, package
@@ -100,10 +100,7 @@ def sources(pid: int, frames: Iterable[Frame]) -> dict[str, str]:
 
 def _of_command(pid: int) -> str:
     """The program of ``python -c``; empty where it was started otherwise."""
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-    except OSError:
-        return ""
+    words = Files().parts(f"{pid}/cmdline")
     return words[words.index("-c") + 1] if "-c" in words[:-1] else ""
 
 
