@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from harness.core.errors import HarnessError
 from harness.observe.procfs import Files
-from harness.shim.nsa_harness_shim import RANKS, WORLDS
+from harness.shim.nsa_harness_shim import RANKS, WORLDS, number_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -41,8 +41,7 @@ class NoJobError(HarnessError):
 
 def rank_in(env: Mapping[str, str]) -> int | None:
     """The rank that a launcher set in an environment; None without."""
-    texts = (env.get(name, "") for name in (*RANKS, "LOCAL_RANK"))
-    return next((int(text) for text in texts if text.isdecimal()), None)
+    return number_in(env, (*RANKS, "LOCAL_RANK"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +70,7 @@ class Member:
     @property
     def world(self) -> int:
         """How many ranks there are by what its launcher told it; 0 without."""
-        return next((int(text) for name in WORLDS if (text := self.env.get(name, "")).isdecimal()), 0)
+        return number_in(self.env, WORLDS) or 0
 
     @property
     def run(self) -> tuple[str | None, ...]:
@@ -245,11 +244,11 @@ def _absent(ranks: Iterable[Member]) -> tuple[tuple[int, str, bool], ...]:
     if len(runs) != 1:
         return ()
     members = next(iter(runs.values()))
-    world, local = members[0].world, _number(members[0].env.get("LOCAL_WORLD_SIZE"))
+    world, local = members[0].world, number_in(members[0].env, ("LOCAL_WORLD_SIZE",)) or 0
     missing = sorted(set(range(world)) - {m.rank for m in members if m.rank is not None})
     here: set[int] = set()
     for m in members:
-        base = (m.rank or 0) - _number(m.env.get("LOCAL_RANK"))
+        base = (m.rank or 0) - (number_in(m.env, ("LOCAL_RANK",)) or 0)
         here.update(range(base, base + local))
     if not here:
         return tuple((rank, "is not here: it has ended, or runs below another launcher", True) for rank in missing)
@@ -257,10 +256,6 @@ def _absent(ranks: Iterable[Member]) -> tuple[tuple[int, str, bool], ...]:
         (rank, "has ended", True) if rank in here else (rank, "is not here: it belongs to another launcher", False)
         for rank in missing
     )
-
-
-def _number(text: str | None) -> int:
-    return int(text) if text and text.isdecimal() else 0
 
 
 def read_member(pid: int, *, files: Files = _FILES) -> Member | None:

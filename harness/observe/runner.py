@@ -16,7 +16,7 @@ from harness.core.ports import WatchedJob
 from harness.core.verdict import Kind
 from harness.observe.answers import steps_wanted
 from harness.observe.census import Census
-from harness.observe.gather import Sources, gather, word_of
+from harness.observe.gather import gather, word_of
 from harness.observe.heartbeat import Heartbeats
 from harness.observe.oom import OomKills
 from harness.observe.progress import Taps
@@ -104,10 +104,7 @@ class Runner:
             census=self.census, trial_dir=trial_dir, clock=clock, started_s=started_s, sources=eyes.sources,
             view=eyes.view, ranks=self.living,
         )  # fmt: skip
-        self.sources = Sources(
-            trial=trial, trial_dir=trial_dir, beats=self.beats, ranks=self.ranks, sampler=self.sampler,
-            devices=eyes.devices, oom_kills=OomKills(handle.pid),
-        )  # fmt: skip
+        self.oom_kills = OomKills(handle.pid)
         self.steps_wanted = steps_wanted(trial)
         self.exit: Exit | None = None
         self.peak_rss_bytes = 0
@@ -361,15 +358,7 @@ class Runner:
 
     def evidence(self, *, silence_s: float, duration_s: float, words: Mapping[int, WorkerResult | None]) -> Evidence:
         """Everything that was seen; ``words`` are the results that ranks had written before we ended them."""
-        return gather(
-            self.sources,
-            silence_s=silence_s,
-            duration_s=duration_s,
-            peak_rss_bytes=self.peak_rss_bytes,
-            words=words,
-            world=self.world(),
-            main=next(iter(self.living().values()), self.handle.pid),
-        )
+        return gather(self, silence_s=silence_s, duration_s=duration_s, words=words)
 
     def age_s(self) -> float:
         """Seconds since the trial's start."""

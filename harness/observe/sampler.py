@@ -62,7 +62,7 @@ class Sampler:
     """Takes and keeps samples. Those of the present silence are in :attr:`looks` and :attr:`stacks`.
 
     ``ranks`` gives the PID of every rank that is there, one for a trial of a single process. A silence in which no
-    stacks were taken is forgotten when it ends: a healthy trial leaves none. ``gently`` leaves out whatever signals.
+    stacks were taken is forgotten when it ends: a healthy trial leaves none.
     """
 
     def __init__(
@@ -75,12 +75,11 @@ class Sampler:
         sources: Sequence[StackSource],
         view: Proc,
         ranks: Callable[[], Mapping[int, int]],
-        gently: bool = False,
     ) -> None:
         self._census, self._trial_dir, self._clock, self._started_s = census, trial_dir, clock, started_s
         self._view, self._ranks = view, ranks
         self._quiet = [source for source in sources if source.name != SIGNALLING]
-        self._sources = self._quiet if gently else list(sources)
+        self._sources = sources
         self.looks: list[ProcessState] = []
         self.stacks: list[StackSample] = []
         self._rounds: Bounded[tuple[list[ProcessState], list[StackSample]]] = Bounded(first=2, last=3)
