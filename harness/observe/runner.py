@@ -166,7 +166,9 @@ class Runner:
             self._note_absent_ranks()
             self.eyes.devices.look(self.job())
         elif step.act is Act.DUMP:
-            self.sampler.dump(Native.ALL if step.native else self._gentle())
+            # The first dump of a silence leaves everybody alone, the others take native frames of what stands still.
+            gentle = Native.STILL if self.sampler.stacks else Native.NONE
+            self.sampler.dump(Native.ALL if step.native else gentle)
         elif step.act is Act.RECORDERS and self.several():
             self.eyes.devices.dump(self.job())
             self.sampler.disturbed()
@@ -195,10 +197,6 @@ class Runner:
         for rank in self._silent & self.ranks.ended.keys():  # one that was begun anew is not there
             if self.ranks.ended[rank].exit == Exit():
                 del self.ranks.ended[rank]
-
-    def _gentle(self) -> Native:
-        """The first dump of a silence leaves everybody alone, the others take native frames of what stands still."""
-        return Native.STILL if self.sampler.stacks else Native.NONE
 
     def ask(self) -> None:
         """Have the rules judge what was seen so far, as if the trial were ended now."""

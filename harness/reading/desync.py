@@ -127,7 +127,7 @@ def _in_group(latest: Mapping[int, CollectiveState], *, group: str, world: int) 
     for seq in sorted({seq for ops in calls.values() for seq in ops}):
         at = {rank: ops.get(seq) for rank, ops in calls.items()}
         # A ring that wrapped has lost old operations: a rank is only missing where its recorder reaches back so far.
-        at = {rank: op for rank, op in at.items() if op is not None or _ended_before(calls[rank], seq)}
+        at = {rank: op for rank, op in at.items() if op is not None or max(calls[rank], default=0) < seq}
         present = {rank: op for rank, op in at.items() if op is not None}
         parting = _parting(tuple(present.values()))
         if parting is not None:
@@ -151,10 +151,6 @@ def _members(latest: Mapping[int, CollectiveState], *, group: str, world: int) -
     callers = {state.rank for state in latest.values() if any(op.group == group for op in state.collectives)}
     # Only the group of all ranks may be taken to have them all.
     return callers | set(range(world)) if group in ("", "0", "default_pg") else callers
-
-
-def _ended_before(ops: Mapping[int, Collective], seq: int) -> bool:
-    return not ops or max(ops) < seq
 
 
 def _parting(ops: Sequence[Collective]) -> Parting | None:

@@ -74,7 +74,8 @@ class GpuView:
     @property
     def is_shared(self) -> bool:
         """Whether other processes compute on it, or may: then its numbers are theirs as well."""
-        return any(_others_compute(sample, self.pids) for sample in self.samples)
+        others = ((process, sample) for sample in self.samples for process in sample.processes)
+        return any(process.pid not in self.pids and _may_compute(process, sample) for process, sample in others)
 
     @property
     def seconds(self) -> float:
@@ -142,10 +143,6 @@ class Gpus:
 def gpus_of_pids(evidence: Evidence, pids: Iterable[int | None], *, since_s: float = 0.0) -> tuple[GpuView, ...]:
     """The GPUs of these processes, as :meth:`Gpus.of` has them."""
     return Gpus(evidence.gpus).of(pids, since_s=since_s)
-
-
-def _others_compute(sample: GpuSample, pids: frozenset[int]) -> bool:
-    return any(_may_compute(process, sample) for process in sample.processes if process.pid not in pids)
 
 
 def _may_compute(process: GpuProcess, sample: GpuSample) -> bool:

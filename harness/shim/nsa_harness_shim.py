@@ -576,7 +576,7 @@ def keep_exception(
         "status": "raised",
         "steps_done": speaker.steps,
         "phase": speaker.phase,
-        "exception": kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}",
+        "exception": name_of(kind),
         "message": str(error),
         "traceback": "".join(without_us(traceback.TracebackException(kind, error, trace)).format()),
     }
@@ -585,6 +585,11 @@ def keep_exception(
     with open(fresh, "w") as file:
         json.dump(result, file)
     os.replace(fresh, path)
+
+
+def name_of(kind: "type[BaseException]") -> str:
+    """An exception's name, with its module unless it is one of Python's own."""
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def without_us(trace: "TracebackException") -> "TracebackException":

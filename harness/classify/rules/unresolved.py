@@ -221,7 +221,8 @@ def _of_ranks(case: Case, absent: Sequence[RankView], waiters: Sequence[RankView
     """Where one rank works while the others wait for it, it is named: late, or in a loop without an end."""
     works = [v for v in absent if v.standing is not None and v.standing.motion is not None and v.standing.motion.busy]
     sentences = [waiting(group) for group in alike(waiters)]
-    sentences += [f"rank {view.rank}: {_alone(view)}" for view in absent]
+    for v in absent:
+        sentences += ["; ".join([f"rank {v.rank}: {silence(v.case)}", *_groups(v.case, v.standing)])]
     view = (works or absent)[0]
     verdict = conclude(
         view.case,
@@ -232,10 +233,6 @@ def _of_ranks(case: Case, absent: Sequence[RankView], waiters: Sequence[RankView
         confidence=Confidence.LOW,
     )
     return replace(verdict, rank=view.rank if len(absent) == 1 else None)
-
-
-def _alone(view: RankView) -> str:
-    return "; ".join([silence(view.case), *_groups(view.case, view.standing)])
 
 
 # -- a job that was only watched
