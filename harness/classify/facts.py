@@ -122,7 +122,7 @@ def remember(case: Case, views: Sequence[Any]) -> None:
     key = id(case.evidence)
     job = _judging.jobs.get(key)
     _judging.whole, _judging.views = case, tuple(views)
-    _judging.evidence_by_id = {id(one): one for one in (case.evidence, *(view.case.evidence for view in views))}
+    _judging.evidence_by_id = {key: case.evidence, **{id(view.case.evidence): view.case.evidence for view in views}}
     _judging.jobs = {key: job} if job is not None else {}
 
 

@@ -104,11 +104,10 @@ def operation_of(divergence: Divergence) -> str:
 
 def _in_group(latest: Mapping[int, CollectiveState], *, group: str, world: int) -> Divergence | None:
     members = _members(latest, group=group, world=world)
-    calls = {
-        rank: {op.seq: op for op in state.collectives if op.group == group and not op.p2p}
-        for rank, state in latest.items()
-        if rank in members
-    }
+    calls: dict[int, dict[int, Collective]] = {}
+    for rank, state in latest.items():
+        if rank in members:
+            calls[rank] = {op.seq: op for op in state.collectives if op.group == group and not op.p2p}
     unheard = tuple(sorted(members - calls.keys()))
 
     def parted(

@@ -8,6 +8,7 @@ ended; then the calls that the stacks show; last a collective that all ranks are
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude, job_of_case, place, silence, silence_began_s
@@ -239,10 +240,11 @@ def _fault(groups: Sequence[Sequence[RankView]]) -> tuple[list[RankView], str]:
 
 def _past_gradients(groups: Sequence[Sequence[RankView]]) -> list[RankView]:
     """Ranks that are past the backward in which others wait for DDP's gradients."""
-    waiters = [view for group in groups for view in group if view.meeting and view.meeting.kind == "gradients"]
+    views = [*chain.from_iterable(groups)]
+    waiters = [view for view in views if view.meeting and view.meeting.kind == "gradients"]
     if not waiters:
         return []
-    return [view for group in groups for view in group if view not in waiters and view.marks > waiters[0].marks]
+    return [view for view in views if view not in waiters and view.marks > waiters[0].marks]
 
 
 def _together(case: Case, there: Sequence[RankView]) -> Verdict:

@@ -119,9 +119,8 @@ def _cause(case: Case, one: Standing | None) -> str:
         return "not-seen"
     moved = one.motion
     if moved.still:
-        depends = [pid for chance in one.chances for pid in chance.who]
-        if depends:
-            return "compile-stall" if _compiles(case, depends) else "waits-for-child"
+        if one.depends_on:
+            return "compile-stall" if _compiles(case, one.depends_on) else "waits-for-child"
         if any(chance.ender in (Ender.TIMER, Ender.TICKING) for chance in one.chances):
             return "timed-wait"
         return "undecided"
@@ -134,9 +133,9 @@ def _cause(case: Case, one: Standing | None) -> str:
     return "polling" if moved.main_timed else "undecided"
 
 
-def _compiles(case: Case, pids: Sequence[int]) -> bool:
+def _compiles(case: Case, pids: frozenset[int]) -> bool:
     stand = job_of_case(case).stand
-    return any(stand[pid].command.startswith(COMPILERS) for pid in pids if pid in stand)
+    return any(stand[pid].command.startswith(COMPILERS) for pid in pids & stand.keys())
 
 
 def _groups(case: Case, one: Standing | None) -> list[str]:
@@ -167,7 +166,7 @@ def _for_slow(case: Case, one: Standing | None) -> list[str]:
         signs.append(f"{different_stacks(one.native)} different native stacks in {len(one.native)} samples")
     signs += [chance.how for chance in one.chances if chance.ender is not None]
     stand = job_of_case(case).stand
-    for pid in sorted({pid for chance in one.chances for pid in chance.who if pid in stand}):
+    for pid in sorted(one.depends_on & stand.keys()):
         other = stand[pid]
         signs += [f"process {in_words(pid)} ({other.command}): {chance.how}" for chance in other.chances[:1]]
     return signs
@@ -327,11 +326,11 @@ def _moves(case: Case, start: int, live: Mapping[int, Chance]) -> bool:
     """Whether a process that ``start`` depends on was seen to move."""
     stand, visited, frontier = job_of_case(case).stand, {start}, [start]
     while frontier:
-        following = [pid for at in frontier for c in stand[at].chances for pid in c.who if pid in live and pid in stand]
-        frontier = [pid for pid in dict.fromkeys(following) if pid not in visited]
-        visited.update(frontier)
-        if any(_moved(stand[pid], chance) for pid in frontier for chance in stand[pid].chances):
-            return True
+        for pid in stand[frontier.pop()].depends_on & live.keys() & stand.keys() - visited:
+            if any(_moved(stand[pid], chance) for chance in stand[pid].chances):
+                return True
+            visited.add(pid)
+            frontier.append(pid)
     return False
 
 
