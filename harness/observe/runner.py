@@ -245,8 +245,8 @@ class Runner:
             result = word_of(rank, trial_dir=self.trial_dir) if has_result else None
             if result is not None and result.status == "raised":
                 self.raised_s[rank] = self.age_s()
-        if not self.several_ranks() or not living:
-            return None
+        if not living or not (self.ranks.pids or len(self.beats.ranks) > 1):
+            return None  # the trial's ranks are not known, there is just the one process of it
         begun_s = self.ranks.begun_s
         failures_s = {rank: end.t_s for rank, end in self.ranks.ended.items() if end.failed}
         failures_s |= {rank: t_s for rank, t_s in self.raised_s.items() if t_s > begun_s.get(rank, 0.0)}
@@ -262,10 +262,6 @@ class Runner:
         """The ranks whose process is gone and whose launcher has started another, which has not spoken yet."""
         members = self.census.members()
         return {rank for rank in self.census.ranks() if self.ranks.pids.get(rank) not in members}
-
-    def several_ranks(self) -> bool:
-        """Whether the trial's ranks are known, and not just the one process of it."""
-        return bool(self.ranks.pids) or len(self.beats.ranks) > 1
 
     def several(self) -> bool:
         """Whether other ranks or GPUs take part in the trial, so that a wait may be for them."""

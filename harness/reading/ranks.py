@@ -61,12 +61,6 @@ class Job:
     divergences: tuple[Divergence, ...] = ()
     circle: str = ""
 
-    def rank_of(self, pid: int) -> int | None:
-        """The rank that a process is or works for; None in a job without ranks."""
-        if not self.several:
-            return None
-        return self.stand[pid].rank if pid in self.stand else next((r for r, p in self.ranks.items() if p == pid), None)
-
     @property
     def several(self) -> bool:
         """Whether more than one rank trains, here or elsewhere."""

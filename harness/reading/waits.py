@@ -295,15 +295,6 @@ def _row(wchan: str, call: str, *, looked_at: bool) -> Row:
     return by_kernel or by_call or UNSEEN
 
 
-def describe(thread: ThreadState) -> str:
-    """``waits for a lock on a file (kernel: flock_lock_inode_wait)``, or that it runs."""
-    wait = wait_of(thread)
-    if wait is None:
-        return "runs"
-    kernel = f" (kernel: {thread.wchan})" if thread.wchan else ""
-    return f"waits for {wait.what}{kernel}"
-
-
 _CALLS_NOBODY = re.compile(
     r"lib(cuda|nccl|nv|cupti|torch|c10|gloo|gomp|iomp|omp|openblas|mkl|tbb|scipy_openblas)|^python|libpython"
 )

@@ -78,7 +78,8 @@ def _host_works(case: Case) -> bool:
 
 def _nodes(case: Case) -> str:
     """``, 1896 autograd nodes per token (158 in each of 12 layers)``, where the worker counted them."""
-    nodes, tokens, layers = _of_a_forward(case, GRAPH_NODES), _tokens(case), _layers(case)
+    nodes, layers, settings = _of_a_forward(case, GRAPH_NODES), _layers(case), leaves(case.trial.config)
+    tokens = settings.get("train.batch_size", 0) * settings.get("train.seq_len", 0)
     if not (nodes and tokens):
         return ""
     each = nodes / tokens
@@ -130,11 +131,6 @@ def _of_a_forward(case: Case, fact: str) -> float:
     facts = dict(case.evidence.measurement.facts)
     blocks, so_far = facts.get("forward_blocks"), facts.get(fact)
     return so_far * _layers(case) / blocks if blocks and so_far else 0.0
-
-
-def _tokens(case: Case) -> float:
-    settings = leaves(case.trial.config)
-    return settings.get("train.batch_size", 0) * settings.get("train.seq_len", 0)
 
 
 def _layers(case: Case) -> float:

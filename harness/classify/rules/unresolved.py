@@ -16,16 +16,16 @@ from harness.classify.facts import (
     main_pid,
     silence,
     stopped_by_limit,
-    threads_slept,
     watched_out,
 )
 from harness.classify.rules.busy import LONGER, healthy_silence_s
 from harness.classify.rules.stalled import stalled
+from harness.classify.signs import asleep, memory_moves, stacks_move
 from harness.classify.views import alike, cited, views_of, waiting, who
 from harness.core.node import in_words
 from harness.core.outcome import Ending, StopReason
 from harness.core.verdict import COMPUTES, TOO_EARLY, Confidence, Kind
-from harness.reading.frames import different_stacks, spell, telling_frame
+from harness.reading.frames import spell, telling_frame
 from harness.reading.loops import changes, may_be_endless, progress
 from harness.reading.pace import ASKED_S
 from harness.reading.waits import Ender
@@ -160,10 +160,7 @@ def _for_slow(case: Case, one: Standing | None) -> list[str]:
         signs.append(f"{moved.cpu_s:.1f} s CPU in {moved.seconds:.1f} s")
     elif not moved.still:
         signs.append(f"woken {moved.switches} times in {moved.seconds:.1f} s, {moved.cpu_s:.2f} s CPU")
-    if not moved.counters_still:
-        signs.append(f"{moved.faults} page faults, {moved.rss_bytes / 1e6:+.1f} MB, {moved.io_bytes} bytes of I/O")
-    if different_stacks(one.native) > 1:
-        signs.append(f"{different_stacks(one.native)} different native stacks in {len(one.native)} samples")
+    signs += filter(None, (memory_moves(case), stacks_move(case)))
     signs += [chance.how for chance in one.chances if chance.ender is not None]
     stand = job_of_case(case).stand
     for pid in sorted(one.depends_on & stand.keys()):
@@ -173,9 +170,7 @@ def _for_slow(case: Case, one: Standing | None) -> list[str]:
 
 
 def _for_stuck(case: Case, one: Standing | None) -> list[str]:
-    signs: list[str] = []
-    if one is not None and one.motion is not None and one.motion.still:
-        signs.append(threads_slept(one))
+    signs = [*filter(None, (asleep(case),))]
     if one is not None and one.stays:
         where = spell(telling_frame(one.thread)) if one.thread is not None else "nowhere"
         weak = "" if len(one.native) >= 2 else " (Python frames only, which proves nothing)"
