@@ -15,6 +15,7 @@ import stat
 import struct
 from bisect import bisect
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness.observe.procfs import Files
@@ -60,7 +61,6 @@ class _Region(NamedTuple):
     key: str
     file: str
 
-    @property
     def is_shared(self) -> bool:
         """Whether it is one that other processes may have, too."""
         return "s" in self.permissions and not self.key.endswith(":0")
@@ -83,9 +83,6 @@ class Ends:
 
     def __init__(self, parents: Mapping[int, int]) -> None:
         self._parents, self._files = dict(parents), Files()
-        self._open: dict[str, list[tuple[int, str]]] | None = None
-        self._mapped: dict[str, list[int]] | None = None
-        self._peers: dict[int, int] | None = None
         self._code: dict[int, list[_Region]] = {}
 
     def of(self, pid: int, call: Call) -> End:
@@ -136,14 +133,18 @@ class Ends:
         at = next((one for one in self._regions(pid) if one.low <= call.arguments[0] < one.high), None)
         if at is None or "s" not in at.permissions:
             return End("futex", outside=False)
-        if self._mapped is None:
-            self._mapped = {}
-            for other in self._parents:
-                for key in {one.key for one in self._regions(other) if one.is_shared}:
-                    self._mapped.setdefault(key, []).append(other)
-        holders = tuple(sorted(set(self._mapped.get(at.key, ())) - {pid}))
+        holders = tuple(sorted(self._mapped.get(at.key, set[int]()) - {pid}))
         is_named = not at.file.endswith("(deleted)")
         return End("futex-shared", "a lock that processes share", holders or (pid,), outside=is_named)
+
+    @cached_property
+    def _mapped(self) -> dict[str, set[int]]:
+        """Who of the trial has which piece of shared memory."""
+        mapped: dict[str, set[int]] = {}
+        for pid in self._parents:
+            for region in filter(_Region.is_shared, self._regions(pid)):
+                mapped.setdefault(region.key, set()).add(pid)
+        return mapped
 
     def _child(self, pid: int, call: Call) -> End:
         children = self._children(pid)
@@ -201,7 +202,7 @@ class Ends:
 
     def _pipe(self, target: str, *, reads: bool) -> End:
         opposite = "w" if reads else "r"
-        holders = tuple(sorted({pid for pid, mode in self._opened().get(target, ()) if mode in (opposite, "rw")}))
+        holders = tuple(sorted({pid for pid, mode in self._open.get(target, ()) if mode in (opposite, "rw")}))
         what = "something in a pipe" if reads else "room in a pipe"
         return End("pipe-read" if reads else "pipe-write", what, holders, outside=not holders)
 
@@ -231,16 +232,18 @@ class Ends:
             address = _address(row[2])
             call = "socket-unix" if address.startswith(("127.", "::1", "::ffff:127.")) else "socket-inet"
             return End(call, f"a socket to {address}", holders, outside=not holders)
-        if self._peers is None:
-            self._peers = _unix_peers()
         peer_inode = self._peers.get(inode)
         if peer_inode is None:
             return End("socket-unix", outside=True)
         holders = self._holding(f"socket:[{peer_inode}]")
         return End("socket-unix", "a socket of this machine", holders, outside=not holders)
 
+    @cached_property
+    def _peers(self) -> dict[int, int]:
+        return _unix_peers()
+
     def _holding(self, target: str) -> tuple[int, ...]:
-        return tuple(sorted({pid for pid, _ in self._opened().get(target, ())}))
+        return tuple(sorted({pid for pid, _ in self._open.get(target, ())}))
 
     # -- several descriptors
 
@@ -287,18 +290,17 @@ class Ends:
 
     # -- /proc
 
-    def _opened(self) -> dict[str, list[tuple[int, str]]]:
+    @cached_property
+    def _open(self) -> dict[str, list[tuple[int, str]]]:
         """Who of the trial has which pipe, socket or file open, and how (``r w rw``)."""
-        if self._open is None:
-            self._open = {}
-            for pid in self._parents:
-                for fd in self._files.names(f"{pid}/fd"):
-                    target = self._target(pid, int(fd))
-                    if target.startswith(("pipe:[", "socket:[")) or (
-                        target.startswith("/") and self._is_fifo(pid, int(fd))
-                    ):
-                        self._open.setdefault(target, []).append((pid, self._mode(pid, fd)))
-        return self._open
+        opened: dict[str, list[tuple[int, str]]] = {}
+        for pid in self._parents:
+            for fd in self._files.names(f"{pid}/fd"):
+                target = self._target(pid, int(fd))
+                is_fifo = target.startswith("/") and self._is_fifo(pid, int(fd))
+                if is_fifo or target.startswith(("pipe:[", "socket:[")):
+                    opened.setdefault(target, []).append((pid, self._mode(pid, fd)))
+        return opened
 
     def _mode(self, pid: int, fd: str) -> str:
         access = int(self._files.fields(f"{pid}/fdinfo/{fd}").get("flags", "02"), 8) & 3

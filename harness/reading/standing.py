@@ -566,5 +566,5 @@ def culprit(stand: Mapping[int, Standing], start: int) -> Standing:
         if not others:
             break
         # Of several the one that waits for nobody: a loader's idle workers wait for the rank in their turn.
-        at = min(map(stand.__getitem__, others), key=lambda one: (bool(one.chances), one.pid))
+        at = min((stand[pid] for pid in others), key=lambda one: (bool(one.chances), one.pid))
     return at
