@@ -55,7 +55,7 @@ def _weighed(rival: Rival, case: Case) -> Alternative:
     return Alternative(
         cause=rival.cause,
         because=rival.because,
-        supports=tuple(sentence for sign in rival.supports if (sentence := sign(case))),
-        against=tuple(sentence for sign in rival.against if (sentence := sign(case))),
-        experiment=rival.experiment,
+        supports=tuple(sentence for sign in rival.pro if (sentence := sign(case))),
+        against=tuple(sentence for sign in rival.con if (sentence := sign(case))),
+        experiment=rival.test,
     )

@@ -18,9 +18,9 @@ _WHATEVER_ENDED_IT = {
     # Trials that say nothing about the program come first: nothing seen in them may be held against it.
     "interrupted": f"{_AT}infra:interrupted",
     "infra": f"{_AT}infra:infra",
-    "xid": f"{_AT}xid:xid",
+    "xid": f"{_AT}infra:xid",
     # What ran must be what was asked before it can answer the question, also when it passed.
-    "misconfigured": f"{_AT}misconfigured:misconfigured",
+    "misconfigured": f"{_AT}infra:misconfigured",
     # A pass must also meet what the matrix asks of it.
     "nonfinite_loss": f"{_AT}below_target:nonfinite_loss",
     "below_target": f"{_AT}below_target:below_target",
@@ -46,7 +46,7 @@ RULES = Registry(
         "passed": f"{_AT}passed:passed",
         "early_exit": f"{_AT}passed:early_exit",
         # The special exceptions before the general one.
-        "nonfinite": f"{_AT}nonfinite:nonfinite",
+        "nonfinite": f"{_AT}crashed:nonfinite",
         "foreign_device": f"{_AT}foreign_device:foreign_device",
         "memory_leak": f"{_AT}oom:memory_leak",
         "oom": f"{_AT}oom:oom",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+from harness.classify.signature import signature
 from harness.core.outcome import Ending, StopReason
 from harness.core.verdict import Verdict
 from harness.reading import pace
@@ -121,7 +122,7 @@ def remember(case: Case, views: Sequence[Any]) -> None:
     key = id(case.evidence)
     job = _judging.jobs.get(key)
     _judging.whole, _judging.views = case, tuple(views)
-    _judging.evidence_by_id = {id(one): one for one in (case.evidence, *(view.case.evidence for view in views))}
+    _judging.evidence_by_id = {key: case.evidence, **{id(view.case.evidence): view.case.evidence for view in views}}
     _judging.jobs = {key: job} if job is not None else {}
 
 
@@ -186,12 +187,13 @@ def conclude(
     cites: Iterable[EvidenceId],
     confidence: Confidence,
     cause: str | None = None,
-    signature: str | None = None,
+    names: Iterable[str] | None = None,
     phase: str | None = None,
     rule: str = "",
 ) -> Verdict:
     """A verdict with phase, step and rank filled in from the last mark, and each citation once.
 
+    ``names`` are the functions by which its like is known again, the innermost first; without them it has no signature.
     ``rule`` is for one that is no row of the table by itself; to the others the engine gives their name there.
     """
     last = case.evidence.last
@@ -205,5 +207,5 @@ def conclude(
         phase=phase or (last.phase if last else None),
         step=last.step if last else None,
         rank=last.rank if last else None,
-        signature=signature,
+        signature=None if names is None else signature(kind, cause, names),
     )

@@ -7,7 +7,7 @@ each of them; what the original incident reports took for proof is among them.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from harness.classify import signs
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     from harness.classify.signs import Sign
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Rival:
-    """A cause that competes with others, what speaks for it and against it, and the experiment that decides."""
+    """A cause that competes with others, the signs for it and against it, and the ``test`` that decides."""
 
     cause: str
     because: str
-    supports: tuple[Sign, ...] = ()
-    against: tuple[Sign, ...] = ()
-    experiment: str
+    _: KW_ONLY
+    pro: tuple[Sign, ...] = ()
+    con: tuple[Sign, ...] = ()
+    test: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,16 +49,12 @@ class Entry:
     proven: bool = False
 
 
-def _rival(cause: str, because: str, *, pro: tuple[Sign, ...] = (), con: tuple[Sign, ...] = (), try_: str) -> Rival:
-    return Rival(cause=cause, because=because, supports=pro, against=con, experiment=try_)
-
-
-SLOW = _rival(
+SLOW = Rival(
     "slow",
     "it would have gone on: the work is only longer than the limit",
     pro=(signs.stacks_move, signs.within_prediction, signs.memory_moves, signs.gpu_works),
     con=(signs.stacks_stay, signs.beyond_prediction, signs.asleep),
-    try_="run it again with ten times the stall limit: a slow trial makes its next mark, a hung one never does",
+    test="run it again with ten times the stall limit: a slow trial makes its next mark, a hung one never does",
 )
 
 RIVALS: tuple[Entry, ...] = (
@@ -66,7 +63,7 @@ RIVALS: tuple[Entry, ...] = (
         text=re.compile(r"mark a variable ready only once|marked as ready twice"),
         proven=True,
         rivals=(
-            _rival(
+            Rival(
                 "late-binding-closure",
                 "a checkpointed lambda in a loop sees the loop's last block, so every recomputation runs that one",
                 pro=(
@@ -74,10 +71,10 @@ RIVALS: tuple[Entry, ...] = (
                     setting("train.checkpointing", "reentrant"),
                 ),
                 con=(setting("train.checkpointing", "none"),),
-                try_="compare gradients with and without checkpointing in one process: with this bug all blocks but "
+                test="compare gradients with and without checkpointing in one process: with this bug all blocks but "
                 "the last have none or wrong ones. Or pass the block itself: checkpoint(block, x)",
             ),
-            _rival(
+            Rival(
                 "reentrant-and-find-unused",
                 "reentrant checkpointing runs the reducer's hooks again that find_unused_parameters has already run",
                 pro=(
@@ -85,14 +82,14 @@ RIVALS: tuple[Entry, ...] = (
                     setting("parallel.find_unused_parameters", True),  # noqa: FBT003 - a value, not a switch
                 ),
                 con=(setting("parallel.find_unused_parameters", False),),  # noqa: FBT003
-                try_="run the four cells of checkpointing reentrant/nonreentrant x find_unused_parameters on/off",
+                test="run the four cells of checkpointing reentrant/nonreentrant x find_unused_parameters on/off",
             ),
-            _rival(
+            Rival(
                 "parameter-reuse",
                 "a module or parameter is used twice in one step under reentrant checkpointing",
                 pro=(setting("model.tied_head", True),),  # noqa: FBT003
                 con=(setting("model.tied_head", False),),  # noqa: FBT003
-                try_="turn static_graph on: it passes with a reused parameter and not with a wrong closure's gradients",
+                test="turn static_graph on: it passes with a reused parameter and not with a wrong closure's gradients",
             ),
         ),
     ),
@@ -100,12 +97,12 @@ RIVALS: tuple[Entry, ...] = (
         name="unused parameters, as a warning",
         text=re.compile(r"did not find any unused parameters in the forward pass"),
         rivals=(
-            _rival(
+            Rival(
                 "no-sign-of-anything",
                 "the warning comes after a forward in which every parameter was used: it speaks against a graph that "
                 "differs between steps, and is a hint about speed only",
                 pro=(says("did not find any unused parameters", "the warning was printed"),),
-                try_="none is needed; turn find_unused_parameters off if it never differs",
+                test="none is needed; turn find_unused_parameters off if it never differs",
             ),
         ),
     ),
@@ -113,13 +110,13 @@ RIVALS: tuple[Entry, ...] = (
         name="last line before forward",
         text=re.compile(r"\[debug\] step \d+: input shape[^\n]*\s*$"),
         rivals=(
-            _rival(
+            Rival(
                 "silence-by-design",
                 "the last line is printed before forward, so it does not say where the program is: not in backward, "
                 "not before it",
                 pro=(signs.computes, signs.stacks_move),
                 con=(signs.asleep,),
-                try_="read the stacks, or set train.trace_grads: an arriving gradient proves backward",
+                test="read the stacks, or set train.trace_grads: an arriving gradient proves backward",
             ),
         ),
     ),
@@ -128,12 +125,12 @@ RIVALS: tuple[Entry, ...] = (
         stack="_engine_run_backward",
         kinds=frozenset({Kind.UNRESOLVED}),
         rivals=(
-            _rival(
+            Rival(
                 "slow-backward",
                 "the Python stack of a healthy backward never changes: C++ works below it",
                 pro=(signs.stacks_move, signs.computes, signs.memory_moves, signs.within_prediction),
                 con=(signs.asleep, signs.beyond_prediction),
-                try_="look at native frames: 58 different ones in 79 samples of a healthy backward, one of a deadlock",
+                test="look at native frames: 58 different ones in 79 samples of a healthy backward, one of a deadlock",
             ),
         ),
     ),
@@ -142,7 +139,7 @@ RIVALS: tuple[Entry, ...] = (
         stack="Reducer::finalize_backward",
         kinds=frozenset({Kind.UNRESOLVED, Kind.HANG}),
         rivals=(
-            _rival(
+            Rival(
                 "missing-rank",
                 "DDP's own all-reduce waits for a rank that has not come: the fault is where that rank is, not here",
                 pro=(
@@ -150,7 +147,7 @@ RIVALS: tuple[Entry, ...] = (
                     signs.pending,
                 ),
                 con=(signs.none_pending,),
-                try_="read stacks and flight recorders of all ranks, not of this one",
+                test="read stacks and flight recorders of all ranks, not of this one",
             ),
         ),
     ),
@@ -159,18 +156,18 @@ RIVALS: tuple[Entry, ...] = (
         causes=frozenset({"SIGABRT"}),
         proven=True,
         rivals=(
-            _rival(
+            Rival(
                 "nccl-watchdog",
                 "torch's NCCL watchdog ends the process when a collective is longer open than its time-out",
                 pro=(says(r"Watchdog caught collective operation timeout", "the watchdog said so"), signs.pending),
                 con=(signs.none_pending,),
-                try_="raise parallel.timeout_s ten times: a slow job passes, a hung one is aborted later",
+                test="raise parallel.timeout_s ten times: a slow job passes, a hung one is aborted later",
             ),
-            _rival(
+            Rival(
                 "native-check",
                 "a check in C++ failed (gloo, an allocator, an assertion)",
                 pro=(says(r"terminate called after throwing an instance of '([^']+)'", "it threw {0}"),),
-                try_="run it with TORCH_SHOW_CPP_STACKTRACES=1 and read the frame below the throw",
+                test="run it with TORCH_SHOW_CPP_STACKTRACES=1 and read the frame below the throw",
             ),
         ),
     ),
@@ -178,11 +175,11 @@ RIVALS: tuple[Entry, ...] = (
         name="aborted at its end",
         causes=frozenset({"exit-abort"}),
         rivals=(
-            _rival(
+            Rival(
                 "thread-destroyed",
                 "an extension destroyed a C++ thread of its own that was still running: C++ says the same words",
                 con=(says(r"<no Python frame>", "the thread that aborted runs no Python, and is not the main one"),),
-                try_="end the program by os._exit(0) behind destroy_process_group(): a thread that wanted the "
+                test="end the program by os._exit(0) behind destroy_process_group(): a thread that wanted the "
                 "interpreter lets it pass, and gdb's backtrace at the abort shows take_gil or std::thread::~thread",
             ),
         ),
@@ -192,19 +189,19 @@ RIVALS: tuple[Entry, ...] = (
         causes=frozenset({"SIGKILL"}),
         proven=True,
         rivals=(
-            _rival(
+            Rival(
                 "out-of-memory-killer",
                 "the kernel ended it for its memory",
                 pro=(signs.memory_limit, signs.memory_grew),
                 con=(signs.no_memory_limit,),
-                try_="run it in a memory cgroup of its own: the kernel counts its kills there",
+                test="run it in a memory cgroup of its own: the kernel counts its kills there",
             ),
-            _rival(
+            Rival(
                 "somebody-else",
                 "a scheduler, a launcher or a person sent it",
                 pro=(signs.no_memory_limit,),
                 con=(signs.memory_limit,),
-                try_="run it without the launcher; look at who else may end processes here",
+                test="run it without the launcher; look at who else may end processes here",
             ),
         ),
     ),
@@ -212,27 +209,27 @@ RIVALS: tuple[Entry, ...] = (
         name="gpu full",
         causes=frozenset({"gpu-spin"}),
         rivals=(
-            _rival(
+            Rival(
                 "collective-wait",
                 "a wait inside NCCL reads the same: 100 % utilisation, no memory traffic, little power",
                 pro=(signs.pending,),
                 con=(signs.none_pending,),
-                try_="read the flight recorder of every rank while it hangs; without one, TORCH_FR_BUFFER_SIZE=2000",
+                test="read the flight recorder of every rank while it hangs; without one, TORCH_FR_BUFFER_SIZE=2000",
             ),
-            _rival(
+            Rival(
                 "long-kernel",
                 "a kernel that computes in registers for very long, and ends",
                 pro=(signs.within_prediction,),
                 con=(signs.beyond_prediction, signs.gpu_occupied),
-                try_="run it at half the size: a long kernel's time shrinks, an endless one's does not; cuda-gdb "
+                test="run it at half the size: a long kernel's time shrinks, an endless one's does not; cuda-gdb "
                 "(info cuda kernels) names it",
             ),
-            _rival(
+            Rival(
                 "foreign-process",
                 "the kernel is another process's, left over or somebody else's",
                 pro=(signs.gpu_shared,),
                 con=(signs.gpu_alone,),
-                try_="nsa-harness doctor lists who is on each GPU; run it on a GPU that nobody uses",
+                test="nsa-harness doctor lists who is on each GPU; run it on a GPU that nobody uses",
             ),
         ),
     ),
@@ -241,10 +238,10 @@ RIVALS: tuple[Entry, ...] = (
         causes=frozenset({"collective-mismatch", "unused-parameter", "collective-stuck"}),
         kinds=frozenset({Kind.HANG}),
         rivals=(
-            _rival(
+            Rival(
                 "one-call-too-many",
                 "the rank that waits made a call that it should not, rather than the other one too few",
-                try_="run it with one more rank: the side that stays alone is the wrong one",
+                test="run it with one more rank: the side that stays alone is the wrong one",
             ),
         ),
     ),
@@ -253,11 +250,23 @@ RIVALS: tuple[Entry, ...] = (
         causes=frozenset({"unused-parameter", "collective-stuck"}),
         kinds=frozenset({Kind.HANG}),
         rivals=(
-            _rival(
+            Rival(
                 "network",
                 "the calls match, and a message between two ranks was lost",
                 con=(signs.pending,),
-                try_="run all ranks on one host over the loopback (NCCL_SOCKET_IFNAME=lo, NCCL_P2P_DISABLE=1)",
+                test="run all ranks on one host over the loopback (GLOO_SOCKET_IFNAME=lo, or NCCL_SOCKET_IFNAME=lo and "
+                "NCCL_P2P_DISABLE=1)",
+            ),
+        ),
+    ),
+    Entry(
+        name="ranks in one call",
+        causes=frozenset({"collective-stuck"}),
+        rivals=(
+            Rival(
+                "collective-mismatch",
+                "the calls look alike but differ in shape, type or process group",
+                test="print shape, type and group on every rank right before the call, and compare",
             ),
         ),
     ),
@@ -265,18 +274,18 @@ RIVALS: tuple[Entry, ...] = (
         name="straggler",
         causes=frozenset({"straggler"}),
         rivals=(
-            _rival(
+            Rival(
                 "busy-core",
                 "the rank is as fast as the others, but shares its core or its GPU",
                 pro=(signs.gpu_shared,),
                 con=(signs.gpu_alone,),
-                try_="give the late rank's data and GPU to another rank: what is late then, the place or the work",
+                test="give the late rank's data and GPU to another rank: what is late then, the place or the work",
             ),
-            _rival(
+            Rival(
                 "infinite-loop",
                 "the rank does not get anywhere, and its marks so far came from before",
                 con=(signs.stacks_move, signs.memory_moves),
-                try_="run it again with ten times the limit: a late rank comes, a lost one does not",
+                test="run it again with ten times the limit: a late rank comes, a lost one does not",
             ),
         ),
     ),
@@ -284,17 +293,17 @@ RIVALS: tuple[Entry, ...] = (
         name="host-bound",
         causes=frozenset({"host-bound"}),
         rivals=(
-            _rival(
+            Rival(
                 "slow-data",
                 "the host waits for data, not for Python",
                 pro=(signs.in_stack("_next_data", "the stack is in the DataLoader"),),
                 con=(signs.computes,),
-                try_="run it with train.data = synthetic",
+                test="run it with train.data = synthetic",
             ),
-            _rival(
+            Rival(
                 "shared-cores",
                 "other processes take the host's cores",
-                try_="run it alone, pinned to two cores: the time per step stays if it is host-bound by itself",
+                test="run it alone, pinned to two cores: the time per step stays if it is host-bound by itself",
             ),
         ),
     ),
@@ -302,18 +311,18 @@ RIVALS: tuple[Entry, ...] = (
         name="allocator",
         causes=frozenset({"allocator-thrash"}),
         rivals=(
-            _rival(
+            Rival(
                 "foreign-process",
                 "another process holds the memory that is missing",
                 pro=(signs.gpu_shared,),
                 con=(signs.gpu_alone,),
-                try_="run it on a GPU that nobody uses",
+                test="run it on a GPU that nobody uses",
             ),
-            _rival(
+            Rival(
                 "memory-leak",
                 "less and less is left because the program keeps what it used",
                 pro=(signs.memory_grew,),
-                try_="plot gpu_allocated_bytes over the steps: a leak climbs, changing sizes swing",
+                test="plot gpu_allocated_bytes over the steps: a leak climbs, changing sizes swing",
             ),
         ),
     ),
@@ -322,30 +331,30 @@ RIVALS: tuple[Entry, ...] = (
         kinds=frozenset({Kind.OOM}),
         proven=True,
         rivals=(
-            _rival(
+            Rival(
                 "too-large",
                 "one step needs more than there is",
                 con=(signs.memory_grew,),
-                try_="run it at half the length or with checkpointing: the peak moves with it",
+                test="run it at half the length or with checkpointing: the peak moves with it",
             ),
-            _rival(
+            Rival(
                 "memory-leak",
                 "every step keeps some memory of the one before",
                 pro=(signs.memory_grew,),
-                try_="run twice as many steps at half the size: a leak fails later, a large step never",
+                test="run twice as many steps at half the size: a leak fails later, a large step never",
             ),
-            _rival(
+            Rival(
                 "fragmentation",
                 "there is enough in all, but not in one piece",
                 pro=(says(r"reserved by PyTorch but unallocated is (\S+ [GM]iB)", "{0} is reserved and not used"),),
-                try_="run it with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+                test="run it with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
             ),
-            _rival(
+            Rival(
                 "foreign-process",
                 "another process holds the memory",
                 pro=(signs.gpu_shared,),
                 con=(signs.gpu_alone,),
-                try_="run it on a GPU that nobody uses; memory that a model of this size cannot need is somebody's",
+                test="run it on a GPU that nobody uses; memory that a model of this size cannot need is somebody's",
             ),
         ),
     ),
@@ -353,11 +362,11 @@ RIVALS: tuple[Entry, ...] = (
         name="somebody else's process",
         causes=frozenset({"foreign-process"}),
         rivals=(
-            _rival(
+            Rival(
                 "own-leftover",
                 "the process is one of an earlier trial that was not ended",
                 pro=(signs.gpu_shared,),
-                try_="nsa-harness doctor lists leftovers with the run that they belong to",
+                test="nsa-harness doctor lists leftovers with the run that they belong to",
             ),
         ),
     ),
@@ -366,12 +375,12 @@ RIVALS: tuple[Entry, ...] = (
         causes=frozenset({"deadlock", "native-lock", "native-wait", "unseen-wait", "gil-held"}),
         kinds=frozenset({Kind.HANG}),
         rivals=(
-            _rival(
+            Rival(
                 "slow-holder",
                 "whoever has the lock, or is to wake this thread, is only slow",
                 pro=(signs.computes, signs.memory_moves),
                 con=(signs.asleep, signs.stacks_stay),
-                try_="run it again with ten times the stall limit: a slow holder gives it back",
+                test="run it again with ten times the stall limit: a slow holder gives it back",
             ),
         ),
     ),
@@ -380,12 +389,12 @@ RIVALS: tuple[Entry, ...] = (
         causes=frozenset({"blocked-io", "uninterruptible-io", "waiting-for-child", "data-starvation", "blocked-pipe"}),
         kinds=frozenset({Kind.HANG}),
         rivals=(
-            _rival(
+            Rival(
                 "slow-device",
                 "the disk, the network or the child answers in the end",
                 pro=(signs.memory_moves,),
                 con=(signs.asleep,),
-                try_="give it time: with --stall 60s it is watched for four minutes, and goes on if the answer is only "
+                test="give it time: with --stall 60s it is watched for four minutes, and goes on if the answer is only "
                 "late. Or run it with synthetic data on a local disk: what hangs then is the program",
             ),
         ),
@@ -395,12 +404,12 @@ RIVALS: tuple[Entry, ...] = (
         kinds=frozenset({Kind.CRASH}),
         unless=frozenset({"exit-abort"}),
         rivals=(
-            _rival(
+            Rival(
                 "late-rank",
                 "the rank that did not come was only late, and the time-out shorter than its work",
                 pro=(signs.stacks_move, signs.computes),
                 con=(signs.stacks_stay, signs.asleep),
-                try_="raise parallel.timeout_s ten times: a late rank comes, a lost one does not",
+                test="raise parallel.timeout_s ten times: a late rank comes, a lost one does not",
             ),
         ),
     ),
@@ -409,18 +418,18 @@ RIVALS: tuple[Entry, ...] = (
         name="only slow",
         kinds=frozenset({Kind.SLOW}),
         rivals=(
-            _rival(
+            Rival(
                 "shared-machine",
                 "other work on this machine took the time",
                 pro=(signs.gpu_shared,),
                 con=(signs.gpu_alone,),
-                try_="run it alone, twice, with a smaller trial between: times that differ are the machine's",
+                test="run it alone, twice, with a smaller trial between: times that differ are the machine's",
             ),
-            _rival(
+            Rival(
                 "limit-too-short",
                 "nothing is wrong: a healthy trial of this size takes as long",
                 pro=(signs.within_prediction,),
-                try_="run three smaller sizes and fit their times: a healthy trial lies on that line",
+                test="run three smaller sizes and fit their times: a healthy trial lies on that line",
             ),
         ),
     ),
@@ -429,12 +438,12 @@ RIVALS: tuple[Entry, ...] = (
         kinds=frozenset({Kind.UNRESOLVED}),
         rivals=(
             SLOW,
-            _rival(
+            Rival(
                 "stuck",
                 "nothing that it waits for will come",
                 pro=(signs.stacks_stay, signs.asleep, signs.beyond_prediction, signs.pending, signs.gpu_occupied),
                 con=(signs.stacks_move, signs.memory_moves, signs.within_prediction),
-                try_="run it again with ten times the stall limit, and let it be looked at with native frames",
+                test="run it again with ten times the stall limit, and let it be looked at with native frames",
             ),
         ),
     ),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from harness.core.verdict import Case
+    from harness.reading.stillness import Motion
 
 HALF_A_CORE = 0.5
 """CPU seconds per second that are more than any polling."""
@@ -27,6 +28,11 @@ def gpus_of(case: Case, *, silent: bool = True) -> tuple[GpuView, ...]:
     """The GPUs of the processes that train, since the last mark or (``silent`` False) all the time."""
     pids = {rank.pid for rank in case.evidence.ranks} or {main_pid(case)}
     return gpus_of_pids(case.evidence, pids, since_s=silence_began_s(case) if silent else 0.0)
+
+
+def _motion(case: Case) -> Motion | None:
+    one = job_of_case(case).leader
+    return one.motion if one is not None else None
 
 
 def gpu_occupied(case: Case) -> str:
@@ -82,25 +88,21 @@ def stacks_stay(case: Case) -> str:
 def asleep(case: Case) -> str:
     """Every thread sleeps."""
     one = job_of_case(case).leader
-    if one is None or one.motion is None or not one.motion.still:
-        return ""
-    return threads_slept(one)
+    return threads_slept(one) if one is not None and one.motion is not None and one.motion.still else ""
 
 
 def computes(case: Case) -> str:
     """The process uses its CPU."""
-    one = job_of_case(case).leader
-    moved = one.motion if one is not None else None
+    moved = _motion(case)
     return f"{moved.cpu_s:.1f} s CPU in {moved.seconds:.1f} s" if moved and moved.cpu_share > HALF_A_CORE else ""
 
 
 def memory_moves(case: Case) -> str:
     """Page faults, memory or I/O change during the silence."""
-    one = job_of_case(case).leader
-    moved = one.motion if one is not None else None
+    moved = _motion(case)
     if moved is None or moved.counters_still:
         return ""
-    return f"{moved.faults} page faults, {moved.rss_bytes / 1e6:+.1f} MB, {moved.io_bytes} bytes of I/O meanwhile"
+    return f"{moved.faults} page faults, {moved.rss_bytes / 1e6:+.1f} MB, {moved.io_bytes} bytes of I/O"
 
 
 def memory_grew(case: Case) -> str:
@@ -181,6 +183,5 @@ def in_stack(part: str, sentence: str) -> Sign:
 
 def text_of(case: Case) -> str:
     """Everything that the trial said: exceptions of all ranks, then its output."""
-    results = [case.evidence.result, *(rank.result for rank in case.evidence.ranks)]
-    exceptions = [f"{r.exception}: {r.message}" for r in results if r is not None and r.exception]
+    exceptions = [f"{result.exception}: {result.message}" for result in case.evidence.results if result.exception]
     return "\n".join([*exceptions, *(log.text for log in case.evidence.logs)])

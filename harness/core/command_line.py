@@ -120,13 +120,10 @@ def difference(line: CommandLine, other: CommandLine) -> str:
         if change == "delete":
             parts.append(f"without {' '.join(before[i:j])}")
         elif change != "equal":
-            option = after[k - 1 : k] if change == "replace" and k and _is_option(after[k - 1]) else ()
-            parts.append(f"with {' '.join((*option, *after[k:m]))}")
+            option = after[k - 1] if change == "replace" and k else ""
+            begins = k - 1 if option.startswith("-") and "=" not in option else k
+            parts.append(f"with {' '.join(after[begins:m])}")
     return " and ".join(parts)
-
-
-def _is_option(word: str) -> bool:
-    return word.startswith("-") and "=" not in word
 
 
 def _filled(word: str, values: Mapping[str, Value], python: str) -> list[str]:

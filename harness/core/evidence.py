@@ -28,9 +28,6 @@ class Pace:
     gaps: tuple[tuple[str, str, float], ...] = ()
 
 
-NO_PACE = Pace()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
     """A progress mark. ``t_s`` counts from the trial's start; phase and edge are the trainer's own words."""
@@ -371,7 +368,7 @@ class Evidence:
     ras: tuple[RasReport, ...] = ()
     ranks: tuple[RankFacts, ...] = ()
     gradients: GradientTruth | None = None
-    pace: Pace = NO_PACE
+    pace: Pace = Pace()
     world: int = 0
     main: int = 0
     nodes: tuple[Node, ...] = ()
@@ -380,6 +377,12 @@ class Evidence:
     def last(self) -> Heartbeat | None:
         """The last heartbeat, if there was one."""
         return self.heartbeats[-1] if self.heartbeats else None
+
+    @property
+    def results(self) -> tuple[WorkerResult, ...]:
+        """What the trial and each of its ranks said last, of those that said something."""
+        results = (self.result, *(facts.result for facts in self.ranks))
+        return tuple(result for result in results if result is not None)
 
     def result_of(self, rank: int | None) -> WorkerResult | None:
         """What a rank said last, None where it said nothing; the trial's own ``result`` for None, and for one process.

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 from enum import StrEnum
+
+
+def signal_name(number: int) -> str:
+    """``SIGSEGV`` for 11; ``signal 40`` for one without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 class Ending(StrEnum):

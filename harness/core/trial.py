@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +80,9 @@ class Prediction:
         return "; ".join(filter(None, (self.basis, how_far(self.beyond))))
 
 
+_COMPARES = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
     """A comparison on one setting: ``n_layers >= 5``."""
@@ -98,12 +102,7 @@ class Condition:
             return have != self.value
         if not isinstance(have, int | float) or not isinstance(self.value, int | float):
             return False
-        return {
-            ">=": have >= self.value,
-            "<=": have <= self.value,
-            ">": have > self.value,
-            "<": have < self.value,
-        }[self.op]
+        return _COMPARES[self.op](have, self.value)
 
     def __str__(self) -> str:
         return f"{self.name}{self.op}{word_of(self.value)}"

@@ -8,10 +8,10 @@ to is not here, and is never looked at.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from harness.observe.job import ProcessTable, ranks_among
+from harness.observe.procfs import Files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,19 +23,11 @@ FRESH_S = 0.15
 """How long a list of processes is good: several ask for it at one look."""
 
 
-def program_of(pid: int) -> str:
-    """The file that a process runs; empty where that may not be seen, or it is gone."""
-    try:
-        return os.readlink(f"/proc/{pid}/exe")  # noqa: PTH115 - several times a second for every process
-    except OSError:
-        return ""
-
-
 class Census:
     """The live processes of the trial behind ``handle``, by PID."""
 
     def __init__(self, *, handle: Handle, clock: Clock, read: Callable[[int], Member | None]) -> None:
-        self._handle, self._clock, self._read = handle, clock, read
+        self._handle, self._clock, self._read, self._files = handle, clock, read, Files()
         self._cache: dict[tuple[int, int, str], Member] = {}
         self._now: dict[int, Member] = {}
         self._at_s: float | None = None
@@ -50,7 +42,7 @@ class Census:
             self._at_s = now_s
             fresh: dict[int, Member] = {}
             for ref in self._handle.processes():
-                image = (ref.pid, ref.started, program_of(ref.pid))
+                image = (ref.pid, ref.started, self._files.link(f"{ref.pid}/exe"))
                 member = self._cache.get(image) or self._read(ref.pid)
                 if member is not None and member.started == ref.started:
                     fresh[ref.pid] = self._cache[image] = member

@@ -9,27 +9,31 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import socket
 import stat
 import struct
 from bisect import bisect
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from harness.reading.waits import SIGNAL_CALLS, hears_of_children, may_be_let_on
+from harness.observe.procfs import Files
+from harness.reading.waits import LETS_NOBODY_ON, SIGNAL_CALLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from harness.observe.syscalls import Call
 
-PROC = "/proc"
-
 _PRIVATE = 128
 """The flag of a futex that lies in memory of one process alone."""
 
 _SEMAPHORE = "/dev/shm/sem.mp-"
 """How the name of a lock of multiprocessing begins, which it makes up and tells its children alone."""
+
+_P_PID = 1
+"""What ``waitid`` calls the wait for one child by its PID."""
 
 _STACK_BYTES = 2048
 _WORD = struct.Struct("=Q")
@@ -51,6 +55,20 @@ _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _UDIAG_SHOW_PEER, _UNIX_DIAG_PEER = 4,
 _NLMSG_DONE, _NLM_F_REQUEST_DUMP = 3, 0x301
 
 
+class _Region(NamedTuple):
+    """A piece of a process's memory, of the ``file`` that ``key`` names also when it has lost its name."""
+
+    low: int
+    high: int
+    permissions: str
+    key: str
+    file: str
+
+    def is_shared(self) -> bool:
+        """Whether it is one that other processes may have, too."""
+        return "s" in self.permissions and not self.key.endswith(":0")
+
+
 class End(NamedTuple):
     """What a call waits for: a label for the table of waits, words, who of the trial can end it, whether others can."""
 
@@ -66,12 +84,9 @@ class Ends:
     ``parents`` gives every live process of the trial with its parent.
     """
 
-    def __init__(self, parents: Mapping[int, int], *, root: str = PROC) -> None:
-        self._parents, self._root = dict(parents), root
-        self._open: dict[str, list[tuple[int, str]]] | None = None
-        self._mapped: dict[str, list[int]] | None = None
-        self._peers: dict[int, int] | None = None
-        self._code: dict[int, list[tuple[int, int, str]]] = {}
+    def __init__(self, parents: Mapping[int, int]) -> None:
+        self._parents, self._files = dict(parents), Files()
+        self._code: dict[int, list[_Region]] = {}
 
     def of(self, pid: int, call: Call) -> End:
         """What a thread of ``pid`` that is blocked in ``call`` waits for."""
@@ -100,69 +115,45 @@ class Ends:
         if data is None:
             return ""
         if pid not in self._code:
-            self._code[pid] = self._executable(pid)
+            self._code[pid] = [one for one in self._regions(pid) if "x" in one.permissions and one.file]
         for (word,) in _WORD.iter_unpack(data):
             name = _file_at(word, self._code[pid])
             if name and not name.startswith(_C_LIBRARY):
                 return name
         return ""
 
-    def _executable(self, pid: int) -> list[tuple[int, int, str]]:
-        """Where the code of a process lies: from, to, and the file that it is of."""
-        segments: list[tuple[int, int, str]] = []
-        for line in self._lines(f"{pid}/maps"):
-            fields = line.split(None, 5)
-            if "x" in fields[1] and len(fields) > 5:
-                low, _, high = fields[0].partition("-")
-                segments.append((int(low, 16), int(high, 16), fields[5].strip()))
-        return segments
+    def _regions(self, pid: int) -> Iterable[_Region]:
+        for line in self._files.lines(f"{pid}/maps"):
+            place, permissions, _, device, inode, *file = line.split(None, 5)
+            low, _, high = place.partition("-")
+            yield _Region(int(low, 16), int(high, 16), permissions, f"{device}:{inode}", "".join(file).rstrip())
 
     # -- memory and children
 
     def _futex(self, pid: int, call: Call) -> End:
         if call.name == "futex_waitv" or call.arguments[1] & _PRIVATE:
             return End("futex", outside=False)
-        mapping = self._mapping(pid, call.arguments[0])
-        if mapping is None:
+        at = next((one for one in self._regions(pid) if one.low <= call.arguments[0] < one.high), None)
+        if at is None or "s" not in at.permissions:
             return End("futex", outside=False)
-        key, is_private = mapping
-        if self._mapped is None:
-            self._mapped = {}
-            for other in self._parents:
-                for shared in self._shared_mappings(other):
-                    self._mapped.setdefault(shared, []).append(other)
-        holders = tuple(sorted(set(self._mapped.get(key, ())) - {pid}))
+        holders = tuple(sorted(self._mapped.get(at.key, set[int]()) - {pid}))
+        # No other program can map a file that has lost its name, nor one of which nobody was told the name.
+        is_private = at.file.endswith("(deleted)") or at.file.startswith(_SEMAPHORE)
         return End("futex-shared", "a lock that processes share", holders or (pid,), outside=not is_private)
 
-    def _mapping(self, pid: int, address: int) -> tuple[str, bool] | None:
-        """The shared file that is mapped at ``address``, and whether no other program can map it; None in other memory.
-
-        No other program can once the file has lost its name, nor where multiprocessing made that up for its children.
-        """
-        for line in self._lines(f"{pid}/maps"):
-            fields = line.split(None, 5)
-            low, _, high = fields[0].partition("-")
-            if int(low, 16) <= address < int(high, 16):
-                if "s" not in fields[1]:
-                    return None
-                name = fields[5].rstrip() if len(fields) > 5 else ""
-                return f"{fields[3]}:{fields[4]}", name.endswith("(deleted)") or name.startswith(_SEMAPHORE)
-        return None
-
-    def _shared_mappings(self, pid: int) -> set[str]:
-        keys: set[str] = set()
-        for line in self._lines(f"{pid}/maps"):
-            fields = line.split(None, 5)
-            if "s" in fields[1] and fields[4] != "0":
-                keys.add(f"{fields[3]}:{fields[4]}")
-        return keys
+    @cached_property
+    def _mapped(self) -> dict[str, set[int]]:
+        """Who of the trial has which piece of shared memory."""
+        mapped: dict[str, set[int]] = {}
+        for pid in self._parents:
+            for region in filter(_Region.is_shared, self._regions(pid)):
+                mapped.setdefault(region.key, set()).add(pid)
+        return mapped
 
     def _child(self, pid: int, call: Call) -> End:
-        target = call.arguments[0] if call.name == "wait4" else call.arguments[1]
         children = self._children(pid)
-        if call.name == "wait4" and target in children:
-            return End(call.name, f"child {target}", (target,), outside=False)
-        if call.name == "waitid" and call.arguments[0] == 1 and target in children:
+        kind, target = (_P_PID, call.arguments[0]) if call.name == "wait4" else call.arguments[:2]
+        if kind == _P_PID and target in children:
             return End(call.name, f"child {target}", (target,), outside=False)
         return End(call.name, "any child", children, outside=False)
 
@@ -170,12 +161,12 @@ class Ends:
         return tuple(sorted(child for child, parent in self._parents.items() if parent == pid))
 
     def _signal(self, pid: int, name: str) -> End:
-        handled = next((line.split()[1] for line in self._lines(f"{pid}/status") if line.startswith("SigCgt:")), None)
-        if handled is None:
+        if self._files.stat(f"{pid}") is None:
             return End(name)
-        if may_be_let_on(int(handled, 16)):
+        handled = self._files.signals(f"{pid}", "SigCgt")
+        if handled - LETS_NOBODY_ON:
             return End(name, outside=True)
-        if hears_of_children(int(handled, 16)):
+        if signal.SIGCHLD in handled:
             return End(name, "the end of a child", self._children(pid), outside=False)
         return End(name, "a signal, of which it handles none that would let it go on", outside=False)
 
@@ -184,12 +175,12 @@ class Ends:
     def _lock(self, pid: int, fd: int) -> End:
         """A lock on a file: who holds it stands in ``/proc/locks``, by PID, also of programs that are not ours."""
         try:
-            status = os.stat(f"{self._root}/{pid}/fd/{fd}")
+            status = os.stat(f"{self._files.root}/{pid}/fd/{fd}")
         except OSError:
             return End("flock")
         place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
         holders: set[int] = set()
-        for line in self._lines("locks"):
+        for line in self._files.lines("locks"):
             fields = line.split()
             if "->" not in fields and place in fields:
                 holders.add(int(fields[4]))
@@ -215,13 +206,13 @@ class Ends:
 
     def _pipe(self, target: str, *, reads: bool) -> End:
         opposite = "w" if reads else "r"
-        holders = tuple(sorted({pid for pid, mode in self._opened().get(target, ()) if mode in (opposite, "rw")}))
+        holders = tuple(sorted({pid for pid, mode in self._open.get(target, ()) if mode in (opposite, "rw")}))
         what = "something in a pipe" if reads else "room in a pipe"
         return End("pipe-read" if reads else "pipe-write", what, holders, outside=not holders)
 
     def _is_fifo(self, pid: int, fd: int) -> bool:
         try:
-            return stat.S_ISFIFO(os.stat(f"{self._root}/{pid}/fd/{fd}").st_mode)
+            return stat.S_ISFIFO(os.stat(f"{self._files.root}/{pid}/fd/{fd}").st_mode)
         except OSError:
             return False
 
@@ -229,7 +220,7 @@ class Ends:
 
     def _socket(self, pid: int, inode: int) -> End:
         for table in ("tcp", "tcp6"):
-            rows = [line.split() for line in self._lines(f"{pid}/net/{table}")[1:]]
+            rows = [line.split() for line in self._files.lines(f"{pid}/net/{table}")[1:]]
             row = next((row for row in rows if len(row) > 9 and row[9] == str(inode)), None)
             if row is None:
                 continue
@@ -245,16 +236,18 @@ class Ends:
             address = _address(row[2])
             call = "socket-unix" if address.startswith(("127.", "::1", "::ffff:127.")) else "socket-inet"
             return End(call, f"a socket to {address}", holders, outside=not holders)
-        if self._peers is None:
-            self._peers = _unix_peers()
         peer_inode = self._peers.get(inode)
         if peer_inode is None:
             return End("socket-unix", outside=True)
         holders = self._holding(f"socket:[{peer_inode}]")
         return End("socket-unix", "a socket of this machine", holders, outside=not holders)
 
+    @cached_property
+    def _peers(self) -> dict[int, int]:
+        return _unix_peers()
+
     def _holding(self, target: str) -> tuple[int, ...]:
-        return tuple(sorted({pid for pid, _ in self._opened().get(target, ())}))
+        return tuple(sorted({pid for pid, _ in self._open.get(target, ())}))
 
     # -- several descriptors
 
@@ -271,7 +264,7 @@ class Ends:
 
     def _polled(self, pid: int, call: Call) -> list[int] | None:
         if call.name.startswith("epoll"):
-            lines = self._lines(f"{pid}/fdinfo/{call.arguments[0]}")
+            lines = self._files.lines(f"{pid}/fdinfo/{call.arguments[0]}")
             return [int(line.split()[1]) for line in lines if line.startswith("tfd:")] or None
         if call.name in ("poll", "ppoll"):
             count = min(call.arguments[1], _MOST_DESCRIPTORS)
@@ -288,7 +281,7 @@ class Ends:
     def _memory(self, pid: int, address: int, size: int) -> bytes | None:
         """What lies in the memory of a process; None where this user may not read it. Nobody is stopped for that."""
         try:
-            fd = os.open(f"{self._root}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(f"{self._files.root}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return None
         try:
@@ -301,47 +294,30 @@ class Ends:
 
     # -- /proc
 
-    def _opened(self) -> dict[str, list[tuple[int, str]]]:
+    @cached_property
+    def _open(self) -> dict[str, list[tuple[int, str]]]:
         """Who of the trial has which pipe, socket or file open, and how (``r w rw``)."""
-        if self._open is None:
-            self._open = {}
-            for pid in self._parents:
-                for fd in self._names(f"{pid}/fd"):
-                    target = self._target(pid, int(fd))
-                    if target.startswith(("pipe:[", "socket:[")) or (
-                        target.startswith("/") and self._is_fifo(pid, int(fd))
-                    ):
-                        self._open.setdefault(target, []).append((pid, self._mode(pid, fd)))
-        return self._open
+        opened: dict[str, list[tuple[int, str]]] = {}
+        for pid in self._parents:
+            for fd in self._files.names(f"{pid}/fd"):
+                target = self._target(pid, int(fd))
+                is_fifo = target.startswith("/") and self._is_fifo(pid, int(fd))
+                if is_fifo or target.startswith(("pipe:[", "socket:[")):
+                    opened.setdefault(target, []).append((pid, self._mode(pid, fd)))
+        return opened
 
     def _mode(self, pid: int, fd: str) -> str:
-        flags = next((line.split()[1] for line in self._lines(f"{pid}/fdinfo/{fd}") if line.startswith("flags:")), "02")
-        return ("r", "w", "rw")[int(flags, 8) & 3] if int(flags, 8) & 3 < 3 else "rw"
+        access = int(self._files.fields(f"{pid}/fdinfo/{fd}").get("flags", "02"), 8) & 3
+        return {0: "r", 1: "w"}.get(access, "rw")
 
     def _target(self, pid: int, fd: int) -> str:
-        try:
-            return os.readlink(f"{self._root}/{pid}/fd/{fd}")
-        except OSError:
-            return ""
-
-    def _names(self, at: str) -> list[str]:
-        try:
-            return os.listdir(f"{self._root}/{at}")
-        except OSError:
-            return []
-
-    def _lines(self, at: str) -> list[str]:
-        try:
-            with open(f"{self._root}/{at}", errors="replace") as file:
-                return file.readlines()
-        except OSError:
-            return []
+        return self._files.link(f"{pid}/fd/{fd}")
 
 
-def _file_at(address: int, code: Sequence[tuple[int, int, str]]) -> str:
+def _file_at(address: int, code: Sequence[_Region]) -> str:
     """The name of the file whose code lies at an address; empty where none does."""
-    index = bisect(code, address, key=lambda region: region[0]) - 1
-    return code[index][2].rpartition("/")[2] if index >= 0 and address < code[index][1] else ""
+    index = bisect(code, address, key=lambda region: region.low) - 1
+    return code[index].file.rpartition("/")[2] if index >= 0 and address < code[index].high else ""
 
 
 def _serves(listening: str, *, local: str, to: str) -> bool:
@@ -371,32 +347,24 @@ def _unix_peers() -> dict[int, int]:
         link.send(header + request)
         while True:
             data = link.recv(1 << 17)
-            for kind, payload in _messages(data):
+            for kind, payload in _records(data, "=IH", head=16):
                 if kind == _NLMSG_DONE:
                     return peers
                 if kind == _SOCK_DIAG_BY_FAMILY and len(payload) >= 16:
                     inode = struct.unpack_from("=I", payload, 4)[0]
-                    for attribute, value in _attributes(payload[16:]):
+                    for attribute, value in _records(payload[16:], "=HH", head=4):
                         if attribute == _UNIX_DIAG_PEER and len(value) >= 4:
                             peers[inode] = struct.unpack_from("=I", value)[0]
     return peers
 
 
-def _messages(data: bytes) -> Iterable[tuple[int, bytes]]:
-    while len(data) >= 16:
-        length, kind = struct.unpack_from("=IH", data)
-        if length < 16:
+def _records(data: bytes, layout: str, *, head: int) -> Iterable[tuple[int, bytes]]:
+    """Kind and content of each record in what netlink answers: a ``head`` of so many bytes begins with its length."""
+    while len(data) >= head:
+        length, kind = struct.unpack_from(layout, data)
+        if length < head:
             return
-        yield kind, data[16:length]
-        data = data[(length + 3) & ~3 :]
-
-
-def _attributes(data: bytes) -> Iterable[tuple[int, bytes]]:
-    while len(data) >= 4:
-        length, kind = struct.unpack_from("=HH", data)
-        if length < 4:
-            return
-        yield kind, data[4:length]
+        yield kind, data[head:length]
         data = data[(length + 3) & ~3 :]
 
 

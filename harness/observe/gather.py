@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.core.evidence import Evidence, Measurement, RankFacts, SourceFailure
 from harness.core.outcome import Exit
-from harness.observe.answers import read_answers, steps_wanted
+from harness.observe.answers import read_answers
 from harness.observe.logs import log_tails
 from harness.observe.ranks import torchrun_ends
 
@@ -17,53 +17,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.evidence import WorkerResult
-    from harness.core.trial import Trial
-    from harness.observe.devices.devices import Devices
     from harness.observe.heartbeat import Heartbeats
-    from harness.observe.oom import OomKills
-    from harness.observe.ranks import Ranks
-    from harness.observe.sampler import Sampler
+    from harness.observe.runner import Runner
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
-    """Those who watch one trial, each its own part of it."""
-
-    trial: Trial
-    trial_dir: Path
-    beats: Heartbeats
-    ranks: Ranks
-    sampler: Sampler
-    devices: Devices
-    oom_kills: OomKills
-
-
-def gather(
-    sources: Sources,
-    *,
-    silence_s: float,
-    duration_s: float,
-    peak_rss_bytes: int,
-    words: Mapping[int, WorkerResult | None],
-    world: int = 0,
-    main: int = 0,
-) -> Evidence:
+def gather(run: Runner, *, silence_s: float, duration_s: float, words: Mapping[int, WorkerResult | None]) -> Evidence:
     """The evidence as it stands now; ``words`` are the results that ranks had written before we ended them."""
-    beats, sampler, devices = sources.beats, sources.sampler, sources.devices
-    numbers = sorted({*beats.ranks, *sources.ranks.pids, *sources.ranks.ended})
-    answers = read_answers(sources.trial_dir, requested=sources.trial.config, ranks=numbers)
-    logs = log_tails(sources.trial_dir)
+    beats, sampler, devices, world = run.beats, run.sampler, run.eyes.devices, run.world()
+    numbers = sorted({*beats.ranks, *run.ranks.pids, *run.ranks.ended})
+    answers = read_answers(run.trial_dir, requested=run.trial.config, ranks=numbers)
+    logs = log_tails(run.trial_dir)
     results = answers.results | dict(words)
-    ends = torchrun_ends("\n".join(log.text for log in logs)) if sources.ranks.pids else {}
+    ends = torchrun_ends("\n".join(log.text for log in logs)) if run.ranks.pids else {}
     facts = tuple(
-        _rank_facts(
-            sources, number, result=results.get(number), until_s=duration_s, ended_by_us=number in words, ends=ends
-        )
+        _rank_facts(run, number, result=results.get(number), until_s=duration_s, ended_by_us=number in words, ends=ends)
         for number in numbers
     )
     several = len(facts) > 1 or (len(facts) == 1 and world > 1)
     return Evidence(
-        steps_wanted=steps_wanted(sources.trial),
+        steps_wanted=run.steps_wanted,
         steps_done=beats.steps_done,
         heartbeats=beats.marks.items(),
         heartbeats_total=beats.marks.total,
@@ -79,12 +51,12 @@ def gather(
         gpus=devices.gpus,
         collectives=devices.collectives,
         ras=devices.ras,
-        memory_limit_hits=sources.oom_kills.since_start(),
+        memory_limit_hits=run.oom_kills.since_start(),
         measurement=Measurement(
             startup_s=beats.first_step_t_s,
             step_s=beats.step_s.items(),
             longest_silence_s=beats.longest_silence_s,
-            peak_rss_bytes=peak_rss_bytes,
+            peak_rss_bytes=run.peak_rss_bytes,
             facts=tuple(sorted(beats.facts.items())),
             memory=beats.memory.items(),
         ),
@@ -92,7 +64,7 @@ def gather(
         gradients=answers.gradients,
         pace=beats.pace(),
         world=world if several else 0,
-        main=main,
+        main=next(iter(run.living().values()), run.handle.pid),
     )
 
 
@@ -110,7 +82,7 @@ def word_of(rank: int, *, trial_dir: Path) -> WorkerResult | None:
 
 
 def _rank_facts(
-    sources: Sources,
+    run: Runner,
     number: int,
     *,
     result: WorkerResult | None,
@@ -119,9 +91,9 @@ def _rank_facts(
     ends: Mapping[int, Exit],
 ) -> RankFacts:
     """What is known of one rank by itself; what it did because we ended it is not its own ending."""
-    marks, end = sources.beats.ranks.get(number), None if ended_by_us else sources.ranks.ended.get(number)
+    marks, end = run.beats.ranks.get(number), None if ended_by_us else run.ranks.ended.get(number)
     last_t_s = marks.last_t_s if marks else 0.0
-    pid = sources.ranks.pids.get(number) or (marks.pid if marks else 0) or None
+    pid = run.ranks.pids.get(number) or (marks.pid if marks else 0) or None
     # torchrun speaks of the PID that the rank called itself by.
     own_pid = marks.inner if marks else pid
     exit_ = None if ended_by_us or own_pid is None else ends.get(own_pid)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from harness.core.devices import MemoryMark
@@ -28,13 +29,33 @@ MAX_LINE_BYTES = 1 << 20
 MOST_AT_ONCE_BYTES = 1 << 26
 
 
-class LineReader:
-    """The whole lines that were appended to a file since the last look; the file may not exist yet."""
+class _Reader:
+    """Keeps a file open that may not exist yet."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.dropped = 0
         self._fd: int | None = None
+
+    def open(self) -> int | None:
+        """Its descriptor; None while there is no such file."""
+        if self._fd is None:
+            with suppress(FileNotFoundError):
+                self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        return self._fd
+
+    def close(self) -> None:
+        """Give the file back."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+class LineReader(_Reader):
+    """The whole lines that were appended to a file since the last look."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.dropped = 0
         self._rest = b""
 
     def lines(self) -> list[bytes]:
@@ -43,14 +64,9 @@ class LineReader:
         No more than MOST_AT_ONCE_BYTES are read: a file without end must not keep the watch from its next look, which
         finds out that it is one.
         """
-        if self._fd is None:
-            try:
-                self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                return []
         whole: list[bytes] = []
-        remaining = MOST_AT_ONCE_BYTES
-        while remaining > 0 and (chunk := os.read(self._fd, CHUNK_BYTES)):
+        remaining, fd = MOST_AT_ONCE_BYTES, self.open()
+        while fd is not None and remaining > 0 and (chunk := os.read(fd, CHUNK_BYTES)):
             remaining -= len(chunk)
             *done, self._rest = (self._rest + chunk).split(b"\n")
             whole += done
@@ -58,29 +74,18 @@ class LineReader:
                 self._rest, self.dropped = b"", self.dropped + 1
         return whole
 
-    def close(self) -> None:
-        """Give the file back."""
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
 
-
-class PlaceReader:
+class PlaceReader(_Reader):
     """Where a rank is, from the memory that its process shares; nothing while it has put nothing there."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._fd: int | None = None
+        super().__init__(path)
         self._last: tuple[int, int] | None = None
 
     def new(self) -> dict[str, Any] | None:
         """The mark that is there, if it is another than at the last look and not half-written."""
-        if self._fd is None:
-            try:
-                self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                return None
-        data = os.pread(self._fd, PLACE.size, 0)
+        fd = self.open()
+        data = os.pread(fd, PLACE.size, 0) if fd is not None else b""
         if len(data) < PLACE.size:
             return None
         seq, t, done, ended, pid, code, again = PLACE.unpack(data)
@@ -89,12 +94,6 @@ class PlaceReader:
         self._last = pid, seq
         phase, edge = PLACES[int(code)]
         return {"seq": seq, "t": t, "done": done, "ended": ended, "pid": pid, "phase": phase, "edge": edge}
-
-    def close(self) -> None:
-        """Give the file back."""
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
 
 
 class RankMarks:
@@ -242,7 +241,8 @@ class Heartbeats:
         if self.steps_done > before:
             self._step_of_all(before, t_s=t_s)
         if "rss_bytes" in facts:
-            self.memory.add(MemoryMark(step=step, t_s=t_s, rank=rank_number, **memory_of(facts)))
+            of_memory = {name: facts[name] for name in MEMORY_FACTS if name in facts}
+            self.memory.add(MemoryMark(step=step, t_s=t_s, rank=rank_number, **of_memory))
         if "loss" in facts:
             self.facts.setdefault("first_loss", facts["loss"])
         odd = {
@@ -346,8 +346,3 @@ class ForwardPass:
 
 
 MEMORY_FACTS = ("rss_bytes", "gpu_allocated_bytes", "gpu_reserved_bytes", "gpu_alloc_retries")
-
-
-def memory_of(facts: Mapping[str, float]) -> dict[str, float]:
-    """Those of a step's facts that are about memory."""
-    return {name: facts[name] for name in MEMORY_FACTS if name in facts}

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from harness.core.errors import HarnessError
-from harness.shim.nsa_harness_shim import RANKS, WORLDS
+from harness.observe.procfs import Files
+from harness.shim.nsa_harness_shim import RANKS, WORLDS, number_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 _PYTHON = re.compile(r"^(python|pypy)[\d.]*(t|d)?$")
 _PYTHON_THREAD = re.compile(r"^(python|pypy|pt_main_thread)")
@@ -29,6 +30,7 @@ _HELPERS = (
     (re.compile(r"torch_shm_manager"), "shared-memory manager"),
 )
 _SPAWNED = re.compile(r"multiprocessing\.spawn")
+_FILES = Files()
 
 
 class NoJobError(HarnessError):
@@ -39,8 +41,7 @@ class NoJobError(HarnessError):
 
 def rank_in(env: Mapping[str, str]) -> int | None:
     """The rank that a launcher set in an environment; None without."""
-    texts = (env.get(name, "") for name in (*RANKS, "LOCAL_RANK"))
-    return next((int(text) for text in texts if text.isdecimal()), None)
+    return number_in(env, (*RANKS, "LOCAL_RANK"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +70,7 @@ class Member:
     @property
     def world(self) -> int:
         """How many ranks there are by what its launcher told it; 0 without."""
-        return next((int(text) for name in WORLDS if (text := self.env.get(name, "")).isdecimal()), 0)
+        return number_in(self.env, WORLDS) or 0
 
     @property
     def run(self) -> tuple[str | None, ...]:
@@ -126,18 +127,15 @@ class Tree(Protocol):
 class ProcTree:
     """The processes of this machine, of which only those are opened that are asked for."""
 
-    def __init__(self, root: Path = Path("/proc")) -> None:
-        self._root = root
-
     def get(self, pid: int) -> Member | None:
         """The process ``pid`` now."""
-        return read_member(pid, root=self._root) if pid > 1 else None
+        return read_member(pid) if pid > 1 else None
 
     def children(self, pid: int) -> Iterable[int]:
         """Its children now, whichever of its threads started them."""
         pids: list[int] = []
-        for path in sorted(self._root.glob(f"{pid}/task/[0-9]*/children")):
-            pids += [int(word) for part in _read(path) for word in part.split()]
+        for tid in sorted(_FILES.names(f"{pid}/task")):
+            pids += map(int, (_FILES.text(f"{pid}/task/{tid}/children") or "").split())
         return pids
 
 
@@ -208,13 +206,14 @@ def _launcher(member: Member, tree: Tree) -> Member:
     return at
 
 
-def _below(top: Member, tree: Tree) -> list[Member]:
-    """``top`` and every process below it, parents first."""
+def _below(top: Member, tree: Tree, *, but: Callable[[Member], bool] = lambda _: False) -> list[Member]:
+    """``top`` and every process below it, parents first, ``but`` some and what is below those."""
     members, frontier, pids = [top], [top], {top.pid}
     while frontier:
         children = [pid for member in frontier for pid in tree.children(member.pid) if pid not in pids]
         pids.update(children)
-        frontier = [member for pid in children if (member := tree.get(pid)) is not None]
+        members_there = (tree.get(pid) for pid in children)
+        frontier = [child for child in members_there if child is not None and not but(child)]
         members += frontier
     return members
 
@@ -233,12 +232,7 @@ def _nearest_rank(member: Member, tree: Tree) -> Member | None:
 
 def _helpers(member: Member, tree: Tree, *, worker_pids: set[int]) -> tuple[tuple[Member, str], ...]:
     """The live processes below ``member`` that are no worker themselves nor below another one."""
-    below: list[Member] = []
-    frontier = [member]
-    while frontier:
-        children = [tree.get(pid) for at in frontier for pid in tree.children(at.pid) if pid not in worker_pids]
-        frontier = [child for child in children if child is not None and not child.ended]
-        below += frontier
+    below = _below(member, tree, but=lambda child: child.ended or child.pid in worker_pids)[1:]
     return tuple((m, m.helper or f"child {m.command}") for m in below)
 
 
@@ -250,11 +244,11 @@ def _absent(ranks: Iterable[Member]) -> tuple[tuple[int, str, bool], ...]:
     if len(runs) != 1:
         return ()
     members = next(iter(runs.values()))
-    world, local = members[0].world, _number(members[0].env.get("LOCAL_WORLD_SIZE"))
+    world, local = members[0].world, number_in(members[0].env, ("LOCAL_WORLD_SIZE",)) or 0
     missing = sorted(set(range(world)) - {m.rank for m in members if m.rank is not None})
     here: set[int] = set()
     for m in members:
-        base = (m.rank or 0) - _number(m.env.get("LOCAL_RANK"))
+        base = (m.rank or 0) - (number_in(m.env, ("LOCAL_RANK",)) or 0)
         here.update(range(base, base + local))
     if not here:
         return tuple((rank, "is not here: it has ended, or runs below another launcher", True) for rank in missing)
@@ -264,26 +258,22 @@ def _absent(ranks: Iterable[Member]) -> tuple[tuple[int, str, bool], ...]:
     )
 
 
-def _number(text: str | None) -> int:
-    return int(text) if text and text.isdecimal() else 0
-
-
-def read_member(pid: int, *, root: Path = Path("/proc")) -> Member | None:
+def read_member(pid: int, *, files: Files = _FILES) -> Member | None:
     """One process; what this user may not read of it is left empty, None when it is gone."""
-    folder = root / str(pid)
-    head, fields = _stat(folder)
-    if not fields:
+    fields = files.stat(f"{pid}")
+    if fields is None:
         return None
-    argv = _read(folder / "cmdline")
-    entries = (entry.partition("=") for entry in _read(folder / "environ"))
-    program = Path(_target(folder / "exe") or (argv[0] if argv else "")).name.removesuffix(" (deleted)")
+    argv = files.parts(f"{pid}/cmdline")
+    entries = (entry.partition("=") for entry in files.parts(f"{pid}/environ"))
+    program = Path(files.link(f"{pid}/exe") or (argv[0] if argv else "")).name.removesuffix(" (deleted)")
+    inner = (line.split()[-1] for line in files.lines(f"{pid}/status") if line.startswith("NSpid:"))
     return Member(
         pid=pid,
         started=int(fields[19]),
         parent=int(fields[1]),
         state=fields[0],
-        command=head.partition(" (")[2],
-        inner=inner_pid(pid, root=root),
+        command=(files.text(f"{pid}/comm") or "").strip(),
+        inner=int(next(inner, pid)),
         argv=" ".join(argv),
         python=bool(_PYTHON.match(program)),
         env={name: value for name, _, value in entries if name in _VARIABLES},
@@ -292,37 +282,5 @@ def read_member(pid: int, *, root: Path = Path("/proc")) -> Member | None:
 
 def is_same(member: Member) -> bool:
     """Whether the PID still belongs to that very process, and it lives."""
-    _, fields = _stat(Path(f"/proc/{member.pid}"))
-    return bool(fields) and int(fields[19]) == member.started and fields[0] not in "ZX"
-
-
-def _stat(folder: Path) -> tuple[str, list[str]]:
-    """What a process's ``stat`` has before the end of its command, and the fields behind; none when it is gone."""
-    try:
-        head, _, tail = (folder / "stat").read_text(errors="replace").rpartition(")")
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return "", []
-    return head, tail.split()
-
-
-def inner_pid(pid: int, *, root: Path = Path("/proc")) -> int:
-    """The PID that a process has in its own namespace; its PID here where the kernel does not tell."""
-    for part in _read(root / str(pid) / "status"):
-        for line in part.splitlines():
-            if line.startswith("NSpid:"):
-                return int(line.split()[-1])
-    return pid
-
-
-def _read(path: Path) -> list[str]:
-    try:
-        return [part for part in path.read_bytes().decode(errors="replace").split("\0") if part]
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return []
-
-
-def _target(path: Path) -> str:
-    try:
-        return str(path.readlink())
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return ""
+    fields = _FILES.stat(f"{member.pid}")
+    return fields is not None and int(fields[19]) == member.started and fields[0] not in "ZX"

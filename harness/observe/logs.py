@@ -30,9 +30,7 @@ def log_tail(trial_dir: Path, stream: str) -> LogTail | None:
     head = _read(layout.output(trial_dir, stream))
     if head is None:
         return None
-    tail, dropped = _read(layout.output_tail(trial_dir, stream)) or b"", 0
-    if mark := DROPPED.match(tail):
-        dropped, tail = int(mark[1]), tail[mark.end() :]
+    dropped, tail = split_tail(_read(layout.output_tail(trial_dir, stream)) or b"")
     # With bytes lost between the two, the end of the head does not belong before the tail.
     text = tail if dropped else head + tail
     return LogTail(
@@ -42,6 +40,12 @@ def log_tail(trial_dir: Path, stream: str) -> LogTail | None:
         size_bytes=len(head) + dropped + len(tail),
         dropped_bytes=dropped,
     )
+
+
+def split_tail(text: bytes) -> tuple[int, bytes]:
+    """How many bytes the supervisor dropped before this tail of a stream, and the tail itself."""
+    mark = DROPPED.match(text)
+    return (int(mark[1]), text[mark.end() :]) if mark else (0, text)
 
 
 def _read(path: Path) -> bytes | None:

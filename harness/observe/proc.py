@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import re
 import signal
-from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.core.evidence import ProcessState, ThreadState
 from harness.observe.ends import End
 from harness.observe.job import read_member
+from harness.observe.procfs import Files
 from harness.observe.syscalls import Call, blocked_call
 from harness.reading.waits import CPU_LIMIT, OURS, TIMER, sleeps
 
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
-PROC = "/proc"
-"""Where the kernel of this machine tells of its processes."""
 
 BLOCKS_DUMPERS = frozenset("DTtZX")
 """States in which a dumper that stops the process would fail or hang: disk sleep, stopped, traced, dead."""
@@ -43,11 +39,8 @@ def _name(number: int) -> str:
     return signal.Signals(number).name
 
 
-class Proc:
-    """The kernel's view of processes, read from ``root``."""
-
-    def __init__(self, root: str = PROC) -> None:
-        self.root = root
+class Proc(Files):
+    """The kernel's view of processes."""
 
     def look(
         self,
@@ -65,11 +58,11 @@ class Proc:
         ``ends`` says of blocked threads who can end their wait; ``children`` counts the trial's processes that work for
         this one. Counters that this user may not read are 0, a wait channel that is hidden is empty.
         """
-        stat = self._stat(f"{pid}")
+        stat = self.stat(f"{pid}")
         if stat is None:
             return None
         threads = tuple(t for tid in self._tids(pid) if (t := self._thread(pid, tid, ends)) is not None)
-        counters, handled = self._fields(f"{pid}/io"), self.signal_mask(pid, "SigCgt")
+        counters, handled = self.fields(f"{pid}/io"), self.signals(f"{pid}", "SigCgt")
         return ProcessState(
             id=id,
             t_s=t_s,
@@ -79,50 +72,44 @@ class Proc:
             threads=threads,
             rss_bytes=int(stat[21]) * _PAGE_BYTES,
             minor_faults=int(stat[7]),
-            read_bytes=counters.get("rchar", 0),
-            written_bytes=counters.get("wchar", 0),
+            read_bytes=int(counters.get("rchar", 0)),
+            written_bytes=int(counters.get("wchar", 0)),
             children=children,
             parent=int(stat[1]),
-            command=(self._text(f"{pid}/comm") or "").strip(),
-            handles=(*(_name(n) for n in _TELLING if handled & 1 << (n - 1)), *self._timers(pid)),
+            command=(self.text(f"{pid}/comm") or "").strip(),
+            handles=(*(_name(n) for n in _TELLING if n in handled), *self._timers(pid)),
             dead_children=self._dead_children(pid),
             undisturbed_since=since,
         )
 
     def _timers(self, pid: int) -> tuple[str, ...]:
         """``TIMER`` where the process has made a POSIX timer that sends a signal, ``CPU_LIMIT`` where it has one."""
-        limit = re.search(r"^Max cpu time +(\S+)", self._text(f"{pid}/limits") or "", re.MULTILINE)
+        limit = re.search(r"^Max cpu time +(\S+)", self.text(f"{pid}/limits") or "", re.MULTILINE)
         is_limited = limit is not None and limit[1] != "unlimited"
-        has_a_timer = "notify: signal" in (self._text(f"{pid}/timers") or "")
+        has_a_timer = "notify: signal" in (self.text(f"{pid}/timers") or "")
         return (*((TIMER,) if has_a_timer else ()), *((CPU_LIMIT,) if is_limited else ()))
 
     def peak_rss_bytes(self, pid: int) -> int:
         """The most memory the process ever held (VmHWM); 0 when it is gone."""
-        peak = re.search(r"^VmHWM:\s+(\d+) kB$", self._text(f"{pid}/status") or "", re.MULTILINE)
-        return 1024 * int(peak[1]) if peak else 0
+        return 1024 * int(self.fields(f"{pid}/status").get("VmHWM", 0))
 
     def member(self, pid: int) -> Member | None:
         """What it is: who started it and when, its command, what a launcher told it; None when it is gone."""
-        return read_member(pid, root=Path(self.root))
-
-    def parent(self, pid: int) -> int | None:
-        """The parent's PID; None when the process is gone."""
-        stat = self._stat(f"{pid}")
-        return None if stat is None else int(stat[1])
+        return read_member(pid, files=self)
 
     def state(self, pid: int) -> str:
         """The main thread's letter; empty when the process is gone."""
-        stat = self._stat(f"{pid}")
+        stat = self.stat(f"{pid}")
         return "" if stat is None else stat[0]
 
     def states(self, pid: int) -> str:
         """One letter per thread, the main thread's first; empty when the process is gone."""
-        letters = {tid: stat[0] for tid in self._tids(pid) if (stat := self._stat(f"{pid}/task/{tid}")) is not None}
+        letters = {tid: stat[0] for tid in self._tids(pid) if (stat := self.stat(f"{pid}/task/{tid}")) is not None}
         return letters.pop(pid, "") + "".join(letters.values())
 
     def kernel_functions(self, pid: int) -> tuple[str, ...]:
         """Where in the kernel its threads sleep, one of each thread that does and may be seen."""
-        texts = (self._text(f"{pid}/task/{tid}/wchan") for tid in self._tids(pid))
+        texts = (self.text(f"{pid}/task/{tid}/wchan") for tid in self._tids(pid))
         return tuple(text.strip() for text in texts if text and text.strip() != "0")
 
     def calls(self, pid: int) -> tuple[str, ...]:
@@ -131,81 +118,70 @@ class Proc:
 
     def blocked(self, pid: int) -> tuple[Call, ...]:
         """The same with their arguments."""
-        calls = (blocked_call(self._text(f"{pid}/task/{tid}/syscall") or "") for tid in self._tids(pid))
+        calls = (blocked_call(self.text(f"{pid}/task/{tid}/syscall") or "") for tid in self._tids(pid))
         return tuple(call for call in calls if call is not None)
 
     def is_terminal(self, pid: int, fd: int) -> bool:
         """Whether a descriptor of a process is a terminal."""
-        try:
-            return os.readlink(f"{self.root}/{pid}/fd/{fd}").startswith(("/dev/pts/", "/dev/tty"))  # noqa: PTH115
-        except OSError:
-            return False
+        return self.link(f"{pid}/fd/{fd}").startswith(("/dev/pts/", "/dev/tty"))
 
     def waits_for_a_lock(self, pid: int) -> bool:
         """Whether its main thread waits for a lock, without a time limit."""
-        call = blocked_call(self._text(f"{pid}/task/{pid}/syscall") or "")
+        call = blocked_call(self.text(f"{pid}/task/{pid}/syscall") or "")
         return call is not None and call.name == "futex" and not call.timed
 
     def children(self, pid: int) -> list[str]:
         """The PIDs of its own children, those that have ended and were not waited for included."""
-        return [child for tid in self._tids(pid) for child in (self._text(f"{pid}/task/{tid}/children") or "").split()]
+        return [child for tid in self._tids(pid) for child in (self.text(f"{pid}/task/{tid}/children") or "").split()]
 
     def cpu_s(self, pid: int) -> float:
         """CPU time of all its threads that are alive, seconds; 0 when the process is gone."""
         ats = (f"{pid}/task/{tid}" for tid in self._tids(pid))
-        return sum(self._cpu_s(at, stat) for at in ats if (stat := self._stat(at)) is not None)
+        return sum(self._cpu_s(at, stat) for at in ats if (stat := self.stat(at)) is not None)
 
     def all_cpu_s(self, pid: int) -> float | None:
         """CPU time of all its threads, ended ones included, in ticks of 10 ms: one read; None when it is gone."""
-        stat = self._stat(f"{pid}")
+        stat = self.stat(f"{pid}")
         return None if stat is None else (int(stat[11]) + int(stat[12])) / _TICKS_PER_S
 
     def main_thread(self, pid: int) -> str:
         """How long and how often its main thread ran, as the kernel writes it down; empty where it does not."""
-        return self._text(f"{pid}/task/{pid}/schedstat") or ""
+        return self.text(f"{pid}/task/{pid}/schedstat") or ""
 
     def turns(self, pid: int) -> int:
         """How often its threads have given up a CPU so far, of their own accord or not; 0 when it is gone."""
-        statuses = (self._fields(f"{pid}/task/{tid}/status") for tid in self._tids(pid))
-        return sum(s.get("voluntary_ctxt_switches", 0) + s.get("nonvoluntary_ctxt_switches", 0) for s in statuses)
+        turns = 0
+        for tid in self._tids(pid):
+            status = self.fields(f"{pid}/task/{tid}/status")
+            turns += int(status.get("voluntary_ctxt_switches", 0)) + int(status.get("nonvoluntary_ctxt_switches", 0))
+        return turns
 
     def tracer(self, pid: int) -> int:
         """The PID that traces this process; 0 for none."""
-        return self._fields(f"{pid}/status").get("TracerPid", 0)
+        return int(self.fields(f"{pid}/status").get("TracerPid", 0))
 
     def ptrace_scope(self) -> int | None:
         """Who may look into processes (``kernel.yama.ptrace_scope``); None when the kernel has no such setting."""
-        text = self._text("sys/kernel/yama/ptrace_scope")
+        text = self.text("sys/kernel/yama/ptrace_scope")
         return None if text is None else int(text)
 
-    def signal_mask(self, pid: int | str, kind: str) -> int:
-        """``SigCgt``, ``SigBlk`` or ``SigIgn`` of a process, or ``SigPnd`` of a thread (``7/task/8``), as a bit mask.
-
-        0 when it is gone.
-        """
-        for line in (self._text(f"{pid}/status") or "").splitlines():
-            if line.startswith(f"{kind}:"):
-                return int(line.split()[1], 16)
-        return 0
-
-    def pending_signals(self, pid: int) -> int:
-        """The signals that are on their way to the process or one of its threads, as a bit mask."""
-        masks = [self.signal_mask(pid, "ShdPnd")]
-        masks += [self.signal_mask(f"{pid}/task/{tid}", "SigPnd") for tid in self._tids(pid)]
-        return reduce(int.__or__, masks)
+    def pending_signals(self, pid: int) -> frozenset[int]:
+        """The signals that are on their way to the process or one of its threads."""
+        pending = self.signals(f"{pid}", "ShdPnd")
+        return pending.union(*(self.signals(f"{pid}/task/{tid}", "SigPnd") for tid in self._tids(pid)))
 
     def _dead_children(self, pid: int) -> int:
         """Children of this process that have ended and that it has not waited for (state Z)."""
-        return sum((self._stat(child) or "?")[0] == "Z" for child in self.children(pid))
+        return sum((self.stat(child) or "?")[0] == "Z" for child in self.children(pid))
 
     def _thread(self, pid: int, tid: int, ends: Ends | None) -> ThreadState | None:
         at = f"{pid}/task/{tid}"
-        stat, name = self._stat(at), self._text(f"{at}/comm")
+        stat, name = self.stat(at), self.text(f"{at}/comm")
         if stat is None or name is None:
             return None
-        status = self._fields(f"{at}/status")
-        wchan = (self._text(f"{at}/wchan") or "").strip()
-        call = blocked_call(self._text(f"{at}/syscall") or "")
+        status = self.fields(f"{at}/status")
+        wchan = (self.text(f"{at}/wchan") or "").strip()
+        call = blocked_call(self.text(f"{at}/syscall") or "")
         asleep = stat[0] in "SD"
         end = End(call.name if call is not None and asleep else "")
         timed = call.timed if call is not None else None
@@ -220,8 +196,8 @@ class Proc:
             state=stat[0],
             wchan="" if wchan == "0" else wchan,
             cpu_s=self._cpu_s(at, stat),
-            voluntary_switches=status.get("voluntary_ctxt_switches", 0),
-            involuntary_switches=status.get("nonvoluntary_ctxt_switches", 0),
+            voluntary_switches=int(status.get("voluntary_ctxt_switches", 0)),
+            involuntary_switches=int(status.get("nonvoluntary_ctxt_switches", 0)),
             timed=True if sleeps(wchan) else timed,
             call=end.call,
             on=end.on,
@@ -233,37 +209,10 @@ class Proc:
 
     def _cpu_s(self, at: str, stat: list[str]) -> float:
         # schedstat counts nanoseconds where the kernel has it; utime and stime come in ticks of 10 ms.
-        schedstat = (self._text(f"{at}/schedstat") or "").split()
+        schedstat = (self.text(f"{at}/schedstat") or "").split()
         if schedstat and int(schedstat[0]) > 0:
             return int(schedstat[0]) / 1e9
         return (int(stat[11]) + int(stat[12])) / _TICKS_PER_S
 
     def _tids(self, pid: int) -> list[int]:
-        try:
-            with os.scandir(f"{self.root}/{pid}/task") as entries:
-                return sorted(int(entry.name) for entry in entries)
-        except (FileNotFoundError, ProcessLookupError, NotADirectoryError):
-            return []
-
-    def _stat(self, at: str) -> list[str] | None:
-        """The fields of ``stat`` after the name: [0] state, [1] parent, [7] faults, [11] [12] CPU, [21] pages."""
-        # The name is in parentheses and may hold spaces and parentheses itself.
-        fields = (self._text(f"{at}/stat") or "").rpartition(")")[2].split()
-        return fields if len(fields) > 21 else None
-
-    def _fields(self, at: str) -> dict[str, int]:
-        pairs = (line.split(":", 1) for line in (self._text(at) or "").splitlines() if ":" in line)
-        words = ((name, value.split()) for name, value in pairs)
-        return {name: int(value[0]) for name, value in words if value and value[0].isdecimal()}
-
-    def _text(self, at: str) -> str | None:
-        try:
-            fd = os.open(f"{self.root}/{at}", os.O_RDONLY | os.O_CLOEXEC)
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            return None
-        try:
-            return b"".join(iter(lambda: os.read(fd, 1 << 16), b"")).decode(errors="replace")
-        except (ProcessLookupError, PermissionError):
-            return None
-        finally:
-            os.close(fd)
+        return sorted(map(int, self.names(f"{pid}/task")))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.core.dotted import leaves
-from harness.observe.logs import DROPPED
+from harness.observe.logs import split_tail
 from harness.store import layout
 
 if TYPE_CHECKING:
@@ -61,9 +61,7 @@ class OutputReader:
         if (stamp := (stat.st_ino, stat.st_mtime_ns)) == self._stamp:
             return b""
         self._stamp = stamp
-        text, dropped = self._tail.read_bytes(), 0
-        if mark := DROPPED.match(text):
-            dropped, text = int(mark[1]), text[mark.end() :]
+        dropped, text = split_tail(self._tail.read_bytes())
         begins = head_size + dropped
         new = text[max(self._offset - begins, 0) :]
         self._offset = begins + len(text)

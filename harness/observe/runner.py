@@ -16,7 +16,7 @@ from harness.core.ports import WatchedJob
 from harness.core.verdict import Kind
 from harness.observe.answers import steps_wanted
 from harness.observe.census import Census
-from harness.observe.gather import Sources, gather, word_of
+from harness.observe.gather import gather, word_of
 from harness.observe.heartbeat import Heartbeats
 from harness.observe.oom import OomKills
 from harness.observe.progress import Taps
@@ -104,10 +104,7 @@ class Runner:
             census=self.census, trial_dir=trial_dir, clock=clock, started_s=started_s, sources=eyes.sources,
             view=eyes.view, ranks=self.living,
         )  # fmt: skip
-        self.sources = Sources(
-            trial=trial, trial_dir=trial_dir, beats=self.beats, ranks=self.ranks, sampler=self.sampler,
-            devices=eyes.devices, oom_kills=OomKills(handle.pid),
-        )  # fmt: skip
+        self.oom_kills = OomKills(handle.pid)
         self.steps_wanted = steps_wanted(trial)
         self.exit: Exit | None = None
         self.peak_rss_bytes = 0
@@ -169,7 +166,9 @@ class Runner:
             self._note_absent_ranks()
             self.eyes.devices.look(self.job())
         elif step.act is Act.DUMP:
-            self.sampler.dump(Native.ALL if step.native else self._gentle())
+            # The first dump of a silence leaves everybody alone, the others take native frames of what stands still.
+            gentle = Native.STILL if self.sampler.stacks else Native.NONE
+            self.sampler.dump(Native.ALL if step.native else gentle)
         elif step.act is Act.RECORDERS and self.several():
             self.eyes.devices.dump(self.job())
             self.sampler.disturbed()
@@ -198,10 +197,6 @@ class Runner:
         for rank in self._silent & self.ranks.ended.keys():  # one that was begun anew is not there
             if self.ranks.ended[rank].exit == Exit():
                 del self.ranks.ended[rank]
-
-    def _gentle(self) -> Native:
-        """The first dump of a silence leaves everybody alone, the others take native frames of what stands still."""
-        return Native.STILL if self.sampler.stacks else Native.NONE
 
     def ask(self) -> None:
         """Have the rules judge what was seen so far, as if the trial were ended now."""
@@ -250,8 +245,8 @@ class Runner:
             result = word_of(rank, trial_dir=self.trial_dir) if has_result else None
             if result is not None and result.status == "raised":
                 self.raised_s[rank] = self.age_s()
-        if not self.several_ranks() or not living:
-            return None
+        if not living or not (self.ranks.pids or len(self.beats.ranks) > 1):
+            return None  # the trial's ranks are not known, there is just the one process of it
         begun_s = self.ranks.begun_s
         failures_s = {rank: end.t_s for rank, end in self.ranks.ended.items() if end.failed}
         failures_s |= {rank: t_s for rank, t_s in self.raised_s.items() if t_s > begun_s.get(rank, 0.0)}
@@ -267,10 +262,6 @@ class Runner:
         """The ranks whose process is gone and whose launcher has started another, which has not spoken yet."""
         members = self.census.members()
         return {rank for rank in self.census.ranks() if self.ranks.pids.get(rank) not in members}
-
-    def several_ranks(self) -> bool:
-        """Whether the trial's ranks are known, and not just the one process of it."""
-        return bool(self.ranks.pids) or len(self.beats.ranks) > 1
 
     def several(self) -> bool:
         """Whether other ranks or GPUs take part in the trial, so that a wait may be for them."""
@@ -361,15 +352,7 @@ class Runner:
 
     def evidence(self, *, silence_s: float, duration_s: float, words: Mapping[int, WorkerResult | None]) -> Evidence:
         """Everything that was seen; ``words`` are the results that ranks had written before we ended them."""
-        return gather(
-            self.sources,
-            silence_s=silence_s,
-            duration_s=duration_s,
-            peak_rss_bytes=self.peak_rss_bytes,
-            words=words,
-            world=self.world(),
-            main=next(iter(self.living().values()), self.handle.pid),
-        )
+        return gather(self, silence_s=silence_s, duration_s=duration_s, words=words)
 
     def age_s(self) -> float:
         """Seconds since the trial's start."""

@@ -21,7 +21,7 @@ from harness.reading.stillness import background, motion, onlookers_of
 from harness.reading.waits import ALARM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from harness.core.evidence import ProcessState, SourceFailure, StackSample
@@ -58,11 +58,17 @@ def _runs(look: ProcessState, *, but: frozenset[int]) -> set[tuple[int, int]]:
     return {(thread.tid, thread.switches) for thread in look.threads if thread.tid not in but}
 
 
+def _shows_a_meeting(stacks: Iterable[StackSample]) -> bool:
+    """Whether one of these shows a process in a wait for its GPU or for other ranks."""
+    threads = map(deciding_thread, stacks)
+    return any(thread is not None and meeting_of(thread) is not None for thread in threads)
+
+
 class Sampler:
     """Takes and keeps samples. Those of the present silence are in :attr:`looks` and :attr:`stacks`.
 
     ``ranks`` gives the PID of every rank that is there, one for a trial of a single process. A silence in which no
-    stacks were taken is forgotten when it ends: a healthy trial leaves none. ``gently`` leaves out whatever signals.
+    stacks were taken is forgotten when it ends: a healthy trial leaves none.
     """
 
     def __init__(
@@ -75,12 +81,11 @@ class Sampler:
         sources: Sequence[StackSource],
         view: Proc,
         ranks: Callable[[], Mapping[int, int]],
-        gently: bool = False,
     ) -> None:
         self._census, self._trial_dir, self._clock, self._started_s = census, trial_dir, clock, started_s
         self._view, self._ranks = view, ranks
         self._quiet = [source for source in sources if source.name != SIGNALLING]
-        self._sources = self._quiet if gently else list(sources)
+        self._sources = sources
         self.looks: list[ProcessState] = []
         self.stacks: list[StackSample] = []
         self._rounds: Bounded[tuple[list[ProcessState], list[StackSample]]] = Bounded(first=2, last=3)
@@ -151,7 +156,7 @@ class Sampler:
     def _only_onlookers_ran(self, before: ProcessState) -> bool:
         now = self._look_again(before)
         looks = [look for look in self.looks if look.pid == before.pid]
-        stacks = [stack for stack in self.stacks if stack.pid == before.pid]
+        stacks = self._stacks_of(before.pid)
         behind = background(looks, stacks)
         if before.pid not in self._ranks().values():
             behind |= onlookers_of(stacks)  # a helper may look on as a whole; whoever trains may not
@@ -176,7 +181,8 @@ class Sampler:
             rank = mains.get(pid, self._census.owner(pid, mains) or 0)
             still = self._stands_still(pid) is True
             wants = (native is Native.ALL and pid in mains) or (native is Native.STILL and still)
-            wants = wants and not self._tells_meeting(pid)
+            # Its Python frames may tell already that it waits in a collective.
+            wants = wants and not _shows_a_meeting(stack for stack in self._stacks_of(pid) if not stack.native)
             requests += [(pid, rank, False)] if not (wants and still) else []
             requests += [(pid, rank, True)] if wants else []
         first = self._numbers["stack"] + 1
@@ -202,7 +208,7 @@ class Sampler:
                 numbered = replace(failure, id=f"failure-{len(self._failures) + 1}")
                 self._failures.setdefault((failure.source, failure.reason), numbered)
             if sample is not None:
-                texts = sources(sample.pid, (frame for thread in sample.threads for frame in thread.frames))
+                texts = sources(sample)
                 if sets_an_alarm(sample, texts):
                     self._with_alarm.add(sample.pid)
                 sample = of_sample(sample, texts)
@@ -231,20 +237,14 @@ class Sampler:
         sample = self.stacks[plain[-1]]
         lacks = lacks_variables(sample)
         telling = lacks or bool(progress([self.stacks[i] for i in plain]))
-        if not telling and not self._seems_to_wait(pid):
+        # The last dump may be two samples: with native frames, and without.
+        if not telling and not _shows_a_meeting(self._stacks_of(pid)[-2:]):
             return
         limit_s = ANSWER_S if telling else ANY_ANSWER_S
         answer = asker.inside(pid=pid, rank=rank, trial_dir=self._trial_dir, limit_s=limit_s)
         if lacks:
-            frames = (frame for thread in sample.threads for frame in thread.frames)
-            sample = with_variables(sample, answer.variables, sources(pid, frames))
+            sample = with_variables(sample, answer.variables, sources(sample))
         self.stacks[plain[-1]] = replace(sample, positions=answer.positions, ran=answer.ran)
-
-    def _seems_to_wait(self, pid: int) -> bool:
-        """Whether the last dump shows a process in a wait for its GPU or for other ranks."""
-        last = [stack for stack in self.stacks if stack.pid == pid][-2:]  # with native frames, and without
-        threads = [deciding_thread(stack) for stack in last]
-        return any(thread is not None and meeting_of(thread) is not None for thread in threads)
 
     def disturbed(self) -> None:
         """Something else asked the processes for an answer: no window reaches across it."""
@@ -274,17 +274,11 @@ class Sampler:
 
     def _stands_still(self, pid: int) -> bool | None:
         """Whether a process was seen to rest, or merely to poll; None while there was no undisturbed window."""
-        stacks = [stack for stack in self.stacks if stack.pid == pid]
-        moved = motion([look for look in self.looks if look.pid == pid], stacks)
-        if moved is None:
-            return None
-        return moved.windows[-1].rests
+        moved = motion([look for look in self.looks if look.pid == pid], self._stacks_of(pid))
+        return None if moved is None else moved.windows[-1].rests
 
-    def _tells_meeting(self, pid: int) -> bool:
-        """Whether a process's Python frames tell already that it waits in a collective."""
-        plain = [stack for stack in self.stacks if stack.pid == pid and not stack.native]
-        threads = [deciding_thread(stack) for stack in plain]
-        return any(thread is not None and meeting_of(thread) is not None for thread in threads)
+    def _stacks_of(self, pid: int) -> list[StackSample]:
+        return [stack for stack in self.stacks if stack.pid == pid]
 
     def _with_names(self, sample: StackSample) -> StackSample:
         """Threads keep the names that a sample without native frames has told: Python's own, not the kernel's."""

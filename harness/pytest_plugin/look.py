@@ -97,10 +97,10 @@ class BeforeTheAlarm(Proc):
         super().__init__()
         self._pid, self._rings_s, self._clock = pid, rings_s, clock
 
-    def signal_mask(self, pid: int | str, kind: str) -> int:
-        """The signals, one bit each."""
-        far = pid == self._pid and self._clock.now() + FAR_S < self._rings_s
-        return super().signal_mask(pid, kind) & ~((1 << (signal.SIGALRM - 1)) if far else 0)
+    def signals(self, at: str, kind: str) -> frozenset[int]:
+        """The signals by number."""
+        far = at == f"{self._pid}" and self._clock.now() + FAR_S < self._rings_s
+        return super().signals(at, kind) - ({signal.SIGALRM} if far else set())
 
 
 class TestLooker(Looker):

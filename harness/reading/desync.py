@@ -104,29 +104,42 @@ def operation_of(divergence: Divergence) -> str:
 
 def _in_group(latest: Mapping[int, CollectiveState], *, group: str, world: int) -> Divergence | None:
     members = _members(latest, group=group, world=world)
-    calls = {
-        rank: {op.seq: op for op in state.collectives if op.group == group and not op.p2p}
-        for rank, state in latest.items()
-        if rank in members
-    }
+    calls: dict[int, dict[int, Collective]] = {}
+    for rank, state in latest.items():
+        if rank in members:
+            calls[rank] = {op.seq: op for op in state.collectives if op.group == group and not op.p2p}
     unheard = tuple(sorted(members - calls.keys()))
+
+    def parted(
+        parting: Parting, at: Mapping[int, Collective | None], odd: tuple[int, ...] = (), *, by_habit: bool = False
+    ) -> Divergence:
+        return Divergence(
+            parting=parting,
+            group=group,
+            seq=seq,
+            calls=tuple(sorted(at.items())),
+            odd=odd,
+            by_habit=by_habit,
+            unheard=() if parting is Parting.TOGETHER else unheard,
+        )
+
     for seq in sorted({seq for ops in calls.values() for seq in ops}):
         at = {rank: ops.get(seq) for rank, ops in calls.items()}
         # A ring that wrapped has lost old operations: a rank is only missing where its recorder reaches back so far.
-        at = {rank: op for rank, op in at.items() if op is not None or _ended_before(calls[rank], seq)}
+        at = {rank: op for rank, op in at.items() if op is not None or max(calls[rank], default=0) < seq}
         present = {rank: op for rank, op in at.items() if op is not None}
         parting = _parting(tuple(present.values()))
         if parting is not None:
             odd, by_habit = _odd(calls, present, seq=seq)
-            return _divergence(parting, group, seq, at, odd=odd, by_habit=by_habit, unheard=unheard)
+            return parted(parting, at, odd, by_habit=by_habit)
         pending = any(not op.done for op in present.values())
         absent = tuple(sorted(at.keys() - present.keys()))
         if absent and pending:
-            return _divergence(Parting.MISSING, group, seq, at, odd=absent, unheard=unheard)
+            return parted(Parting.MISSING, at, absent)
         if pending and unheard:
-            return _divergence(Parting.MISSING, group, seq, at, odd=unheard, unheard=unheard)
+            return parted(Parting.MISSING, at, unheard)
         if pending and len(present) > 1 and all(not op.done for op in present.values()):
-            return _divergence(Parting.TOGETHER, group, seq, at)
+            return parted(Parting.TOGETHER, at)
     return None
 
 
@@ -137,10 +150,6 @@ def _members(latest: Mapping[int, CollectiveState], *, group: str, world: int) -
     callers = {state.rank for state in latest.values() if any(op.group == group for op in state.collectives)}
     # Only the group of all ranks may be taken to have them all.
     return callers | set(range(world)) if group in ("", "0", "default_pg") else callers
-
-
-def _ended_before(ops: Mapping[int, Collective], seq: int) -> bool:
-    return not ops or max(ops) < seq
 
 
 def _parting(ops: Sequence[Collective]) -> Parting | None:
@@ -180,24 +189,3 @@ def _habit(ops: Mapping[int, Collective], *, seq: int) -> tuple[object, ...] | N
 
 def _kind(op: Collective) -> tuple[object, ...]:
     return op.op, op.sizes, op.dtypes
-
-
-def _divergence(
-    parting: Parting,
-    group: str,
-    seq: int,
-    at: Mapping[int, Collective | None],
-    *,
-    odd: tuple[int, ...] = (),
-    by_habit: bool = False,
-    unheard: tuple[int, ...] = (),
-) -> Divergence:
-    return Divergence(
-        parting=parting,
-        group=group,
-        seq=seq,
-        calls=tuple(sorted(at.items())),
-        odd=odd,
-        by_habit=by_habit,
-        unheard=unheard,
-    )

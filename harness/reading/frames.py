@@ -196,7 +196,7 @@ def deciding_thread(sample: StackSample) -> ThreadStack | None:
     if main is None:
         return sample.threads[0] if sample.threads else None
     if _in_engine(main):
-        workers = [t for t in sample.threads if t is not main and python_frames(t) and not _parked(t)]
+        workers = [t for t in sample.threads if t is not main and not all(map(is_stdlib, python_frames(t)))]
         # A thread of the program's own may be in its own code too; the main one waits for the engine's.
         engine = [t for t in workers if any("autograd::Engine::" in frame.function for frame in t.frames)]
         workers = engine or workers
@@ -211,10 +211,6 @@ def _in_engine(main: ThreadStack) -> bool:
         return any("ReadyQueue::pop" in frame.function for frame in leaf)
     innermost = next(iter(python_frames(main)), None)
     return innermost is not None and bare(innermost) == "_engine_run_backward"
-
-
-def _parked(thread: ThreadStack) -> bool:
-    return all(is_stdlib(frame) for frame in python_frames(thread))
 
 
 # -- several samples of one process

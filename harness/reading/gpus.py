@@ -58,23 +58,30 @@ class GpuView:
 
     @property
     def _is_full_and_rests(self) -> bool:
-        traffic = [s.memory_utilisation for s in self.samples if s.memory_utilisation is not None]
-        if not self.utilisations or not traffic or min(self.utilisations) < FULL or max(traffic) > NO_TRAFFIC:
+        if not self.utilisations or not self._traffic or min(self.utilisations) < FULL:
             return False
-        return all(s.power_w <= LOW_POWER * s.power_limit_w for s in self.samples if s.power_w and s.power_limit_w)
+        return max(self._traffic) <= NO_TRAFFIC and max(self._power_shares, default=0.0) <= LOW_POWER
 
     @property
     def works(self) -> bool:
         """Whether something is computed: it moves memory, draws power, or is busy now and idle then."""
-        drawn = [s.power_w / s.power_limit_w for s in self.samples if s.power_w and s.power_limit_w]
-        traffic = [s.memory_utilisation for s in self.samples if s.memory_utilisation is not None]
         partly = any(0 < percent < FULL for percent in self.utilisations)
-        return partly or max(traffic, default=0) > NO_TRAFFIC or max(drawn, default=0.0) > LOW_POWER
+        moves_memory = max(self._traffic, default=0) > NO_TRAFFIC
+        return partly or moves_memory or max(self._power_shares, default=0.0) > LOW_POWER
+
+    @property
+    def _traffic(self) -> list[int]:
+        return [s.memory_utilisation for s in self.samples if s.memory_utilisation is not None]
+
+    @property
+    def _power_shares(self) -> list[float]:
+        return [s.power_w / s.power_limit_w for s in self.samples if s.power_w and s.power_limit_w]
 
     @property
     def is_shared(self) -> bool:
         """Whether other processes compute on it, or may: then its numbers are theirs as well."""
-        return any(_others_compute(sample, self.pids) for sample in self.samples)
+        others = ((process, sample) for sample in self.samples for process in sample.processes)
+        return any(process.pid not in self.pids and _may_compute(process, sample) for process, sample in others)
 
     @property
     def seconds(self) -> float:
@@ -142,10 +149,6 @@ class Gpus:
 def gpus_of_pids(evidence: Evidence, pids: Iterable[int | None], *, since_s: float = 0.0) -> tuple[GpuView, ...]:
     """The GPUs of these processes, as :meth:`Gpus.of` has them."""
     return Gpus(evidence.gpus).of(pids, since_s=since_s)
-
-
-def _others_compute(sample: GpuSample, pids: frozenset[int]) -> bool:
-    return any(_may_compute(process, sample) for process in sample.processes if process.pid not in pids)
 
 
 def _may_compute(process: GpuProcess, sample: GpuSample) -> bool:

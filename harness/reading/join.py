@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 from harness.core.evidence import FIRST_MARKS, LAST_MARKS, Evidence, Measurement, Pace, RankFacts
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 CUT_S = 1.0
 """How long all nodes must have been looked at together: one undisturbed window."""
+
+_time = attrgetter("t_s")
 
 _PID_KEYS = frozenset({"pid", "tid", "parent", "main"})
 _ID_KEYS = frozenset({"id", "undisturbed_since"})
@@ -66,9 +69,9 @@ def join(parts: Sequence[tuple[Node, Outcome, Evidence]]) -> Evidence:
     if len(parts) == 1:
         return replace(first, nodes=(parts[0][0],))
     claimed = [facts for _, outcome, evidence in parts for facts in _ranks(outcome, evidence)]
-    ranks = sorted(_own_numbers(claimed, _flat(evidence.processes for evidence in evidences)), key=_rank)
+    ranks = sorted(_own_numbers(claimed, _flat(evidence.processes for evidence in evidences)), key=attrgetter("rank"))
     marks = _flat(evidence.heartbeats for evidence in evidences)
-    marks.sort(key=lambda mark: mark.t_s)
+    marks.sort(key=_time)
     until_s = max(outcome.duration_s for _, outcome, _ in parts)
     silence_s = min(until_s - outcome.duration_s + evidence.silence_s for _, outcome, evidence in parts)
     raised = [facts.result for facts in ranks if facts.result is not None and facts.result.status == "raised"]
@@ -212,11 +215,3 @@ def _pace(paces: Sequence[Pace]) -> Pace:
 
 def _flat(rows: Iterable[Iterable[Any]]) -> list[Any]:
     return [item for row in rows for item in row]
-
-
-def _time(item: Any) -> float:
-    return item.t_s
-
-
-def _rank(facts: RankFacts) -> int:
-    return facts.rank

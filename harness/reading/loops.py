@@ -20,8 +20,8 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from math import prod
 from threading import Lock
@@ -78,37 +78,78 @@ _OVER = frozenset({"enumerate", "tqdm", "iter", "reversed", "track"})
 # -- a loop by its source
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Loop:
-    """One loop by its source. ``target`` are the names that a ``for`` sets, ``bound`` the arguments of its ``range``.
+    """One loop by its source.
 
-    ``leaves`` says whether something in it may leave it. ``kind``: ``""`` where it calls or touches what may be at
-    work, ``locals`` where it has only names and numbers, ``threads`` where it also reads attributes, or asks methods
-    that only other threads can make answer otherwise (``asks``). ``tested`` are the names whose truth alone is asked,
-    ``computed`` all others. ``sleeps`` says that it calls ``sleep``; ``awaited`` are the names that its condition asks,
-    where nothing in it sets one of them. ``may_raise`` that it divides, or the like, by what may change. ``plain`` are
-    names, and attributes as ``s.done``, that the whole file gives
-    nothing but constants.
+    ``plain`` are names, and attributes as ``s.done``, that the whole file gives nothing but constants. ``is_hooked``
+    says that something else than the loop may run in it, and set what it waits for.
     """
 
-    header_line: int
-    header: str
-    target: tuple[str, ...] = ()
-    bound: tuple[str, ...] = ()
-    forever: bool = False
-    leaves: bool = True
-    kind: str = ""
-    asks: bool = False
-    attributes: frozenset[str] = frozenset()
-    sleeps: bool = False
-    may_raise: bool = False
-    awaited: frozenset[str] = frozenset()
-    plain: frozenset[str] = frozenset()
-    tested: frozenset[str] = frozenset()
-    containers: frozenset[str] = frozenset()
-    computed: frozenset[str] = frozenset()
-    while_below: tuple[str, str] | None = None
-    node: ast.While | None = field(default=None, compare=False, repr=False)
+    def __init__(
+        self, node: ast.For | ast.While | ast.AsyncFor, *, header: str, plain: frozenset[str], is_hooked: bool
+    ) -> None:
+        self.node, self.header, self.plain, self.is_hooked = node, header, plain, is_hooked
+
+    @property
+    def target(self) -> tuple[str, ...]:
+        """The names that a ``for`` sets."""
+        if isinstance(self.node, ast.While):
+            return ()
+        return tuple(node.id for node in ast.walk(self.node.target) if isinstance(node, ast.Name))
+
+    @property
+    def bound(self) -> tuple[str, ...]:
+        """The arguments of the ``range`` that a ``for`` runs over, through an ``enumerate`` or a progress bar."""
+        over = None if isinstance(self.node, ast.While) else self.node.iter
+        while isinstance(over, ast.Call) and _called(over) in _OVER and over.args:
+            over = over.args[0]
+        if isinstance(over, ast.Call) and _called(over) in ("range", "trange"):
+            return tuple(ast.unparse(argument) for argument in over.args)
+        return ()
+
+    @property
+    def while_below(self) -> tuple[str, str] | None:
+        """The counter and the bound of ``while i < n``; None for other conditions."""
+        test = self.node.test if isinstance(self.node, ast.While) else None
+        if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.left, ast.Name):
+            return None
+        counts_up = isinstance(test.ops[0], ast.Lt | ast.LtE | ast.NotEq)
+        return (test.left.id, ast.unparse(test.comparators[0])) if counts_up else None
+
+    @property
+    def forever(self) -> bool:
+        """Whether it turns until something leaves it: ``while True``, ``for i in itertools.count()``."""
+        if isinstance(self.node, ast.While):
+            return isinstance(self.node.test, ast.Constant) and bool(self.node.test.value)
+        return isinstance(self.node.iter, ast.Call) and _called(self.node.iter) in ENDLESS
+
+    @property
+    def awaited(self) -> frozenset[str]:
+        """The names that the condition of a ``while`` asks; none where something in the loop may set one of them."""
+        if not isinstance(self.node, ast.While) or self.is_hooked:
+            return frozenset()
+        names = _variables(self.node.test, ast.Load)
+        return frozenset() if names & _variables(self.node, ast.Store | ast.Del) else names
+
+    @cached_property
+    def leaves(self) -> bool:
+        """Whether something in it may leave it."""
+        return any(_leaves(statement) for statement in self.node.body)
+
+    @property
+    def kind(self) -> str:
+        """What may make a ``while`` end, as its reader says; empty for other loops."""
+        return self.reads.kind if isinstance(self.node, ast.While) else ""
+
+    @cached_property
+    def reads(self) -> _Reader:
+        """What its condition and its statements touch."""
+        reader = _Reader()
+        for node in (*([self.node.test] if isinstance(self.node, ast.While) else []), *self.node.body):
+            reader.visit(node)
+        reader.computed -= reader.containers
+        reader.tested -= reader.computed | reader.containers
+        return reader
 
 
 _ONE_AT_A_TIME = Lock()
@@ -141,9 +182,12 @@ def read_loops(source: str, *, line: int) -> tuple[Loop, ...]:
             around = []
         if isinstance(inner, ast.For | ast.While | ast.AsyncFor) and not any(_holds(s, line) for s in inner.orelse):
             around.append(inner)
-    plain = _plain_names(source) | _plain_attributes(source)
-    loops = tuple(_loop(one, texts, plain) for one in reversed(around))
-    return tuple(replace(one, awaited=frozenset()) for one in loops) if _sets_hooks(source) else loops
+    plain, is_hooked = _plain_names(source) | _plain_attributes(source), _sets_hooks(source)
+    loops: list[Loop] = []
+    for one in reversed(around):
+        header = texts[one.lineno - 1].strip() if one.lineno <= len(texts) else ""
+        loops.append(Loop(one, header=header, plain=plain, is_hooked=is_hooked))
+    return tuple(loops)
 
 
 @lru_cache(maxsize=16)
@@ -289,42 +333,6 @@ def _holds(node: ast.AST, line: int) -> bool:
     return first is not None and last is not None and first <= line <= last
 
 
-def _loop(node: ast.For | ast.While | ast.AsyncFor, texts: Sequence[str], plain: frozenset[str]) -> Loop:
-    reader = _Reader()
-    reader.visit(node.test if isinstance(node, ast.While) else ast.Pass())
-    for statement in node.body:
-        reader.visit(statement)
-    targets = [] if isinstance(node, ast.While) else [n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)]
-    return Loop(
-        header_line=node.lineno,
-        header=texts[node.lineno - 1].strip() if node.lineno <= len(texts) else "",
-        target=tuple(targets),
-        bound=() if isinstance(node, ast.While) else _bound(node.iter),
-        forever=_is_forever(node),
-        leaves=any(_leaves(statement) for statement in node.body),
-        kind=reader.kind if isinstance(node, ast.While) else "",
-        asks=reader.asks,
-        attributes=frozenset(reader.attributes),
-        sleeps=reader.sleeps,
-        may_raise=reader.may_raise,
-        awaited=_awaited(node),
-        plain=plain,
-        tested=frozenset(reader.tested - reader.computed - reader.containers),
-        containers=frozenset(reader.containers),
-        computed=frozenset(reader.computed - reader.containers),
-        while_below=_while_below(node.test) if isinstance(node, ast.While) else None,
-        node=node if isinstance(node, ast.While) else None,
-    )
-
-
-def _awaited(node: ast.For | ast.While | ast.AsyncFor) -> frozenset[str]:
-    """The names that the condition of a ``while`` asks; none where something in the loop sets one of them."""
-    if not isinstance(node, ast.While):
-        return frozenset()
-    names = _variables(node.test, ast.Load)
-    return frozenset() if names & _variables(node, ast.Store | ast.Del) else names
-
-
 def _variables(node: ast.AST, how: type[ast.expr_context] | UnionType) -> frozenset[str]:
     """The names in a piece of code that are read or given a value, one's attribute as ``s.done``; no functions."""
     called = {id(inner.func) for inner in ast.walk(node) if isinstance(inner, ast.Call)}
@@ -332,33 +340,6 @@ def _variables(node: ast.AST, how: type[ast.expr_context] | UnionType) -> frozen
     left_out = called | {id(attribute.value) for attribute in dotted}
     names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
     return frozenset(ast.unparse(n) for n in (*names, *dotted) if id(n) not in left_out and isinstance(n.ctx, how))
-
-
-def _is_forever(node: ast.For | ast.While | ast.AsyncFor) -> bool:
-    """Whether it turns until something leaves it: ``while True``, ``for i in itertools.count()``."""
-    if isinstance(node, ast.While):
-        return isinstance(node.test, ast.Constant) and bool(node.test.value)
-    return isinstance(node.iter, ast.Call) and _called(node.iter) in ENDLESS
-
-
-def _while_below(test: ast.expr) -> tuple[str, str] | None:
-    """The counter and the bound of ``while i < n``; None for other conditions."""
-    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.left, ast.Name):
-        return None
-    return (
-        (test.left.id, ast.unparse(test.comparators[0]))
-        if isinstance(test.ops[0], ast.Lt | ast.LtE | ast.NotEq)
-        else None
-    )
-
-
-def _bound(over: ast.expr) -> tuple[str, ...]:
-    """The arguments of the ``range`` that a ``for`` runs over; an ``enumerate`` or progress bar is looked through."""
-    while isinstance(over, ast.Call) and _called(over) in _OVER and over.args:
-        over = over.args[0]
-    if isinstance(over, ast.Call) and _called(over) in ("range", "trange"):
-        return tuple(ast.unparse(argument) for argument in over.args)
-    return ()
 
 
 def _called(call: ast.Call) -> str:
@@ -392,7 +373,13 @@ _MAY_RAISE = (ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.LShift, ast.RShift)
 
 
 class _Reader(ast.NodeVisitor):
-    """Collects what the statements of a loop touch; ``kind`` becomes empty at the first thing that may be at work."""
+    """Collects what the statements of a loop touch.
+
+    ``kind`` becomes empty at the first thing that may be at work; else it is ``locals`` where there are only names and
+    numbers, and ``threads`` where attributes are read as well, or methods asked that only other threads can make answer
+    otherwise (``asks``). ``tested`` are the names whose truth alone is asked, ``computed`` all others. ``sleeps`` says
+    that it calls ``sleep``, ``may_raise`` that it divides, or the like, by what may change.
+    """
 
     def __init__(self) -> None:
         self.kind = "locals"
@@ -541,7 +528,7 @@ def _loop_sample(
         function=frame.function,
         file=frame.file,
         line=frame.line,
-        header_line=loop.header_line,
+        header_line=loop.node.lineno,
         header=loop.header[:120],
         counters=tuple(whole.items()),
         counter=counter,
@@ -576,14 +563,14 @@ def _fingerprint(values: Mapping[str, str]) -> str:
 def _endless(loop: Loop, values: Mapping[str, str]) -> str:
     if (
         loop.leaves
-        or loop.may_raise
+        or loop.reads.may_raise
         or not _computes_numbers(loop, values)
-        or (loop.sleeps and not loop.attributes <= loop.plain)
+        or (loop.reads.sleeps and not loop.reads.attributes <= loop.plain)
     ):
         return ""
     if loop.forever:
-        return f"it has no way out and {'only sleeps' if loop.sleeps else 'calls nothing that could raise'}"
-    waits = loop.sleeps and not loop.asks and not loop.containers and loop.awaited
+        return f"it has no way out and {'only sleeps' if loop.reads.sleeps else 'calls nothing that could raise'}"
+    waits = loop.reads.sleeps and not loop.reads.asks and not loop.reads.containers and loop.awaited
     if waits and all(_is_plain(name, loop, values) for name in loop.awaited):
         return AWAITS
     return ""
@@ -591,22 +578,26 @@ def _endless(loop: Loop, values: Mapping[str, str]) -> str:
 
 def _turns_for_ever(loop: Loop, whole: Mapping[str, int], shared: frozenset[str]) -> str:
     """Why a loop that computes with its own whole numbers alone never ends, whatever they become; or empty."""
-    if loop.node is None or loop.leaves or loop.sleeps or loop.kind != "locals" or loop.containers:
+    node = loop.node
+    if not isinstance(node, ast.While) or loop.leaves or loop.reads.sleeps:
+        return ""
+    if loop.kind != "locals" or loop.reads.containers:
         return ""
     own = {name: value for name, value in whole.items() if name not in shared}
-    return "its condition holds whatever its numbers become" if holds_for_ever(loop.node, own) else ""
+    return "its condition holds whatever its numbers become" if holds_for_ever(node, own) else ""
 
 
 def _needs(loop: Loop, values: Mapping[str, str], shared: frozenset[str]) -> str:
-    if not loop.kind or loop.sleeps or (loop.forever and not loop.leaves):
+    reads = loop.reads
+    if not loop.kind or reads.sleeps or (loop.forever and not loop.leaves):
         return ""
-    if (_alone(loop.computed, loop) | loop.containers) - values.keys():
+    if (_alone(reads.computed, loop) | reads.containers) - values.keys():
         return UNSEEN
     if not _computes_numbers(loop, values):
         return ""
-    if not all(_PLAIN.fullmatch(values[name]) or values[name][:1] in _HOLDS for name in loop.tested & values.keys()):
+    if not all(_PLAIN.fullmatch(values[name]) or values[name][:1] in _HOLDS for name in reads.tested & values.keys()):
         return ""  # what is asked whether it is true may be shared with another process, as a tensor can be
-    used = loop.tested | loop.computed | loop.containers
+    used = reads.tested | reads.computed | reads.containers
     if loop.kind == "threads" or used - values.keys():
         return "threads"
     return "python" if used & shared else "locals"
@@ -617,14 +608,15 @@ def _computes_numbers(loop: Loop, values: Mapping[str, str]) -> bool:
 
     An attribute of what is not known to be plain may lie in memory that is shared; one of ``self`` hardly does.
     """
-    attributes = {name for name in loop.attributes if not name.startswith("self.")}
-    plain = attributes <= loop.plain and all(_is_plain(name, loop, values) for name in _alone(loop.computed, loop))
-    return bool(loop.kind) and plain and all(values.get(name, "?")[:1] in _HOLDS for name in loop.containers)
+    reads = loop.reads
+    attributes = {name for name in reads.attributes if not name.startswith("self.")}
+    plain = attributes <= loop.plain and all(_is_plain(name, loop, values) for name in _alone(reads.computed, loop))
+    return bool(loop.kind) and plain and all(values.get(name, "?")[:1] in _HOLDS for name in reads.containers)
 
 
-def _alone(names: frozenset[str], loop: Loop) -> frozenset[str]:
+def _alone(names: set[str], loop: Loop) -> set[str]:
     """Those of a loop's names that stand for more than whose attribute is meant."""
-    return names - {attribute.partition(".")[0] for attribute in loop.attributes}
+    return names - {attribute.partition(".")[0] for attribute in loop.reads.attributes}
 
 
 def _is_plain(name: str, loop: Loop, values: Mapping[str, str]) -> bool:

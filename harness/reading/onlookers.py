@@ -166,7 +166,8 @@ class _Place:
             return False  # it sleeps with what it gives back afterwards, or may call what no call names
         if self.loop is None:
             return self._is_harmless_behind(self.line)
-        turns = self.scope.are_harmless((*self.loop.body, _head(self.loop)), but=self.line if waits else 0)
+        head = self.loop.test if isinstance(self.loop, ast.While) else self.loop.iter
+        turns = self.scope.are_harmless((*self.loop.body, head), but=self.line if waits else 0)
         return turns and (_only_others_end(self.loop) or self._is_harmless_behind(self.loop.end_lineno or self.line))
 
     @property
@@ -184,19 +185,11 @@ class _Place:
         return self.scope.are_harmless(self.scope.body, after=last)
 
     def _holds_now(self, node: ast.AST) -> bool:
-        return isinstance(node, ast.With) and _holds(node) and node.body[0].lineno <= self.line
-
-
-def _head(loop: ast.While | ast.For) -> ast.expr:
-    return loop.test if isinstance(loop, ast.While) else loop.iter
-
-
-def _holds(node: ast.With) -> bool:
-    """Whether something is given back at its end that another may wait for."""
-    return not all(
-        isinstance(item.context_expr, ast.Call) and last_name(item.context_expr.func) in _HOLDS_NOTHING
-        for item in node.items
-    )
+        """Whether it is in a ``with`` at whose end something is given back that another may wait for."""
+        if not isinstance(node, ast.With) or node.body[0].lineno > self.line:
+            return False
+        calls = (item.context_expr for item in node.items)
+        return not all(isinstance(call, ast.Call) and last_name(call.func) in _HOLDS_NOTHING for call in calls)
 
 
 def _only_others_end(loop: ast.While | ast.For) -> bool:

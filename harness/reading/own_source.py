@@ -126,15 +126,6 @@ def within(node: ast.AST) -> Iterator[ast.AST]:
         waiting.extend(child for child in children if not isinstance(child, (*FUNCTION_NODES, ast.ClassDef)))
 
 
-def _is_of_a_text(method: ast.expr) -> bool:
-    return isinstance(method, ast.Attribute) and isinstance(method.value, ast.Constant)
-
-
-def _is_of_a_file(method: ast.expr) -> bool:
-    of = method.value if isinstance(method, ast.Attribute) else None
-    return isinstance(of, ast.Call) and last_name(of.func) in MAKES_FILES
-
-
 _BEHIND = _words(
     "emit filter handle default rotator doRollover print write flush",
     "__format__ __str__ __repr__ __getattr__ __getattribute__ __missing__ __bool__ __del__ __next__",
@@ -339,15 +330,16 @@ class Scope:
         return is_read_here or self._is_known(ast.Call(func=function, args=[], keywords=[]))
 
     def _is_harmless_method(self, call: ast.Call, names: tuple[str, ...]) -> bool:
-        name = last_name(call.func)
+        name, of = last_name(call.func), call.func.value if isinstance(call.func, ast.Attribute) else None
         if name in self.file.functions:
             return self.follows(self.file.functions[name])  # whose it is, the source of one file does not tell
-        if name in _METHODS or _is_of_a_text(call.func):
+        if name in _METHODS or isinstance(of, ast.Constant):
             return True
         if name in ("set", "wait"):
             return bool(call.args or call.keywords)  # a gauge's value, and a wait with a limit: not an event's
         if name in _OF_FILES:
-            return _is_of_a_file(call.func) or not _STREAMS.union(self.file.opened).isdisjoint(names[-2:-1])
+            is_of_a_file = isinstance(of, ast.Call) and last_name(of.func) in MAKES_FILES
+            return is_of_a_file or not _STREAMS.union(self.file.opened).isdisjoint(names[-2:-1])
         return name in _OF_LOCALS and self._is_made_here(names)
 
     @property

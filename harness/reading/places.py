@@ -17,7 +17,7 @@ from harness.reading.frames import (
     python_frames,
     telling_frame,
 )
-from harness.reading.stillness import STILL_CPU_S, STILL_SWITCHES, Window, background, quiet_windows
+from harness.reading.stillness import STILL_CPU_S, STILL_SWITCHES, background, quiet_windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -163,19 +163,19 @@ def motion_of(rank: RankSeen) -> RankMotion | None:
         return None
     tid = rank.thread.tid if rank.thread else rank.pid
     looks = {look.id: look for look in rank.looks}
-    cpu_s, switches, states, last = 0.0, 0, "", None
+    cpu_s, switches, runs, wchan = 0.0, 0, False, ""
+    thread_still = not moved_between(rank.stacks)
     for window in windows:
-        first, last = (_thread(looks[id], tid) for id in (window.first, window.last))
+        first, last = _thread(looks[window.first], tid), _thread(looks[window.last], tid)
         if first is None or last is None:
-            return _motion(windows, thread_still=False, wchan="")
+            thread_still, wchan = False, ""
+            break
         cpu_s += last.cpu_s - first.cpu_s
         switches += last.switches - first.switches
-        states += first.state + last.state
-    still = cpu_s <= STILL_CPU_S and switches <= STILL_SWITCHES * len(windows) and "R" not in states
-    return _motion(windows, thread_still=still and not moved_between(rank.stacks), wchan=last.wchan if last else "")
-
-
-def _motion(windows: Sequence[Window], *, thread_still: bool, wchan: str) -> RankMotion:
+        runs = runs or "R" in (first.state, last.state)
+        wchan = last.wchan
+    rests = cpu_s <= STILL_CPU_S and switches <= STILL_SWITCHES * len(windows) and not runs
+    thread_still = thread_still and rests
     return RankMotion(
         seconds=sum(window.seconds for window in windows),
         cpu_s=sum(window.cpu_s for window in windows),

@@ -61,12 +61,6 @@ class Job:
     divergences: tuple[Divergence, ...] = ()
     circle: str = ""
 
-    def rank_of(self, pid: int) -> int | None:
-        """The rank that a process is or works for; None in a job without ranks."""
-        if not self.several:
-            return None
-        return self.stand[pid].rank if pid in self.stand else next((r for r, p in self.ranks.items() if p == pid), None)
-
     @property
     def several(self) -> bool:
         """Whether more than one rank trains, here or elsewhere."""
@@ -123,7 +117,8 @@ def job_of(
     numbers = {facts.rank for facts in evidence.ranks}
     everybody = _everybody(evidence.world)
     elsewhere = (everybody | numbers).difference(ranks, ended_ranks) if numbers or ended_ranks else everybody
-    leader = main if main in stand else _root(stand)
+    roots = (pid for pid, one in stand.items() if one.parent not in stand)
+    leader = main if main in stand else next(roots, None)
     leaders = tuple(ranks.values()) or (() if leader is None else (leader,))
     stand = {pid: one if pid in leaders else _of_a_helper(one, everybody_here) for pid, one in stand.items()}
     job = Job(stand=stand, leaders=leaders, ranks=ranks, ended_ranks=ended_ranks, elsewhere=elsewhere)
@@ -146,11 +141,6 @@ def _may_act(one: Standing, chance: Chance, *, started_them: bool) -> bool:
 def _everybody(world: int) -> frozenset[int]:
     """All ranks of so many: one set for all ranks that ask."""
     return frozenset(range(world))
-
-
-def _root(stand: Mapping[int, Standing]) -> int | None:
-    """The process that no other process of the job started."""
-    return next((pid for pid, one in stand.items() if one.parent not in stand), None)
 
 
 def _alone(one: Standing, gpus: Gpus) -> Standing:
@@ -324,7 +314,8 @@ class _Relations:
     def _by_the_store(self, one: Standing) -> tuple[Chance, ...]:
         """Who may set a key that ``one`` waits for beside the ranks, and whether it gives up soon."""
         no_rank = frozenset(self._job.stand) - self._launchers - frozenset(self._job.ranks.values())
-        no_rank = frozenset(pid for pid in no_rank if not _runs_a_service(self._job.stand[pid]))
+        threads = {pid: self._job.stand[pid].thread for pid in no_rank}
+        no_rank -= {pid for pid, thread in threads.items() if thread is not None and is_service(thread)}
         chances: tuple[Chance, ...] = ()
         if no_rank:
             chances += (Chance(how="a process that is no rank may set the key", who=no_rank, any_thread=True),)
@@ -359,11 +350,6 @@ class _Relations:
         return len(here) == self._world and len(self._nodes) < 2 and all(map(_sleeps_alone, here))
 
 
-def _runs_a_service(one: Standing) -> bool:
-    """Whether a process runs nothing but a service of multiprocessing, which knows nothing of the program."""
-    return one.thread is not None and is_service(one.thread)
-
-
 def _sleeps_alone(one: Standing) -> bool:
     """Whether nothing moved in a process but what carries its messages, which had its turns and brought none.
 
@@ -373,9 +359,7 @@ def _sleeps_alone(one: Standing) -> bool:
         return False
     if any(thread.name.startswith(OF_A_GPU) for thread in one.looks[-1].threads):
         return False
-    decides = one.thread.tid if one.thread is not None else one.pid
-    python = {thread.tid for sample in one.samples for thread in sample.threads if python_frames(thread)}
-    return python <= {decides, *one.motion.background}
+    return one.runs_python <= {one.decides, *one.background}
 
 
 def _place(meeting: Meeting | None) -> tuple[str, str] | None:

@@ -17,6 +17,7 @@ taking "nothing in the whole job moves" for the question (a hang beside a proces
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from harness.core.node import PIDS
@@ -51,7 +52,7 @@ from harness.reading.waits import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from harness.core.evidence import Evidence, ProcessState, StackSample, ThreadStack, ThreadState
 
@@ -140,6 +141,31 @@ class Standing:
         return stopped_s(self.looks)
 
     @property
+    def depends_on(self) -> frozenset[int]:
+        """The processes of which any may let it go on."""
+        return frozenset[int]().union(*(chance.who for chance in self.chances))
+
+    @property
+    def decides(self) -> int:
+        """The thread that decides, by its number; the main one where no stack shows it."""
+        return self.thread.tid if self.thread is not None else self.pid
+
+    @property
+    def background(self) -> frozenset[int]:
+        """Its threads whose waking says nothing about the program."""
+        return self.motion.background if self.motion is not None else frozenset()
+
+    @property
+    def stacks(self) -> Iterator[ThreadStack]:
+        """Every stack of every thread of it, sample by sample."""
+        return chain.from_iterable(sample.threads for sample in self.samples)
+
+    @property
+    def runs_python(self) -> frozenset[int]:
+        """Its threads that were seen to run Python."""
+        return frozenset(thread.tid for thread in self.stacks if python_frames(thread))
+
+    @property
     def has_another_thread(self) -> bool:
         """Whether a thread beside the one that decides runs, or may be woken from outside.
 
@@ -185,55 +211,38 @@ class Standing:
     @property
     def meets_in_a_thread(self) -> bool:
         """Whether a thread beside the one that decides waits for other ranks in every sample."""
-        decides = self.thread.tid if self.thread is not None else self.pid
-        waiting = [
-            any(
-                t.tid != decides and (meeting := meeting_of(t)) is not None and meeting.kind != "gpu"
-                for t in sample.threads
-            )
-            for sample in self.samples
-        ]
-        return bool(waiting) and all(waiting)
+        return bool(self.samples) and all(any(map(self._meets_beside, sample.threads)) for sample in self.samples)
+
+    def _meets_beside(self, thread: ThreadStack) -> bool:
+        meeting = meeting_of(thread) if thread.tid != self.decides else None
+        return meeting is not None and meeting.kind != "gpu"
 
     @property
     def may_act_by_a_thread(self) -> bool:
         """Whether a thread of the program's own, asleep for all of the silence, may yet do what others wait for."""
-        decides = self.thread.tid if self.thread is not None else self.pid
-        may = self.unwoken - onlookers_of(self.samples) - {decides}
-        for sample in self.samples:
-            for thread in sample.threads:
-                if thread.tid in may and any(map(is_own, python_frames(thread))):
-                    return True
-        return False
+        may = self.unwoken - onlookers_of(self.samples) - {self.decides}
+        return any(thread.tid in may and any(map(is_own, python_frames(thread))) for thread in self.stacks)
 
     @property
     def has_a_timer_thread(self) -> bool:
         """Whether a thread beside the one that decides sleeps on a timer once, and then does something in Python."""
-        decides = self.thread.tid if self.thread is not None else self.pid
-        python = {t.tid for sample in self.samples for t in sample.threads if python_frames(t)}
-        behind = self.motion.background if self.motion is not None else frozenset[int]()
-        return bool(self.unwoken & python - {decides, *behind, *_sleep_for_nobody(self.samples)})
+        others = self.runs_python - {self.decides, *self.background, *_sleep_for_nobody(self.samples)}
+        return bool(self.unwoken & others)
 
     @property
     def callers(self) -> frozenset[int]:
         """Its threads of a package that wake and may call what they were given: ``rich`` asks what to draw."""
         calling: set[int] = set()
-        for sample in self.samples:
-            for thread in sample.threads:
-                packages = set(map(package, python_frames(thread))) - {""}
-                if packages - QUIET_PACKAGES and not any(map(is_own, python_frames(thread))):
-                    calling.add(thread.tid)
-        behind = self.motion.background if self.motion is not None else frozenset[int]()
-        return self.wakers & behind & calling
+        for thread in self.stacks:
+            packages = set(map(package, python_frames(thread))) - {""}
+            if packages - QUIET_PACKAGES and not any(map(is_own, python_frames(thread))):
+                calling.add(thread.tid)
+        return self.wakers & self.background & calling
 
     @property
     def has_a_watchdog(self) -> bool:
         """Whether a thread of it runs a function that by its name is a watchdog, a package's, say."""
-        for sample in self.samples:
-            for thread in sample.threads:
-                if any("watchdog" in bare(frame) for frame in python_frames(thread)):
-                    return True
-        return False
+        return any("watchdog" in bare(frame) for thread in self.stacks for frame in python_frames(thread))
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -274,10 +283,14 @@ def standings(evidence: Evidence, *, since_s: float) -> dict[int, Standing]:
     for pid, own in looks.items():
         if len(own) > 1:
             round_before_s[pid // PIDS] = max(round_before_s.get(pid // PIDS, 0.0), own[-2].t_s)
-    job_pids = frozenset(pid for pid, own in looks.items() if _still_there(own, round_before_s.get(pid // PIDS, 0.0)))
+    still_there: set[int] = set()
     below: dict[int, set[int]] = {}
-    for pid in job_pids:
-        below.setdefault(looks[pid][-1].parent, set()).add(pid)
+    for pid, own in looks.items():
+        is_of_the_last_round = len(own) == 1 or own[-1].t_s > round_before_s.get(pid // PIDS, 0.0)
+        if own[-1].state not in "ZX" and is_of_the_last_round:
+            still_there.add(pid)
+            below.setdefault(own[-1].parent, set()).add(pid)
+    job_pids = frozenset(still_there)
     stand = {
         pid: standing(looks[pid], samples.get(pid, []), job_pids=job_pids, children=frozenset(below.get(pid, ())))
         for pid in sorted(job_pids)
@@ -300,11 +313,6 @@ def _without(onlookers: frozenset[int], one: Standing) -> Standing:
     return replace(one, chances=less(one.chances), helps=less(one.helps))
 
 
-def _still_there(looks: Sequence[ProcessState], round_before_s: float) -> bool:
-    """Whether a process was still there at the last round of looks, the one after ``round_before_s``."""
-    return looks[-1].state not in "ZX" and (looks[-1].t_s > round_before_s or len(looks) == 1)
-
-
 def standing(
     looks: Sequence[ProcessState],
     samples: Sequence[StackSample],
@@ -315,53 +323,46 @@ def standing(
     """One process by its own looks and samples; ``job_pids`` are the PIDs of the job, ``children`` its own children."""
     looks = with_calls(looks)
     last = looks[-1]
-    moved = motion(looks, samples)
     dumps_s = dump_times(samples)
     latest = tuple(s for s in samples if len(dumps_s) < SAMPLES or s.t_s >= dumps_s[-SAMPLES])
     thread = best_thread(latest)
-    main = next((t for t in last.threads if t.tid == last.pid), last.threads[0] if last.threads else None)
-    state = _state_of(last, thread) or main
-    wait = wait_of(state) if state is not None else None
-    meeting = None if any(sample.ran for sample in latest) else agreed_meeting(samples)
-    polls = moved is not None and moved.polls and state is not None and bool(state.timed)
-    acts = thread is not None and thread.tid in actors_of(latest)
-    asks = polls and thread is not None and not acts and asks_again(thread, woke=thread.tid not in _unwoken(looks))
-    # Whoever has started nobody asks the process that started it: a loader's worker without work.
-    peers = (children or frozenset({last.parent}) & job_pids) if asks else frozenset[int]()
-    by_signal = () if peers or last.state == "T" else tuple(_by_signals(last, thread, children))
-    return Standing(
+    states = {state.tid: state for state in last.threads}
+    main = states.get(last.pid) or next(iter(last.threads), None)
+    state = main if thread is None else states.get(thread.tid, main)
+    one = Standing(
         pid=last.pid,
         rank=last.rank,
         parent=last.parent,
         command=last.command,
         looks=tuple(looks),
         samples=latest,
-        motion=moved,
+        motion=motion(looks, samples),
         thread=thread,
         state=state,
-        wait=wait,
-        meeting=meeting,
+        wait=wait_of(state) if state is not None else None,
+        meeting=None if any(sample.ran for sample in latest) else agreed_meeting(samples),
+        chances=(),
+    )
+    # Whoever has started nobody asks the process that started it: a loader's worker without work.
+    peers = (children or frozenset({last.parent}) & job_pids) if _asks(one) else frozenset[int]()
+    by_signal = () if peers or last.state == "T" else _by_signals(one, children)
+    return replace(
+        one,
         asks=bool(peers),
-        chances=(*_chances(last, moved, latest, state, thread, job_pids=job_pids, peers=peers), *by_signal),
-        helps=tuple(_helps(moved, latest, state, job_pids=job_pids)),
+        chances=(*_chances(one, job_pids=job_pids, peers=peers), *by_signal),
+        helps=tuple(_helps(one, job_pids=job_pids)),
     )
 
 
-def _state_of(look: ProcessState, thread: ThreadStack | None) -> ThreadState | None:
-    """The kernel's view of the thread that decides."""
-    return None if thread is None else next((state for state in look.threads if state.tid == thread.tid), None)
+def _asks(one: Standing) -> bool:
+    """Whether it merely asks others again and again whether they are done, or have work."""
+    if one.motion is None or not one.motion.polls or one.state is None or not one.state.timed:
+        return False
+    return one.thread is not None and not one.acts and asks_again(one.thread, woke=one.thread.tid not in one.unwoken)
 
 
-def _chances(
-    last: ProcessState,
-    moved: Motion | None,
-    samples: Sequence[StackSample],
-    state: ThreadState | None,
-    thread: ThreadStack | None,
-    *,
-    job_pids: frozenset[int],
-    peers: frozenset[int],
-) -> Iterable[Chance]:
+def _chances(one: Standing, *, job_pids: frozenset[int], peers: frozenset[int]) -> Iterable[Chance]:
+    last, moved, state = one.looks[-1], one.motion, one.state
     if last.threads and all(t.state in "Tt" for t in last.threads):
         yield Chance(how=f"it is stopped (state {last.state}), and somebody may continue it", ender=Ender.SOMEBODY)
         return
@@ -371,11 +372,11 @@ def _chances(
     if peers:
         yield Chance(how="it asks other processes again and again", who=peers)
         return
-    keeper = gil_holder(samples)
+    keeper = gil_holder(one.samples)
     if moved.has_changed:
         yield Chance(how="it has begun another wait since it was looked at for a while")
         return
-    if not moved.still and not _only_gil_waiters(moved, samples, keeper) and not _only_others_wake(moved, state):
+    if not moved.still and not _only_gil_waiters(one, moved, keeper) and not _only_others_wake(moved, state):
         yield from _moves(moved, state)
         return
     for name in (ALARMS - COUNT_CPU).intersection(last.handles):
@@ -384,17 +385,17 @@ def _chances(
         # Whoever waits for the interpreter's lock waits for the thread that keeps it.
         counted = [t for t in moved.threads if t.tid == keeper]
         for holder in counted:
-            yield from _chances_of(holder, pid=last.pid, job_pids=job_pids)
+            yield from _chances_of(holder, pid=one.pid, job_pids=job_pids)
         if counted:
             return
     if state is None:
         yield Chance(how="its main thread was not seen", ender=Ender.UNKNOWN)
         return
-    wait = wait_of(state)
-    if wait is not None and (Ender.PROCESS in wait.enders or last.pid in wait.holders):
-        yield from _of_threads(moved, samples, state, thread, job_pids=job_pids)
+    wait = one.wait
+    if wait is not None and (Ender.PROCESS in wait.enders or one.pid in wait.holders):
+        yield from _of_threads(one, moved, state, job_pids=job_pids)
     if wait is None or wait.outside or Ender.PROCESS not in wait.enders:
-        yield from _chances_of(state, pid=last.pid, job_pids=job_pids)
+        yield from _chances_of(state, pid=one.pid, job_pids=job_pids)
 
 
 def _moves(moved: Motion, state: ThreadState | None) -> Iterable[Chance]:
@@ -405,21 +406,13 @@ def _moves(moved: Motion, state: ThreadState | None) -> Iterable[Chance]:
         yield Chance(how=f"it moved {moved.windows[-1]}")
 
 
-def _of_threads(
-    moved: Motion,
-    samples: Sequence[StackSample],
-    state: ThreadState,
-    thread: ThreadStack | None,
-    *,
-    job_pids: frozenset[int],
-) -> Iterable[Chance]:
+def _of_threads(one: Standing, moved: Motion, state: ThreadState, *, job_pids: frozenset[int]) -> Iterable[Chance]:
     """Who may wake a thread that waits for a lock of its own process: any other thread of it that may itself go on."""
-    only_python = thread is not None and (in_python_lock(thread) or called_by_python(thread))
-    last = moved.looks[-1]
-    runs_python = {t.tid for sample in samples for t in sample.threads if python_frames(t)}
+    samples = one.samples
+    only_python = one.thread is not None and (in_python_lock(one.thread) or called_by_python(one.thread))
     sees_threads = any(len(sample.threads) > 1 or len(moved.threads) == 1 for sample in samples)
-    nobody, unwoken = _sleep_for_nobody(samples), _unwoken(moved.looks)
-    for other in last.threads:
+    nobody, unwoken, runs_python = _sleep_for_nobody(samples), _unwoken(moved.looks), one.runs_python
+    for other in moved.looks[-1].threads:
         if other.tid == state.tid or other.tid in nobody or is_ticker(other):
             continue
         counts = other.tid not in moved.background
@@ -442,12 +435,13 @@ def _of_threads(
             )
 
 
-def _by_signals(last: ProcessState, thread: ThreadStack | None, children: frozenset[int]) -> Iterable[Chance]:
+def _by_signals(one: Standing, children: frozenset[int]) -> Iterable[Chance]:
     """By whose signal a process may go on: its handler may set what the main thread waits for."""
-    innermost = next(iter(python_frames(thread)), None) if thread is not None else None
+    last = one.looks[-1]
+    innermost = next(iter(python_frames(one.thread)), None) if one.thread is not None else None
     awaited = MESSAGES
     in_a_loop = innermost is not None and innermost.file.endswith("/selectors.py")
-    if in_a_loop and not last.command.startswith(LOADER_WORKER):
+    if in_a_loop and not one.command.startswith(LOADER_WORKER):
         awaited = MESSAGES | {ENDS}
     for name in sorted(awaited.intersection(last.handles)):
         yield Chance(how=f"it handles {name}, which another program may send", ender=Ender.PROGRAM)
@@ -455,16 +449,14 @@ def _by_signals(last: ProcessState, thread: ThreadStack | None, children: frozen
         yield Chance(how="it handles SIGCHLD, which the end of a child sends", who=children)
 
 
-def _helps(
-    moved: Motion | None, samples: Sequence[StackSample], state: ThreadState | None, *, job_pids: frozenset[int]
-) -> Iterable[Chance]:
+def _helps(one: Standing, *, job_pids: frozenset[int]) -> Iterable[Chance]:
     """What may let the threads go on beside the one that decides, less those that mean nothing to the program."""
-    if moved is None or state is None:
+    if one.motion is None or one.state is None:
         return
-    nobody = _sleep_for_nobody(samples) | moved.background
-    for other in moved.looks[-1].threads:
-        if other.tid != state.tid and other.tid not in nobody and not is_ticker(other) and other.state not in "Tt":
-            yield from _chances_of(other, pid=moved.pid, job_pids=job_pids)
+    nobody = {one.state.tid, *_sleep_for_nobody(one.samples), *one.background}
+    for other in one.motion.looks[-1].threads:
+        if other.tid not in nobody and not is_ticker(other) and other.state not in "Tt":
+            yield from _chances_of(other, pid=one.pid, job_pids=job_pids)
 
 
 def _sleep_for_nobody(samples: Sequence[StackSample]) -> frozenset[int]:
@@ -496,13 +488,12 @@ def _chances_of(state: ThreadState, *, pid: int, job_pids: frozenset[int]) -> It
         yield Chance(how=f"waits for {wait.what}, which a process that was not looked at may end", ender=Ender.JOB)
 
 
-def _only_gil_waiters(moved: Motion, samples: Sequence[StackSample], keeper: int | None) -> bool:
+def _only_gil_waiters(one: Standing, moved: Motion, keeper: int | None) -> bool:
     """Whether all that moves are threads that ask every 5 ms for the interpreter's lock, which one keeps asleep."""
     if keeper is None or moved.io_bytes or not moved.polls:
         return False
-    python = {t.tid for sample in samples for t in sample.threads if python_frames(t)}
     used = {tid for window in moved.windows for tid, seconds in window.cpu_by_thread if seconds > 0.0}
-    return used <= python - {keeper}
+    return used <= one.runs_python - {keeper}
 
 
 def _only_others_wake(moved: Motion, state: ThreadState | None) -> bool:
@@ -571,7 +562,7 @@ def culprit(stand: Mapping[int, Standing], start: int) -> Standing:
     at = stand[start]
     while at.pid not in visited:
         visited.add(at.pid)
-        others = sorted(pid for chance in at.chances for pid in chance.who if pid in stand and pid not in visited)
+        others = at.depends_on & stand.keys() - visited
         if not others:
             break
         # Of several the one that waits for nobody: a loader's idle workers wait for the rank in their turn.

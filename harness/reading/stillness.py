@@ -143,8 +143,7 @@ class Window:
 class Motion:
     """What one process did in its latest undisturbed windows; ``looks`` are those that the windows lie between.
 
-    ``threads`` are the threads that count at the last look. ``switches_of`` is the most that one thread was switched
-    in any window, by thread.
+    ``threads`` are the threads that count at the last look.
     """
 
     pid: int
@@ -152,11 +151,6 @@ class Motion:
     windows: tuple[Window, ...]
     threads: tuple[ThreadState, ...]
     background: frozenset[int] = field(default=frozenset())
-
-    @property
-    def ids(self) -> tuple[EvidenceId, ...]:
-        """What to cite."""
-        return tuple(look.id for look in self.looks)
 
     @property
     def seconds(self) -> float:
@@ -200,11 +194,6 @@ class Motion:
         return frozenset(thread.state for thread in counted)
 
     @property
-    def main(self) -> ThreadState | None:
-        """The main thread at the last look."""
-        return next((thread for thread in self.looks[-1].threads if thread.tid == self.pid), None)
-
-    @property
     def main_timed(self) -> bool:
         """Whether the main thread waited with a time limit at any look."""
         return any(thread.timed for look in self.looks for thread in look.threads if thread.tid == self.pid)
@@ -212,7 +201,7 @@ class Motion:
     @property
     def main_wchan(self) -> str:
         """The kernel function that the main thread sleeps in."""
-        return self.main.wchan if self.main is not None else ""
+        return next((thread.wchan for thread in self.looks[-1].threads if thread.tid == self.pid), "")
 
     @property
     def still(self) -> bool:

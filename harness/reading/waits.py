@@ -220,13 +220,22 @@ ASKED_BY = (GENTLY, AT_ONCE)
 OURS = frozenset({*ASKED_BY, OF_A_HUNG_TEST})
 """All signals of which a handler is ours."""
 
-_LETS_NOBODY_ON = (
+LETS_NOBODY_ON = OURS | {
     signal.SIGINT, signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV,
-    signal.SIGCHLD, 32, 33, *OURS,
-)  # fmt: skip
+    signal.SIGCHLD, 32, 33,
+}  # fmt: skip
 """Signals whose handler does not let a program that waits for a signal go on: the interrupt from the keyboard (Python
 handles it in every program, to raise), those of a thread's own mistakes, the two that the C library keeps, and ours. The
-end of a child is asked for by itself."""
+end of a child is asked for by itself. ``pause`` returns when a handler of any other has run; a signal without a handler
+ends the program, or is nothing to it."""
+
+OF_TIMERS = frozenset({signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF})
+"""Signals by which a timer of the program's own may wake its main thread."""
+
+OF_PROGRAMS = frozenset(
+    {signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGIO, *range(signal.SIGRTMIN, signal.SIGRTMAX + 1)} - OURS
+)
+"""Signals by which programs tell each other something."""
 
 
 TIMER = "timer_create"
@@ -243,34 +252,6 @@ ONLY_SLEEPS = frozenset({"sleep"})
 
 SIGNAL_CALLS = frozenset({"pause", "rt_sigsuspend"})
 """Calls that wait for a handler to run in the very thread that made them."""
-
-
-def may_be_let_on(handled: int) -> bool:
-    """Whether a program that handles these signals (``SigCgt``, a bit mask) may go on after a wait for any signal.
-
-    ``pause`` returns when a handler has run. A signal without one ends the program, or is nothing to it.
-    """
-    return bool(handled & ~sum(1 << (number - 1) for number in _LETS_NOBODY_ON))
-
-
-_ALARMS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF)
-
-
-def has_an_alarm(handled: int) -> bool:
-    """Whether a program that handles these signals may have a timer of its own set, whose signal wakes its main thread."""
-    return bool(handled & sum(1 << (number - 1) for number in _ALARMS))
-
-
-def hears_messages(handled: int) -> bool:
-    """Whether a program handles signals (``SigCgt``) by which programs tell each other something."""
-    real_time = range(signal.SIGRTMIN, signal.SIGRTMAX + 1)
-    numbers = {signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGIO, *real_time} - OURS
-    return any(handled & 1 << (number - 1) for number in numbers)
-
-
-def hears_of_children(handled: int) -> bool:
-    """Whether a program that handles these signals is told when a child of it ends."""
-    return bool(handled & 1 << (signal.SIGCHLD - 1))
 
 
 def sleeps(kernel_function: str) -> bool:
@@ -312,15 +293,6 @@ def _row(wchan: str, call: str, *, looked_at: bool) -> Row:
         return by_call
     by_kernel = next((row for row in ROWS if wchan and re.search(row.kernel, wchan)), None)
     return by_kernel or by_call or UNSEEN
-
-
-def describe(thread: ThreadState) -> str:
-    """``waits for a lock on a file (kernel: flock_lock_inode_wait)``, or that it runs."""
-    wait = wait_of(thread)
-    if wait is None:
-        return "runs"
-    kernel = f" (kernel: {thread.wchan})" if thread.wchan else ""
-    return f"waits for {wait.what}{kernel}"
 
 
 _CALLS_NOBODY = re.compile(

@@ -23,7 +23,7 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # nothing of this is imported when a program starts: types that need it stand in quotes
     import signal as _signal
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from mmap import mmap
     from types import FrameType, ModuleType, TracebackType
     from typing import Any, TextIO
@@ -186,7 +186,7 @@ class Speaker:
             os.remove(self.result_path())
         row = (
             f'{{"event":"started","rank":{self.rank},"pid":{self.pid},"started":{start_ticks()},'
-            f'"world":{world_by_environment()},"t":{time.monotonic():.6f}}}\n'
+            f'"world":{number_in(os.environ, WORLDS) or 0},"t":{time.monotonic():.6f}}}\n'
         )
         path = os.path.join(self.folder, "ranks.jsonl")
         try:
@@ -251,16 +251,15 @@ def shared_memory(path: str) -> "mmap | None":
         return None
 
 
+def number_in(environment: "Mapping[str, str]", names: "Sequence[str]") -> "int | None":
+    """What a launcher set in the first of these variables that has a number: a rank, how many there are; or None."""
+    texts = (environment.get(name, "") for name in names)
+    return next((int(text) for text in texts if text.isdecimal()), None)
+
+
 def rank_by_environment() -> int:
     """The rank that a launcher gave, 0 without one."""
-    texts = (os.environ.get(name, "") for name in RANKS)
-    return next((int(text) for text in texts if text.isdigit()), 0)
-
-
-def world_by_environment() -> int:
-    """How many ranks there are by what a launcher said, 0 where none said so."""
-    texts = (os.environ.get(name, "") for name in WORLDS)
-    return next((int(text) for text in texts if text.isdigit()), 0)
+    return number_in(os.environ, RANKS) or 0
 
 
 def start_ticks() -> "int | str":
@@ -576,7 +575,7 @@ def keep_exception(
         "status": "raised",
         "steps_done": speaker.steps,
         "phase": speaker.phase,
-        "exception": kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}",
+        "exception": name_of(kind),
         "message": str(error),
         "traceback": without_us("".join(traceback.format_exception(kind, error, trace))),
     }
@@ -585,6 +584,11 @@ def keep_exception(
     with open(fresh, "w") as file:
         json.dump(result, file)
     os.replace(fresh, path)
+
+
+def name_of(kind: "type[BaseException]") -> str:
+    """An exception's name, with its module unless it is one of Python's own."""
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def without_us(text: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.codec import to_json
 from harness.core.evidence import WorkerResult
+from harness.shim.nsa_harness_shim import name_of
 from harness.worker.files import put
 
 if TYPE_CHECKING:
@@ -38,13 +39,9 @@ class LastWord:
             status="finished" if error is None else "raised",
             steps_done=progress.steps_done,
             phase=progress.phase,
-            exception=None if kind is None else _name(kind),
+            exception=None if kind is None else name_of(kind),
             message=None if error is None else str(error),
             traceback=None if error is None else "".join(traceback.format_exception(kind, error, tb)),
             notes=(note,) if progress.lost else (),
         )
         self.written = put(self._path, json.dumps(to_json(result), indent=1))
-
-
-def _name(kind: type[BaseException]) -> str:
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

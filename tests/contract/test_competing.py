@@ -65,7 +65,7 @@ def test_every_rival_has_words_for_a_reader_and_an_experiment():
         for rival in entry.rivals:
             assert re.fullmatch(r"[a-z][a-z-]+", rival.cause), rival.cause
             assert len(rival.because) > 20
-            assert len(rival.experiment) > 20
+            assert len(rival.test) > 20
 
 
 def test_ready_twice_has_three_causes_and_the_signs_point_to_the_closure():

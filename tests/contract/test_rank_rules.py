@@ -703,7 +703,7 @@ def test_a_timeout_names_the_rank_that_did_not_come_and_not_the_one_that_says_so
 
 def test_two_equal_sides_leave_the_other_explanation_open():
     other, *_ = classify(certain(Seen((1, "data"), ALL_REDUCE), Seen((1, "reduce"), BARRIER))).alternatives
-    assert other.because == "rank 0 makes one call too many, rather than rank 1 one too few"
+    assert other.cause == "one-call-too-many"
     assert other.experiment
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude
 from harness.classify.rules.passed import passed
-from harness.classify.signature import signature
 from harness.core.verdict import Confidence, Kind
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ def gradients_wrong(case: Case) -> Verdict | None:
         cites=("exit", *((truth.id,) if truth else ())),
         confidence=Confidence.PROOF,
         phase="backward",
-        signature=signature(Kind.BELOW_TARGET, cause, ()),
+        names=(),
     )
 
 

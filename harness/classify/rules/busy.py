@@ -23,7 +23,7 @@ from harness.classify.facts import (
     stopped_by_limit,
     watched_out,
 )
-from harness.classify.signature import signature, stack_names
+from harness.classify.signature import stack_names
 from harness.classify.views import alike, cited, views_of, waiting
 from harness.core.verdict import Confidence, Kind
 from harness.reading.frames import is_compiled_work, is_stdlib, native_leaf, python_frames, spell
@@ -132,7 +132,7 @@ def _hang(
         because=because,
         cites=(*one.ids, cite, "progress"),
         confidence=confidence,
-        signature=signature(Kind.HANG, cause, stack_names(threads[-1])),
+        names=stack_names(threads[-1]),
     )
 
 

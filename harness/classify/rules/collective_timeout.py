@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude, place
-from harness.classify.messages import accused_ranks, cause_of
-from harness.classify.rules.oom import first_line
+from harness.classify.messages import accused_ranks, cause_of, first_line
 from harness.classify.rules.stalled import stalled
-from harness.classify.signature import signature, traceback_names
+from harness.classify.signature import traceback_names
 from harness.classify.views import cited, views_of, who
 from harness.core.verdict import Confidence, Kind
 from harness.reading.meeting import COLLECTIVES
@@ -53,7 +52,7 @@ def collective_timeout(case: Case) -> Verdict | None:
         else f"{gave_up}; {how}",
         cites=(*cited(followers), *cited(missing), "exit"),
         confidence=Confidence.HIGH if missing else Confidence.MEDIUM,
-        signature=signature(Kind.CRASH, cause, traceback_names(result.traceback or "")),
+        names=traceback_names(result.traceback or ""),
     )
     return replace(verdict, rank=rank)
 

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 from harness.classify.facts import conclude, place
 from harness.classify.messages import cause_of, headline
 from harness.classify.rules.exit_abort import exit_abort
-from harness.classify.rules.nonfinite import nonfinite
 from harness.classify.rules.oom import oom
 from harness.classify.rules.passed import early_exit
-from harness.classify.signature import fatal_names, signature, traceback_names
+from harness.classify.signature import fatal_names, traceback_names
 from harness.classify.views import views_of
-from harness.core.outcome import Ending
+from harness.core.outcome import Ending, signal_name
 from harness.core.verdict import Confidence, Kind
 
 if TYPE_CHECKING:
@@ -39,6 +38,22 @@ def crashed(case: Case) -> Verdict | None:
     if outcome.exit.signal is not None:
         return _signalled(case, outcome.exit.signal)
     return _error_status(case, outcome.exit.code) if outcome.exit.code else None
+
+
+def nonfinite(case: Case) -> Verdict | None:
+    """The trainer's own check of the loss raised."""
+    result = case.evidence.result
+    if result is None or result.status != "raised" or result.bare != "NonFiniteLoss":
+        return None
+    return conclude(
+        case,
+        Kind.NONFINITE,
+        because=f"{result.message} (after {result.steps_done} of {case.evidence.steps_wanted} steps)",
+        cites=(result.id, "exit"),
+        confidence=Confidence.PROOF,
+        phase=result.phase,
+        names=traceback_names(result.traceback or ""),
+    )
 
 
 def ranks_crashed(case: Case) -> Verdict | None:
@@ -65,7 +80,7 @@ def _raised(case: Case, result: WorkerResult) -> Verdict:
         cites=(result.id, "exit"),
         confidence=Confidence.PROOF,
         phase=result.phase,
-        signature=signature(Kind.CRASH, cause, names),
+        names=names,
     )
 
 
@@ -82,7 +97,7 @@ def _signalled(case: Case, number: int) -> Verdict:
         because=f"ended by {name}{where}, {place(case)}, not sent by us{hint}",
         cites=("exit", "progress", *((log.id,) if log else ())),
         confidence=Confidence.PROOF,
-        signature=signature(Kind.CRASH, name, names),
+        names=names,
     )
 
 
@@ -100,7 +115,7 @@ def _error_status(case: Case, code: int) -> Verdict:
         because=f"exit status {code} {place(case)}, without a result{quote}",
         cites=("exit", "progress", *((log.id,) if log else ())),
         confidence=Confidence.PROOF,
-        signature=signature(Kind.CRASH, cause or f"exit-{code}", names),
+        names=names,
     )
 
 
@@ -110,14 +125,6 @@ def _own_lines(case: Case) -> list[str]:
     own = f"[rank{last.rank if last else 0}]:"
     lines = [line for log in case.evidence.logs for line in log.text.splitlines()]
     return [line for line in lines if not re.match(r"\[rank\d+\]:", line) or line.startswith(own)]
-
-
-def signal_name(number: int) -> str:
-    """``SIGSEGV`` for 11; ``signal 40`` for one without a name."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _last_line(text: str) -> str:

@@ -8,12 +8,12 @@ ended; then the calls that the stacks show; last a collective that all ranks are
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude, job_of_case, place, silence, silence_began_s
-from harness.classify.signature import signature
 from harness.classify.views import alike, cited, names, views_of, waiting, who
-from harness.core.verdict import Alternative, Confidence, Kind
+from harness.core.verdict import Confidence, Kind
 from harness.reading.desync import Parting, in_words, operation_of
 from harness.reading.frames import is_own, python_frames, spell
 from harness.reading.gpus import gpus_of_pids
@@ -152,7 +152,7 @@ def _recorded(
             "progress",
         ),
         confidence=Confidence.HIGH if certain else Confidence.MEDIUM,
-        signature=signature(Kind.HANG, cause, dict.fromkeys(calls)),
+        names=dict.fromkeys(calls),
         phase="backward" if cause == "unused-parameter" else None,
     )
     rank = odd[0].rank if len(odd) == 1 else None
@@ -178,7 +178,7 @@ def _by_exit(case: Case, there: Sequence[RankView], absent: Sequence[int]) -> Ve
         because=f"{waits}; {names(absent)} {have} ended, and {it} will not come; {silence(there[0].case)}",
         cites=(*(facts.id for facts in case.evidence.ranks), *cited(there), "progress"),
         confidence=Confidence.HIGH,
-        signature=signature(Kind.HANG, "rank-gone", calls),
+        names=calls,
     )
     return replace(verdict, rank=absent[0])
 
@@ -216,10 +216,9 @@ def _by_stacks(case: Case, there: Sequence[RankView]) -> Verdict | None:
         because=f"{waits}; these calls never meet; {which}; {silence(case)}",
         cites=(*cited(there), "progress"),
         confidence=Confidence.HIGH if fault and not on_its_way else Confidence.MEDIUM,
-        signature=signature(Kind.HANG, cause, [v.meeting.name for v in there if v.meeting is not None]),
+        names=[v.meeting.name for v in there if v.meeting is not None],
     )
-    rank = fault[0].rank if len(fault) == 1 else None
-    return replace(verdict, rank=rank, alternatives=_other_side(groups, fault))
+    return replace(verdict, rank=fault[0].rank if len(fault) == 1 else None)
 
 
 def _fault(groups: Sequence[Sequence[RankView]]) -> tuple[list[RankView], str]:
@@ -241,27 +240,11 @@ def _fault(groups: Sequence[Sequence[RankView]]) -> tuple[list[RankView], str]:
 
 def _past_gradients(groups: Sequence[Sequence[RankView]]) -> list[RankView]:
     """Ranks that are past the backward in which others wait for DDP's gradients."""
-    waiters = [view for group in groups for view in group if view.meeting and view.meeting.kind == "gradients"]
+    views = [*chain.from_iterable(groups)]
+    waiters = [view for view in views if view.meeting and view.meeting.kind == "gradients"]
     if not waiters:
         return []
-    return [view for group in groups for view in group if view not in waiters and view.marks > waiters[0].marks]
-
-
-def _other_side(groups: Sequence[Sequence[RankView]], fault: Sequence[RankView]) -> tuple[Alternative, ...]:
-    """Of two equal sides, either may have the wrong call: stacks cannot tell, the source of both calls can."""
-    if len(groups) != 2 or len(groups[0]) != len(groups[1]):
-        return ()
-    other = groups[0] if groups[1] and groups[1][0] in fault else groups[1]
-    missing = who(fault) if fault else "the other"
-    return (
-        Alternative(
-            cause="collective-mismatch",
-            because=f"{who(other)} makes one call too many, rather than {missing} one too few",
-            supports=("both sides have as many ranks",),
-            against=(),
-            experiment="run it with one more rank: the side with fewer ranks is the wrong one",
-        ),
-    )
+    return [view for view in views if view not in waiters and view.marks > waiters[0].marks]
 
 
 def _together(case: Case, there: Sequence[RankView]) -> Verdict:
@@ -273,10 +256,10 @@ def _together(case: Case, there: Sequence[RankView]) -> Verdict:
     complaint = f"; NCCL itself says: {complaints[0]}" if complaints else ""
     calls = [v.meeting.name for v in there[:1] if v.meeting is not None]
     standstill = f"{waiting(there)}: all ranks are there, none moves, and it does not end"
-    cause, alternatives = "collective-stuck", STUCK
+    cause = "collective-stuck"
     if ways := _ways(there):
         standstill += f"; {ways}"
-        cause, alternatives = "collective-mismatch", STUCK[:1]
+        cause = "collective-mismatch"
     verdict = conclude(
         case,
         Kind.HANG,
@@ -291,9 +274,9 @@ def _together(case: Case, there: Sequence[RankView]) -> Verdict:
             "progress",
         ),
         confidence=Confidence.MEDIUM,
-        signature=signature(Kind.HANG, cause, calls),
+        names=calls,
     )
-    return replace(verdict, rank=None, alternatives=alternatives)
+    return replace(verdict, rank=None)
 
 
 def _ways(there: Sequence[RankView]) -> str:
@@ -317,21 +300,3 @@ def _by_way(there: Sequence[RankView]) -> dict[tuple[Frame, ...], list[RankView]
         frames = python_frames(thread) if thread is not None else ()
         ways.setdefault(tuple(filter(is_own, frames)), []).append(view)
     return ways
-
-
-STUCK = (
-    Alternative(
-        cause="network",
-        because="the connection between two ranks is dead or dropped a message",
-        supports=("every rank waits in the same call",),
-        against=(),
-        experiment="run all ranks on one host over the loopback (GLOO_SOCKET_IFNAME=lo, or NCCL_SOCKET_IFNAME=lo)",
-    ),
-    Alternative(
-        cause="collective-mismatch",
-        because="the calls look alike but differ in shape, type or process group",
-        supports=(),
-        against=("every rank is at the same line",),
-        experiment="print shape, type and group on every rank right before the call, and compare",
-    ),
-)

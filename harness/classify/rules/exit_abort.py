@@ -7,7 +7,6 @@ import signal
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude, ended
-from harness.classify.signature import signature
 from harness.core.outcome import Ending
 from harness.core.verdict import Confidence, Kind
 
@@ -56,5 +55,5 @@ def exit_abort(case: Case) -> Verdict | None:
         cites=("exit", "progress", log.id),
         confidence=Confidence.HIGH if no_python else Confidence.MEDIUM,
         phase="exit",
-        signature=signature(Kind.CRASH, CAUSE, ()),
+        names=(),
     )

@@ -1,10 +1,15 @@
-"""The trial says nothing about the program: it was interrupted, never ran, was lost, or could not be ended."""
+"""The trial says nothing about the program: interrupted, never run, lost, not to be ended, or not what was asked for.
+
+Nor does one during which a GPU itself failed.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude, stopped_by_limit
+from harness.classify.signs import gpus_of
 from harness.core.outcome import Ending, Exit, StopReason
 from harness.core.verdict import Confidence, Kind
 from harness.reading.waits import ASKED_BY
@@ -18,6 +23,28 @@ MARKS_LOST = "heartbeats cannot be written"
 NO_TRIAL = "LaunchError: no readable trial"
 EX_IOERR = 74
 """The worker's exit code when it could not write its result."""
+
+NAMED = 5
+"""Settings that the trial did not have and that are named one by one."""
+
+HARDWARE = {
+    48: "double-bit memory error",
+    62: "internal micro-controller halted",
+    63: "memory row remapped or page retired",
+    64: "memory row could not be remapped",
+    74: "NVLink error",
+    79: "fell off the bus",
+    92: "high rate of single-bit errors",
+    94: "contained memory error",
+    95: "uncontained memory error",
+    109: "context switch timed out",
+    110: "security fault",
+    119: "GSP did not answer",
+    120: "GSP failed",
+    136: "link training failed",
+    140: "unrecovered memory error",
+}
+"""Xids that the hardware or its firmware causes (NVIDIA, "XID Errors"); the others, 13 31 43 45 ..., programs cause."""
 
 
 def interrupted(case: Case) -> Verdict | None:
@@ -107,3 +134,38 @@ def _not_written(case: Case) -> tuple[str, str, tuple[str, ...]] | None:
                 cause = "no-trial" if text == NO_TRIAL else "disk-full"
                 return cause, f"the worker left no result, and {log.stream} says {text!r}", (log.id, "exit")
     return None
+
+
+def xid(case: Case) -> Verdict | None:
+    """An Xid of the hardware during the trial, on a GPU that it used."""
+    faults = [(gpu, number) for gpu in gpus_of(case, silent=False) for number in gpu.xids if number in HARDWARE]
+    if not faults:
+        return None
+    gpu, number = faults[0]
+    description = "; ".join(f"GPU {g.index}: Xid {n} ({HARDWARE[n]})" for g, n in faults)
+    verdict = conclude(
+        case,
+        Kind.INFRA,
+        cause=f"xid-{number}",
+        because=f"the driver reported a fault of the hardware during the trial: {description}",
+        cites=(*(s.id for s in gpu.samples if number in s.xids), "exit"),
+        confidence=Confidence.PROOF,
+    )
+    pids = {process.pid for sample in gpu.samples for process in sample.processes}
+    return replace(verdict, rank=next((r.rank for r in case.evidence.ranks if r.pid in pids), verdict.rank))
+
+
+def misconfigured(case: Case) -> Verdict | None:
+    """Requested settings that the effective configuration does not have."""
+    differences = case.evidence.config_differences
+    if not differences:
+        return None
+    more = f" and {len(differences) - NAMED} more" if len(differences) > NAMED else ""
+    return conclude(
+        case,
+        Kind.UNRESOLVED,
+        cause="misconfigured",
+        because=f"the trial did not run what was asked: {'; '.join(differences[:NAMED])}{more}",
+        cites=("config",) if case.evidence.config_seen else ("progress",),
+        confidence=Confidence.PROOF,
+    )

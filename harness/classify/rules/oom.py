@@ -9,7 +9,8 @@ from signal import SIGABRT, SIGKILL
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude
-from harness.classify.signature import fatal_names, signature, traceback_names
+from harness.classify.messages import first_line
+from harness.classify.signature import fatal_names, traceback_names
 from harness.core.outcome import Ending
 from harness.core.verdict import Confidence, Kind
 
@@ -112,7 +113,7 @@ def _raised(case: Case, result: WorkerResult) -> Verdict | None:
         cites=(result.id, "exit"),
         confidence=Confidence.PROOF,
         phase=result.phase,
-        signature=signature(Kind.OOM, None, names),
+        names=names,
     )
 
 
@@ -125,7 +126,7 @@ def _killed(case: Case) -> Verdict:
         because=f"the kernel ended it with SIGKILL after {hits} hit(s) of the memory limit, at a peak of {peak} bytes",
         cites=("exit", "progress"),
         confidence=Confidence.PROOF,
-        signature=signature(Kind.OOM, "killed-by-kernel", ()),
+        names=(),
     )
 
 
@@ -137,11 +138,5 @@ def _aborted(case: Case, log: LogTail) -> Verdict:
         because=f"SIGABRT, and {log.stream} says: {line}",
         cites=("exit", log.id),
         confidence=Confidence.PROOF,
-        signature=signature(Kind.OOM, None, fatal_names(log.text)),
+        names=fatal_names(log.text),
     )
-
-
-def first_line(text: str | None) -> str:
-    """The first line of ``text`` that is not empty, at most 200 characters."""
-    lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
-    return lines[0][:200] if lines else ""

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude, has_done_its_steps, place
-from harness.classify.signature import signature
 from harness.core.outcome import Ending
 from harness.core.verdict import Confidence, Kind
 
@@ -70,5 +69,5 @@ def early_exit(case: Case) -> Verdict | None:
         because=f"exit status 0 with {steps_done} of {evidence.steps_wanted} steps done, {place(case)}, {report}",
         cites=("exit", "progress", *((result.id,) if result is not None else ())),
         confidence=Confidence.PROOF,
-        signature=signature(Kind.CRASH, "exit-early", (last.phase,) if last else ()),
+        names=(last.phase,) if last else (),
     )

@@ -8,9 +8,8 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from harness.classify.messages import cause_of
-from harness.classify.rules.crashed import crashed
+from harness.classify.rules.crashed import crashed, nonfinite
 from harness.classify.rules.exit_abort import exit_abort
-from harness.classify.rules.nonfinite import nonfinite
 from harness.classify.rules.oom import oom
 from harness.classify.rules.passed import early_exit
 from harness.classify.views import alike, cited, views_of, waiting, who
@@ -30,7 +29,8 @@ _NAMED = re.compile(r" on ranks? (\d+)")
 def rank_failed(case: Case) -> Verdict | None:
     """The first rank whose end is not that of one which lost another: its own verdict, and what became of the rest."""
     views = views_of(case)
-    own = sorted((v for v in views if v.failed and not v.follows), key=_when)
+    own = [view for view in views if view.failed and not view.follows]
+    own.sort(key=lambda view: inf if view.facts.ended_s is None else view.facts.ended_s)
     if not own:
         return None
     mismatch = _mismatch(case, own)
@@ -58,10 +58,6 @@ def _kind(view: RankView) -> object:
     """What a rank failed of, for comparison with the others."""
     result = view.facts.result
     return (view.facts.exit, None) if result is None else (result.exception, result.message)
-
-
-def _when(view: RankView) -> float:
-    return inf if view.facts.ended_s is None else view.facts.ended_s
 
 
 def _mismatch(case: Case, own: Sequence[RankView]) -> Verdict | None:

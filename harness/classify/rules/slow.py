@@ -32,6 +32,9 @@ BRIEF_S = 1.0
 """A silence that says nothing, however short the earlier ones were."""
 RECENT_STEPS = 3
 
+PRINTED = 4
+"""Marks of a program without steps below which it merely printed something, once or twice."""
+
 ARRANGES = 2
 """Steps at the beginning in which DDP puts its buckets together, and waits for the other ranks inside forward."""
 
@@ -126,18 +129,13 @@ def progressed(case: Case) -> bool:
     evidence = case.evidence
     if not stopped_by_limit(case) or beyond_limit(case) or evidence.heartbeats_total < 2:
         return False
-    if not begun(case) and not evidence.measurement.step_s and _of_output(case):
+    if not begun(case) and not evidence.measurement.step_s and evidence.heartbeats_total < PRINTED:
         return False
     job = job_of_case(case)
     stands = [job.stand[pid] for pid in job.leaders]
     if any(not one.chances and one.motion is not None for one in stands):
         return False
     return evidence.silence_s <= max(BRIEF_S, LONGER * longest_gap_s(case))
-
-
-def _of_output(case: Case) -> bool:
-    """Whether what was seen is only that something was printed, once or twice."""
-    return case.evidence.heartbeats_total < 4
 
 
 def longest_gap_s(case: Case) -> float:

@@ -78,7 +78,8 @@ def _host_works(case: Case) -> bool:
 
 def _nodes(case: Case) -> str:
     """``, 1896 autograd nodes per token (158 in each of 12 layers)``, where the worker counted them."""
-    nodes, tokens, layers = _graph_nodes(case), _tokens(case), _layers(case)
+    nodes, layers, settings = _of_a_forward(case, GRAPH_NODES), _layers(case), leaves(case.trial.config)
+    tokens = settings.get("train.batch_size", 0) * settings.get("train.seq_len", 0)
     if not (nodes and tokens):
         return ""
     each = nodes / tokens
@@ -87,7 +88,7 @@ def _nodes(case: Case) -> str:
 
 def _forecast(case: Case) -> str:
     """How long it should take by what passed trials say, and the forward in progress by its blocks."""
-    forward_s = _forward_s(case)
+    forward_s = _of_a_forward(case, "forward_s")
     sentences = [_should_take(case, forward_s)]
     if forward_s:
         facts = dict(case.evidence.measurement.facts)
@@ -107,7 +108,7 @@ def _should_take(case: Case, forward_s: float) -> str:
         return ""
     what = "a step" if steps == 1 else f"{steps} healthy steps"
     limit = f"the limit was {case.trial.budget.total.seconds:.0f} s; "
-    nodes, node_s = _graph_nodes(case), prediction.node_s or 0.0
+    nodes, node_s = _of_a_forward(case, GRAPH_NODES), prediction.node_s or 0.0
     if (by_nodes_s := steps * nodes * node_s) > prediction.total_s:
         count = f"{'' if _is_whole(case) else 'about '}{nodes:.0f} autograd nodes"
         each = f"{count} at {1e6 * node_s:.1f} us each, as in {prediction.source}"
@@ -125,23 +126,11 @@ def _is_whole(case: Case) -> bool:
     return dict(case.evidence.measurement.facts).get("forward_blocks") == _layers(case)
 
 
-def _forward_s(case: Case) -> float:
-    """Seconds of one whole forward pass at the pace of its blocks so far; 0 where none was seen."""
+def _of_a_forward(case: Case, fact: str) -> float:
+    """Seconds or autograd nodes of one whole forward pass, by those of its blocks so far; 0 where none were counted."""
     facts = dict(case.evidence.measurement.facts)
-    blocks, seconds = facts.get("forward_blocks"), facts.get("forward_s")
-    return seconds * _layers(case) / blocks if blocks and seconds else 0.0
-
-
-def _graph_nodes(case: Case) -> float:
-    """Autograd nodes of one whole forward pass, by those of its blocks so far; 0 where they were not counted."""
-    facts = dict(case.evidence.measurement.facts)
-    blocks, nodes = facts.get("forward_blocks"), facts.get(GRAPH_NODES)
-    return nodes * _layers(case) / blocks if blocks and nodes else 0.0
-
-
-def _tokens(case: Case) -> float:
-    settings = leaves(case.trial.config)
-    return settings.get("train.batch_size", 0) * settings.get("train.seq_len", 0)
+    blocks, so_far = facts.get("forward_blocks"), facts.get(fact)
+    return so_far * _layers(case) / blocks if blocks and so_far else 0.0
 
 
 def _layers(case: Case) -> float:

@@ -34,7 +34,7 @@ from harness.classify.facts import (
     who_sleeps,
 )
 from harness.classify.rules.desync import desync
-from harness.classify.signature import signature, stack_names
+from harness.classify.signature import stack_names
 from harness.classify.views import alike, cited, names, views_of, waiting
 from harness.core.node import in_words
 from harness.core.outcome import Ending
@@ -225,11 +225,10 @@ def _chain(job: Job, start: int, end: int) -> list[int]:
     """The processes that wait for each other from ``start`` to ``end``."""
     path, at = [start], start
     while at != end:
-        following = [pid for chance in job.stand[at].chances for pid in chance.who if pid in job.stand]
-        following = [pid for pid in following if pid not in path]
+        following = job.stand[at].depends_on & job.stand.keys() - {*path}
         if not following:
             break
-        at = end if end in following else following[0]
+        at = end if end in following else min(following)
         path.append(at)
     return path
 
@@ -369,7 +368,7 @@ def _hang(
         because=f"{silence(own)}; {because}",
         cites=(*(one.ids if cites is None else cites), "progress"),
         confidence=confidence,
-        signature=signature(Kind.HANG, cause, names),
+        names=names,
         phase=phase,
     )
 
@@ -569,6 +568,6 @@ def _may_be_continued(job: Job, one: Standing) -> bool:
 
     A rank that waits for another in a collective started none, and would not know which to continue.
     """
-    waiters = [other for other in job.stand.values() if any(one.pid in chance.who for chance in other.chances)]
+    waiters = [other for other in job.stand.values() if one.pid in other.depends_on]
     without_it = job.alive(lambda other: other.pid == one.pid)
     return job.may_be_ended([one.pid], without_it) or any(w.meeting is None and w.may_act_by_a_thread for w in waiters)

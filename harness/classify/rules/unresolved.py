@@ -16,16 +16,16 @@ from harness.classify.facts import (
     main_pid,
     silence,
     stopped_by_limit,
-    threads_slept,
     watched_out,
 )
 from harness.classify.rules.busy import LONGER, healthy_silence_s
 from harness.classify.rules.stalled import stalled
+from harness.classify.signs import asleep, memory_moves, stacks_move
 from harness.classify.views import alike, cited, views_of, waiting, who
 from harness.core.node import in_words
 from harness.core.outcome import Ending, StopReason
-from harness.core.verdict import COMPUTES, TOO_EARLY, Alternative, Confidence, Kind
-from harness.reading.frames import different_stacks, spell, telling_frame
+from harness.core.verdict import COMPUTES, TOO_EARLY, Confidence, Kind
+from harness.reading.frames import spell, telling_frame
 from harness.reading.loops import changes, may_be_endless, progress
 from harness.reading.pace import ASKED_S
 from harness.reading.waits import Ender
@@ -119,9 +119,8 @@ def _cause(case: Case, one: Standing | None) -> str:
         return "not-seen"
     moved = one.motion
     if moved.still:
-        depends = [pid for chance in one.chances for pid in chance.who]
-        if depends:
-            return "compile-stall" if _compiles(case, depends) else "waits-for-child"
+        if one.depends_on:
+            return "compile-stall" if _compiles(case, one.depends_on) else "waits-for-child"
         if any(chance.ender in (Ender.TIMER, Ender.TICKING) for chance in one.chances):
             return "timed-wait"
         return "undecided"
@@ -134,9 +133,9 @@ def _cause(case: Case, one: Standing | None) -> str:
     return "polling" if moved.main_timed else "undecided"
 
 
-def _compiles(case: Case, pids: Sequence[int]) -> bool:
+def _compiles(case: Case, pids: frozenset[int]) -> bool:
     stand = job_of_case(case).stand
-    return any(stand[pid].command.startswith(COMPILERS) for pid in pids if pid in stand)
+    return any(stand[pid].command.startswith(COMPILERS) for pid in pids & stand.keys())
 
 
 def _groups(case: Case, one: Standing | None) -> list[str]:
@@ -161,22 +160,17 @@ def _for_slow(case: Case, one: Standing | None) -> list[str]:
         signs.append(f"{moved.cpu_s:.1f} s CPU in {moved.seconds:.1f} s")
     elif not moved.still:
         signs.append(f"woken {moved.switches} times in {moved.seconds:.1f} s, {moved.cpu_s:.2f} s CPU")
-    if not moved.counters_still:
-        signs.append(f"{moved.faults} page faults, {moved.rss_bytes / 1e6:+.1f} MB, {moved.io_bytes} bytes of I/O")
-    if different_stacks(one.native) > 1:
-        signs.append(f"{different_stacks(one.native)} different native stacks in {len(one.native)} samples")
+    signs += filter(None, (memory_moves(case), stacks_move(case)))
     signs += [chance.how for chance in one.chances if chance.ender is not None]
     stand = job_of_case(case).stand
-    for pid in sorted({pid for chance in one.chances for pid in chance.who if pid in stand}):
+    for pid in sorted(one.depends_on & stand.keys()):
         other = stand[pid]
         signs += [f"process {in_words(pid)} ({other.command}): {chance.how}" for chance in other.chances[:1]]
     return signs
 
 
 def _for_stuck(case: Case, one: Standing | None) -> list[str]:
-    signs: list[str] = []
-    if one is not None and one.motion is not None and one.motion.still:
-        signs.append(threads_slept(one))
+    signs = [*filter(None, (asleep(case),))]
     if one is not None and one.stays:
         where = spell(telling_frame(one.thread)) if one.thread is not None else "nowhere"
         weak = "" if len(one.native) >= 2 else " (Python frames only, which proves nothing)"
@@ -221,7 +215,8 @@ def _of_ranks(case: Case, absent: Sequence[RankView], waiters: Sequence[RankView
     """Where one rank works while the others wait for it, it is named: late, or in a loop without an end."""
     works = [v for v in absent if v.standing is not None and v.standing.motion is not None and v.standing.motion.busy]
     sentences = [waiting(group) for group in alike(waiters)]
-    sentences += [f"rank {view.rank}: {_alone(view)}" for view in absent]
+    for v in absent:
+        sentences += ["; ".join([f"rank {v.rank}: {silence(v.case)}", *_groups(v.case, v.standing)])]
     view = (works or absent)[0]
     verdict = conclude(
         view.case,
@@ -231,34 +226,7 @@ def _of_ranks(case: Case, absent: Sequence[RankView], waiters: Sequence[RankView
         cites=(*cited([*absent, *waiters]), *_failures(case), "progress", "exit"),
         confidence=Confidence.LOW,
     )
-    return replace(verdict, rank=view.rank if len(absent) == 1 else None, alternatives=_alternatives(works))
-
-
-def _alone(view: RankView) -> str:
-    return "; ".join([silence(view.case), *_groups(view.case, view.standing)])
-
-
-def _alternatives(works: Sequence[RankView]) -> tuple[Alternative, ...]:
-    if not works:
-        return ()
-    name = f"rank {works[0].rank}"
-    more = "run it again with a stall limit ten times as long: a rank that is merely late will have come by then"
-    return (
-        Alternative(
-            cause="straggler",
-            because=f"{name} has more to do than the others, or does it on a busier core",
-            supports=(f"{name} uses its CPU",),
-            against=(),
-            experiment=more,
-        ),
-        Alternative(
-            cause="infinite-loop",
-            because=f"{name} works on something that does not end",
-            supports=(f"{name} has not made a mark",),
-            against=(),
-            experiment=more,
-        ),
-    )
+    return replace(verdict, rank=view.rank if len(absent) == 1 else None)
 
 
 # -- a job that was only watched
@@ -353,11 +321,11 @@ def _moves(case: Case, start: int, live: Mapping[int, Chance]) -> bool:
     """Whether a process that ``start`` depends on was seen to move."""
     stand, visited, frontier = job_of_case(case).stand, {start}, [start]
     while frontier:
-        following = [pid for at in frontier for c in stand[at].chances for pid in c.who if pid in live and pid in stand]
-        frontier = [pid for pid in dict.fromkeys(following) if pid not in visited]
-        visited.update(frontier)
-        if any(_moved(stand[pid], chance) for pid in frontier for chance in stand[pid].chances):
-            return True
+        for pid in stand[frontier.pop()].depends_on & live.keys() & stand.keys() - visited:
+            if any(_moved(stand[pid], chance) for chance in stand[pid].chances):
+                return True
+            visited.add(pid)
+            frontier.append(pid)
     return False
 
 

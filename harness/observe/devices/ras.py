@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import re
 import socket
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.core.devices import RasReport
 from harness.core.evidence import SourceFailure
 from harness.core.ports import DeviceSample
+from harness.observe.procfs import Files
 
 if TYPE_CHECKING:
     from harness.core.ports import WatchedJob
@@ -50,9 +49,9 @@ class NcclRas:
     name = "nccl-ras"
     repeated = False
 
-    def __init__(self, *, address: tuple[str, int] = ADDRESS, proc: Path = Path("/proc")) -> None:
+    def __init__(self, *, address: tuple[str, int] = ADDRESS) -> None:
         self._address = address
-        self._proc = proc
+        self._files = Files()
         self._is_mute = False
 
     def see(self, job: WatchedJob) -> DeviceSample:
@@ -79,22 +78,17 @@ class NcclRas:
         return DeviceSample(failures=(SourceFailure(id="", source=self.name, reason=reason),))
 
     def _listening(self, port: int) -> set[str]:
-        """The sockets of this machine that take connections on ``port``, as the kernel numbers them."""
-        inodes: set[str] = set()
-        for table in ("tcp", "tcp6"):
-            with suppress(FileNotFoundError):  # a kernel without this protocol
-                rows = (line.split() for line in (self._proc / "net" / table).read_text().splitlines()[1:])
-                inodes |= {row[9] for row in rows if row[3] == LISTENING and int(row[1].rpartition(":")[2], 16) == port}
-        return inodes
+        """The sockets of this machine that take connections on ``port``, as links to them read."""
+        sockets: set[str] = set()
+        for line in self._files.lines("net/tcp")[1:] + self._files.lines("net/tcp6")[1:]:
+            row = line.split()
+            if row[3] == LISTENING and int(row[1].rpartition(":")[2], 16) == port:
+                sockets.add(f"socket:[{row[9]}]")
+        return sockets
 
     def _holds(self, pid: int, sockets: set[str]) -> bool:
         """Whether one of these sockets is ``pid``'s."""
-        holds = False
-        with suppress(OSError):  # it ended
-            for link in (self._proc / str(pid) / "fd").iterdir():
-                with suppress(OSError):  # closed meanwhile
-                    holds = holds or str(link.readlink()).removeprefix("socket:[").removesuffix("]") in sockets
-        return holds
+        return any(self._files.link(f"{pid}/fd/{fd}") in sockets for fd in self._files.names(f"{pid}/fd"))
 
     def close(self) -> None:
         """Nothing is held open between two questions."""

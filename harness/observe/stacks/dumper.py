@@ -25,12 +25,11 @@ from harness.observe.ends import TRANSFERS, has_a_limit
 from harness.observe.proc import BLOCKS_DUMPERS, Proc
 from harness.reading.waits import (
     ENDED_BY_A_STOP,
+    LETS_NOBODY_ON,
+    OF_PROGRAMS,
+    OF_TIMERS,
     SIGNAL_CALLS,
-    has_an_alarm,
-    hears_messages,
-    hears_of_children,
     is_cut_short_by_a_stop,
-    may_be_let_on,
 )
 
 if TYPE_CHECKING:
@@ -168,11 +167,12 @@ def loses_a_signal(pid: int, *, proc: Proc) -> bool:
     """
     if len(proc.states(pid)) < 2:
         return False
-    handled = proc.signal_mask(pid, "SigCgt")
-    if SIGNAL_CALLS.intersection(proc.calls(pid)) and (may_be_let_on(handled) or hears_of_children(handled)):
+    handled = proc.signals(f"{pid}", "SigCgt")
+    of_a_child = signal.SIGCHLD in handled
+    if SIGNAL_CALLS.intersection(proc.calls(pid)) and (of_a_child or handled - LETS_NOBODY_ON):
         return True
-    told = hears_messages(handled) or (hears_of_children(handled) and bool(proc.children(pid)))
-    return has_an_alarm(handled) or (told and proc.waits_for_a_lock(pid))
+    told = bool(handled & OF_PROGRAMS) or (of_a_child and bool(proc.children(pid)))
+    return bool(handled & OF_TIMERS) or (told and proc.waits_for_a_lock(pid))
 
 
 def cut_off_by_a_stop(pid: int, *, proc: Proc) -> str:
@@ -292,7 +292,7 @@ def _let_on(pid: int, *, before: str, proc: Proc) -> bool:
     One that dies between its stop signal and the wait for it does. To a process in disk sleep the signal is still on
     its way then, and would stop it for good as soon as the disk answers.
     """
-    is_to_stop = proc.pending_signals(pid) & 1 << (signal.SIGSTOP - 1)
+    is_to_stop = signal.SIGSTOP in proc.pending_signals(pid)
     if "T" in before or not (is_to_stop or "T" in proc.states(pid)):
         return False
     with suppress(ProcessLookupError):

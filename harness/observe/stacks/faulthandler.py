@@ -19,6 +19,7 @@ from harness.clock import WallClock
 from harness.core.codec import from_json
 from harness.core.errors import JournalError
 from harness.core.evidence import Position, SourceFailure, StackSample
+from harness.core.outcome import signal_name
 from harness.observe.proc import Proc
 from harness.observe.stacks.dumper import gone, in_a_write
 from harness.observe.stacks.parse import parse_faulthandler
@@ -86,12 +87,12 @@ class Faulthandler:
         try:
             threads = parse_faulthandler(text, pid=pid)
         except ValueError:
-            sentence = f"{_name(asks_by)} was sent, and nothing was printed within {self._limit_s:g} s"
+            sentence = f"{signal_name(asks_by)} was sent, and nothing was printed within {self._limit_s:g} s"
             reason = why_not or sentence + (_GENTLE if asks_by == self._pair(pid)[0] else "")
             return SourceFailure(id=f"failure-{number}-{self.name}", source=self.name, reason=reason)
         return StackSample(
             id=f"stack-{number}",
-            source=f"{self.name} ({_name(asks_by)} was sent)",
+            source=f"{self.name} ({signal_name(asks_by)} was sent)",
             native=False,
             t_s=t_s,
             rank=rank,
@@ -123,8 +124,8 @@ class Faulthandler:
 
     def _pair(self, pid: int) -> tuple[int, int]:
         """The signals by which this process can be asked, gently and at once."""
-        handled = self._proc.signal_mask(pid, "SigCgt")
-        return next((pair for pair in PAIRS if handled & 1 << (pair[0] - 1)), PAIRS[-1])
+        handled = self._proc.signals(f"{pid}", "SigCgt")
+        return next((pair for pair in PAIRS if pair[0] in handled), PAIRS[-1])
 
     def _gentle_first(self, pid: int) -> Iterator[int]:
         """Gently while something runs; at once if nothing does, be it after no answer to the first."""
@@ -140,15 +141,14 @@ class Faulthandler:
             return "it shows Python frames only"
         if why := gone(pid, proc=self._proc):
             return why
-        bit = 1 << (asks_by - 1)
         if half_done := in_a_write(pid, proc=self._proc):
             return half_done
         if any(map(is_ended_by_a_signal, self._proc.kernel_functions(pid))):
             return "a thread waits for a signal, and any would end that"
-        if not self._proc.signal_mask(pid, "SigCgt") & bit:
-            return f"the process has no handler for {_name(asks_by)}, which would end it"
-        if self._proc.signal_mask(pid, "SigBlk") & bit:
-            return f"the process blocks {_name(asks_by)}"
+        if asks_by not in self._proc.signals(f"{pid}", "SigCgt"):
+            return f"the process has no handler for {signal_name(asks_by)}, which would end it"
+        if asks_by in self._proc.signals(f"{pid}", "SigBlk"):
+            return f"the process blocks {signal_name(asks_by)}"
         if (state := self._proc.states(pid)[:1]) in set("DTt"):
             return f"the process is in state {state} and cannot take a signal"
         return "" if path.exists() else f"the process did not open {path.name}"
@@ -171,8 +171,3 @@ class Faulthandler:
             if text == before and _ENDS.search(text):
                 break
         return text
-
-
-def _name(number: int) -> str:
-    """``SIGUSR1``, or ``signal 60`` of a real-time one."""
-    return signal.Signals(number).name if number < signal.SIGRTMIN else f"signal {number}"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from harness.core.evidence import FrameLocals
+from harness.observe.procfs import Files
 from harness.observe.stacks.dumper import Dump, Dumper, run_dumper
 from harness.observe.stacks.parse import parse_pyspy, pyspy_locals
 from harness.reading.frames import is_own, is_stdlib, package
@@ -17,7 +18,7 @@ from harness.reading.loops import loop_samples
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from harness.core.evidence import Frame, StackSample, ThreadStack
+    from harness.core.evidence import StackSample, ThreadStack
 
 MAX_SOURCE_BYTES = 1 << 20
 """A longer file of source is not read for its loops."""
@@ -64,9 +65,8 @@ class PySpy(Dumper):
         values = pyspy_locals(dump.text) if dump.has_locals else {}
         if not values:
             return sample
-        frames = (frame for thread in sample.threads for frame in thread.frames)
         variables = _own_locals(sample.threads, values) if self._keeps_locals else ()
-        return replace(sample, loops=loop_samples(sample, values, sources(sample.pid, frames)), variables=variables)
+        return replace(sample, loops=loop_samples(sample, values, sources(sample)), variables=variables)
 
 
 def _own_locals(
@@ -84,15 +84,15 @@ def _own_locals(
     return tuple(rows)
 
 
-def sources(pid: int, frames: Iterable[Frame]) -> dict[str, str]:
-    """The source of the files that these frames of ``pid`` are in, as that process sees them; torch's are left out."""
+def sources(sample: StackSample) -> dict[str, str]:
+    """The source of the files that a sample's frames are in, as its process sees them; torch's are left out."""
     texts: dict[str, str] = {}
-    for frame in frames:
+    for frame in chain.from_iterable(thread.frames for thread in sample.threads):
         torchs = package(frame) in _TORCH and not frame.file.endswith(_CONTAINERS)
         if frame.native or frame.file in texts or is_stdlib(frame) or torchs:
             continue
-        folder = f"/proc/{pid}/root" if frame.file.startswith("/") else f"/proc/{pid}/cwd/"
-        text = _of_command(pid) if frame.file == "<string>" else _source(folder + frame.file)
+        folder = f"/proc/{sample.pid}/root" if frame.file.startswith("/") else f"/proc/{sample.pid}/cwd/"
+        text = _of_command(sample.pid) if frame.file == "<string>" else _source(folder + frame.file)
         if text:
             texts[frame.file] = text
     return texts
@@ -100,10 +100,7 @@ def sources(pid: int, frames: Iterable[Frame]) -> dict[str, str]:
 
 def _of_command(pid: int) -> str:
     """The program of ``python -c``; empty where it was started otherwise."""
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-    except OSError:
-        return ""
+    words = Files().parts(f"{pid}/cmdline")
     return words[words.index("-c") + 1] if "-c" in words[:-1] else ""
 
 

@@ -11,6 +11,7 @@ from fake_clock import FakeClock
 from harness.core.ports import ProcessRef
 from harness.observe.census import Census
 from harness.observe.job import Member, NoJobError, ProcessTable, find_job, read_member
+from harness.observe.procfs import Files
 
 
 def member(pid, parent, *, rank=None, world=2, python=True, **facts):
@@ -148,23 +149,25 @@ def test_no_process_and_no_python_are_errors_with_the_way_out():
 
 
 def test_what_proc_says_is_read_and_what_it_refuses_is_left_empty(tmp_path):
-    stat = "{pid} (pt) S 1 " + "0 " * 17 + "5 0"
+    stat = "{pid} (pt) S 1 " + "0 " * 17 + "5 0 0"
     for pid in (20, 21):
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "stat").write_text(stat.format(pid=pid))
+        (tmp_path / str(pid) / "comm").write_text("pt\n")
     folder = tmp_path / "20"
     (folder / "cmdline").write_bytes(b"python3\0train.py\0")
     (folder / "environ").write_bytes(b"RANK=3\0SECRET=x\0WORLD_SIZE=4\0")
     (folder / "status").write_text("Name:\tpt\nNSpid:\t20\t7\n")
     (folder / "exe").symlink_to("/usr/bin/python3.11 (deleted)")
 
-    read, refused = read_member(20, root=tmp_path), read_member(21, root=tmp_path)
+    files = Files(str(tmp_path))
+    read, refused = read_member(20, files=files), read_member(21, files=files)
 
     assert (read.python, read.rank, read.argv, read.command, read.started) == (True, 3, "python3 train.py", "pt", 5)
     assert read.inner == 7
     assert dict(read.env) == {"RANK": "3", "WORLD_SIZE": "4"}
     assert (refused.python, refused.rank, refused.argv, refused.inner) == (False, None, "", 21)
-    assert read_member(22, root=tmp_path) is None
+    assert read_member(22, files=files) is None
 
 
 def test_a_shell_that_becomes_a_rank_is_seen_to_be_one():

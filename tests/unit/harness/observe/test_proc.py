@@ -129,12 +129,7 @@ def test_thread_that_vanishes_midway_is_left_out(root):
 def test_process_that_is_gone_is_none_and_no_error(root):
     proc = Proc(str(root))
     assert proc.look(12, id="p", t_s=0.0) is None
-    assert (proc.peak_rss_bytes(12), proc.states(12), proc.parent(12), proc.signal_mask(12, "SigCgt")) == (
-        0,
-        "",
-        None,
-        0,
-    )
+    assert (proc.peak_rss_bytes(12), proc.states(12), proc.signals("12", "SigCgt")) == (0, "", frozenset())
 
 
 def test_stat_that_makes_no_sense_is_a_process_that_is_gone(root):

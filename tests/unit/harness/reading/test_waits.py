@@ -12,7 +12,6 @@ from harness.reading.waits import (
     Ender,
     Wait,
     asks_again,
-    describe,
     gil_holder,
     lock_cause,
     may_call_back,
@@ -69,7 +68,6 @@ def test_every_kind_of_wait_has_a_cause_and_whoever_can_end_it(kernel, call, cau
 @pytest.mark.parametrize("state", ["R", "Z", "X"])
 def test_what_runs_or_is_over_waits_for_nothing(state):
     assert wait_of(replace(BLOCKED, state=state, wchan="futex_do_wait")) is None
-    assert describe(replace(BLOCKED, state=state)) == "runs"
 
 
 @pytest.mark.parametrize(("state", "what"), [("T", "to be continued"), ("t", "its debugger")])
@@ -136,8 +134,8 @@ def test_a_lock_that_processes_share_is_told_by_its_call_since_it_sleeps_where_a
 
 def test_a_wait_is_described_by_what_it_is_about_and_where_the_kernel_sleeps():
     told = replace(BLOCKED, wchan="flock_lock_inode_wait", call="flock", on="a lock on a file, held by process 77")
-    assert describe(told) == "waits for a lock on a file, held by process 77 (kernel: flock_lock_inode_wait)"
-    assert describe(replace(BLOCKED, call="flock")) == "waits for a lock on a file"
+    assert wait_of(told).what == "a lock on a file, held by process 77"
+    assert wait_of(replace(BLOCKED, call="flock")).what == "a lock on a file"
 
 
 # --- A call that the kernel goes on with ------------------------------------------------------------------------------

@@ -1,0 +1,71 @@
+"""/proc as text: what is gone, or what this user may not read, is empty or None, and never an error."""
+
+from __future__ import annotations
+
+import os
+
+PROC = "/proc"
+"""Where the kernel of this machine tells of its processes."""
+
+_GONE = (FileNotFoundError, ProcessLookupError, PermissionError, NotADirectoryError)
+
+
+class Files:
+    """The kernel's files about processes below ``root``; ``at`` is a path in it, ``4711/status``."""
+
+    def __init__(self, root: str = PROC) -> None:
+        self.root = root
+
+    def text(self, at: str) -> str | None:
+        """The whole file; None where there is none to be read."""
+        try:
+            fd = os.open(f"{self.root}/{at}", os.O_RDONLY | os.O_CLOEXEC)
+        except _GONE:
+            return None
+        try:
+            return b"".join(iter(lambda: os.read(fd, 1 << 16), b"")).decode(errors="replace")
+        except _GONE:
+            return None
+        finally:
+            os.close(fd)
+
+    def lines(self, at: str) -> list[str]:
+        """Its lines."""
+        return (self.text(at) or "").splitlines()
+
+    def parts(self, at: str) -> list[str]:
+        """What zero bytes divide in it, as words of a command line and variables are."""
+        return [part for part in (self.text(at) or "").split("\0") if part]
+
+    def link(self, at: str) -> str:
+        """Where a link leads to, which need not be a path: ``pipe:[4711]``."""
+        try:
+            return os.readlink(f"{self.root}/{at}")  # noqa: PTH115 - "pipe:[4711]" is no path
+        except OSError:
+            return ""
+
+    def names(self, at: str) -> list[str]:
+        """What is in a folder."""
+        try:
+            return os.listdir(f"{self.root}/{at}")  # noqa: PTH208 - thousands of times in a silence
+        except _GONE:
+            return []
+
+    def stat(self, at: str) -> list[str] | None:
+        """``stat`` after the name: [0] state, [1] parent, [7] faults, [11] [12] CPU, [19] start, [21] pages."""
+        # The name is in parentheses and may hold spaces and parentheses itself.
+        fields = (self.text(f"{at}/stat") or "").rpartition(")")[2].split()
+        return fields if len(fields) > 21 else None
+
+    def signals(self, at: str, kind: str) -> frozenset[int]:
+        """``SigCgt``, ``SigBlk`` or ``SigIgn`` of a process, or ``SigPnd`` of a thread (``7/task/8``), by number."""
+        mask = self.fields(f"{at}/status").get(kind, "0")
+        return frozenset(number for number in range(1, 65) if int(mask, 16) >> (number - 1) & 1)
+
+    def fields(self, at: str) -> dict[str, str]:
+        """The first word behind each name in a file of lines such as ``VmHWM: 4711 kB``."""
+        fields: dict[str, str] = {}
+        for line in self.lines(at):
+            name, _, value = line.partition(":")
+            fields[name] = next(iter(value.split()), "")
+        return fields
