@@ -37,6 +37,9 @@ SPIN_S = 2.5
 """Seconds over which a GPU must be seen to work on nothing before nothing but that is expected of it."""
 
 
+GLOO = ("gloo_", "pt_gloo")
+"""How the threads are called by which gloo connects a process to other ranks."""
+
 SOON_S = 120.0
 """A wait for a key that gives up within so many seconds is a question, and its end may be an answer: torch's own time
 limits are five minutes and longer."""
@@ -249,12 +252,18 @@ class _Relations:
         return replace(one, helps=one.helps + come, chances=one.chances if one.meeting else one.chances + come)
 
     def _handed_over(self, one: Standing, rank: int) -> Meeting | None:
-        """The operation that a rank waits for inside backward, by its recorder: without native frames no stack does."""
+        """The all-reduce that a rank waits for inside backward, which without native frames no stack shows.
+
+        Its recorder has it; or it sleeps there, has threads of gloo, and could not be asked for native frames.
+        """
         innermost = next(iter(python_frames(one.thread)), None) if one.thread is not None else None
         if one.thread is None or innermost is None or bare(innermost) != "_engine_run_backward" or not one.stays:
             return None
-        pending = any(state.pending for state in self._states.get(rank, ()))
-        if not pending or one.motion is None or not one.motion.polls:
+        if one.motion is None:
+            return None
+        handed_over = one.motion.polls and any(state.pending for state in self._states.get(rank, ()))
+        by_gloo = any(thread.name.startswith(GLOO) for thread in one.looks[-1].threads)
+        if not handed_over and not (by_gloo and one.motion.still and not one.native):
             return None
         return Meeting(kind="gradients", name="the all-reduce of gradients", frame=own_frame(one.thread))
 

@@ -557,14 +557,12 @@ def _first_come(chances: Iterable[Chance], live: Mapping[int, Chance], helpful: 
 
 
 def culprit(stand: Mapping[int, Standing], start: int) -> Standing:
-    """Where the chain of waits that begins at ``start`` ends: whoever waits for no process, or closes a circle."""
-    visited: set[int] = set()
-    at = stand[start]
-    while at.pid not in visited:
-        visited.add(at.pid)
-        others = at.depends_on & stand.keys() - visited
-        if not others:
-            break
+    """Where the chain of waits that begins at ``start`` ends: whoever waits for no process, or closes a circle.
+
+    Not an idle worker that closes it by asking for work: then it is the last that waits for more than an answer.
+    """
+    path = [stand[start]]
+    while others := path[-1].depends_on & stand.keys() - {one.pid for one in path}:
         # Of several the one that waits for nobody: a loader's idle workers wait for the rank in their turn.
-        at = min((stand[pid] for pid in others), key=lambda one: (bool(one.chances), one.pid))
-    return at
+        path.append(min((stand[pid] for pid in others), key=lambda one: (bool(one.chances), one.pid)))
+    return next((one for one in reversed(path) if not one.asks), path[-1])

@@ -103,6 +103,7 @@ class Seen:
     wakes: bool = False
     cpu_share: float = 0.0
     loops: tuple[LoopSample, ...] = ()
+    native: bool = True
     exit: Exit | None = None
     ended_s: float | None = None
     result: WorkerResult | None = None
@@ -180,8 +181,8 @@ def stacks(rank: int, seen: Seen) -> tuple[StackSample, ...]:
     threads = (ThreadStack(tid=pid, name="MainThread", frames=seen.frames, owns_gil=False),)
     return tuple(
         StackSample(
-            id=f"stack-{10 * rank + i}", source="py-spy", native=not seen.loops, t_s=9.0 + 1.2 * i, rank=rank, pid=pid,
-            threads=threads, loops=tuple(replace(loop, tid=pid) for loop in seen.loops[i : i + 1]),
+            id=f"stack-{10 * rank + i}", source="py-spy", t_s=9.0 + 1.2 * i, rank=rank, pid=pid,
+            native=seen.native and not seen.loops, threads=threads, loops=tuple(replace(loop, tid=pid) for loop in seen.loops[i : i + 1]),
         )
         for i in range(3)
     )  # fmt: skip
@@ -699,6 +700,16 @@ def test_a_timeout_names_the_rank_that_did_not_come_and_not_the_one_that_says_so
     verdict = classify(TABLE["collective_timeout"][0][0])
     assert verdict.because.startswith("rank 1 is missing (the others called the roll): deadlock")
     assert "rank 0 gave up waiting" in verdict.because
+
+
+def test_a_rank_that_sleeps_in_backward_beside_gloo_waits_for_the_others_though_no_native_frames_say_so():
+    """As in every program with workers of a DataLoader: who handles SIGCHLD is not stopped for native frames."""
+    python_only = Seen(until=(2, "backward"), frames=BACKWARD, native=False)
+    verdict = classify(certain(python_only, Seen(until=(2, "reduce"), frames=BARRIER)))
+    assert str(verdict) == "HANG (collective-mismatch)"
+    assert "rank 0 waits in the all-reduce of gradients" in verdict.because
+    elsewhere = Seen(until=(2, "backward"), frames=(*COND_WAIT, native("my_queue::take"), *BACKWARD))
+    assert "gradients" not in classify(certain(elsewhere, Seen(until=(2, "reduce"), frames=BARRIER))).because
 
 
 def test_two_equal_sides_leave_the_other_explanation_open():

@@ -687,6 +687,17 @@ def in_a_child(waits: dict, times: float, *others: ProcessState) -> Case:
     return silent(times=times, processes=(*parent, *child, *others), stacks=taken)
 
 
+def test_an_idle_worker_of_the_loader_is_not_who_a_stuck_program_waits_for():
+    """torch handles SIGCHLD for its workers, and each asks for work: neither is what the program waits in."""
+    stuck = looks(wchan="futex_do_wait", call="futex", handles=("SIGCHLD",), children=1)
+    asks = {"wchan": "do_sys_poll", "timed": True, "call": "poll", "switches_per_s": 0.4, "cpu_share": 0.0005}
+    worker = looks(**asks, pid=WORKER, parent=PID, command="pt_data_worker")
+    taken = (*stacks([BLOCKED] * 3), *stacks([ASKING_THE_LOADER] * 3, pid=WORKER))
+    verdict = classify(silent(times=BRIEF, processes=(*stuck, *worker), stacks=taken))
+    assert (verdict.kind, verdict.confidence) == (Kind.HANG, Confidence.HIGH)
+    assert "pt_data_worker" not in verdict.because
+
+
 REACHED = [under_run, under_watch, in_a_loaders_worker, in_a_child]
 
 
