@@ -158,9 +158,8 @@ def _conclude(store: RunStore, *, as_json: bool) -> None:
         click.echo(f"interrupted before anything was decided; what was seen is in {store.run_dir}", err=True)
         return
     evidence = {key: facts for record in records if (facts := store.read_evidence(key := record.trial.key)) is not None}
-    argv = store.run().argv
     if as_json:
         click.echo(json.dumps(one.data(records, evidence) | {"run": str(store.run_dir)}, indent=1))
     else:
-        result(one.text(records, evidence, where=layout.report(store.run_dir), argv=argv))
+        result(one.text(store.run(), evidence, where=layout.report(store.run_dir)))
     write(store.run(), store.run_dir)
