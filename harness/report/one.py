@@ -295,8 +295,9 @@ def _numbers(record: TrialRecord, evidence: Evidence | None) -> str:
         wanted = evidence.steps_wanted
         steps = f"{evidence.steps_done} of {wanted} steps" if wanted else count(evidence.steps_done, "step")
         parts.append(f"{steps} seen")
-    if measurement.step_s:
-        parts.append(f"{seconds(median(measurement.step_s))} a step")
+    steps_s = evidence.whole_steps_s if evidence is not None else measurement.step_s
+    if steps_s:
+        parts.append(f"{seconds(median(steps_s))} a step")
     if measurement.startup_s is not None:
         parts.append(f"first step began after {seconds(measurement.startup_s)}")
     if measurement.peak_rss_bytes:
