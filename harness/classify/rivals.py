@@ -7,7 +7,7 @@ each of them; what the original incident reports took for proof is among them.
 from __future__ import annotations
 
 import re
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING
 
 from harness.classify import signs
@@ -431,6 +431,13 @@ RIVALS: tuple[Entry, ...] = (
                 pro=(signs.within_prediction,),
                 test="run three smaller sizes and fit their times: a healthy trial lies on that line",
             ),
+        ),
+    ),
+    Entry(
+        name="cut off by the total limit",
+        causes=frozenset({"cut-off-in-silence"}),
+        rivals=(
+            replace(SLOW, experiment="run it again with ten times the total limit: a slow trial makes its next mark"),
         ),
     ),
     Entry(

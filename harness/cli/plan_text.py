@@ -43,7 +43,7 @@ def print_plan(settings: Settings, question: CampaignSpec) -> None:
         each, whole = seconds(median(took)), seconds(estimate.trials * median(took))
         say(f"      {whole} if all pass: a pass took {each}, the median of {count(len(took), 'earlier trial')}")
     if question.matrix.command and question.task is Task.MINIMISE:
-        say(f"      and the minimal command line {TRIES} times more, before it is printed")
+        say(f"      {TRIES} of them run the minimal command line once more, before it is printed")
     _print_cells(question)
     if not question.matrix.command:
         config = " ".join(assignment(path, value) for path, value in question.matrix.base.config) or "(defaults)"

@@ -65,7 +65,7 @@ Exit codes:
 @click.option("--progress-file", metavar="PATH", help="A file (or pattern) whose growth is progress.")
 @click.option("--startup", type=DURATION, help="Longest silence before the first step (default: 120s).")
 @click.option("--stall", type=DURATION, help="Longest silence after it (default: learned, 2m at first).")
-@click.option("--limit", type=DURATION, help="Longest run (default: none).")
+@click.option("--limit", type=DURATION, help="Longest run (default: none); looking into a silence may end after it.")
 @click.option("--repeat", type=click.IntRange(1, MOST_RUNS), default=1, show_default=True, help="Run it this often.")
 @click.option("--until-fail", is_flag=True, help="Run it until it fails, at most --repeat times (then 1000).")
 @placed
@@ -158,9 +158,8 @@ def _conclude(store: RunStore, *, as_json: bool) -> None:
         click.echo(f"interrupted before anything was decided; what was seen is in {store.run_dir}", err=True)
         return
     evidence = {key: facts for record in records if (facts := store.read_evidence(key := record.trial.key)) is not None}
-    argv = store.run().argv
     if as_json:
         click.echo(json.dumps(one.data(records, evidence) | {"run": str(store.run_dir)}, indent=1))
     else:
-        result(one.text(records, evidence, where=layout.report(store.run_dir), argv=argv))
+        result(one.text(store.run(), evidence, where=layout.report(store.run_dir)))
     write(store.run(), store.run_dir)

@@ -384,6 +384,16 @@ class Evidence:
         results = (self.result, *(facts.result for facts in self.ranks))
         return tuple(result for result in results if result is not None)
 
+    @property
+    def whole_steps_s(self) -> tuple[float, ...]:
+        """Seconds of each step that was seen from its beginning.
+
+        An unmodified program is first seen in a backward pass: of its first step data and forward are missing.
+        """
+        first = next((mark for mark in self.heartbeats if mark.step is not None), None)
+        steps_s = self.measurement.step_s
+        return steps_s[1:] if first is not None and first.phase == "backward" else steps_s
+
     def result_of(self, rank: int | None) -> WorkerResult | None:
         """What a rank said last, None where it said nothing; the trial's own ``result`` for None, and for one process.
 

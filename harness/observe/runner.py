@@ -46,6 +46,9 @@ ELASTIC = re.compile(r"\btorchrun\b|torch\.distributed\.(run|launch)|accelerate(
 ELASTIC_S = 32.0
 """After SIGTERM torch's agent waits half a minute, in which a rank may save what it has, before it sends SIGKILL."""
 
+SOON_S = 0.5
+"""A limit that is overrun by less needs no word."""
+
 GRACE_S = 3.0
 """Between TERM and KILL when a trial is ended. Its evidence is taken by then; a handler may still save something."""
 
@@ -303,9 +306,10 @@ class Runner:
     def why(self, stop: Step) -> str:
         """Why it is ended, in words, with the limit that ran out and where that came from."""
         if stop.reason is StopReason.TOTAL:
-            limit = self.trial.budget.total
+            limit, age_s = self.trial.budget.total, self.age_s()
+            looked = "; to look into its silence took past the limit" if age_s - limit.seconds > SOON_S else ""
             last = f"last sign of progress {self.silence_s():.1f} s before"
-            return f"it ran for {self.age_s():.1f} s (limit {limit.seconds:g} s, {limit.source}), {last}"
+            return f"it ran for {age_s:.1f} s (limit {limit.seconds:g} s, {limit.source}{looked}), {last}"
         if stop.reason in (StopReason.STALL, StopReason.STARTUP):
             limit = self.trial.budget.stall if stop.reason is StopReason.STALL else self.trial.budget.startup
             bound = f"{pace.WATCHED:g} times the limit of {limit.seconds:g} s, {limit.source}"

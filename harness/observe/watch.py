@@ -9,7 +9,8 @@ stacks, and once the flight recorders where there are several ranks. The first r
 and a half times the longest silence so far), the others each time the silence has doubled, and before every moment at
 which a decision falls due. After each answer the rules are asked whether what was seen makes a hang; the watch itself
 never judges, and ends a trial only because they say so, because a limit ran out that was waited for in full, or because
-the user asked.
+the user asked. The total limit bounds the rounds: what is silent when it runs out was looked into in the seconds before
+it, and no further round begins that cannot be over by then (a limit of 12 s had taken 15.5 s).
 
 What does not work: examining only at the limit (two minutes for what is certain after seven seconds); native frames of
 everything (they stop a process for a fifth of a second); one look for each of several deciders, who then disagree.
@@ -40,6 +41,9 @@ AFTERMATH_S = 6.0
 
 CLOSING_S = 5.0
 """How long before a decision falls due its round is begun."""
+
+BRIEF_S = 1.0
+"""No silence shorter than this is looked into, whatever falls due: there may be no interpreter yet."""
 
 
 class Act(Enum):
@@ -82,6 +86,9 @@ ROUND: tuple[tuple[float, Act], ...] = (
     (SETTLE_S, Act.LOOK),
 )
 """One round: what is done, and how long after what came before it."""
+
+ROUND_S = 4.2
+"""What a round takes: its pauses, and a fifth of a second for each dump."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +160,8 @@ def next_step(state: State) -> Step:
         return Step(act=Act.LOOK)
     if state.silence_s >= WATCHED * state.limit_s and not state.works:
         return Step(act=Act.END, reason=state.limited, why=f"silent for {state.silence_s:.1f} s")
-    return Step(act=Act.SLEEP, seconds=min(max(0.05 * state.age_s, SHORTEST_POLL_S), LONGEST_POLL_S))
+    poll_s = min(0.05 * state.age_s, LONGEST_POLL_S, state.total_s - state.age_s)
+    return Step(act=Act.SLEEP, seconds=max(poll_s, SHORTEST_POLL_S))
 
 
 def next_look(state: State, *, rounds_left: int) -> Step:
@@ -173,7 +181,7 @@ def _is_unexamined(state: State) -> bool:
     """Whether a trial whose time is up has been silent for so long that its end says nothing without another look."""
     if state.silence_s < state.suspicious_s:
         return False
-    return state.round_began_s is None or state.silence_s - state.round_began_s > 2 * CLOSING_S
+    return state.round_began_s is None or state.rested_s > CLOSING_S
 
 
 def _begin() -> Step:
@@ -192,23 +200,33 @@ def _within_round(state: State) -> Step:
 def _closing(state: State) -> bool:
     """Whether a decision falls due with this round: then what computes is asked for its native frames too."""
     began_s = state.round_began_s or 0.0
-    return state.time_is_up or any(due_s - CLOSING_S - 1.0 <= began_s <= due_s for due_s in _decisions(state))
+    is_last = began_s > _time_is_up_s(state) - 2 * ROUND_S
+    return state.time_is_up or is_last or any(due - CLOSING_S - 1.0 <= began_s <= due for due in _decisions(state))
 
 
 def _round_is_due(state: State) -> bool:
-    """Whether the silence has come to a moment at which a round begins, and none has begun since."""
-    began_s = -1.0 if state.round_began_s is None else state.round_began_s
+    """Whether the silence has come to a moment at which a round begins, none has begun since, and one can be over."""
+    began_s, time_is_up_s = state.round_began_s, _time_is_up_s(state)
+    if began_s is not None and state.silence_s + ROUND_S > time_is_up_s:
+        return False
     moments = [due_s - CLOSING_S for due_s in _decisions(state)]
+    if time_is_up_s >= state.suspicious_s:
+        moments.append(max(time_is_up_s - CLOSING_S, BRIEF_S))
     at_s = state.suspicious_s
     while at_s <= state.silence_s:
         moments.append(at_s)
         at_s *= 2.0
-    return any(began_s < moment <= state.silence_s for moment in moments if moment >= min(state.suspicious_s, 1.0))
+    since_s = 0.0 if began_s is None else began_s
+    return any(since_s < moment <= state.silence_s for moment in moments if moment >= min(state.suspicious_s, BRIEF_S))
+
+
+def _time_is_up_s(state: State) -> float:
+    """The silence at which the total limit will have run out."""
+    return state.total_s - state.age_s + state.silence_s
 
 
 def _decisions(state: State) -> tuple[float, ...]:
-    time_is_up_s = state.total_s - state.age_s + state.silence_s
-    return (*state.due_s, state.limit_s, WATCHED * state.limit_s, time_is_up_s)
+    return (*state.due_s, state.limit_s, WATCHED * state.limit_s, _time_is_up_s(state))
 
 
 def _after_a_failure(state: State) -> Step:

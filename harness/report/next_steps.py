@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from harness.core.boundary import Boundary, ScalingFit
+    from harness.core.record import Run, TrialRecord
     from harness.report.findings import Findings
 
 
@@ -289,7 +290,30 @@ def _enough_s(findings: Findings) -> int:
     return math.ceil(max(2 * predicted, 4 * limit) / 10) * 10
 
 
+def more_time(run: Run, record: TrialRecord) -> NextStep | None:
+    """One program, with ten times the limit that ended it undecided; None where no limit did, or it was decided."""
+    budget = record.trial.budget
+    limits = {
+        StopReason.STALL: ("--stall", "stall", budget.stall),
+        StopReason.STARTUP: ("--startup", "start-up", budget.startup),
+        StopReason.TOTAL: ("--limit", "total", budget.total),
+    }
+    reason = record.outcome.stopped_by
+    is_open = record.verdict.kind is Kind.UNRESOLVED
+    if not is_open or reason is None or reason not in limits or run.invocation is None:
+        return None
+    option, name, limit = limits[reason]
+    text = (
+        f"Give it ten times the {name} limit of {limit.seconds:g} s: what is only slow then goes on, a hang does not."
+    )
+    return NextStep(text=text, command=run.invocation.having(option, f"{math.ceil(10 * limit.seconds)}s").argv)
+
+
 def _undecided(findings: Findings) -> NextStep | None:
+    open_ = [trial.record for trial in findings.trials if trial.verdict.kind is Kind.UNRESOLVED]
+    longer = more_time(findings.run, open_[0]) if findings.is_single and open_ else None
+    if longer is not None:
+        return longer
     cells = [r for r in findings.results if r.met is CellStatus.INCONCLUSIVE]
     if not cells:
         return None

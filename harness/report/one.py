@@ -15,6 +15,7 @@ from harness.reading.places import RankSeen, group_ranks, sentence
 from harness.reading.standing import LOADER_WORKER
 from harness.report import seen
 from harness.report.clean import clean
+from harness.report.next_steps import more_time
 from harness.report.stacks import busy_threads, deciding_sample, place, thread_name, variables
 from harness.report.subject import to_tell_of
 from harness.report.summary import place_in
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.evidence import Evidence, RankFacts
-    from harness.core.record import TrialRecord
+    from harness.core.record import Run, TrialRecord
     from harness.core.verdict import Alternative, Verdict
 
 WIDTH = 80
@@ -83,8 +84,9 @@ def places(evidence: Evidence, verdict: Verdict) -> list[str]:
     return [sentence(group, total=len(ranks)) for group in group_ranks(ranks)]
 
 
-def text(records: Sequence[TrialRecord], by_key: Mapping[str, Evidence], *, where: Path, argv: Sequence[str]) -> str:
+def text(run: Run, by_key: Mapping[str, Evidence], *, where: Path) -> str:
     """The end of the command on a terminal, in 80 columns."""
+    records = run.records
     record = to_tell_of(records) or records[-1]
     evidence = by_key.get(record.trial.key)
     out = [*_headline(record, evidence), *_indented(clean(record.verdict.because)), *_tally(records)]
@@ -94,8 +96,10 @@ def text(records: Sequence[TrialRecord], by_key: Mapping[str, Evidence], *, wher
     if record.outcome.cleanup.ended or record.outcome.cleanup.survivors:
         cleanup = seen.cleanup(record.outcome.cleanup).replace("**", "").replace("\\", "")
         out += _indented(f"cleaned up: {clean(cleanup)}")
-    out += ["", *named_path("report", where, width=WIDTH), "again:"]
-    out += [f"  {line}" for line in command(argv, width=WIDTH - 2)]
+    longer = more_time(run, record)
+    out += ["", *named_path("report", where, width=WIDTH)]
+    out += ["again:"] if longer is None else wrap(f"next: {longer.text}", width=WIDTH)
+    out += [f"  {line}" for line in command(longer.command if longer else run.argv, width=WIDTH - 2)]
     return "\n".join(out)
 
 
@@ -291,8 +295,9 @@ def _numbers(record: TrialRecord, evidence: Evidence | None) -> str:
         wanted = evidence.steps_wanted
         steps = f"{evidence.steps_done} of {wanted} steps" if wanted else count(evidence.steps_done, "step")
         parts.append(f"{steps} seen")
-    if measurement.step_s:
-        parts.append(f"{seconds(median(measurement.step_s))} a step")
+    steps_s = evidence.whole_steps_s if evidence is not None else measurement.step_s
+    if steps_s:
+        parts.append(f"{seconds(median(steps_s))} a step")
     if measurement.startup_s is not None:
         parts.append(f"first step began after {seconds(measurement.startup_s)}")
     if measurement.peak_rss_bytes:

@@ -13,6 +13,7 @@ from harness.search.constraints import count_cells, valid
 from harness.search.covering import covering_array
 from harness.search.explore import Explore
 from harness.search.minimise import Minimise
+from harness.search.own_command import TRIES
 from harness.search.threshold import ThresholdSearch
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ def search_estimate(matrix: Matrix, entry: SearchEntry) -> PlanEstimate:
         case SearchKind.MINIMISE:
             bad = space.cell({**dict(space.bad), **fixed})
             good = space.cell(fixed)
-            return Minimise(space, matrix.effort, good=good, bad=bad, causes=entry.causes).estimate()
+            again = TRIES if matrix.command else 0
+            return Minimise(space, matrix.effort, good=good, bad=bad, causes=entry.causes, again=again).estimate()
         case SearchKind.EXPLORE:
             return Explore(space, matrix.effort, strength=entry.strength).estimate()
 

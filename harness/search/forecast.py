@@ -66,9 +66,12 @@ def _settings(search: Minimise, cause: Levels) -> set[tuple[str, object]]:
 
 
 def _play(search: Minimise, cause: Levels) -> tuple[int, int, float]:
+    """Trials, failures and seconds if ``cause`` fails always, and each cause that is found is then run once more."""
     other, settings = search.replayed(), _settings(search, cause)
     while (request := other.ask()) is not None:
         fails = settings <= set(request.cell)
         seconds = other.fail_s if fails else other.pass_s
         other.tell(cell=request.cell, answer=Answer.BAD if fails else Answer.GOOD, seconds=seconds)
-    return other.trials - search.trials, other.failures - search.failures, other.seconds - search.seconds
+    again = search.again * len(other.failing_sets)
+    trials, failures = other.trials - search.trials + again, other.failures - search.failures + again
+    return trials, failures, other.seconds - search.seconds + again * other.fail_s

@@ -64,6 +64,8 @@ class Minimise(Script):
     6. With ``explain``: so many cells with the cause and everything else at random; what varies does not matter.
     7. With ``causes`` above one: break every cause found in every possible way and see whether the rest still fails.
 
+    ``again`` is how often whoever conducts it runs each cause once more when it is over, which its estimate counts.
+
     Implements ``strategies.Search``.
 
     Raises:
@@ -80,6 +82,7 @@ class Minimise(Script):
         causes: int = 1,
         explain: int = 0,
         seed: int = 0,
+        again: int = 0,
         prior: Sequence[Observation] = (),
         pass_s: float = FIRST_PASS_S,
         fail_s: float = FIRST_FAIL_S,
@@ -87,7 +90,7 @@ class Minimise(Script):
         self.space = space
         self.good_cell, self.bad_cell = good or space.good, bad or space.bad
         self.most_causes = causes
-        self.explain, self.seed = explain, seed
+        self.explain, self.seed, self.again = explain, seed, again
         self._check_corners()
         self.ladder = Ladder(space, good=self.good_cell, bad=self.bad_cell)
         self.finding = MinimiseFinding.INCONCLUSIVE
@@ -125,6 +128,7 @@ class Minimise(Script):
             causes=self.most_causes,
             explain=self.explain,
             seed=self.seed,
+            again=self.again,
             prior=prior,
             pass_s=pass_s,
             fail_s=fail_s,

@@ -10,6 +10,7 @@ from harness.search.along import Along
 from harness.search.explore import Explore
 from harness.search.listed import Listed
 from harness.search.minimise import Minimise
+from harness.search.own_command import TRIES
 
 if TYPE_CHECKING:
     from harness.core.boundary import PlanEstimate
@@ -74,6 +75,7 @@ def strategy_of(spec: CampaignSpec) -> Search:
                 causes=spec.causes,
                 explain=spec.explain,
                 seed=spec.seed,
+                again=TRIES if spec.matrix.command else 0,
             )
         case Task.EXPLORE:
             return Explore(space, effort, strength=spec.strength, first_only=spec.fail_fast, seed=spec.seed)

@@ -1624,6 +1624,17 @@ def test_slow_says_what_it_would_have_needed():
     assert "predicted for a healthy trial: 5.0 s)" in verdict.because
 
 
+def test_what_a_first_step_lacks_that_was_seen_from_its_backward_pass_on_is_no_part_of_the_rate():
+    """Of steps of 3 s the first seemed to take 4 ms: "at 2.00 s a step" of a program that needed 3 s for each."""
+    seen = CANNED["slow"][0].evidence
+    first = Heartbeat(seq=1, t_s=1.0, rank=0, pid=PID, phase="backward", edge="begin", step=0)
+    seen = replace(seen, heartbeats=(first, *seen.heartbeats), steps_done=3)
+    three = replace(seen, measurement=replace(seen.measurement, step_s=(0.004, 3.0, 3.0)))
+    assert "at 3.00 s a step" in classify(replace(CANNED["slow"][0], evidence=three)).because
+    only = replace(seen, measurement=replace(seen.measurement, step_s=(0.004,)), steps_done=1)
+    assert "how long a whole step takes is not known" in classify(replace(CANNED["slow"][0], evidence=only)).because
+
+
 def test_slow_says_that_a_prediction_far_beyond_its_trials_is_a_lower_bound():
     seen = CANNED["slow"][0]
     far = classify(replace(seen, trial=replace(seen.trial, prediction=replace(PREDICTED, beyond=9.0)))).because

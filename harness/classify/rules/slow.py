@@ -152,12 +152,14 @@ def longest_gap_s(case: Case) -> float:
 
 def would_have_needed(case: Case) -> str:
     """The time to the end at the rate of the latest steps, or a lower bound when no step was done."""
-    evidence, measured = case.evidence, case.evidence.measurement.step_s
+    evidence, measured, whole = case.evidence, case.evidence.measurement.step_s, case.evidence.whole_steps_s
     remaining = evidence.steps_wanted - evidence.steps_done
     elapsed_s = case.outcome.duration_s
     first = next((mark for mark in evidence.heartbeats if mark.step is not None), None)
+    if measured and not whole:
+        return "it was first seen in a backward pass, so how long a whole step takes is not known"
     if measured:
-        recent = measured[-RECENT_STEPS:]
+        recent = whole[-RECENT_STEPS:]
         rate_s = sum(recent) / len(recent)
         if remaining <= 0:
             return f"it took {rate_s:.2f} s a step; how many there are to be is not known"

@@ -78,6 +78,16 @@ def test_a_dry_run_prints_the_plan_with_its_cost_and_creates_nothing(tmp_path, m
     assert not list(tmp_path.iterdir())
 
 
+def planned_trials(*argv: str) -> int:
+    return int(re.search(r"about (\d+) trials", run("minimise", "--dry-run", *argv).output)[1])
+
+
+def test_a_dry_run_of_minimise_counts_that_the_minimal_command_line_is_run_twice_more(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ours = planned_trials("--axis", "n_layers=1,2", "--axis", "n_heads=4,8")
+    assert planned_trials("--", "true", "{amp:--amp}", "{ckpt:--ckpt}") == ours + 2
+
+
 HELPS = [(name,) for name in COMMANDS]
 HELPS += [("matrix", name) for name in ("copy", "emit", "lint", "run", "schema", "show")]
 HELPS += [("ci", name) for name in ("annotate", "init")]

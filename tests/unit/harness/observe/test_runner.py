@@ -233,6 +233,16 @@ def test_a_silent_trial_is_looked_into_before_the_total_limit_ends_it(handle, vi
     assert len([stack for stack in evidence.stacks if stack.t_s > 13.0]) >= 3
 
 
+@pytest.mark.parametrize(("dump_s", "is_past"), [(0.1, False), (4.0, True)])
+def test_a_limit_that_a_slow_dump_overruns_says_why(clock, handle, view, run, dump_s, is_past):
+    falls_silent(handle)
+    view.wchan, view.call, view.outside = "sk_wait_data", "socket-inet", True
+    outcome, _ = run(trial(total_s=20.0), source=ScriptedSource(on_sample=lambda _: clock.sleep(dump_s)))
+    assert outcome.stopped_by is StopReason.TOTAL
+    assert (outcome.duration_s > 20.5) is is_past
+    assert ("to look into its silence took past the limit" in outcome.why) is is_past
+
+
 def test_an_interrupt_ends_it_at_once(clock, handle, run):
     handle.train(steps=100, step_s=5.0)
     outcome, _ = run(interrupted=lambda: clock.now() - clock.began_s >= 12.0)

@@ -112,7 +112,7 @@ def test_a_trial_whose_time_is_up_is_looked_into_first_where_it_is_silent():
     assert next_step(replace(quiet, silence_s=20.0)).begins
     examined = replace(quiet, silence_s=20.0, round_began_s=15.0, position=len(ROUND))
     assert next_step(examined).reason is StopReason.TOTAL
-    long_ago = replace(examined, silence_s=200.0, round_began_s=15.0)
+    long_ago = replace(examined, silence_s=200.0, rested_s=180.0)
     assert next_step(long_ago).begins
 
 
@@ -120,6 +120,25 @@ def test_a_total_limit_below_the_other_limits_still_ends_with_a_round():
     done, end = silence(total_s=20.0)
     assert end.reason is StopReason.TOTAL
     assert began(done)[-1] >= 20.0 - 2 * CLOSING_S
+
+
+@pytest.mark.parametrize("total_s", [5.0, 6.0, 7.5, 8.0, 9.0, 10.0, 11.0, 12.0, 15.0, 16.0, 20.0, 27.0, 40.0])
+def test_a_silent_trial_is_looked_into_before_its_total_limit_and_not_past_it(total_s):
+    done, end = silence(total_s=total_s, limit_s=120.0)
+    dumps_s = [at_s for at_s, step in done if step.act is Act.DUMP]
+    assert end.reason is StopReason.TOTAL
+    assert done[-1][0] <= total_s + 0.3
+    assert total_s - 9.0 < dumps_s[-3]
+    assert len(dumps_s) % 3 == 0
+    assert done[-1][1].act is Act.LOOK
+    assert any(step.native for _, step in done[-len(ROUND) :])
+
+
+def test_a_silence_shortly_before_the_total_limit_is_looked_into_at_once_and_a_usual_one_is_not():
+    _, end = silence(age_s=TOTAL_S - 4.0)
+    assert end.reason is StopReason.TOTAL
+    assert began(silence(age_s=TOTAL_S - 4.0)[0])[0] == pytest.approx(1.0, abs=0.2)
+    assert began(silence(age_s=TOTAL_S - 4.0, suspicious_s=4.5)[0]) == []
 
 
 def test_the_rules_are_asked_again_when_a_decision_falls_due():

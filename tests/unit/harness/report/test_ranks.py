@@ -45,7 +45,12 @@ def test_ranks_are_told_apart_the_longest_silence_first(parts):
     assert "data begin, step 1 at 2.0 s | 5.4 s" in rows[0]
 
 
-def test_the_line_and_the_last_word_are_those_of_the_rank_that_the_verdict_names(parts):
+def on_screen(make_run, record, evidence):
+    run = dataclasses.replace(make_run("threshold")[0], records=(record,))
+    return one.text(run, {record.trial.key: evidence}, where=Path("runs"))
+
+
+def test_the_line_and_the_last_word_are_those_of_the_rank_that_the_verdict_names(make_run, parts):
     """Rank 0 raised too, but only that it lost rank 1; for a rank that was killed and said nothing no other speaks."""
     record, evidence = two_ranks(parts)
 
@@ -60,7 +65,7 @@ def test_the_line_and_the_last_word_are_those_of_the_rank_that_the_verdict_names
     both = dataclasses.replace(evidence, ranks=(lost, guilty), result=lost.result)
     assert place_in(record, both).brief == "check (check.py:41)"
     assert "ValueError" in raised(both, 1)
-    shown = one.text([record], {record.trial.key: both}, where=Path("runs"), argv=("nsa-harness", "run"))
+    shown = on_screen(make_run, record, both)
     assert ", rank 1: check (check.py:41)" in shown
     assert "check.py" in shown.partition("raised:")[2]
     assert "wait.py" not in shown
@@ -72,14 +77,14 @@ def test_the_line_and_the_last_word_are_those_of_the_rank_that_the_verdict_names
     assert place_in(everybody, both).brief == "wait (wait.py:40)"
 
 
-def test_of_a_program_without_ranks_the_process_is_placed_whose_stack_decides_and_no_bystander(parts):
+def test_of_a_program_without_ranks_the_process_is_placed_whose_stack_decides_and_no_bystander(make_run, parts):
     record, evidence = parts["hung"](5)
     main = evidence.stacks[-1]
     frame = Frame(function="ticker", file="/x/train.py", line=7)
     beside = dataclasses.replace(main.threads[0], tid=9, frames=(frame,))
     looking_on = dataclasses.replace(main, id="stack-9", pid=9, threads=(beside,))
     evidence = dataclasses.replace(evidence, stacks=(*evidence.stacks, looking_on))
-    shown = one.text([record], {record.trial.key: evidence}, where=Path("runs"), argv=("nsa-harness", "run"))
+    shown = on_screen(make_run, record, evidence)
     assert f"process {main.pid} " in shown
     assert "ticker" not in shown
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from harness.core.invocation import Invocation
 from harness.core.outcome import StopReason
-from harness.core.verdict import Answer, Confidence
+from harness.core.verdict import Answer, Confidence, Kind
+from harness.report import one
 from harness.report.findings import Findings
-from harness.report.next_steps import next_steps
+from harness.report.next_steps import more_time, next_steps
 
 
 def ended(run, *, stopped_by, confidence):
@@ -39,3 +42,28 @@ def test_a_longer_limit_is_proposed_where_the_outside_may_only_have_been_late(
     run, _ = make_run("threshold")
     first = next_steps(Findings(run=ended(run, stopped_by=stopped_by, confidence=confidence)))[0]
     assert (first.command[-2:] == ("--stall", "60s")) is proposed
+
+
+@pytest.mark.parametrize(
+    ("stopped_by", "kind", "command"),
+    [
+        (StopReason.STALL, Kind.UNRESOLVED, "nsa-harness run --steps 7 --stall {}s -- python train.py"),
+        (StopReason.STARTUP, Kind.UNRESOLVED, "nsa-harness run --stall 6s --steps 7 --startup {}s -- python train.py"),
+        (StopReason.TOTAL, Kind.UNRESOLVED, "nsa-harness run --stall 6s --steps 7 --limit {}s -- python train.py"),
+        (StopReason.STALL, Kind.SLOW, "nsa-harness run --stall 6s --steps 7 -- python train.py"),
+    ],
+)
+def test_a_program_that_a_limit_ended_undecided_is_run_again_with_more_of_it(
+    make_run, parts, stopped_by, kind, command
+):
+    """`again:` had repeated the limit that had just decided nothing."""
+    asked = Invocation(verb=("run",), options=(("--stall", "6s"), ("--steps", "7")), command=("python", "train.py"))
+    record, evidence = parts["slow"](5)
+    outcome, verdict = replace(record.outcome, stopped_by=stopped_by), replace(record.verdict, kind=kind)
+    record = replace(record, outcome=outcome, verdict=verdict)
+    run = replace(make_run("threshold")[0], records=(record,), invocation=asked, argv=asked.argv)
+    budget = record.trial.budget
+    limit = {StopReason.STALL: budget.stall, StopReason.STARTUP: budget.startup, StopReason.TOTAL: budget.total}
+    screen = " ".join(one.text(run, {record.trial.key: evidence}, where=Path("runs")).split())
+    assert screen.endswith(command.format(round(10 * limit[stopped_by].seconds)))
+    assert ("Give it ten times" in screen) is (more_time(run, record) is not None) is (kind is Kind.UNRESOLVED)

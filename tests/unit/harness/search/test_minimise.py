@@ -261,6 +261,13 @@ def test_the_plan_before_the_first_trial_is_what_a_single_or_double_cause_would_
     assert search.estimate().text == "nothing left to run"
 
 
+def test_the_plan_counts_that_the_minimal_command_line_is_run_twice_more():
+    alone, tried_again = (Minimise(FOURTEEN, Effort(certify=5), again=n, fail_s=60).estimate() for n in (0, 2))
+    assert (tried_again.trials, tried_again.hangs) == (alone.trials + 2, alone.hangs + 2)
+    assert tried_again.seconds_high == pytest.approx(alone.seconds_high + 120)
+    assert f"about {alone.hangs + 2} failures" in tried_again.text
+
+
 @pytest.mark.parametrize("corner", ["good", "bad"])
 def test_a_corner_that_breaks_a_rule_is_refused_with_the_rule(corner):
     space = Space(factors=(flag("a"), flag("b")), rules=(requires("a", "b", because="why"),))
