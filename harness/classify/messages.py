@@ -61,10 +61,15 @@ def is_consequence(result: WorkerResult) -> bool:
     return result.bare == RANK_LOST or bool(CONSEQUENCE.search(result.message or ""))
 
 
+def first_line(text: str | None) -> str:
+    """The first line of ``text`` that is not empty, at most 200 characters."""
+    lines = (text or "").strip().splitlines()
+    return lines[0].rstrip()[:200] if lines else ""
+
+
 def headline(message: str | None) -> str:
     """The first line of a message, at most 200 characters; behind the sentence in it that names a parameter, if any."""
-    lines = [line.strip() for line in (message or "").splitlines() if line.strip()]
-    first = lines[0][:200] if lines else ""
+    first = first_line(message)
     telling = _TELLING.search(message or "")
     if telling is None or telling[0] in first:
         return first
@@ -74,4 +79,4 @@ def headline(message: str | None) -> str:
 def accused_ranks(message: str) -> tuple[int, ...]:
     """The ranks that a message says did not come; empty when it names none."""
     match = _ACCUSED.search(message)
-    return tuple(int(word) for word in match[1].replace(",", " ").split()) if match else ()
+    return tuple(map(int, match[1].replace(",", " ").split())) if match else ()

@@ -132,7 +132,7 @@ def who(views: Iterable[RankView]) -> str:
 
 def names(ranks: Sequence[int]) -> str:
     """``rank 3``, ``ranks 0, 1 and 2``."""
-    texts = [str(rank) for rank in ranks]
+    texts = list(map(str, ranks))
     return f"rank {texts[0]}" if len(texts) == 1 else f"ranks {', '.join(texts[:-1])} and {texts[-1]}"
 
 

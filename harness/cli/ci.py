@@ -80,7 +80,7 @@ def init(files: tuple[Path, ...], *, install: str, python: str, max_jobs: int, s
         load_matrix(path)
     if "\n" in install or re.search(r"(^[-?:,\[\]{}#&*!|>'\"%@`])|: | #", install):
         raise SpecError(f"--install {install!r} is no plain text in YAML; put it into a script, e.g. bash install.sh")
-    paths = shlex.join(str(path) for path in files)
+    paths = shlex.join(map(str, files))
     texts = {
         path: _packaged(name).format(
             command=f"nsa-harness ci init {paths}" + (" --for gitlab" if service == "gitlab" else ""),

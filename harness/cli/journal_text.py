@@ -10,6 +10,7 @@ from harness.core.campaign import Override, Task
 from harness.core.codec import from_json
 from harness.core.point import Point
 from harness.replay import replay
+from harness.report.tried import verdict_counts
 from harness.store.history import History, read_lines
 
 if TYPE_CHECKING:
@@ -33,10 +34,8 @@ def status_lines(run_dir: Path) -> list[str]:
     history, played = History.read(run_dir), replay(run_dir)
     question, records = history.question, history.records()
     run = history.run()
-    kinds = Counter(str(record.verdict) for record in records)
     lines = [question.question, f"run directory: {run.directory}", f"state: {run.ended}"]
-    tally = ", ".join(f"{n} {kind}" for kind, n in kinds.most_common())
-    lines.append(f"trials: {len(records)}" + (f" ({tally})" if tally else ""))
+    lines.append(f"trials: {len(records)}" + (f" ({verdict_counts(records)})" if records else ""))
     overrides = [fact for fact in history.facts() if isinstance(fact, Override)]
     lines += [f"said: {name_of(question, fact.cell)}: {fact.answer}, by {fact.by}: {fact.why}" for fact in overrides]
     if history.undone():
@@ -130,7 +129,7 @@ def graph_lines(run_dir: Path) -> list[str]:
     if not tried:
         return ["no trial has ended yet"]
     names = {cell: name_of(question, cell) for cell in tried}
-    width = min(max(len(name) for name in names.values()), WIDEST)
+    width = min(max(map(len, names.values())), WIDEST)
     lines: list[str] = []
     for cell, records in tried.items():
         bad = sum(record.answer == "bad" for record in records)

@@ -155,7 +155,7 @@ def _helpers(job: JobTree) -> Iterable[str]:
 
 
 def _pids(pids: Sequence[int]) -> str:
-    numbers = ", ".join(str(pid) for pid in pids[:4])
+    numbers = ", ".join(map(str, pids[:4]))
     return numbers if len(pids) <= 4 else f"{numbers} and {len(pids) - 4} more"
 
 

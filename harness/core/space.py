@@ -111,14 +111,18 @@ class Space:
     rules: tuple[Rule, ...] = ()
 
     def __post_init__(self) -> None:
-        names = [factor.name for factor in self.factors]
-        for name in names:
-            if names.count(name) > 1:
+        for name in self.names:
+            if self.names.count(name) > 1:
                 raise SpecError(f"axis {name!r} is there twice")
         for rule in self.rules:
             for name in rule.names:
-                if name not in names:
-                    raise unknown("axis", name, names)
+                if name not in self.names:
+                    raise unknown("axis", name, self.names)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The axes, in order."""
+        return tuple(factor.name for factor in self.factors)
 
     @property
     def good(self) -> Point:
@@ -135,7 +139,7 @@ class Space:
         for factor in self.factors:
             if factor.name == name:
                 return factor
-        raise unknown("axis", name, [f.name for f in self.factors])
+        raise unknown("axis", name, self.names)
 
     def cell(self, settings: Mapping[str, Value]) -> Point:
         """The cell with these values, every other axis at its good one."""

@@ -131,7 +131,7 @@ class Sampler:
             return self._rests_for_long()
         if self._moved_before or self._before.keys() != self._census.members().keys():
             return False
-        return all(self._only_onlookers_ran(look) for look in self._before.values())
+        return all(map(self._only_onlookers_ran, self._before.values()))
 
     def _rests_for_long(self) -> bool:
         """Whether no main thread of those that train has run for some seconds, though something was printed.
@@ -243,7 +243,7 @@ class Sampler:
     def _seems_to_wait(self, pid: int) -> bool:
         """Whether the last dump shows a process in a wait for its GPU or for other ranks."""
         last = [stack for stack in self.stacks if stack.pid == pid][-2:]  # with native frames, and without
-        threads = [deciding_thread(stack) for stack in last]
+        threads = list(map(deciding_thread, last))
         return any(thread is not None and meeting_of(thread) is not None for thread in threads)
 
     def disturbed(self) -> None:
@@ -283,7 +283,7 @@ class Sampler:
     def _tells_meeting(self, pid: int) -> bool:
         """Whether a process's Python frames tell already that it waits in a collective."""
         plain = [stack for stack in self.stacks if stack.pid == pid and not stack.native]
-        threads = [deciding_thread(stack) for stack in plain]
+        threads = list(map(deciding_thread, plain))
         return any(thread is not None and meeting_of(thread) is not None for thread in threads)
 
     def _with_names(self, sample: StackSample) -> StackSample:

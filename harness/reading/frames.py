@@ -152,7 +152,7 @@ def native_leaf(thread: ThreadStack) -> tuple[Frame, ...]:
 
 def own_frame(thread: ThreadStack) -> Frame | None:
     """The innermost frame of the program's own code; None where none is on the stack."""
-    return next((frame for frame in thread.frames if is_own(frame)), None)
+    return next(filter(is_own, thread.frames), None)
 
 
 def telling_frame(thread: ThreadStack) -> Frame | None:
@@ -195,7 +195,7 @@ def _in_engine(main: ThreadStack) -> bool:
 
 
 def _parked(thread: ThreadStack) -> bool:
-    return all(is_stdlib(frame) for frame in python_frames(thread))
+    return all(map(is_stdlib, python_frames(thread)))
 
 
 # -- several samples of one process

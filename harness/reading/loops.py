@@ -271,7 +271,7 @@ def runs_once(source: str, *, line: int) -> bool:
     tree = tree_of(source)
     around = [node for node in ast.walk(tree) if _holds(node, line)] if tree is not None else []
     functions = [node for node in around if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    inside = {id(node) for node in ast.walk(functions[-1])} if functions else {id(node) for node in around}
+    inside = set(map(id, ast.walk(functions[-1]))) if functions else set(map(id, around))
     return bool(around) and not any(isinstance(node, _REPEATS) and id(node) in inside for node in around)
 
 
@@ -301,7 +301,7 @@ def _loop(node: ast.For | ast.While | ast.AsyncFor, texts: Sequence[str], plain:
         target=tuple(targets),
         bound=() if isinstance(node, ast.While) else _bound(node.iter),
         forever=_is_forever(node),
-        leaves=any(_leaves(statement) for statement in node.body),
+        leaves=any(map(_leaves, node.body)),
         kind=reader.kind if isinstance(node, ast.While) else "",
         asks=reader.asks,
         attributes=frozenset(reader.attributes),
@@ -357,7 +357,7 @@ def _bound(over: ast.expr) -> tuple[str, ...]:
     while isinstance(over, ast.Call) and _called(over) in _OVER and over.args:
         over = over.args[0]
     if isinstance(over, ast.Call) and _called(over) in ("range", "trange"):
-        return tuple(ast.unparse(argument) for argument in over.args)
+        return tuple(map(ast.unparse, over.args))
     return ()
 
 
@@ -770,7 +770,7 @@ def sleeps_for_ever(samples: Sequence[StackSample], *, tid: int) -> LoopSample |
     loops: list[LoopSample] = []
     for sample in samples[-SAMPLES:]:
         loops += [loop for loop in sample.loops if loop.tid == tid and loop.depth == 0 and loop.endless][:1]
-    return loops[-1] if len(loops) == SAMPLES and len({_key(loop) for loop in loops}) == 1 else None
+    return loops[-1] if len(loops) == SAMPLES and len(set(map(_key, loops))) == 1 else None
 
 
 def changes(samples: Sequence[StackSample]) -> LoopSample | None:

@@ -441,7 +441,7 @@ def actors_of(samples: Sequence[StackSample]) -> frozenset[int]:
 def _housekeeping(stacks: Sequence[ThreadStack], mains: set[str], history: Sequence[tuple[float, ThreadState]]) -> bool:
     """Whether a thread with Python frames only looks after a package that the main thread is not in."""
     frames = [frame for stack in stacks for frame in python_frames(stack) if not is_stdlib(frame)]
-    packages = {package(frame) for frame in frames}
+    packages = set(map(package, frames))
     if not packages or "" in packages or packages & mains:
         return False
     return all(state.state in ASLEEP for _, state in history) and _idle(history)

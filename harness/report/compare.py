@@ -115,7 +115,7 @@ def pairs(before: Run, after: Run) -> tuple[Pair, ...]:
 
 
 def _axes(run: Run) -> set[str]:
-    return {f.name for f in run.spec.matrix.space.factors}
+    return set(run.spec.matrix.space.names)
 
 
 def _by_place(run: Run, names: set[str]) -> dict[Key, TrialSet]:

@@ -31,7 +31,7 @@ def markdown(findings: Findings) -> str:
         lines = "\n".join(shell_lines(command.line))
         parts.append(f"{md(head[:1].upper() + head[1:])}:\n\n{fence(lines, 'bash')}")
         parts.append("\n".join(f"- {md(_next_to(variant))}" for variant in command.next_to))
-    return "\n\n".join(part for part in parts if part)
+    return "\n\n".join(filter(None, parts))
 
 
 def _head(command: OwnCommand) -> str:

@@ -39,7 +39,7 @@ def where(evidence: Evidence, record: TrialRecord) -> str:
         f"{', `[C]` is compiled code' if sample.native else ''}."
     )
     others = _others(sample, thread.tid)
-    return "\n\n".join(part for part in (f"{title}: {how}", fence(lines(thread)), others) if part)
+    return "\n\n".join(filter(None, (f"{title}: {how}", fence(lines(thread)), others)))
 
 
 def variables(evidence: Evidence) -> str:

@@ -107,7 +107,7 @@ class Ear:
     def hear_processes(self, count: int) -> list[Process]:
         """The processes that ``count`` lines name by PID, as /proc shows them now."""
         pids = [self.hear()["pid"] for _ in range(count)]
-        found = [procs.read(pid) for pid in pids]
+        found = list(map(procs.read, pids))
         return [process for process in found if process is not None]
 
     def close(self) -> None:
@@ -380,8 +380,8 @@ def check_two_at_once(executor: Executor, tmp_path: Path) -> None:
         assert {ref.pid for ref in one.processes()} == {m.pid for m in members_one}
         assert {ref.pid for ref in two.processes()} == {m.pid for m in members_two}
         stop(one, grace_s=0.0)
-        assert all(is_gone(member) for member in members_one)
-        assert not any(is_gone(member) for member in members_two)
+        assert all(map(is_gone, members_one))
+        assert not any(map(is_gone, members_two))
         assert two.poll() is None
 
 

@@ -176,14 +176,14 @@ def confined(one: Standing) -> tuple[ThreadStack, ...]:
     if len(samples) < SAMPLES or one.motion is None:
         return ()
     threads = tuple(t for s in samples for t in s.threads if t.tid == one.motion.busiest)
-    if len(threads) != len(samples) or not all(python_frames(t) for t in threads):
+    if len(threads) != len(samples) or not all(map(python_frames, threads)):
         return ()
-    if len({_where(t) for t in threads}) != 1:
+    if len(set(map(_where, threads))) != 1:
         return ()
     innermost = python_frames(threads[0])[0]
     if "/site-packages/torch/" in innermost.file:
         return ()
-    if not all(unwound(t) for t in threads) or any(is_compiled_work(f) for t in threads for f in native_leaf(t)):
+    if not all(map(unwound, threads)) or any(is_compiled_work(f) for t in threads for f in native_leaf(t)):
         return ()
     return threads
 

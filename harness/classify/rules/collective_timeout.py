@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude, place
-from harness.classify.messages import accused_ranks, cause_of
-from harness.classify.rules.oom import first_line
+from harness.classify.messages import accused_ranks, cause_of, first_line
 from harness.classify.rules.stalled import stalled
 from harness.classify.signature import signature, traceback_names
 from harness.classify.views import cited, views_of, who
@@ -35,12 +34,12 @@ def collective_timeout(case: Case) -> Verdict | None:
     result = first.facts.result
     assert result is not None, "a rank that follows has said so"
     missing, how = _missing(views, followers)
-    calls = {_call(view) for view in followers} - {""}
+    calls = set(map(_call, followers)) - {""}
     in_time = not _TIMED_OUT.search(result.message or "")
     cause = cause_of(result.message or "") or (LOST if in_time else "collective-timeout")
     if not missing and len(calls) > 1:
         cause, how = DIFFERENT, f"they waited in different collectives: {', '.join(sorted(calls))}"
-    where = "; ".join(_where(view) for view in missing)
+    where = "; ".join(map(_where, missing))
     verb = "lost a rank" if in_time else "gave up waiting"
     gave_up = f"{who(followers)} {verb} {place(first.case)}: {first_line(result.message)}"
     rank = missing[0].rank if len(missing) == 1 else None

@@ -121,5 +121,5 @@ def signal_name(number: int) -> str:
 
 
 def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:200] if lines else ""
+    lines = text.strip().splitlines()
+    return lines[-1].strip()[:200] if lines else ""

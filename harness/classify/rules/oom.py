@@ -9,6 +9,7 @@ from signal import SIGABRT, SIGKILL
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude
+from harness.classify.messages import first_line
 from harness.classify.signature import fatal_names, signature, traceback_names
 from harness.core.outcome import Ending
 from harness.core.verdict import Confidence, Kind
@@ -139,9 +140,3 @@ def _aborted(case: Case, log: LogTail) -> Verdict:
         confidence=Confidence.PROOF,
         signature=signature(Kind.OOM, None, fatal_names(log.text)),
     )
-
-
-def first_line(text: str | None) -> str:
-    """The first line of ``text`` that is not empty, at most 200 characters."""
-    lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
-    return lines[0][:200] if lines else ""

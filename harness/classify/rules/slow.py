@@ -237,7 +237,7 @@ def _sleeper(case: Case, views: Sequence[RankView]) -> Verdict | None:
         view.case,
         Kind.SLOW,
         cause="straggler",
-        because=f"{'; '.join(waiting(group) for group in alike(others))}; rank {view.rank} sleeps on a timer in "
+        because=f"{'; '.join(map(waiting, alike(others)))}; rank {view.rank} sleeps on a timer in "
         f"{spell(telling_frame(one.thread))} since {view.facts.silence_s:.1f} s and will go on when it wakes; the "
         f"others wait for it; {silence(view.case)}",
         cites=(*cited(views), "progress"),

@@ -314,7 +314,7 @@ def _of_ranks(
     more = f"; {names(also)} hang{'s' if len(also) == 1 else ''} as well, later" if also else ""
     if not others:
         return f"{verdict.because}{more}"
-    waiters = "; ".join(waiting(group) for group in alike(others))
+    waiters = "; ".join(map(waiting, alike(others)))
     return f"rank {view.rank} does not come: {_whereabouts(view, one, verdict)}; {waiters}; {verdict.because}{more}"
 
 

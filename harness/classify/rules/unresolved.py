@@ -152,7 +152,7 @@ def _for_slow(case: Case, one: Standing | None) -> list[str]:
     if one is None or one.motion is None:
         return []
     moved = one.motion
-    signs = [str(loop) for loop in progress(one.samples)]
+    signs = list(map(str, progress(one.samples)))
     changing = changes(one.samples)
     if changing is not None and not signs:
         at = f"{changing.function} ({changing.file.rpartition('/')[2]}:{changing.header_line})"
@@ -220,7 +220,7 @@ def _ending(case: Case) -> str:
 def _of_ranks(case: Case, absent: Sequence[RankView], waiters: Sequence[RankView]) -> Verdict:
     """Where one rank works while the others wait for it, it is named: late, or in a loop without an end."""
     works = [v for v in absent if v.standing is not None and v.standing.motion is not None and v.standing.motion.busy]
-    sentences = [waiting(group) for group in alike(waiters)]
+    sentences = list(map(waiting, alike(waiters)))
     sentences += [f"rank {view.rank}: {_alone(view)}" for view in absent]
     view = (works or absent)[0]
     verdict = conclude(

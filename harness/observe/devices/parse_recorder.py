@@ -28,7 +28,7 @@ def parse_recorder(data: bytes, *, t_s: float, rank: int, source: str) -> Collec
     record = _json(data) if data.lstrip()[:1] == b"{" else load_plain(data)
     try:
         rows = record.get("entries", [])[-MOST_OPERATIONS:]
-        entries = [_collective(row) for row in rows]
+        entries = list(map(_collective, rows))
         backends = {str(row["profiling_name"]).partition(":")[0] for row in rows if ":" in str(row["profiling_name"])}
         groups = _groups(record.get("pg_config"), entries)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -59,8 +59,8 @@ def _collective(entry: Mapping[str, Any]) -> Collective:
         group=str(group[0]),
         seq=int(entry["p2p_seq_id"] if is_p2p else entry["collective_seq_id"]),
         op=op if colon else backend,
-        sizes=tuple(tuple(int(n) for n in size) for size in entry.get("input_sizes") or ()),
-        dtypes=tuple(str(kind) for kind in entry.get("input_dtypes") or ()),
+        sizes=tuple(tuple(map(int, size)) for size in entry.get("input_sizes") or ()),
+        dtypes=tuple(map(str, entry.get("input_dtypes") or ())),
         state=str(entry.get("state") or ""),
         done=done,
         p2p=is_p2p,
@@ -91,4 +91,4 @@ def _groups(
 
 def _ranks(row: Mapping[str, Any]) -> tuple[int, ...]:
     """``"[0, 1]"`` -> (0, 1)."""
-    return tuple(int(number) for number in re.findall(r"\d+", str(row.get("ranks", ""))))
+    return tuple(map(int, re.findall(r"\d+", str(row.get("ranks", "")))))

@@ -64,7 +64,7 @@ def _sentences(findings: Findings, summary: Summary) -> list[str]:
     claim = f"{summary.claim}: {sure}" if summary.claim else sure
     place = f"{summary.before_place}{summary.place.text}"
     at_fault = (f"{summary.judged}.", *summary.happened, place) if summary.judged else summary.happened
-    return [sentence for sentence in (summary.planted, claim, *more, *at_fault) if sentence]
+    return list(filter(None, (summary.planted, claim, *more, *at_fault)))
 
 
 def _growth(findings: Findings) -> str:

@@ -21,7 +21,7 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
     if search is None:
         return None
     parts = [md(search.because), *(_of_cause(i, cause) for i, cause in enumerate(search.causes, start=1))]
-    return Block(title="What the failure needs", markdown="\n\n".join(part for part in parts if part))
+    return Block(title="What the failure needs", markdown="\n\n".join(filter(None, parts)))
 
 
 def _of_cause(number: int, cause: Cause) -> str:

@@ -93,7 +93,7 @@ def in_full(run_dir: Path, group: Group, *, name: str, total: int) -> str:
         seen.logs(evidence),
         seen.unusable(evidence),
     ]
-    return "\n\n".join(part for part in parts if part)
+    return "\n\n".join(filter(None, parts))
 
 
 def _facts(group: Group, run_dir: Path) -> str:
