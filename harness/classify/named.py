@@ -37,14 +37,11 @@ def name_of(signatures: Sequence[SignatureSpec], verdict: Verdict, evidence: Evi
 
 
 def _output(evidence: Evidence) -> str:
-    texts = [log.text for log in evidence.logs]
-    results = [evidence.result, *(facts.result for facts in evidence.ranks)]
-    texts += [f"{r.exception}: {r.message}\n{r.traceback}" for r in results if r is not None and r.exception]
-    return "\n".join(texts)
+    said = [f"{r.exception}: {r.message}\n{r.traceback}" for r in evidence.results if r.exception]
+    return "\n".join([evidence.output, *said])
 
 
 def _stacks(verdict: Verdict, evidence: Evidence) -> str:
     frames = [str(frame) for sample in evidence.stacks for thread in sample.threads for frame in thread.frames]
-    results = [evidence.result, *(facts.result for facts in evidence.ranks)]
-    frames += [r.traceback for r in results if r is not None and r.traceback]
+    frames += [result.traceback for result in evidence.results if result.traceback]
     return "\n".join([*frames, verdict.signature or ""])

@@ -181,6 +181,5 @@ def in_stack(part: str, sentence: str) -> Sign:
 
 def text_of(case: Case) -> str:
     """Everything that the trial said: exceptions of all ranks, then its output."""
-    results = [case.evidence.result, *(rank.result for rank in case.evidence.ranks)]
-    exceptions = [f"{r.exception}: {r.message}" for r in results if r is not None and r.exception]
-    return "\n".join([*exceptions, *(log.text for log in case.evidence.logs)])
+    exceptions = [f"{result.exception}: {result.message}" for result in case.evidence.results if result.exception]
+    return "\n".join([*exceptions, case.evidence.output])

@@ -229,6 +229,11 @@ class ProcessState:
     undisturbed_since: EvidenceId | None = None
 
     @property
+    def thread(self) -> dict[int, ThreadState]:
+        """Its threads by their kernel numbers."""
+        return {thread.tid: thread for thread in self.threads}
+
+    @property
     def cpu_s(self) -> float:
         """CPU time of all threads, seconds."""
         return sum(thread.cpu_s for thread in self.threads)
@@ -380,6 +385,17 @@ class Evidence:
     def last(self) -> Heartbeat | None:
         """The last heartbeat, if there was one."""
         return self.heartbeats[-1] if self.heartbeats else None
+
+    @property
+    def output(self) -> str:
+        """The last lines of everything that it printed."""
+        return "\n".join(log.text for log in self.logs)
+
+    @property
+    def results(self) -> tuple[WorkerResult, ...]:
+        """What it said last, and each of its ranks, of those that said something."""
+        every = (self.result, *(facts.result for facts in self.ranks))
+        return tuple(result for result in every if result is not None)
 
     @property
     def whole_steps_s(self) -> tuple[float, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from harness.core.errors import SpecError, unknown
 from harness.core.point import Axis, Point, Value, assignment, word_of
@@ -123,6 +124,11 @@ class Space:
     def names(self) -> tuple[str, ...]:
         """The axes, in order."""
         return tuple(factor.name for factor in self.factors)
+
+    @property
+    def bundles(self) -> tuple[Bundle, ...]:
+        """What the values of all axes set."""
+        return tuple(chain.from_iterable(factor.bundles for factor in self.factors))
 
     @property
     def good(self) -> Point:

@@ -96,7 +96,7 @@ class Sampler:
     def look(self) -> None:
         """Look at every process of the trial in /proc, which does not disturb them."""
         members = self._census.members()
-        mains = {pid: rank for rank, pid in self._ranks().items()}
+        mains = self._mains()
         owners = {pid: self._census.owner(pid, mains) for pid in {*members, *mains}}
         ends = Ends({pid: member.parent for pid, member in members.items()})
         for pid in sorted(owners, key=lambda pid: (pid not in mains, pid)):
@@ -119,6 +119,10 @@ class Sampler:
             self._openings.setdefault(pid, state.id)
             self.looks.append(state)
             self._before[pid] = state
+
+    def _mains(self) -> dict[int, int]:
+        """The rank of each process that trains."""
+        return {pid: rank for rank, pid in self._ranks().items()}
 
     def only_onlookers_ran(self) -> bool:
         """Whether since the last look no thread of the trial ran but those that, by their source, merely look on.
@@ -168,7 +172,7 @@ class Sampler:
         """
         self._moved_before = bool(self.stacks) and not self.only_onlookers_ran()
         self.disturbed()
-        mains = {pid: rank for rank, pid in self._ranks().items()}
+        mains = self._mains()
         helpers = [m.pid for m in self._census.members().values() if m.python and m.pid not in mains]
         helpers.sort(key=lambda pid: (self._stands_still(pid) is not True, pid))
         requests: list[tuple[int, int, bool]] = []

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 from harness.core.evidence import FIRST_MARKS, LAST_MARKS, Evidence, Measurement, Pace, RankFacts
@@ -66,7 +67,7 @@ def join(parts: Sequence[tuple[Node, Outcome, Evidence]]) -> Evidence:
     if len(parts) == 1:
         return replace(first, nodes=(parts[0][0],))
     claimed = [facts for _, outcome, evidence in parts for facts in _ranks(outcome, evidence)]
-    ranks = sorted(_own_numbers(claimed, _flat(evidence.processes for evidence in evidences)), key=_rank)
+    ranks = sorted(_own_numbers(claimed, _flat(evidence.processes for evidence in evidences)), key=attrgetter("rank"))
     marks = _flat(evidence.heartbeats for evidence in evidences)
     marks.sort(key=lambda mark: mark.t_s)
     until_s = max(outcome.duration_s for _, outcome, _ in parts)
@@ -216,7 +217,3 @@ def _flat(rows: Iterable[Iterable[Any]]) -> list[Any]:
 
 def _time(item: Any) -> float:
     return item.t_s
-
-
-def _rank(facts: RankFacts) -> int:
-    return facts.rank

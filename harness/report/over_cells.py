@@ -142,7 +142,8 @@ def _minimised(search: Minimised) -> str:
 
 def _over_cells(findings: Findings) -> str:
     decided = " ".join(one.because for one in answers(findings) if one.says)
-    rest = f"{_cells(findings)}{_axes(findings) or _alike(findings)}{_growth(findings)}".strip()
+    axes = "".join(map(_of_table, findings.answer.failures))
+    rest = f"{_cells(findings)}{axes or _alike(findings)}{_growth(findings)}".strip()
     return " ".join(filter(None, (decided, why_slow(findings), rest)))
 
 
@@ -199,13 +200,8 @@ def _out_of_time(findings: Findings) -> str:
     return f" SLOW {settings}." if settings else ""
 
 
-def _axes(findings: Findings) -> str:
-    """Which axes minimal pairs implicate, and which they show to make no difference."""
-    return "".join(map(_of_table, findings.answer.failures))
-
-
 def _of_table(table: FailureTable) -> str:
-    """The sentences about the axes of one failure."""
+    """Which axes minimal pairs implicate in one failure, and which they show to make no difference."""
     implicated = [v for v in table.axes if v.finding is AxisFinding.IMPLICATED]
     inert = [v.axis for v in table.axes if v.finding is AxisFinding.INERT]
     text = ""

@@ -17,7 +17,7 @@ def terminal(findings: Findings, *, width: int) -> list[str]:
     lines: list[str] = []
     for command in findings.answer.commands:
         lines += ["", *wrap(f"{_head(command)}:", width=width)]
-        lines += [f"  {line}" for line in shell_lines(command.line, width=width - 2)]
+        lines += shell_lines(command.line, width=width, indent="  ")
         for variant in command.next_to:
             lines += wrap(clean(_next_to(variant)), width=width, indent="    ")
     return lines

@@ -130,21 +130,21 @@ def named_path(name: str, path: Path | str, *, width: int = 80) -> list[str]:
     return [one] if len(one) <= width else [f"{name}:", f"  {path}"]
 
 
-def command(argv: Sequence[str], *, width: int = 80) -> list[str]:
+def command(argv: Sequence[str], *, width: int = 80, indent: str = "") -> list[str]:
     """A command to copy: shell-quoted, continued with a backslash where it would be too wide."""
     import shlex
 
-    return shell_lines(list(map(shlex.quote, argv)), width=width)
+    return shell_lines(list(map(shlex.quote, argv)), width=width, indent=indent)
 
 
-def shell_lines(words: Sequence[str], *, width: int = 80) -> list[str]:
+def shell_lines(words: Sequence[str], *, width: int = 80, indent: str = "") -> list[str]:
     """As :func:`command`, of words that are quoted already."""
     lines: list[str] = []
     for word in _with_values(list(words)):
         if lines and len(lines[-1]) + 1 + len(word) <= width - 2:
             lines[-1] += f" {word}"
         else:
-            lines.append(f"    {word}" if lines else word)
+            lines.append(f"{indent}    {word}" if lines else f"{indent}{word}")
     return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 

@@ -24,7 +24,7 @@ from harness.classify.facts import (
     watched_out,
 )
 from harness.classify.signature import signature, stack_names
-from harness.classify.views import alike, cited, views_of, waiting
+from harness.classify.views import alike, cited, has_failed, still_there, views_of, waiting
 from harness.core.verdict import Confidence, Kind
 from harness.reading.frames import is_compiled_work, is_stdlib, native_leaf, python_frames, spell
 from harness.reading.loops import changes, progress
@@ -43,14 +43,14 @@ SAMPLES = 3
 
 def busy(case: Case) -> Verdict | None:
     """Of one process; of several ranks the one that the others wait for."""
-    if not stopped_by_limit(case) or any(view.failed for view in views_of(case)):
+    if not stopped_by_limit(case) or has_failed(case):
         return None
     job = job_of_case(case)
     if not job.several:
         return _busy(case, job.leader) if job.leader is not None else None
     if case.evidence.silence_s < busy_patience_s(case):
         return None  # another rank still makes marks: this one may have something of its own to do
-    views = [view for view in views_of(case) if view.there]
+    views = still_there(views_of(case))
     absent = [view for view in views if view.meeting is None and view.standing is not None]
     waiters = [view for view in views if view.meeting is not None]
     for view in absent:

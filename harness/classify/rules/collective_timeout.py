@@ -10,7 +10,7 @@ from harness.classify.facts import conclude, place
 from harness.classify.messages import accused_ranks, cause_of, first_line
 from harness.classify.rules.stalled import stalled
 from harness.classify.signature import signature, traceback_names
-from harness.classify.views import cited, views_of, who
+from harness.classify.views import cited, still_there, views_of, who
 from harness.core.verdict import Confidence, Kind
 from harness.reading.meeting import COLLECTIVES
 
@@ -60,7 +60,7 @@ def collective_timeout(case: Case) -> Verdict | None:
 def _missing(views: Sequence[RankView], followers: Sequence[RankView]) -> tuple[list[RankView], str]:
     """The ranks that did not come, and how that is known."""
     ranks = {rank for v in followers if v.facts.result for rank in accused_ranks(v.facts.result.message or "")}
-    silent = [view for view in views if view.there]
+    silent = still_there(views)
     suspects = [view for view in views if view.rank in ranks and not (view.follows and silent)]
     if suspects and len(suspects) < len(views):
         return suspects, "the others called the roll"

@@ -14,7 +14,7 @@ from harness.classify.rules.nonfinite import nonfinite
 from harness.classify.rules.oom import oom
 from harness.classify.rules.passed import early_exit
 from harness.classify.signature import fatal_names, signature, traceback_names
-from harness.classify.views import views_of
+from harness.classify.views import has_failed
 from harness.core.outcome import Ending
 from harness.core.verdict import Confidence, Kind
 
@@ -43,7 +43,7 @@ def crashed(case: Case) -> Verdict | None:
 
 def ranks_crashed(case: Case) -> Verdict | None:
     """The launcher's own exit status or signal, where nothing is known of any rank's end."""
-    if any(view.failed for view in views_of(case)):
+    if has_failed(case):
         return None
     verdict = next((verdict for rule in (oom, crashed, early_exit) if (verdict := rule(case)) is not None), None)
     if verdict is None:

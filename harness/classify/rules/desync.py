@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude, job_of_case, place, silence, silence_began_s
 from harness.classify.signature import signature
-from harness.classify.views import alike, cited, names, views_of, waiting, who
+from harness.classify.views import alike, cited, names, still_there, views_of, waiting, who
 from harness.core.verdict import Alternative, Confidence, Kind
 from harness.reading.desync import Parting, in_words, operation_of
 from harness.reading.frames import is_own, python_frames, spell
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def desync(case: Case) -> Verdict | None:
     """Which rank parted from the others, as far as anything shows it."""
     job, views = job_of_case(case), views_of(case)
-    there = [view for view in views if view.there]
+    there = still_there(views)
     if not there or any(view.meeting is None for view in there):
         return None
     if job.circle:

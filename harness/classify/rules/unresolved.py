@@ -21,7 +21,7 @@ from harness.classify.facts import (
 )
 from harness.classify.rules.busy import LONGER, healthy_silence_s
 from harness.classify.rules.stalled import stalled
-from harness.classify.views import alike, cited, views_of, waiting, who
+from harness.classify.views import alike, cited, still_there, views_of, waiting, who
 from harness.core.node import in_words
 from harness.core.outcome import Ending, StopReason
 from harness.core.verdict import COMPUTES, TOO_EARLY, Alternative, Confidence, Kind
@@ -65,7 +65,7 @@ def unresolved(case: Case) -> Verdict:
     too_short = _limit_too_short(case)
     if too_short is not None:
         return too_short
-    there = [view for view in views if view.there]
+    there = still_there(views)
     absent = [view for view in there if view.meeting is None]
     waiters = [view for view in there if view.meeting is not None]
     if stopped_by_limit(case) and waiters and absent:
@@ -295,7 +295,7 @@ def _place(one: Standing | None) -> str:
 
 def _watched(case: Case, views: Sequence[RankView]) -> Verdict:
     """Where every rank is, and what it does or waits for; MOVING when something of the job was seen to work."""
-    there = [view for view in views if view.there]
+    there = still_there(views)
     absent = [view for view in there if view.meeting is None]
     leader = job_of_case(case).leader
     sentences, ids = [f"it {_does(leader)}"], leader.ids if leader is not None else ()
