@@ -37,8 +37,8 @@ def name_of(signatures: Sequence[SignatureSpec], verdict: Verdict, evidence: Evi
 
 
 def _output(evidence: Evidence) -> str:
-    said = [f"{r.exception}: {r.message}\n{r.traceback}" for r in evidence.results if r.exception]
-    return "\n".join([evidence.output, *said])
+    exceptions = [f"{r.exception}: {r.message}\n{r.traceback}" for r in evidence.results if r.exception]
+    return "\n".join([evidence.output, *exceptions])
 
 
 def _stacks(verdict: Verdict, evidence: Evidence) -> str:

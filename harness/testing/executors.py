@@ -107,8 +107,7 @@ class Ear:
     def hear_processes(self, count: int) -> list[Process]:
         """The processes that ``count`` lines name by PID, as /proc shows them now."""
         pids = [self.hear()["pid"] for _ in range(count)]
-        found = list(map(procs.read, pids))
-        return [process for process in found if process is not None]
+        return [process for process in map(procs.read, pids) if process is not None]
 
     def close(self) -> None:
         """Give the FIFO back."""
@@ -150,9 +149,9 @@ def wait_exit(handle: Handle) -> Exit:
     clock = WallClock()
     until_s = clock.now() + PATIENCE_S
     while clock.now() < until_s:
-        found = handle.poll()
-        if found is not None:
-            return found
+        exit_ = handle.poll()
+        if exit_ is not None:
+            return exit_
         clock.sleep(0.002)
     raise AssertionError("the trial did not end")
 

@@ -171,8 +171,8 @@ def loses_a_signal(pid: int, *, proc: Proc) -> bool:
     handled = proc.signal_mask(pid, "SigCgt")
     if SIGNAL_CALLS.intersection(proc.calls(pid)) and (may_be_let_on(handled) or hears_of_children(handled)):
         return True
-    told = hears_messages(handled) or (hears_of_children(handled) and bool(proc.children(pid)))
-    return has_an_alarm(handled) or (told and proc.waits_for_a_lock(pid))
+    hears = hears_messages(handled) or (hears_of_children(handled) and bool(proc.children(pid)))
+    return has_an_alarm(handled) or (hears and proc.waits_for_a_lock(pid))
 
 
 def cut_off_by_a_stop(pid: int, *, proc: Proc) -> str:

@@ -92,6 +92,6 @@ def _without_answer(findings: Findings) -> Block | None:
         return None
     rows: list[tuple[object, ...]] = []
     for cell, trials in by_cell.items():
-        seen = listed(record.verdict for record in trials.records)
-        rows.append((code(findings.name_of(cell)), md(seen), len(trials)))
+        verdicts = listed(record.verdict for record in trials.records)
+        rows.append((code(findings.name_of(cell)), md(verdicts), len(trials)))
     return Block(title="Cells", markdown=table(("cell", "seen", "trials"), rows, right=(2,)))
