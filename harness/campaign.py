@@ -330,7 +330,7 @@ class Campaign:
     def _look_for_surprise(self, cell: Point) -> None:
         facts = Facts(records=self.store.records(), names=self.names, ran={}, predicted_s={}, overrides={})
         expected = in_force(self.matrix, cell, today=self.today)
-        verdict, because = cell_status(expected, [facts.ended(record) for record in facts.of(cell)])
+        verdict, because = cell_status(expected, list(map(facts.ended, facts.of(cell))))
         if verdict is CellStatus.UNEXPECTED:
             self.surprise = f"stopped at the first surprise: {self.matrix.space.name_of(cell)}: {because}"
 

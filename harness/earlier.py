@@ -126,7 +126,7 @@ def _asks(run_dir: Path, is_akin: Callable[[CampaignSpec], bool]) -> bool:
 
 def _shaped(question: CampaignSpec) -> tuple[object, ...]:
     """What shapes the trials of a question beside its cells: axes, planted fault, how they start, and the seed."""
-    axes = frozenset(factor.name for factor in question.matrix.space.factors)
+    axes = frozenset(question.matrix.space.names)
     return axes, question.matrix.fault, question.executor, question.seed
 
 

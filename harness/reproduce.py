@@ -277,9 +277,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _moving_at_the_end(output: str) -> bool:
     """Whether the last line of progress is younger than a fifth of the time."""
-    times = [float(t) for t in re.findall(r"^\[(\d+(?:\.\d+)?) s\]", output, flags=re.MULTILINE)]
+    times = list(map(float, re.findall(r"^\[(\d+(?:\.\d+)?) s\]", output, flags=re.MULTILINE)))
     limit = re.search(r"Timeout \((\d+):(\d+):(\d+)", output)
     if not times or limit is None:
         return False
-    hours, minutes, rest = (int(part) for part in limit.groups())
+    hours, minutes, rest = map(int, limit.groups())
     return times[-1] > 0.7 * (3600 * hours + 60 * minutes + rest)

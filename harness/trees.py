@@ -87,8 +87,7 @@ class Worktrees:
 @contextmanager
 def trees_for(spec: CampaignSpec, run_dir: Path) -> Generator[Worktrees | None]:
     """The trees that a campaign's trials need; None when all of them run the present program as it is."""
-    factors = spec.matrix.space.factors
-    bundles = [spec.matrix.base, *(bundle for factor in factors for bundle in factor.bundles)]
+    bundles = [spec.matrix.base, *spec.matrix.space.bundles]
     if not any(bundle.commit or bundle.python for bundle in bundles):
         yield None
         return

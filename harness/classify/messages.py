@@ -79,4 +79,4 @@ def headline(message: str | None) -> str:
 def accused_ranks(message: str) -> tuple[int, ...]:
     """The ranks that a message says did not come; empty when it names none."""
     match = _ACCUSED.search(message)
-    return tuple(int(word) for word in match[1].replace(",", " ").split()) if match else ()
+    return tuple(map(int, match[1].replace(",", " ").split())) if match else ()

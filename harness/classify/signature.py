@@ -38,7 +38,7 @@ def stack_names(thread: ThreadStack) -> tuple[str, ...]:
     """
     native = tuple(frame for frame in native_leaf(thread) if not is_noise(frame))
     python = tuple(frame for frame in python_frames(thread) if plain(frame.function) not in _INLINED)
-    return tuple(_name(frame) for frame in (*native, *python))
+    return tuple(map(_name, (*native, *python)))
 
 
 def traceback_names(text: str) -> tuple[str, ...]:

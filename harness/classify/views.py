@@ -125,6 +125,16 @@ def views_of(case: Case) -> tuple[RankView, ...]:
     return tuple(views)
 
 
+def has_failed(case: Case) -> bool:
+    """Whether a rank of the case has."""
+    return any(view.failed for view in views_of(case))
+
+
+def still_there(views: Iterable[RankView]) -> list[RankView]:
+    """Those whose process was there to the end."""
+    return [view for view in views if view.there]
+
+
 def who(views: Iterable[RankView]) -> str:
     """``rank 3``, ``ranks 0, 1 and 2``."""
     return names([view.rank for view in views])
@@ -132,7 +142,7 @@ def who(views: Iterable[RankView]) -> str:
 
 def names(ranks: Sequence[int]) -> str:
     """``rank 3``, ``ranks 0, 1 and 2``."""
-    texts = [str(rank) for rank in ranks]
+    texts = list(map(str, ranks))
     return f"rank {texts[0]}" if len(texts) == 1 else f"ranks {', '.join(texts[:-1])} and {texts[-1]}"
 
 

@@ -56,7 +56,7 @@ def question_of(settings: Settings, options: Mapping[str, Any], command: Sequenc
         spec,
         matrix=matrix,
         good=spec.good or matrix.space.good,
-        bad_kinds=tuple(kind_of(word) for word in options["bad"]) or spec.bad_kinds,
+        bad_kinds=tuple(map(kind_of, options["bad"])) or spec.bad_kinds,
         reuse=reuses(matrix, choice=options["reuse"]),
         **how(matrix, options, otherwise=spec.executor),
     )
@@ -150,7 +150,7 @@ def _typed(settings: Settings, options: Mapping[str, Any], command: Sequence[str
     if not options["axis"]:
         raise _nothing_to_vary(command)
     matrix = typed_matrix(settings, options, command, axes=[options["axis"]])
-    factor, *others = (in_order(factor) for factor in matrix.space.factors)
+    factor, *others = map(in_order, matrix.space.factors)
     if others:
         name = others[0].name
         raise CommandError(f"{name} is a flag that is neither varied nor held: give --set {name}=1 or --set {name}=0")

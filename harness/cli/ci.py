@@ -80,18 +80,17 @@ def init(files: tuple[Path, ...], *, install: str, python: str, max_jobs: int, s
         load_matrix(path)
     if "\n" in install or re.search(r"(^[-?:,\[\]{}#&*!|>'\"%@`])|: | #", install):
         raise SpecError(f"--install {install!r} is no plain text in YAML; put it into a script, e.g. bash install.sh")
-    paths = shlex.join(str(path) for path in files)
-    texts = {
-        path: _packaged(name).format(
-            command=f"nsa-harness ci init {paths}" + (" --for gitlab" if service == "gitlab" else ""),
-            python=python,
-            install=install,
-            quoted=shlex.quote(install),
-            files=paths,
-            max_jobs=max_jobs,
-        )
-        for path, name in ({GITLAB: "gitlab.yml"} if service == "gitlab" else {WORKFLOW: "workflow.yml"}).items()
-    }
+    paths = shlex.join(map(str, files))
+    is_gitlab = service == "gitlab"
+    workflow = _packaged("gitlab.yml" if is_gitlab else "workflow.yml").format(
+        command=f"nsa-harness ci init {paths}" + (" --for gitlab" if is_gitlab else ""),
+        python=python,
+        install=install,
+        quoted=shlex.quote(install),
+        files=paths,
+        max_jobs=max_jobs,
+    )
+    texts = {GITLAB if is_gitlab else WORKFLOW: workflow}
     if service == "github":
         texts[ACTION] = _packaged("action.yml")
     for path, text in texts.items():

@@ -21,7 +21,7 @@ def axes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[st
     from harness.spec.axes import AXES
 
     matrix = _matrix(ctx)
-    return _begin(incomplete, AXES if matrix is None else [factor.name for factor in matrix.space.factors])
+    return _begin(incomplete, AXES if matrix is None else matrix.space.names)
 
 
 def faults(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -63,7 +63,7 @@ def cells(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[s
     matrix = _matrix(ctx)
     if matrix is None:
         return []
-    return _begin(incomplete, (matrix.space.name_of(cell) for cell in planned_cells(matrix).cells))
+    return _begin(incomplete, map(matrix.space.name_of, planned_cells(matrix).cells))
 
 
 def _matrix(ctx: click.Context) -> Matrix | None:

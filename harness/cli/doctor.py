@@ -37,7 +37,7 @@ def doctor(ctx: click.Context, *, runs: str | None, as_json: bool) -> None:
 
     findings = examine(Settings.read(runs=runs))
     if as_json:
-        click.echo(json.dumps([asdict(f) for f in findings], indent=1))
+        click.echo(json.dumps(list(map(asdict, findings)), indent=1))
     else:
         for finding in findings:
             say(f"{finding.level:<5} {finding.name:<12} {finding.seen}")

@@ -90,8 +90,8 @@ def guard(
     if not pids and not slurm and match is None:
         raise click.UsageError("give a PID, --slurm JOBID, or --match REGEX")
     pattern = _pattern(match)
-    jobs = [*(job_of(pid) for pid in pids), *(of_slurm(job) for job in slurm)]
-    receivers: list[Receiver] = [address(url) for url in urls]
+    jobs = [*map(job_of, pids), *map(of_slurm, slurm)]
+    receivers: list[Receiver] = list(map(address, urls))
     folder = Settings.read(runs=runs).runs
     ledger = Ledger.open(folder)
     rmtree(folder / "looks", ignore_errors=True)  # a guard that was killed may have left a look half done

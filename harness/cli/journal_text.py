@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from harness.core.campaign import Override, Task
 from harness.core.codec import from_json
 from harness.core.point import Point
+from harness.core.verdict import Answer
 from harness.replay import replay
+from harness.report.tried import verdict_counts
 from harness.store.history import History, read_lines
 
 if TYPE_CHECKING:
@@ -33,10 +35,8 @@ def status_lines(run_dir: Path) -> list[str]:
     history, played = History.read(run_dir), replay(run_dir)
     question, records = history.question, history.records()
     run = history.run()
-    kinds = Counter(str(record.verdict) for record in records)
     lines = [question.question, f"run directory: {run.directory}", f"state: {run.ended}"]
-    tally = ", ".join(f"{n} {kind}" for kind, n in kinds.most_common())
-    lines.append(f"trials: {len(records)}" + (f" ({tally})" if tally else ""))
+    lines.append(f"trials: {len(records)}" + (f" ({verdict_counts(records)})" if records else ""))
     overrides = [fact for fact in history.facts() if isinstance(fact, Override)]
     lines += [f"said: {name_of(question, fact.cell)}: {fact.answer}, by {fact.by}: {fact.why}" for fact in overrides]
     if history.undone():
@@ -130,11 +130,11 @@ def graph_lines(run_dir: Path) -> list[str]:
     if not tried:
         return ["no trial has ended yet"]
     names = {cell: name_of(question, cell) for cell in tried}
-    width = min(max(len(name) for name in names.values()), WIDEST)
+    width = min(max(map(len, names.values())), WIDEST)
     lines: list[str] = []
     for cell, records in tried.items():
-        bad = sum(record.answer == "bad" for record in records)
-        good = sum(record.answer == "good" for record in records)
+        answers = Counter(record.answer for record in records)
+        bad, good = answers[Answer.BAD], answers[Answer.GOOD]
         strip = "X" * min(bad, 9) + "." * min(good, 44) + "?" * (len(records) - bad - good)
         name = names[cell]
         if len(name) > WIDEST:
@@ -150,9 +150,8 @@ def dot_lines(run_dir: Path) -> list[str]:
     lines = ["graph cells {", "  node [shape=box, style=filled, fontname=Helvetica];"]
     numbers = {cell: number for number, cell in enumerate(tried)}
     for cell, records in tried.items():
-        bad = any(record.answer == "bad" for record in records)
-        good = any(record.answer == "good" for record in records)
-        colour = "#f4b6b6" if bad else "#b9e0b9" if good else "#e5e5e5"
+        answers = {record.answer for record in records}
+        colour = "#f4b6b6" if Answer.BAD in answers else "#b9e0b9" if Answer.GOOD in answers else "#e5e5e5"
         text = f"{name_of(question, cell)}\\n{_ending(records)}".replace('"', "'")
         lines.append(f'  c{numbers[cell]} [label="{text}", fillcolor="{colour}"];')
     for one, other in combinations(tried, 2):

@@ -158,7 +158,7 @@ def _plan(matrix: Matrix) -> dict[str, Any]:
             }
             for f in space.factors
         ],
-        "rules": [str(rule) for rule in space.rules],
+        "rules": list(map(str, space.rules)),
         "constraints": [
             {"when": dict(rule.when.terms), "require": None if rule.require is None else dict(rule.require.terms)}
             for rule in space.rules
@@ -196,7 +196,7 @@ def _text(plan: dict[str, Any], *, most: int | None) -> list[str]:
     lines += [f"tags: {', '.join(plan['tags'])}"] if plan["tags"] else []
     lines += ["", "axes (good -> bad):"]
     for axis in plan["axes"]:
-        values = [word_of(value) for value in axis["values"]]
+        values = list(map(word_of, axis["values"]))
         listing = ", ".join(values) if len(values) <= 10 else f"{values[0]} .. {values[-1]} ({len(values)} values)"
         way = " -> ".join(dict.fromkeys((word_of(axis["good"]), word_of(axis["bad"]))))
         lines.append(f"  {axis['name']:<20} {axis['type']:<12} {way:<24} {listing}")

@@ -115,7 +115,7 @@ def _label(text: str, ctx: click.Context) -> tuple[int, list[str]]:
     gpus, equals, labels = text.partition("=")
     if not equals or not gpus.strip().isdigit():
         raise click.UsageError(f"--runs-on {text!r} is not GPUS=LABELS; write for example 2=self-hosted,gpu-x2", ctx)
-    return int(gpus), [label.strip() for label in labels.split(",")]
+    return int(gpus), list(map(str.strip, labels.split(",")))
 
 
 def jobs(

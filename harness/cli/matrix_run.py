@@ -146,8 +146,7 @@ def how(matrix: Matrix, options: Mapping[str, Any], *, otherwise: str = "forkser
 
     ``otherwise`` is the executor where none is asked for and none is called for.
     """
-    bundles = [bundle for factor in matrix.space.factors for bundle in factor.bundles]
-    fresh = matrix.target != "nsa" or any(bundle.python or bundle.commit for bundle in bundles)
+    fresh = matrix.target != "nsa" or any(bundle.python or bundle.commit for bundle in matrix.space.bundles)
     return {"executor": options["executor"] or ("local" if fresh else otherwise), "seed": options["seed"]}
 
 
@@ -156,8 +155,7 @@ def reuses(matrix: Matrix, *, choice: bool | None) -> bool:
 
     That is so of our own trainer and of commits. What a command runs may have changed from one run to the next.
     """
-    bundles = [bundle for factor in matrix.space.factors for bundle in factor.bundles]
-    default = matrix.target == "nsa" or any(bundle.commit for bundle in bundles)
+    default = matrix.target == "nsa" or any(bundle.commit for bundle in matrix.space.bundles)
     return default if choice is None else choice
 
 

@@ -44,10 +44,15 @@ class Folder:
     left_out: tuple[tuple[str, str], ...]
 
     @property
+    def ranks(self) -> list[int]:
+        """The ranks that left one."""
+        return [state.rank for state in self.states]
+
+    @property
     def unheard(self) -> tuple[int, ...]:
         """Ranks of its process groups that have no dump."""
         members = {rank for state in self.states for _, ranks in state.groups for rank in ranks}
-        return tuple(sorted(members - {state.rank for state in self.states}))
+        return tuple(sorted(members.difference(self.ranks)))
 
 
 @click.command(epilog=EPILOG)
@@ -162,7 +167,7 @@ def _text(dumps: Folder, divergences: tuple[Divergence, ...], circle: str) -> li
     from harness.classify.views import names
 
     backends = ", ".join(sorted({state.backend for state in dumps.states if state.backend})) or "unknown backend"
-    lines = [f"dumps of {names([state.rank for state in dumps.states])} ({backends})"]
+    lines = [f"dumps of {names(dumps.ranks)} ({backends})"]
     if circle:
         lines.append(f"the operations of two process groups wait for each other: {circle}")
     lines += map(sentence, divergences)
@@ -175,7 +180,7 @@ def _text(dumps: Folder, divergences: tuple[Divergence, ...], circle: str) -> li
 
 def _facts(dumps: Folder, divergences: tuple[Divergence, ...], circle: str) -> dict[str, object]:
     return {
-        "ranks": [state.rank for state in dumps.states],
+        "ranks": dumps.ranks,
         "left_out": dict(dumps.left_out),
         "no_dump": list(dumps.unheard),
         "crossed": circle,

@@ -49,7 +49,7 @@ def question_of(
         strength=_strength(matrix, options.get("strength"), usual=spec.strength),
         **_cells(matrix, options),
         **_fields(options),
-        bad_kinds=tuple(kind_of(word) for word in options["bad"]) or spec.bad_kinds,
+        bad_kinds=tuple(map(kind_of, options["bad"])) or spec.bad_kinds,
         signature=signature_of(matrix, options["signature"]) or (None if options["bad"] else spec.signature),
         reuse=reuses(matrix, choice=options["reuse"]),
         **how(matrix, options),

@@ -113,7 +113,7 @@ def _chosen(names: tuple[str, ...], options: Mapping[str, Any]) -> tuple[Specime
             raise unknown("specimen", name, SPECIMENS)
     only, gpu = frozenset(options["only"]), options["gpu"]
     needed = {Needs.GPU: 1, Needs.NCCL: 2}
-    specimens = [SPECIMENS.load(name) for name in (names or SPECIMENS.names())]
+    specimens = list(map(SPECIMENS.load, names or SPECIMENS.names()))
     if only:
         specimens = [specimen for specimen in specimens if only & _groups(specimen)]
     if not gpu and not names:
@@ -201,7 +201,7 @@ def _run(directory: Path, chosen: tuple[Specimen, ...], options: Mapping[str, An
     if not as_json:
         busy = f", all {cores} cores kept busy" if options["load"] else ""
         at_once = f", {options['jobs']} at a time" if options["jobs"] > 1 else ""
-        leftovers = f"left behind: PID {', '.join(str(pid) for pid in pids)}" if pids else "no process left behind"
+        leftovers = f"left behind: PID {', '.join(map(str, pids))}" if pids else "no process left behind"
         right = sum(row.score.right for row in rows)
         plural = "s" if rounds > 1 else ""
         for line in (*card(rows), "", *summary(rows)):
@@ -255,7 +255,7 @@ def _json_line(row: JudgedSpecimen) -> str:
             "needs": specimen.needs.value,
             "look_alike": specimen.look_alike,
             "expected": {
-                "kinds": [str(kind) for kind in specimen.kinds],
+                "kinds": list(map(str, specimen.kinds)),
                 "cause": specimen.cause,
                 "rank": specimen.verdict_rank,
                 "phase": specimen.verdict_phase,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from harness.core.codec import SCHEMA, to_json
@@ -146,16 +145,17 @@ def _table(ranks: Sequence[RankSeen]) -> Iterable[str]:
 
 def _helpers(job: JobTree) -> Iterable[str]:
     for worker in job.workers:
-        kinds = Counter(kind for _, kind in worker.helpers)
-        pids = {kind: [m.pid for m, k in worker.helpers if k == kind] for kind in kinds}
-        if kinds:
+        pids: dict[str, list[int]] = {}
+        for member, kind in worker.helpers:
+            pids.setdefault(kind, []).append(member.pid)
+        if pids:
             name = "process " + str(worker.member.pid) if worker.member.rank is None else f"rank {worker.member.rank}"
-            texts = [f"{n} {kind}{'s' if n > 1 else ''} ({_pids(pids[kind])})" for kind, n in kinds.items()]
+            texts = [f"{len(of)} {kind}{'s' if len(of) > 1 else ''} ({_pids(of)})" for kind, of in pids.items()]
             yield from wrap(f"helpers of {name}: {', '.join(texts)}", width=WIDTH)
 
 
 def _pids(pids: Sequence[int]) -> str:
-    numbers = ", ".join(str(pid) for pid in pids[:4])
+    numbers = ", ".join(map(str, pids[:4]))
     return numbers if len(pids) <= 4 else f"{numbers} and {len(pids) - 4} more"
 
 

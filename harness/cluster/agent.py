@@ -261,7 +261,7 @@ class Agent:
             survey = Survey(
                 job=job, clock=clock, view=Proc(), is_same=is_same, neutral=load_sources(SOURCES), note=lambda _: None
             )
-            ranks = [to_columns(rank) for rank in survey.take(samples=order["samples"])]
+            ranks = list(map(to_columns, survey.take(samples=order["samples"])))
             self._tell(task, done={"launcher": job.launcher.pid, "command": job.launcher.command, "seen": ranks})
             return
         trial, folder = from_json(Trial, order["trial"]), self.folder / task.id

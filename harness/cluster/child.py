@@ -77,4 +77,4 @@ class ChildPlacement:
         if self.log.closed:
             return []
         self.log.seek(0)
-        return [line for line in self.log.read().decode(errors="replace").splitlines() if line.strip()]
+        return list(filter(str.strip, self.log.read().decode(errors="replace").splitlines()))

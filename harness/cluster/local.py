@@ -70,7 +70,7 @@ class LocalPlacement:
         if self.log.closed or any(process.poll() is None for process in self.processes):
             return ""
         self.log.seek(0)
-        lines = [line for line in self.log.read().decode(errors="replace").splitlines() if line.strip()]
+        lines = list(filter(str.strip, self.log.read().decode(errors="replace").splitlines()))
         return f"the agents have ended{f': {lines[-1]}' if lines else ''}"
 
     def stop(self) -> None:

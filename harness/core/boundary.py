@@ -80,6 +80,11 @@ class ScalingFit:
     note: str = ""
     is_by_value: bool = False
 
+    @property
+    def sizes(self) -> tuple[float, ...]:
+        """The values of the axis that were measured, each once, ascending."""
+        return tuple(sorted(dict(self.points)))
+
     @classmethod
     def upgraded(cls, data: dict[str, Any]) -> dict[str, Any]:
         """What earlier versions wrote, which called MiB MB."""

@@ -108,7 +108,7 @@ class Cause:
         return is_failing and is_certified and any(need.certified for need in self.needs)
 
     def __str__(self) -> str:
-        return ", ".join(str(need) for need in self.needs) or "nothing: the good corner itself"
+        return ", ".join(map(str, self.needs)) or "nothing: the good corner itself"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

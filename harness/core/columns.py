@@ -56,7 +56,7 @@ def to_columns(value: Any, *, change: Callable[[str, Any], Any] = lambda _, item
             if part is None:
                 row.append(change(name, content if type(content) in _PLAIN else to_json(content)))
             elif many:
-                row.append([put(one) for one in content])
+                row.append(list(map(put, content)))
             else:
                 row.append(None if content is None else put(content))
         name, key = item.__class__.__name__, repr(row)

@@ -108,7 +108,7 @@ def composed(config: Mapping[str, object], *, python: str, env: Sequence[tuple[s
         words = [piece for word in command for piece in _filled(word, values, python)]
     first = next((i for i, word in enumerate(words) if not _VARIABLE.match(word)), len(words))
     own = dict(word.split("=", 1) for word in words[:first])
-    more = (str(word) for word in cast("Sequence[object]", config.get("more") or ()))
+    more = map(str, cast("Sequence[object]", config.get("more") or ()))
     return CommandLine(variables=tuple({**dict(env), **own}.items()), argv=(*words[first:], *more))
 
 

@@ -83,7 +83,7 @@ class Collective:
     where: str = ""
 
     def __str__(self) -> str:
-        shapes = ", ".join("x".join(str(n) for n in size) or "scalar" for size in self.sizes)
+        shapes = ", ".join("x".join(map(str, size)) or "scalar" for size in self.sizes)
         kinds = "/".join(dict.fromkeys(self.dtypes))
         return f"{self.op} [{shapes}] {kinds}".rstrip() + f" (number {self.seq})"
 

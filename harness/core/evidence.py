@@ -226,6 +226,11 @@ class ProcessState:
     undisturbed_since: EvidenceId | None = None
 
     @property
+    def thread(self) -> dict[int, ThreadState]:
+        """Its threads by their kernel numbers."""
+        return {thread.tid: thread for thread in self.threads}
+
+    @property
     def cpu_s(self) -> float:
         """CPU time of all threads, seconds."""
         return sum(thread.cpu_s for thread in self.threads)

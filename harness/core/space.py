@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from harness.core.errors import SpecError, unknown
 from harness.core.point import Axis, Point, Value, assignment, word_of
@@ -111,14 +112,23 @@ class Space:
     rules: tuple[Rule, ...] = ()
 
     def __post_init__(self) -> None:
-        names = [factor.name for factor in self.factors]
-        for name in names:
-            if names.count(name) > 1:
+        for name in self.names:
+            if self.names.count(name) > 1:
                 raise SpecError(f"axis {name!r} is there twice")
         for rule in self.rules:
             for name in rule.names:
-                if name not in names:
-                    raise unknown("axis", name, names)
+                if name not in self.names:
+                    raise unknown("axis", name, self.names)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The axes, in order."""
+        return tuple(factor.name for factor in self.factors)
+
+    @property
+    def bundles(self) -> tuple[Bundle, ...]:
+        """What the values of all axes set."""
+        return tuple(chain.from_iterable(factor.bundles for factor in self.factors))
 
     @property
     def good(self) -> Point:
@@ -135,7 +145,7 @@ class Space:
         for factor in self.factors:
             if factor.name == name:
                 return factor
-        raise unknown("axis", name, [f.name for f in self.factors])
+        raise unknown("axis", name, self.names)
 
     def cell(self, settings: Mapping[str, Value]) -> Point:
         """The cell with these values, every other axis at its good one."""

@@ -120,7 +120,7 @@ class Fault:
         return all(condition.holds(settings) for condition in self.conditions)
 
     def __str__(self) -> str:
-        where = ",".join(str(c) for c in self.conditions)
+        where = ",".join(map(str, self.conditions))
         return f"{self.specimen}@{where}" if where else self.specimen
 
 

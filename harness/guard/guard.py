@@ -313,7 +313,7 @@ def _verdict_of(report: dict[str, Any], job: Guarded) -> dict[str, Any]:
 
 def cannot_see() -> str:
     """What looks from here will not show, and what to install; empty where a look sees stacks."""
-    if any(find_tool(name) for name in ("py-spy", "pystack")):
+    if any(map(find_tool, ("py-spy", "pystack"))):
         return ""
     return (
         "no stack can be seen from here, so a hang is told only where the kernel alone shows it, and most are not: "

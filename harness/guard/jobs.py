@@ -136,7 +136,7 @@ def cpu_s(pids: Sequence[int], *, proc: Proc) -> dict[int, float]:
 
 def turns(pids: Sequence[int], *, proc: Proc) -> int:
     """How often threads of these processes have stopped running so far: the same again, and none has run since."""
-    return sum(proc.turns(pid) for pid in pids)
+    return sum(map(proc.turns, pids))
 
 
 def _guarded(member: Member) -> Guarded:

@@ -47,8 +47,8 @@ def members(folder: str) -> list[int]:
     pids: list[int] = []
     for here, _, _ in os.walk(folder):
         with suppress(OSError), open(f"{here}/cgroup.procs") as file:  # noqa: PTH123
-            pids += [int(line) for line in file]
-    return [pid for pid in pids if pid]  # 0: a process of a namespace that we cannot see into
+            pids += list(map(int, file))
+    return list(filter(None, pids))  # 0: a process of a namespace that we cannot see into
 
 
 def kill(folder: str) -> None:

@@ -109,7 +109,7 @@ def remove(leftovers: Leftovers) -> tuple[str, ...]:
 
 def remaining(leftovers: Leftovers) -> tuple[str, ...]:
     """What is still there of all that the trial may have left: it was not shown to be the trial's, or is in use."""
-    return tuple(path for path in sorted(leftovers.own | leftovers.unclear) if os.path.lexists(path))
+    return tuple(filter(os.path.lexists, sorted(leftovers.own | leftovers.unclear)))
 
 
 def orphans() -> tuple[str, ...]:

@@ -143,7 +143,7 @@ def children(pid: int) -> list[int]:
         return pids
     for thread in threads:
         with suppress(OSError), open(f"/proc/{pid}/task/{thread}/children") as file:  # noqa: PTH123
-            pids += [int(word) for word in file.read().split()]
+            pids += list(map(int, file.read().split()))
     return pids
 
 

@@ -395,7 +395,7 @@ def has_a_limit(pid: int, fd: int) -> bool:
         limits = [ours.getsockopt(socket.SOL_SOCKET, which, 16) for which in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO)]
         if ours.family in (socket.AF_INET, socket.AF_INET6) and ours.type == socket.SOCK_STREAM:
             limits.append(ours.getsockopt(socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, 4))
-        return any(any(limit) for limit in limits)
+        return any(map(any, limits))
 
 
 def _borrow(pidfd: int, fd: int) -> int:

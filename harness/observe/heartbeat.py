@@ -256,7 +256,7 @@ class Heartbeats:
         """Every rank has finished a step: it lasted from the end of the one before until the last of them had it."""
         ended = [n for n in self._ends_s if n <= self.steps_done]
         # A rank that is heard of late catches up with steps whose ends were counted without it.
-        end_s = max((self._ends_s.pop(n) for n in ended), default=t_s)
+        end_s = max(map(self._ends_s.pop, ended), default=t_s)
         began_s = (self.first_step_t_s or 0.0) if self._step_began_s is None else self._step_began_s
         self.gaps.step_done(first=self.step_s.total == 0)
         self.step_s.add((end_s - began_s) / (self.steps_done - before))

@@ -76,7 +76,7 @@ class Member:
     def run(self) -> tuple[str | None, ...]:
         """What ranks of one job have in common."""
         shared = (*WORLDS, "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
-        return tuple(self.env.get(name) for name in shared)
+        return tuple(map(self.env.get, shared))
 
     @property
     def ended(self) -> bool:
@@ -87,7 +87,7 @@ class Member:
     def helper(self) -> str:
         """What kind of helper it is by its name or command line; empty for none that is known."""
         texts = (self.command, self.argv)
-        return next((kind for pattern, kind in _HELPERS if any(pattern.search(text) for text in texts)), "")
+        return next((kind for pattern, kind in _HELPERS if any(map(pattern.search, texts))), "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,9 +21,9 @@ def visible_gpus(env: Mapping[str, str]) -> tuple[str, ...]:
     As CUDA does, the list ends at the first entry that is empty or negative; without the variable all are visible.
     """
     if VISIBLE not in env:
-        return tuple(str(i) for i in range(len(list(DRIVER.glob("*")))))
+        return tuple(map(str, range(len(list(DRIVER.glob("*"))))))
     names: list[str] = []
-    for name in (part.strip() for part in env[VISIBLE].split(",")):
+    for name in map(str.strip, env[VISIBLE].split(",")):
         if not name or name.startswith("-"):
             break
         names.append(name)

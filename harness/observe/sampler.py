@@ -101,7 +101,7 @@ class Sampler:
     def look(self) -> None:
         """Look at every process of the trial in /proc, which does not disturb them."""
         members = self._census.members()
-        mains = {pid: rank for rank, pid in self._ranks().items()}
+        mains = self._mains()
         owners = {pid: self._census.owner(pid, mains) for pid in {*members, *mains}}
         ends = Ends({pid: member.parent for pid, member in members.items()})
         for pid in sorted(owners, key=lambda pid: (pid not in mains, pid)):
@@ -125,6 +125,10 @@ class Sampler:
             self.looks.append(state)
             self._before[pid] = state
 
+    def _mains(self) -> dict[int, int]:
+        """The rank of each process that trains."""
+        return {pid: rank for rank, pid in self._ranks().items()}
+
     def only_onlookers_ran(self) -> bool:
         """Whether since the last look no thread of the trial ran but those that, by their source, merely look on.
 
@@ -136,7 +140,7 @@ class Sampler:
             return self._rests_for_long()
         if self._moved_before or self._before.keys() != self._census.members().keys():
             return False
-        return all(self._only_onlookers_ran(look) for look in self._before.values())
+        return all(map(self._only_onlookers_ran, self._before.values()))
 
     def _rests_for_long(self) -> bool:
         """Whether no main thread of those that train has run for some seconds, though something was printed.
@@ -173,7 +177,7 @@ class Sampler:
         """
         self._moved_before = bool(self.stacks) and not self.only_onlookers_ran()
         self.disturbed()
-        mains = {pid: rank for rank, pid in self._ranks().items()}
+        mains = self._mains()
         helpers = [m.pid for m in self._census.members().values() if m.python and m.pid not in mains]
         helpers.sort(key=lambda pid: (self._stands_still(pid) is not True, pid))
         requests: list[tuple[int, int, bool]] = []

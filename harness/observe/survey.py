@@ -67,7 +67,7 @@ class Survey:
         if self._native:
             self._note("native frames, which stops each process for up to 3 s")
             self._dump(samples + 1, native=True)
-        return (*(self._row(worker) for worker in self._job.workers), *self._absent())
+        return (*map(self._row, self._job.workers), *self._absent())
 
     def _window(self, number: int) -> None:
         for which in ("a", "b"):

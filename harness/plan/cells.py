@@ -85,7 +85,7 @@ class CellPlanner:
         None where there is no such cell here, and for a control, which is run beside the failure it is held against.
         """
         settings = dict(trial.point)
-        if trial.is_control or settings.keys() != {factor.name for factor in self.matrix.space.factors}:
+        if trial.is_control or settings.keys() != set(self.matrix.space.names):
             return None
         try:
             return self.like(CellRequest(cell=self.matrix.space.cell(settings), role="search", reason=""))

@@ -87,4 +87,4 @@ def ask(*words: str) -> subprocess.CompletedProcess[str]:
 
 def last_line(text: str) -> str:
     """The last line of ``text`` that says something."""
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+    return (text.strip().splitlines() or [""])[-1].strip()

@@ -305,7 +305,7 @@ def summarise(folder: Path, terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def _threads() -> frozenset[int]:
-    return frozenset(int(name) for name in os.listdir("/proc/self/task"))  # noqa: PTH208 - at every test
+    return frozenset(map(int, os.listdir("/proc/self/task")))  # noqa: PTH208 - at every test
 
 
 def _is_pytest_timeout(handler: Any) -> bool:

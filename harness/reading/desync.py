@@ -90,7 +90,7 @@ def crossed(states: Sequence[CollectiveState]) -> str:
 
 def in_words(call: Collective) -> str:
     """``all_reduce of 1000 Float at train.py:12``."""
-    shapes = ", ".join("x".join(str(n) for n in size) or "a scalar" for size in call.sizes)
+    shapes = ", ".join("x".join(map(str, size)) or "a scalar" for size in call.sizes)
     kinds = "/".join(dict.fromkeys(call.dtypes))
     where = f" at {call.where}" if call.where else ""
     return f"{call.op} of {shapes} {kinds}{where}"
@@ -164,7 +164,7 @@ def _odd(
     calls: Mapping[int, Mapping[int, Collective]], present: Mapping[int, Collective], *, seq: int
 ) -> tuple[tuple[int, ...], bool]:
     """Who does other than the others: the minority, or where there is none, who breaks with what used to follow."""
-    counted = Counter(_kind(op) for op in present.values())
+    counted = Counter(map(_kind, present.values()))
     (most, number), *others = counted.most_common()
     if not others or others[0][1] < number:
         return tuple(sorted(rank for rank, op in present.items() if _kind(op) != most)), False

@@ -135,7 +135,7 @@ class Gpus:
 
     def of(self, pids: Iterable[int | None], *, since_s: float = 0.0) -> tuple[GpuView, ...]:
         """The GPUs of these processes since ``since_s``; where the driver names no processes, all that were seen."""
-        processes = frozenset(pid for pid in pids if pid)
+        processes = frozenset(filter(None, pids))
         own: set[int] = set()
         for pid in processes:
             own |= self._of_pid.get(pid, set())

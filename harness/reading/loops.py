@@ -315,7 +315,7 @@ def runs_once(source: str, *, line: int) -> bool:
     tree = tree_of(source)
     around = [node for node in ast.walk(tree) if _holds(node, line)] if tree is not None else []
     functions = [node for node in around if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    inside = {id(node) for node in ast.walk(functions[-1])} if functions else {id(node) for node in around}
+    inside = set(map(id, ast.walk(functions[-1]))) if functions else set(map(id, around))
     return bool(around) and not any(isinstance(node, _REPEATS) and id(node) in inside for node in around)
 
 
@@ -762,7 +762,7 @@ def sleeps_for_ever(samples: Sequence[StackSample], *, tid: int) -> LoopSample |
     loops: list[LoopSample] = []
     for sample in samples[-SAMPLES:]:
         loops += [loop for loop in sample.loops if loop.tid == tid and loop.depth == 0 and loop.endless][:1]
-    return loops[-1] if len(loops) == SAMPLES and len({_key(loop) for loop in loops}) == 1 else None
+    return loops[-1] if len(loops) == SAMPLES and len(set(map(_key, loops))) == 1 else None
 
 
 def changes(samples: Sequence[StackSample]) -> LoopSample | None:

@@ -126,7 +126,7 @@ def agreed_meeting(samples: Sequence[StackSample]) -> Meeting | None:
     last = list(samples[-SAMPLES:])
     native = [sample for sample in last if sample.native]
     chosen = native if len(native) > 1 or (native and same_stacks(last)) else last
-    threads = [deciding_thread(sample) for sample in chosen]
+    threads = list(map(deciding_thread, chosen))
     meetings = {meeting_of(thread) if thread is not None else None for thread in threads}
     return meetings.pop() if len(meetings) == 1 and len(last) > 1 else None
 

@@ -79,7 +79,7 @@ def _asks_a_package_and_acts(thread: ThreadStack, source_of: Mapping[str, str]) 
     ``while not context.join(timeout=5):`` with a count and a ``kill`` in it. Of other loops around a package's wait
     nothing is said: in those of training stands everything.
     """
-    calls = next((frame for frame in python_frames(thread) if is_own(frame)), None)
+    calls = next(filter(is_own, python_frames(thread)), None)
     place = None if calls is None else _place(calls, source_of)
     return place is not None and place.is_asked_in_a_loop and not place.goes_on_harmlessly(waits=True)
 

@@ -98,7 +98,7 @@ def group_ranks(ranks: Iterable[RankSeen]) -> tuple[RankGroup, ...]:
     by_place: dict[tuple[object, ...], list[RankSeen]] = {}
     for rank in ranks:
         by_place.setdefault(_place(rank), []).append(rank)
-    groups = [_group(together) for together in by_place.values()]
+    groups = list(map(_group, by_place.values()))
     return tuple(sorted(groups, key=lambda group: (len(group.ranks), not group.missing, _order(group.ranks[0]))))
 
 

@@ -207,7 +207,7 @@ class _Relations:
     def __init__(self, job: Job, evidence: Evidence) -> None:
         divergences = partings(evidence.collectives, world=evidence.world or len(job.ranks))
         self._job = replace(job, divergences=divergences, circle=crossed(evidence.collectives))
-        self._splits = [_Split(divergence) for divergence in divergences]
+        self._splits = list(map(_Split, divergences))
         self._gpus = Gpus(evidence.gpus)
         self._world, self._nodes = evidence.world, evidence.nodes
         self._states: dict[int, list[CollectiveState]] = {}
@@ -290,7 +290,7 @@ class _Relations:
 
     def _until_they_come(self, missing: frozenset[int]) -> tuple[Chance, ...]:
         if missing not in self._waits:
-            chances = [self._until(rank) for rank in sorted(missing - self._job.ended_ranks)]
+            chances = list(map(self._until, sorted(missing - self._job.ended_ranks)))
             if missing & self._job.ended_ranks and self._launchers:
                 chances.append(Chance(how="what started a rank that has ended may start it anew", who=self._launchers))
             self._waits[missing] = tuple(chances)

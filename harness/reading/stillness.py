@@ -220,8 +220,8 @@ class Motion:
         A wait with a time limit that has become one without is another one.
         """
         closing = next(look for look in self.looks if look.id == self.windows[-1].last)
-        before = {thread.tid: thread for thread in closing.threads}
-        last = {thread.tid: thread for thread in self.looks[-1].threads}
+        before = closing.thread
+        last = self.looks[-1].thread
         if (before.keys() ^ last.keys()) - self.background:
             return True
         return any(before[tid].timed and thread.timed is False for tid, thread in last.items() if tid in before)
@@ -328,7 +328,7 @@ def quiet_windows(looks: Iterable[ProcessState], *, behind: frozenset[int] = fro
 
 def between(first: ProcessState, last: ProcessState, *, behind: frozenset[int] = frozenset()) -> Window:
     """What happened between two looks at the same process; ``behind`` are its background threads."""
-    before = {thread.tid: thread for thread in first.threads}
+    before = first.thread
     seconds = last.t_s - first.t_s
     cpu_s, switches = 0.0, 0
     cpu_by_thread: list[tuple[int, float]] = []
@@ -430,7 +430,7 @@ def actors_of(samples: Sequence[StackSample]) -> frozenset[int]:
 def _housekeeping(stacks: Sequence[ThreadStack], mains: set[str], history: Sequence[tuple[float, ThreadState]]) -> bool:
     """Whether a thread with Python frames only looks after a package that the main thread is not in."""
     frames = [frame for stack in stacks for frame in python_frames(stack) if not is_stdlib(frame)]
-    packages = {package(frame) for frame in frames}
+    packages = set(map(package, frames))
     if not packages or "" in packages or packages & mains:
         return False
     return all(state.state in ASLEEP for _, state in history) and _idle(history)

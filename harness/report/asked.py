@@ -212,4 +212,4 @@ def instead_of_slow(findings: Findings) -> str:
 
 def _nodes(findings: Findings, cell: Point) -> float | None:
     node_counts = [dict(trial.record.measurement.facts).get(GRAPH_NODES) for trial in findings.by_cell[cell]]
-    return max((nodes for nodes in node_counts if nodes), default=None)
+    return max(filter(None, node_counts), default=None)

@@ -54,7 +54,7 @@ def lint(text: str) -> list[str]:
     Inline code and code blocks with a language are quoted evidence and not looked at. That something is not
     confirmed or not proven may be said; that something is or is not the cause is a claim either way.
     """
-    return [str(problem) for problem in problems(text)]
+    return list(map(str, problems(text)))
 
 
 def problems(text: str) -> list[Problem]:

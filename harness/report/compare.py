@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -115,7 +116,7 @@ def pairs(before: Run, after: Run) -> tuple[Pair, ...]:
 
 
 def _axes(run: Run) -> set[str]:
-    return {f.name for f in run.spec.matrix.space.factors}
+    return set(run.spec.matrix.space.names)
 
 
 def _by_place(run: Run, names: set[str]) -> dict[Key, TrialSet]:
@@ -136,8 +137,8 @@ def _counts(trials: TrialSet) -> str:
 
 
 def _verdict(cell_pairs: tuple[Pair, ...]) -> str:
-    kinds = {change: sum(p.change == change for p in cell_pairs) for change in ("broken", "fixed", "other failure")}
-    text = listed(f"{n} {change}" for change, n in kinds.items() if n)
+    kinds = Counter(pair.change for pair in cell_pairs)
+    text = listed(f"{kinds[change]} {change}" for change in ("broken", "fixed", "other failure") if kinds[change])
     return text[:1].upper() + text[1:] if text else "Nothing changed"
 
 
@@ -190,16 +191,15 @@ def _steps(moved: list[Pair], after: Run) -> tuple[NextStep, ...]:
 
 def _table(cell_pairs: tuple[Pair, ...]) -> str:
     order = {"broken": 0, "other failure": 1, "fixed": 2, "inconclusive": 3}
-    rows = (
-        (
-            code(pair.name),
-            f"{md(_words(pair.before))} ({_counts(pair.before)}), {_time(pair.before)}" if pair.before else "-",
-            f"{md(_words(pair.after))} ({_counts(pair.after)}), {_time(pair.after)}" if pair.after else "-",
-            f"**{pair.change}**" if pair.change in order else pair.change,
-        )
-        for pair in sorted(cell_pairs, key=lambda p: order.get(p.change, 9))
-    )
+    rows: list[tuple[str, ...]] = []
+    for pair in sorted(cell_pairs, key=lambda p: order.get(p.change, 9)):
+        change = f"**{pair.change}**" if pair.change in order else pair.change
+        rows.append((code(pair.name), _side(pair.before), _side(pair.after), change))
     return table(("cell", "before", "after", ""), rows)
+
+
+def _side(trials: TrialSet) -> str:
+    return f"{md(_words(trials))} ({_counts(trials)}), {_time(trials)}" if trials else "-"
 
 
 def _time(trials: TrialSet) -> str:

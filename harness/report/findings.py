@@ -82,6 +82,11 @@ class Findings:
         return tuple(trial for trial in self.trials if trial.verdict.kind is Kind.SLOW)
 
     @cached_property
+    def slow_groups(self) -> list[Group]:
+        """The groups along an axis that ran out of time while still making progress."""
+        return [group for group in self.groups if group.first.verdict.kind is Kind.SLOW]
+
+    @cached_property
     def controls(self) -> Mapping[str, TrialSet]:
         """The control trials by the name of the control."""
         return together(self.trials, lambda trial: trial.record.trial.control if trial.is_control else None)
@@ -158,7 +163,7 @@ class Findings:
     @cached_property
     def pairs(self) -> tuple[Pairs, ...]:
         """For every axis the pairs of cells that differ in nothing else: see :func:`pairs_of`."""
-        return pairs_of(self.by_cell, axes=[factor.name for factor in self.run.spec.matrix.space.factors])
+        return pairs_of(self.by_cell, axes=self.run.spec.matrix.space.names)
 
 
 def cells_of(trials: Iterable[Numbered]) -> list[Point]:

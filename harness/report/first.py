@@ -22,10 +22,10 @@ def first(findings: Findings, summary: Summary) -> Block:
     run = findings.run
     has_trials = bool(run.records)
     rows = (
-        ("What happened", [md(text) for text in (summary.planted, *summary.happened) if text]),
-        ("How sure", [md(text) for text in (*summary.sure, *([f"{summary.judged}."] if summary.judged else []))]),
+        ("What happened", list(map(md, filter(None, (summary.planted, *summary.happened))))),
+        ("How sure", list(map(md, (*summary.sure, *([f"{summary.judged}."] if summary.judged else []))))),
         ("Rank and line", [f"{md(summary.before_place)} {_place(summary)}.".lstrip()] if has_trials else []),
-        ("What next", [_step_line(step) for step in summary.steps[:STEPS]] or ["Nothing: the question is answered."]),
+        ("What next", list(map(_step_line, summary.steps[:STEPS])) or ["Nothing: the question is answered."]),
         ("Run", [f"{md(summary.tally)}; {md(summary.when)}; {code(run.id)}; ended: {md(run.ended)}."]),
         *(("Note", [md(note)]) for note in summary.notes),
     )

@@ -205,7 +205,7 @@ def _longer(findings: Findings) -> NextStep | None:
 
 def _more_time(findings: Findings, boundary: Boundary) -> NextStep | None:
     fit = boundary.fit
-    slow = [group for group in findings.groups if group.first.verdict.kind is Kind.SLOW]
+    slow = findings.slow_groups
     if not slow:
         return None
     if fit is None:
@@ -217,7 +217,7 @@ def _more_time(findings: Findings, boundary: Boundary) -> NextStep | None:
     last = findings.run.axis.values[-1]
     if not isinstance(last, int | float):
         return None
-    predicted, times = whole_trial_s(findings, fit, at_value=last), times_beyond(last, (x for x, _ in fit.points))
+    predicted, times = whole_trial_s(findings, fit, at_value=last), times_beyond(last, fit.sizes)
     most, multiple = (4, "four times") if at_least(times) else (2, "twice")
     enough = math.ceil(max(most * predicted, 1) / 10) * 10
     need = f"{at_least(times) or 'about '}{seconds(predicted)}"

@@ -99,7 +99,7 @@ def text(run: Run, by_key: Mapping[str, Evidence], *, where: Path) -> str:
     longer = more_time(run, record)
     out += ["", *named_path("report", where, width=WIDTH)]
     out += ["again:"] if longer is None else wrap(f"next: {longer.text}", width=WIDTH)
-    out += [f"  {line}" for line in command(longer.command if longer else run.argv, width=WIDTH - 2)]
+    out += command(longer.command if longer else run.argv, width=WIDTH, indent="  ")
     return "\n".join(out)
 
 
@@ -127,7 +127,7 @@ def watched(
             for failure in evidence.failures:
                 out += _indented(clean(f"{failure.source} could not look: {failure.reason}"))
     out += ["", *_indented(_next_of(record, end_it=end_it)), "", *named_path("report", where, width=WIDTH), "again:"]
-    out += [f"  {line}" for line in command(argv, width=WIDTH - 2)]
+    out += command(argv, width=WIDTH, indent="  ")
     return "\n".join(out)
 
 

@@ -15,7 +15,7 @@ from harness.report.next_steps import next_steps
 from harness.report.summary import Summary, happened, judged, notes_of, place_of, rank_of, summarise_along
 from harness.report.sure import MOST_NAMED, claim_of, sure_of
 from harness.report.text import count, listed, seconds
-from harness.report.tried import verdicts
+from harness.report.tried import verdict_counts, verdicts
 from harness.report.where import names_of, where
 from harness.report.words import ENDS, LINEAR_R_SQUARED, day, watched_without_verdict
 
@@ -142,8 +142,9 @@ def _minimised(search: Minimised) -> str:
 
 def _over_cells(findings: Findings) -> str:
     decided = " ".join(one.because for one in answers(findings) if one.says)
-    rest = f"{_cells(findings)}{_axes(findings) or _alike(findings)}{_growth(findings)}".strip()
-    return " ".join(text for text in (decided, why_slow(findings), rest) if text)
+    axes = "".join(map(_of_table, findings.answer.failures))
+    rest = f"{_cells(findings)}{axes or _alike(findings)}{_growth(findings)}".strip()
+    return " ".join(filter(None, (decided, why_slow(findings), rest)))
 
 
 def _watched(findings: Findings) -> str:
@@ -199,13 +200,8 @@ def _out_of_time(findings: Findings) -> str:
     return f" SLOW {settings}." if settings else ""
 
 
-def _axes(findings: Findings) -> str:
-    """Which axes minimal pairs implicate, and which they show to make no difference."""
-    return "".join(map(_of_table, findings.answer.failures))
-
-
 def _of_table(table: FailureTable) -> str:
-    """The sentences about the axes of one failure."""
+    """Which axes minimal pairs implicate in one failure, and which they show to make no difference."""
     implicated = [v for v in table.axes if v.finding is AxisFinding.IMPLICATED]
     inert = [v.axis for v in table.axes if v.finding is AxisFinding.INERT]
     text = ""
@@ -233,7 +229,7 @@ def _compared(findings: Findings) -> str:
             other.append(f"{pair.axis} ({len(pair.different)} of {count(pair.total, 'pair')})")
         elif pair.total:
             same.append(f"{pair.axis} ({len(pair.alike)} of {count(pair.total, 'pair')})")
-    ends = [text for text in (_in(other, "ended differently"), _in(same, "ended alike")) if text]
+    ends = list(filter(None, (_in(other, "ended differently"), _in(same, "ended alike"))))
     return f" Cells that differ only {', and only '.join(ends)}." if ends else ""
 
 
@@ -277,15 +273,15 @@ def _growth(findings: Findings) -> str:
     good = dict(findings.run.spec.matrix.space.good)
     text = ""
     for axis_fit in findings.answer.fits:
-        fit, sizes = axis_fit.fit, {x for x, _ in axis_fit.fit.points}
-        if len(sizes) >= ENOUGH and fit.r_squared >= LINEAR_R_SQUARED and fit.slope_low > 0:
+        fit = axis_fit.fit
+        if len(fit.sizes) >= ENOUGH and fit.r_squared >= LINEAR_R_SQUARED and fit.slope_low > 0:
             text += f" {_grows(axis_fit, good)}"
     return text
 
 
 def _grows(axis_fit: AxisFit, good: Mapping[str, Value]) -> str:
     """The growth of one quantity: ``Seconds a step: 1.12 s more for each n_layers (n_layers 1 to 8).``."""
-    fit, sizes = axis_fit.fit, sorted({x for x, _ in axis_fit.fit.points})
+    fit, sizes = axis_fit.fit, axis_fit.fit.sizes
     settings = [assignment(name, value) for name, value in axis_fit.fixed if value != good.get(name)]
     others = f"with {listed(settings)}; " if settings else ""
     unit = " s" if "seconds" in fit.quantity else ""
@@ -299,6 +295,6 @@ def _grows(axis_fit: AxisFit, good: Mapping[str, Value]) -> str:
 def tally(findings: Findings) -> str:
     """``19 trials in 72 s: 17 PASS, 2 HANG``."""
     run = findings.run
-    split = ", ".join(f"{n} {kind}" for kind, n in verdicts(run.own).items())
+    split = verdict_counts(run.own)
     reused = f"; {count(len(run.reused), 'trial')} taken over from earlier runs" if run.reused else ""
     return f"{count(len(run.own), 'trial')} in {seconds(run.seconds)}{': ' + split if split else ''}{reused}"

@@ -17,7 +17,7 @@ def terminal(findings: Findings, *, width: int) -> list[str]:
     lines: list[str] = []
     for command in findings.answer.commands:
         lines += ["", *wrap(f"{_head(command)}:", width=width)]
-        lines += [f"  {line}" for line in shell_lines(command.line, width=width - 2)]
+        lines += shell_lines(command.line, width=width, indent="  ")
         for variant in command.next_to:
             lines += wrap(clean(_next_to(variant)), width=width, indent="    ")
     return lines
@@ -31,7 +31,7 @@ def markdown(findings: Findings) -> str:
         lines = "\n".join(shell_lines(command.line))
         parts.append(f"{md(head[:1].upper() + head[1:])}:\n\n{fence(lines, 'bash')}")
         parts.append("\n".join(f"- {md(_next_to(variant))}" for variant in command.next_to))
-    return "\n\n".join(part for part in parts if part)
+    return "\n\n".join(filter(None, parts))
 
 
 def _head(command: OwnCommand) -> str:

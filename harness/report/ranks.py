@@ -56,7 +56,7 @@ def _ended(facts: RankFacts) -> str:
 
 def devices(evidence: Evidence) -> str:
     """The GPUs at the last look, and the collectives that ranks had begun and not finished; empty without either."""
-    return "\n\n".join(part for part in (_gpus(evidence), _collectives(evidence), _ras(evidence)) if part)
+    return "\n\n".join(filter(None, (_gpus(evidence), _collectives(evidence), _ras(evidence))))
 
 
 def _gpus(evidence: Evidence) -> str:
@@ -98,7 +98,7 @@ def _collectives(evidence: Evidence) -> str:
 def _calls(state: CollectiveState) -> tuple[object, ...]:
     """A rank, the last call that it has done, and the calls that it waits in."""
     done = [code(op) for op in state.collectives if op.done]
-    pending = listed((code(op) for op in state.pending), most=PENDING)
+    pending = listed(map(code, state.pending), most=PENDING)
     called_at = [code(op.where) for op in state.pending if op.where]
     return (state.rank, md(state.backend), [*["-"], *done][-1], pending or "-", [*called_at, "-"][0])
 

@@ -39,7 +39,7 @@ def where(evidence: Evidence, record: TrialRecord) -> str:
         f"{', `[C]` is compiled code' if sample.native else ''}."
     )
     others = _others(sample, thread.tid)
-    return "\n\n".join(part for part in (f"{title}: {how}", fence(lines(thread)), others) if part)
+    return "\n\n".join(filter(None, (f"{title}: {how}", fence(lines(thread)), others)))
 
 
 def variables(evidence: Evidence) -> str:
@@ -77,7 +77,7 @@ def threads(evidence: Evidence) -> str:
     if pair is None:
         return ""
     first, last = pair
-    before = {thread.tid: thread for thread in first.threads}
+    before = first.thread
     rows: list[tuple[object, ...]] = []
     for thread in sorted(last.threads, key=lambda t: -(t.cpu_s - (before[t.tid].cpu_s if t.tid in before else 0.0))):
         old = before.get(thread.tid)
@@ -114,15 +114,11 @@ def _pair(looks: tuple[ProcessState, ...]) -> tuple[ProcessState, ProcessState] 
 
 def timeline(evidence: Evidence, outcome: Outcome) -> str:
     """The last marks, the samples, the signals that we sent, and the end, by the clock of the trial."""
-    events = [
-        (
-            mark.t_s,
-            f"{mark.phase} {mark.edge}"
-            + (f", step {mark.step}" if mark.step is not None else "")
-            + (f", {mark.detail}" if mark.detail else ""),
-        )
-        for mark in evidence.heartbeats[-MARKS:]
-    ]
+    events: list[tuple[float, str]] = []
+    for mark in evidence.heartbeats[-MARKS:]:
+        step = "" if mark.step is None else f", step {mark.step}"
+        detail = f", {mark.detail}" if mark.detail else ""
+        events.append((mark.t_s, f"{mark.phase} {mark.edge}{step}{detail}"))
     events += [(sample.t_s, f"stacks taken by {sample.source} ({sample.id})") for sample in evidence.stacks]
     events += [(t_s, f"we sent {name} to {count(n, 'process')}") for t_s, name, n in outcome.cleanup.signals]
     events.append((outcome.duration_s, "end"))

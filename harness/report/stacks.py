@@ -46,11 +46,12 @@ def thread_name(thread: ThreadStack, pid: int | None) -> str:
 
 def busy_threads(sample: StackSample, *, beside: ThreadStack) -> list[str]:
     """Where each thread beside the deciding one is, if it is in the program's code or a library's and not parked."""
-    return [
-        f"{thread_name(other, sample.pid)}: {clean(where(other))}"
-        for other in sample.threads
-        if other.tid != beside.tid and any(not is_stdlib(frame) for frame in python_frames(other))
-    ]
+    texts: list[str] = []
+    for other in sample.threads:
+        is_parked = all(map(is_stdlib, python_frames(other)))
+        if other.tid != beside.tid and not is_parked:
+            texts.append(f"{thread_name(other, sample.pid)}: {clean(where(other))}")
+    return texts
 
 
 def place(frame: Frame) -> str:
@@ -66,13 +67,9 @@ def variables(evidence: Evidence) -> list[tuple[str, list[str]]]:
     blocks: list[tuple[str, list[str]]] = []
     for pid, sample in last.items():
         frames = {thread.tid: thread.frames for thread in sample.threads}
-        blocks += [
-            (
-                f"{ranks.get(pid, '')}{place(frames[frame_locals.tid][frame_locals.depth])}",
-                [f"{name} = {value}" for name, value in frame_locals.locals],
-            )
-            for frame_locals in sample.variables
-        ]
+        for frame_locals in sample.variables:
+            at = place(frames[frame_locals.tid][frame_locals.depth])
+            blocks.append((f"{ranks.get(pid, '')}{at}", [f"{name} = {value}" for name, value in frame_locals.locals]))
     return blocks
 
 

@@ -94,7 +94,7 @@ def summarise_along(findings: Findings, run_dir: Path, steps: tuple[NextStep, ..
     (word, tone), (claimed, counts) = _verdict(findings), claim_of(findings)
     group = next(iter(findings.groups), None)  # where there is a failure that is sought, it is the first
     record = group.first.record if group else None
-    sure = tuple(text for text in (counts, taken_over(findings), certificate(findings)) if text)
+    sure = tuple(filter(None, (counts, taken_over(findings), certificate(findings))))
     return Summary(
         kind="threshold" if len(run.axis.values) > 1 else "single",
         verdict=word,

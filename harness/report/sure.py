@@ -10,7 +10,7 @@ from harness.core.point import assignment
 from harness.core.verdict import Kind
 from harness.report.findings import cells_of
 from harness.report.text import count, listed
-from harness.report.tried import verdicts
+from harness.report.tried import verdict_counts
 from harness.report.words import RAN_OUT
 
 if TYPE_CHECKING:
@@ -72,8 +72,7 @@ def _is_steady(findings: Findings) -> bool:
 def sure_of(findings: Findings) -> tuple[str, ...]:
     """The counts that carry it."""
     if findings.is_single:
-        counts = verdicts(findings.run.records)
-        return (f"{listed(f'{n} {word}' for word, n in counts.items())}.",) if counts else ()
+        return (f"{verdict_counts(findings.run.records)}.",) if findings.run.records else ()
     failed = [result for result in findings.results if result.count.bad]
     sentences = _causes(findings)
     if not sentences and failed:

@@ -52,7 +52,7 @@ def count(number: int, noun: str) -> str:
 
 def listed(items: Iterable[object], *, most: int = 12) -> str:
     """``1, 2, 3``; with more than ``most`` items the rest is counted."""
-    texts = [word_of(item) for item in items]
+    texts = list(map(word_of, items))
     head = ", ".join(texts[:most])
     return f"{head} and {len(texts) - most} more" if len(texts) > most else head
 
@@ -79,14 +79,14 @@ def md(text: object) -> str:
 def code(text: object) -> str:
     """``text`` as inline code."""
     flat = " ".join(clean(word_of(text)).split()).replace("|", "\\|")
-    ticks = "`" * (1 + max((len(run) for run in re.findall("`+", flat)), default=0))
+    ticks = "`" * (1 + max(map(len, re.findall("`+", flat)), default=0))
     return f"{ticks}{flat}{ticks}" if len(ticks) == 1 else f"{ticks} {flat} {ticks}"
 
 
 def fence(text: str, language: str = "text") -> str:
     """``text`` as a code block that nothing in it can close."""
     body = clean(text).strip("\n")
-    ticks = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", body)), default=0))
+    ticks = "`" * max(3, 1 + max(map(len, re.findall("`+", body)), default=0))
     return f"{ticks}{language}\n{body}\n{ticks}"
 
 
@@ -130,21 +130,21 @@ def named_path(name: str, path: Path | str, *, width: int = 80) -> list[str]:
     return [one] if len(one) <= width else [f"{name}:", f"  {path}"]
 
 
-def command(argv: Sequence[str], *, width: int = 80) -> list[str]:
+def command(argv: Sequence[str], *, width: int = 80, indent: str = "") -> list[str]:
     """A command to copy: shell-quoted, continued with a backslash where it would be too wide."""
     import shlex
 
-    return shell_lines([shlex.quote(argument) for argument in argv], width=width)
+    return shell_lines(list(map(shlex.quote, argv)), width=width, indent=indent)
 
 
-def shell_lines(words: Sequence[str], *, width: int = 80) -> list[str]:
+def shell_lines(words: Sequence[str], *, width: int = 80, indent: str = "") -> list[str]:
     """As :func:`command`, of words that are quoted already."""
     lines: list[str] = []
     for word in _with_values(list(words)):
         if lines and len(lines[-1]) + 1 + len(word) <= width - 2:
             lines[-1] += f" {word}"
         else:
-            lines.append(f"    {word}" if lines else word)
+            lines.append(f"{indent}    {word}" if lines else f"{indent}{word}")
     return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 

@@ -64,6 +64,11 @@ class TrialSet:
         return len(self.trials)
 
     @property
+    def records(self) -> tuple[TrialRecord, ...]:
+        """Them as they were recorded."""
+        return tuple(trial.record for trial in self.trials)
+
+    @property
     def first(self) -> Numbered:
         """The one to look at."""
         return self.trials[0]
@@ -111,17 +116,17 @@ class TrialSet:
     @property
     def verdicts(self) -> dict[str, int]:
         """How often each verdict was reached, the most frequent first."""
-        return verdicts(trial.record for trial in self.trials)
+        return verdicts(self.records)
 
     @property
     def longest_s(self) -> float:
         """How long the longest of them took, seconds."""
-        return max((trial.record.outcome.duration_s for trial in self.trials), default=0.0)
+        return max((record.outcome.duration_s for record in self.records), default=0.0)
 
     @property
     def pass_s(self) -> float | None:
         """Median seconds of the trials that passed."""
-        times = [t.record.outcome.duration_s for t in self.trials if t.verdict.kind is Kind.PASS]
+        times = [record.outcome.duration_s for record in self.records if record.verdict.kind is Kind.PASS]
         return median(times) if times else None
 
     @property
@@ -152,6 +157,11 @@ class Group(TrialSet):
 def verdicts(records: Iterable[TrialRecord]) -> dict[str, int]:
     """How often each verdict was reached, the commonest first."""
     return dict(Counter(str(record.verdict) for record in records).most_common())
+
+
+def verdict_counts(records: Iterable[TrialRecord]) -> str:
+    """``3 PASS, 1 HANG (deadlock)``: how often each verdict was reached, the commonest first."""
+    return listed(f"{n} {word}" for word, n in verdicts(records).items())
 
 
 def together(trials: Iterable[Numbered], key: Callable[[Numbered], K | None]) -> dict[K, TrialSet]:

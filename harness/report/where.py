@@ -48,13 +48,13 @@ def where(findings: Findings, verdict: str) -> str:
 def _settings(findings: Findings, inside: Sequence[Point], outside: Sequence[Point]) -> str:
     """The fewest settings that tell ``inside`` from ``outside``: one, or else two, or else three; else empty."""
     alone = (_from_on(findings, inside, outside), _shared(findings, inside, outside, size=1))
-    settings = ", ".join(text for text in alone if text)
+    settings = ", ".join(filter(None, alone))
     return settings or _shared(findings, inside, outside, size=2) or _shared(findings, inside, outside, size=3)
 
 
 def names_of(findings: Findings, cells: Sequence[Point], *, most: int = 2) -> str:
     """The names of ``cells``, or how many there are."""
-    return " and ".join(findings.name_of(cell) for cell in cells) if len(cells) <= most else count(len(cells), "cell")
+    return " and ".join(map(findings.name_of, cells)) if len(cells) <= most else count(len(cells), "cell")
 
 
 def _from_on(findings: Findings, inside: Sequence[Point], outside: Sequence[Point]) -> str:
@@ -85,5 +85,5 @@ def _shared(findings: Findings, inside: Sequence[Point], outside: Collection[Poi
 
 def _in_words(findings: Findings, pairs: Collection[Setting]) -> list[str]:
     settings = dict(pairs)
-    names = [factor.name for factor in findings.run.spec.matrix.space.factors if factor.name in settings]
+    names = [name for name in findings.run.spec.matrix.space.names if name in settings]
     return [assignment(name, settings[name]) for name in names]

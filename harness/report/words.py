@@ -90,14 +90,14 @@ def _answer(findings: Findings, boundary: Boundary) -> str:
         case Finding.ALL_FAIL:
             return f"{_fails(findings)} It is the smallest value asked for: where the failures begin is not known."
         case Finding.NO_THRESHOLD_SLOW:
-            only_slow = all(group.first.verdict.kind is Kind.SLOW for group in findings.groups)
+            only_slow = len(findings.slow_groups) == len(findings.groups)
             nothing = "Nothing hung or crashed" if only_slow else "No trial showed the failure being sought"
             growth = f"{grows(findings, boundary.fit)} " if boundary.fit else ""
             return f"{nothing}. {growth}{_ran_out(findings)}"
         case Finding.INCONCLUSIVE:
             low = _passes(findings, boundary.last_good) if boundary.last_good is not None else ""
             high = _fails(findings) if findings.failing else ""
-            return " ".join(part for part in ("Inconclusive.", high, low, _undecided(findings, boundary)) if part)
+            return " ".join(filter(None, ("Inconclusive.", high, low, _undecided(findings, boundary))))
 
 
 def _unfinished(findings: Findings) -> str:
@@ -153,7 +153,7 @@ def _between(findings: Findings, boundary: Boundary) -> list[Value]:
 
 
 def _ran_out(findings: Findings) -> str:
-    slow = [g for g in findings.groups if g.first.verdict.kind is Kind.SLOW]
+    slow = findings.slow_groups
     if not slow:
         return "A limit shorter than the healthy time kept the larger values from being judged."
     limit = slow[0].first.record.trial.budget.total
@@ -185,9 +185,8 @@ def grows(findings: Findings, fit: ScalingFit) -> str:
 
 def is_linear(fit: ScalingFit) -> bool:
     """Whether the times may be called linear: three values at least, a line that explains them, no other power."""
-    values = {value for value, _ in fit.points}
     other_power = fit.law not in ("", "n") or (fit.exponent is not None and not 0.75 <= fit.exponent <= 1.25)
-    return len(values) >= 3 and fit.r_squared >= LINEAR_R_SQUARED and not other_power
+    return len(fit.sizes) >= 3 and fit.r_squared >= LINEAR_R_SQUARED and not other_power
 
 
 def per_step(fit: ScalingFit) -> bool:
@@ -245,7 +244,7 @@ def _times(findings: Findings, boundary: Boundary) -> str:
 def _claim_of_less(findings: Findings) -> str:
     if findings.failing:
         return f"{_fails(findings)} No boundary is claimed."
-    slow = [group for group in findings.groups if group.first.verdict.kind is Kind.SLOW]
+    slow = findings.slow_groups
     if not slow:
         return ""
     slow_trials = sum(len(group.trials) for group in slow)
@@ -287,10 +286,9 @@ def day(wall: str) -> str:
 def tally(findings: Findings) -> str:
     """``19 trials in 72 s: 17 PASS, 2 HANG``, and how many were taken over from earlier runs."""
     run = findings.run
-    own = [record for record in run.records if not record.run]
-    others = [record for record in run.records if record.run]
-    text = f"{count(len(own), 'trial')} in {seconds(run.seconds)}{_split(own)}"
-    return text + (f"; {count(len(others), 'trial')} taken over from earlier runs{_split(others)}" if others else "")
+    text = f"{count(len(run.own), 'trial')} in {seconds(run.seconds)}{_split(run.own)}"
+    reused = f"; {count(len(run.reused), 'trial')} taken over from earlier runs{_split(run.reused)}"
+    return text + (reused if run.reused else "")
 
 
 def _split(records: Sequence[TrialRecord]) -> str:

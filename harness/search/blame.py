@@ -30,7 +30,7 @@ def conclude(search: Minimise) -> Minimised:
         complete=search.is_complete,
         because=_because(search, finding, causes),
         notes=tuple(_notes(search, causes)),
-        counts=tuple(search.count(cell) for cell in search.tallies),
+        counts=tuple(map(search.count, search.tallies)),
         trials=search.trials,
         failures=search.failures,
         seconds=search.seconds,
@@ -67,10 +67,10 @@ def _because(search: Minimise, finding: MinimiseFinding, causes: tuple[Cause, ..
         case MinimiseFinding.BAD_PASSES:
             return f"the cell that was to fail {bad}{_excluding(bad, search.effort.confidence)}: nothing to explain."
         case MinimiseFinding.CAUSE:
-            return " ".join(_sentence(cause) for cause in causes)
+            return " ".join(map(_sentence, causes))
         case MinimiseFinding.INCONCLUSIVE:
             if causes:
-                return "Not certified: " + " ".join(_sentence(cause) for cause in causes)
+                return "Not certified: " + " ".join(map(_sentence, causes))
             return f"the baseline {good}, the cell that was to fail {bad}; that is not enough to look for a cause."
 
 

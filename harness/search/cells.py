@@ -79,7 +79,7 @@ def _full(space: Space) -> tuple[Point, ...]:
             f"strategy full means {number:,} cells, more than {MOST_CELLS:,}; use pairwise, one-factor or list, "
             "and a search for the rest"
         )
-    return tuple(Point.of(cell) for cell in valid(space.factors, space.rules, {}))
+    return tuple(map(Point.of, valid(space.factors, space.rules, {})))
 
 
 def _one_factor(space: Space) -> PlannedCells:

@@ -121,7 +121,7 @@ def _because(search: ThresholdSearch, finding: Finding) -> str:
             slow = f"{_name(search, search.ceiling)} still made progress when its limit ran out"
             return f"{slow}; {good or 'nothing smaller passed'}, and nothing smaller failed."
         case Finding.INCONCLUSIVE:
-            parts = [part for part in (good, bad) if part] or ["no trial passed or failed"]
+            parts = list(filter(None, (good, bad))) or ["no trial passed or failed"]
             return f"{', '.join(parts)}; the values between could not all be told."
 
 

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from harness.core.point import Value
     from harness.core.space import Factor, Rule, Space
@@ -65,13 +65,9 @@ def count_cells(space: Space) -> tuple[int, bool]:
         if rules and product > MOST_COUNTED:
             exact = False
         elif rules:
-            product = _number_of(valid(group, rules, {}))
+            product = sum(1 for _ in valid(group, rules, {}))
         total *= product
     return total, exact
-
-
-def _number_of(cells: Iterable[object]) -> int:
-    return sum(1 for _ in cells)
 
 
 def _groups(space: Space) -> list[tuple[Factor, ...]]:

@@ -139,7 +139,7 @@ class Minimise(Script):
 
     def freedom(self, levels: Levels) -> Freedom | None:
         """What was seen of a cause with everything else at random."""
-        counts = [self.count(cell) for cell in self.random_cells.get(levels, ())]
+        counts = list(map(self.count, self.random_cells.get(levels, ())))
         return freedom(counts, cause=self._cell(levels), fixed_axes=self._axes_of(levels))
 
     def need(self, levels: Levels, position: int) -> Need:

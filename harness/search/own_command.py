@@ -85,7 +85,7 @@ def _own_command(cell: Point, next_to: Sequence[Point], records: Sequence[TrialR
         if there is not None:
             variants.append(Variant(change=redact_text(difference(line, there)), count=_count(other, records)))
     return OwnCommand(
-        line=tuple(redact_text(word) for word in line.words),
+        line=tuple(map(redact_text, line.words)),
         verdict=str(failed[0].verdict),
         count=_count(cell, records),
         tried_again=len(again),

@@ -64,7 +64,7 @@ def cell_results(matrix: Matrix, cells: Sequence[Point], facts: Facts, *, today:
 
 def _result(matrix: Matrix, cell: Point, facts: Facts, *, today: dt.date) -> CellResult:
     records, expected = facts.of(cell), in_force(matrix, cell, today=today)
-    ended = [facts.ended(record) for record in records]
+    ended = list(map(facts.ended, records))
     status, because = cell_status(expected, ended)
     override = facts.overrides.get(cell)
     if override is not None and not records:

@@ -158,7 +158,7 @@ class ThresholdSearch:
         again = self._certify()
         if again and certificate:
             many += [again] * (certificate.needed - certificate.good)
-        return tuple(request for request in many if request)[:most]
+        return tuple(filter(None, many))[:most]
 
     def tell(self, *, value: Value, answer: Answer, seconds: float, slow: bool = False, soft: bool = False) -> None:
         """The answer for one trial at ``value`` and what it cost.
@@ -216,7 +216,7 @@ class ThresholdSearch:
         other = copy.copy(self)
         other.costs = copy.deepcopy(self.costs)
         other.tallies = [replace(tally, certificate=copy.copy(tally.certificate)) for tally in self.tallies]
-        other.outcomes = [list(outcomes) for outcomes in self.outcomes]
+        other.outcomes = list(map(list, self.outcomes))
         other.slow, other.non_monotone = dict(self.slow), list(self.non_monotone)
         other._failed, other._tested = set(self._failed), set(self._tested)
         other._cuts = list(self._cuts)
@@ -345,4 +345,4 @@ class ThresholdSearch:
 def _numbers(axis: Axis) -> tuple[float, ...]:
     """The values as numbers; their places where they are dates, commits or other names."""
     numbers = tuple(float(v) for v in axis.values if isinstance(v, int | float))
-    return numbers if len(numbers) == len(axis.values) else tuple(float(i) for i in range(len(axis.values)))
+    return numbers if len(numbers) == len(axis.values) else tuple(map(float, range(len(axis.values))))

@@ -406,7 +406,7 @@ def position(frame: "FrameType") -> "tuple[str, int, int] | None":
     """A local's name, its place among those of its type in a list that the function has at hand, and their number."""
     values = frame.f_locals
     own: dict[str, Any] = getattr(values.get("self"), "__dict__", {})
-    lists = [items_of(value) for value in (*values.values(), *own.values(), *own.get("_modules", {}).values())]
+    lists = list(map(items_of, (*values.values(), *own.values(), *own.get("_modules", {}).values())))
     for name, value in values.items():
         if name == "self" or value is None or isinstance(value, (int, float, str, bytes)):
             continue

@@ -51,7 +51,7 @@ def parse_axis(text: str) -> Axis:
     Raises:
         SpecError: an unknown axis, a value that the setting cannot hold, or values that do not ascend.
     """
-    name, equals, values = (part.strip() for part in text.partition("="))
+    name, equals, values = map(str.strip, text.partition("="))
     if not equals and name in AXES:
         return AXES[name]
     if name not in AXES and name not in run_config().paths():
@@ -79,7 +79,7 @@ def numbers_of(name: str, items: Sequence[str]) -> tuple[int | float, ...] | Non
     Raises:
         SpecError: a range among words, or one that runs down or does not reach its end.
     """
-    numeric = [item for item in items if _is_numeric(item)]
+    numeric = list(filter(_is_numeric, items))
     if len(numeric) == len(items):
         return tuple(number for item in items for number in _expand(name, item))
     if any(".." in item for item in numeric):
@@ -90,7 +90,7 @@ def numbers_of(name: str, items: Sequence[str]) -> tuple[int | float, ...] | Non
 
 def _is_numeric(item: str) -> bool:
     try:
-        parts = [item] if (match := _RANGE.fullmatch(item)) is None else [part for part in match.groups() if part]
+        parts = [item] if (match := _RANGE.fullmatch(item)) is None else list(filter(None, match.groups()))
         for part in parts:
             number(part)
     except ValueError:

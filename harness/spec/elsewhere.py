@@ -32,7 +32,7 @@ def elsewhere_factor(text: str, *, repository: Path) -> Factor:
     Raises:
         SpecError: fewer than two values, or git knows no such commit.
     """
-    name, _, values = (part.strip() for part in text.partition("="))
+    name, _, values = map(str.strip, text.partition("="))
     words = [word.strip() for word in values.split(",") if word.strip()]
     if name == COMMIT and len(words) == 1 and ".." in words[0]:
         words = _range(words[0], repository)

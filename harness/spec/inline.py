@@ -63,11 +63,11 @@ def name_of_axes(names: Iterable[str]) -> str:
 
 def fixed_settings(texts: Iterable[str]) -> tuple[tuple[str, Value], ...]:
     """``path=value`` texts as settings of our own trainer; SpecError for an unknown one."""
-    return tuple(_fixed_setting(text) for text in texts)
+    return tuple(map(_fixed_setting, texts))
 
 
 def _factor(text: str) -> Factor:
-    name, equals, values = (part.strip() for part in text.partition("="))
+    name, equals, values = map(str.strip, text.partition("="))
     where = setting(name)
     axis = parse_axis(text) if where.type in (int, float) else _in_words(where, name, values if equals else "")
     bundles = tuple(Bundle(config=((axis.path, value),)) for value in axis.values)
@@ -84,7 +84,7 @@ def _in_words(where: ConfigPath, name: str, values: str) -> Axis:
 
 
 def _fixed_setting(text: str) -> tuple[str, Value]:
-    name, equals, value = (part.strip() for part in text.partition("="))
+    name, equals, value = map(str.strip, text.partition("="))
     if not equals:
         raise SpecError(f"{text!r} is not path=value; write for example model.dim=256")
     where = setting(name)

@@ -248,5 +248,5 @@ def _text(value: Any) -> str:
 
 
 def _listed(axis: Axis) -> str:
-    values = [word_of(value) for value in axis.values]
+    values = list(map(word_of, axis.values))
     return ", ".join(values) if len(values) <= 12 else f"{', '.join(values[:3])} .. {values[-1]}"

@@ -75,7 +75,7 @@ def program_matrix(
 
 def _factor(text: str, places: Mapping[str, Placeholder]) -> Factor:
     """One axis. Numbers ascend and the smallest is good; of words and flags the first is good, the last bad."""
-    name, _, values = (part.strip() for part in text.partition("="))
+    name, _, values = map(str.strip, text.partition("="))
     _prove_name(name, places)
     items = [item.strip() for item in values.split(",") if item.strip()]
     if places[name].is_flag:

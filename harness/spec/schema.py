@@ -53,13 +53,13 @@ def question_model() -> type[BaseModel]:
 
 def _explain(error: Any, model: type[BaseModel], lines: Lines) -> str:
     key = tuple(part for part in error["loc"] if not _is_union_arm(part))
-    where, place = ".".join(str(part) for part in key), lines.place(*key)
+    where, place = ".".join(map(str, key)), lines.place(*key)
     if error["type"] == "extra_forbidden":
         keys = _keys(model, key[:-1])
         return f"{place}: unknown key {where!r}{choices(str(key[-1]), keys)}"
     if error["type"] == "missing":
         return f"{place}: {where!r} is missing"
-    if any(_is_union_arm(part) for part in error["loc"]):
+    if any(map(_is_union_arm, error["loc"])):
         return f"{place}: {where} = {error['input']!r}: it should be seconds, or a duration such as 90s, 1.5m or 2h"
     message = error["msg"].partition(" or instance of ")[0].replace("dictionary", "mapping")
     return f"{place}: {where} = {error['input']!r}: {message[0].lower()}{message[1:]}"

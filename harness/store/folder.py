@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def subject(question: CampaignSpec) -> str:
     """What a run is about, in one word: its axis, or its matrix and the search in it."""
-    return "-".join(part for part in (question.matrix.name, question.search) if part)
+    return "-".join(filter(None, (question.matrix.name, question.search)))
 
 
 def name_of(wall: str, about: str) -> str:

@@ -176,7 +176,7 @@ class History:
     def _open_session_s(self) -> float:
         if self._session is None:
             return 0.0
-        first, last = (datetime.fromisoformat(wall) for wall in self._session)
+        first, last = map(datetime.fromisoformat, self._session)
         return max(0.0, (last - first).total_seconds())
 
 

@@ -219,7 +219,7 @@ class Appender:
             self._cut_failed_write()
             if self._lines is None:
                 content = os.pread(self._fd, self._end, 0)
-                lines = [line for line in content.split(b"\n") if line.strip()]
+                lines = list(filter(bytes.strip, content.split(b"\n")))
                 self._lines, self._before = len(lines), content
                 if lines and _seal(lines[-1]):
                     self._before = None

@@ -116,7 +116,7 @@ def _redact_member(key: str, item: Any, values: tuple[str, ...]) -> Any:
         pairs = cast("list[Any]", item)
         item = [[pair[0], HIDDEN] if _is_secret_pair(pair) else pair for pair in pairs]
     elif key in {"argv", "command"} and isinstance(item, list | tuple):
-        item = redact_argv(str(argument) for argument in cast("list[Any]", item))
+        item = redact_argv(map(str, cast("list[Any]", item)))
     return redact(item, values=values)
 
 

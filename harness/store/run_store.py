@@ -316,7 +316,7 @@ class RunStore:
 
 def _environment(question: CampaignSpec) -> tuple[tuple[str, str], ...]:
     """Every variable that the question sets, for what is secret in it."""
-    bundles = (question.matrix.base, *(b for factor in question.matrix.space.factors for b in factor.bundles))
+    bundles = (question.matrix.base, *question.matrix.space.bundles)
     return tuple(pair for bundle in bundles for pair in bundle.env)
 
 

@@ -67,7 +67,7 @@ class RunSummary:
 def list_runs(runs_dir: Path) -> tuple[RunSummary, ...]:
     """Every run in ``runs_dir``, newest first; those that cannot be read say why instead of hiding."""
     folders = sorted(path.parent for path in runs_dir.glob("*/journal.jsonl"))
-    return tuple(sorted((summary(folder) for folder in folders), key=lambda s: s.started_at, reverse=True))
+    return tuple(sorted(map(summary, folders), key=lambda s: s.started_at, reverse=True))
 
 
 def summary(folder: Path) -> RunSummary:

@@ -74,7 +74,7 @@ def read_line(line: Line, question: CampaignSpec) -> Line:
 
 def _at_cells(data: dict[str, Any], question: CampaignSpec) -> dict[str, Any]:
     """``data`` with every point in it less what was held fixed; what is no point is left for the reader to refuse."""
-    names = {factor.name for factor in question.matrix.space.factors}
+    names = question.matrix.space.names
     turned = dict(data)
     for key in ("trial", "record"):
         if isinstance(data.get(key), dict):

@@ -160,8 +160,8 @@ class Stage:
 
     def agents(self) -> list[int]:
         """The PIDs of the agents themselves, here."""
-        found = [pid for pid, token in processes_with(TOKEN) if token == self.head.token]
-        return [pid for pid in found if _is_agent(pid)]
+        ours = [pid for pid, token in processes_with(TOKEN) if token == self.head.token]
+        return list(filter(_is_agent, ours))
 
     def of_trials(self) -> list[int]:
         """The live processes of trials."""

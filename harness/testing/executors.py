@@ -107,8 +107,7 @@ class Ear:
     def hear_processes(self, count: int) -> list[Process]:
         """The processes that ``count`` lines name by PID, as /proc shows them now."""
         pids = [self.hear()["pid"] for _ in range(count)]
-        found = [procs.read(pid) for pid in pids]
-        return [process for process in found if process is not None]
+        return [process for process in map(procs.read, pids) if process is not None]
 
     def close(self) -> None:
         """Give the FIFO back."""
@@ -150,9 +149,9 @@ def wait_exit(handle: Handle) -> Exit:
     clock = WallClock()
     until_s = clock.now() + PATIENCE_S
     while clock.now() < until_s:
-        found = handle.poll()
-        if found is not None:
-            return found
+        exit_ = handle.poll()
+        if exit_ is not None:
+            return exit_
         clock.sleep(0.002)
     raise AssertionError("the trial did not end")
 
@@ -380,8 +379,8 @@ def check_two_at_once(executor: Executor, tmp_path: Path) -> None:
         assert {ref.pid for ref in one.processes()} == {m.pid for m in members_one}
         assert {ref.pid for ref in two.processes()} == {m.pid for m in members_two}
         stop(one, grace_s=0.0)
-        assert all(is_gone(member) for member in members_one)
-        assert not any(is_gone(member) for member in members_two)
+        assert all(map(is_gone, members_one))
+        assert not any(map(is_gone, members_two))
         assert two.poll() is None
 
 

@@ -35,7 +35,7 @@ class EchoProbe(NullProbe):
 
     def resolved(self, table: Sequence[Mapping[str, str]]) -> None:
         """Write which kernel runs each operator."""
-        put(layout.kernels(self._trial_dir), json.dumps([dict(row) for row in table], indent=1))
+        put(layout.kernels(self._trial_dir), json.dumps(list(map(dict, table)), indent=1))
 
     def _write(self, *, built: dict[str, int] | None) -> None:
         echo: dict[str, Any] = {

@@ -62,7 +62,7 @@ def _shortfalls(case: Case, success: Success) -> Iterator[str]:
             yield "no loss was measured, and a decreasing one was asked for"
         elif not last < first:
             yield f"the loss went from {first:g} to {last:g}, a decreasing one was asked for"
-    output = "\n".join(log.text for log in case.evidence.logs)
+    output = case.evidence.output
     for pattern in success.require:
         if not re.search(pattern, output):
             yield f"nothing in its output matches {pattern!r}, which was asked for"

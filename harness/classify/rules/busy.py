@@ -43,14 +43,14 @@ SAMPLES = 3
 
 def busy(case: Case) -> Verdict | None:
     """Of one process; of several ranks the one that the others wait for."""
-    if not stopped_by_limit(case) or any(view.failed for view in views_of(case)):
+    if not stopped_by_limit(case) or has_failed(case):
         return None
     job = job_of_case(case)
     if not job.several:
         return _busy(case, job.leader) if job.leader is not None else None
     if case.evidence.silence_s < busy_patience_s(case):
         return None  # another rank still makes marks: this one may have something of its own to do
-    views = [view for view in views_of(case) if view.there]
+    views = still_there(views_of(case))
     absent = [view for view in views if view.meeting is None and view.standing is not None]
     waiters = [view for view in views if view.meeting is not None]
     for view in absent:
@@ -176,14 +176,14 @@ def confined(one: Standing) -> tuple[ThreadStack, ...]:
     if len(samples) < SAMPLES or one.motion is None:
         return ()
     threads = tuple(t for s in samples for t in s.threads if t.tid == one.motion.busiest)
-    if len(threads) != len(samples) or not all(python_frames(t) for t in threads):
+    if len(threads) != len(samples) or not all(map(python_frames, threads)):
         return ()
-    if len({_where(t) for t in threads}) != 1:
+    if len(set(map(_where, threads))) != 1:
         return ()
     innermost = python_frames(threads[0])[0]
     if "/site-packages/torch/" in innermost.file:
         return ()
-    if not all(unwound(t) for t in threads) or any(is_compiled_work(f) for t in threads for f in native_leaf(t)):
+    if not all(map(unwound, threads)) or any(is_compiled_work(f) for t in threads for f in native_leaf(t)):
         return ()
     return threads
 

@@ -34,12 +34,12 @@ def collective_timeout(case: Case) -> Verdict | None:
     result = first.facts.result
     assert result is not None, "a rank that follows has said so"
     missing, how = _missing(views, followers)
-    calls = {_call(view) for view in followers} - {""}
+    calls = set(map(_call, followers)) - {""}
     in_time = not _TIMED_OUT.search(result.message or "")
     cause = cause_of(result.message or "") or (LOST if in_time else "collective-timeout")
     if not missing and len(calls) > 1:
         cause, how = DIFFERENT, f"they waited in different collectives: {', '.join(sorted(calls))}"
-    where = "; ".join(_where(view) for view in missing)
+    where = "; ".join(map(_where, missing))
     verb = "lost a rank" if in_time else "gave up waiting"
     gave_up = f"{who(followers)} {verb} {place(first.case)}: {first_line(result.message)}"
     rank = missing[0].rank if len(missing) == 1 else None
@@ -60,7 +60,7 @@ def collective_timeout(case: Case) -> Verdict | None:
 def _missing(views: Sequence[RankView], followers: Sequence[RankView]) -> tuple[list[RankView], str]:
     """The ranks that did not come, and how that is known."""
     ranks = {rank for v in followers if v.facts.result for rank in accused_ranks(v.facts.result.message or "")}
-    silent = [view for view in views if view.there]
+    silent = still_there(views)
     suspects = [view for view in views if view.rank in ranks and not (view.follows and silent)]
     if suspects and len(suspects) < len(views):
         return suspects, "the others called the roll"

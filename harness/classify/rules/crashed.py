@@ -58,7 +58,7 @@ def nonfinite(case: Case) -> Verdict | None:
 
 def ranks_crashed(case: Case) -> Verdict | None:
     """The launcher's own exit status or signal, where nothing is known of any rank's end."""
-    if any(view.failed for view in views_of(case)):
+    if has_failed(case):
         return None
     verdict = next((verdict for rule in (oom, crashed, early_exit) if (verdict := rule(case)) is not None), None)
     if verdict is None:
@@ -128,5 +128,5 @@ def _own_lines(case: Case) -> list[str]:
 
 
 def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:200] if lines else ""
+    lines = text.strip().splitlines()
+    return lines[-1].strip()[:200] if lines else ""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def desync(case: Case) -> Verdict | None:
     """Which rank parted from the others, as far as anything shows it."""
     job, views = job_of_case(case), views_of(case)
-    there = [view for view in views if view.there]
+    there = still_there(views)
     if not there or any(view.meeting is None for view in there):
         return None
     if job.circle:
@@ -167,7 +167,7 @@ def _recorded(
 
 
 def _by_exit(case: Case, there: Sequence[RankView], absent: Sequence[int]) -> Verdict:
-    waits = "; ".join(waiting(group) for group in alike(there))
+    waits = "; ".join(map(waiting, alike(there)))
     have, it = ("has", "it") if len(absent) == 1 else ("have", "they")
     calls = [view.meeting.name for view in there[:1] if view.meeting is not None]
     verdict = conclude(
@@ -205,7 +205,7 @@ def _by_stacks(case: Case, there: Sequence[RankView]) -> Verdict | None:
             f"{who(unused)} ended backward without waiting for all gradients, which DDP does when a parameter of "
             "that rank had none"
         )
-    waits = "; ".join(waiting(group) for group in groups)
+    waits = "; ".join(map(waiting, groups))
     # Where the call was made that the others never come to: there progress stopped, and there the fault is.
     behind = min(there, key=lambda view: view.marks)
     verdict = conclude(

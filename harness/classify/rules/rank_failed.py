@@ -43,7 +43,7 @@ def rank_failed(case: Case) -> Verdict | None:
     blamed = _NAMED.search(verdict.because) if len(own) == len(views) else None
     rank = int(blamed[1]) if blamed else first.rank
     rest = [view for view in views if view is not first]
-    alike_all = len(own) == len(views) and len({_kind(view) for view in own}) == 1 and not blamed
+    alike_all = len(own) == len(views) and len(set(map(_kind, own))) == 1 and not blamed
     return replace(
         verdict,
         because=f"{'all ranks alike' if alike_all else f'rank {first.rank}'}: {verdict.because}"
@@ -68,7 +68,7 @@ def _mismatch(case: Case, own: Sequence[RankView]) -> Verdict | None:
         log = next((log for log in case.evidence.logs if _differ(log.text)), None)
         if log is None or all(view.facts.exit is None or view.facts.exit.signal is None for view in own):
             return None
-        text = next(line for line in log.text.splitlines() if _differ(line))
+        text = next(filter(_differ, log.text.splitlines()))
         source = log.id
     verdict = next((verdict for rule in OWN if (verdict := rule(own[0].case)) is not None), None)
     if verdict is None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import begun, beyond_limit, conclude, job_of_case, silence, stopped_by_limit
-from harness.classify.views import alike, cited, views_of, waiting
+from harness.classify.views import alike, cited, has_failed, still_there, views_of, waiting
 from harness.core.outcome import StopReason
 from harness.core.verdict import Confidence, Kind
 from harness.reading.frames import deciding_thread, same_frames, short_path, spell, telling_frame
@@ -47,9 +47,9 @@ HARDLY, MOSTLY = 0.3, 0.6
 
 def slow(case: Case) -> Verdict | None:
     """Marks kept coming at their usual distance until we ended it, or a loop got on in the silence."""
-    if not stopped_by_limit(case) or any(view.failed for view in views_of(case)):
+    if not stopped_by_limit(case) or has_failed(case):
         return None
-    views = [view for view in views_of(case) if view.there]
+    views = still_there(views_of(case))
     if not views:
         return _of_one(case)
     moving = [view for view in views if progressed(view.case) or _loops(view.case)]
@@ -65,7 +65,7 @@ def _of_one(case: Case) -> Verdict | None:
     if outcome.stopped_by is StopReason.TOTAL:
         limit += f" ({case.trial.budget.total.seconds:.1f} s)"
     of = f" of {evidence.steps_wanted}" if evidence.steps_wanted else ""
-    steps = f"{evidence.steps_done}{of} steps done"
+    steps = f"{evidence.steps_done}{of} steps done" if of or evidence.steps_done != 1 else "1 step done"
     if loops:
         state = f"{steps}; {'; '.join(map(str, loops))}; {_needs(case)}"
     else:
@@ -235,7 +235,7 @@ def _sleeper(case: Case, views: Sequence[RankView]) -> Verdict | None:
         view.case,
         Kind.SLOW,
         cause="straggler",
-        because=f"{'; '.join(waiting(group) for group in alike(others))}; rank {view.rank} sleeps on a timer in "
+        because=f"{'; '.join(map(waiting, alike(others)))}; rank {view.rank} sleeps on a timer in "
         f"{spell(telling_frame(one.thread))} since {view.facts.silence_s:.1f} s and will go on when it wakes; the "
         f"others wait for it; {silence(view.case)}",
         cites=(*cited(views), "progress"),

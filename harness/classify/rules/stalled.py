@@ -85,10 +85,10 @@ def stalled(case: Case) -> Verdict | None:
     """What can never go on, or has waited for the outside beyond all patience."""
     if not stopped_by_limit(case) or case.evidence.silence_s < LEAST_S:
         return None
-    if any(view.failed for view in views_of(case)):
+    if has_failed(case):
         return None
     job = job_of_case(case)
-    nowhere = {pid: loop for pid, one in job.stand.items() if (loop := _endless(case, job, one)) is not None}
+    nowhere = {pid: loop for pid, one in job.stand.items() if (loop := _endless(job, one)) is not None}
     live = job.alive(lambda one: one.pid in nowhere)
     never = [pid for pid in job.leaders if pid not in live]
     verdict = _never(case, job, never, nowhere) if never else None
@@ -129,7 +129,7 @@ def stuck_parts(case: Case) -> tuple[Verdict, ...]:
     )
 
 
-def _endless(case: Case, job: Job, one: Standing) -> LoopSample | None:
+def _endless(job: Job, one: Standing) -> LoopSample | None:
     """The loop that a process burns its CPU in, or only sleeps in, and that can never end; None where it may."""
     moved = one.motion
     if one.state is not None and one.state.timed:
@@ -286,7 +286,7 @@ def _about_ranks(case: Case, rank: int, one: Standing, verdict: Verdict, also: S
     view = next(v for v in views if v.rank == rank)
     stuck = [v for v in views if v.facts.pid in also]
     others = [v for v in views if v.there and v.meeting is not None and v is not view and v not in stuck]
-    all_alike = len(stuck) == len([v for v in views if v.there]) > 1
+    all_alike = len(stuck) == len(still_there(views)) > 1
     last = view.facts.last
     return replace(
         verdict,
@@ -313,7 +313,7 @@ def _of_ranks(
     more = f"; {names(also)} hang{'s' if len(also) == 1 else ''} as well, later" if also else ""
     if not others:
         return f"{verdict.because}{more}"
-    waiters = "; ".join(waiting(group) for group in alike(others))
+    waiters = "; ".join(map(waiting, alike(others)))
     return f"rank {view.rank} does not come: {_whereabouts(view, one, verdict)}; {waiters}; {verdict.because}{more}"
 
 

@@ -65,7 +65,7 @@ def unresolved(case: Case) -> Verdict:
     too_short = _limit_too_short(case)
     if too_short is not None:
         return too_short
-    there = [view for view in views if view.there]
+    there = still_there(views)
     absent = [view for view in there if view.meeting is None]
     waiters = [view for view in there if view.meeting is not None]
     if stopped_by_limit(case) and waiters and absent:
@@ -151,7 +151,7 @@ def _for_slow(case: Case, one: Standing | None) -> list[str]:
     if one is None or one.motion is None:
         return []
     moved = one.motion
-    signs = [str(loop) for loop in progress(one.samples)]
+    signs = list(map(str, progress(one.samples)))
     changing = changes(one.samples)
     if changing is not None and not signs:
         at = f"{changing.function} ({changing.file.rpartition('/')[2]}:{changing.header_line})"
@@ -263,7 +263,7 @@ def _place(one: Standing | None) -> str:
 
 def _watched(case: Case, views: Sequence[RankView]) -> Verdict:
     """Where every rank is, and what it does or waits for; MOVING when something of the job was seen to work."""
-    there = [view for view in views if view.there]
+    there = still_there(views)
     absent = [view for view in there if view.meeting is None]
     leader = job_of_case(case).leader
     sentences, ids = [f"it {_does(leader)}"], leader.ids if leader is not None else ()

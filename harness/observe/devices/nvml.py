@@ -104,7 +104,7 @@ class Nvml:
             self._library = import_module("pynvml")
         nvml = self._library
         nvml.nvmlInit()
-        self._handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+        self._handles = list(map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount())))
         try:
             self._events = nvml.nvmlEventSetCreate()
             for handle in self._handles:

@@ -62,8 +62,8 @@ def _collective(entry: Mapping[str, Any]) -> Collective:
         group=str(group[0]),
         seq=int(entry["p2p_seq_id"] if is_p2p else entry["collective_seq_id"]),
         op=op if colon else backend,
-        sizes=tuple(tuple(int(n) for n in size) for size in entry.get("input_sizes") or ()),
-        dtypes=tuple(str(kind) for kind in entry.get("input_dtypes") or ()),
+        sizes=tuple(tuple(map(int, size)) for size in entry.get("input_sizes") or ()),
+        dtypes=tuple(map(str, entry.get("input_dtypes") or ())),
         state=str(entry.get("state") or ""),
         done=done,
         p2p=is_p2p,
@@ -106,4 +106,4 @@ def _groups(
 
 def _ranks(row: Mapping[str, Any]) -> tuple[int, ...]:
     """``"[0, 1]"`` -> (0, 1)."""
-    return tuple(int(number) for number in re.findall(r"\d+", str(row.get("ranks", ""))))
+    return tuple(map(int, re.findall(r"\d+", str(row.get("ranks", "")))))

@@ -28,7 +28,7 @@ def parse_pyspy(text: str) -> tuple[ThreadStack, ...]:
     if not isinstance(threads, list) or not threads:
         raise ValueError("no threads in the output of py-spy")
     try:
-        return tuple(_pyspy_thread(thread) for thread in threads)
+        return tuple(map(_pyspy_thread, threads))
     except (KeyError, TypeError) as error:
         raise ValueError(f"the output of py-spy lacks {error}") from error
 

@@ -138,4 +138,4 @@ def _page_ready(text: str, name: str, title: str, alt: str) -> str:
         f'role="img" aria-labelledby="{name}-title {name}-desc">\n'
         f'<title id="{name}-title">{escape(title)}</title>\n<desc id="{name}-desc">{escape(alt)}</desc>'
     )
-    return "\n".join(line.strip() for line in (head + svg[body:]).splitlines())
+    return "\n".join(map(str.strip, (head + svg[body:]).splitlines()))

@@ -50,8 +50,8 @@ def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Fig
             _box(axes, cells[cell], x=xs.index(cell.get(across)), y=-ys.index(cell.get(down)))
         axes.set_xlim(-0.6, len(xs) - 0.4)
         axes.set_ylim(-len(ys) + 0.4, 0.6)
-        axes.set_xticks(range(len(xs)), [word_of(value) for value in xs])
-        axes.set_yticks([-i for i in range(len(ys))], [word_of(value) for value in ys])
+        axes.set_xticks(range(len(xs)), list(map(word_of, xs)))
+        axes.set_yticks([-i for i in range(len(ys))], list(map(word_of, ys)))
         axes.tick_params(length=0)
         for spine in axes.spines.values():
             spine.set_visible(False)
@@ -69,9 +69,8 @@ def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Fig
 
 def plane(findings: Findings, cells: Sequence[Point]) -> tuple[str, str, str, list[Point]] | None:
     """The two axes whose cells, alike in all else, ended in most ways, then the most: (across, down, held, cells)."""
-    names = [factor.name for factor in findings.run.spec.matrix.space.factors]
     best: tuple[tuple[int, int], str, str, list[Point]] | None = None
-    for one, other in combinations(names, 2):
+    for one, other in combinations(findings.run.spec.matrix.space.names, 2):
         for inside in _alike_but(cells, one, other):
             score = (len({findings.by_cell[cell].ending for cell in inside}), len(inside))
             if _vary(one, inside) and _vary(other, inside) and (best is None or score > best[0]):

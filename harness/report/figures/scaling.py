@@ -29,16 +29,15 @@ def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Fig
 
 def draw(fit: ScalingFit, *, axis: str, hide: Callable[[str], str], name: str = "scaling") -> Figure:
     """Points, line, band; predicted values are open diamonds on the dashed part of the line."""
-    xs = sorted({x for x, _ in (*fit.points, *fit.predicted)})
-    measured = [x for x, _ in fit.points]
+    xs, last = sorted(dict((*fit.points, *fit.predicted))), fit.sizes[-1]
     grid = [xs[0] + (xs[-1] - xs[0]) * i / 40 for i in range(41)]
-    solid = [x for x in grid if x <= max(measured)]
+    solid = [x for x in grid if x <= last]
     band = _band(fit, solid) if fit.law in ("", "n") else []  # a line's band holds for a line, where it was measured
     with drawing(2.7) as (canvas, axes):
         if band:
             low, high = zip(*band, strict=True)
             axes.fill_between(solid, low, high, color=COLOURS["good"], alpha=0.2, linewidth=0, label="95 % of the line")
-        beyond = [x for x in grid if x >= max(measured)]
+        beyond = [x for x in grid if x >= last]
         axes.plot(solid, [_at(fit, x) for x in solid], color=COLOURS["good"], linewidth=1.8)
         axes.plot(beyond, [_at(fit, x) for x in beyond], color=COLOURS["good"], linewidth=1.4, linestyle="--")
         axes.scatter(*zip(*fit.points, strict=True), s=18, color=INK, zorder=3, label="measured")
@@ -46,7 +45,7 @@ def draw(fit: ScalingFit, *, axis: str, hide: Callable[[str], str], name: str = 
             axes.scatter(*zip(*fit.predicted, strict=True), s=24, marker="D", facecolors="none", edgecolors=INK,
                          zorder=3, label="predicted")  # fmt: skip
         axes.set_ylim(bottom=0)
-        whole_ticks(axes, [x for x, _ in fit.points])
+        whole_ticks(axes, fit.sizes)
         axes.set_xlabel(axis)
         axes.set_ylabel(fit.quantity)
         axes.legend(loc="upper left")
@@ -74,7 +73,7 @@ def _alt(fit: ScalingFit, axis: str) -> str:
     prediction = ""
     if fit.predicted:
         x, y = max(fit.predicted)
-        least = at_least(times_beyond(x, (size for size, _ in fit.points)))
+        least = at_least(times_beyond(x, fit.sizes))
         prediction = f" Predicted at {x:g}: {least}{seconds(y)}."
     return (
         f"{fit.quantity.capitalize()} against {axis}, {count(len(fit.points), 'trial')}: "

@@ -40,12 +40,12 @@ def draw(evidence: Evidence, verdict: Verdict, *, hide: Callable[[str], str]) ->
     stacks, unit = columns(evidence, verdict)
     if len(stacks) < 2:
         return None
-    paths = _innermost([_path(thread) for thread in stacks])
-    telling = [telling_frame(thread) for thread in stacks]
+    paths = _innermost(list(map(_path, stacks)))
+    telling = list(map(telling_frame, stacks))
     decides = set(telling) if unit == "rank" else {_deciding(evidence, verdict)}
-    order = sorted(range(len(paths)), key=lambda i: [place(frame) for frame in paths[i]])
+    order = sorted(range(len(paths)), key=lambda i: list(map(place, paths[i])))
     paths, telling = [paths[i] for i in order], [telling[i] for i in order]
-    depth = max(len(path) for path in paths)
+    depth = max(map(len, paths))
     with drawing(0.5 + 0.235 * depth) as (canvas, axes):
         _boxes(axes, paths, decides, left=0, depth=0, total=len(paths))
         axes.set_xlim(0, len(paths))
@@ -70,7 +70,7 @@ def _path(thread: ThreadStack) -> tuple[Frame, ...]:
 
 def _innermost(paths: Sequence[tuple[Frame, ...]]) -> list[tuple[Frame, ...]]:
     """At most DEEPEST calls: first those that all share go, from the outside in, then each path by itself."""
-    too_many = max(len(path) for path in paths) - DEEPEST
+    too_many = max(map(len, paths)) - DEEPEST
     skip = max(0, min(too_many, _shared(paths) - 1))
     return [path[skip:][-DEEPEST:] for path in paths]
 

@@ -31,7 +31,7 @@ def data(report: Report, run_dir: Path) -> dict[str, Any]:
     return {
         **first_screen(report),
         "schema": SCHEMA,
-        "answers": [to_json(one) for one in answers(report.findings)],
+        "answers": list(map(to_json, answers(report.findings))),
         "run": run.id,
         "code": run.code,
         "started_at": run.started_at,

@@ -109,5 +109,5 @@ def _finite(value: Json) -> Json:
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_finite(item) for item in value]
+        return list(map(_finite, value))
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

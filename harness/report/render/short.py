@@ -27,7 +27,7 @@ def short(report: Report, *, hide: Callable[[str], str] = lambda text: text) -> 
     lines = [
         f"{SIGN[summary.tone]} **{md(summary.verdict)}** · {md(report.title)}",
         "",
-        " ".join(md(text) for text in (summary.answer, summary.planted) if text),
+        " ".join(map(md, filter(None, (summary.answer, summary.planted)))),
         "",
     ]
     word = f"{summary.claim}. " if summary.claim else ""

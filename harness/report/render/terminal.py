@@ -50,9 +50,9 @@ def text(report: Report, report_path: Path, *, width: int = WIDTH) -> str:
         lines += wrap(f"note: {clean(note)}", width=width, indent="  ")
     for step in summary.steps[:1]:
         lines += wrap(f"next: {step.text}", width=width, indent="  ")
-        lines += [f"    {line}" for line in command(step.command, width=width - 4)]
+        lines += command(step.command, width=width, indent="    ")
     lines += ["", *named_path("report", report_path, width=width), "reproduce:"]
-    lines += [f"  {line}" for line in command(reproduce(findings), width=width - 2)]
+    lines += command(reproduce(findings), width=width, indent="  ")
     return "\n".join([*lines, *own_command.terminal(findings, width=width)])
 
 
@@ -64,7 +64,7 @@ def _sentences(findings: Findings, summary: Summary) -> list[str]:
     claim = f"{summary.claim}: {sure}" if summary.claim else sure
     place = f"{summary.before_place}{summary.place.text}"
     at_fault = (f"{summary.judged}.", *summary.happened, place) if summary.judged else summary.happened
-    return [sentence for sentence in (summary.planted, claim, *more, *at_fault) if sentence]
+    return list(filter(None, (summary.planted, claim, *more, *at_fault)))
 
 
 def _growth(findings: Findings) -> str:

@@ -21,21 +21,16 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
     if search is None:
         return None
     parts = [md(search.because), *(_of_cause(i, cause) for i, cause in enumerate(search.causes, start=1))]
-    return Block(title="What the failure needs", markdown="\n\n".join(part for part in parts if part))
+    return Block(title="What the failure needs", markdown="\n\n".join(filter(None, parts)))
 
 
 def _of_cause(number: int, cause: Cause) -> str:
-    rows = [
-        (
-            code(need),
-            code(assignment(need.axis, need.last_good)),
-            md(need.back or "-"),
-            f"yes, {need.required} passes"
-            if need.certified
-            else md(need.kept_by) or f"no: {need.required or 'more'} asked for",
-        )
-        for need in cause.needs
-    ]
+    rows: list[tuple[str, ...]] = []
+    for need in cause.needs:
+        certified = md(need.kept_by) or f"no: {need.required or 'more'} asked for"
+        if need.certified:
+            certified = f"yes, {need.required} passes"
+        rows.append((code(need), code(assignment(need.axis, need.last_good)), md(need.back or "-"), certified))
     body = table(("needs", "with this instead", "then it", "certified"), rows)
     free = cause.freedom
     text = f"Cause {number}, {cause.claim.value}: {{{md(cause)}}} {md(cause.seen)}.\n\n{body}"

@@ -90,8 +90,8 @@ def _without_answer(findings: Findings) -> Block | None:
     by_cell = findings.by_cell
     if not by_cell:
         return None
-    rows = (
-        (code(findings.name_of(cell)), md(listed(str(t.verdict) for t in trials)), len(trials))
-        for cell, trials in by_cell.items()
-    )
+    rows: list[tuple[object, ...]] = []
+    for cell, trials in by_cell.items():
+        verdicts = listed(record.verdict for record in trials.records)
+        rows.append((code(findings.name_of(cell)), md(verdicts), len(trials)))
     return Block(title="Cells", markdown=table(("cell", "seen", "trials"), rows, right=(2,)))

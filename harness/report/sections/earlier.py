@@ -11,8 +11,8 @@ from harness.core.codec import to_json
 from harness.core.ports import Block
 from harness.report.facts import object_at
 from harness.report.over_cells import headline as campaign_headline
-from harness.report.text import code, listed, md, table
-from harness.report.tried import verdicts
+from harness.report.text import code, md, table
+from harness.report.tried import verdict_counts, verdicts
 from harness.report.words import headline
 from harness.store import layout
 
@@ -102,7 +102,7 @@ def claims_of(findings: Findings) -> dict[str, Any]:
 def _verdicts(findings: Findings) -> str:
     """What one program ended in: ``HANG (deadlock)``, or ``10 PASS, 2 HANG (deadlock)``."""
     counts = verdicts(findings.run.records)
-    return next(iter(counts)) if len(counts) == 1 else listed(f"{number} {word}" for word, number in counts.items())
+    return next(iter(counts)) if len(counts) == 1 else verdict_counts(findings.run.records)
 
 
 def _others(run_dir: Path) -> list[tuple[str, dict[str, Any]]]:

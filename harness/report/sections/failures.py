@@ -93,7 +93,7 @@ def in_full(run_dir: Path, group: Group, *, name: str, total: int) -> str:
         seen.logs(evidence),
         seen.unusable(evidence),
     ]
-    return "\n\n".join(part for part in parts if part)
+    return "\n\n".join(filter(None, parts))
 
 
 def _facts(group: Group, run_dir: Path) -> str:
@@ -121,13 +121,8 @@ def _facts(group: Group, run_dir: Path) -> str:
 
 def in_short(groups: tuple[Group, ...], *, where: str) -> str:
     """One line for each group."""
-    rows = (
-        (
-            md(group.value),
-            md(group.first.verdict),
-            listed(t.number for t in group.trials),
-            md(group.first.verdict.because),
-        )
-        for group in groups
-    )
+    rows: list[tuple[str, ...]] = []
+    for group in groups:
+        verdict, numbers = group.first.verdict, listed(trial.number for trial in group.trials)
+        rows.append((md(group.value), md(verdict), numbers, md(verdict.because)))
     return table((where, "verdict", "trials", "why"), rows, right=(0,) if where != "cell" else ())

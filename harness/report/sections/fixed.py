@@ -70,7 +70,7 @@ def _axes(findings: Findings) -> str:
 
 
 def _sets(factor: Factor) -> str:
-    texts = [_bundle(bundle) for bundle in factor.bundles]
+    texts = list(map(_bundle, factor.bundles))
     return (
         listed((f"{md(v)}: {text}" for v, text in zip(factor.axis.values, texts, strict=False) if text), most=6) or "-"
     )
@@ -78,7 +78,7 @@ def _sets(factor: Factor) -> str:
 
 def _bundle(bundle: Bundle) -> str:
     words = [assignment(name, value) for name, value in (*bundle.config, *bundle.env)] + list(bundle.args)
-    return listed((code(word) for word in words), most=4)
+    return listed(map(code, words), most=4)
 
 
 def effective(findings: Findings, run_dir: Path) -> str:

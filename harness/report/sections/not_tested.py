@@ -37,7 +37,7 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
         "**What would decide next:**" if steps or findings.is_line else "",
         listed_steps(steps),
     ]
-    return Block(title="Not tested", markdown="\n\n".join(part for part in parts if part))
+    return Block(title="Not tested", markdown="\n\n".join(filter(None, parts)))
 
 
 def _gaps(findings: Findings) -> list[str]:
@@ -92,9 +92,8 @@ def _coverage(findings: Findings, *, cells: int, product: int) -> str:
     """How many of the combinations were tried; those that the matrix's own rules forbid are no gap."""
     space = findings.run.spec.matrix.space
     if space.rules and product <= MOST_COMBINATIONS:
-        names = [factor.name for factor in space.factors]
         every = itertools.product(*(factor.axis.values for factor in space.factors))
-        allowed = sum(space.broken(zip(names, values, strict=True)) is None for values in every)
+        allowed = sum(space.broken(zip(space.names, values, strict=True)) is None for values in every)
         if allowed == cells:
             return (
                 f"All {count(cells, 'cell')} that the rules allow were tried; they forbid {product - allowed} others."

@@ -27,7 +27,7 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
     again = fence("\n".join(command(reproduce(findings))), "bash")
     outside = "" if own else minimal(findings, run_dir)
     parts = [own, again, expect(findings), outside, onward(findings, run_dir, resume(findings))]
-    return Block(title="Reproduce", markdown="\n\n".join(part for part in parts if part))
+    return Block(title="Reproduce", markdown="\n\n".join(filter(None, parts)))
 
 
 def onward(findings: Findings, run_dir: Path, resume: tuple[str, ...]) -> str:
@@ -61,7 +61,7 @@ def minimal(findings: Findings, run_dir: Path) -> str:
         return "The job was watched, not started by the harness; how it was started is for whoever started it to know."
     if record.trial.target != "nsa":
         line = composed(record.trial.config, python=record.trial.python or "python", env=record.trial.env)
-        own = "\n".join(shell_lines([redact_text(word) for word in line.words]))
+        own = "\n".join(shell_lines(list(map(redact_text, line.words))))
         return f"Outside the harness, the program's own command is the reproduction:\n\n{fence(own, 'bash')}"
     script, outcome = layout.repro(run_dir), layout.repro(run_dir, "json")
     if not (script.is_file() and outcome.is_file()) and layout.bundle_manifest(run_dir).is_file():

@@ -31,7 +31,7 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
     body = table(head, _rows(findings, fit), right=(0, 2, 3))
     others = [f"- {md(also)}" for also in _others(findings, fit)]
     parts = [sentence(findings, fit), body, "\n".join(others)]
-    return Block(title="Time along the axis", markdown="\n\n".join(part for part in parts if part))
+    return Block(title="Time along the axis", markdown="\n\n".join(filter(None, parts)))
 
 
 def _others(findings: Findings, fit: ScalingFit) -> list[str]:

@@ -61,7 +61,7 @@ def mark(cell: Cell) -> str:
 
 def legend(findings: Findings) -> str:
     """The marks that occur, with their meaning."""
-    marks = {mark(cell) for cell in findings.along} | ({"|"} if "|" in text(findings) else set[str]())
+    marks = set(map(mark, findings.along)) | ({"|"} if "|" in text(findings) else set[str]())
     return " · ".join(
         f"`{sign}` {meaning}" if sign != " " else meaning for sign, meaning in LEGEND.items() if sign in marks
     )

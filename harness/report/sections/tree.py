@@ -65,7 +65,7 @@ def branch(record: TrialRecord, evidence: Evidence) -> list[TreeNode]:
         _progress(record, evidence),
     ]
     if record.verdict.kind not in (Kind.SLOW, Kind.BELOW_TARGET):
-        nodes += [node for node in (_moved(evidence), _same(evidence), _together(evidence)) if node]
+        nodes += list(filter(None, (_moved(evidence), _same(evidence), _together(evidence))))
     return nodes
 
 
@@ -98,7 +98,7 @@ def _progress(record: TrialRecord, evidence: Evidence) -> TreeNode:
 
 
 def _moved(evidence: Evidence) -> TreeNode | None:
-    windows = list(chain.from_iterable(quiet_windows(looks) for looks in _by_rank(evidence)))
+    windows = list(chain.from_iterable(map(quiet_windows, _by_rank(evidence))))
     if not windows:
         return None
     still = all(window.still for window in windows)
@@ -141,7 +141,7 @@ def _together(evidence: Evidence) -> TreeNode | None:
     latest = {sample.rank: deciding_thread(sample) for sample in evidence.stacks}
     if len(latest) < 2:
         return None
-    places = different_places(thread for thread in latest.values() if thread)
+    places = different_places(filter(None, latest.values()))
     answer = "yes" if places == 1 else f"no, in {count(places, 'place')}"
     ranks = f"{count(len(latest), 'rank')}, last sample of each"
     return TreeNode(

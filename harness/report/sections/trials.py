@@ -43,9 +43,9 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
 
 
 def _counts(findings: Findings) -> str:
-    cells = [cell for cell in findings.along if len(cell)]
+    cells = list(filter(len, findings.along))
     head = (findings.run.axis.name, "passed", "failed", "neither", "verdicts", "a pass takes", "peak memory")
-    return table(head, (_row(cell) for cell in cells), right=(0, 1, 2, 3, 5, 6))
+    return table(head, map(_row, cells), right=(0, 1, 2, 3, 5, 6))
 
 
 def _along(findings: Findings, run_dir: Path, trials: Sequence[Numbered]) -> str:

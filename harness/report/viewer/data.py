@@ -12,8 +12,7 @@ from harness.report.render.json import first_screen
 from harness.report.sections.trials import ended, why
 from harness.report.seen import LOG_LINES
 from harness.report.stacks import deciding_sample, place, rank_name, shortened
-from harness.report.text import listed
-from harness.report.tried import TrialSet, verdicts
+from harness.report.tried import TrialSet, verdict_counts
 from harness.report.viewer.tracks import tracks
 from harness.store.run_store import read_evidence
 
@@ -100,7 +99,7 @@ def _detailed(records: Sequence[TrialRecord]) -> set[int]:
 def _place_of(record: TrialRecord, names: Sequence[str]) -> list[Any]:
     """The values of the axes, and what was changed beside them for a control."""
     control = record.trial.role if record.trial.is_control else ""
-    return [*(record.trial.point.get(name) for name in names), control]
+    return [*map(record.trial.point.get, names), control]
 
 
 def _cells(findings: Findings, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -110,7 +109,7 @@ def _cells(findings: Findings, names: Sequence[str]) -> list[dict[str, Any]]:
         by_place.setdefault(tuple(_place_of(trial.record, names)), []).append(trial)
     results: dict[tuple[Any, ...], CellResult] = {}
     for result in () if findings.is_line else findings.results:
-        results[(*(result.cell.get(name) for name in names), "")] = result
+        results[(*map(result.cell.get, names), "")] = result
     rows: list[dict[str, Any]] = []
     for at in sorted({*by_place, *results}, key=_order(findings.run, names)):
         trials = TrialSet(trials=tuple(by_place.get(at, ())))
@@ -133,14 +132,9 @@ def _order(run: Run, names: Sequence[str]) -> Any:
     return key
 
 
-def verdict_counts(records: Iterable[TrialRecord]) -> str:
-    """``3 PASS, 1 HANG (deadlock)``: how often each verdict was given, the most frequent first."""
-    return listed(f"{n} {word}" for word, n in verdicts(records).items())
-
-
 def _counts(trials: TrialSet) -> dict[str, Any]:
     return {
-        "seen": verdict_counts(trial.record for trial in trials),
+        "seen": verdict_counts(trials.records),
         "kinds": sorted(kind.value for kind in trials.kinds),
         "good": trials.good,
         "bad": trials.bad,
@@ -196,7 +190,7 @@ def _track(track: Track, name: str) -> dict[str, Any]:
     return {
         "rank": track.rank,
         "name": name,
-        "stretches": [_stretch(stretch) for stretch in track.stretches],
+        "stretches": list(map(_stretch, track.stretches)),
         "parts": [[round(p.start_s, 4), round(p.end_s, 4), p.name, p.phase] for p in track.parts],
         "ended": None if track.ended_s is None else round(track.ended_s, 3),
         "how": track.how,

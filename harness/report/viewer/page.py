@@ -12,7 +12,8 @@ from harness.core.verdict import Answer
 from harness.report.build import build
 from harness.report.compare import pairs
 from harness.report.render.json import dump, hidden
-from harness.report.viewer.data import of_run, verdict_counts
+from harness.report.tried import verdict_counts
+from harness.report.viewer.data import of_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +32,7 @@ def render(report: Report, *, hide: Callable[[str], str]) -> str:
         "tone": summary.tone,
         "answer": summary.answer,
         "planted": summary.planted,
-        "runs": [of_run(one) for one in _runs(report)],
+        "runs": list(map(of_run, _runs(report))),
         "pairs": _pairs(report.before.run, report.run) if report.before else [],
     }
     return page(hidden(document, hide))
@@ -48,8 +49,8 @@ def _pairs(before: Run, after: Run) -> list[dict[str, Any]]:
             "name": pair.name,
             "change": pair.change,
             "changed": list(pair.changed),
-            "before": verdict_counts(trial.record for trial in pair.before),
-            "after": verdict_counts(trial.record for trial in pair.after),
+            "before": verdict_counts(pair.before.records),
+            "after": verdict_counts(pair.after.records),
             "trials": [_worst(pair.before), _worst(pair.after)],
         }
         for pair in pairs(before, after)

@@ -38,7 +38,7 @@ def perfetto(report: Report, *, hide: Callable[[str], str]) -> str:
 
     Trials stand where they began. Those taken over from an earlier run are not in it: they have no place in this time.
     """
-    records = [record for record in report.run.records if not record.run]
+    records = report.run.own
     start_s = {record.trial.key: dt.datetime.fromisoformat(record.started_at).timestamp() for record in records}
     first_s = min(start_s.values(), default=0.0)
     events: list[dict[str, Any]] = []

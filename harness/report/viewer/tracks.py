@@ -123,8 +123,9 @@ def _after(mark: Heartbeat, *, end_s: float) -> Stretch:
 
 def _parts(marks: Sequence[Heartbeat], *, has_gap: bool) -> tuple[PhasePart, ...]:
     """What said that it was done inside a phase, each from the mark before it."""
-    return tuple(
-        PhasePart(start_s=before.t_s, end_s=mark.t_s, name=mark.detail, phase=mark.phase)
-        for number, (before, mark) in enumerate(pairwise(marks), start=1)
-        if mark.edge == "progress" and mark.detail and not (has_gap and number == FIRST_MARKS)
-    )
+    parts: list[PhasePart] = []
+    for number, (before, mark) in enumerate(pairwise(marks), start=1):
+        is_gap = has_gap and number == FIRST_MARKS
+        if mark.edge == "progress" and mark.detail and not is_gap:
+            parts.append(PhasePart(start_s=before.t_s, end_s=mark.t_s, name=mark.detail, phase=mark.phase))
+    return tuple(parts)
