@@ -38,7 +38,7 @@ def name_of(signatures: Sequence[SignatureSpec], verdict: Verdict, evidence: Evi
 
 def _output(evidence: Evidence) -> str:
     raised = [f"{r.exception}: {r.message}\n{r.traceback}" for r in evidence.results if r.exception]
-    return "\n".join([*(log.text for log in evidence.logs), *raised])
+    return "\n".join([evidence.output, *raised])
 
 
 def _stacks(verdict: Verdict, evidence: Evidence) -> str:

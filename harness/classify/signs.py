@@ -184,4 +184,4 @@ def in_stack(part: str, sentence: str) -> Sign:
 def text_of(case: Case) -> str:
     """Everything that the trial said: exceptions of all ranks, then its output."""
     exceptions = [f"{result.exception}: {result.message}" for result in case.evidence.results if result.exception]
-    return "\n".join([*exceptions, *(log.text for log in case.evidence.logs)])
+    return "\n".join([*exceptions, case.evidence.output])

@@ -384,6 +384,11 @@ class Evidence:
         return self.heartbeats[-1] if self.heartbeats else None
 
     @property
+    def output(self) -> str:
+        """The last lines of everything that it printed."""
+        return "\n".join(log.text for log in self.logs)
+
+    @property
     def results(self) -> tuple[WorkerResult, ...]:
         """What the trial and each of its ranks said last, of those that said something."""
         results = (self.result, *(facts.result for facts in self.ranks))

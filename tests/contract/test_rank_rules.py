@@ -182,7 +182,8 @@ def stacks(rank: int, seen: Seen) -> tuple[StackSample, ...]:
     return tuple(
         StackSample(
             id=f"stack-{10 * rank + i}", source="py-spy", t_s=9.0 + 1.2 * i, rank=rank, pid=pid,
-            native=seen.native and not seen.loops, threads=threads, loops=tuple(replace(loop, tid=pid) for loop in seen.loops[i : i + 1]),
+            native=seen.native and not seen.loops, threads=threads,
+            loops=tuple(replace(loop, tid=pid) for loop in seen.loops[i : i + 1]),
         )
         for i in range(3)
     )  # fmt: skip

@@ -24,7 +24,14 @@ from harness.classify.facts import (
     watched_out,
 )
 from harness.classify.signature import stack_names
-from harness.classify.views import alike, cited, views_of, waiting
+from harness.classify.views import (
+    alike,
+    cited,
+    has_failed,
+    still_there,
+    views_of,
+    waiting,
+)
 from harness.core.verdict import Confidence, Kind
 from harness.reading.frames import is_compiled_work, is_stdlib, native_leaf, python_frames, spell
 from harness.reading.loops import changes, progress

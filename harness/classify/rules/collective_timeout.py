@@ -10,7 +10,12 @@ from harness.classify.facts import conclude, place
 from harness.classify.messages import accused_ranks, cause_of, first_line
 from harness.classify.rules.stalled import stalled
 from harness.classify.signature import traceback_names
-from harness.classify.views import cited, views_of, who
+from harness.classify.views import (
+    cited,
+    still_there,
+    views_of,
+    who,
+)
 from harness.core.verdict import Confidence, Kind
 from harness.reading.meeting import COLLECTIVES
 

@@ -13,7 +13,9 @@ from harness.classify.rules.exit_abort import exit_abort
 from harness.classify.rules.oom import oom
 from harness.classify.rules.passed import early_exit
 from harness.classify.signature import fatal_names, traceback_names
-from harness.classify.views import views_of
+from harness.classify.views import (
+    has_failed,
+)
 from harness.core.outcome import Ending, signal_name
 from harness.core.verdict import Confidence, Kind
 

@@ -12,7 +12,15 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude, job_of_case, place, silence, silence_began_s
-from harness.classify.views import alike, cited, names, views_of, waiting, who
+from harness.classify.views import (
+    alike,
+    cited,
+    names,
+    still_there,
+    views_of,
+    waiting,
+    who,
+)
 from harness.core.verdict import Confidence, Kind
 from harness.reading.desync import Parting, in_words, operation_of
 from harness.reading.frames import is_own, python_frames, spell

@@ -35,7 +35,15 @@ from harness.classify.facts import (
 )
 from harness.classify.rules.desync import desync
 from harness.classify.signature import stack_names
-from harness.classify.views import alike, cited, names, views_of, waiting
+from harness.classify.views import (
+    alike,
+    cited,
+    has_failed,
+    names,
+    still_there,
+    views_of,
+    waiting,
+)
 from harness.core.node import in_words
 from harness.core.outcome import Ending
 from harness.core.verdict import Confidence, Kind

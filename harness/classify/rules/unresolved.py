@@ -21,7 +21,14 @@ from harness.classify.facts import (
 from harness.classify.rules.busy import LONGER, healthy_silence_s
 from harness.classify.rules.stalled import stalled
 from harness.classify.signs import asleep, memory_moves, stacks_move
-from harness.classify.views import alike, cited, views_of, waiting, who
+from harness.classify.views import (
+    alike,
+    cited,
+    still_there,
+    views_of,
+    waiting,
+    who,
+)
 from harness.core.node import in_words
 from harness.core.outcome import Ending, StopReason
 from harness.core.verdict import COMPUTES, TOO_EARLY, Confidence, Kind
