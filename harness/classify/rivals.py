@@ -436,9 +436,7 @@ RIVALS: tuple[Entry, ...] = (
     Entry(
         name="cut off by the total limit",
         causes=frozenset({"cut-off-in-silence"}),
-        rivals=(
-            replace(SLOW, experiment="run it again with ten times the total limit: a slow trial makes its next mark"),
-        ),
+        rivals=(replace(SLOW, test="run it again with ten times the total limit: a slow trial makes its next mark"),),
     ),
     Entry(
         name="undecided",

@@ -129,6 +129,6 @@ def test_a_question_about_the_trainer_says_what_to_install(site: Path, tmp_path:
     asked = nsa_harness(site, tmp_path, *argv)
 
     assert copied.returncode == 0, copied.stderr
-    assert asked.returncode == 2
+    assert asked.returncode == 2, asked.stderr
     assert "pip install 'nsa-harness[nsa]'" in asked.stderr.splitlines()[0]
     assert "Traceback" not in asked.stderr
