@@ -50,6 +50,8 @@ TRANSFERS = _WRITES | {
 """Calls whose first argument is the descriptor that they wait for."""
 
 _CALLING, _LISTENING = "02", "0A"
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "::ffff:127.0.0.1"})
+"""Addresses at which only programs of this machine can connect."""
 
 _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _UDIAG_SHOW_PEER, _UNIX_DIAG_PEER = 4, 20, 4, 2
 _NLMSG_DONE, _NLM_F_REQUEST_DUMP = 3, 0x301
@@ -227,7 +229,7 @@ class Ends:
             if row[3] == _CALLING:
                 return End("connect", f"an answer of {_address(row[2])}", outside=True)  # after some tries it gives up
             if row[3] == _LISTENING:
-                return End("accept", f"a connection to port {int(row[1].rpartition(':')[2], 16)}", outside=True)
+                return self._listener(row[1], rows)
             peer = next((other[9] for other in rows if other[1] == row[2] and other[2] == row[1]), "0")
             if peer == "0":
                 # Nobody has accepted it: then whoever of this machine listens there can.
@@ -241,6 +243,19 @@ class Ends:
             return End("socket-unix", outside=True)
         holders = self._holding(f"socket:[{peer_inode}]")
         return End("socket-unix", "a socket of this machine", holders, outside=not holders)
+
+    def _listener(self, address: str, rows: Sequence[Sequence[str]]) -> End:
+        """Who may connect: anybody who knows the port.
+
+        One of this machine alone that the kernel chose is told by the program to its own processes. Where one of them
+        is connected there, it is a service of the program's: nobody else comes.
+        """
+        host, _, port = _address(address).rpartition(":")
+        own = any(row[2] == address and f"socket:[{row[9]}]" in self._open for row in rows if len(row) > 9)
+        low, high = next(map(str.split, self._files.lines("sys/net/ipv4/ip_local_port_range")), ("1", "0"))
+        is_private = own and host in _LOOPBACK and int(low) <= int(port) <= int(high)
+        holders = tuple(sorted(self._parents)) if is_private else ()
+        return End("accept", f"a connection to port {port}", holders, outside=not is_private)
 
     @cached_property
     def _peers(self) -> dict[int, int]:

@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -95,6 +96,21 @@ def test_what_is_no_socket_any_more_has_no_limit():
 
 def test_a_listener_waits_for_outside(server):
     assert end_of(server.fileno(), "accept").outside
+
+
+def test_a_service_of_the_programs_own_waits_for_nobody_else(server, client):
+    """Its port was chosen by the kernel, only this machine can connect, and who was told the port has."""
+    end = end_of(server.fileno(), "accept")
+    is_private = server.getsockname()[0] == "127.0.0.1"
+    assert (end.holders, end.outside) == ((ME,) if is_private else (), not is_private)
+
+
+def test_anybody_may_know_a_port_that_the_kernel_did_not_choose():
+    for port in range(20_000, 30_000):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)) as server:
+            with socket.create_connection(("127.0.0.1", port)):
+                assert end_of(server.fileno(), "accept").outside
+            return
 
 
 def test_a_pipe_is_filled_by_whoever_can_read_it():
