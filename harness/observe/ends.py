@@ -35,6 +35,9 @@ _SEMAPHORE = "/dev/shm/sem.mp-"
 _P_PID = 1
 """What ``waitid`` calls the wait for one child by its PID."""
 
+_LISTENER = "/pymp-"
+"""What the path of a socket has at which multiprocessing listens for processes of the same program."""
+
 _STACK_BYTES = 2048
 _WORD = struct.Struct("=Q")
 _C_LIBRARY = ("libc.so", "libc-", "libpthread", "ld-linux", "ld-musl", "[v")
@@ -240,7 +243,9 @@ class Ends:
             return End(call, f"a socket to {address}", holders, outside=not holders)
         peer_inode = self._peers.get(inode)
         if peer_inode is None:
-            return End("socket-unix", outside=True)
+            named = next((line for line in self._files.lines(f"{pid}/net/unix") if f" {inode} " in line), "")
+            holders = tuple(sorted(self._parents)) if _LISTENER in named else ()
+            return End("socket-unix", "a connection", holders, outside=not holders)
         holders = self._holding(f"socket:[{peer_inode}]")
         return End("socket-unix", "a socket of this machine", holders, outside=not holders)
 

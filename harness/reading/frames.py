@@ -164,15 +164,21 @@ def native_leaf(thread: ThreadStack) -> tuple[Frame, ...]:
 
 def own_frame(thread: ThreadStack) -> Frame | None:
     """The innermost frame of the program's own code; None where none is on the stack."""
-    return next(filter(is_own, _begun_by_the_program(thread)), None)
+    return _in_a_file(filter(is_own, _begun_by_the_program(thread)))
 
 
 def telling_frame(thread: ThreadStack) -> Frame | None:
     """The frame to name: the innermost Python one outside the standard library, else the innermost that has a name."""
     python = _begun_by_the_program(thread)
-    own = next((frame for frame in python if not is_stdlib(frame)), None)
+    own = _in_a_file(frame for frame in python if not is_stdlib(frame))
     frames = (frame for frame in thread.frames if not is_noise(frame))
     return own or next(iter(python), None) or next(frames, None)
+
+
+def _in_a_file(frames: Iterable[Frame]) -> Frame | None:
+    """The first frame whose code a reader can open, else the first: that of ``exec`` and ``-c`` is in no file."""
+    frames = tuple(frames)
+    return next((frame for frame in frames if not frame.file.startswith("<")), next(iter(frames), None))
 
 
 def _begun_by_the_program(thread: ThreadStack) -> tuple[Frame, ...]:

@@ -120,6 +120,7 @@ _ASKS_AGAIN = (
     ("torch/utils/data/_utils/worker.py", ("_worker_loop",)),
     ("torch/distributed/elastic/agent/", ()),
     ("torch/distributed/elastic/multiprocessing/", ("wait", "_poll", "join", "close", "_close")),
+    ("multiprocessing/managers.py", ("serve_forever",)),
     ("multiprocessing/pool.py", ("_wait_for_updates", "_help_stuff_finish")),
     ("concurrent/futures/process.py", ("wait_result_broken_or_wakeup",)),
     ("xdist/", ()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import multiprocessing
+import multiprocessing.connection
 import os
 import socket
 import struct
@@ -103,6 +103,16 @@ def test_a_service_of_the_programs_own_waits_for_nobody_else(server, client):
     end = end_of(server.fileno(), "accept")
     is_private = server.getsockname()[0] == "127.0.0.1"
     assert (end.holders, end.outside) == ((ME,) if is_private else (), not is_private)
+
+
+def test_where_multiprocessing_listens_nobody_else_comes_and_at_another_path_anybody_may(tmp_path):
+    with multiprocessing.connection.Listener(family="AF_UNIX") as own:
+        ends = [end_of(own._listener._socket.fileno(), "accept")]
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(tmp_path / "socket"))
+        other.listen()
+        ends.append(end_of(other.fileno(), "accept"))
+    assert [(end.holders, end.outside) for end in ends] == [((ME,), False), ((), True)]
 
 
 def test_anybody_may_know_a_port_that_the_kernel_did_not_choose():

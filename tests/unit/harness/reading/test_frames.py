@@ -117,6 +117,13 @@ def test_the_line_by_which_multiprocessing_starts_a_child_is_not_the_programs():
     assert (own_frame(typed), telling_frame(typed)) == (line, line)
 
 
+def test_a_line_that_a_reader_can_open_is_named_before_one_that_was_made_up():
+    """As a manager's proxies are: ``get (<string>:2)``, called by the program."""
+    made_up, caller = python("get", "<string>", 2), python("main", "/src/train.py", 10)
+    stack = ThreadStack(tid=1, name="", frames=(made_up, caller))
+    assert (own_frame(stack), telling_frame(stack)) == (caller, caller)
+
+
 def test_site_packages_are_not_the_standard_library():
     frame = python("pop", f"{SITE}/torch/utils/data.py")
     stack = ThreadStack(tid=1, name="MainThread", frames=(frame, python("main", "/src/main.py")))

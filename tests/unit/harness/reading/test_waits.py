@@ -181,6 +181,7 @@ LOADER = f"{SITE}/torch/utils/data/dataloader.py"
     ("frames", "asks"),
     [
         ([("select", f"{LIB}/selectors.py"), ("_Iter._try_get_data", LOADER), OWN], "if it woke"),
+        ([("wait", f"{LIB}/threading.py"), ("serve_forever", f"{LIB}/multiprocessing/managers.py")], "always"),
         # The program gave the time limit, and may do something else when it is over.
         ([("poll", f"{LIB}/multiprocessing/popen_fork.py"), OWN], "if it woke"),
         ([("join", f"{SITE}/torch/multiprocessing/spawn.py"), OWN], "if it woke"),
