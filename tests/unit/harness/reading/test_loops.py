@@ -15,6 +15,7 @@ from harness.core.evidence import Frame, StackSample, ThreadStack
 from harness.reading.loops import (
     UNSEEN,
     Variables,
+    changes,
     endless_by_source,
     lacks_variables,
     loop_samples,
@@ -140,6 +141,28 @@ def test_only_a_loop_of_which_nothing_changes_may_be_endless(numbers):
     ]
     found = may_be_endless(seen, tid=PID)
     assert (found is not None) is (len(set(numbers)) == 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "numbers", "may_end"),
+    [
+        ("while n < 10:\n    n = n + 1", "123", True),
+        ("while n < 10:\n    n = n - 1", "321", False),
+        ("while n >= 10:\n    n = n - 1", "321", True),
+        ("while n >= 10:\n    n = n + 1", "123", False),
+        ("while n < 10:\n    n = 3 - n", "121", False),
+        ("while n < 10:\n    n = f(n)", "121", True),
+        ("while True:\n    if n > 9: break\n    n = 3 - n", "121", False),
+    ],
+)
+def test_a_loop_of_plain_numbers_may_end_only_if_they_come_nearer_to_what_they_are_compared_with(
+    source, numbers, may_end
+):
+    seen = [
+        with_variables(sample(source, {"n": n}, t_s=2.0 * t), [Variables(2, {"n": n}, {})], {FILE: source})
+        for t, n in enumerate(numbers)
+    ]
+    assert (changes(seen) is not None) is may_end
 
 
 LIMIT, SECRET = 12, "a password"
