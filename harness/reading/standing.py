@@ -230,6 +230,16 @@ class Standing:
         return bool(self.unwoken & others)
 
     @property
+    def may_be_interrupted(self) -> bool:
+        """Whether a handler or a thread of its own may raise in what it computes, or change what a loop asks.
+
+        ``Timer(30, interrupt_main)``; or a thread has just done so, and is gone.
+        """
+        if ALARMS.intersection(self.looks[-1].handles) or self.has_a_timer_thread:
+            return True
+        return self.motion is not None and (self.motion.has_changed or self.motion.lost_a_thread)
+
+    @property
     def callers(self) -> frozenset[int]:
         """Its threads of a package that wake and may call what they were given: ``rich`` asks what to draw."""
         calling: set[int] = set()

@@ -1394,6 +1394,13 @@ def test_a_busy_loop_a_hundred_times_slower_than_predicted_is_only_slow():
     assert classify(silent(times=4.1, **LOOP)).cause == "infinite-loop"
 
 
+def test_a_busy_loop_that_a_timer_of_its_own_may_interrupt_is_waited_out():
+    """Healthy trials are quicker by far, but the handler of its alarm may raise in the loop."""
+    evidence = LOOP | {"processes": looks(**BUSY, handles=("SIGALRM",))}
+    assert classify(silent(times=2.6, prediction=PREDICTED, **evidence)).kind is Kind.UNRESOLVED
+    assert classify(silent(times=4.1, prediction=PREDICTED, **evidence)).cause == "infinite-loop"
+
+
 def test_the_time_in_which_our_own_dumper_stopped_a_busy_loop_does_not_count_against_it():
     """Three dumps of native frames that took 4 s each leave 4.8 of 16.4 s."""
     taken = stacks([spinning(19), spinning(20), spinning(19)])

@@ -75,6 +75,8 @@ def _busy(case: Case, one: Standing) -> Verdict | None:
     yardstick, silence_s = healthy_silence_s(case), case.evidence.silence_s
     if yardstick is None or silence_s < busy_patience_s(case):
         return None
+    if one.may_be_interrupted and not watched_out(case):
+        return None
     if undisturbed_s(case, one) < max(LEAST_UNDISTURBED_S, LONGER * yardstick[0]):
         return None
     threads = _goes_nowhere(one)

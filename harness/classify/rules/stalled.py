@@ -53,7 +53,7 @@ from harness.reading.gpus import gpus_of_pids
 from harness.reading.loops import goes_nowhere, sleeps_for_ever
 from harness.reading.pace import ASKED_S, ONLOOKERS_S
 from harness.reading.ranks import late_ranks
-from harness.reading.standing import ALARMS, ENDS, MESSAGES, culprit
+from harness.reading.standing import ENDS, MESSAGES, culprit
 from harness.reading.stillness import SAMPLES, STOPPED_S, onlookers_of, plain_onlookers_of
 from harness.reading.waits import UNSEEN, Ender, gil_holder, lock_cause, wait_of
 
@@ -144,11 +144,9 @@ def _endless(job: Job, one: Standing) -> LoopSample | None:
         return _sleeps_for_ever(one, one.state.tid)
     if moved is None or moved.busiest == 0 or not moved.data_still or moved.still:
         return None
-    if ALARMS.intersection(one.looks[-1].handles):
-        return None  # the handler of a timer's signal may raise in it, or change what it asks
+    if one.may_be_interrupted:
+        return None
     runs_python = {t.tid for sample in one.samples for t in sample.threads if python_frames(t)}
-    if one.has_a_timer_thread or moved.has_changed or moved.lost_a_thread:
-        return None  # it may raise in the loop, or has just done so: ``Timer(30, interrupt_main)``
     signals = (MESSAGES | {ENDS}).intersection(one.looks[-1].handles)
     awake = {t.tid for t in moved.threads if _may_wake(t)} - {moved.busiest}
     alone = not signals and not awake and not job.alive(lambda other: other.pid == one.pid)
