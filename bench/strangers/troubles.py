@@ -396,7 +396,8 @@ lock.acquire()
     _fine(
         "loop-is-interrupted",
         """
-import _thread
+import _thread, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has what it starts with & ignore it
 threading.Timer(20, _thread.interrupt_main).start()
 try:
     while True:
