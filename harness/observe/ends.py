@@ -244,8 +244,9 @@ class Ends:
         peer_inode = self._peers.get(inode)
         if peer_inode is None:
             named = next((line for line in self._files.lines(f"{pid}/net/unix") if f" {inode} " in line), "")
-            holders = tuple(sorted(self._parents)) if _LISTENER in named else ()
-            return End("socket-unix", "a connection", holders, outside=not holders)
+            if _LISTENER in named:
+                return End("socket-unix", "a connection of its own", tuple(sorted(self._parents)), outside=False)
+            return End("socket-unix", outside=True)
         holders = self._holding(f"socket:[{peer_inode}]")
         return End("socket-unix", "a socket of this machine", holders, outside=not holders)
 
